@@ -1,0 +1,103 @@
+/* Limits of the process: huge requests under RLIMIT_AS, exhaustion and recovery. Each in a forked child. */
+#include "../support/test.h"
+
+#include <sys/resource.h>
+
+static void limit_address_space(size_t extra_bytes) {
+  struct rlimit limit = {address_space_bytes() + extra_bytes, address_space_bytes() + extra_bytes};
+  REQUIRE(setrlimit(RLIMIT_AS, &limit) == 0);
+}
+
+static void huge_request_fails(void) {
+  limit_address_space(256 * MIB);
+  errno = 0;
+  void *block = hidden(malloc(2 * GIB));
+  CHECK_THAT(block == NULL && errno == ENOMEM, "malloc(2 GiB) = %p, errno %d", block, errno);
+  errno = 0;
+  block = hidden(calloc(2 * GIB, 1));
+  CHECK_THAT(block == NULL && errno == ENOMEM, "calloc(2 GiB) = %p, errno %d", block, errno);
+  CHECK(posix_memalign(&block, 64, 2 * GIB) == ENOMEM);
+  unsigned char *small = (unsigned char *)hidden(malloc(1000));
+  REQUIRE(small != NULL);
+  fill_pattern(small, 1000, 1);
+  errno = 0;
+  CHECK(hidden(realloc(small, 2 * GIB)) == NULL && errno == ENOMEM);
+  CHECK(pattern_mismatch(small, 1000, 1) == 1000);
+  unsigned char *large = (unsigned char *)hidden(malloc(4 * MIB));
+  REQUIRE(large != NULL);
+  fill_pattern(large, 4 * MIB, 1);
+  errno = 0;
+  CHECK(hidden(realloc(large, 2 * GIB)) == NULL && errno == ENOMEM);
+  CHECK(pattern_mismatch(large, 4 * MIB, 1) == 4 * MIB);
+  free(small);
+  free(large);
+}
+
+TEST(huge_requests_fail_cleanly_under_an_address_space_limit) { run_in_child(huge_request_fails); }
+
+/* Takes blocks of one size until NULL or a bound, checks and frees them; the heap must serve again afterwards. */
+static void exhaust_and_recover(size_t size_bytes) {
+  enum { CAPACITY = 4096 };
+  static unsigned char *blocks[CAPACITY];
+  for (int round = 0; round < 3; round++) {
+    size_t count = 0;
+    errno = 0;
+    while (count < CAPACITY && (blocks[count] = (unsigned char *)hidden(malloc(size_bytes))) != NULL) {
+      fill_pattern(blocks[count], 64, count);
+      fill_pattern(blocks[count] + size_bytes - 64, 64, count + 1);
+      count++;
+    }
+    CHECK_THAT(count == CAPACITY || errno == ENOMEM, "errno %d after %zu blocks", errno, count);
+    CHECK_THAT(count * size_bytes >= 32 * MIB, "only %zu blocks of %zu bytes", count, size_bytes);
+    for (size_t i = 0; i < count; i++) {
+      CHECK(pattern_mismatch(blocks[i], 64, i) == 64);
+      CHECK(pattern_mismatch(blocks[i] + size_bytes - 64, 64, i + 1) == 64);
+      free(blocks[i]);
+    }
+  }
+}
+
+static void exhaust_large(void) {
+  limit_address_space(128 * MIB);
+  exhaust_and_recover(3 * MIB);
+}
+
+static void exhaust_runs(void) {
+  limit_address_space(128 * MIB);
+  exhaust_and_recover(100 * KIB);
+}
+
+static void exhaust_slabs(void) {
+  limit_address_space(128 * MIB);
+  exhaust_and_recover(16000);
+}
+
+TEST(large_blocks_run_out_and_come_back) { run_in_child(exhaust_large); }
+TEST(page_runs_run_out_and_come_back) { run_in_child(exhaust_runs); }
+TEST(slab_blocks_run_out_and_come_back) { run_in_child(exhaust_slabs); }
+
+static void limited_data_segment(void) {
+  /* RLIMIT_DATA counts private writable memory since Linux 4.7. */
+  struct rlimit limit = {64 * MIB, 64 * MIB};
+  REQUIRE(setrlimit(RLIMIT_DATA, &limit) == 0);
+  enum { CAPACITY = 2000 };
+  static unsigned char *blocks[CAPACITY];
+  size_t count = 0;
+  errno = 0;
+  while (count < CAPACITY && (blocks[count] = (unsigned char *)hidden(malloc(100 * KIB))) != NULL) {
+    memset(blocks[count], 1, 100 * KIB);
+    count++;
+  }
+  CHECK_THAT(count > 100 && count < CAPACITY && errno == ENOMEM, "%zu blocks of 100 KiB, errno %d", count, errno);
+  for (size_t i = 0; i < count; i++) free(blocks[i]);
+  void *again = hidden(malloc(10 * MIB));
+  CHECK(again != NULL);
+  free(again);
+}
+
+TEST(data_limit_is_met_with_null_not_with_a_signal) {
+  if (getenv("TEST_EMULATED")) SKIP("the limit would be the emulator's");
+  run_in_child(limited_data_segment);
+}
+
+int main(int argc, char **argv) { return run_tests(argc, argv); }

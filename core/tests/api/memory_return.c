@@ -1,0 +1,196 @@
+/* Memory goes back to the system: by malloc_trim at once, and within 2 s of idleness without any call. In the
+ * process, in a process with many threads, in a forked child. Judged by /proc/self/statm. */
+#include "../support/test.h"
+
+#include <malloc.h>
+#include <pthread.h>
+
+enum { BLOCKS = 60000 };
+static void *blocks[BLOCKS];
+
+/* Resident when main began: what every test must come back to. */
+static size_t before;
+
+/* What may stay above that: a little, and a tenth of what is live. */
+static const size_t slack_bytes = 6 * 1024 * 1024;
+
+static size_t size_of(size_t i) {
+  static const size_t sizes[] = {24, 100, 400, 1000, 3000, 9000, 20000, 50, 700, 64};
+  if (i % 500 == 7) return 300 * KIB;
+  if (i % 10000 == 13) return 3 * MIB;
+  return sizes[i % COUNT_OF(sizes)];
+}
+
+/* About 260 MB in all sizes, touched. */
+static void fill_heap(void) {
+  for (size_t i = 0; i < BLOCKS; i++) {
+    blocks[i] = hidden(malloc(size_of(i)));
+    REQUIRE(blocks[i] != NULL);
+    memset(blocks[i], 1, size_of(i));
+  }
+}
+
+static void empty_heap(void) {
+  for (size_t i = 0; i < BLOCKS; i++) {
+    free(blocks[i]);
+    blocks[i] = NULL;
+  }
+}
+
+static void check_level(const char *when, size_t live) {
+  size_t now = resident_bytes();
+  CHECK_THAT(now <= before + live + live / 10 + slack_bytes, "%s: resident %zu KiB, before %zu KiB, live %zu KiB", when,
+             now / KIB, before / KIB, live / KIB);
+}
+
+#ifdef __GLIBC__
+TEST(malloc_trim_lowers_resident_memory) {
+  fill_heap();
+  size_t full = resident_bytes();
+  CHECK_THAT(full > before + 200 * MIB, "resident only %zu KiB", full / KIB);
+  empty_heap();
+  malloc_trim(0);
+  check_level("after malloc_trim", 0);
+}
+
+TEST(malloc_trim_says_whether_it_gave_back) {
+  void *block = hidden(malloc(20 * KIB));
+  REQUIRE(block != NULL);
+  enum { COUNT = 1000 };
+  static void *many[COUNT];
+  for (size_t i = 0; i < COUNT; i++) {
+    many[i] = hidden(malloc(20 * KIB));
+    REQUIRE(many[i] != NULL);
+    memset(many[i], 1, 20 * KIB);
+  }
+  for (size_t i = 0; i < COUNT; i++) free(many[i]);
+  size_t full = resident_bytes();
+  int result = malloc_trim(0);
+  CHECK_THAT(result == (full > resident_bytes() + 64 * KIB), "malloc_trim = %d, resident %zu -> %zu KiB", result,
+             full / KIB, resident_bytes() / KIB);
+  malloc_trim(0);
+  CHECK_THAT(malloc_trim(0) == 0, "nothing was left to give back");
+  free(block);
+}
+
+TEST(malloc_trim_keeps_live_contents) {
+  fill_heap();
+  for (size_t i = 0; i < BLOCKS; i++) {
+    if (i % 7 == 0) continue;
+    free(blocks[i]);
+    blocks[i] = NULL;
+  }
+  for (size_t i = 0; i < BLOCKS; i += 7) fill_pattern(blocks[i], size_of(i), i);
+  malloc_trim(0);
+  for (size_t i = 0; i < BLOCKS; i += 7)
+    CHECK_THAT(pattern_mismatch(blocks[i], size_of(i), i) == size_of(i), "block %zu of %zu bytes", i, size_of(i));
+  empty_heap();
+}
+#endif
+
+static void idle_after_a_burst(void) {
+  fill_heap();
+  empty_heap();
+  sleep_ms(2000);
+  check_level("2 s after the burst", 0);
+}
+
+TEST(idle_process_gives_memory_back) { idle_after_a_burst(); }
+
+TEST(idle_child_gives_memory_back) { run_in_child(idle_after_a_burst); }
+
+static void grandchild(void) { run_in_child(idle_after_a_burst); }
+
+TEST(idle_grandchild_gives_memory_back) { run_in_child(grandchild); }
+
+TEST(idle_process_gives_back_what_lies_between_live_blocks) {
+  fill_heap();
+  /* The last fortieth of the blocks of each size stays, in one piece: its slabs stay, all others go. */
+  size_t live = 0;
+  for (size_t i = 0; i < BLOCKS; i++) {
+    if (i >= BLOCKS - BLOCKS / 40) {
+      live += size_of(i);
+      continue;
+    }
+    free(blocks[i]);
+    blocks[i] = NULL;
+  }
+  sleep_ms(2000);
+  check_level("2 s after the burst", live);
+  empty_heap();
+}
+
+static void *burst_and_wait(void *argument) {
+  pthread_barrier_t *barrier = (pthread_barrier_t *)argument;
+  enum { COUNT = 4000 };
+  void *own[COUNT];
+  for (int round = 0; round < 3; round++) {
+    for (size_t i = 0; i < COUNT; i++) {
+      own[i] = hidden(malloc(size_of(i) % 4096));
+      REQUIRE(own[i] != NULL);
+      memset(own[i], 1, size_of(i) % 4096);
+    }
+    for (size_t i = 0; i < COUNT; i++) free(own[i]);
+  }
+  pthread_barrier_wait(barrier);
+  pthread_barrier_wait(barrier);
+  return NULL;
+}
+
+static void idle_threads(void) {
+  enum { THREADS = 16 };
+  pthread_t threads[THREADS];
+  pthread_barrier_t barrier;
+  pthread_barrier_init(&barrier, NULL, THREADS + 1);
+  for (size_t i = 0; i < THREADS; i++) REQUIRE(pthread_create(&threads[i], NULL, burst_and_wait, &barrier) == 0);
+  pthread_barrier_wait(&barrier);
+  sleep_ms(2000);
+  check_level("16 threads idle for 2 s", 0);
+  pthread_barrier_wait(&barrier);
+  for (size_t i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+  pthread_barrier_destroy(&barrier);
+}
+
+TEST(idle_threads_hold_next_to_nothing) { idle_threads(); }
+
+TEST(idle_threads_of_a_child_hold_next_to_nothing) { run_in_child(idle_threads); }
+
+TEST(memory_returns_again_after_every_burst) {
+  for (int burst = 0; burst < 3; burst++) {
+    fill_heap();
+    empty_heap();
+    sleep_ms(2000);
+    check_level("2 s after another burst", 0);
+  }
+}
+
+TEST(idle_process_uses_no_cpu_and_no_extra_thread) {
+  if (!snug_is_active()) SKIP("a question to snug");
+  fill_heap();
+  empty_heap();
+  sleep_ms(2000);
+  struct timespec begin, end;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &begin);
+  sleep_ms(1000);
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &end);
+  double used_s = (double)(end.tv_sec - begin.tv_sec) + (double)(end.tv_nsec - begin.tv_nsec) * 1e-9;
+  CHECK_THAT(used_s < 0.005, "%.4f s of CPU in an idle second", used_s);
+  char text[4096];
+  int descriptor = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+  REQUIRE(descriptor >= 0);
+  ssize_t length = read(descriptor, text, sizeof text - 1);
+  close(descriptor);
+  REQUIRE(length > 0);
+  text[length] = 0;
+  const char *threads = strstr(text, "Threads:");
+  CHECK_THAT(threads != NULL && strtol(threads + 8, NULL, 10) == 1, "%.12s", threads ? threads : "?");
+}
+
+int main(int argc, char **argv) {
+  if (getenv("TEST_EMULATED")) {
+    test_print(1, "skip memory_return: the resident size is the emulator's\n");
+    return 0;
+  }
+  before = resident_bytes();
+  return run_tests(argc, argv);
+}
