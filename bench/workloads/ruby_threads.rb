@@ -1,0 +1,388 @@
+#!/usr/bin/ruby
+# frozen_string_literal: true
+
+# ruby_threads: a Ruby program that uses memory the way busy threaded Ruby servers do.
+#
+# Feeder threads post a fixed number of seeded tasks to a concurrent-ruby pool. Each task builds strings,
+# arrays and hashes (many tiny ones, most bytes in buffers of 4 to 500 KB that grow by appending), waits in
+# between as for a database or a client, and may put its results into a store of bounded size, from which
+# random older results are dropped. So blocks of all sizes and ages lie side by side, and most are freed by
+# the garbage collector on another thread than the one that allocated them. About 130 MB are live in the full
+# form: the store, garbage that is not collected yet, and what the tasks are working on.
+#
+# The work is fixed, so wall times are comparable. Every kept result has a checksum, verified when it is
+# dropped: a block that somebody overwrote counts as an error, and errors make the exit status 1.
+#
+# It does not know which allocator it runs on. Run it as
+#   snug compare -- bench/workloads/ruby_threads.rb [--quick]
+
+require "json"
+require "optparse"
+require "zlib"
+
+begin
+  require "concurrent"
+rescue LoadError
+  abort "ruby_threads: the Ruby library concurrent-ruby is missing; run: tools/install-deps bench"
+end
+
+# What a run consists of; every field is an option of the same name.
+Settings = Struct.new(:threads, :feeders, :tasks, :seed, :keep_mb, :wait_ms, :idle_seconds, keyword_init: true) do
+  def self.full
+    new(threads: 32, feeders: 4, tasks: 14_000, seed: 1, keep_mb: 60, wait_ms: 10, idle_seconds: 3)
+  end
+
+  def make_quick
+    self.tasks = 2_600
+    self.keep_mb = 30
+    self.idle_seconds = 1
+  end
+end
+
+# Results that are kept for random times: at most `limit_bytes` of them, random ones leave when more come.
+# The limit itself moves up and down between 60 % and 100 % with the progress of the run, as load does.
+class Store
+  Entry = Struct.new(:value, :size_bytes, :checksum)
+
+  WAVES = 4
+
+  attr_reader :damaged
+
+  def initialize(limit_bytes, seed)
+    @limit_bytes = limit_bytes
+    @random = Random.new(seed)
+    @lock = Mutex.new
+    @entries = []
+    @kept_bytes = 0
+    @damaged = 0
+  end
+
+  # progress: 0.0 at the start of the run, 1.0 at its end.
+  def keep(value, size_bytes, progress)
+    entry = Entry.new(value, size_bytes, checksum_of(value))
+    dropped = @lock.synchronize do
+      @entries << entry
+      @kept_bytes += size_bytes
+      take_until(@limit_bytes * (0.8 + 0.2 * Math.cos(2 * Math::PI * WAVES * progress)))
+    end
+    verify(dropped)
+  end
+
+  def verify_rest
+    verify(@lock.synchronize { take_until(0) })
+  end
+
+  private
+
+  def take_until(limit_bytes)
+    dropped = []
+    while @kept_bytes > limit_bytes && !@entries.empty?
+      position = @random.rand(@entries.size)
+      entry = @entries[position]
+      @entries[position] = @entries.last
+      @entries.pop
+      @kept_bytes -= entry.size_bytes
+      dropped << entry
+    end
+    dropped
+  end
+
+  def verify(entries)
+    bad = entries.count { |entry| checksum_of(entry.value) != entry.checksum }
+    @lock.synchronize { @damaged += bad } if bad.positive?
+  end
+
+  # Array#hash and Hash#hash go through all content.
+  def checksum_of(value)
+    value.is_a?(String) ? Zlib.crc32(value) : value.hash
+  end
+end
+
+# Words and rows as a database or a client would send them, made from a task's own random numbers.
+module Content
+  WORDS = %w[arrival balance customer delivery estimate freight gradient harbour invoice journal kilogram
+             ledger manifest notice order parcel quantity receipt shipment transport unit voucher
+             warehouse yield].freeze
+
+  def self.sentence(random, words)
+    text = String.new
+    words.times { text << WORDS[random.rand(WORDS.size)] << " " }
+    text
+  end
+
+  def self.record(random)
+    { "id" => random.rand(1 << 30), "customer" => sentence(random, 3), "address" => sentence(random, 5),
+      "remark" => sentence(random, 10), "quantity" => random.rand(100), "price" => random.rand(10_000),
+      "code" => random.rand(1 << 60).to_s(36) * 3 }
+  end
+
+  def self.csv(rows)
+    rows.each_with_object(String.new) { |row, text| text << row.values.join(";") << "\n" }
+  end
+end
+
+# The things that a task makes. Each grows by `grow` until `grown?`, a little at a time, so that a task can
+# make several at once; `value` is the result, `size_bytes` roughly what keeping it costs.
+
+# Bytes as they come in from a socket.
+class Upload
+  CHUNK_BYTES = 4096
+
+  attr_reader :value
+
+  def initialize(wanted_bytes)
+    @wanted_bytes = wanted_bytes
+    @value = String.new
+  end
+
+  def grow(random)
+    @value << random.bytes(CHUNK_BYTES)
+  end
+
+  def grown?
+    @value.bytesize >= @wanted_bytes
+  end
+
+  def size_bytes
+    @value.bytesize
+  end
+end
+
+# HTML put together from small pieces.
+class Page < Upload
+  def grow(random)
+    @value << "<tr class=\"row\"><td>" << Content.sentence(random, 6) << "</td><td>"
+    @value << random.rand(1_000_000).to_s << "</td><td>" << Content.sentence(random, 12) << "</td></tr>\n"
+  end
+end
+
+# Rows of a database; the result is the rows, or their text as CSV or JSON.
+class Report
+  ROW_BYTES = 700
+
+  def initialize(wanted_bytes)
+    @wanted_rows = [wanted_bytes / ROW_BYTES, 4].max
+    @rows = []
+  end
+
+  def grow(random)
+    @rows << Content.record(random)
+  end
+
+  def grown?
+    @rows.size >= @wanted_rows
+  end
+
+  def value
+    @value ||= case @wanted_rows % 3
+               when 0 then @rows
+               when 1 then Content.csv(@rows)
+               else JSON.generate(JSON.parse(JSON.generate(@rows)))
+               end
+  end
+
+  def size_bytes
+    value.is_a?(String) ? value.bytesize : @rows.size * ROW_BYTES
+  end
+end
+
+# A hash from terms to arrays of positions.
+class Index
+  TERM_BYTES = 300
+
+  attr_reader :value
+
+  def initialize(wanted_bytes)
+    @wanted_terms = [wanted_bytes / TERM_BYTES, 8].max
+    @value = {}
+    @position = 0
+  end
+
+  def grow(random)
+    8.times do
+      word = Content::WORDS[random.rand(Content::WORDS.size)]
+      (@value["#{word}-#{random.rand(@wanted_terms)}-#{word.reverse}-term"] ||= []) << (@position += 1)
+    end
+  end
+
+  def grown?
+    @position >= @wanted_terms * 3
+  end
+
+  def size_bytes
+    @value.size * TERM_BYTES
+  end
+end
+
+# One task: what it does depends on the seed and its number alone. Most are requests; every so often one is a
+# batch, as a server has its monthly reports: many rows at once, dropped when it ends but for a few.
+class Task
+  KINDS = [Upload, Page, Report, Index].freeze
+  SMALLEST_BYTES = 4096
+  SPREAD = 120.0 # the largest results are this many times the smallest: 480 KB
+  BATCH_EVERY = 90
+  BATCH_ROWS = 6_000..18_000
+  SLICE_ROWS = 500
+
+  def initialize(number, settings, store)
+    @number = number
+    @settings = settings
+    @store = store
+    @random = Random.new(settings.seed * 1_000_003 + number)
+  end
+
+  def run
+    (@number % BATCH_EVERY).zero? ? run_batch : run_request
+    wait
+  end
+
+  private
+
+  def run_request
+    parts = Array.new(2 + @random.rand(5)) { KINDS[@random.rand(KINDS.size)].new(wanted_bytes) }
+    grow_all(parts)
+    parts.each { |part| keep(part.value, part.size_bytes) if @random.rand < 0.5 }
+  end
+
+  # A part at a time grows by a few pieces, then another, as data comes in.
+  def grow_all(parts)
+    growing = parts.dup
+    until growing.empty?
+      part = growing[@random.rand(growing.size)]
+      4.times { part.grow(@random) }
+      growing.delete(part) if part.grown?
+      wait if @random.rand < 0.04
+    end
+  end
+
+  def run_batch
+    slices = Array.new(@random.rand(BATCH_ROWS) / SLICE_ROWS) do
+      wait
+      Array.new(SLICE_ROWS) { Content.record(@random) }
+    end
+    texts = slices.map do |rows|
+      wait
+      Content.csv(rows)
+    end
+    keep(texts.last, texts.last.bytesize)
+    keep(slices.map { |rows| rows[@random.rand(SLICE_ROWS)] }, slices.size * Report::ROW_BYTES)
+  end
+
+  def keep(value, size_bytes)
+    @store.keep(value, size_bytes, @number.fdiv(@settings.tasks))
+  end
+
+  # Stands for a query or a slow client: other threads run meanwhile.
+  def wait
+    sleep(@random.rand * @settings.wait_ms / 1000.0)
+  end
+
+  # Many small, few large.
+  def wanted_bytes
+    (SMALLEST_BYTES * SPREAD**(@random.rand**3)).to_i
+  end
+end
+
+# Runs all tasks and gathers how long each took and what failed.
+class Run
+  attr_reader :errors
+
+  def initialize(settings)
+    @settings = settings
+    @store = Store.new(settings.keep_mb * 1_000_000, settings.seed)
+    @durations_ms = Array.new(settings.tasks, 0.0)
+    @errors = Concurrent::AtomicFixnum.new
+  end
+
+  def execute
+    started = now
+    feed_pool
+    @work_seconds = now - started
+    sleep @settings.idle_seconds
+    @idle_rss_mb = resident_mb
+    @store.verify_rest
+    @errors.increment(@store.damaged)
+    warn "ruby_threads: #{@store.damaged} kept results were damaged" if @store.damaged.positive?
+  end
+
+  def print_metrics
+    sorted = @durations_ms.sort
+    metrics = { tasks_per_s: @settings.tasks / @work_seconds, p50_ms: sorted[sorted.size / 2],
+                p99_ms: sorted[sorted.size * 99 / 100], idle_rss_mb: @idle_rss_mb }
+    metrics.each { |name, value| puts "snug-metric: #{name}=#{value.round(2)}" }
+    puts "snug-metric: errors=#{@errors.value}"
+  end
+
+  private
+
+  # The semaphore keeps the pool's queue short, as a server's backlog would be.
+  def feed_pool
+    pool = Concurrent::FixedThreadPool.new(@settings.threads)
+    room = Concurrent::Semaphore.new(@settings.threads * 2)
+    remaining = Concurrent::CountDownLatch.new(@settings.tasks)
+    numbers = Concurrent::AtomicFixnum.new(-1)
+    feeders = Array.new(@settings.feeders) do
+      Thread.new do
+        while (number = numbers.increment) < @settings.tasks
+          room.acquire
+          pool.post(number) { |task_number| execute_task(task_number, room, remaining) }
+        end
+      end
+    end
+    feeders.each(&:join)
+    remaining.wait
+    pool.shutdown
+    pool.wait_for_termination
+  end
+
+  def execute_task(number, room, remaining)
+    started = now
+    Task.new(number, @settings, @store).run
+  rescue StandardError => e
+    warn "ruby_threads: task #{number} failed: #{e.class}: #{e.message}" if @errors.increment <= 5
+  ensure
+    @durations_ms[number] = (now - started) * 1000
+    room.release
+    remaining.count_down
+  end
+
+  def now
+    Process.clock_gettime(Process::CLOCK_MONOTONIC)
+  end
+
+  def resident_mb
+    File.read("/proc/self/status")[/^VmRSS:\s+(\d+)/, 1].to_i * 1024 / 1e6
+  end
+end
+
+def parse_options(arguments)
+  settings = Settings.full
+  settings.make_quick if arguments.include?("--quick")
+  parser = OptionParser.new do |options|
+    options.banner = "Usage: ruby_threads.rb [options]\nDefaults are the full form, about 40 s."
+    options.on("--quick", "a short form of about 8 s with a smaller live set") {}
+    options.on("--threads N", Integer, "threads in the pool (#{settings.threads})") { |n| settings.threads = n }
+    options.on("--feeders N", Integer, "threads that post tasks (#{settings.feeders})") { |n| settings.feeders = n }
+    options.on("--tasks N", Integer, "tasks in all (#{settings.tasks})") { |n| settings.tasks = n }
+    options.on("--seed N", Integer, "what the tasks do (#{settings.seed})") { |n| settings.seed = n }
+    options.on("--keep-mb N", Integer, "most that is kept, MB (#{settings.keep_mb})") { |n| settings.keep_mb = n }
+    options.on("--wait-ms N", Float, "longest single wait (#{settings.wait_ms})") { |n| settings.wait_ms = n }
+    options.on("--idle-seconds N", Float, "quiet time at the end (#{settings.idle_seconds})") do |n|
+      settings.idle_seconds = n
+    end
+  end
+  rest = parser.parse(arguments)
+  abort "ruby_threads: unexpected argument #{rest.first.inspect}; see --help" unless rest.empty?
+  unless settings.threads.positive? && settings.feeders.positive? && settings.tasks.positive?
+    abort "ruby_threads: --threads, --feeders and --tasks must be at least 1"
+  end
+  settings
+rescue OptionParser::ParseError => e
+  abort "ruby_threads: #{e.message}; see --help"
+end
+
+%w[INT TERM].each { |signal| trap(signal) { exit! 130 } }
+run = Run.new(parse_options(ARGV))
+run.execute
+run.print_metrics
+exit(run.errors.value.zero? ? 0 : 1)
