@@ -1,0 +1,31 @@
+#!/bin/sh
+# run_misuse.sh RUN PROGRAM...
+# Runs each misuse program under the prefix RUN. It passes if it died by SIGABRT and wrote to stderr exactly the line
+# that it announced on stdout.
+run=$1
+shift
+passed=0 failed=0 skipped=0
+folder=$(mktemp -d) || exit 1
+trap 'rm -rf "$folder"' EXIT
+for program; do
+  name=${program##*/}
+  # shellcheck disable=SC2086  # RUN is a list of words on purpose
+  timeout -k 5 60 $run "$program" >"$folder/expected" 2>"$folder/all" </dev/null
+  status=$?
+  # The emulator and the shell add words of their own about the signal.
+  grep -v -e '^qemu: ' -e '^Aborted' "$folder/all" >"$folder/actual"
+  if grep -q '^skip ' "$folder/expected"; then
+    sed "s|^skip |skip misuse/$name: |" "$folder/expected"
+    skipped=$((skipped + 1))
+  elif [ "$status" -eq 134 ] && [ -s "$folder/expected" ] && cmp -s "$folder/expected" "$folder/actual"; then
+    passed=$((passed + 1))
+  else
+    echo "not ok misuse/$name: status $status (134 is SIGABRT)"
+    sed 's/^/  expected: /' "$folder/expected"
+    sed 's/^/  stderr:   /' "$folder/actual"
+    failed=$((failed + 1))
+  fi
+done
+[ "$skipped" -eq 0 ] || echo "misuse: $skipped skipped"
+echo "misuse: $passed passed, $failed failed"
+[ "$failed" -eq 0 ]

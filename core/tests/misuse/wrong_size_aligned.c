@@ -1,0 +1,13 @@
+/* free_aligned_sized with a size the block was not allocated with. */
+#include "misuse.h"
+
+void free_aligned_sized(void *block, size_t alignment, size_t size_bytes);
+
+int main(void) {
+  char *block = hidden(aligned_alloc(64, 640));
+  REQUIRE(block != NULL);
+  expect_wrong_size(block, 6400);
+  free_aligned_sized(hidden(block), 64, 6400);
+  malloc_trim(0);
+  return 0;
+}
