@@ -1,0 +1,10 @@
+# frozen_string_literal: true
+
+class LineItem < ApplicationRecord
+  belongs_to :order
+  belongs_to :product
+
+  def total_cents
+    quantity * price_cents
+  end
+end

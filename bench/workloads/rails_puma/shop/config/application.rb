@@ -1,0 +1,55 @@
+# frozen_string_literal: true
+
+# A small web shop: the Rails application that rails_puma loads. All its state is in SHOP_DIRECTORY.
+
+begin
+  require "rails"
+  require "active_record/railtie"
+  require "action_controller/railtie"
+  require "action_view/railtie"
+  require "sqlite3"
+  require "csv"
+rescue LoadError => e
+  abort "rails_puma: #{e.message}; run: tools/install-deps bench"
+end
+
+module Shop
+  DIRECTORY = ENV.fetch("SHOP_DIRECTORY")
+
+  class Application < Rails::Application
+    config.root = File.expand_path("..", __dir__)
+    config.load_defaults 6.1
+    config.eager_load = true
+    config.cache_classes = true
+    config.consider_all_requests_local = false
+    config.action_controller.perform_caching = true
+    config.action_controller.default_protect_from_forgery = false
+    config.cache_store = :memory_store, { size: 24 << 20 }
+    config.logger = ActiveSupport::Logger.new(File.join(DIRECTORY, "rails.log"))
+    config.log_level = :info
+    config.secret_key_base = "only for measurements on this machine"
+    config.paths["tmp"] = File.join(DIRECTORY, "tmp")
+    config.paths["log"] = File.join(DIRECTORY, "rails.log")
+    config.session_store :disabled
+  end
+end
+
+# While one thread or process writes, others wait for the database. SQLite's own timeout would wait with
+# Ruby's lock held, and so keep the thread that writes from ending.
+module PatientConnection
+  RETRY_SECONDS = 0.002
+  RETRIES = 10_000
+
+  def configure_connection
+    super
+    raw_connection.busy_handler do |tries|
+      sleep RETRY_SECONDS
+      tries < RETRIES
+    end
+  end
+end
+
+ActiveSupport.on_load(:active_record) do
+  require "active_record/connection_adapters/sqlite3_adapter"
+  ActiveRecord::ConnectionAdapters::SQLite3Adapter.prepend(PatientConnection)
+end

@@ -1,0 +1,16 @@
+# frozen_string_literal: true
+
+# SHOP_WORKERS=0: one process; otherwise a cluster that loads the application before it forks.
+
+directory = ENV.fetch("SHOP_DIRECTORY")
+workers_wanted = Integer(ENV.fetch("SHOP_WORKERS", "0"))
+
+environment "production"
+bind "unix://#{File.join(directory, 'puma.sock')}"
+threads 5, 5
+workers workers_wanted
+if workers_wanted.positive?
+  preload_app!
+  before_fork { ActiveRecord::Base.connection_pool.disconnect! }
+  on_worker_boot { ActiveRecord::Base.establish_connection }
+end
