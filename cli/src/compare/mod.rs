@@ -1,0 +1,334 @@
+//! `snug compare`: runs a program under several allocators and says what each does for it.
+//!
+//! `plan` decides what runs, `measure` runs it and `sample` follows its processes, `results` is what was measured,
+//! `summary` says what it means, and `table`, `json` and `plot` write it.
+
+#[cfg(test)]
+pub mod fixture;
+mod json;
+mod measure;
+mod plan;
+mod plot;
+pub mod results;
+mod sample;
+mod statistics;
+mod summary;
+mod table;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use regex_lite::Regex;
+
+use self::measure::{Request, Supervisor};
+use self::plan::Candidate;
+use self::results::{Allocator, Comparison, Run, Settings, Summary, FORMAT, FORMAT_VERSION};
+use self::sample::Target;
+use crate::allocator::Kind;
+use crate::arguments::CompareArguments;
+use crate::failure::{Context, Failure, Result, USAGE};
+use crate::program::{self, Program};
+use crate::{library, machine, terminal, VERSION};
+
+/// PSS is read at most this many times more rarely than RSS.
+const DETAIL_EVERY: u64 = 10;
+/// Measuring may take this share of one core.
+const OVERHEAD_LIMIT: f64 = 0.01;
+
+/// Writes a comparison in one format.
+pub trait Writer {
+    fn write(&self, comparison: &Comparison, out: &mut dyn Write) -> io::Result<()>;
+}
+
+/// Runs the command.
+pub fn run(arguments: &CompareArguments) -> Result<()> {
+    let candidates = choose_candidates(&arguments.with)?;
+    let only = arguments.only.as_deref().map(parse_only).transpose()?;
+    let program = program::find(&arguments.program[0], &std::env::var("PATH").unwrap_or_default())?;
+    let existing_preload = std::env::var("LD_PRELOAD").ok().filter(|value| !value.is_empty());
+    refuse_preloaded_allocator(existing_preload.as_deref())?;
+    let environments: Vec<BTreeMap<String, String>> = candidates
+        .iter()
+        .map(|candidate| plan::environment(candidate, existing_preload.as_deref()))
+        .collect();
+    let mut probed = Vec::new();
+    for (candidate, environment) in candidates.iter().zip(&environments) {
+        probed.push(probe(&program, candidate, environment)?);
+    }
+    let out = output_directory(arguments)?;
+    let mut comparison = begin(arguments, &candidates, &environments);
+    let mut supervisor = Supervisor::new()?;
+    let order = plan::order(candidates.len(), arguments.runs);
+    let progress = Progress::new(order.len());
+    let mut stopped = None;
+    for (index, (round, candidate_index)) in order.into_iter().enumerate() {
+        let candidate = &candidates[candidate_index];
+        progress.start(index, round, arguments.runs, &candidate.label);
+        let request = Request {
+            label: &candidate.label,
+            round,
+            program: &arguments.program,
+            environment: &environments[candidate_index],
+            target: Target {
+                only: only.clone(),
+                library: candidate.library.as_ref().map(|l| l.path.clone()),
+            },
+            settings: &comparison.settings,
+            probed: probed[candidate_index],
+            log: out.join("logs").join(format!("{round}-{}", plan::file_stem(&candidate.label))),
+        };
+        match supervisor.run(&request, &mut |time_s, rss_bytes| progress.update(time_s, rss_bytes)) {
+            Ok(run) => {
+                progress.finished(&run);
+                let failure = run.failure.clone();
+                comparison.runs.push(run);
+                if let (Some(failure), false) = (failure, arguments.keep_going) {
+                    stopped = Some(
+                        Failure::new(format!("run {round} under {} failed: {failure}", candidate.label))
+                            .advise("with --keep-going the other allocators are measured all the same"),
+                    );
+                    break;
+                }
+            }
+            Err(failure) => {
+                stopped = Some(failure);
+                break;
+            }
+        }
+    }
+    progress.clear();
+    finish(arguments, comparison, &out, stopped)
+}
+
+/// Writes what was measured, also when not all could be, and turns failed runs into a failure.
+fn finish(
+    arguments: &CompareArguments,
+    mut comparison: Comparison,
+    out: &Path,
+    stopped: Option<Failure>,
+) -> Result<()> {
+    comparison.summary = summary::summarise(&comparison);
+    if comparison.runs.iter().any(|run| run.failure.is_none()) {
+        write_all(arguments, &comparison, out)?;
+    }
+    if let Some(failure) = stopped {
+        return Err(failure);
+    }
+    let failed: Vec<&Run> = comparison.runs.iter().filter(|run| run.failure.is_some()).collect();
+    match failed.first() {
+        Some(run) => Err(Failure::new(format!(
+            "{} of {} runs failed; the first: run {} under {}: {}",
+            failed.len(),
+            comparison.runs.len(),
+            run.round,
+            run.allocator,
+            run.failure.as_deref().unwrap_or_default()
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn write_all(arguments: &CompareArguments, comparison: &Comparison, out: &Path) -> Result<()> {
+    let to_file = |path: &Path, writer: &dyn Writer| -> Result<()> {
+        let mut content = Vec::new();
+        writer.write(comparison, &mut content).cannot(|| format!("make {}", path.display()))?;
+        fs::write(path, content).cannot(|| format!("write {}", path.display()))
+    };
+    to_file(&out.join("compare.json"), &json::JsonWriter)?;
+    to_file(&out.join("memory.svg"), &plot::SvgWriter)?;
+    to_file(&out.join("memory.png"), &plot::PngWriter)?;
+    let mut stdout = anstream::stdout().lock();
+    match arguments.json.as_deref() {
+        Some(path) if path == Path::new("-") => {
+            json::JsonWriter.write(comparison, &mut stdout).cannot(|| "write to stdout".into())?;
+        }
+        other => {
+            if let Some(path) = other {
+                to_file(path, &json::JsonWriter)?;
+            }
+            let writer = table::TableWriter { colours: terminal::stdout_colours() };
+            writer.write(comparison, &mut stdout).cannot(|| "write to stdout".into())?;
+        }
+    }
+    let shown = out.display();
+    anstream::eprintln!(
+        "results: {shown}/compare.json, {shown}/memory.svg, {shown}/memory.png, {shown}/logs"
+    );
+    Ok(())
+}
+
+/// Turns `--with` into allocators that exist here. Nothing is started before all of it is known to be right.
+fn choose_candidates(lists: &[String]) -> Result<Vec<Candidate>> {
+    if !lists.is_empty() {
+        return plan::parse_list(lists)?.iter().map(plan::resolve).collect();
+    }
+    let (found, missing) = plan::default_candidates();
+    for failure in missing {
+        let first_line = failure.message.lines().next().unwrap_or_default();
+        anstream::eprintln!("left out: {}", first_line.trim_end_matches("; looked for"));
+    }
+    Ok(found)
+}
+
+fn parse_only(pattern: &str) -> Result<Regex> {
+    Regex::new(pattern).map_err(|error| {
+        Failure::new(format!("--only {pattern:?} is not a regular expression: {error}")).exit_code(USAGE)
+    })
+}
+
+/// A preload of the caller's that is itself an allocator would be part of every row.
+fn refuse_preloaded_allocator(existing: Option<&str>) -> Result<()> {
+    let paths = existing.unwrap_or_default().split([':', ' ']);
+    for path in paths {
+        if let Some(kind) = Kind::from_file_name(path).filter(|kind| !kind.is_c_library()) {
+            return Err(Failure::new(format!(
+                "LD_PRELOAD already holds {} ({path}): it would be in every run, also under glibc",
+                kind.name()
+            ))
+            .advise("unset LD_PRELOAD; snug compare sets it for each run")
+            .exit_code(USAGE));
+        }
+    }
+    Ok(())
+}
+
+/// Asks the dynamic loader whether it would load the library into this program, without running the program.
+/// True if it would; false if the loader can't be asked.
+fn probe(program: &Program, candidate: &Candidate, environment: &BTreeMap<String, String>) -> Result<bool> {
+    let Some(library) = &candidate.library else { return Ok(false) };
+    if let Some(obstacle) = program::preload_obstacle(program, &library.path, &library.elf) {
+        return Err(obstacle);
+    }
+    let is_glibc = program.elf.interpreter.as_ref().is_some_and(|path| path.contains("ld-linux"));
+    if !is_glibc || program.setuid {
+        return Ok(false);
+    }
+    let mut command = Command::new(&program.image);
+    command.envs(environment).env("LD_TRACE_LOADED_OBJECTS", "1").stdin(Stdio::null());
+    let output = command.output().cannot(|| format!("ask the loader of {}", program.image.display()))?;
+    let listed = String::from_utf8_lossy(&output.stdout).contains(&*library.path.to_string_lossy());
+    if output.status.success() && listed {
+        return Ok(true);
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(Failure::new(format!(
+        "{} would not be loaded into {}; the loader said: {}",
+        library.path.display(),
+        program.image.display(),
+        if said.trim().is_empty() { "nothing" } else { said.trim() }
+    ))
+    .advise("check that the library was built for this system, and its dependencies with ldd"))
+}
+
+/// The directory for results: the one asked for, or a new one named after the time.
+fn output_directory(arguments: &CompareArguments) -> Result<PathBuf> {
+    let out = arguments.out.clone().unwrap_or_else(|| {
+        let stamp: String = machine::now_utc().chars().filter(char::is_ascii_digit).collect();
+        PathBuf::from(format!("snug-compare-{}-{}", &stamp[..8], &stamp[8..]))
+    });
+    let logs = out.join("logs");
+    fs::create_dir_all(&logs).cannot(|| format!("make the directory {}", logs.display()))?;
+    Ok(out)
+}
+
+/// A comparison without runs: all that is known before the first.
+fn begin(
+    arguments: &CompareArguments,
+    candidates: &[Candidate],
+    environments: &[BTreeMap<String, String>],
+) -> Comparison {
+    let allocators = candidates.iter().zip(environments).map(|(candidate, environment)| {
+        let inherited = std::env::vars()
+            .filter(|(name, _)| candidate.kind.reads_variable(name) && !environment.contains_key(name));
+        let path = candidate.library.as_ref().map(|library| library.path.clone());
+        let version_of = path.clone().or_else(c_library);
+        Allocator {
+            label: candidate.label.clone(),
+            kind: candidate.kind,
+            version: version_of.and_then(|path| library::version(candidate.kind, &path)),
+            library: path.map(|path| path.display().to_string()),
+            environment: environment.clone(),
+            inherited: inherited.collect(),
+        }
+    });
+    Comparison {
+        format: FORMAT.into(),
+        format_version: FORMAT_VERSION,
+        snug_version: VERSION.into(),
+        started_at: machine::now_utc(),
+        invocation: std::env::args().collect(),
+        directory: std::env::current_dir().map(|path| path.display().to_string()).unwrap_or_default(),
+        program: arguments.program.clone(),
+        machine: machine::describe(),
+        settings: Settings {
+            rounds: arguments.runs,
+            interval_ms: arguments.interval_ms,
+            detail_interval_ms: arguments.interval_ms * DETAIL_EVERY,
+            overhead_limit: OVERHEAD_LIMIT,
+            only: arguments.only.clone(),
+        },
+        allocators: allocators.collect(),
+        runs: Vec::new(),
+        summary: Summary::default(),
+    }
+}
+
+/// The C library of this process, whose version stands for the system's.
+fn c_library() -> Option<PathBuf> {
+    let maps = crate::proc::parse_maps(&fs::read("/proc/self/maps").ok()?);
+    let found = maps.iter().find(|mapping| Kind::from_file_name(&mapping.path) == Some(Kind::Glibc));
+    found.map(|mapping| PathBuf::from(&mapping.path))
+}
+
+/// The bar on a terminal, or else one line per run on stderr.
+struct Progress {
+    bar: ProgressBar,
+    is_terminal: bool,
+}
+
+impl Progress {
+    fn new(runs: usize) -> Progress {
+        let is_terminal = io::stderr().is_terminal();
+        let target = if is_terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(Some(runs as u64), target);
+        let style = ProgressStyle::with_template(
+            "{bar:24} {pos}/{len} runs, {elapsed} of about {duration}  {wide_msg}",
+        );
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        Progress { bar, is_terminal }
+    }
+
+    fn start(&self, index: usize, round: u32, rounds: u32, label: &str) {
+        self.bar.set_position(index as u64);
+        self.bar.set_prefix(format!("round {round}/{rounds} {label}"));
+        self.bar.set_message(self.bar.prefix());
+    }
+
+    fn update(&self, time_s: f64, rss_bytes: u64) {
+        if self.is_terminal {
+            let size = terminal::bytes(rss_bytes as f64);
+            self.bar.set_message(format!("{}: {time_s:.0} s, {size}", self.bar.prefix()));
+        }
+    }
+
+    fn finished(&self, run: &Run) {
+        let result = match &run.failure {
+            None => {
+                let mean = run.memory.get("rss_mean_bytes").copied().unwrap_or(0.0);
+                format!("{:.2} s, mean RSS {}", run.wall_s, terminal::bytes(mean))
+            }
+            Some(failure) => format!("FAILED: {failure}"),
+        };
+        if !self.is_terminal || run.failure.is_some() {
+            self.bar.suspend(|| anstream::eprintln!("round {} {}: {result}", run.round, run.allocator));
+        }
+    }
+
+    fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,295 @@
+//! From runs to what they say: estimates for every allocator and quantity, warnings, and one sentence. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::results::{Allocator, Comparison, Estimate, Ratio, Run, Summary, SummaryRow};
+use super::statistics;
+use crate::allocator::Kind;
+use crate::terminal;
+
+/// With this many processes at a time or more, pages that they share would be counted twice in RSS.
+const SEVERAL_PROCESSES: f64 = 1.5;
+/// Other programs keeping more than this share of the machine's CPUs busy make times doubtful.
+const BUSY_SHARE: f64 = 0.15;
+
+/// Computes the summary of all runs so far.
+pub fn summarise(comparison: &Comparison) -> Summary {
+    let baseline = baseline(&comparison.allocators);
+    let memory_measure = memory_measure(&comparison.runs);
+    let mut values: BTreeMap<&str, BTreeMap<String, Vec<f64>>> = BTreeMap::new();
+    for run in comparison.runs.iter().filter(|run| run.failure.is_none()) {
+        let quantities = values.entry(&run.allocator).or_default();
+        for (name, value) in quantities_of(run) {
+            quantities.entry(name).or_default().push(value);
+        }
+    }
+    let nothing = BTreeMap::new();
+    let baseline_values = values.get(baseline.as_str()).unwrap_or(&nothing);
+    let rows = comparison.allocators.iter().map(|allocator| {
+        let own = values.get(allocator.label.as_str()).unwrap_or(&nothing);
+        let runs = comparison.runs.iter().filter(|run| run.allocator == allocator.label);
+        let failed_runs = runs.clone().filter(|run| run.failure.is_some()).count() as u32;
+        SummaryRow {
+            allocator: allocator.label.clone(),
+            runs: runs.count() as u32 - failed_runs,
+            failed_runs,
+            quantities: estimates(own, (allocator.label != baseline).then_some(baseline_values)),
+        }
+    });
+    let mut summary = Summary {
+        allocators: rows.collect(),
+        baseline,
+        memory_measure,
+        conclusion: String::new(),
+        warnings: Vec::new(),
+    };
+    summary.conclusion = conclusion(&comparison.allocators, &summary);
+    summary.warnings = warnings(comparison, &summary.baseline);
+    summary
+}
+
+/// What ratios refer to: glibc as it is, or else the first that was asked for.
+fn baseline(allocators: &[Allocator]) -> String {
+    let plain = |allocator: &&Allocator| allocator.kind == Kind::Glibc && allocator.environment.is_empty();
+    let found = allocators.iter().find(plain).or(allocators.first());
+    found.map_or_else(String::new, |allocator| allocator.label.clone())
+}
+
+fn memory_measure(runs: &[Run]) -> String {
+    let counts: Vec<f64> = runs.iter().filter_map(|run| run.memory.get("processes_mean").copied()).collect();
+    if statistics::mean(&counts) >= SEVERAL_PROCESSES {
+        "pss".into()
+    } else {
+        "rss".into()
+    }
+}
+
+/// Everything about a run that can be compared, by name.
+fn quantities_of(run: &Run) -> BTreeMap<String, f64> {
+    let mut quantities = run.memory.clone();
+    quantities.insert("wall_s".into(), run.wall_s);
+    quantities.insert("cpu_s".into(), run.cpu_user_s + run.cpu_system_s);
+    quantities.insert("cpu_user_s".into(), run.cpu_user_s);
+    quantities.insert("cpu_system_s".into(), run.cpu_system_s);
+    quantities.insert("page_faults".into(), (run.minor_faults + run.major_faults) as f64);
+    for (name, value) in &run.metrics {
+        quantities.insert(format!("metric:{name}"), *value);
+    }
+    quantities
+}
+
+fn estimates(
+    own: &BTreeMap<String, Vec<f64>>,
+    baseline: Option<&BTreeMap<String, Vec<f64>>>,
+) -> BTreeMap<String, Estimate> {
+    let mut estimates = BTreeMap::new();
+    for (name, values) in own {
+        let Some(mut estimate) = statistics::estimate(values) else { continue };
+        let other = baseline.and_then(|baseline| baseline.get(name));
+        estimate.ratio = other.and_then(|other| statistics::ratio(values, other));
+        estimates.insert(name.clone(), estimate);
+    }
+    estimates
+}
+
+/// The result in one sentence: what memory and time do under the allocator of interest, relative to the baseline.
+fn conclusion(allocators: &[Allocator], summary: &Summary) -> String {
+    let memory = format!("{}_mean_bytes", summary.memory_measure);
+    let unsampled = |row: &SummaryRow| row.runs > 0 && !row.quantities.contains_key(&memory);
+    if summary.allocators.iter().any(unsampled) {
+        return "The program ended before its memory could be sampled: compare only the times, or give it more to do."
+            .into();
+    }
+    let measure = summary.memory_measure.to_uppercase();
+    let of = |label: &str, quantity: &str| {
+        let row = summary.allocators.iter().find(|row| row.allocator == label)?;
+        row.quantities.get(quantity)
+    };
+    let measured = allocators.iter().filter(|allocator| of(&allocator.label, &memory).is_some());
+    let others: Vec<&Allocator> = measured.filter(|allocator| allocator.label != summary.baseline).collect();
+    let Some(subject) =
+        subject(&others, |label| of(label, &memory).map_or(f64::MAX, |estimate| estimate.mean))
+    else {
+        return match of(&summary.baseline, &memory) {
+            Some(estimate) => {
+                let size = terminal::bytes(estimate.mean);
+                format!(
+                    "{} uses {size} of memory (mean {measure}); there is nothing to compare it with.",
+                    summary.baseline
+                )
+            }
+            None => "No run succeeded: there is nothing to compare.".into(),
+        };
+    };
+    let Some(ratio) = of(&subject.label, &memory).and_then(|estimate| estimate.ratio) else {
+        return format!("{} did not run, so there is nothing to compare with.", summary.baseline);
+    };
+    let mut parts =
+        vec![sentence_part(&subject.label, &summary.baseline, &format!("mean memory ({measure})"), ratio)];
+    let throughput = subject_throughput(summary, &subject.label);
+    for (quantity, name) in throughput.iter().map(|name| (format!("metric:{name}"), name.as_str())) {
+        parts.extend(of(&subject.label, &quantity).and_then(|e| e.ratio).map(|ratio| clause(name, ratio)));
+    }
+    parts.extend(of(&subject.label, "wall_s").and_then(|e| e.ratio).map(|ratio| clause("wall time", ratio)));
+    let smallest = others.iter().min_by(|a, b| {
+        let mean = |allocator: &Allocator| of(&allocator.label, &memory).map_or(f64::MAX, |e| e.mean);
+        mean(a).total_cmp(&mean(b))
+    });
+    if let Some(smallest) = smallest.filter(|smallest| smallest.label != subject.label) {
+        if let Some(ratio) = of(&smallest.label, &memory).and_then(|estimate| estimate.ratio) {
+            parts.push(format!("the smallest is {} at {:.2}", smallest.label, ratio.value));
+        }
+    }
+    let mut text = parts.join("; ") + ".";
+    if ratio.interval.is_none() {
+        text.push_str(" One run each cannot tell a difference from noise: use --runs 3 or more.");
+    }
+    text
+}
+
+/// The allocator that the sentence is about: snug, or else the one with least memory.
+fn subject<'a>(others: &[&'a Allocator], memory: impl Fn(&str) -> f64) -> Option<&'a Allocator> {
+    let snug = others.iter().find(|allocator| allocator.kind == Kind::Snug);
+    let smallest = || others.iter().min_by(|a, b| memory(&a.label).total_cmp(&memory(&b.label)));
+    snug.or_else(smallest).copied()
+}
+
+fn subject_throughput(summary: &Summary, label: &str) -> Vec<String> {
+    let row = summary.allocators.iter().find(|row| row.allocator == label);
+    let names = row.into_iter().flat_map(|row| row.quantities.keys());
+    let metrics: BTreeSet<&str> = names.filter_map(|name| name.strip_prefix("metric:")).collect();
+    metrics.into_iter().filter(|name| name.ends_with("_per_s")).map(String::from).collect()
+}
+
+fn sentence_part(subject: &str, baseline: &str, quantity: &str, ratio: Ratio) -> String {
+    match ratio.interval {
+        Some((low, high)) if low <= 1.0 && high >= 1.0 => format!(
+            "{subject} makes no difference to {quantity} against {baseline} ({:.2} times, 95 % interval {low:.2} to \
+             {high:.2})",
+            ratio.value
+        ),
+        Some((low, high)) => format!(
+            "{subject} uses {:.2} times the {quantity} of {baseline} (95 % interval {low:.2} to {high:.2})",
+            ratio.value
+        ),
+        None => format!("{subject} used {:.2} times the {quantity} of {baseline}", ratio.value),
+    }
+}
+
+fn clause(name: &str, ratio: Ratio) -> String {
+    match ratio.interval {
+        Some((low, high)) if low <= 1.0 && high >= 1.0 => {
+            format!("{name} shows no difference ({low:.2} to {high:.2})")
+        }
+        Some((low, high)) => format!("{name} is {:.2} times ({low:.2} to {high:.2})", ratio.value),
+        None => format!("{name} was {:.2} times", ratio.value),
+    }
+}
+
+/// What a reader should know before believing the numbers.
+fn warnings(comparison: &Comparison, baseline: &str) -> Vec<String> {
+    let mut warnings = BTreeSet::new();
+    for run in &comparison.runs {
+        for file in &run.evidence.found {
+            warnings.insert(format!(
+                "under {} the program brings an allocator of its own ({file}): that row does not show the C library's",
+                run.allocator
+            ));
+        }
+        for note in &run.notes {
+            warnings.insert(format!("{}: {note}", run.allocator));
+        }
+    }
+    let busy: Vec<f64> = comparison.runs.iter().map(|run| run.other_busy_cores).collect();
+    let busiest = busy.iter().copied().fold(0.0, f64::max);
+    if busiest > BUSY_SHARE * comparison.machine.cpus as f64 {
+        warnings.insert(format!(
+            "other programs kept up to {busiest:.1} of {} CPUs busy meanwhile: times are doubtful",
+            comparison.machine.cpus
+        ));
+    }
+    let short = comparison.runs.iter().any(|run| run.failure.is_none() && run.samples.time_s.len() < 5);
+    if short {
+        warnings.insert(
+            "the program ended within a few milliseconds: its memory was sampled less than 5 times".into(),
+        );
+    }
+    if comparison.machine.transparent_huge_pages == "always" {
+        warnings.insert(
+            "transparent huge pages are set to 'always': allocators that do not opt out hold more memory than elsewhere"
+                .into(),
+        );
+    }
+    if comparison.runs.iter().any(|run| run.allocator == baseline && !run.metrics.is_empty())
+        && comparison.runs.iter().any(|run| run.failure.is_none() && run.metrics.is_empty())
+    {
+        warnings.insert("some runs printed no snug-metric lines".into());
+    }
+    warnings.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::fixture;
+
+    #[test]
+    fn a_clear_difference_is_stated_with_its_interval() {
+        let comparison =
+            fixture::comparison(&[("glibc", &[100.0, 102.0, 98.0]), ("snug", &[50.0, 51.0, 49.0])]);
+        let summary = summarise(&comparison);
+        assert_eq!(summary.baseline, "glibc");
+        assert!(
+            summary.conclusion.starts_with("snug uses 0.50 times the mean memory (RSS) of glibc"),
+            "{}",
+            summary.conclusion
+        );
+        assert!(summary.conclusion.contains("wall time shows no difference"), "{}", summary.conclusion);
+    }
+
+    #[test]
+    fn noise_is_called_no_difference() {
+        let comparison =
+            fixture::comparison(&[("glibc", &[100.0, 120.0, 90.0]), ("snug", &[95.0, 118.0, 99.0])]);
+        let text = summarise(&comparison).conclusion;
+        assert!(text.starts_with("snug makes no difference to mean memory"), "{text}");
+    }
+
+    #[test]
+    fn one_run_is_not_enough() {
+        let comparison =
+            fixture::comparison(&[("glibc", &[100.0]), ("jemalloc", &[80.0]), ("snug", &[90.0])]);
+        let text = summarise(&comparison).conclusion;
+        assert!(text.contains("snug used 0.90 times"), "{text}");
+        assert!(text.contains("the smallest is jemalloc at 0.80"), "{text}");
+        assert!(text.contains("use --runs 3"), "{text}");
+    }
+
+    #[test]
+    fn without_snug_the_smallest_is_the_subject() {
+        let comparison = fixture::comparison(&[("glibc", &[100.0, 101.0]), ("jemalloc", &[80.0, 80.5])]);
+        assert!(summarise(&comparison).conclusion.starts_with("jemalloc uses 0.80 times"));
+    }
+
+    #[test]
+    fn failed_runs_do_not_count() {
+        let mut comparison = fixture::comparison(&[("glibc", &[100.0, 100.0]), ("snug", &[50.0, 50.0])]);
+        for run in comparison.runs.iter_mut().filter(|run| run.allocator == "snug") {
+            run.failure = Some("crashed".into());
+        }
+        let summary = summarise(&comparison);
+        assert_eq!(summary.allocators[1].failed_runs, 2);
+        assert!(summary.conclusion.contains("nothing to compare"), "{}", summary.conclusion);
+    }
+
+    #[test]
+    fn several_processes_are_compared_by_pss() {
+        let mut comparison = fixture::comparison(&[("glibc", &[100.0, 101.0]), ("snug", &[80.0, 80.5])]);
+        for run in &mut comparison.runs {
+            run.memory.insert("processes_mean".into(), 4.0);
+        }
+        let summary = summarise(&comparison);
+        assert_eq!(summary.memory_measure, "pss");
+        assert!(summary.conclusion.contains("(PSS)"));
+    }
+}

@@ -1,0 +1,191 @@
+//! The comparison as a table for people, followed by the sentence that sums it up.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+
+use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table, Width};
+
+use super::results::{Comparison, Estimate, SummaryRow};
+use super::Writer;
+use crate::allocator::Kind;
+use crate::terminal::{self, short_count, short_number, styled};
+
+/// Writes the table. `colours` allows bold and colours.
+pub struct TableWriter {
+    pub colours: bool,
+}
+
+/// One kind of column: its heading and how to fill a cell.
+struct Column {
+    heading: String,
+    cell: Box<dyn Fn(&SummaryRow) -> String>,
+}
+
+impl Writer for TableWriter {
+    fn write(&self, comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
+        let columns = columns(comparison);
+        let mut table = Table::new();
+        table.load_preset("     ══                ");
+        table.set_content_arrangement(ContentArrangement::Disabled);
+        let heading = |text: &str| styled(text, terminal::BOLD, self.colours);
+        let headings = columns.iter().map(|column| {
+            Cell::new(column.heading.lines().map(heading).collect::<Vec<_>>().join("\n"))
+                .set_alignment(CellAlignment::Right)
+        });
+        table.set_header(std::iter::once(Cell::new(heading("allocator"))).chain(headings));
+        for (row, allocator) in comparison.summary.allocators.iter().zip(&comparison.allocators) {
+            let emphasised = allocator.kind == Kind::Snug && self.colours;
+            let shown = |text: String| styled(&text, terminal::BOLD, emphasised);
+            let cells = columns
+                .iter()
+                .map(|column| Cell::new(shown((column.cell)(row))).set_alignment(CellAlignment::Right));
+            let name = label_lines(&allocator.label).into_iter().map(shown).collect::<Vec<_>>().join("\n");
+            table.add_row(std::iter::once(Cell::new(name)).chain(cells));
+        }
+        if let Some(first) = table.column_mut(0) {
+            first.set_padding((0, 1));
+            first.set_constraint(ColumnConstraint::UpperBoundary(Width::Fixed(40)));
+        }
+        writeln!(out, "{}", heading(&title(comparison)))?;
+        writeln!(out, "{}", table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n"))?;
+        writeln!(out)?;
+        for warning in &comparison.summary.warnings {
+            writeln!(out, "{} {warning}", styled("note:", terminal::WARNING, self.colours))?;
+        }
+        writeln!(out, "{}", heading(&comparison.summary.conclusion))
+    }
+}
+
+fn title(comparison: &Comparison) -> String {
+    let measure = match comparison.summary.memory_measure.as_str() {
+        "pss" => "PSS: pages shared by several processes are divided among them",
+        _ => "RSS",
+    };
+    let which = match &comparison.settings.only {
+        Some(only) => format!("processes that match {only:?}"),
+        None => "the whole process tree".into(),
+    };
+    let spread = match comparison.settings.rounds {
+        1 => "one run each".to_string(),
+        rounds => format!("means of {rounds} runs ± their standard deviation"),
+    };
+    format!(
+        "Memory in MB ({measure}; {which}), times in s; {spread}; x: times {}",
+        comparison.summary.baseline
+    )
+}
+
+fn columns(comparison: &Comparison) -> Vec<Column> {
+    let measure = comparison.summary.memory_measure.clone();
+    let mean = format!("{measure}_mean_bytes");
+    let mut columns = vec![
+        spread_column("mean\nmemory", &mean, 1e-6),
+        ratio_column(&mean),
+        plain_column("peak", &format!("{measure}_peak_bytes"), terminal::megabytes),
+        plain_column("final", &format!("{measure}_final_bytes"), terminal::megabytes),
+    ];
+    if measure == "pss" {
+        columns.push(plain_column("mean\nRSS", "rss_mean_bytes", terminal::megabytes));
+        columns.push(plain_column("mean\nUSS", "uss_mean_bytes", terminal::megabytes));
+    }
+    columns.push(spread_column("wall\ntime", "wall_s", 1.0));
+    columns.push(ratio_column("wall_s"));
+    columns.push(spread_column("CPU\ntime", "cpu_s", 1.0));
+    columns.push(ratio_column("cpu_s"));
+    columns.push(plain_column("page\nfaults", "page_faults", short_count));
+    let names: BTreeSet<&String> = comparison.runs.iter().flat_map(|run| run.metrics.keys()).collect();
+    for name in names {
+        let quantity = format!("metric:{name}");
+        columns.push(spread_column(name, &quantity, 1.0));
+    }
+    if comparison.summary.allocators.iter().any(|row| row.failed_runs > 0) {
+        columns.push(Column {
+            heading: "failed\nruns".into(),
+            cell: Box::new(|row| row.failed_runs.to_string()),
+        });
+    }
+    columns
+}
+
+/// A column whose cells come from one quantity; a dash where it was not measured.
+fn column(heading: &str, quantity: &str, show: impl Fn(&Estimate) -> String + 'static) -> Column {
+    let quantity = quantity.to_string();
+    let cell = move |row: &SummaryRow| row.quantities.get(&quantity).map_or_else(|| "-".into(), &show);
+    Column { heading: heading.into(), cell: Box::new(cell) }
+}
+
+fn plain_column(heading: &str, quantity: &str, show: fn(f64) -> String) -> Column {
+    column(heading, quantity, move |estimate| show(estimate.mean))
+}
+
+fn spread_column(heading: &str, quantity: &str, factor: f64) -> Column {
+    column(heading, quantity, move |estimate| {
+        let mean = short_number(estimate.mean * factor);
+        match estimate.standard_deviation {
+            Some(deviation) => {
+                let digits = mean.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+                format!("{mean} ±{:.digits$}", deviation * factor)
+            }
+            None => mean,
+        }
+    })
+}
+
+fn ratio_column(quantity: &str) -> Column {
+    column("x", quantity, |estimate| match estimate.ratio {
+        Some(ratio) => format!("{:.2}", ratio.value),
+        None => "1".into(),
+    })
+}
+
+/// Breaks a long label where its parts meet.
+fn label_lines(label: &str) -> Vec<String> {
+    const WIDTH: usize = 38;
+    let mut lines = vec![String::new()];
+    for part in label.split_inclusive([':', ',', '/']) {
+        let current = lines.last_mut().expect("there is always one line");
+        if !current.is_empty() && current.chars().count() + part.chars().count() > WIDTH {
+            lines.push(format!("  {part}"));
+        } else {
+            current.push_str(part);
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::fixture;
+
+    fn render(comparison: &Comparison) -> String {
+        let mut out = Vec::new();
+        TableWriter { colours: false }.write(comparison, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn rows_columns_and_conclusion() {
+        let text = render(&fixture::comparison(&[("glibc", &[100.0, 102.0]), ("snug", &[50.0, 51.0])]));
+        let snug = text.lines().find(|line| line.trim_start().starts_with("snug")).unwrap();
+        assert!(snug.contains("50.5 ±0.7") && snug.contains("0.50"), "{text}");
+        assert!(text.contains("requests_per_s") && text.contains("page"), "{text}");
+        assert!(text.trim_end().ends_with('.'), "{text}");
+        assert!(!text.contains('\u{1b}'), "no colours asked for: {text}");
+    }
+
+    #[test]
+    fn failed_runs_are_shown() {
+        let mut comparison = fixture::comparison(&[("glibc", &[100.0]), ("snug", &[50.0])]);
+        comparison.runs[1].failure = Some("crash".into());
+        comparison.summary = crate::compare::summary::summarise(&comparison);
+        let text = render(&comparison);
+        assert!(text.contains("failed"), "{text}");
+    }
+
+    #[test]
+    fn long_labels_are_broken_between_parts() {
+        let lines = label_lines("jemalloc:MALLOC_CONF=narenas:2,dirty_decay_ms:1000,muzzy_decay_ms:0");
+        assert!(lines.len() > 1 && lines.iter().all(|line| line.len() <= 42), "{lines:?}");
+    }
+}

@@ -1,0 +1,167 @@
+//! What an ELF file says about itself: for which machine it is, what it needs, and which of the symbols that
+//! matter to us it defines. Knows nothing of processes or of allocators' policies.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::Path;
+
+use object::elf;
+use object::read::elf::{Dyn, ElfFile, FileHeader, ProgramHeader};
+use object::{Endianness, FileKind, Object, ObjectSymbol, ReadCache, ReadRef};
+
+/// The facts about one ELF file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ElfFacts {
+    /// e_machine, for example EM_X86_64.
+    pub machine: u16,
+    /// 64 or 32.
+    pub bits: u8,
+    /// PT_INTERP: the dynamic loader; None for libraries and static programs.
+    pub interpreter: Option<String>,
+    /// It has a dynamic section at all.
+    pub dynamic: bool,
+    /// DT_NEEDED, in order.
+    pub needed: Vec<String>,
+    /// DT_SONAME.
+    pub soname: Option<String>,
+    /// Symbols the dynamic loader sees as defined here, with their addresses; only those asked for.
+    pub exported: HashMap<String, u64>,
+    /// Symbols of the full table (absent if stripped) and their addresses; only those asked for.
+    pub internal: HashMap<String, u64>,
+    /// Address and file offset of the first loaded segment, which give the load base.
+    pub first_load: Option<(u64, u64)>,
+}
+
+impl ElfFacts {
+    /// Name of the machine as Debian writes it.
+    pub fn machine_name(&self) -> String {
+        machine_name(self.machine, self.bits)
+    }
+
+    /// A program (or position-independent program) that the dynamic loader never touches.
+    pub fn is_static_program(&self) -> bool {
+        self.interpreter.is_none() && self.needed.is_empty()
+    }
+}
+
+/// Name of a machine as Debian writes it.
+pub fn machine_name(machine: u16, bits: u8) -> String {
+    match (machine, bits) {
+        (elf::EM_X86_64, 64) => "x86-64".into(),
+        (elf::EM_X86_64, _) => "x32".into(),
+        (elf::EM_386, _) => "i386".into(),
+        (elf::EM_AARCH64, _) => "aarch64".into(),
+        (elf::EM_ARM, _) => "arm".into(),
+        (elf::EM_RISCV, _) => "riscv64".into(),
+        (elf::EM_PPC64, _) => "ppc64".into(),
+        (elf::EM_S390, _) => "s390x".into(),
+        _ => format!("machine {machine}, {bits} bits"),
+    }
+}
+
+/// Reads an ELF file. `wanted` decides which symbols are kept. None if it is not an ELF file; an error if it
+/// can't be read.
+pub fn read(path: &Path, wanted: &dyn Fn(&str) -> bool) -> std::io::Result<Option<ElfFacts>> {
+    let cache = ReadCache::new(File::open(path)?);
+    let facts = match FileKind::parse(&cache) {
+        Ok(FileKind::Elf64) => facts::<elf::FileHeader64<Endianness>, _>(&cache, wanted),
+        Ok(FileKind::Elf32) => facts::<elf::FileHeader32<Endianness>, _>(&cache, wanted),
+        _ => return Ok(None),
+    };
+    Ok(facts.ok())
+}
+
+fn facts<'data, Header, Data>(data: Data, wanted: &dyn Fn(&str) -> bool) -> object::Result<ElfFacts>
+where
+    Header: FileHeader<Endian = Endianness>,
+    Data: ReadRef<'data>,
+{
+    let file = ElfFile::<'data, Header, Data>::parse(data)?;
+    let endian = file.endian();
+    let header = file.elf_header();
+    let mut facts = ElfFacts {
+        machine: header.e_machine(endian),
+        bits: if file.is_64() { 64 } else { 32 },
+        ..ElfFacts::default()
+    };
+    for segment in file.elf_program_headers() {
+        match segment.p_type(endian) {
+            elf::PT_LOAD if facts.first_load.is_none() => {
+                facts.first_load = Some((segment.p_vaddr(endian).into(), segment.p_offset(endian).into()));
+            }
+            elf::PT_DYNAMIC => facts.dynamic = true,
+            _ => {}
+        }
+        if let Some(path) = segment.interpreter(endian, data)? {
+            facts.interpreter = Some(String::from_utf8_lossy(path).into_owned());
+        }
+    }
+    let sections = file.elf_section_table();
+    if let Some((entries, strings_section)) = sections.dynamic(endian, data)? {
+        let strings = sections.strings(endian, data, strings_section)?;
+        for entry in entries {
+            let tag = entry.tag32(endian);
+            if tag == Some(elf::DT_NULL) {
+                break;
+            }
+            if tag == Some(elf::DT_NEEDED) || tag == Some(elf::DT_SONAME) {
+                let offset: u64 = entry.d_val(endian).into();
+                let Ok(name) = strings.get(offset as u32) else { continue };
+                let text = String::from_utf8_lossy(name).into_owned();
+                match tag {
+                    Some(elf::DT_NEEDED) => facts.needed.push(text),
+                    _ => facts.soname = Some(text),
+                }
+            }
+        }
+    }
+    facts.exported = pick(file.dynamic_symbols(), wanted);
+    facts.internal = pick(file.symbols(), wanted);
+    Ok(facts)
+}
+
+fn pick<'data, Symbol: ObjectSymbol<'data>>(
+    symbols: impl Iterator<Item = Symbol>,
+    wanted: &dyn Fn(&str) -> bool,
+) -> HashMap<String, u64> {
+    let mut picked = HashMap::new();
+    for symbol in symbols {
+        if symbol.is_undefined() {
+            continue;
+        }
+        if let Ok(name) = symbol.name() {
+            if wanted(name) {
+                picked.insert(name.to_string(), symbol.address());
+            }
+        }
+    }
+    picked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_program_is_dynamic_and_for_this_machine() {
+        let own = std::env::current_exe().unwrap();
+        let facts = read(&own, &|name| name == "main").unwrap().unwrap();
+        assert_eq!(facts.bits as usize, 8 * std::mem::size_of::<usize>());
+        assert!(facts.internal.contains_key("main"));
+        if cfg!(target_env = "gnu") {
+            assert!(facts.dynamic && facts.interpreter.is_some());
+            assert!(facts.needed.iter().any(|name| name.starts_with("libc.so")), "{:?}", facts.needed);
+            assert!(!facts.is_static_program());
+        }
+    }
+
+    #[test]
+    fn a_script_is_no_elf_file() {
+        assert_eq!(read(Path::new("Cargo.toml"), &|_| true).unwrap(), None);
+    }
+
+    #[test]
+    fn a_missing_file_is_an_error() {
+        assert!(read(Path::new("/nonexistent"), &|_| true).is_err());
+    }
+}

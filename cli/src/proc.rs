@@ -1,0 +1,310 @@
+//! Reading `/proc`: pure parsers, and one trait in front of the files so that everything above it can be
+//! tested with made-up processes.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+/// A process identifier as the kernel counts them.
+pub type Pid = i32;
+
+/// Where processes are looked up. `ProcFilesystem` is the real one; tests use `FakeProcesses`.
+pub trait Processes {
+    /// All process identifiers that exist now.
+    fn pids(&mut self) -> io::Result<Vec<Pid>>;
+    /// Replaces `buffer` by the whole content of `/proc/PID/file`.
+    fn read(&mut self, pid: Pid, file: &'static str, buffer: &mut Vec<u8>) -> io::Result<()>;
+    /// Where the link `/proc/PID/file` points.
+    fn link(&mut self, pid: Pid, file: &'static str) -> io::Result<PathBuf>;
+    /// Lets go of whatever is kept for a process that has ended.
+    fn forget(&mut self, _pid: Pid) {}
+}
+
+/// The kernel's `/proc`. Keeps `stat` files open: reading one again costs a third of opening it, and an open
+/// one can't be mistaken for a later process with the same identifier.
+#[derive(Default)]
+pub struct ProcFilesystem {
+    stat_files: HashMap<Pid, File>,
+}
+
+impl ProcFilesystem {
+    pub fn new() -> ProcFilesystem {
+        ProcFilesystem::default()
+    }
+}
+
+impl Processes for ProcFilesystem {
+    fn pids(&mut self) -> io::Result<Vec<Pid>> {
+        let entries = std::fs::read_dir("/proc")?;
+        Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
+    }
+
+    fn read(&mut self, pid: Pid, file: &'static str, buffer: &mut Vec<u8>) -> io::Result<()> {
+        if file != "stat" {
+            *buffer = std::fs::read(format!("/proc/{pid}/{file}"))?;
+            return Ok(());
+        }
+        let stat_file = match self.stat_files.entry(pid) {
+            std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
+            std::collections::hash_map::Entry::Vacant(entry) => {
+                entry.insert(File::open(format!("/proc/{pid}/stat"))?)
+            }
+        };
+        buffer.resize(2048, 0);
+        let length = stat_file.read_at(buffer, 0)?;
+        buffer.truncate(length);
+        Ok(())
+    }
+
+    fn link(&mut self, pid: Pid, file: &'static str) -> io::Result<PathBuf> {
+        std::fs::read_link(format!("/proc/{pid}/{file}"))
+    }
+
+    fn forget(&mut self, pid: Pid) {
+        self.stat_files.remove(&pid);
+    }
+}
+
+/// What `/proc/PID/stat` says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stat {
+    pub name: String,
+    pub state: char,
+    pub parent: Pid,
+    pub minor_faults: u64,
+    pub major_faults: u64,
+    pub user_ticks: u64,
+    pub system_ticks: u64,
+    pub threads: u64,
+    pub start_ticks: u64,
+    pub rss_pages: u64,
+}
+
+/// Reads a line of `/proc/PID/stat`. The name may hold spaces and parentheses: the last `)` ends it.
+pub fn parse_stat(text: &[u8]) -> Option<Stat> {
+    let text = String::from_utf8_lossy(text);
+    let open = text.find('(')?;
+    let close = text.rfind(')')?;
+    let fields: Vec<&str> = text.get(close + 2..)?.split_ascii_whitespace().collect();
+    // Field 3 of proc(5), the state, is fields[0].
+    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+    Some(Stat {
+        name: text.get(open + 1..close)?.to_string(),
+        state: fields.first()?.chars().next()?,
+        parent: fields.get(1)?.parse().ok()?,
+        minor_faults: number(10)?,
+        major_faults: number(12)?,
+        user_ticks: number(14)?,
+        system_ticks: number(15)?,
+        threads: number(20)?,
+        start_ticks: number(22)?,
+        rss_pages: number(24)?,
+    })
+}
+
+/// What `/proc/PID/smaps_rollup` says, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Rollup {
+    pub rss_bytes: u64,
+    pub pss_bytes: u64,
+    /// Private_Clean + Private_Dirty: what would be gone if the process ended (USS).
+    pub uss_bytes: u64,
+    pub lazy_free_bytes: u64,
+    pub huge_bytes: u64,
+    pub swap_bytes: u64,
+}
+
+/// Reads `/proc/PID/smaps_rollup`; None if it is empty, as for a process that is ending.
+pub fn parse_smaps_rollup(text: &[u8]) -> Option<Rollup> {
+    let text = std::str::from_utf8(text).ok()?;
+    let mut rollup = Rollup::default();
+    let mut found = false;
+    for line in text.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let (Some(key), Some(value)) = (words.next(), words.next()) else { continue };
+        let Ok(kibibytes) = value.parse::<u64>() else { continue };
+        let bytes = kibibytes * 1024;
+        match key {
+            "Rss:" => {
+                rollup.rss_bytes = bytes;
+                found = true;
+            }
+            "Pss:" => rollup.pss_bytes = bytes,
+            "Private_Clean:" | "Private_Dirty:" => rollup.uss_bytes += bytes,
+            "LazyFree:" => rollup.lazy_free_bytes = bytes,
+            "AnonHugePages:" => rollup.huge_bytes = bytes,
+            "Swap:" => rollup.swap_bytes = bytes,
+            _ => {}
+        }
+    }
+    found.then_some(rollup)
+}
+
+/// One line of `/proc/PID/maps` that has a file behind it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mapping {
+    pub start: u64,
+    pub end: u64,
+    pub offset: u64,
+    pub writable: bool,
+    pub executable: bool,
+    pub path: String,
+    /// The file was removed or replaced after it was mapped.
+    pub deleted: bool,
+}
+
+/// Reads the file-backed lines of `/proc/PID/maps`.
+pub fn parse_maps(text: &[u8]) -> Vec<Mapping> {
+    let text = String::from_utf8_lossy(text);
+    text.lines().filter_map(parse_maps_line).collect()
+}
+
+fn parse_maps_line(line: &str) -> Option<Mapping> {
+    let path_start = line.find('/')?;
+    let mut words = line[..path_start].split_ascii_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    let permissions = words.next()?;
+    let offset = words.next()?;
+    let path = &line[path_start..];
+    let (path, deleted) = match path.strip_suffix(" (deleted)") {
+        Some(path) => (path, true),
+        None => (path, false),
+    };
+    Some(Mapping {
+        start: u64::from_str_radix(start, 16).ok()?,
+        end: u64::from_str_radix(end, 16).ok()?,
+        offset: u64::from_str_radix(offset, 16).ok()?,
+        writable: permissions.as_bytes().get(1) == Some(&b'w'),
+        executable: permissions.as_bytes().get(2) == Some(&b'x'),
+        path: path.to_string(),
+        deleted,
+    })
+}
+
+/// Makes one line of the NUL-separated `/proc/PID/cmdline`.
+pub fn parse_command_line(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    text.trim_end_matches('\0').replace('\0', " ")
+}
+
+/// Splits the NUL-separated `/proc/PID/environ`.
+pub fn parse_environment(text: &[u8]) -> Vec<(String, String)> {
+    let text = String::from_utf8_lossy(text);
+    let pairs = text.split('\0').filter_map(|entry| entry.split_once('='));
+    pairs.map(|(name, value)| (name.to_string(), value.to_string())).collect()
+}
+
+/// Processes made up by a test.
+#[cfg(test)]
+#[derive(Default)]
+pub struct FakeProcesses {
+    pub files: HashMap<(Pid, &'static str), Vec<u8>>,
+    pub links: HashMap<(Pid, &'static str), PathBuf>,
+}
+
+#[cfg(test)]
+impl FakeProcesses {
+    /// Adds or changes a process.
+    pub fn set(&mut self, pid: Pid, parent: Pid, name: &str, rss_pages: u64) {
+        let stat = format!(
+            "{pid} ({name}) S {parent} {pid} {pid} 0 -1 4194304 7 0 1 0 20 10 0 0 20 0 3 0 55 1000000 {rss_pages} 0\n"
+        );
+        self.files.insert((pid, "stat"), stat.into_bytes());
+        self.files.insert((pid, "cmdline"), format!("{name}\0--flag\0").into_bytes());
+        let rollup = format!("Rss: {} kB\nPss: {} kB\nPrivate_Dirty: 4 kB\n", rss_pages * 4, rss_pages * 2);
+        self.files.insert((pid, "smaps_rollup"), rollup.into_bytes());
+    }
+
+    /// Ends a process.
+    pub fn remove(&mut self, pid: Pid) {
+        self.files.retain(|(other, _), _| *other != pid);
+        self.links.retain(|(other, _), _| *other != pid);
+    }
+}
+
+#[cfg(test)]
+impl Processes for FakeProcesses {
+    fn pids(&mut self) -> io::Result<Vec<Pid>> {
+        Ok(self.files.keys().filter(|(_, file)| *file == "stat").map(|(pid, _)| *pid).collect())
+    }
+
+    fn read(&mut self, pid: Pid, file: &'static str, buffer: &mut Vec<u8>) -> io::Result<()> {
+        let content = self.files.get(&(pid, file)).ok_or(io::ErrorKind::NotFound)?;
+        buffer.clone_from(content);
+        Ok(())
+    }
+
+    fn link(&mut self, pid: Pid, file: &'static str) -> io::Result<PathBuf> {
+        Ok(self.links.get(&(pid, file)).ok_or(io::ErrorKind::NotFound)?.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stat_with_a_hostile_name() {
+        let line = b"42 (a) R (b c) S 7 42 42 0 -1 4194304 100 5 2 0 30 4 0 0 20 0 9 0 12345 1000 77 18446744073709551615";
+        let stat = parse_stat(line).unwrap();
+        assert_eq!(stat.name, "a) R (b c");
+        assert_eq!((stat.state, stat.parent, stat.threads), ('S', 7, 9));
+        assert_eq!((stat.minor_faults, stat.major_faults), (100, 2));
+        assert_eq!(
+            (stat.user_ticks, stat.system_ticks, stat.start_ticks, stat.rss_pages),
+            (30, 4, 12345, 77)
+        );
+    }
+
+    #[test]
+    fn stat_that_is_cut_short() {
+        assert_eq!(parse_stat(b"42 (a) S 7 42"), None);
+        assert_eq!(parse_stat(b""), None);
+    }
+
+    #[test]
+    fn rollup_in_bytes() {
+        let text = b"55a-7ff ---p 0 00:00 0 [rollup]\nRss: 100 kB\nPss: 60 kB\nPss_Anon: 1 kB\n\
+            Private_Clean: 5 kB\nPrivate_Dirty: 40 kB\nLazyFree: 8 kB\nAnonHugePages: 0 kB\nSwap: 1 kB\n";
+        let rollup = parse_smaps_rollup(text).unwrap();
+        assert_eq!(rollup.rss_bytes, 100 << 10);
+        assert_eq!(rollup.pss_bytes, 60 << 10);
+        assert_eq!(rollup.uss_bytes, 45 << 10);
+        assert_eq!((rollup.lazy_free_bytes, rollup.swap_bytes), (8 << 10, 1 << 10));
+        assert_eq!(parse_smaps_rollup(b""), None);
+    }
+
+    #[test]
+    fn maps_with_spaces_and_deleted_files() {
+        let text = b"7f00-7f10 r-xp 00001000 fe:00 99   /opt/my lib/libx.so (deleted)\n\
+            7f20-7f30 rw-p 00000000 00:00 0 \n7f30-7f40 rw-p 00002000 fe:00 98 /lib/liby.so\n";
+        let maps = parse_maps(text);
+        assert_eq!(maps.len(), 2);
+        assert_eq!(maps[0].path, "/opt/my lib/libx.so");
+        assert!(maps[0].deleted && maps[0].executable && !maps[0].writable);
+        assert_eq!((maps[1].start, maps[1].end, maps[1].offset), (0x7f30, 0x7f40, 0x2000));
+        assert!(maps[1].writable && !maps[1].deleted);
+    }
+
+    #[test]
+    fn command_lines_and_environments() {
+        assert_eq!(parse_command_line(b"ruby\0a b\0"), "ruby a b");
+        let environment = parse_environment(b"A=1\0LD_PRELOAD=/x:/y\0broken\0");
+        assert_eq!(environment, [("A".into(), "1".into()), ("LD_PRELOAD".into(), "/x:/y".into())]);
+    }
+
+    #[test]
+    fn own_process_can_be_read() {
+        let mut processes = ProcFilesystem::new();
+        let own = std::process::id() as Pid;
+        assert!(processes.pids().unwrap().contains(&own));
+        let mut buffer = Vec::new();
+        processes.read(own, "stat", &mut buffer).unwrap();
+        assert!(parse_stat(&buffer).unwrap().rss_pages > 0);
+        processes.read(own, "smaps_rollup", &mut buffer).unwrap();
+        assert!(parse_smaps_rollup(&buffer).unwrap().pss_bytes > 0);
+        assert!(processes.link(own, "exe").unwrap().is_absolute());
+    }
+}

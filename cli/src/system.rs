@@ -1,0 +1,107 @@
+//! The calls that have no safe wrapper. All `unsafe` of the tool is in this file.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::proc::Pid;
+
+/// How a child ended and what it and its waited-for children used.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Reaped {
+    pub pid: Pid,
+    pub ending: Ending,
+    pub user: Duration,
+    pub system: Duration,
+    pub minor_faults: u64,
+    pub major_faults: u64,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    Exited(i32),
+    Signalled(i32),
+}
+
+/// Waits for any child without blocking. None if children exist but none has ended; an error of kind
+/// `ECHILD` if there are no children at all.
+pub fn reap_any() -> io::Result<Option<Reaped>> {
+    let mut status = 0;
+    // SAFETY: rusage is plain data for which all zeros is a valid value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are to live, writable locals of the right types.
+    let pid = unsafe { libc::wait4(-1, &mut status, libc::WNOHANG, &mut usage) };
+    match pid {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(None),
+        _ => Ok(Some(Reaped {
+            pid,
+            ending: if libc::WIFSIGNALED(status) {
+                Ending::Signalled(libc::WTERMSIG(status))
+            } else {
+                Ending::Exited(libc::WEXITSTATUS(status))
+            },
+            user: duration(usage.ru_utime),
+            system: duration(usage.ru_stime),
+            minor_faults: usage.ru_minflt as u64,
+            major_faults: usage.ru_majflt as u64,
+        })),
+    }
+}
+
+fn duration(time: libc::timeval) -> Duration {
+    Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000)
+}
+
+/// CPU time that this process has used so far.
+pub fn own_cpu() -> Duration {
+    // SAFETY: rusage is plain data for which all zeros is a valid value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a live, writable local of the right type; RUSAGE_SELF can't fail otherwise.
+    unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) };
+    duration(usage.ru_utime) + duration(usage.ru_stime)
+}
+
+/// Makes this process the one that inherits every orphan below it, so that daemons stay in its tree.
+pub fn adopt_orphans() -> io::Result<()> {
+    // SAFETY: this option takes one integer and touches no memory.
+    let result = unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Prepares a child that is measured: no signal is blocked in it (they are in us), it leads a process group of
+/// its own so that the terminal's Ctrl-C reaches only us, and it dies if we are killed outright.
+pub fn isolate(command: &mut Command) {
+    command.process_group(0);
+    // SAFETY: the closure runs between fork and exec and makes only async-signal-safe calls on its own locals.
+    unsafe {
+        command.pre_exec(|| {
+            let mut none: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut none);
+            libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            Ok(())
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_cpu_grows() {
+        let before = own_cpu();
+        let mut sum = 0u64;
+        while own_cpu() == before {
+            sum = std::hint::black_box(sum + 1);
+        }
+        assert!(own_cpu() > before);
+    }
+}

@@ -1,0 +1,94 @@
+//! How numbers and emphasis are shown to people. Pure.
+
+use anstyle::{AnsiColor, Color, Style};
+
+/// Emphasis for our own row and for headings.
+pub const BOLD: Style = Style::new().bold();
+pub const GOOD: Style = Style::new().fg_color(Some(Color::Ansi(AnsiColor::Green)));
+pub const BAD: Style = Style::new().fg_color(Some(Color::Ansi(AnsiColor::Red))).bold();
+pub const WARNING: Style = Style::new().fg_color(Some(Color::Ansi(AnsiColor::Yellow)));
+pub const FAINT: Style = Style::new().dimmed();
+
+/// A text in a style, if styles are wanted.
+pub fn styled(text: &str, style: Style, wanted: bool) -> String {
+    if wanted {
+        format!("{style}{text}{style:#}")
+    } else {
+        text.to_string()
+    }
+}
+
+/// Whether stdout wants colours: a terminal, and NO_COLOR not set.
+pub fn stdout_colours() -> bool {
+    anstream::AutoStream::choice(&std::io::stdout()) != anstream::ColorChoice::Never
+}
+
+/// Three significant digits or all whole ones: 1.23, 12.3, 123, 1234.
+pub fn short_number(value: f64) -> String {
+    let digits = match value.abs() {
+        magnitude if magnitude >= 99.95 => 0,
+        magnitude if magnitude >= 9.995 => 1,
+        _ => 2,
+    };
+    format!("{value:.digits$}")
+}
+
+/// Megabytes (10^6 bytes) without their unit.
+pub fn megabytes(bytes: f64) -> String {
+    short_number(bytes / 1e6)
+}
+
+/// Bytes in the largest fitting unit.
+pub fn bytes(count: f64) -> String {
+    match count {
+        count if count >= 1e9 => format!("{} GB", short_number(count / 1e9)),
+        count if count >= 1e6 => format!("{} MB", short_number(count / 1e6)),
+        count if count >= 1e3 => format!("{} kB", short_number(count / 1e3)),
+        count => format!("{count:.0} B"),
+    }
+}
+
+/// A count in thousands or millions.
+pub fn short_count(count: f64) -> String {
+    match count {
+        count if count >= 1e6 => format!("{} M", short_number(count / 1e6)),
+        count if count >= 1e4 => format!("{} k", short_number(count / 1e3)),
+        count => format!("{count:.0}"),
+    }
+}
+
+/// A command line as one would type it: arguments that need quotes have them.
+pub fn shell_line(arguments: &[String]) -> String {
+    let quote = |argument: &String| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+        if !argument.is_empty() && argument.chars().all(plain) {
+            argument.clone()
+        } else {
+            format!("'{}'", argument.replace('\'', "'\\''"))
+        }
+    };
+    arguments.iter().map(quote).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_digits() {
+        assert_eq!(short_number(1.234), "1.23");
+        assert_eq!(short_number(12.34), "12.3");
+        assert_eq!(short_number(1234.4), "1234");
+        assert_eq!(short_number(99.99), "100");
+        assert_eq!(megabytes(389e6), "389");
+        assert_eq!(bytes(1500.0), "1.50 kB");
+        assert_eq!(short_count(123_456.0), "123 k");
+        assert_eq!(short_count(999.0), "999");
+    }
+
+    #[test]
+    fn command_lines_can_be_pasted() {
+        let arguments = ["sh", "-c", "echo 'a b'", ""].map(String::from);
+        assert_eq!(shell_line(&arguments), "sh -c 'echo '\\''a b'\\''' ''");
+    }
+}
