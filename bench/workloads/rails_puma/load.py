@@ -6,14 +6,14 @@ Run by drive as a process of its own; prints one JSON object with the duration o
 import argparse
 import http.client
 import json
-import os
 import random
 import socket
 import sys
 import threading
 import time
+from pathlib import Path
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "shop"))
 import database  # noqa: E402
 
 MIX = {"list": 24, "product": 18, "photo": 16, "orders": 18, "search": 10, "dashboard": 8, "month": 7, "import": 5, "year": 1}

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
-# A small web shop: the Rails application that rails_puma loads. All its state is in SHOP_DIRECTORY.
+# A small web shop: the Rails application of the workloads rails_puma and sidekiq. All its state is in
+# SHOP_DIRECTORY.
 
 begin
   require "rails"
@@ -10,7 +11,7 @@ begin
   require "sqlite3"
   require "csv"
 rescue LoadError => e
-  abort "rails_puma: #{e.message}; run: tools/install-deps bench"
+  abort "shop: #{e.message}; run: tools/install-deps bench"
 end
 
 module Shop
@@ -24,7 +25,7 @@ module Shop
     config.consider_all_requests_local = false
     config.action_controller.perform_caching = true
     config.action_controller.default_protect_from_forgery = false
-    config.cache_store = :memory_store, { size: 24 << 20 }
+    config.cache_store = :memory_store, { size: Integer(ENV.fetch("SHOP_CACHE_MB", "24")) << 20 }
     config.logger = ActiveSupport::Logger.new(File.join(DIRECTORY, "rails.log"))
     config.log_level = :info
     config.secret_key_base = "only for measurements on this machine"
