@@ -1,0 +1,119 @@
+/* api.c: malloc(3) under its public names, with the errno that POSIX, C23 and glibc's manual pages promise. */
+#include <errno.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../include/snug.h"
+#include "base.h"
+#include "block.h"
+#include "cache.h"
+#include "fork.h"
+#include "purge.h"
+#include "start.h"
+
+#define ALIAS(name) __attribute__((visibility("default"), alias(#name), copy(name)))
+
+static COLD void *no_memory(void) {
+  errno = ENOMEM;
+  return NULL;
+}
+
+static bool is_power_of_two(size_t number) { return number != 0 && (number & (number - 1)) == 0; }
+
+/* Cost: see core/tests/golden. Assumes a size the bins know and a bin that is not empty; else block_take_slow. */
+EXPORT void *malloc(size_t size_bytes) {
+  void *block = block_take(size_bytes);
+  return likely(block != NULL) ? block : no_memory();
+}
+
+/* Cost: see core/tests/golden. Assumes a block of this thread's arena and a bin that is not full. errno is kept. */
+EXPORT void free(void *block) { block_give(block); }
+
+EXPORT void *calloc(size_t count, size_t each_bytes) {
+  size_t size_bytes;
+  if (unlikely(__builtin_mul_overflow(count, each_bytes, &size_bytes))) return no_memory();
+  void *block = block_take_zeroed(size_bytes);
+  return likely(block != NULL) ? block : no_memory();
+}
+
+/* As glibc: realloc(p, 0) frees and returns NULL. */
+EXPORT void *realloc(void *block, size_t size_bytes) {
+  if (block == NULL) return malloc(size_bytes);
+  if (size_bytes == 0) return block_give(block), NULL;
+  void *result = block_resize(block, size_bytes);
+  return likely(result != NULL) ? result : no_memory();
+}
+
+EXPORT void *reallocarray(void *block, size_t count, size_t each_bytes) {
+  size_t size_bytes;
+  if (unlikely(__builtin_mul_overflow(count, each_bytes, &size_bytes))) return no_memory();
+  return realloc(block, size_bytes);
+}
+
+static void *take_aligned(size_t alignment, size_t size_bytes) {
+  void *block = size_bytes <= PTRDIFF_MAX ? block_take_aligned(alignment, size_bytes) : NULL;
+  return likely(block != NULL) ? block : no_memory();
+}
+
+EXPORT int posix_memalign(void **result, size_t alignment, size_t size_bytes) {
+  if (!is_power_of_two(alignment) || alignment % sizeof(void *) != 0) return EINVAL;
+  void *block = size_bytes <= PTRDIFF_MAX ? block_take_aligned(alignment, size_bytes) : NULL;
+  if (block == NULL) return ENOMEM;
+  *result = block;
+  return 0;
+}
+
+EXPORT void *aligned_alloc(size_t alignment, size_t size_bytes) {
+  if (!is_power_of_two(alignment)) return errno = EINVAL, NULL;
+  return take_aligned(alignment, size_bytes);
+}
+
+/* As glibc: an alignment that is no power of two is rounded up to one. */
+EXPORT void *memalign(size_t alignment, size_t size_bytes) {
+  if (alignment > SIZE_MAX / 2 + 1) return errno = EINVAL, NULL;
+  size_t power = 16;
+  while (power < alignment) power *= 2;
+  return take_aligned(power, size_bytes);
+}
+
+EXPORT void *valloc(size_t size_bytes) {
+  start_if_needed();
+  return take_aligned(zone.page_bytes, size_bytes);
+}
+
+EXPORT void *pvalloc(size_t size_bytes) {
+  start_if_needed();
+  if (size_bytes > PTRDIFF_MAX) return no_memory();
+  return take_aligned(zone.page_bytes, round_up(size_bytes, zone.page_bytes));
+}
+
+EXPORT size_t malloc_usable_size(void *block) { return block != NULL ? block_size(block) : 0; }
+
+EXPORT void free_sized(void *block, size_t size_bytes) {
+  if (block == NULL) return;
+  block_check_size(block, 1, size_bytes);
+  block_give(block);
+}
+
+EXPORT void free_aligned_sized(void *block, size_t alignment, size_t size_bytes) {
+  if (block == NULL) return;
+  block_check_size(block, alignment, size_bytes);
+  block_give(block);
+}
+
+EXPORT void cfree(void *block) ALIAS(free);
+
+EXPORT size_t snug_purge(void) {
+  start_if_needed();
+  cache_empty_own();
+  return purge_all(this_thread.own);
+}
+
+/* Returns 1 if memory was given back. A server calls this when it has loaded what its workers share (Ruby's Process.warmup):
+ * the sign to seal at the next fork. */
+EXPORT int malloc_trim(size_t pad_bytes) {
+  (void)pad_bytes;
+  size_t bytes = snug_purge();
+  fork_seal_parent_next();
+  return bytes != 0;
+}

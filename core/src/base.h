@@ -1,0 +1,32 @@
+/* base.h: words that every module uses. */
+#ifndef SNUG_BASE_H
+#define SNUG_BASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SNUG_VERSION "0.1.0" /* VERSION; `make check` compares */
+
+#define EXPORT __attribute__((visibility("default")))
+#define HIDDEN __attribute__((visibility("hidden")))
+#define NEVER_INLINE __attribute__((noinline))
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+#define COLD __attribute__((cold, noinline))
+#define likely(condition) __builtin_expect(!!(condition), 1)
+#define unlikely(condition) __builtin_expect(!!(condition), 0)
+
+/* ASSERT costs nothing in a release; builds with -DSNUG_DEBUG=1 check it and stop. */
+#ifndef SNUG_DEBUG
+#define SNUG_DEBUG 0
+#endif
+_Noreturn void fatal_assert(const char *condition, const char *file, int line);
+#define ASSERT(condition) ((SNUG_DEBUG && !(condition)) ? fatal_assert(#condition, __FILE__, __LINE__) : (void)0)
+
+/* The logical page: the unit of the heap, whatever the system's page size is. */
+enum { PAGE_SHIFT = 12, PAGE_BYTES = 1 << PAGE_SHIFT };
+
+static inline size_t round_up(size_t value, size_t multiple) { return (value + multiple - 1) & ~(multiple - 1); }
+static inline size_t round_down(size_t value, size_t multiple) { return value & ~(multiple - 1); }
+
+#endif

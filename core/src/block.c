@@ -1,0 +1,171 @@
+#include "block.h"
+
+#include <string.h>
+
+#include "fatal.h"
+#include "large.h"
+#include "map.h"
+#include "purge.h"
+#include "run.h"
+#include "start.h"
+
+enum { KIND_CLASS_MASK = (1 << ARENA_SHIFT) - 1 };
+
+/* ---- taking ---- */
+
+/* A block for which no class is made. */
+static void *take_big(size_t size_bytes, size_t alignment, bool *clean) {
+  void *block = NULL;
+  if (size_bytes > PTRDIFF_MAX) return NULL;
+  bool fits_run = size_bytes < LARGE_MIN_BYTES && alignment <= RUN_MAX_BYTES / 4;
+  if (fits_run) block = run_take(size_bytes, alignment, clean);
+  if (block == NULL) block = large_take(size_bytes, alignment, clean); /* also when the zone is full */
+  maintain();
+  return block;
+}
+
+void *block_take_slow(size_t size_bytes) {
+  cache_end(); /* the fast path may have left it set */
+  start_if_needed();
+  bool clean;
+  if (size_bytes > CLASS_MAX_BYTES) return take_big(size_bytes, 1, &clean);
+  unsigned class_index = class_of(size_bytes);
+  void *block = cache_pop(class_index); /* sizes above the fast path's have bins, too */
+  if (block != NULL) return block;
+  block = cache_refill(class_index, size_bytes);
+  maintain();
+  return likely(block != NULL) ? block : take_big(size_bytes, 1, &clean);
+}
+
+void *block_take_zeroed(size_t size_bytes) {
+  if (size_bytes <= CLASS_MAX_BYTES) {
+    void *block = block_take(size_bytes);
+    return block != NULL ? memset(block, 0, size_bytes) : NULL;
+  }
+  start_if_needed();
+  bool clean = false;
+  void *block = take_big(size_bytes, 1, &clean);
+  return block != NULL && !clean ? memset(block, 0, size_bytes) : block;
+}
+
+void *block_take_aligned(size_t alignment, size_t size_bytes) {
+  if (alignment <= 16) return block_take(size_bytes);
+  start_if_needed();
+  bool clean;
+  if (alignment <= PAGE_BYTES && size_bytes <= CLASS_MAX_BYTES) {
+    /* Slabs begin at a page: a class whose size is a multiple of the alignment has all its blocks aligned. */
+    size_t size = size_bytes != 0 ? size_bytes : 1;
+    for (unsigned class_index = class_of(size); class_index < CLASS_COUNT; class_index++) {
+      size_t class_bytes = class_shapes[class_index].size_bytes;
+      if (class_bytes > 2 * round_up(size, alignment)) break;
+      if (class_bytes % alignment == 0) return block_take(class_bytes);
+    }
+  }
+  return take_big(size_bytes != 0 ? size_bytes : 1, alignment, &clean);
+}
+
+/* ---- giving ---- */
+
+static _Noreturn COLD void fatal_not_a_block(const void *pointer) {
+  size_t page = page_index(pointer);
+  if (page < zone_pages()) {
+    /* A page that was in use once has most likely been freed with its block. */
+    if (page_kind(page) == 0 && page < pages_top()) fatal_double_free(pointer);
+    fatal_foreign_pointer(pointer);
+  }
+  void *around = large_block_around(pointer);
+  if (around != NULL) fatal_interior_pointer(pointer, around, large_size(around));
+  if (large_was_freed(pointer)) fatal_double_free(pointer);
+  fatal_foreign_pointer(pointer);
+}
+
+static bool is_class(unsigned kind) {
+  unsigned class_index = kind & KIND_CLASS_MASK;
+  return class_index != 0 && class_index < CLASS_COUNT;
+}
+
+void block_give_slow(void *block) {
+  cache_end(); /* as above */
+  if (block == NULL) return;
+  start_if_needed();
+  size_t page = page_index(block);
+  if (page >= zone_pages()) {
+    if (!large_give(block)) fatal_not_a_block(block);
+  } else {
+    unsigned kind = page_kind(page);
+    if (is_class(kind)) {
+      cache_flush(block, kind);
+    } else if (kind == KIND_RUN) {
+      run_give(block);
+    } else if (kind == KIND_RUN_REST) {
+      fatal_interior_pointer(block, run_start(block), run_size(run_start(block)));
+    } else {
+      fatal_not_a_block(block);
+    }
+  }
+  maintain();
+}
+
+/* ---- sizes ---- */
+
+size_t block_size(const void *block) {
+  start_if_needed();
+  size_t page = page_index(block), size_bytes;
+  if (page >= zone_pages()) {
+    size_bytes = large_size(block);
+  } else {
+    unsigned kind = page_kind(page);
+    if (is_class(kind)) return slab_block_size(block);
+    size_bytes = kind == KIND_RUN ? run_size(block) : 0;
+    if (size_bytes == 0 && (kind == KIND_RUN || kind == KIND_RUN_REST)) {
+      fatal_interior_pointer(block, run_start(block), run_size(run_start(block)));
+    }
+  }
+  if (size_bytes == 0) fatal_not_a_block(block);
+  return size_bytes;
+}
+
+/* Whether a block that may hold block_bytes stays where it is when size_bytes are asked for: it has room, and at most a
+ * quarter of it would be unused. */
+static bool resize_keeps(size_t block_bytes, size_t size_bytes) {
+  return size_bytes <= block_bytes && size_bytes >= block_bytes - block_bytes / 4;
+}
+
+void block_check_size(const void *block, size_t alignment, size_t size_bytes) {
+  size_t block_bytes = block_size(block);
+  bool fits = size_bytes <= block_bytes;
+  /* Alignment may have made the block up to twice as long; resizing may have left a quarter unused. */
+  size_t wanted = round_up(size_bytes != 0 ? size_bytes : 1, alignment > 16 ? alignment : 16);
+  if (fits && block_bytes > 16 && wanted < block_bytes - block_bytes / 4) {
+    fits = alignment > 16 ? 2 * wanted >= block_bytes : wanted + wanted / 8 + 16 >= block_bytes;
+    if (block_bytes > CLASS_MAX_BYTES) fits = wanted + zone.page_bytes >= block_bytes;
+  }
+  if (unlikely(!fits)) fatal_wrong_size(block, size_bytes, block_bytes);
+}
+
+/* Tries to resize without another block. */
+static void *resize_in_place(void *block, size_t block_bytes, size_t size_bytes) {
+  if (page_index(block) >= zone_pages()) {
+    return size_bytes >= LARGE_MIN_BYTES / 2 ? large_resize(block, size_bytes) : NULL;
+  }
+  if (page_kind(page_index(block)) == KIND_RUN) {
+    bool stays_run = size_bytes > CLASS_MAX_BYTES && size_bytes < LARGE_MIN_BYTES;
+    return stays_run && run_resize(block, size_bytes) ? block : NULL;
+  }
+  return resize_keeps(block_bytes, size_bytes) ? block : NULL;
+}
+
+void *block_resize(void *block, size_t size_bytes) {
+  size_t block_bytes = block_size(block);
+  if (size_bytes > PTRDIFF_MAX) return NULL;
+  void *result = resize_in_place(block, block_bytes, size_bytes);
+  if (result != NULL) {
+    if (block_bytes > CLASS_MAX_BYTES) maintain();
+    return result;
+  }
+  result = block_take(size_bytes);
+  if (result == NULL) return size_bytes <= block_bytes ? block : NULL; /* a smaller block never fails */
+  memcpy(result, block, size_bytes < block_bytes ? size_bytes : block_bytes);
+  block_give(block);
+  return result;
+}

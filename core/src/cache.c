@@ -1,0 +1,509 @@
+#include "cache.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "counters.h"
+#include "fatal.h"
+#include "lock.h"
+#include "options.h"
+#include "pages.h"
+#include "sys.h"
+
+enum {
+  CACHE_BYTES = 64 * 1024, /* address space of one; C2's compares need it */
+  CACHES_MAX = 16384,
+  SMALL_SLOTS = 8, /* first slots of a bin up to 1 KiB */
+  BIG_SLOTS = 4,   /* of a bin above */
+  REMOTE_MAX = 64,
+  BIN_MAX_SLOTS = 256,
+  BIN_MAX_BYTES = 32 * 1024,
+  GROWTH_MIN_BYTES = 1024 * 1024, /* all bins together may always grow to this */
+  GROWTH_HEAP_SHIFT = 7,          /* or to heap / 128 */
+  CONTENTION_PERIOD = 64,         /* slow calls */
+  CONTENTION_LIMIT = 2,           /* locks found held in that many: the thread moves to another arena */
+  QUIET_TICKS = 100,              /* ten seconds without contention: back to arena 0 */
+  STREAK_REFILL = 1,
+  STREAK_FLUSH = 2,
+};
+
+/* Offsets inside a cache. */
+enum {
+  SMALL_SLOTS_OFFSET = (sizeof(struct cache) + 63) / 64 * 64,
+  BIG_SLOTS_OFFSET = SMALL_SLOTS_OFFSET + CLASS_SMALL_LAST * SMALL_SLOTS * 8,
+  REMOTE_OFFSET = BIG_SLOTS_OFFSET + (CLASS_COUNT - 1 - CLASS_SMALL_LAST) * BIG_SLOTS * 8,
+  GROWN_SLOTS_OFFSET = 8 * 1024,
+};
+_Static_assert(REMOTE_OFFSET + REMOTE_MAX * 8 <= GROWN_SLOTS_OFFSET, "the small parts fit before the grown bins");
+_Static_assert(GROWN_SLOTS_OFFSET + CLASS_SMALL_LAST * BIN_MAX_SLOTS * 8 < 2 * CACHE_BYTES, "see grown_offset");
+
+struct cache empty_cache;
+__thread struct thread this_thread __attribute__((tls_model("initial-exec"))) = {.cache = &empty_cache};
+
+static struct {
+  struct lock lock; /* rank CACHES: who owns which cache */
+  struct table table;
+  char *start; /* of cache 0, at a multiple of CACHE_BYTES */
+  uint32_t count; /* caches ever used */
+  uint32_t capacity;
+  uint32_t tick;         /* atomic */
+  uint64_t grown_bytes;  /* atomic: by which bins exceed their first capacity */
+  uint32_t users[ARENA_MAX];
+  uint32_t arenas_max;   /* 0: not asked yet */
+  bool after_fork;       /* in a child that has not yet taken stock; atomic */
+  pthread_key_t exit_key;
+  bool has_exit_key;
+  uint16_t grown_offset[CLASS_SMALL_LAST + 1]; /* where the grown slots of a class begin */
+} caches;
+
+static struct cache *cache_number(uint32_t number) { return (struct cache *)(caches.start + (size_t)number * CACHE_BYTES); }
+
+/* ---- bins ---- */
+
+static ALWAYS_INLINE void **bin_start(const struct cache *cache, const struct bin *bin) {
+  return (void **)((char *)cache + bin->low);
+}
+
+static ALWAYS_INLINE size_t bin_count(const struct cache *cache, const struct bin *bin) {
+  return (size_t)(bin->top - bin_start(cache, bin));
+}
+
+static ALWAYS_INLINE size_t bin_capacity(const struct bin *bin) { return (size_t)(bin->high - bin->low) / sizeof(void *); }
+
+static size_t first_capacity(unsigned class_index) {
+  size_t size_bytes = class_shapes[class_index].size_bytes;
+  if (size_bytes <= 128) return 8;
+  if (size_bytes <= 512) return 4;
+  if (size_bytes <= 1024) return 2;
+  return 0;
+}
+
+static size_t max_capacity(unsigned class_index) {
+  size_t size_bytes = class_shapes[class_index].size_bytes;
+  if (class_index > CLASS_SMALL_LAST) return BIG_SLOTS;
+  size_t slots = BIN_MAX_BYTES / size_bytes;
+  return slots < BIN_MAX_SLOTS ? slots : BIN_MAX_SLOTS;
+}
+
+static uint16_t first_offset(unsigned class_index) {
+  if (class_index <= CLASS_SMALL_LAST) return (uint16_t)(SMALL_SLOTS_OFFSET + (class_index - 1) * SMALL_SLOTS * 8);
+  return (uint16_t)(BIG_SLOTS_OFFSET + (class_index - 1 - CLASS_SMALL_LAST) * BIG_SLOTS * 8);
+}
+
+/* Moves the bin's blocks, if need be, to slots that have room for capacity blocks; its count must not exceed it. */
+static void bin_set_capacity(struct cache *cache, unsigned class_index, size_t capacity) {
+  struct bin *bin = &cache->bin[class_index];
+  size_t count = bin_count(cache, bin), old = bin_capacity(bin), first = first_capacity(class_index);
+  ASSERT(count <= capacity && capacity <= max_capacity(class_index));
+  bool grown = class_index <= CLASS_SMALL_LAST && capacity > SMALL_SLOTS;
+  uint16_t offset = grown ? caches.grown_offset[class_index] : first_offset(class_index);
+  void **from = bin_start(cache, bin), **to = (void **)((char *)cache + offset);
+  if (from != to) memcpy(to, from, count * sizeof(void *));
+  bin->low = offset;
+  bin->top = to + count;
+  bin->high = (uint16_t)(offset + capacity * sizeof(void *));
+  size_t size_bytes = class_shapes[class_index].size_bytes;
+  uint64_t before = old > first ? (old - first) * size_bytes : 0, after = capacity > first ? (capacity - first) * size_bytes : 0;
+  __atomic_fetch_add(&caches.grown_bytes, after - before, __ATOMIC_RELAXED);
+}
+
+/* After a second miss within a tick: twice the capacity, within what all caches may hold. */
+static void bin_grow(struct cache *cache, unsigned class_index) {
+  struct bin *bin = &cache->bin[class_index];
+  size_t capacity = bin_capacity(bin), limit = max_capacity(class_index);
+  if (bin->misses < 2 || capacity >= limit) return;
+  size_t wanted = capacity == 0 ? 1 : capacity * 2;
+  if (wanted > limit) wanted = limit;
+  uint64_t allowed = (uint64_t)pages_top() * PAGE_BYTES >> GROWTH_HEAP_SHIFT;
+  if (allowed < GROWTH_MIN_BYTES) allowed = GROWTH_MIN_BYTES;
+  uint64_t more = (wanted - capacity) * class_shapes[class_index].size_bytes;
+  if (__atomic_load_n(&caches.grown_bytes, __ATOMIC_RELAXED) + more > allowed) return;
+  bin_set_capacity(cache, class_index, wanted);
+}
+
+/* Gives the oldest `count` blocks of the bin back. */
+static bool bin_give(struct cache *cache, struct bin *bin, size_t count) {
+  void **start = bin_start(cache, bin);
+  size_t rest = bin_count(cache, bin) - count;
+  if (count == 0) return false;
+  bool contended = slab_give(start, count);
+  memmove(start, start + count, rest * sizeof(void *));
+  bin->top = start + rest;
+  return contended;
+}
+
+static void remote_give(struct cache *cache) {
+  slab_give((void **)((char *)cache + REMOTE_OFFSET), cache->remote_count);
+  cache->remote_count = 0;
+}
+
+/* Gives everything back. C1 must hold for the caller. */
+static void cache_give_all(struct cache *cache) {
+  for (unsigned i = 1; i < CLASS_COUNT; i++) bin_give(cache, &cache->bin[i], bin_count(cache, &cache->bin[i]));
+  if (cache->remote_count != 0) remote_give(cache);
+}
+
+static size_t cache_bytes(const struct cache *cache) {
+  size_t bytes = 0;
+  for (unsigned i = 1; i < CLASS_COUNT; i++) {
+    void **top = __atomic_load_n(&cache->bin[i].top, __ATOMIC_RELAXED);
+    size_t count = (uint16_t)((uint16_t)(uintptr_t)top - cache->bin[i].low) / sizeof(void *);
+    bytes += count * class_shapes[i].size_bytes;
+  }
+  return bytes;
+}
+
+/* ---- owners ---- */
+
+static void thread_ends(void *thread);
+
+bool cache_init(void) {
+  size_t offset = GROWN_SLOTS_OFFSET;
+  for (unsigned i = 1; i <= CLASS_SMALL_LAST; i++) {
+    caches.grown_offset[i] = (uint16_t)offset;
+    offset += max_capacity(i) * sizeof(void *);
+  }
+  ASSERT(offset <= CACHE_BYTES);
+  caches.capacity = sys_address_space_limit_bytes() == UINT64_MAX ? CACHES_MAX : CACHES_MAX / 64;
+  caches.table = table_reserve((size_t)caches.capacity * CACHE_BYTES + CACHE_BYTES, "snug thread caches");
+  if (caches.table.start == NULL) return false;
+  caches.start = (char *)round_up((uintptr_t)caches.table.start, CACHE_BYTES);
+  sys_no_huge_pages(caches.table.start, caches.table.reserved_bytes);
+  caches.has_exit_key = pthread_key_create(&caches.exit_key, thread_ends) == 0;
+  sys_barrier_register(); /* cheap now, with one thread; later the kernel waits for all CPUs */
+  return true;
+}
+
+/* An unused cache, made ready. The caches lock is held. */
+static struct cache *find_unused(void) {
+  for (uint32_t i = 0; i < caches.count; i++) {
+    if (cache_number(i)->thread == NULL) return cache_number(i);
+  }
+  size_t end = (size_t)(caches.start - caches.table.start) + (size_t)(caches.count + 1) * CACHE_BYTES;
+  if (caches.count >= caches.capacity || !table_commit(&caches.table, end)) return NULL;
+  struct cache *cache = cache_number(caches.count++);
+  for (unsigned i = 1; i < CLASS_COUNT; i++) {
+    struct bin *bin = &cache->bin[i];
+    bin->low = first_offset(i);
+    bin->high = (uint16_t)(bin->low + first_capacity(i) * sizeof(void *));
+    bin->top = bin_start(cache, bin);
+  }
+  return cache;
+}
+
+static void set_arena(struct cache *cache, uint32_t arena) {
+  cache->arena = arena;
+  cache->thread->tag = arena << ARENA_SHIFT;
+  slab_set_arena_users(arena, ++caches.users[arena]);
+}
+
+static void leave_arena(const struct cache *cache) { slab_set_arena_users(cache->arena, --caches.users[cache->arena]); }
+
+void cache_after_fork(void) {
+  __atomic_store_n(&caches.after_fork, true, __ATOMIC_RELAXED);
+  __atomic_store_n(&this_thread.cache, &empty_cache, __ATOMIC_RELAXED); /* so that it comes to cache_attach */
+}
+
+/* The child's first slow call. Blocks cached before the fork lie in pages shared with the parent: they go back, into slabs
+ * that are then sealed, so that the child writes to pages of its own. The caches lock is held. */
+static void take_stock_after_fork(void) {
+  for (uint32_t i = 0; i < caches.count; i++) {
+    struct cache *cache = cache_number(i);
+    if (cache->thread == NULL) continue;
+    cache_give_all(cache);
+    if (cache == this_thread.own) continue;
+    leave_arena(cache);
+    cache->thread = NULL; /* its thread does not exist here; neither may its TLS */
+    counter_bump(&snug_counters.caches, -(uint64_t)1);
+  }
+  slab_lock_all();
+  slab_seal();
+  slab_unlock_all();
+}
+
+/* Gives this thread its cache (back). Returns NULL when it must do without. */
+static NEVER_INLINE struct cache *cache_attach(void) {
+  struct thread *thread = &this_thread;
+  if (unlikely(__atomic_load_n(&caches.after_fork, __ATOMIC_RELAXED))) {
+    lock_take(&caches.lock, RANK_CACHES);
+    if (caches.after_fork) take_stock_after_fork();
+    __atomic_store_n(&caches.after_fork, false, __ATOMIC_RELAXED);
+    lock_give(&caches.lock, RANK_CACHES);
+  }
+  if (thread->without || caches.start == NULL) return NULL;
+  bool is_new = false;
+  lock_take(&caches.lock, RANK_CACHES); /* waits for a thief, if one is at work (C1) */
+  if (thread->own == NULL) {
+    struct cache *cache = caches.has_exit_key ? find_unused() : NULL;
+    if (cache != NULL) {
+      cache->thread = thread;
+      thread->own = cache;
+      set_arena(cache, 0);
+      counter_bump(&snug_counters.caches, 1);
+      is_new = true;
+    }
+  }
+  struct cache *own = thread->own;
+  if (own == NULL) thread->without = 1;
+  __atomic_store_n(&thread->cache, own != NULL ? own : &empty_cache, __ATOMIC_RELAXED);
+  lock_give(&caches.lock, RANK_CACHES);
+  if (is_new && pthread_setspecific(caches.exit_key, thread) != 0) { /* may allocate: we are ready for that */
+    thread_ends(thread);
+    return NULL;
+  }
+  return own;
+}
+
+/* Enters with the own cache (then busy is set), or NULL. */
+static struct cache *cache_enter(void) {
+  for (;;) {
+    struct cache *cache = cache_begin();
+    if (likely(cache != &empty_cache)) return cache;
+    cache_end();
+    if (cache_attach() == NULL) return NULL;
+  }
+}
+
+/* Runs at the end of a thread, perhaps before other destructors that still free: those do without a cache. */
+static void thread_ends(void *argument) {
+  struct thread *thread = argument;
+  lock_take(&caches.lock, RANK_CACHES);
+  struct cache *cache = thread->own;
+  thread->without = 1;
+  thread->own = NULL;
+  __atomic_store_n(&thread->cache, &empty_cache, __ATOMIC_RELAXED);
+  if (cache != NULL) {
+    cache_give_all(cache);
+    for (unsigned i = 1; i < CLASS_COUNT; i++) bin_set_capacity(cache, i, first_capacity(i));
+    leave_arena(cache);
+    cache->thread = NULL;
+    counter_bump(&snug_counters.caches, -(uint64_t)1);
+  }
+  lock_give(&caches.lock, RANK_CACHES);
+}
+
+/* ---- arenas ---- */
+
+void cache_set_arenas_max(uint32_t count) {
+  if (options.arenas_max != 0 && count > options.arenas_max) count = options.arenas_max;
+  __atomic_store_n(&caches.arenas_max, count < ARENA_MAX ? count : ARENA_MAX, __ATOMIC_RELAXED);
+}
+
+static void move_to_arena(struct cache *cache, uint32_t arena) {
+  cache_give_all(cache); /* C3 */
+  leave_arena(cache);
+  set_arena(cache, arena);
+}
+
+/* Threads that keep finding locks held spread over arenas; when that ends they come together again. */
+static void rebalance(struct cache *cache, bool contended) {
+  cache->contentions += contended;
+  if (cache->slow_calls % CONTENTION_PERIOD != 0) return;
+  bool crowded = cache->contentions >= CONTENTION_LIMIT;
+  cache->contentions = 0;
+  if (crowded) cache->quiet_ticks = 0;
+  bool lonely = !crowded && cache->arena != 0 && cache->quiet_ticks > QUIET_TICKS;
+  if (!crowded && !lonely) return;
+  lock_take(&caches.lock, RANK_CACHES);
+  uint32_t best = 0, count = __atomic_load_n(&caches.arenas_max, __ATOMIC_RELAXED);
+  for (uint32_t i = 1; crowded && i < count; i++) {
+    if (caches.users[i] < caches.users[best]) best = i;
+  }
+  if (lonely || caches.users[best] + 1 < caches.users[cache->arena]) move_to_arena(cache, best);
+  lock_give(&caches.lock, RANK_CACHES);
+}
+
+/* Once per tick: bins without a miss since the last one give half their capacity up. */
+static void let_capacity_go(struct cache *cache) {
+  cache->tick = __atomic_load_n(&caches.tick, __ATOMIC_RELAXED);
+  cache->quiet_ticks++;
+  for (unsigned i = 1; i < CLASS_COUNT; i++) {
+    struct bin *bin = &cache->bin[i];
+    size_t capacity = bin_capacity(bin), count = bin_count(cache, bin), least = first_capacity(i);
+    if (bin->misses == 0 && capacity > least) {
+      size_t smaller = capacity / 2 > least ? capacity / 2 : least;
+      if (count > smaller) bin_give(cache, bin, count - smaller);
+      bin_set_capacity(cache, i, smaller);
+    }
+    bin->misses = 0;
+  }
+}
+
+/* At the end of each slow call, still busy. */
+static ALWAYS_INLINE void after_slow_call(struct cache *cache, bool contended) {
+  __atomic_store_n(&cache->slow_calls, cache->slow_calls + 1, __ATOMIC_RELAXED);
+  if (unlikely(cache->tick != __atomic_load_n(&caches.tick, __ATOMIC_RELAXED))) let_capacity_go(cache);
+  rebalance(cache, contended);
+}
+
+/* ---- slow paths ---- */
+
+static ALWAYS_INLINE void note_miss(struct bin *bin, unsigned streak) {
+  bin->streak = (uint8_t)streak;
+  if (bin->misses < UINT8_MAX) bin->misses++;
+}
+
+void *cache_refill(unsigned class_index, size_t requested_bytes) {
+  bool contended = false;
+  void *block = NULL;
+  struct cache *cache = cache_enter();
+  if (cache == NULL) {
+    slab_take(0, class_index, &block, 1, requested_bytes, &contended);
+    return block;
+  }
+  struct bin *bin = &cache->bin[class_index];
+  if (bin_count(cache, bin) == 0) {
+    bool again = bin->streak == STREAK_REFILL;
+    note_miss(bin, STREAK_REFILL);
+    bin_grow(cache, class_index);
+    size_t capacity = bin_capacity(bin);
+    size_t wanted = again ? capacity : (capacity + 1) / 2; /* a run of mallocs: fill it whole */
+    if (wanted == 0) {
+      slab_take(cache->arena, class_index, &block, 1, requested_bytes, &contended);
+    } else {
+      bin->top += slab_take(cache->arena, class_index, bin_start(cache, bin), wanted, requested_bytes, &contended);
+    }
+  }
+  if (block == NULL && bin_count(cache, bin) != 0) block = *--bin->top;
+  after_slow_call(cache, contended);
+  cache_end();
+  return block;
+}
+
+/* A block of another arena: collected, so that a lock is taken for many. Big ones are worth a lock each. */
+static bool put_remote(struct cache *cache, void *block, unsigned class_index) {
+  if (class_index > CLASS_SMALL_LAST) return slab_give(&block, 1);
+  ((void **)((char *)cache + REMOTE_OFFSET))[cache->remote_count++] = block;
+  if (cache->remote_count == REMOTE_MAX) remote_give(cache);
+  return false;
+}
+
+void cache_flush(void *block, unsigned kind) {
+  unsigned class_index = kind & ((1 << ARENA_SHIFT) - 1);
+  struct cache *cache = cache_enter();
+  if (cache == NULL) {
+    slab_give(&block, 1);
+    return;
+  }
+  struct bin *bin = &cache->bin[class_index];
+  bool contended = false;
+  if (kind >> ARENA_SHIFT != cache->arena) {
+    contended = put_remote(cache, block, class_index);
+  } else {
+    if (bin_count(cache, bin) == bin_capacity(bin)) {
+      bool again = bin->streak == STREAK_FLUSH;
+      note_miss(bin, STREAK_FLUSH);
+      bin_grow(cache, class_index);
+      size_t count = bin_count(cache, bin);
+      if (count == bin_capacity(bin)) contended = bin_give(cache, bin, again ? count : (count + 1) / 2);
+    }
+    if (bin_capacity(bin) == 0) {
+      contended = slab_give(&block, 1);
+    } else {
+      *bin->top++ = block;
+    }
+  }
+  after_slow_call(cache, contended);
+  cache_end();
+}
+
+void cache_empty_own(void) {
+  struct cache *cache = cache_begin();
+  if (cache != &empty_cache) cache_give_all(cache);
+  cache_end();
+}
+
+/* ---- others ---- */
+
+void cache_tick(void) { __atomic_fetch_add(&caches.tick, 1, __ATOMIC_RELAXED); }
+
+/* A number that changes when the owner uses the cache. */
+static uint64_t sign_of_life(const struct cache *cache) {
+  uint64_t sum = __atomic_load_n(&cache->slow_calls, __ATOMIC_RELAXED);
+  for (unsigned i = 1; i < CLASS_COUNT; i++) {
+    sum = sum * 31 + (uintptr_t)__atomic_load_n(&cache->bin[i].top, __ATOMIC_RELAXED);
+  }
+  return sum;
+}
+
+uint64_t cache_activity(void) {
+  uint64_t sum = 0;
+  lock_take(&caches.lock, RANK_CACHES);
+  for (uint32_t i = 0; i < caches.count; i++) sum = sum * 31 + sign_of_life(cache_number(i));
+  lock_give(&caches.lock, RANK_CACHES);
+  return sum;
+}
+
+/* Whether a thief should look at this cache now: it has blocks, and its owner was away for `looks` looks. */
+static bool worth_stealing(struct cache *cache, uint32_t looks, const struct cache *own) {
+  if (cache->thread == NULL || cache == own) return false;
+  uint64_t life = sign_of_life(cache);
+  cache->idle_looks = life == cache->seen ? cache->idle_looks + 1 : 0;
+  cache->seen = life;
+  return cache->idle_looks >= looks && (cache_bytes(cache) != 0 || cache->remote_count != 0);
+}
+
+size_t cache_steal(uint32_t looks, const struct cache *own) {
+  size_t bytes = 0;
+  uint32_t victims = 0;
+  if (__atomic_load_n(&caches.after_fork, __ATOMIC_RELAXED)) return 0; /* owners may be gone */
+  lock_take(&caches.lock, RANK_CACHES);
+  for (uint32_t i = 0; i < caches.count; i++) {
+    struct cache *cache = cache_number(i);
+    if (!worth_stealing(cache, looks, own)) continue;
+    __atomic_store_n(&cache->thread->cache, &empty_cache, __ATOMIC_RELAXED);
+    victims++;
+  }
+  bool ordered = victims != 0 && sys_barrier_all_threads();
+  for (uint32_t i = 0; victims != 0 && i < caches.count; i++) {
+    struct cache *cache = cache_number(i);
+    if (cache->thread == NULL || cache == own) continue;
+    if (__atomic_load_n(&cache->thread->cache, __ATOMIC_RELAXED) == cache) continue;
+    if (ordered && __atomic_load_n(&cache->thread->busy, __ATOMIC_ACQUIRE) == 0) {
+      bytes += cache_bytes(cache);
+      cache_give_all(cache);
+      cache->seen = sign_of_life(cache);
+      counter_add(&snug_counters.steals, 1);
+    }
+    __atomic_store_n(&cache->thread->cache, cache, __ATOMIC_RELEASE);
+  }
+  lock_give(&caches.lock, RANK_CACHES);
+  return bytes;
+}
+
+size_t cache_held_bytes(size_t *count) {
+  size_t bytes = 0;
+  *count = 0;
+  lock_take(&caches.lock, RANK_CACHES);
+  for (uint32_t i = 0; i < caches.count; i++) {
+    const struct cache *cache = cache_number(i);
+    if (cache->thread == NULL) continue;
+    bytes += cache_bytes(cache);
+    for (uint32_t j = 0; j < cache->remote_count; j++) {
+      void *block = ((void **)((char *)cache + REMOTE_OFFSET))[j];
+      bytes += class_shapes[page_kind(page_index(block)) & ((1 << ARENA_SHIFT) - 1)].size_bytes;
+    }
+    ++*count;
+  }
+  lock_give(&caches.lock, RANK_CACHES);
+  return bytes;
+}
+
+void cache_check(void) {
+  const struct cache *cache = this_thread.own;
+  lock_take(&caches.lock, RANK_CACHES);
+  if (cache != NULL) {
+    for (unsigned k = 1; k < CLASS_COUNT; k++) {
+      const struct bin *bin = &cache->bin[k];
+      if (bin_count(cache, bin) > bin_capacity(bin)) fatal_corrupted("bin of a thread cache (C2)", bin);
+      for (void **slot = bin_start(cache, bin); slot < bin->top; slot++) {
+        if (page_kind(page_index(*slot)) != (cache->arena << ARENA_SHIFT | k)) fatal_corrupted("block in a bin (C3)", *slot);
+      }
+    }
+  }
+  lock_give(&caches.lock, RANK_CACHES);
+}
+
+void cache_lock_all(void) { lock_take(&caches.lock, RANK_CACHES); }
+void cache_unlock_all(void) { lock_give(&caches.lock, RANK_CACHES); }
+void cache_reset_locks(void) { lock_reset(&caches.lock); }

@@ -1,0 +1,136 @@
+/* cache.h: freed blocks that a thread keeps for itself, and the fast paths of malloc and free.
+ *
+ * It does not know pages or slabs' insides: it takes blocks from slab.h and gives them back in batches. Per class a thread
+ * has a bin, a stack of pointers; the blocks themselves are never touched.
+ *
+ *      thread (TLS)            cache (64 KiB of address space, at a multiple of 64 KiB; two pages touched)
+ *      | cache  |----------->  | bin[1] | bin[2] | ... | owner's fields | first slots of all bins | remote blocks |
+ *      | busy   |              | larger slot arrays, one per class up to 1 KiB, touched when a bin grows          |
+ *      | tag    |
+ *      | own    |              bin:  low ... top ... high        stack grows upwards; top[-1] is handed out next
+ *
+ * Because a cache begins at a multiple of 64 KiB, the low 16 bits of a slot's address are its offset in the cache, and
+ * "empty" and "full" are compares of 16 bits.
+ *
+ * A cache can be emptied by another thread, without a lock in the fast path (docs/decisions/0003):
+ *   owner: busy = 1; load cache; work on it; busy = 0 (release)
+ *   thief: cache = &empty_cache; barrier on all threads; if busy == 0 the cache is ours until we store it back
+ * After the barrier either the thief sees busy == 1, or the owner sees the empty cache and comes to the slow path.
+ *
+ *  C1  Bins are changed only by the owner while busy, or by a thief that saw busy == 0 after the barrier, or in a child
+ *      after fork.
+ *  C2  low <= top <= high in every bin; blocks in a bin are outside their slabs (their bit is 0).
+ *  C3  A bin holds blocks of one class of one arena, the owner's (its tag); others go to the remote blocks.
+ *  C4  cache is &empty_cache or own. empty_cache is empty and full at once in every class.
+ */
+#ifndef SNUG_CACHE_H
+#define SNUG_CACHE_H
+
+#include "base.h"
+#include "classes.h"
+#include "slab.h"
+
+enum { CACHE_TOUCHED_BYTES = 8192 }; /* of a cache whose bins have not grown */
+
+struct bin {
+  void **top;
+  uint16_t low;
+  uint16_t high;
+  uint8_t misses; /* refills and flushes since the owner's last tick */
+  uint8_t streak; /* whether the last miss was a refill or a flush */
+};
+_Static_assert(sizeof(struct bin) == 16, "a bin is indexed by a shift");
+
+struct cache {
+  struct bin bin[CLASS_COUNT]; /* bin 0 is always full: a page without a block leads a free to the slow path */
+  struct thread *thread;       /* owner; NULL: the cache is unused; caches lock */
+  uint32_t arena;              /* owner */
+  uint32_t remote_count;       /* C1 */
+  uint32_t tick;               /* owner: last tick seen */
+  uint32_t contentions;        /* owner: locks found held, since slow_calls was a multiple of 64 */
+  uint32_t quiet_ticks;        /* owner: ticks without contention */
+  uint32_t slow_calls;         /* owner; read by thieves as a sign of life */
+  uint64_t seen;               /* caches lock: sign of life when last looked at */
+  uint32_t idle_looks;         /* caches lock */
+};
+
+struct thread {
+  struct cache *cache; /* atomic: written by thieves */
+  uint32_t busy;       /* atomic: read by thieves */
+  uint32_t tag;        /* arena << ARENA_SHIFT of the owner's blocks */
+  struct cache *own;   /* caches lock; NULL: none yet, or none to be had */
+  uint32_t without;    /* no cache any more (the thread is ending), or none possible */
+  uint32_t slow_calls; /* owner: slow paths taken, for maintain() in purge.h */
+};
+
+HIDDEN extern struct cache empty_cache;
+extern __thread struct thread this_thread __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
+HIDDEN bool cache_init(void);
+
+/* Slow paths. Each enters and leaves by itself. */
+HIDDEN void *cache_refill(unsigned class_index, size_t requested_bytes);
+HIDDEN void cache_flush(void *block, unsigned kind);
+
+/* Gives this thread's blocks back to the slabs. */
+HIDDEN void cache_empty_own(void);
+
+/* Empties caches of threads other than the caller, whose is `own`, that showed no sign of life in the last `looks` calls (0: all that are not in use at
+ * this instant). Without membarrier nothing is stolen. Returns the bytes of blocks given back to slabs. */
+HIDDEN size_t cache_steal(uint32_t looks, const struct cache *own);
+
+/* A sum that changes whenever any thread used its cache: the sign of life of the process. */
+HIDDEN uint64_t cache_activity(void);
+
+/* Bytes of blocks held in caches now, and the caches in use. */
+HIDDEN size_t cache_held_bytes(size_t *caches);
+
+/* In a forked child, before anything else: the first slow call will take the caches of vanished threads in, and seal the
+ * slabs. A child that only execs pays nothing. */
+HIDDEN void cache_after_fork(void);
+
+/* Arenas that threads may spread over: CPUs the process may use (cgroup's quota included), or fewer by option. */
+HIDDEN void cache_set_arenas_max(uint32_t count);
+
+/* Time as threads see it: bumped once per tick, so that each owner lets unused capacity go. */
+HIDDEN void cache_tick(void);
+
+HIDDEN void cache_check(void); /* asserts C2 and C3 of this thread's cache */
+HIDDEN void cache_lock_all(void);
+HIDDEN void cache_unlock_all(void);
+HIDDEN void cache_reset_locks(void);
+
+/* ---- fast paths ---- */
+
+static ALWAYS_INLINE struct cache *cache_begin(void) {
+  __atomic_store_n(&this_thread.busy, 1, __ATOMIC_RELAXED);
+  __atomic_signal_fence(__ATOMIC_SEQ_CST); /* the thief's barrier makes this an order for the processor, too */
+  return __atomic_load_n(&this_thread.cache, __ATOMIC_RELAXED);
+}
+
+static ALWAYS_INLINE void cache_end(void) { __atomic_store_n(&this_thread.busy, 0, __ATOMIC_RELEASE); }
+
+/* A block of the class from this thread's bin, or NULL when it is empty; then busy is left set. */
+static ALWAYS_INLINE void *cache_pop(unsigned class_index) {
+  struct bin *bin = &cache_begin()->bin[class_index];
+  void **top = bin->top;
+  if (unlikely((uint16_t)(uintptr_t)top == bin->low)) return NULL;
+  void *block = top[-1];
+  if (block == NULL) __builtin_unreachable(); /* C2: saves callers a compare */
+  bin->top = top - 1;
+  cache_end();
+  return block;
+}
+
+/* Puts a block into this thread's bin; false when it is full; then busy is left set. */
+static ALWAYS_INLINE bool cache_push(unsigned class_index, void *block) {
+  struct bin *bin = &cache_begin()->bin[class_index];
+  void **top = bin->top;
+  if (unlikely((uint16_t)(uintptr_t)top == bin->high)) return false;
+  *top = block;
+  bin->top = top + 1;
+  cache_end();
+  return true;
+}
+
+#endif

@@ -1,0 +1,175 @@
+#include "cgroup.h"
+
+#include <string.h>
+
+#include "sys.h"
+#include "text.h"
+
+enum { PATH_BYTES = 512, FILE_BYTES = 4096, FULL_TENTHS = 9 };
+
+#define ROOT "/sys/fs/cgroup"
+
+/* Where the tightest memory limit was found: asked once, then its files are read again and again. */
+static struct {
+  bool asked;
+  bool version_1;
+  char directory[PATH_BYTES]; /* empty: no limit */
+  uint64_t limit_bytes;
+} memory; /* one caller at a time: the purge lock */
+
+static bool starts_with(const char *text, const char *prefix) { return strncmp(text, prefix, strlen(prefix)) == 0; }
+
+/* Whether a comma-separated list up to a colon has the word. */
+static bool has_word(const char *list, const char *word) {
+  size_t length = strlen(word);
+  while (*list != '\0' && *list != ':') {
+    if (starts_with(list, word) && (list[length] == ',' || list[length] == ':')) return true;
+    while (*list != '\0' && *list != ',' && *list != ':') list++;
+    if (*list == ',') list++;
+  }
+  return false;
+}
+
+bool cgroup_path_of(const char *proc_self_cgroup, const char *controller, char *path, size_t capacity_bytes) {
+  for (const char *line = proc_self_cgroup; *line != '\0';) {
+    const char *list = strchr(line, ':');
+    const char *end = strchr(line, '\n');
+    if (end == NULL) end = line + strlen(line);
+    if (list != NULL && list < end) {
+      bool ours = controller[0] == '\0' ? starts_with(line, "0::") : has_word(list + 1, controller);
+      const char *from = strchr(list + 1, ':');
+      if (ours && from != NULL && from < end) {
+        struct text text = text_in(path, capacity_bytes);
+        for (from++; from < end; from++) text_char(&text, *from);
+        return true;
+      }
+    }
+    line = *end == '\n' ? end + 1 : end;
+  }
+  return false;
+}
+
+static bool read_number(const char *text, uint64_t *number) {
+  if (*text < '0' || *text > '9') return false; /* "max", "-1" */
+  for (*number = 0; *text >= '0' && *text <= '9'; text++) *number = *number * 10 + (uint64_t)(*text - '0');
+  return true;
+}
+
+uint64_t cgroup_stat_value(const char *memory_stat, const char *key) {
+  size_t length = strlen(key);
+  uint64_t value = 0;
+  for (const char *line = memory_stat; line != NULL && *line != '\0';) {
+    if (starts_with(line, key) && line[length] == ' ') return read_number(line + length + 1, &value) ? value : 0;
+    line = strchr(line, '\n');
+    if (line != NULL) line++;
+  }
+  return 0;
+}
+
+bool cgroup_is_nearly_full(uint64_t usage_bytes, uint64_t file_bytes, uint64_t limit_bytes) {
+  uint64_t held = usage_bytes > file_bytes ? usage_bytes - file_bytes : 0;
+  return held / FULL_TENTHS > limit_bytes / 10;
+}
+
+static size_t read_in(const char *directory, const char *name, char *content, size_t capacity_bytes) {
+  char path[PATH_BYTES + 64];
+  struct text text = text_in(path, sizeof path);
+  text_string(&text, directory);
+  text_char(&text, '/');
+  text_string(&text, name);
+  return sys_read_file(path, content, capacity_bytes);
+}
+
+static void cut_last_part(char *path) {
+  char *slash = strrchr(path, '/');
+  if (slash != NULL) *slash = '\0';
+}
+
+/* Calls visit for the control group's directory and all above it, up to the mount point. In a container the path may be
+ * the host's: what can't be read there is skipped, and the mount point itself is the container's own group. */
+static void for_each_level(const char *controller, void (*visit)(const char *directory, void *context), void *context) {
+  char own[FILE_BYTES], path[PATH_BYTES], directory[PATH_BYTES + 64];
+  if (sys_read_file("/proc/self/cgroup", own, sizeof own) == 0) return;
+  if (!cgroup_path_of(own, controller, path, sizeof path)) return;
+  for (;;) {
+    struct text text = text_in(directory, sizeof directory);
+    text_string(&text, ROOT);
+    if (controller[0] != '\0') text_char(&text, '/');
+    text_string(&text, controller);
+    if (strcmp(path, "/") != 0) text_string(&text, path);
+    visit(directory, context);
+    if (path[0] == '\0' || strcmp(path, "/") == 0) return;
+    cut_last_part(path);
+  }
+}
+
+static void note_limit(const char *directory, const char *file, bool version_1) {
+  char content[64];
+  uint64_t limit;
+  if (read_in(directory, file, content, sizeof content) == 0 || !read_number(content, &limit)) return;
+  if (limit >= sys_physical_bytes() || (memory.directory[0] != '\0' && limit >= memory.limit_bytes)) return;
+  memory.limit_bytes = limit;
+  memory.version_1 = version_1;
+  struct text text = text_in(memory.directory, sizeof memory.directory);
+  text_string(&text, directory);
+}
+
+static void note_memory_2(const char *directory, void *context) {
+  (void)context;
+  note_limit(directory, "memory.max", false);
+  note_limit(directory, "memory.high", false);
+}
+
+static void note_memory_1(const char *directory, void *context) {
+  (void)context;
+  note_limit(directory, "memory.limit_in_bytes", true);
+}
+
+bool cgroup_memory_is_nearly_full(void) {
+  if (!memory.asked) {
+    memory.asked = true;
+    for_each_level("", note_memory_2, NULL);
+    for_each_level("memory", note_memory_1, NULL);
+  }
+  if (memory.directory[0] == '\0') return false;
+  char content[FILE_BYTES];
+  uint64_t usage;
+  const char *usage_file = memory.version_1 ? "memory.usage_in_bytes" : "memory.current";
+  if (read_in(memory.directory, usage_file, content, sizeof content) == 0 || !read_number(content, &usage)) return false;
+  if (usage / FULL_TENTHS <= memory.limit_bytes / 10) return false; /* the ordinary case: one file */
+  read_in(memory.directory, "memory.stat", content, sizeof content);
+  const char *prefix_keys[2][2] = {{"inactive_file", "active_file"}, {"total_inactive_file", "total_active_file"}};
+  uint64_t file_bytes = cgroup_stat_value(content, prefix_keys[memory.version_1][0]) +
+                        cgroup_stat_value(content, prefix_keys[memory.version_1][1]);
+  return cgroup_is_nearly_full(usage, file_bytes, memory.limit_bytes);
+}
+
+static void least_cpus(uint32_t *cpus, uint64_t quota, uint64_t period) {
+  if (period == 0) return;
+  uint64_t count = (quota + period - 1) / period;
+  if (count == 0) count = 1;
+  if (*cpus == 0 || count < *cpus) *cpus = (uint32_t)count;
+}
+
+static void note_cpu_2(const char *directory, void *context) {
+  char content[64];
+  uint64_t quota, period;
+  if (read_in(directory, "cpu.max", content, sizeof content) == 0 || !read_number(content, &quota)) return;
+  const char *space = strchr(content, ' ');
+  if (space != NULL && read_number(space + 1, &period)) least_cpus(context, quota, period);
+}
+
+static void note_cpu_1(const char *directory, void *context) {
+  char quota_text[64], period_text[64];
+  uint64_t quota, period;
+  if (read_in(directory, "cpu.cfs_quota_us", quota_text, sizeof quota_text) == 0 || !read_number(quota_text, &quota)) return;
+  if (read_in(directory, "cpu.cfs_period_us", period_text, sizeof period_text) == 0) return;
+  if (read_number(period_text, &period)) least_cpus(context, quota, period);
+}
+
+uint32_t cgroup_cpus(void) {
+  uint32_t cpus = 0;
+  for_each_level("", note_cpu_2, &cpus);
+  for_each_level("cpu", note_cpu_1, &cpus);
+  return cpus;
+}

@@ -1,0 +1,132 @@
+/* cxx.c: C++'s operators new and delete, by their mangled names, so that neither this library nor a C program needs a
+ * C++ library. Without them libstdc++'s would call malloc and free as well; with them a program saves a call, sized
+ * deletes are checked, and a static program has one allocator for all.
+ *
+ * A failed new calls the program's new_handler until there is memory, it returns none, or it throws (C++20,
+ * [new.delete.single]). What throws is libstdc++'s own function, found weakly. */
+#include <dlfcn.h>
+#include <stddef.h>
+
+#include "base.h"
+#include "block.h"
+#include "fatal.h"
+
+typedef void (*new_handler)(void);
+
+/* std::get_new_handler() and std::__throw_bad_alloc() of libstdc++, if the program has it. */
+extern new_handler get_new_handler(void) __asm__("_ZSt15get_new_handlerv") __attribute__((weak));
+extern void throw_bad_alloc(void) __asm__("_ZSt17__throw_bad_allocv") __attribute__((weak));
+
+static void *take(size_t alignment, size_t size_bytes) {
+  if (size_bytes > PTRDIFF_MAX) return NULL;
+  return alignment <= 16 ? block_take(size_bytes) : block_take_aligned(alignment, size_bytes);
+}
+
+static COLD void *new_failed(size_t alignment, size_t size_bytes) {
+  for (;;) {
+    new_handler handler = get_new_handler != NULL ? get_new_handler() : NULL;
+    if (handler == NULL) {
+      if (throw_bad_alloc != NULL) throw_bad_alloc();
+      fatal_bad_alloc(size_bytes);
+    }
+    handler(); /* may throw */
+    void *block = take(alignment, size_bytes);
+    if (block != NULL) return block;
+  }
+}
+
+static ALWAYS_INLINE void *new_throwing(size_t alignment, size_t size_bytes) {
+  void *block = take(alignment, size_bytes);
+  return likely(block != NULL) ? block : new_failed(alignment, size_bytes);
+}
+
+/* The handler may throw and C cannot catch; libstdc++'s own nothrow operator can, and calls our throwing one. */
+static COLD void *nothrow_failed(const char *symbol, size_t size_bytes, size_t alignment, const void *tag) {
+  if (get_new_handler == NULL || get_new_handler() == NULL) return NULL;
+  void *next = dlsym(RTLD_NEXT, symbol);
+  if (next == NULL) return NULL;
+  if (alignment <= 16) return ((void *(*)(size_t, const void *))next)(size_bytes, tag);
+  return ((void *(*)(size_t, size_t, const void *))next)(size_bytes, alignment, tag);
+}
+
+#define NEW_NOTHROW "_ZnwmRKSt9nothrow_t"
+#define NEW_ALIGNED_NOTHROW "_ZnwmSt11align_val_tRKSt9nothrow_t"
+
+static ALWAYS_INLINE void *new_nothrow(size_t alignment, size_t size_bytes, const void *tag) {
+  void *block = take(alignment, size_bytes);
+  if (likely(block != NULL)) return block;
+  return nothrow_failed(alignment <= 16 ? NEW_NOTHROW : NEW_ALIGNED_NOTHROW, size_bytes, alignment, tag);
+}
+
+static ALWAYS_INLINE void delete_sized(void *block, size_t alignment, size_t size_bytes) {
+  if (block == NULL) return;
+  block_check_size(block, alignment, size_bytes);
+  block_give(block);
+}
+
+#define OPERATOR(name, mangled) EXPORT name __asm__(mangled)
+
+OPERATOR(void *new_one(size_t), "_Znwm");
+OPERATOR(void *new_array(size_t), "_Znam");
+OPERATOR(void *new_one_nothrow(size_t, const void *), NEW_NOTHROW);
+OPERATOR(void *new_array_nothrow(size_t, const void *), "_ZnamRKSt9nothrow_t");
+OPERATOR(void *new_one_aligned(size_t, size_t), "_ZnwmSt11align_val_t");
+OPERATOR(void *new_array_aligned(size_t, size_t), "_ZnamSt11align_val_t");
+OPERATOR(void *new_one_aligned_nothrow(size_t, size_t, const void *), NEW_ALIGNED_NOTHROW);
+OPERATOR(void *new_array_aligned_nothrow(size_t, size_t, const void *), "_ZnamSt11align_val_tRKSt9nothrow_t");
+OPERATOR(void delete_one(void *), "_ZdlPv");
+OPERATOR(void delete_array(void *), "_ZdaPv");
+OPERATOR(void delete_one_sized(void *, size_t), "_ZdlPvm");
+OPERATOR(void delete_array_sized(void *, size_t), "_ZdaPvm");
+OPERATOR(void delete_one_nothrow(void *, const void *), "_ZdlPvRKSt9nothrow_t");
+OPERATOR(void delete_array_nothrow(void *, const void *), "_ZdaPvRKSt9nothrow_t");
+OPERATOR(void delete_one_aligned(void *, size_t), "_ZdlPvSt11align_val_t");
+OPERATOR(void delete_array_aligned(void *, size_t), "_ZdaPvSt11align_val_t");
+OPERATOR(void delete_one_sized_aligned(void *, size_t, size_t), "_ZdlPvmSt11align_val_t");
+OPERATOR(void delete_array_sized_aligned(void *, size_t, size_t), "_ZdaPvmSt11align_val_t");
+OPERATOR(void delete_one_aligned_nothrow(void *, size_t, const void *), "_ZdlPvSt11align_val_tRKSt9nothrow_t");
+OPERATOR(void delete_array_aligned_nothrow(void *, size_t, const void *), "_ZdaPvSt11align_val_tRKSt9nothrow_t");
+
+void *new_one(size_t size_bytes) { return new_throwing(1, size_bytes); }
+void *new_array(size_t size_bytes) { return new_throwing(1, size_bytes); }
+void *new_one_nothrow(size_t size_bytes, const void *tag) { return new_nothrow(1, size_bytes, tag); }
+void *new_array_nothrow(size_t size_bytes, const void *tag) { return new_nothrow(1, size_bytes, tag); }
+void *new_one_aligned(size_t size_bytes, size_t alignment) { return new_throwing(alignment, size_bytes); }
+void *new_array_aligned(size_t size_bytes, size_t alignment) { return new_throwing(alignment, size_bytes); }
+void *new_one_aligned_nothrow(size_t size_bytes, size_t alignment, const void *tag) {
+  return new_nothrow(alignment, size_bytes, tag);
+}
+void *new_array_aligned_nothrow(size_t size_bytes, size_t alignment, const void *tag) {
+  return new_nothrow(alignment, size_bytes, tag);
+}
+
+void delete_one(void *block) { block_give(block); }
+void delete_array(void *block) { block_give(block); }
+void delete_one_sized(void *block, size_t size_bytes) { delete_sized(block, 1, size_bytes); }
+void delete_array_sized(void *block, size_t size_bytes) { delete_sized(block, 1, size_bytes); }
+void delete_one_nothrow(void *block, const void *tag) {
+  (void)tag;
+  block_give(block);
+}
+void delete_array_nothrow(void *block, const void *tag) {
+  (void)tag;
+  block_give(block);
+}
+void delete_one_aligned(void *block, size_t alignment) {
+  (void)alignment;
+  block_give(block);
+}
+void delete_array_aligned(void *block, size_t alignment) {
+  (void)alignment;
+  block_give(block);
+}
+void delete_one_sized_aligned(void *block, size_t size_bytes, size_t alignment) { delete_sized(block, alignment, size_bytes); }
+void delete_array_sized_aligned(void *block, size_t size_bytes, size_t alignment) { delete_sized(block, alignment, size_bytes); }
+void delete_one_aligned_nothrow(void *block, size_t alignment, const void *tag) {
+  (void)alignment, (void)tag;
+  block_give(block);
+}
+void delete_array_aligned_nothrow(void *block, size_t alignment, const void *tag) {
+  (void)alignment, (void)tag;
+  block_give(block);
+}

@@ -1,0 +1,101 @@
+#include "fatal.h"
+
+#include "sys.h"
+#include "text.h"
+
+enum { LINE_BYTES = 512 };
+
+static struct text fatal_begin(char *line, const char *what) {
+  struct text text = text_in(line, LINE_BYTES);
+  text_string(&text, "snug: fatal: ");
+  text_string(&text, what);
+  return text;
+}
+
+static _Noreturn void fatal_end(struct text *text, const char *cause) {
+  text_string(text, "; usual cause: ");
+  text_string(text, cause);
+  text_char(text, '\n');
+  sys_write(2, text->start, text->length_bytes);
+  sys_abort();
+}
+
+static void at(struct text *text, const void *address) {
+  text_string(text, ": ");
+  text_address(text, address);
+}
+
+void fatal_double_free(const void *block) {
+  char line[LINE_BYTES];
+  struct text text = fatal_begin(line, "double free");
+  at(&text, block);
+  fatal_end(&text, "the block was freed before, and its pointer kept and freed again");
+}
+
+void fatal_foreign_pointer(const void *pointer) {
+  char line[LINE_BYTES];
+  struct text text = fatal_begin(line, "free of a pointer that snug did not allocate");
+  at(&text, pointer);
+  fatal_end(&text,
+            "a pointer to the stack, to static data, or from another allocator; or a large block freed twice");
+}
+
+void fatal_interior_pointer(const void *pointer, const void *block, size_t size_bytes) {
+  char line[LINE_BYTES];
+  struct text text = fatal_begin(line, "free of a pointer inside a block");
+  at(&text, pointer);
+  text_string(&text, " in the block of ");
+  text_number(&text, size_bytes);
+  text_string(&text, " bytes at ");
+  text_address(&text, block);
+  fatal_end(&text, "the pointer was advanced after malloc, or is a member of a larger object");
+}
+
+void fatal_wrong_size(const void *block, size_t given_bytes, size_t size_bytes) {
+  char line[LINE_BYTES];
+  struct text text = fatal_begin(line, "sized free with the wrong size");
+  at(&text, block);
+  text_string(&text, " freed as ");
+  text_number(&text, given_bytes);
+  text_string(&text, " bytes, but its block has ");
+  text_number(&text, size_bytes);
+  fatal_end(&text, "delete through a base class without a virtual destructor, or free_sized with another size");
+}
+
+void fatal_corrupted(const char *what, const void *address) {
+  char line[LINE_BYTES];
+  struct text text = fatal_begin(line, "heap metadata is corrupted");
+  at(&text, address);
+  text_string(&text, " (");
+  text_string(&text, what);
+  text_string(&text, ")");
+  fatal_end(&text, "a write through a wild pointer into snug's own tables");
+}
+
+void fatal_bad_alloc(size_t size_bytes) {
+  char line[LINE_BYTES];
+  struct text text = fatal_begin(line, "operator new failed: ");
+  text_number(&text, size_bytes);
+  text_string(&text, " bytes");
+  fatal_end(&text, "the system has no memory left, or the size is wrong");
+}
+
+void fatal_assert(const char *condition, const char *file, int line_number) {
+  char line[LINE_BYTES];
+  struct text text = fatal_begin(line, "assertion failed: ");
+  text_string(&text, condition);
+  text_string(&text, " at ");
+  text_string(&text, file);
+  text_char(&text, ':');
+  text_number(&text, (uint64_t)line_number);
+  fatal_end(&text, "a defect of snug; please report it");
+}
+
+void warn_line(const char *message) {
+  char line[LINE_BYTES];
+  struct text text = text_in(line, sizeof line);
+  text_string(&text, "snug: warning: ");
+  text_string(&text, message);
+  text_char(&text, '\n');
+  sys_write(2, text.start, text.length_bytes);
+}

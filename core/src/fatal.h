@@ -1,0 +1,18 @@
+/* fatal.h: the ways a program can die of misusing the heap. Each prints one line that says what happened, the address
+ * and the usual cause, and aborts. They allocate nothing and take no lock. */
+#ifndef SNUG_FATAL_H
+#define SNUG_FATAL_H
+
+#include "base.h"
+
+_Noreturn COLD void fatal_double_free(const void *block);
+_Noreturn COLD void fatal_foreign_pointer(const void *pointer);
+_Noreturn COLD void fatal_interior_pointer(const void *pointer, const void *block, size_t size_bytes);
+_Noreturn COLD void fatal_wrong_size(const void *block, size_t given_bytes, size_t size_bytes);
+_Noreturn COLD void fatal_corrupted(const char *what, const void *address);
+_Noreturn COLD void fatal_bad_alloc(size_t size_bytes); /* operator new in a program without a C++ library */
+
+/* One line on stderr that starts with "snug: warning: ". */
+void warn_line(const char *message);
+
+#endif

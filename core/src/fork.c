@@ -1,0 +1,68 @@
+#include "fork.h"
+
+#include <pthread.h>
+
+#include "cache.h"
+#include "counters.h"
+#include "janitor.h"
+#include "large.h"
+#include "lock.h"
+#include "map.h"
+#include "pages.h"
+#include "purge.h"
+#include "slab.h"
+#include "sys.h"
+
+enum { PURGE_BEFORE_FORK_PAGES = 256 }; /* more free dirty pages than this would be copied or kept twice */
+
+static bool seal_parent; /* atomic */
+
+void fork_seal_parent_next(void) { __atomic_store_n(&seal_parent, true, __ATOMIC_RELAXED); }
+
+void fork_lock_all(void) {
+  purge_lock_all();
+  cache_lock_all();
+  slab_lock_all();
+  pages_lock_all();
+  large_lock_all();
+  map_lock_all();
+  __atomic_store_n(&lock_all_owner, sys_thread_id(), __ATOMIC_RELAXED);
+}
+
+void fork_unlock_all(void) {
+  __atomic_store_n(&lock_all_owner, 0, __ATOMIC_RELAXED);
+  map_unlock_all();
+  large_unlock_all();
+  pages_unlock_all();
+  slab_unlock_all();
+  cache_unlock_all();
+  purge_unlock_all();
+}
+
+static void prepare(void) {
+  janitor_stop();
+  if (pages_dirty() > PURGE_BEFORE_FORK_PAGES) pages_purge(0);
+  fork_lock_all();
+}
+
+static void parent(void) {
+  if (__atomic_exchange_n(&seal_parent, false, __ATOMIC_RELAXED)) slab_seal();
+  counter_bump(&snug_counters.forks, 1);
+  fork_unlock_all();
+  janitor_after_fork(false);
+}
+
+static void child(void) {
+  __atomic_store_n(&lock_all_owner, 0, __ATOMIC_RELAXED);
+  map_reset_locks();
+  large_reset_locks();
+  pages_reset_locks();
+  slab_reset_locks();
+  cache_reset_locks();
+  purge_reset_locks();
+  janitor_after_fork(true);
+  snug_counters.pid = sys_process_id();
+  cache_after_fork();
+}
+
+void fork_register_handlers(void) { pthread_atfork(prepare, parent, child); }

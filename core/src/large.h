@@ -1,0 +1,49 @@
+/* large.h: blocks of 1 MiB and more, each with a mapping of its own.
+ *
+ * It does not know policies. The kernel grows and moves such a block by its page tables (mremap), without a copy.
+ * A hash table from address to sizes lies outside the blocks; free ones are retained for reuse until purged.
+ *
+ *  L1  The table holds exactly the live blocks; a block under mremap is in no table and has no other name meanwhile.
+ *  L2  A retained mapping is in no table, and its memory is dirty.
+ */
+#ifndef SNUG_LARGE_H
+#define SNUG_LARGE_H
+
+#include "base.h"
+
+enum {
+  LARGE_MIN_BYTES = 1 << 20,
+  LARGE_HUGE_PAGES_BYTES = 32 << 20, /* from here on the system's setting for huge pages stands */
+};
+
+HIDDEN bool large_init(void);
+
+/* A block of size_bytes at a multiple of alignment (a power of two). *clean: it reads as zero. NULL: no memory. */
+HIDDEN void *large_take(size_t size_bytes, size_t alignment, bool *clean);
+
+/* Gives a block back. Returns false when p is not the start of a live large block. */
+HIDDEN bool large_give(void *p);
+
+/* Usable bytes of the live block that starts at p; 0 when there is none. */
+HIDDEN size_t large_size(const void *p);
+
+/* Makes the block size_bytes long, in place or elsewhere; its contents stay. NULL: not possible, nothing changed. */
+HIDDEN void *large_resize(void *p, size_t size_bytes);
+
+/* If p points into a live block, its start; else NULL. Slow: for messages. */
+HIDDEN void *large_block_around(const void *p);
+
+/* Whether p was among the last large blocks to be freed: for messages. */
+HIDDEN bool large_was_freed(const void *p);
+
+HIDDEN size_t large_retained_pages(void);
+
+/* Unmaps retained mappings until at most keep_pages stay. Returns the pages that went. */
+HIDDEN size_t large_purge(size_t keep_pages);
+
+HIDDEN void large_check(void); /* asserts L1, L2 */
+HIDDEN void large_lock_all(void);
+HIDDEN void large_unlock_all(void);
+HIDDEN void large_reset_locks(void);
+
+#endif

@@ -1,0 +1,59 @@
+/* lock.h: a mutex of one word on a futex, with ranks.
+ *
+ * It does not know what it guards. States: 0 free, 1 held, 2 held and somebody may sleep.
+ *
+ *  K1  A thread takes locks in rising rank only (checked with SNUG_DEBUG); equal ranks by rising address, as fork does.
+ *  K2  Nothing that can fault on the program's memory, and no slow system call, happens under a lock; the purge lock, which
+ *      nobody but fork waits for, is the exception.
+ *  K3  While a thread is inside fork() it holds every lock (fork.c) and may still come here, from other
+ *      libraries' fork handlers: lock_all_owner lets it pass.
+ */
+#ifndef SNUG_LOCK_H
+#define SNUG_LOCK_H
+
+#include "base.h"
+
+enum lock_rank { RANK_PURGE = 1, RANK_CACHES, RANK_CLASS, RANK_RECORDS, RANK_PAGES, RANK_LARGE, RANK_MAP };
+
+struct lock {
+  uint32_t state;
+  uint32_t waits; /* times somebody slept: statistics, relaxed */
+};
+
+HIDDEN extern uint32_t lock_all_owner; /* thread id of the one inside fork(), else 0 */
+
+HIDDEN bool lock_take_slow(struct lock *lock);
+HIDDEN void lock_give_slow(struct lock *lock);
+HIDDEN bool lock_held_by_fork(void);
+HIDDEN void lock_debug_take(enum lock_rank rank);
+HIDDEN void lock_debug_note(enum lock_rank rank);
+HIDDEN void lock_debug_give(enum lock_rank rank);
+
+/* Takes the lock. Returns true when another thread held it: the measure of contention. */
+static ALWAYS_INLINE bool lock_take(struct lock *lock, enum lock_rank rank) {
+  if (SNUG_DEBUG) lock_debug_take(rank);
+  uint32_t free_state = 0;
+  if (likely(__atomic_compare_exchange_n(&lock->state, &free_state, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))) {
+    return false;
+  }
+  return lock_take_slow(lock);
+}
+
+/* Takes the lock if that needs no wait. */
+static ALWAYS_INLINE bool lock_try(struct lock *lock, enum lock_rank rank) {
+  uint32_t free_state = 0;
+  if (!__atomic_compare_exchange_n(&lock->state, &free_state, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) return false;
+  if (SNUG_DEBUG) lock_debug_note(rank);
+  return true;
+}
+
+static ALWAYS_INLINE void lock_give(struct lock *lock, enum lock_rank rank) {
+  if (SNUG_DEBUG) lock_debug_give(rank);
+  if (unlikely(__atomic_load_n(&lock_all_owner, __ATOMIC_RELAXED) != 0) && lock_held_by_fork()) return;
+  if (unlikely(__atomic_exchange_n(&lock->state, 0, __ATOMIC_RELEASE) == 2)) lock_give_slow(lock);
+}
+
+/* In a forked child, where no other thread exists. */
+static inline void lock_reset(struct lock *lock) { __atomic_store_n(&lock->state, 0, __ATOMIC_RELEASE); }
+
+#endif

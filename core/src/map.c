@@ -1,0 +1,149 @@
+#include "map.h"
+
+#include "fatal.h"
+#include "lock.h"
+#include "options.h"
+#include "sys.h"
+
+#define GIB ((size_t)1 << 30)
+
+enum {
+  ZONE_MIN_CHUNKS = 4,
+  GROW_CHUNKS_MAX = 16, /* 64 MiB: a large heap grows in few system calls */
+};
+
+struct zone zone;
+
+static struct {
+  struct lock lock; /* rank MAP: growth of the zone and of the tables */
+  struct table heap, kind, owner, free_bits, dirty_bits;
+  bool heap_reserved; /* false: under an address-space limit the heap is mapped as it grows */
+  size_t tables_committed_bytes;
+} map;
+
+struct table table_reserve(size_t max_bytes, const char *name) {
+  struct table table = {NULL, round_up(max_bytes, zone.page_bytes), 0};
+  table.start = sys_reserve(table.reserved_bytes);
+  if (table.start != NULL) sys_name_mapping(table.start, table.reserved_bytes, name);
+  return table;
+}
+
+/* Commits so that `bytes` from the start are usable. Tables grow in steps, for few system calls and few
+ * page-table splits; untouched memory costs nothing. */
+bool table_commit(struct table *table, size_t bytes) {
+  if (bytes <= table->committed_bytes) return true;
+  if (bytes > table->reserved_bytes) return false;
+  size_t step = round_up(table->committed_bytes / 4 + 16 * 1024, zone.page_bytes);
+  size_t wanted = round_up(bytes, zone.page_bytes);
+  if (wanted < table->committed_bytes + step) wanted = table->committed_bytes + step;
+  if (wanted > table->reserved_bytes) wanted = table->reserved_bytes;
+  if (!sys_commit(table->start + table->committed_bytes, wanted - table->committed_bytes)) return false;
+  __atomic_fetch_add(&map.tables_committed_bytes, wanted - table->committed_bytes, __ATOMIC_RELAXED);
+  table->committed_bytes = wanted;
+  return true;
+}
+
+size_t map_committed_bytes(void) { return __atomic_load_n(&map.tables_committed_bytes, __ATOMIC_RELAXED); }
+
+static void release(struct table *table) {
+  if (table->start != NULL) sys_unmap(table->start, table->reserved_bytes);
+  table->start = NULL;
+}
+
+/* Reserves a zone of `pages` with its arrays. Under a limit the heap's own address space is not reserved, only looked
+ * for: the limit counts reserved space, too. */
+static bool reserve_zone(size_t pages, bool limited) {
+  size_t heap_bytes = pages * PAGE_BYTES;
+  map.kind = table_reserve(pages * sizeof zone.kind[0], "snug page kinds");
+  map.owner = table_reserve(pages * sizeof zone.owner[0], "snug page owners");
+  map.free_bits = table_reserve(pages / 8, "snug free pages");
+  map.dirty_bits = table_reserve(pages / 8, "snug dirty pages");
+  map.heap = (struct table){sys_reserve(limited ? CHUNK_PAGES * PAGE_BYTES : heap_bytes), heap_bytes, 0};
+  if (map.kind.start != NULL && map.owner.start != NULL && map.free_bits.start != NULL && map.dirty_bits.start != NULL &&
+      map.heap.start != NULL) {
+    zone.reserved_pages = pages;
+    map.heap_reserved = !limited;
+    return true;
+  }
+  release(&map.kind);
+  release(&map.owner);
+  release(&map.free_bits);
+  release(&map.dirty_bits);
+  if (map.heap.start != NULL) sys_unmap(map.heap.start, limited ? CHUNK_PAGES * PAGE_BYTES : heap_bytes);
+  map.heap.start = NULL;
+  return false;
+}
+
+/* Under a limit: a base with free address space above it. The kernel hands out addresses downwards, so the space below
+ * the lowest mapping is free; half a limit further down nothing will come in the way soon. */
+static void place_limited_heap(size_t heap_bytes) {
+  char *probe = map.heap.start;
+  sys_unmap(probe, CHUNK_PAGES * PAGE_BYTES);
+  map.heap.start = (char *)round_down((size_t)(probe - 2 * heap_bytes), CHUNK_PAGES * PAGE_BYTES);
+}
+
+bool map_init(void) {
+  zone.page_bytes = sys_page_size_bytes();
+  uint64_t limit_bytes = sys_address_space_limit_bytes();
+  bool limited = limit_bytes != UINT64_MAX;
+  size_t zone_bytes = 256 * GIB;
+  while (zone_bytes < 2 * sys_physical_bytes() && zone_bytes < 16384 * GIB) zone_bytes *= 2;
+  if (limited && limit_bytes < zone_bytes) zone_bytes = (size_t)limit_bytes;
+  size_t chunk_bytes = (size_t)CHUNK_PAGES * PAGE_BYTES;
+  for (;; zone_bytes /= 2) {
+    zone_bytes = round_down(zone_bytes, chunk_bytes);
+    if (zone_bytes < ZONE_MIN_CHUNKS * chunk_bytes) return false;
+    if (reserve_zone(zone_bytes / PAGE_BYTES, limited)) break;
+  }
+  if (limited) {
+    place_limited_heap(zone_bytes);
+  } else {
+    sys_no_huge_pages(map.heap.start, zone_bytes); /* docs/decisions/0006 */
+    sys_name_mapping(map.heap.start, zone_bytes, "snug heap");
+  }
+  zone.base = map.heap.start;
+  zone.kind = (uint16_t *)map.kind.start;
+  zone.owner = (uint32_t *)map.owner.start;
+  zone.free_bits = (uint64_t *)map.free_bits.start;
+  zone.dirty_bits = (uint64_t *)map.dirty_bits.start;
+  return true;
+}
+
+void map_apply_options(void) {
+  if (options.thp && zone.base != NULL && map.heap_reserved) sys_huge_pages(zone.base, zone.reserved_pages * PAGE_BYTES);
+}
+
+/* Makes the heap up to `pages` usable, with its arrays first (M1). */
+static bool commit_zone(size_t pages) {
+  if (!table_commit(&map.kind, pages * sizeof zone.kind[0])) return false;
+  if (!table_commit(&map.owner, pages * sizeof zone.owner[0])) return false;
+  if (!table_commit(&map.free_bits, pages / 8) || !table_commit(&map.dirty_bits, pages / 8)) return false;
+  char *start = page_address(zone.pages);
+  size_t bytes = (pages - zone.pages) * PAGE_BYTES;
+  if (map.heap_reserved) return sys_commit(start, bytes);
+  if (!sys_map_at(start, bytes)) return false;
+  sys_no_huge_pages(start, bytes);
+  return true;
+}
+
+size_t map_grow(size_t pages) {
+  lock_take(&map.lock, RANK_MAP);
+  size_t chunks = (pages + CHUNK_PAGES - 1) / CHUNK_PAGES;
+  size_t ahead = zone.pages / CHUNK_PAGES / 8; /* grow an eighth at once, at most 64 MiB */
+  if (ahead > GROW_CHUNKS_MAX) ahead = GROW_CHUNKS_MAX;
+  size_t result = 0;
+  for (size_t count = chunks > ahead ? chunks : ahead; result == 0; count = chunks) {
+    size_t wanted = zone.pages + count * CHUNK_PAGES;
+    if (zone.base != NULL && wanted <= zone.reserved_pages && commit_zone(wanted)) {
+      __atomic_store_n(&zone.pages, wanted, __ATOMIC_RELEASE);
+      result = wanted;
+    }
+    if (count == chunks) break;
+  }
+  lock_give(&map.lock, RANK_MAP);
+  return result;
+}
+
+void map_lock_all(void) { lock_take(&map.lock, RANK_MAP); }
+void map_unlock_all(void) { lock_give(&map.lock, RANK_MAP); }
+void map_reset_locks(void) { lock_reset(&map.lock); }

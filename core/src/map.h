@@ -1,0 +1,84 @@
+/* map.h: the zone, one range of address space that holds the heap, and what each of its pages is.
+ *
+ * It does not know slabs or runs, only the two flat arrays that name them:
+ *
+ *      zone.base                                   zone.base + zone.pages * 4 KiB        ... reserved
+ *      | page 0 | page 1 | page 2 | ...            |                                     |
+ *      kind[0]    kind[1]  kind[2]     16 bits: 0 no block; arena << 8 | class; KIND_RUN; KIND_RUN_REST
+ *      owner[0]   owner[1] owner[2]    32 bits: number of the slab record; of a run's first page its length and slack
+ *
+ * Flat, because a free then needs one compare (ours?) and one load (class), and a foreign pointer is certain to be
+ * found. Price: 6 bytes per 4 KiB page, and one reservation of address space.
+ *
+ *  M1  zone.base, kind, owner never change after map_init; zone.pages only grows, after the pages below it are usable.
+ *  M2  kind and owner of a page are written by whoever holds the pages (they are allocated to it), before a
+ *      pointer into them is given out.
+ */
+#ifndef SNUG_MAP_H
+#define SNUG_MAP_H
+
+#include "base.h"
+
+enum {
+  KIND_RUN_REST = 0xfd, /* further pages of a run */
+  KIND_RUN = 0xfe,      /* first page of a run */
+  CHUNK_PAGES = 1024,   /* the zone grows by whole chunks of 4 MiB */
+};
+
+struct zone {
+  char *base;
+  size_t pages; /* usable; atomic, written under the map lock */
+  uint16_t *kind;
+  uint32_t *owner;
+  uint64_t *free_bits;  /* module pages, under its lock */
+  uint64_t *dirty_bits; /* the same */
+  size_t reserved_pages;
+  size_t page_bytes; /* of the system; at least PAGE_BYTES */
+};
+
+HIDDEN extern struct zone zone;
+
+/* A table that grows in place, in address space reserved once. */
+struct table {
+  char *start;
+  size_t reserved_bytes;
+  size_t committed_bytes;
+};
+
+/* Reserves the zone and its arrays. Called once, before any other thread can be here.
+ * Returns false when not even a minimal zone can be had: then every block gets a mapping of its own. */
+HIDDEN bool map_init(void);
+
+/* After the settings were read: huge pages on the heap, if asked for. */
+HIDDEN void map_apply_options(void);
+
+/* Makes at least `pages` more pages usable. Returns the new zone.pages, or 0 when there is no more. */
+HIDDEN size_t map_grow(size_t pages);
+
+/* A table of at most max_bytes. Its memory reads as zero. start is NULL when it can't be had. */
+HIDDEN struct table table_reserve(size_t max_bytes, const char *name);
+HIDDEN bool table_commit(struct table *table, size_t bytes);
+
+/* For fork: every module with locks has these three. */
+HIDDEN void map_lock_all(void);
+HIDDEN void map_unlock_all(void);
+HIDDEN void map_reset_locks(void);
+
+/* Bytes of metadata made usable so far (an upper bound of what is resident). */
+HIDDEN size_t map_committed_bytes(void);
+
+/* Index of the page that holds p; at least zone.pages when p is not in the usable zone. */
+static ALWAYS_INLINE size_t page_index(const void *p) { return (size_t)((const char *)p - zone.base) >> PAGE_SHIFT; }
+
+static ALWAYS_INLINE size_t zone_pages(void) { return __atomic_load_n(&zone.pages, __ATOMIC_RELAXED); }
+
+static ALWAYS_INLINE char *page_address(size_t page) { return zone.base + (page << PAGE_SHIFT); }
+
+/* kind is read by frees of any thread while an arena's slabs are adopted (slab.c), hence atomic. */
+static ALWAYS_INLINE unsigned page_kind(size_t page) { return __atomic_load_n(&zone.kind[page], __ATOMIC_RELAXED); }
+
+static inline void page_set_kind(size_t page, unsigned kind) {
+  __atomic_store_n(&zone.kind[page], (uint16_t)kind, __ATOMIC_RELAXED);
+}
+
+#endif

@@ -1,0 +1,153 @@
+#include "options.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "fatal.h"
+
+struct options options = {0, 0, 0, 1, 2, 0}; /* the defaults; the table below repeats them for help, tests compare */
+
+static const struct option_row {
+  const char *name;
+  uint32_t *value;
+  uint32_t fallback, low, high;
+  const char *sentence;
+} rows[] = {
+    {"verbose", &options.verbose, 0, 0, 1, "print one line at start: version, settings, warnings"},
+    {"stats_print", &options.stats_print, 0, 0, 1, "print statistics as JSON to stderr at exit"},
+    {"arenas_max", &options.arenas_max, 0, 0, 64, "arenas at most; 0: as many as CPUs the process may use"},
+    {"background", &options.background, 1, 0, 1, "give memory back from a helper thread while the program idles"},
+    {"purge_cpu_percent", &options.purge_cpu_percent, 2, 0, 100, "share of time that giving memory back may cost"},
+    {"thp", &options.thp, 0, 0, 1, "allow transparent huge pages on the heap"},
+};
+
+enum { ROW_COUNT = sizeof rows / sizeof rows[0], WORD_BYTES = 48, MESSAGE_BYTES = 320 };
+
+bool options_row(size_t row, const char **name, const char **sentence, uint32_t *low, uint32_t *high, uint32_t *fallback) {
+  if (row >= ROW_COUNT) return false;
+  *name = rows[row].name;
+  *sentence = rows[row].sentence;
+  *low = rows[row].low;
+  *high = rows[row].high;
+  *fallback = rows[row].fallback;
+  return true;
+}
+
+/* Levenshtein distance (V. I. Levenshtein, 1966), row by row; words beyond WORD_BYTES count as far. */
+static size_t edit_distance(const char *a, const char *b) {
+  size_t length = strlen(b), line[WORD_BYTES + 1];
+  if (strlen(a) > WORD_BYTES || length > WORD_BYTES) return WORD_BYTES;
+  for (size_t j = 0; j <= length; j++) line[j] = j;
+  for (size_t i = 0; a[i] != '\0'; i++) {
+    size_t diagonal = line[0];
+    line[0] = i + 1;
+    for (size_t j = 1; j <= length; j++) {
+      size_t best = diagonal + (a[i] != b[j - 1]);
+      if (line[j] + 1 < best) best = line[j] + 1;
+      if (line[j - 1] + 1 < best) best = line[j - 1] + 1;
+      diagonal = line[j];
+      line[j] = best;
+    }
+  }
+  return line[length];
+}
+
+static void warn_unknown(const char *name) {
+  const struct option_row *nearest = &rows[0];
+  for (size_t i = 1; i < ROW_COUNT; i++) {
+    if (edit_distance(name, rows[i].name) < edit_distance(name, nearest->name)) nearest = &rows[i];
+  }
+  char message[MESSAGE_BYTES];
+  struct text text = text_in(message, sizeof message);
+  text_string(&text, "unknown option \"");
+  text_string(&text, name);
+  text_string(&text, "\" in SNUG; did you mean \"");
+  text_string(&text, nearest->name);
+  text_string(&text, "\"? (ignored)");
+  warn_line(message);
+}
+
+static void warn_value(const struct option_row *row, const char *value) {
+  char message[MESSAGE_BYTES];
+  struct text text = text_in(message, sizeof message);
+  text_string(&text, "bad value \"");
+  text_string(&text, value);
+  text_string(&text, "\" for option \"");
+  text_string(&text, row->name);
+  text_string(&text, "\" in SNUG; use a number from ");
+  text_number(&text, row->low);
+  text_string(&text, " to ");
+  text_number(&text, row->high);
+  text_string(&text, " (ignored, stays ");
+  text_number(&text, *row->value);
+  text_char(&text, ')');
+  warn_line(message);
+}
+
+/* A number, or one of the words for 0 and 1 where the option is a switch. */
+static bool parse_value(const struct option_row *row, const char *value, uint32_t *result) {
+  if (row->high == 1) {
+    bool on = !strcmp(value, "true") || !strcmp(value, "on") || !strcmp(value, "yes");
+    bool off = !strcmp(value, "false") || !strcmp(value, "off") || !strcmp(value, "no");
+    if (on || off) return *result = on, true;
+  }
+  uint64_t number = 0;
+  if (*value == '\0') return false;
+  for (; *value != '\0'; value++) {
+    if (*value < '0' || *value > '9' || number > UINT32_MAX) return false;
+    number = number * 10 + (uint64_t)(*value - '0');
+  }
+  if (number < row->low || number > row->high) return false;
+  *result = (uint32_t)number;
+  return true;
+}
+
+static void set_option(const char *name, const char *value) {
+  for (size_t i = 0; i < ROW_COUNT; i++) {
+    if (strcmp(name, rows[i].name) != 0) continue;
+    if (!parse_value(&rows[i], value, rows[i].value)) warn_value(&rows[i], value);
+    return;
+  }
+  warn_unknown(name);
+}
+
+/* Copies up to an end character or the end of the text; long words are cut, and then match nothing. */
+static const char *next_word(const char *from, const char *ends, char word[WORD_BYTES]) {
+  size_t length = 0;
+  while (*from == ' ') from++;
+  for (; *from != '\0' && strchr(ends, *from) == NULL; from++) {
+    if (length + 1 < WORD_BYTES) word[length++] = *from;
+  }
+  while (length > 0 && word[length - 1] == ' ') length--;
+  word[length] = '\0';
+  return from;
+}
+
+static void read_arena_max(void) {
+  const char *value = getenv("MALLOC_ARENA_MAX");
+  uint32_t number;
+  if (value == NULL) return;
+  const struct option_row *row = &rows[2];
+  if (parse_value(row, value, &number)) *row->value = number; /* glibc's own variable: what it can't mean is not ours to judge */
+}
+
+void options_read(void) {
+  read_arena_max();
+  const char *from = getenv("SNUG");
+  while (from != NULL && *from != '\0') {
+    char name[WORD_BYTES], value[WORD_BYTES] = "";
+    from = next_word(from, ":,", name);
+    if (*from == ':') from = next_word(from + 1, ",", value);
+    if (*from == ',') from++;
+    if (name[0] != '\0') set_option(name, value);
+  }
+}
+
+void options_describe(struct text *text) {
+  for (size_t i = 0; i < ROW_COUNT; i++) {
+    if (i != 0) text_char(text, ',');
+    text_string(text, rows[i].name);
+    text_char(text, ':');
+    text_number(text, *rows[i].value);
+  }
+}

@@ -1,0 +1,285 @@
+#include "pages.h"
+
+#include "bits.h"
+#include "fatal.h"
+#include "lock.h"
+#include "sys.h"
+
+enum {
+  CHUNK_WORDS = CHUNK_PAGES / 64,
+  PURGE_BATCH = 64, /* runs given back per time the lock is taken */
+};
+
+/* What a search in a chunk can find at most; exact after a search failed there (G1). */
+struct chunk {
+  uint16_t longest_free;
+  uint16_t longest_dirty;
+  uint16_t dirty; /* dirty pages, exact */
+  uint16_t free;  /* free pages, exact */
+};
+
+static struct {
+  struct lock lock;   /* rank PAGES; guards all here and the two bitmaps of the zone */
+  struct table table; /* of chunks */
+  struct chunk *chunks;
+  size_t chunk_count;
+  size_t top_pages;
+  size_t free_pages;  /* below the top */
+  size_t dirty_pages; /* written under the lock, read without */
+  size_t lowest_free; /* no chunk below has a free page below the top */
+} pages;
+
+static ALWAYS_INLINE void add_dirty(struct chunk *chunk, long change) {
+  chunk->dirty = (uint16_t)(chunk->dirty + change);
+  __atomic_store_n(&pages.dirty_pages, pages.dirty_pages + (size_t)change, __ATOMIC_RELAXED);
+}
+
+size_t pages_dirty(void) { return __atomic_load_n(&pages.dirty_pages, __ATOMIC_RELAXED); }
+
+size_t pages_top(void) { return __atomic_load_n(&pages.top_pages, __ATOMIC_RELAXED); }
+
+/* The words a search looks at: free pages, or only those that are dirty as well. */
+static void chunk_words(size_t chunk, bool dirty_only, uint64_t words[CHUNK_WORDS]) {
+  const uint64_t *free_words = zone.free_bits + chunk * CHUNK_WORDS;
+  const uint64_t *dirty_words = zone.dirty_bits + chunk * CHUNK_WORDS;
+  for (size_t i = 0; i < CHUNK_WORDS; i++) words[i] = dirty_only ? free_words[i] & dirty_words[i] : free_words[i];
+}
+
+/* Best fit for count pages at align_pages in a chunk; also the longest run there. PAGE_NONE if nothing fits. */
+static size_t search_chunk(size_t chunk, bool dirty_only, size_t count, size_t align_pages, size_t *longest) {
+  uint64_t words[CHUNK_WORDS];
+  chunk_words(chunk, dirty_only, words);
+  size_t best = PAGE_NONE, best_length = CHUNK_PAGES + 1, base = chunk * CHUNK_PAGES;
+  *longest = 0;
+  for (size_t start = bits_find(words, 0, CHUNK_PAGES, true); start < CHUNK_PAGES;) {
+    size_t end = bits_find(words, start, CHUNK_PAGES, false);
+    if (end - start > *longest) *longest = end - start;
+    size_t aligned = round_up(base + start, align_pages) - base;
+    if (aligned + count <= end && end - start < best_length) {
+      best = aligned;
+      best_length = end - start;
+      if (best_length == count) break;
+    }
+    start = bits_find(words, end, CHUNK_PAGES, true);
+  }
+  return best == PAGE_NONE ? PAGE_NONE : base + best;
+}
+
+static size_t search(bool dirty_only, size_t count, size_t align_pages) {
+  for (size_t i = pages.lowest_free; i < pages.chunk_count; i++) {
+    struct chunk *chunk = &pages.chunks[i];
+    if ((dirty_only ? chunk->longest_dirty : chunk->longest_free) < count) continue;
+    size_t longest;
+    size_t found = search_chunk(i, dirty_only, count, align_pages, &longest);
+    if (found != PAGE_NONE) return found;
+    if (dirty_only) {
+      chunk->longest_dirty = (uint16_t)longest;
+    } else {
+      chunk->longest_free = (uint16_t)longest;
+    }
+  }
+  return PAGE_NONE;
+}
+
+/* Takes [first, first + count), all free, out of the heap. */
+static void mark_taken(size_t first, size_t count, bool *clean) {
+  struct chunk *chunk = &pages.chunks[first / CHUNK_PAGES];
+  size_t taken = bits_set(zone.free_bits, first, count, false);
+  size_t dirty = bits_set(zone.dirty_bits, first, count, false);
+  if (unlikely(taken != count)) fatal_corrupted("page heap", page_address(first));
+  chunk->free = (uint16_t)(chunk->free - count);
+  add_dirty(chunk, -(long)dirty);
+  size_t end = first + count;
+  if (end > pages.top_pages) {
+    pages.free_pages += end - pages.top_pages;
+    __atomic_store_n(&pages.top_pages, end, __ATOMIC_RELAXED);
+  }
+  pages.free_pages -= count;
+  *clean = dirty == 0;
+  while (pages.lowest_free < pages.chunk_count && pages.chunks[pages.lowest_free].free == 0) pages.lowest_free++;
+}
+
+/* Adds the zone's new chunks. Pages above the top are free and clean. */
+static bool grow(size_t count) {
+  size_t usable = map_grow(count);
+  if (usable == 0) return false;
+  if (pages.chunks == NULL) {
+    pages.table = table_reserve(zone.reserved_pages / CHUNK_PAGES * sizeof(struct chunk), "snug chunks");
+    pages.chunks = (struct chunk *)pages.table.start;
+    if (pages.chunks == NULL) return false;
+  }
+  if (!table_commit(&pages.table, usable / CHUNK_PAGES * sizeof(struct chunk))) return false;
+  for (size_t i = pages.chunk_count; i < usable / CHUNK_PAGES; i++) {
+    pages.chunks[i] = (struct chunk){CHUNK_PAGES, 0, 0, CHUNK_PAGES};
+    bits_set(zone.free_bits, i * CHUNK_PAGES, CHUNK_PAGES, true);
+  }
+  pages.chunk_count = usable / CHUNK_PAGES;
+  return true;
+}
+
+size_t pages_take(size_t count, size_t align_pages, bool *clean) {
+  ASSERT(count >= 1 && count <= PAGES_RUN_MAX);
+  lock_take(&pages.lock, RANK_PAGES);
+  size_t found = pages.dirty_pages >= count ? search(true, count, align_pages) : PAGE_NONE;
+  if (found == PAGE_NONE) found = search(false, count, align_pages);
+  if (found == PAGE_NONE && grow(count)) found = search(false, count, align_pages);
+  if (found != PAGE_NONE) mark_taken(found, count, clean);
+  lock_give(&pages.lock, RANK_PAGES);
+  return found;
+}
+
+/* Length of the run of ones around [first, first + count) inside its chunk; dirty_only as in chunk_words. */
+static size_t run_around(size_t first, size_t count, bool dirty_only) {
+  uint64_t words[CHUNK_WORDS];
+  size_t chunk = first / CHUNK_PAGES;
+  chunk_words(chunk, dirty_only, words);
+  size_t start = first % CHUNK_PAGES;
+  size_t end = bits_find(words, start + count, CHUNK_PAGES, false);
+  while (start > 0 && bits_test(words, start - 1)) start--;
+  return end - start;
+}
+
+static void mark_free(size_t first, size_t count) {
+  size_t index = first / CHUNK_PAGES;
+  struct chunk *chunk = &pages.chunks[index];
+  if (unlikely(bits_set(zone.free_bits, first, count, true) != count)) {
+    fatal_corrupted("page heap: pages are free already", page_address(first));
+  }
+  chunk->free = (uint16_t)(chunk->free + count);
+  pages.free_pages += count;
+  size_t length = run_around(first, count, false);
+  if (length > chunk->longest_free) chunk->longest_free = (uint16_t)length;
+  if (index < pages.lowest_free) pages.lowest_free = index;
+}
+
+static void mark_dirty(size_t first, size_t count) {
+  struct chunk *chunk = &pages.chunks[first / CHUNK_PAGES];
+  add_dirty(chunk, (long)bits_set(zone.dirty_bits, first, count, true));
+  size_t length = run_around(first, count, true);
+  if (length > chunk->longest_dirty) chunk->longest_dirty = (uint16_t)length;
+}
+
+void pages_give(size_t first, size_t count, uint64_t clean_mask) {
+  ASSERT(first + count <= pages_top());
+  for (size_t i = 0; i < count; i++) page_set_kind(first + i, 0); /* M2: they are ours still */
+  lock_take(&pages.lock, RANK_PAGES);
+  mark_free(first, count);
+  for (size_t i = 0; i < count;) {
+    if (i < 64 && (clean_mask >> i & 1)) {
+      i++;
+      continue;
+    }
+    size_t end = i + 1;
+    while (end < count && !(end < 64 && (clean_mask >> end & 1))) end++;
+    mark_dirty(first + i, end - i);
+    i = end;
+  }
+  lock_give(&pages.lock, RANK_PAGES);
+}
+
+bool pages_extend(size_t first, size_t count, size_t new_count, bool *clean) {
+  size_t next = first + count, more = new_count - count;
+  if (first / CHUNK_PAGES != (first + new_count - 1) / CHUNK_PAGES || new_count > PAGES_RUN_MAX) return false;
+  lock_take(&pages.lock, RANK_PAGES);
+  bool can = bits_count(zone.free_bits, next, more) == more;
+  if (can) mark_taken(next, more, clean);
+  lock_give(&pages.lock, RANK_PAGES);
+  return can;
+}
+
+struct run {
+  size_t first;
+  size_t count;
+};
+
+/* Takes dirty runs out of the heap (G3), from the highest chunk down, at most `wanted` pages.
+ * Where the system's pages are larger than ours only whole ones are taken. Returns the number of runs. */
+static size_t collect_dirty(size_t wanted, struct run runs[PURGE_BATCH], size_t *chunk_from) {
+  size_t count = 0, align = zone.page_bytes / PAGE_BYTES;
+  size_t index = *chunk_from;
+  while (index > 0 && count < PURGE_BATCH && wanted > 0) {
+    struct chunk *chunk = &pages.chunks[index - 1];
+    uint64_t words[CHUNK_WORDS];
+    size_t end = 0;
+    if (chunk->dirty != 0) chunk_words(index - 1, true, words);
+    for (size_t left = chunk->dirty; left != 0 && count < PURGE_BATCH && wanted > 0;) {
+      size_t start = bits_find(words, end, CHUNK_PAGES, true);
+      end = bits_find(words, start, CHUNK_PAGES, false);
+      if (start >= end) break;
+      left -= end - start;
+      size_t whole = round_up(start, align);
+      if (whole + align > end) continue;
+      struct run *run = &runs[count++];
+      run->first = (index - 1) * CHUNK_PAGES + whole;
+      run->count = round_down(end - whole, align);
+      bits_set(zone.free_bits, run->first, run->count, false);
+      bits_set(zone.dirty_bits, run->first, run->count, false);
+      chunk->free = (uint16_t)(chunk->free - run->count);
+      pages.free_pages -= run->count;
+      add_dirty(chunk, -(long)run->count);
+      wanted -= run->count < wanted ? run->count : wanted;
+    }
+    if (count < PURGE_BATCH && wanted > 0) index--;
+  }
+  *chunk_from = index;
+  return count;
+}
+
+size_t pages_purge(size_t keep_pages) {
+  size_t purged = 0;
+  lock_take(&pages.lock, RANK_PAGES);
+  size_t chunk_from = pages.chunk_count;
+  while (pages.dirty_pages > keep_pages) {
+    struct run runs[PURGE_BATCH];
+    size_t count = collect_dirty(pages.dirty_pages - keep_pages, runs, &chunk_from);
+    if (count == 0) break;
+    lock_give(&pages.lock, RANK_PAGES);
+    bool done[PURGE_BATCH];
+    for (size_t i = 0; i < count; i++) done[i] = sys_purge(page_address(runs[i].first), runs[i].count * PAGE_BYTES);
+    lock_take(&pages.lock, RANK_PAGES);
+    bool refused = false;
+    for (size_t i = 0; i < count; i++) {
+      mark_free(runs[i].first, runs[i].count);
+      if (!done[i]) mark_dirty(runs[i].first, runs[i].count);
+      if (done[i]) purged += runs[i].count;
+      refused |= !done[i];
+    }
+    if (refused) break;
+  }
+  lock_give(&pages.lock, RANK_PAGES);
+  return purged;
+}
+
+struct pages_account pages_account(void) {
+  lock_take(&pages.lock, RANK_PAGES);
+  struct pages_account account = {pages.top_pages, pages.free_pages, pages.dirty_pages};
+  lock_give(&pages.lock, RANK_PAGES);
+  return account;
+}
+
+void pages_check(void) {
+  lock_take(&pages.lock, RANK_PAGES);
+  size_t dirty = 0, free_pages = 0;
+  for (size_t i = 0; i < pages.chunk_count; i++) {
+    const struct chunk *chunk = &pages.chunks[i];
+    size_t longest;
+    if (bits_count(zone.free_bits, i * CHUNK_PAGES, CHUNK_PAGES) != chunk->free ||
+        bits_count(zone.dirty_bits, i * CHUNK_PAGES, CHUNK_PAGES) != chunk->dirty) {
+      fatal_corrupted("page heap: counts of a chunk", page_address(i * CHUNK_PAGES));
+    }
+    search_chunk(i, false, CHUNK_PAGES + 1, 1, &longest);
+    if (longest > chunk->longest_free) fatal_corrupted("page heap: longest free run", page_address(i * CHUNK_PAGES));
+    search_chunk(i, true, CHUNK_PAGES + 1, 1, &longest);
+    if (longest > chunk->longest_dirty) fatal_corrupted("page heap: longest dirty run", page_address(i * CHUNK_PAGES));
+    if (chunk->free != 0 && i < pages.lowest_free) fatal_corrupted("page heap: lowest free chunk", chunk);
+    dirty += chunk->dirty;
+    free_pages += chunk->free;
+  }
+  free_pages -= pages.chunk_count * CHUNK_PAGES - pages.top_pages;
+  if (dirty != pages.dirty_pages || free_pages != pages.free_pages) fatal_corrupted("page heap: totals", &pages);
+  lock_give(&pages.lock, RANK_PAGES);
+}
+
+void pages_lock_all(void) { lock_take(&pages.lock, RANK_PAGES); }
+void pages_unlock_all(void) { lock_give(&pages.lock, RANK_PAGES); }
+void pages_reset_locks(void) { lock_reset(&pages.lock); }

@@ -1,0 +1,58 @@
+/* pages.h: the page heap. Gives out runs of 4 KiB pages, takes them back, and knows which free ones hold memory.
+ *
+ * It does not know slabs, blocks or policies; it only counts. Two bits per page:
+ *
+ *      free  dirty
+ *       0     0     in use (or above the top)
+ *       1     0     free and clean: holds no memory, reads as zero
+ *       1     1     free and dirty: holds memory and old contents
+ *
+ *  G1  A run lies in one chunk of 4 MiB; a chunk's summary bounds from above what a search in it can find.
+ *  G2  A search takes dirty runs before clean ones, then the lowest chunk, then the best fit: reuse costs no fault, and
+ *      high pages empty.
+ *  G3  dirty_pages counts the dirty bits; a page being purged is neither free nor dirty meanwhile, so nobody takes
+ *      it, and the lock is not held during the system call.
+ */
+#ifndef SNUG_PAGES_H
+#define SNUG_PAGES_H
+
+#include "base.h"
+#include "map.h"
+
+enum { PAGES_RUN_MAX = 256 }; /* longest run, in pages: 1 MiB */
+
+#define PAGE_NONE ((size_t)-1)
+
+struct pages_account {
+  size_t top_pages;   /* pages below the highest ever used */
+  size_t free_pages;  /* free below the top: clean and dirty */
+  size_t dirty_pages; /* free and holding memory */
+};
+
+/* Takes count pages (1 .. PAGES_RUN_MAX) whose first has an index that is a multiple of align_pages (a power
+ * of two up to PAGES_RUN_MAX). *clean is set when all of them are known to read as zero.
+ * Returns the first page, or PAGE_NONE when there is no memory. */
+HIDDEN size_t pages_take(size_t count, size_t align_pages, bool *clean);
+
+/* Gives pages back. A bit i of clean_mask says that page first + i holds no memory (i < 64). */
+HIDDEN void pages_give(size_t first, size_t count, uint64_t clean_mask);
+
+/* Lengthens the run [first, first + count) to new_count pages in place. *clean as in pages_take. */
+HIDDEN bool pages_extend(size_t first, size_t count, size_t new_count, bool *clean);
+
+/* Gives memory of dirty pages back to the system, highest addresses first, until at most keep_pages are dirty.
+ * Returns the pages given back; 0 also when the system refuses. */
+HIDDEN size_t pages_purge(size_t keep_pages);
+
+/* Dirty pages now, without a lock: for policies. */
+HIDDEN size_t pages_dirty(void);
+HIDDEN size_t pages_top(void);
+
+HIDDEN struct pages_account pages_account(void);
+HIDDEN void pages_check(void); /* asserts G1-G3 */
+
+HIDDEN void pages_lock_all(void);
+HIDDEN void pages_unlock_all(void);
+HIDDEN void pages_reset_locks(void);
+
+#endif

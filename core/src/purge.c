@@ -1,0 +1,188 @@
+#include "purge.h"
+
+#include "cgroup.h"
+#include "counters.h"
+#include "janitor.h"
+#include "lock.h"
+#include "options.h"
+#include "slab.h"
+#include "sys.h"
+
+#define MILLISECOND_NS UINT64_C(1000000)
+
+enum {
+  CAP_SMALL_PAGES = 16, /* 64 KiB, while the heap is small */
+  CAP_PAGES = 32,       /* 128 KiB */
+  CAP_HEAP_PERCENT = 1,
+  SMALL_HEAP_PAGES = 2048,  /* 8 MiB */
+  PAGE_COST_NS = 1500,      /* to purge a page and fault it in again, measured 1.3-2.3 us in a virtual machine */
+  BATCH_MIN_PAGES = 16,     /* fewer are not worth the system call unless that is all there is */
+  TICK_MS = 100,
+  TOKENS_MAX_MS = 4,
+  SLOW_TICKS = 10,          /* every tenth tick also looks at small classes and at the container */
+  CPU_SLOW_TICKS = 60,      /* once a minute: how many CPUs there are */
+  TICK_RECORDS = 8192,      /* slabs looked at per tick */
+  PAGES_CLASS_MIN_BYTES = 2048, /* classes whose free slots often span whole pages */
+  JANITOR_MIN_BYTES = 1 << 20,
+  JANITOR_SINGLE_MIN_BYTES = 4 << 20, /* in a process with one thread: some programs insist on being that */
+  JANITOR_HEAP_SHIFT = 5,
+};
+
+size_t purge_limit_pages = CAP_SMALL_PAGES;
+
+static struct {
+  struct lock lock;        /* rank PURGE: one purger at a time; others go on without */
+  int64_t tokens_ns;       /* under the lock */
+  uint64_t tokens_at_ns;   /* under the lock */
+  uint64_t tick_at_ns;     /* atomic */
+  uint32_t ticks;          /* under the lock */
+  uint32_t slow_ticks;     /* under the lock */
+  bool near_limit;         /* under the lock: the container's memory limit is near */
+  uint64_t settled_bytes;  /* atomic: what the last purge_all could not give back */
+} purge;
+
+static void earn_tokens(void) {
+  uint64_t now = sys_coarse_time_ns();
+  if (purge.tokens_at_ns != 0 && now > purge.tokens_at_ns) {
+    purge.tokens_ns += (int64_t)((now - purge.tokens_at_ns) * options.purge_cpu_percent / 100);
+    if (purge.tokens_ns > TOKENS_MAX_MS * (int64_t)MILLISECOND_NS) purge.tokens_ns = TOKENS_MAX_MS * MILLISECOND_NS;
+  }
+  purge.tokens_at_ns = now;
+}
+
+static void count_purged(size_t purged_pages) {
+  if (purged_pages == 0) return;
+  counter_bump(&snug_counters.purges, 1);
+  counter_add(&snug_counters.purged_bytes, (uint64_t)purged_pages * PAGE_BYTES);
+}
+
+static size_t cap_pages(void) {
+  size_t top = pages_top();
+  if (purge.near_limit) return 0;
+  return top < SMALL_HEAP_PAGES ? CAP_SMALL_PAGES : CAP_PAGES + top * CAP_HEAP_PERCENT / 100;
+}
+
+static size_t dirty_pages(void) { return pages_dirty() + large_retained_pages(); }
+
+static void set_limit(size_t limit) {
+  __atomic_store_n(&purge_limit_pages, limit, __ATOMIC_RELAXED);
+  counter_set(&snug_counters.dirty_cap_bytes, limit * PAGE_BYTES);
+}
+
+/* Gives back what is above three quarters of the cap and within the budget. The purge lock is held. */
+static void purge_within_budget(void) {
+  earn_tokens();
+  size_t cap = cap_pages(), keep = cap / 4 * 3, dirty = dirty_pages();
+  if (dirty <= cap) return set_limit(cap);
+  size_t excess = dirty - keep;
+  size_t affordable = purge.tokens_ns > 0 ? (size_t)(purge.tokens_ns / PAGE_COST_NS) : 0;
+  if (purge.near_limit || options.purge_cpu_percent == 100) affordable = excess;
+  if (affordable < excess && affordable < BATCH_MIN_PAGES) return set_limit(dirty + dirty / 8 + BATCH_MIN_PAGES);
+  size_t wanted = excess < affordable ? excess : affordable;
+  size_t retained = large_retained_pages(), unmapped = 0, purged = 0;
+  if (retained != 0) unmapped = large_purge(retained > wanted ? retained - wanted : 0);
+  if (unmapped < wanted) {
+    size_t rest = wanted - unmapped, free_dirty = pages_dirty();
+    purged = pages_purge(free_dirty > rest ? free_dirty - rest : 0);
+  }
+  count_purged(purged);
+  purge.tokens_ns -= (int64_t)(unmapped + purged) * PAGE_COST_NS;
+  dirty = dirty_pages();
+  set_limit(dirty <= cap ? cap : dirty + dirty / 8 + BATCH_MIN_PAGES); /* refused or unaffordable: not at every free */
+}
+
+void purge_excess(void) {
+  if (!lock_try(&purge.lock, RANK_PURGE)) return;
+  purge_within_budget();
+  lock_give(&purge.lock, RANK_PURGE);
+}
+
+/* Bytes of free slots in slabs whose pages may hold memory. */
+static uint64_t slab_idle_bytes(void) {
+  uint64_t bytes = 0;
+  uint32_t arenas = __atomic_load_n(&snug_counters.arena_count, __ATOMIC_RELAXED);
+  for (uint32_t arena = 0; arena < arenas; arena++) {
+    for (unsigned i = 1; i < CLASS_COUNT; i++) {
+      const struct snug_counters_class *row = &snug_counters.classes[arena][i];
+      bytes += counter_get(&row->slab_bytes) - counter_get(&row->outstanding_blocks) * class_shapes[i].size_bytes;
+    }
+  }
+  uint64_t purged = counter_get(&snug_counters.slab_purged_bytes);
+  return bytes > purged ? bytes - purged : 0;
+}
+
+bool purge_janitor_is_worth(void) {
+  uint64_t minimum = JANITOR_MIN_BYTES, heap_share = (uint64_t)pages_top() * PAGE_BYTES >> JANITOR_HEAP_SHIFT;
+  if (counter_get(&snug_counters.caches) < 2) minimum = JANITOR_SINGLE_MIN_BYTES;
+  if (minimum < heap_share) minimum = heap_share;
+  uint64_t idle_bytes = (uint64_t)dirty_pages() * PAGE_BYTES + slab_idle_bytes();
+  return idle_bytes > __atomic_load_n(&purge.settled_bytes, __ATOMIC_RELAXED) + minimum;
+}
+
+uint64_t purge_activity(void) {
+  return cache_activity() * 31 + counter_get(&snug_counters.run_requested_bytes) * 7 +
+         counter_get(&snug_counters.large_requested_bytes) * 5 + counter_get(&snug_counters.large_maps);
+}
+
+/* The container: how many CPUs, and whether its memory is nearly full. The purge lock is held. */
+static void look_at_container(void) {
+  if (purge.slow_ticks++ % CPU_SLOW_TICKS == 0) {
+    uint32_t cpus = sys_allowed_cpus(), quota = cgroup_cpus();
+    cache_set_arenas_max(quota != 0 && quota < cpus ? quota : cpus);
+  }
+  purge.near_limit = cgroup_memory_is_nearly_full();
+}
+
+static void note_cached(void) {
+  size_t count;
+  counter_set(&snug_counters.cached_bytes, cache_held_bytes(&count));
+  counter_set(&snug_counters.cached_at_ns, sys_coarse_time_ns());
+}
+
+void purge_tick(const struct cache *own) {
+  if (!lock_try(&purge.lock, RANK_PURGE)) return;
+  __atomic_store_n(&purge.tick_at_ns, sys_coarse_time_ns(), __ATOMIC_RELAXED);
+  counter_bump(&snug_counters.ticks, 1);
+  bool slow = purge.ticks++ % SLOW_TICKS == 0;
+  if (slow) look_at_container();
+  slab_tick();
+  cache_tick();
+  cache_steal(2, own);
+  earn_tokens();
+  if (purge.near_limit) {
+    cache_steal(0, own);
+    count_purged(slab_purge(0, false, slab_record_count()));
+    counter_bump(&snug_counters.limit_purges, 1);
+  } else if (purge.tokens_ns > 0) {
+    size_t purged = slab_purge(slow ? 0 : PAGES_CLASS_MIN_BYTES, true, TICK_RECORDS);
+    count_purged(purged);
+    purge.tokens_ns -= (int64_t)purged * PAGE_COST_NS;
+  }
+  purge_within_budget();
+  note_cached();
+  lock_give(&purge.lock, RANK_PURGE);
+}
+
+void purge_look_at_clock(const struct cache *own) {
+  uint64_t now = sys_coarse_time_ns();
+  if (now - __atomic_load_n(&purge.tick_at_ns, __ATOMIC_RELAXED) >= TICK_MS * MILLISECOND_NS) purge_tick(own);
+  if (!janitor_is_running() && purge_janitor_is_worth()) janitor_start();
+}
+
+size_t purge_all(const struct cache *own) {
+  lock_take(&purge.lock, RANK_PURGE);
+  cache_steal(0, own);
+  size_t purged = slab_purge(0, false, slab_record_count());
+  purged += pages_purge(0);
+  count_purged(purged);
+  purged += large_purge(0);
+  set_limit(cap_pages());
+  note_cached();
+  __atomic_store_n(&purge.settled_bytes, (uint64_t)dirty_pages() * PAGE_BYTES + slab_idle_bytes(), __ATOMIC_RELAXED);
+  lock_give(&purge.lock, RANK_PURGE);
+  return purged * PAGE_BYTES;
+}
+
+void purge_lock_all(void) { lock_take(&purge.lock, RANK_PURGE); }
+void purge_unlock_all(void) { lock_give(&purge.lock, RANK_PURGE); }
+void purge_reset_locks(void) { lock_reset(&purge.lock); }

@@ -1,0 +1,49 @@
+/* purge.h: policies that keep resident memory close to live memory. Above pages, slab, large and cache; below the api.
+ *
+ * Called from slow paths only, and by the janitor. Three rules:
+ *
+ *  cap     Free pages that hold memory beyond 128 KiB + 1 % of the heap are given back, highest addresses first ...
+ *  budget  ... as long as that costs, with the faults it will cause, at most purge_cpu_percent of the time. Time fills a bucket of
+ *          tokens, each page purged takes some out; an empty bucket means that the program reuses its pages quickly
+ *          and keeps them. (docs/decisions/0004)
+ *  tick    Every 100 ms: idle caches are emptied, pages inside slabs are given back, the container's limit is looked at.
+ */
+#ifndef SNUG_PURGE_H
+#define SNUG_PURGE_H
+
+#include "base.h"
+#include "cache.h"
+#include "large.h"
+#include "pages.h"
+
+enum { MAINTAIN_PERIOD = 64 }; /* slow paths between two looks at the clock */
+
+HIDDEN extern size_t purge_limit_pages; /* atomic: dirty pages above which maintain() acts */
+
+HIDDEN void purge_excess(void);
+HIDDEN void purge_look_at_clock(const struct cache *own);
+
+/* What a tick does, if one is due. own is the caller's cache (NULL for the janitor). */
+HIDDEN void purge_tick(const struct cache *own);
+
+/* Gives everything back that can be: idle caches, pages in slabs, free pages, retained mappings. Returns the bytes. */
+HIDDEN size_t purge_all(const struct cache *own);
+
+/* Whether enough could be given back that a janitor is worth its thread. */
+HIDDEN bool purge_janitor_is_worth(void);
+
+/* A sum that changes whenever the program allocates or frees. */
+HIDDEN uint64_t purge_activity(void);
+
+HIDDEN void purge_lock_all(void);
+HIDDEN void purge_unlock_all(void);
+HIDDEN void purge_reset_locks(void);
+
+/* At the end of every slow path, with no lock held. */
+static ALWAYS_INLINE void maintain(void) {
+  size_t dirty = pages_dirty() + large_retained_pages();
+  if (unlikely(dirty > __atomic_load_n(&purge_limit_pages, __ATOMIC_RELAXED))) purge_excess();
+  if (unlikely(++this_thread.slow_calls % MAINTAIN_PERIOD == 0)) purge_look_at_clock(this_thread.own);
+}
+
+#endif

@@ -1,0 +1,70 @@
+#include "run.h"
+
+#include "counters.h"
+#include "fatal.h"
+#include "map.h"
+
+enum { SLACK_SHIFT = 12 };
+_Static_assert(PAGES_RUN_MAX < 1 << SLACK_SHIFT, "length and slack share a word");
+
+static size_t pages_for(size_t size_bytes) { return (size_bytes + PAGE_BYTES - 1) >> PAGE_SHIFT; }
+
+static size_t length_of(size_t first) { return zone.owner[first] & ((1u << SLACK_SHIFT) - 1); }
+
+static size_t slack_of(size_t first) { return zone.owner[first] >> SLACK_SHIFT; }
+
+/* M2: describes pages [from, count) of the run, and its first page. */
+static void describe(size_t first, size_t from, size_t count, size_t size_bytes) {
+  for (size_t i = from; i < count; i++) {
+    zone.owner[first + i] = (uint32_t)i;
+    page_set_kind(first + i, KIND_RUN_REST);
+  }
+  zone.owner[first] = (uint32_t)(count | (count * PAGE_BYTES - size_bytes) << SLACK_SHIFT);
+  page_set_kind(first, KIND_RUN);
+}
+
+static void count_live(long blocks, size_t pages, size_t requested_bytes) {
+  counter_add(&snug_counters.run_blocks, (uint64_t)blocks);
+  counter_add(&snug_counters.run_bytes, (uint64_t)blocks * pages * PAGE_BYTES);
+  counter_add(&snug_counters.run_requested_bytes, (uint64_t)blocks * requested_bytes);
+}
+
+void *run_take(size_t size_bytes, size_t alignment, bool *clean) {
+  size_t count = pages_for(size_bytes);
+  size_t align_pages = alignment > PAGE_BYTES ? alignment / PAGE_BYTES : 1;
+  size_t first = pages_take(count, align_pages, clean);
+  if (first == PAGE_NONE) return NULL;
+  describe(first, 1, count, size_bytes);
+  count_live(1, count, size_bytes);
+  return page_address(first);
+}
+
+void run_give(void *p) {
+  size_t first = page_index(p), count = length_of(first);
+  if (unlikely(p != page_address(first))) fatal_interior_pointer(p, page_address(first), count * PAGE_BYTES);
+  if (unlikely(count == 0 || count > PAGES_RUN_MAX)) fatal_corrupted("length of a run", p);
+  count_live(-1, count, count * PAGE_BYTES - slack_of(first));
+  pages_give(first, count, 0);
+}
+
+size_t run_size(const void *p) {
+  size_t first = page_index(p);
+  return p == page_address(first) ? length_of(first) * PAGE_BYTES : 0;
+}
+
+bool run_resize(void *p, size_t size_bytes) {
+  size_t first = page_index(p), count = length_of(first), new_count = pages_for(size_bytes);
+  size_t old_requested_bytes = count * PAGE_BYTES - slack_of(first);
+  bool clean;
+  if (new_count > count && !pages_extend(first, count, new_count, &clean)) return false;
+  count_live(-1, count, old_requested_bytes);
+  describe(first, count, new_count, size_bytes);
+  count_live(1, new_count, size_bytes);
+  if (new_count < count) pages_give(first + new_count, count - new_count, 0);
+  return true;
+}
+
+void *run_start(const void *p) {
+  size_t page = page_index(p);
+  return page_address(page_kind(page) == KIND_RUN ? page : page - zone.owner[page]);
+}

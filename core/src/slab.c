@@ -1,0 +1,629 @@
+#include "slab.h"
+
+#include "bits.h"
+#include "counters.h"
+#include "fatal.h"
+#include "lock.h"
+#include "pages.h"
+#include "sys.h"
+
+enum {
+  BUCKETS = 8, /* 0 holds the fullest slabs */
+  BUCKET_FULL = 8,
+  BUCKET_PURGING = 9,
+  BUCKET_NO_SLAB = 10,
+  BITMAP_WORDS = 4,
+  TOUCHED = 0x80,     /* in slab.touched: a free happened at the tick in the low bits */
+  TICK_MASK = 0x7f,
+  PURGE_SLABS = 32,   /* slabs taken out of their lists at a time */
+};
+
+struct slab {
+  uint32_t page;       /* first page; constant while the slab lives */
+  uint32_t next, prev; /* in its list; class lock */
+  uint16_t free;       /* class lock */
+  uint16_t epoch;      /* constant */
+  uint8_t class_index; /* constant while the slab lives; atomic, as slab_purge peeks */
+  uint8_t arena;       /* class lock of both arenas; atomic, the same */
+  uint8_t bucket;      /* class lock */
+  uint8_t touched;     /* atomic, the same */
+  uint64_t purged;     /* class lock */
+  uint64_t bits[BITMAP_WORDS]; /* class lock */
+};
+_Static_assert(sizeof(struct slab) == SLAB_RECORD_BYTES, "a record is one cache line");
+_Static_assert((int)CLASS_COUNT < (int)KIND_RUN_REST, "kinds of classes and of runs are apart");
+_Static_assert((int)CLASS_COUNT <= SNUG_COUNTERS_CLASSES && (int)ARENA_MAX == SNUG_COUNTERS_ARENAS, "rows of the counters");
+
+struct class_head {
+  struct lock lock; /* rank CLASS */
+  uint32_t first[BUCKETS];
+  uint32_t empty;   /* a slab without blocks kept for reuse until the next tick, or 0; it is in its list, too */
+  uint32_t nonempty; /* bit per bucket */
+} __attribute__((aligned(64)));
+
+static struct {
+  struct class_head heads[ARENA_MAX][CLASS_COUNT];
+  uint32_t arena_users[ARENA_MAX]; /* atomic */
+  uint32_t arenas_in_use;          /* atomic: highest arena ever used + 1 */
+  struct lock records_lock;        /* rank RECORDS; guards the table and the free records */
+  struct table table;
+  struct slab *records;  /* number 0 is none */
+  uint32_t record_count; /* atomic: records ever used + 1 */
+  uint32_t free_record;  /* stack through next */
+  uint16_t epoch;        /* changes in a forked child, all locks held */
+  uint8_t tick;          /* atomic */
+  uint32_t cursor;       /* of slab_purge; atomic */
+} slabs;
+
+bool slab_init(void) {
+  if (zone.reserved_pages == 0) return false;
+  slabs.table = table_reserve(zone.reserved_pages * sizeof(struct slab), "snug slab records");
+  slabs.records = (struct slab *)slabs.table.start;
+  slabs.record_count = 1;
+  slabs.arenas_in_use = 1;
+  return slabs.records != NULL;
+}
+
+size_t slab_record_count(void) { return __atomic_load_n(&slabs.record_count, __ATOMIC_RELAXED); }
+
+void slab_set_arena_users(unsigned arena, uint32_t users) {
+  __atomic_store_n(&slabs.arena_users[arena], users, __ATOMIC_RELAXED);
+  uint32_t in_use = __atomic_load_n(&slabs.arenas_in_use, __ATOMIC_RELAXED);
+  if (arena + 1 <= in_use && snug_counters.arena_count >= in_use) return;
+  if (arena + 1 > in_use) in_use = arena + 1;
+  __atomic_store_n(&slabs.arenas_in_use, in_use, __ATOMIC_RELAXED);
+  __atomic_store_n(&snug_counters.arena_count, in_use, __ATOMIC_RELAXED);
+}
+
+static ALWAYS_INLINE const struct class_shape *shape_of(const struct slab *slab) {
+  return &class_shapes[slab->class_index];
+}
+
+static ALWAYS_INLINE uint32_t number_of(const struct slab *slab) { return (uint32_t)(slab - slabs.records); }
+
+static ALWAYS_INLINE struct snug_counters_class *row_of(unsigned arena, unsigned class_index) {
+  return &snug_counters.classes[arena][class_index];
+}
+
+static void add_slabs(struct snug_counters_class *row, int change) {
+  __atomic_store_n(&row->slabs, row->slabs + (uint32_t)change, __ATOMIC_RELAXED);
+}
+
+/* ---- lists (all under the class lock) ---- */
+
+static ALWAYS_INLINE unsigned bucket_of(const struct slab *slab) {
+  if (slab->free == 0) return BUCKET_FULL;
+  return (slab->free - 1u) * shape_of(slab)->bucket_scale >> 16;
+}
+
+static void list_remove(struct class_head *head, struct slab *slab) {
+  if (slab->bucket >= BUCKETS) return;
+  if (slab->prev != 0) {
+    slabs.records[slab->prev].next = slab->next;
+  } else {
+    head->first[slab->bucket] = slab->next;
+    if (slab->next == 0) head->nonempty &= ~(1u << slab->bucket);
+  }
+  if (slab->next != 0) slabs.records[slab->next].prev = slab->prev;
+}
+
+static void list_add(struct class_head *head, struct slab *slab, unsigned bucket) {
+  slab->bucket = (uint8_t)bucket;
+  if (bucket >= BUCKETS) return;
+  slab->prev = 0;
+  slab->next = head->first[bucket];
+  if (slab->next != 0) slabs.records[slab->next].prev = number_of(slab);
+  head->first[bucket] = number_of(slab);
+  head->nonempty |= 1u << bucket;
+}
+
+/* Moves the slab to the list that B2 asks for. */
+static ALWAYS_INLINE void list_settle(struct class_head *head, struct slab *slab) {
+  unsigned bucket = bucket_of(slab);
+  if (bucket == slab->bucket) return;
+  list_remove(head, slab);
+  list_add(head, slab, bucket);
+}
+
+/* ---- life of a slab ---- */
+
+static struct slab *record_take(void) {
+  lock_take(&slabs.records_lock, RANK_RECORDS);
+  struct slab *slab = NULL;
+  uint32_t number = slabs.free_record;
+  if (number != 0) {
+    slab = &slabs.records[number];
+    slabs.free_record = slab->next;
+  } else if (table_commit(&slabs.table, (slabs.record_count + 1) * sizeof(struct slab))) {
+    slab = &slabs.records[slabs.record_count];
+    __atomic_store_n(&slabs.record_count, slabs.record_count + 1, __ATOMIC_RELEASE);
+  }
+  lock_give(&slabs.records_lock, RANK_RECORDS);
+  return slab;
+}
+
+static void record_give(struct slab *slab) {
+  __atomic_store_n(&slab->touched, 0, __ATOMIC_RELAXED);
+  slab->bucket = BUCKET_NO_SLAB;
+  lock_take(&slabs.records_lock, RANK_RECORDS);
+  slab->next = slabs.free_record;
+  slabs.free_record = number_of(slab);
+  lock_give(&slabs.records_lock, RANK_RECORDS);
+}
+
+static void set_owner(const struct slab *slab) {
+  unsigned kind = (unsigned)slab->arena << ARENA_SHIFT | slab->class_index;
+  for (size_t i = 0; i < shape_of(slab)->pages; i++) {
+    zone.owner[slab->page + i] = number_of(slab);
+    page_set_kind(slab->page + i, kind);
+  }
+}
+
+static struct slab *slab_create(unsigned arena, unsigned class_index) {
+  const struct class_shape *shape = &class_shapes[class_index];
+  struct slab *slab = record_take();
+  if (slab == NULL) return NULL;
+  bool clean;
+  size_t page = pages_take(shape->pages, 1, &clean);
+  if (page == PAGE_NONE) {
+    record_give(slab);
+    return NULL;
+  }
+  slab->page = (uint32_t)page;
+  slab->free = shape->slots;
+  slab->epoch = slabs.epoch;
+  __atomic_store_n(&slab->class_index, (uint8_t)class_index, __ATOMIC_RELAXED);
+  __atomic_store_n(&slab->arena, (uint8_t)arena, __ATOMIC_RELAXED);
+  slab->purged = clean ? bits_mask(0, shape->pages) : 0;
+  for (size_t i = 0; i < BITMAP_WORDS; i++) slab->bits[i] = 0;
+  bits_set(slab->bits, 0, shape->slots, true);
+  set_owner(slab);
+  struct snug_counters_class *row = row_of(arena, class_index);
+  row->size_bytes = shape->size_bytes;
+  add_slabs(row, 1);
+  counter_bump(&row->slab_bytes, (uint64_t)shape->pages * PAGE_BYTES);
+  counter_add(&snug_counters.slab_purged_bytes, (uint64_t)__builtin_popcountll(slab->purged) * PAGE_BYTES);
+  list_add(&slabs.heads[arena][class_index], slab, bucket_of(slab));
+  return slab;
+}
+
+/* The slab is in no list and has no blocks. */
+static void slab_release(struct slab *slab) {
+  const struct class_shape *shape = shape_of(slab);
+  struct snug_counters_class *row = row_of(slab->arena, slab->class_index);
+  add_slabs(row, -1);
+  counter_bump(&row->slab_bytes, -(uint64_t)shape->pages * PAGE_BYTES);
+  counter_subtract(&snug_counters.slab_purged_bytes, (uint64_t)__builtin_popcountll(slab->purged) * PAGE_BYTES);
+  size_t page = slab->page;
+  uint64_t purged = slab->purged;
+  record_give(slab);
+  pages_give(page, shape->pages, purged);
+}
+
+/* ---- taking ---- */
+
+/* First and one past the last slot that touch page i of a slab. */
+static ALWAYS_INLINE void slots_of_page(const struct class_shape *shape, size_t i, size_t *first, size_t *end) {
+  *first = (uint64_t)(i * PAGE_BYTES) * shape->reciprocal >> 32;
+  *end = ((uint64_t)((i + 1) * PAGE_BYTES - 1) * shape->reciprocal >> 32) + 1;
+  if (*end > shape->slots) *end = shape->slots;
+}
+
+/* Takes up to count of the slots in words, lowest first; stores them downwards from blocks[count - 1]. */
+static size_t take_slots(struct slab *slab, const uint64_t words[BITMAP_WORDS], void **blocks, size_t count) {
+  char *base = page_address(slab->page);
+  size_t size_bytes = shape_of(slab)->size_bytes, left = count;
+  for (size_t i = 0; i < BITMAP_WORDS && left != 0; i++) {
+    uint64_t word = words[i], taken = 0;
+    while (word != 0 && left != 0) {
+      blocks[--left] = base + (i * 64 + bits_lowest(word)) * size_bytes;
+      taken |= word & -word;
+      word &= word - 1;
+    }
+    slab->bits[i] &= ~taken;
+  }
+  slab->free = (uint16_t)(slab->free - (count - left));
+  return count - left;
+}
+
+/* The same for a slab with purged pages: prefers slots whose pages hold memory, and keeps B5. */
+static NEVER_INLINE size_t take_slots_purged(struct slab *slab, void **blocks, size_t count) {
+  const struct class_shape *shape = shape_of(slab);
+  uint64_t resident[BITMAP_WORDS];
+  for (size_t i = 0; i < BITMAP_WORDS; i++) resident[i] = slab->bits[i];
+  for (uint64_t rest = slab->purged; rest != 0; rest &= rest - 1) {
+    size_t first, end;
+    slots_of_page(shape, bits_lowest(rest), &first, &end);
+    if (first < end) bits_set(resident, first, end - first, false);
+  }
+  size_t taken = take_slots(slab, resident, blocks, count);
+  if (taken == count) return taken;
+  size_t more = take_slots(slab, slab->bits, blocks, count - taken);
+  uint64_t before = slab->purged;
+  for (size_t i = count - taken - more; i < count - taken; i++) {
+    size_t offset = (size_t)((char *)blocks[i] - page_address(slab->page));
+    size_t first_page = offset / PAGE_BYTES, last_page = (offset + shape->size_bytes - 1) / PAGE_BYTES;
+    slab->purged &= ~bits_mask((unsigned)first_page, (unsigned)(last_page - first_page + 1));
+  }
+  uint64_t gone = (uint64_t)__builtin_popcountll(before & ~slab->purged);
+  counter_subtract(&snug_counters.slab_purged_bytes, gone * PAGE_BYTES);
+  return taken + more;
+}
+
+/* Takes over a partly used slab of an arena that nobody uses any more. */
+static struct slab *slab_adopt(unsigned arena, unsigned class_index) {
+  uint32_t in_use = __atomic_load_n(&slabs.arenas_in_use, __ATOMIC_RELAXED);
+  for (unsigned other = 0; other < in_use; other++) {
+    struct class_head *head = &slabs.heads[other][class_index];
+    if (other == arena || __atomic_load_n(&slabs.arena_users[other], __ATOMIC_RELAXED) != 0) continue;
+    if (!lock_try(&head->lock, RANK_CLASS)) continue; /* K1: no wait */
+    struct slab *slab = NULL;
+    if (head->nonempty != 0) {
+      slab = &slabs.records[head->first[bits_lowest(head->nonempty)]];
+      list_remove(head, slab);
+      if (head->empty == number_of(slab)) head->empty = 0;
+      const struct class_shape *shape = shape_of(slab);
+      struct snug_counters_class *from = row_of(other, class_index), *to = row_of(arena, class_index);
+      uint64_t used = shape->slots - slab->free;
+      add_slabs(from, -1);
+      add_slabs(to, 1);
+      to->size_bytes = shape->size_bytes;
+      counter_bump(&from->slab_bytes, -(uint64_t)shape->pages * PAGE_BYTES);
+      counter_bump(&to->slab_bytes, (uint64_t)shape->pages * PAGE_BYTES);
+      counter_bump(&from->outstanding_blocks, -used);
+      counter_bump(&to->outstanding_blocks, used);
+      __atomic_store_n(&slab->arena, (uint8_t)arena, __ATOMIC_RELAXED);
+      set_owner(slab);
+    }
+    lock_give(&head->lock, RANK_CLASS);
+    if (slab != NULL) {
+      list_add(&slabs.heads[arena][class_index], slab, bucket_of(slab));
+      return slab;
+    }
+  }
+  return NULL;
+}
+
+size_t slab_take(unsigned arena, unsigned class_index, void **blocks, size_t wanted, size_t requested_bytes,
+                 bool *contended) {
+  struct class_head *head = &slabs.heads[arena][class_index];
+  size_t left = wanted;
+  if (lock_take(&head->lock, RANK_CLASS)) *contended = true;
+  while (left != 0) {
+    struct slab *slab;
+    if (head->nonempty != 0) {
+      slab = &slabs.records[head->first[bits_lowest(head->nonempty)]];
+    } else {
+      if (left != wanted) break; /* enough for now: no new slab for the rest of a batch */
+      slab = slab_adopt(arena, class_index);
+      if (slab == NULL) slab = slab_create(arena, class_index);
+      if (slab == NULL) break;
+    }
+    if (head->empty == number_of(slab)) head->empty = 0;
+    size_t count = slab->free < left ? slab->free : left;
+    void **into = blocks + (left - count);
+    size_t taken = slab->purged == 0 ? take_slots(slab, slab->bits, into, count) : take_slots_purged(slab, into, count);
+    if (unlikely(taken != count)) fatal_corrupted("free slots of a slab", slab);
+    left -= count;
+    list_settle(head, slab);
+  }
+  struct snug_counters_class *row = row_of(arena, class_index);
+  counter_bump(&row->outstanding_blocks, wanted - left);
+  counter_bump(&row->taken_blocks, wanted - left);
+  if (left != wanted) {
+    counter_bump(&row->sampled_requests, 1);
+    counter_bump(&row->sampled_requested_bytes, requested_bytes);
+  }
+  lock_give(&head->lock, RANK_CLASS);
+  for (size_t i = 0; left != 0 && i < wanted - left; i++) blocks[i] = blocks[i + left];
+  return wanted - left;
+}
+
+/* ---- giving ---- */
+
+/* After frees: the slab's list, or its end. */
+static void settle_after_give(struct class_head *head, struct slab *slab) {
+  bool empty = slab->free == shape_of(slab)->slots;
+  if (unlikely(slab->bucket == BUCKET_PURGING)) return; /* B4 */
+  if (unlikely(slab->epoch != slabs.epoch)) {           /* B3 */
+    if (empty) slab_release(slab);
+    return;
+  }
+  if (!empty || head->empty == 0) {
+    list_settle(head, slab);
+    if (empty) head->empty = number_of(slab);
+    return;
+  }
+  if (head->empty == number_of(slab)) return;
+  list_remove(head, slab);
+  slab_release(slab);
+}
+
+/* Marks one slot free. The class lock is held. */
+static ALWAYS_INLINE void give_one(struct slab *slab, const struct class_shape *shape, char *base, const void *block) {
+  size_t offset = (size_t)((const char *)block - base);
+  size_t slot = (uint64_t)offset * shape->reciprocal >> 32;
+  if (unlikely(slot * shape->size_bytes != offset || slot >= shape->slots)) {
+    fatal_interior_pointer(block, base + slot * shape->size_bytes, shape->size_bytes);
+  }
+  uint64_t bit = (uint64_t)1 << (slot % 64);
+  if (unlikely(slab->bits[slot / 64] & bit)) fatal_double_free(block);
+  slab->bits[slot / 64] |= bit;
+  slab->free++;
+}
+
+static ALWAYS_INLINE struct slab *slab_of_page(size_t page) {
+  uint32_t number = zone.owner[page];
+  if (unlikely(number == 0 || number >= slab_record_count())) {
+    fatal_corrupted("owner of a page", page_address(page));
+  }
+  return &slabs.records[number];
+}
+
+static unsigned checked_kind(const void *block) {
+  size_t page = page_index(block);
+  if (unlikely(page >= zone_pages())) fatal_foreign_pointer(block);
+  unsigned kind = page_kind(page);
+  unsigned class_index = kind & ((1 << ARENA_SHIFT) - 1);
+  if (unlikely(class_index == 0 || class_index >= CLASS_COUNT || kind >> ARENA_SHIFT >= ARENA_MAX)) {
+    fatal_foreign_pointer(block);
+  }
+  return kind;
+}
+
+bool slab_give(void *const *blocks, size_t count) {
+  bool contended = false;
+  size_t i = 0;
+  while (i < count) {
+    unsigned kind = checked_kind(blocks[i]);
+    const struct class_shape *shape = &class_shapes[kind & ((1 << ARENA_SHIFT) - 1)];
+    struct class_head *head = &slabs.heads[kind >> ARENA_SHIFT][kind & ((1 << ARENA_SHIFT) - 1)];
+    contended |= lock_take(&head->lock, RANK_CLASS);
+    size_t page = page_index(blocks[i]), start = i;
+    struct slab *slab = NULL;
+    char *base = NULL;
+    while (page < zone_pages() && page_kind(page) == kind) { /* false at once when the slab was adopted meanwhile */
+      struct slab *next = slab_of_page(page);
+      if (next != slab) {
+        if (slab != NULL) settle_after_give(head, slab);
+        slab = next;
+        base = page_address(slab->page);
+        if (unlikely(slab->class_index != (kind & ((1 << ARENA_SHIFT) - 1)))) fatal_corrupted("slab record", slab);
+        __atomic_store_n(&slab->touched, TOUCHED | __atomic_load_n(&slabs.tick, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+      }
+      give_one(slab, shape, base, blocks[i]);
+      if (++i == count) break;
+      page = page_index(blocks[i]);
+    }
+    if (slab != NULL) settle_after_give(head, slab);
+    counter_bump(&row_of(kind >> ARENA_SHIFT, kind & ((1 << ARENA_SHIFT) - 1))->outstanding_blocks, -(uint64_t)(i - start));
+    lock_give(&head->lock, RANK_CLASS);
+  }
+  return contended;
+}
+
+size_t slab_block_size(const void *p) {
+  const struct slab *slab = slab_of_page(page_index(p));
+  const struct class_shape *shape = shape_of(slab);
+  char *base = page_address(slab->page);
+  size_t offset = (size_t)((const char *)p - base);
+  size_t slot = (uint64_t)offset * shape->reciprocal >> 32;
+  if (unlikely(slot * shape->size_bytes != offset || slot >= shape->slots)) {
+    fatal_interior_pointer(p, base + slot * shape->size_bytes, shape->size_bytes);
+  }
+  uint64_t word = __atomic_load_n(&slab->bits[slot / 64], __ATOMIC_RELAXED); /* neighbours may change; our bit is ours */
+  if (unlikely(word >> (slot % 64) & 1)) fatal_double_free(p);
+  return shape->size_bytes;
+}
+
+/* ---- purging ---- */
+
+struct purge_item {
+  struct slab *slab;
+  uint64_t idle; /* pages to give back */
+};
+
+/* Pages of the slab that no block touches. */
+static uint64_t untouched_pages(const struct slab *slab) {
+  const struct class_shape *shape = shape_of(slab);
+  uint64_t untouched = 0;
+  for (size_t i = 0; i < shape->pages; i++) {
+    size_t first, end;
+    slots_of_page(shape, i, &first, &end);
+    if (first >= end || bits_count(slab->bits, first, end - first) == end - first) untouched |= (uint64_t)1 << i;
+  }
+  return untouched;
+}
+
+/* Where the system's pages are larger than ours, keeps only the pages that make up whole ones. */
+static uint64_t whole_system_pages(const struct slab *slab, uint64_t idle) {
+  size_t ratio = zone.page_bytes / PAGE_BYTES;
+  if (ratio == 1) return idle;
+  uint64_t whole = 0;
+  for (size_t i = round_up(slab->page, ratio) - slab->page; i + ratio <= 64; i += ratio) {
+    uint64_t mask = bits_mask((unsigned)i, (unsigned)ratio);
+    if ((idle & mask) == mask) whole |= mask;
+  }
+  return whole;
+}
+
+/* If the slab is due, takes it out of its list (B4) and says which pages can go. */
+static bool purge_begin(struct slab *slab, size_t min_class_bytes, bool only_aged, struct purge_item *item) {
+  uint8_t touched = __atomic_load_n(&slab->touched, __ATOMIC_RELAXED);
+  if (touched == 0) return false;
+  uint8_t age = (uint8_t)((__atomic_load_n(&slabs.tick, __ATOMIC_RELAXED) - touched) & TICK_MASK);
+  if (only_aged && age < 2) return false;
+  unsigned class_index = __atomic_load_n(&slab->class_index, __ATOMIC_RELAXED);
+  unsigned arena = __atomic_load_n(&slab->arena, __ATOMIC_RELAXED);
+  if (class_shapes[class_index].size_bytes < min_class_bytes) return false;
+  struct class_head *head = &slabs.heads[arena][class_index];
+  bool due = false;
+  lock_take(&head->lock, RANK_CLASS);
+  if (slab->class_index == class_index && slab->arena == arena && slab->bucket < BUCKET_PURGING && slab->free != 0 &&
+      __atomic_load_n(&slab->touched, __ATOMIC_RELAXED) != 0) {
+    __atomic_store_n(&slab->touched, 0, __ATOMIC_RELAXED);
+    if (head->empty == number_of(slab)) {
+      head->empty = 0;
+      list_remove(head, slab);
+      slab_release(slab);
+    } else {
+      item->slab = slab;
+      item->idle = whole_system_pages(slab, untouched_pages(slab) & ~slab->purged);
+      due = item->idle != 0;
+      if (due && slab->epoch == slabs.epoch) list_remove(head, slab);
+      if (due) slab->bucket = BUCKET_PURGING;
+    }
+  }
+  lock_give(&head->lock, RANK_CLASS);
+  return due;
+}
+
+/* Gives the pages back; no lock is held and nobody else serves from the slab. Returns those that went. */
+static uint64_t purge_pages(const struct purge_item *item) {
+  uint64_t gone = 0;
+  for (size_t i = bits_find(&item->idle, 0, 64, true); i < 64;) {
+    size_t end = bits_find(&item->idle, i, 64, false);
+    if (sys_purge(page_address(item->slab->page + i), (end - i) * PAGE_BYTES)) {
+      gone |= bits_mask((unsigned)i, (unsigned)(end - i));
+    }
+    i = bits_find(&item->idle, end, 64, true);
+  }
+  return gone;
+}
+
+static void purge_end(const struct purge_item *item, uint64_t gone) {
+  struct slab *slab = item->slab;
+  struct class_head *head = &slabs.heads[slab->arena][slab->class_index];
+  lock_take(&head->lock, RANK_CLASS);
+  slab->purged |= gone;
+  counter_add(&snug_counters.slab_purged_bytes, (uint64_t)__builtin_popcountll(gone) * PAGE_BYTES);
+  if (slab->free == shape_of(slab)->slots) {
+    slab_release(slab);
+  } else {
+    list_add(head, slab, slab->epoch == slabs.epoch ? bucket_of(slab) : BUCKET_FULL);
+  }
+  lock_give(&head->lock, RANK_CLASS);
+}
+
+size_t slab_purge(size_t min_class_bytes, bool only_aged, size_t max_records) {
+  struct purge_item items[PURGE_SLABS];
+  size_t record_count = slab_record_count(), purged = 0;
+  if (max_records > record_count) max_records = record_count;
+  size_t number = __atomic_load_n(&slabs.cursor, __ATOMIC_RELAXED);
+  while (max_records > 0) {
+    size_t count = 0;
+    for (; max_records > 0 && count < PURGE_SLABS; max_records--) {
+      if (++number >= record_count) number = 1;
+      if (number >= record_count) return purged; /* no slab yet */
+      if (purge_begin(&slabs.records[number], min_class_bytes, only_aged, &items[count])) count++;
+    }
+    for (size_t i = 0; i < count; i++) {
+      uint64_t gone = purge_pages(&items[i]);
+      purged += (size_t)__builtin_popcountll(gone);
+      purge_end(&items[i], gone);
+    }
+  }
+  __atomic_store_n(&slabs.cursor, (uint32_t)number, __ATOMIC_RELAXED);
+  return purged;
+}
+
+void slab_tick(void) {
+  uint8_t next = (uint8_t)((__atomic_load_n(&slabs.tick, __ATOMIC_RELAXED) + 1) & TICK_MASK);
+  __atomic_store_n(&slabs.tick, next, __ATOMIC_RELAXED);
+}
+
+/* ---- fork, checks ---- */
+
+static unsigned arenas_in_use(void) { return __atomic_load_n(&slabs.arenas_in_use, __ATOMIC_RELAXED); }
+
+void slab_seal(void) {
+  slabs.epoch++;
+  for (unsigned arena = 0; arena < arenas_in_use(); arena++) {
+    for (unsigned i = 1; i < CLASS_COUNT; i++) {
+      struct class_head *head = &slabs.heads[arena][i];
+      if (head->nonempty == 0 && head->empty == 0) continue;
+      for (unsigned bucket = 0; bucket < BUCKETS; bucket++) head->first[bucket] = 0;
+      head->nonempty = 0;
+      head->empty = 0;
+    }
+  }
+}
+
+void slab_lock_all(void) {
+  for (unsigned arena = 0; arena < arenas_in_use(); arena++) {
+    for (unsigned i = 1; i < CLASS_COUNT; i++) lock_take(&slabs.heads[arena][i].lock, RANK_CLASS);
+  }
+  lock_take(&slabs.records_lock, RANK_RECORDS);
+}
+
+void slab_unlock_all(void) {
+  lock_give(&slabs.records_lock, RANK_RECORDS);
+  for (unsigned arena = 0; arena < arenas_in_use(); arena++) {
+    for (unsigned i = 1; i < CLASS_COUNT; i++) lock_give(&slabs.heads[arena][i].lock, RANK_CLASS);
+  }
+}
+
+void slab_reset_locks(void) {
+  lock_reset(&slabs.records_lock);
+  for (unsigned arena = 0; arena < arenas_in_use(); arena++) {
+    for (unsigned i = 1; i < CLASS_COUNT; i++) lock_reset(&slabs.heads[arena][i].lock);
+  }
+}
+
+static void check_slab(const struct slab *slab) {
+  const struct class_shape *shape = shape_of(slab);
+  if (slab->class_index == 0 || slab->class_index >= CLASS_COUNT) fatal_corrupted("class of a slab", slab);
+  if (bits_count(slab->bits, 0, shape->slots) != slab->free) fatal_corrupted("free slots of a slab (B1)", slab);
+  if (shape->slots < 256 && bits_count(slab->bits, shape->slots, 256 - shape->slots) != 0) {
+    fatal_corrupted("bits above the slots of a slab (B1)", slab);
+  }
+  bool sealed = slab->epoch != slabs.epoch;
+  if (!sealed && slab->bucket != BUCKET_PURGING && slab->bucket != bucket_of(slab)) {
+    fatal_corrupted("list of a slab (B2)", slab);
+  }
+  if (slab->purged & ~untouched_pages(slab)) fatal_corrupted("purged pages of a slab (B5)", slab);
+  for (size_t i = 0; i < shape->pages; i++) {
+    if (page_kind(slab->page + i) != ((unsigned)slab->arena << ARENA_SHIFT | slab->class_index) ||
+        zone.owner[slab->page + i] != number_of(slab)) {
+      fatal_corrupted("pages of a slab (B6)", slab);
+    }
+  }
+}
+
+/* Walks the lists of a class: every member is where it says. Returns the members. */
+static size_t check_lists(unsigned arena, unsigned class_index) {
+  const struct class_head *head = &slabs.heads[arena][class_index];
+  size_t members = 0;
+  for (unsigned bucket = 0; bucket < BUCKETS; bucket++) {
+    uint32_t previous = 0;
+    if ((head->first[bucket] != 0) != (head->nonempty >> bucket & 1)) fatal_corrupted("mark of a list", head);
+    for (uint32_t number = head->first[bucket]; number != 0; number = slabs.records[number].next) {
+      const struct slab *slab = &slabs.records[number];
+      if (slab->prev != previous || slab->bucket != bucket || slab->class_index != class_index || slab->arena != arena) {
+        fatal_corrupted("list of a class", slab);
+      }
+      previous = number;
+      members++;
+    }
+  }
+  return members;
+}
+
+size_t slab_check(void) {
+  size_t seen = 0, listed = 0, expected = 0;
+  slab_lock_all();
+  for (uint32_t number = 1; number < slab_record_count(); number++) {
+    const struct slab *slab = &slabs.records[number];
+    if (slab->page == 0 && slab->class_index == 0) continue; /* never used */
+    if (slab->bucket == BUCKET_NO_SLAB) continue;
+    check_slab(slab);
+    seen++;
+    expected += slab->epoch == slabs.epoch && slab->bucket < BUCKETS;
+  }
+  for (unsigned arena = 0; arena < arenas_in_use(); arena++) {
+    for (unsigned i = 1; i < CLASS_COUNT; i++) listed += check_lists(arena, i);
+  }
+  if (listed != expected) fatal_corrupted("lists of slabs", &slabs);
+  slab_unlock_all();
+  return seen;
+}

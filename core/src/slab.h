@@ -1,0 +1,72 @@
+/* slab.h: blocks of a size class, carved out of slabs that all threads share.
+ *
+ * It does not know threads, caches or policies. A slab is a few pages of equal slots; its record lies elsewhere, in one
+ * cache line, so that neither a malloc nor a free writes into the slab's own pages:
+ *
+ *      record (64 bytes)                      pages in the zone
+ *      | page, links, free, epoch, class |    | slot 0 | slot 1 | slot 2 | ...            | tail |
+ *      | purged: a bit per page          |
+ *      | bits: a one per free slot (256) |
+ *
+ * Each class of each arena has a lock and eight lists of its partly used slabs, by how full they are. Blocks are taken
+ * from the fullest slab, lowest slot first, so that the others can empty.
+ *
+ *  B1  free == ones in bits; bits above the class's slots are zero.
+ *  B2  A slab of the current epoch with 0 < free is in the list of its bucket; full slabs are in none.
+ *  B3  A slab of an older epoch (sealed by fork) is in no list: it accepts frees and never serves.
+ *  B4  A slab whose pages are being purged is in no list meanwhile: frees may touch it, nobody takes from it.
+ *  B5  A bit in purged means that no live block touches the page and that it holds no memory.
+ *  B6  kind of all the slab's pages is arena << 8 | class, owner is the record's number.
+ */
+#ifndef SNUG_SLAB_H
+#define SNUG_SLAB_H
+
+#include "base.h"
+#include "classes.h"
+#include "map.h"
+
+enum {
+  ARENA_MAX = 64,
+  ARENA_SHIFT = 8, /* in a page's kind */
+  SLAB_RECORD_BYTES = 64,
+};
+
+/* Must run after map_init. Returns false when there is no room for records: then there are no slabs. */
+HIDDEN bool slab_init(void);
+
+/* Takes up to `wanted` blocks of a class into blocks[]; the one that should be used first comes last.
+ * requested_bytes is what the program asked for this time: the sample behind live_requested_bytes.
+ * *contended is set when the lock was held by another thread. Returns how many; 0 when there is no memory. */
+HIDDEN size_t slab_take(unsigned arena, unsigned class_index, void **blocks, size_t wanted, size_t requested_bytes,
+                        bool *contended);
+
+/* Gives blocks back, of any classes and arenas; runs of equal ones are cheapest. Ends the process when one was free
+ * already, or is not the start of a block. Returns true when a lock was held by another thread. */
+HIDDEN bool slab_give(void *const *blocks, size_t count);
+
+/* Bytes of the block that starts at p, whose page has a class kind. Ends the process when no live block starts there. */
+HIDDEN size_t slab_block_size(const void *p);
+
+/* Looks at max_records slabs, going on where the last call ended, and gives memory of pages that no block touches back
+ * to the system, in classes of at least min_class_bytes. With only_aged, of slabs where nothing was freed since
+ * the tick before last. Empty slabs kept for reuse go to the page heap.
+ * Returns the pages given back to the system. */
+HIDDEN size_t slab_purge(size_t min_class_bytes, bool only_aged, size_t max_records);
+
+/* Time for only_aged: called once per tick. */
+HIDDEN void slab_tick(void);
+
+/* From now on existing slabs serve no more (fork.c). Call with all locks held. */
+HIDDEN void slab_seal(void);
+
+/* An arena that no thread uses any more lends its partly used slabs to the others. */
+HIDDEN void slab_set_arena_users(unsigned arena, uint32_t users);
+
+HIDDEN size_t slab_check(void); /* asserts B1-B6; returns the slabs seen */
+HIDDEN size_t slab_record_count(void);
+
+HIDDEN void slab_lock_all(void);
+HIDDEN void slab_unlock_all(void);
+HIDDEN void slab_reset_locks(void);
+
+#endif

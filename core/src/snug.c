@@ -1,0 +1,25 @@
+/* snug.c: the whole core as one unit, lowest layer first. This list is the order of the layers: a file may include headers
+ * of those above it in this list, and no others (`make check`). The release build compiles this file. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "sys.c"
+#include "fatal.c"
+#include "lock.c"
+#include "options.c"
+#include "map.c"
+#include "pages.c"
+#include "run.c"
+#include "large.c"
+#include "slab.c"
+#include "cache.c"
+#include "cgroup.c"
+#include "janitor.c"
+#include "purge.c"
+#include "block.c"
+#include "fork.c"
+#include "stats.c"
+#include "start.c"
+#include "api.c"
+#include "glibc.c"
+#include "cxx.c"

@@ -1,0 +1,119 @@
+#include "start.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache.h"
+#include "counters.h"
+#include "fatal.h"
+#include "fork.h"
+#include "large.h"
+#include "map.h"
+#include "options.h"
+#include "slab.h"
+#include "stats.h"
+#include "sys.h"
+#include "text.h"
+
+uint32_t start_state = START_NONE;
+
+/* Written at start rather than by an initializer, which would put all the zeros of the page into the file. */
+static void identify_counters(void) {
+  memcpy(snug_counters.magic, SNUG_COUNTERS_MAGIC, sizeof snug_counters.magic);
+  memcpy(snug_counters.snug_version, SNUG_VERSION, sizeof SNUG_VERSION);
+  snug_counters.version = SNUG_COUNTERS_VERSION;
+  snug_counters.size_bytes = sizeof snug_counters;
+  snug_counters.class_count = CLASS_COUNT;
+}
+
+static void describe_process(void) {
+  snug_counters.page_size_bytes = (uint32_t)zone.page_bytes;
+  snug_counters.pid = sys_process_id();
+  struct text settings = text_in(snug_counters.settings, sizeof snug_counters.settings);
+  options_describe(&settings);
+}
+
+void start_now(void) {
+  uint32_t none = START_NONE;
+  if (!__atomic_compare_exchange_n(&start_state, &none, START_RUNNING, false, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE)) {
+    while (__atomic_load_n(&start_state, __ATOMIC_ACQUIRE) != START_DONE) sys_yield();
+    return;
+  }
+  map_init();
+  slab_init();
+  large_init();
+  cache_init();
+  identify_counters();
+  describe_process();
+  __atomic_store_n(&start_state, START_DONE, __ATOMIC_RELEASE);
+  fork_register_handlers(); /* may allocate: hence last */
+}
+
+/* SNUG_THIS_ONLY (set by `snug run --this-only`) names the library's path in LD_PRELOAD: it goes, so that programs which this
+ * one starts do not inherit it. The environment's own strings are edited; nothing is allocated. */
+static void leave_preload_list(void) {
+  const char *path = getenv("SNUG_THIS_ONLY");
+  char *list = getenv("LD_PRELOAD");
+  if (path == NULL || path[0] == '\0') return;
+  size_t length = strlen(path);
+  for (char *entry = list; entry != NULL && *entry != '\0';) {
+    size_t entry_length = strcspn(entry, ": ");
+    bool last = entry[entry_length] == '\0';
+    if (entry_length == length && memcmp(entry, path, length) == 0) {
+      if (!last) {
+        memmove(entry, entry + entry_length + 1, strlen(entry + entry_length + 1) + 1);
+      } else {
+        entry[entry != list ? -1 : 0] = '\0';
+      }
+      break;
+    }
+    entry = last ? NULL : entry + entry_length + 1;
+  }
+  unsetenv("SNUG_THIS_ONLY");
+  if (list != NULL && list[0] == '\0') unsetenv("LD_PRELOAD");
+}
+
+static void find_warnings(struct text *text) {
+  char content[128];
+  if (sys_read_file("/sys/kernel/mm/transparent_hugepage/enabled", content, sizeof content) != 0 &&
+      strstr(content, "[always]") != NULL && options.thp == 0) {
+    text_string(text, "transparent huge pages are \"always\" (switched off on the heap)");
+  }
+  static const char *const others[] = {"jemalloc", "tcmalloc", "mimalloc", "snmalloc", "libmesh", "hoard"};
+  const char *list = getenv("LD_PRELOAD");
+  for (size_t i = 0; list != NULL && i < sizeof others / sizeof others[0]; i++) {
+    if (strstr(list, others[i]) == NULL) continue;
+    if (text->length_bytes != 0) text_string(text, "; ");
+    text_string(text, "another allocator is preloaded, too: ");
+    text_string(text, others[i]);
+  }
+}
+
+static void print_verbose(void) {
+  char line[1024];
+  struct text text = text_in(line, sizeof line);
+  text_string(&text, "snug: " SNUG_VERSION " active in PID ");
+  text_number(&text, sys_process_id());
+  text_string(&text, ", settings: ");
+  text_string(&text, snug_counters.settings);
+  text_string(&text, ", warnings: ");
+  text_string(&text, snug_counters.warnings[0] != '\0' ? snug_counters.warnings : "none");
+  text_char(&text, '\n');
+  sys_write(2, text.start, text.length_bytes);
+}
+
+__attribute__((constructor)) static void read_settings(void) {
+  start_if_needed();
+  leave_preload_list();
+  options_read();
+  map_apply_options();
+  describe_process();
+  if (!options.verbose) return;
+  struct text warnings = text_in(snug_counters.warnings, sizeof snug_counters.warnings);
+  find_warnings(&warnings);
+  print_verbose();
+}
+
+__attribute__((destructor)) static void print_statistics(void) {
+  if (options.stats_print) stats_write_json(2);
+}

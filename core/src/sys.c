@@ -1,0 +1,216 @@
+/* sched.h and sys/mman.h show the Linux names only on request. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/sysinfo.h>
+#include <time.h>
+
+#if defined(__x86_64__)
+#include "syscall_x86_64.h"
+#elif defined(__aarch64__)
+#include "syscall_aarch64.h"
+#else
+#error "snug supports x86-64 and aarch64; a new architecture needs a syscall_<name>.h"
+#endif
+
+/* Values of the kernel's interface that libc's headers do not have everywhere (musl, old kernels' headers). */
+enum {
+  MAP_FIXED_NOREPLACE_FLAG = 0x100000,
+  PRCTL_SET_VMA = 0x53564d41,
+  FUTEX_WAIT_SHARED = 0,
+  FUTEX_WAIT_PRIVATE = 128,
+  FUTEX_WAKE_PRIVATE = 129,
+  MEMBARRIER_PRIVATE_EXPEDITED = 8,
+  MEMBARRIER_REGISTER_PRIVATE_EXPEDITED = 16,
+  CAPABILITY_VERSION_3 = 0x20080522,
+};
+
+static long call(long number, long a, long b, long c, long d, long e, long f) {
+  return syscall_raw(number, a, b, c, d, e, f);
+}
+
+static bool failed(long result) { return result < 0 && result > -4096; }
+
+size_t sys_page_size_bytes(void) {
+  unsigned long size = getauxval(AT_PAGESZ);
+  return size != 0 ? size : 4096;
+}
+
+static void *map_anonymous(void *where, size_t length_bytes, int protection, int flags) {
+  long result = call(SYS_mmap, (long)where, (long)length_bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+  return failed(result) ? NULL : (void *)result;
+}
+
+void *sys_reserve(size_t length_bytes) { return map_anonymous(NULL, length_bytes, PROT_NONE, MAP_NORESERVE); }
+
+bool sys_commit(void *start, size_t length_bytes) {
+  return !failed(call(SYS_mprotect, (long)start, (long)length_bytes, PROT_READ | PROT_WRITE, 0, 0, 0));
+}
+
+void *sys_map(size_t length_bytes) { return map_anonymous(NULL, length_bytes, PROT_READ | PROT_WRITE, 0); }
+
+bool sys_map_at(void *start, size_t length_bytes) {
+  void *result = map_anonymous(start, length_bytes, PROT_READ | PROT_WRITE, MAP_FIXED_NOREPLACE_FLAG);
+  if (result == NULL || result == start) return result != NULL;
+  sys_unmap(result, length_bytes); /* kernels before 4.17 take the address as a hint */
+  return false;
+}
+
+bool sys_unmap(void *start, size_t length_bytes) {
+  return !failed(call(SYS_munmap, (long)start, (long)length_bytes, 0, 0, 0, 0));
+}
+
+void *sys_remap(void *start, size_t old_bytes, size_t new_bytes, bool may_move) {
+  long flags = may_move ? MREMAP_MAYMOVE : 0;
+  long result = call(SYS_mremap, (long)start, (long)old_bytes, (long)new_bytes, flags, 0, 0);
+  return failed(result) ? NULL : (void *)result;
+}
+
+bool sys_purge(void *start, size_t length_bytes) {
+  return !failed(call(SYS_madvise, (long)start, (long)length_bytes, MADV_DONTNEED, 0, 0, 0));
+}
+
+void sys_huge_pages(void *start, size_t length_bytes) {
+  call(SYS_madvise, (long)start, (long)length_bytes, MADV_HUGEPAGE, 0, 0, 0);
+}
+
+void sys_no_huge_pages(void *start, size_t length_bytes) {
+  call(SYS_madvise, (long)start, (long)length_bytes, MADV_NOHUGEPAGE, 0, 0, 0);
+}
+
+void sys_name_mapping(void *start, size_t length_bytes, const char *name) {
+  call(SYS_prctl, PRCTL_SET_VMA, 0, (long)start, (long)length_bytes, (long)name, 0);
+}
+
+void sys_futex_wait(uint32_t *word, uint32_t expected, uint64_t timeout_ns) {
+  struct timespec timeout = {(time_t)(timeout_ns / 1000000000u), (long)(timeout_ns % 1000000000u)};
+  call(SYS_futex, (long)word, FUTEX_WAIT_PRIVATE, expected, timeout_ns != 0 ? (long)&timeout : 0, 0, 0);
+}
+
+void sys_futex_wait_shared(uint32_t *word, uint32_t expected) {
+  call(SYS_futex, (long)word, FUTEX_WAIT_SHARED, expected, 0, 0, 0);
+}
+
+void sys_futex_wake(uint32_t *word, int count) {
+  call(SYS_futex, (long)word, FUTEX_WAKE_PRIVATE, count, 0, 0, 0);
+}
+
+bool sys_barrier_register(void) {
+  return !failed(call(SYS_membarrier, MEMBARRIER_REGISTER_PRIVATE_EXPEDITED, 0, 0, 0, 0, 0));
+}
+
+bool sys_barrier_all_threads(void) {
+  long result = call(SYS_membarrier, MEMBARRIER_PRIVATE_EXPEDITED, 0, 0, 0, 0, 0);
+  if (result == -EPERM && sys_barrier_register()) {
+    result = call(SYS_membarrier, MEMBARRIER_PRIVATE_EXPEDITED, 0, 0, 0, 0, 0);
+  }
+  return !failed(result);
+}
+
+uint32_t sys_thread_id(void) { return (uint32_t)call(SYS_gettid, 0, 0, 0, 0, 0, 0); }
+
+uint32_t sys_process_id(void) { return (uint32_t)call(SYS_getpid, 0, 0, 0, 0, 0, 0); }
+
+static uint32_t own_thread_id; /* of the last thread started below */
+
+bool sys_start_thread(void (*entry)(void), void *stack, size_t stack_bytes, void *thread_block, uint32_t *alive) {
+  unsigned long flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS |
+                        CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
+  uint64_t all_signals = ~(uint64_t)0, saved;
+  call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all_signals, (long)&saved, sizeof all_signals, 0, 0);
+  long result = clone_raw(flags, (char *)stack + stack_bytes, (int *)alive, (int *)alive, thread_block, entry);
+  call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&saved, 0, sizeof saved, 0, 0);
+  if (!failed(result)) own_thread_id = (uint32_t)result;
+  return !failed(result);
+}
+
+void sys_exit_thread(void) {
+  for (;;) call(SYS_exit, 0, 0, 0, 0, 0, 0);
+}
+
+void sys_drop_capabilities(void) {
+  uint32_t header[2] = {CAPABILITY_VERSION_3, 0}; /* of the calling thread */
+  uint32_t none[6] = {0};                         /* effective, permitted, inheritable; low and high words */
+  call(SYS_capset, (long)header, (long)none, 0, 0, 0, 0);
+}
+
+void sys_yield(void) { call(SYS_sched_yield, 0, 0, 0, 0, 0, 0); }
+
+void sys_cpu_relax(void) { cpu_relax(); }
+
+static uint64_t read_clock(clockid_t clock) {
+  struct timespec now;
+  if (clock_gettime(clock, &now) != 0) return 0;
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+uint64_t sys_coarse_time_ns(void) { return read_clock(CLOCK_MONOTONIC_COARSE); }
+
+uint64_t sys_time_ns(void) { return read_clock(CLOCK_MONOTONIC); }
+
+uint64_t sys_address_space_limit_bytes(void) {
+  uint64_t limit[2] = {UINT64_MAX, UINT64_MAX};
+  call(SYS_prlimit64, 0, RLIMIT_AS, 0, (long)limit, 0, 0);
+  return limit[0];
+}
+
+uint32_t sys_allowed_cpus(void) {
+  unsigned long mask[128 / sizeof(long)] = {0}; /* 1024 CPUs; kernels with more answer with an error */
+  long bytes = call(SYS_sched_getaffinity, 0, sizeof mask, (long)mask, 0, 0, 0);
+  uint32_t count = 0;
+  for (size_t i = 0; !failed(bytes) && i < sizeof mask / sizeof mask[0]; i++) {
+    count += (uint32_t)__builtin_popcountl(mask[i]);
+  }
+  return count != 0 ? count : 1;
+}
+
+uint64_t sys_physical_bytes(void) {
+  struct sysinfo info;
+  if (failed(call(SYS_sysinfo, (long)&info, 0, 0, 0, 0, 0))) return 0;
+  return (uint64_t)info.totalram * info.mem_unit;
+}
+
+size_t sys_read_file(const char *path, char *text, size_t capacity_bytes) {
+  long fd = call(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0, 0, 0);
+  if (failed(fd)) return 0;
+  size_t length = 0;
+  while (length + 1 < capacity_bytes) {
+    long got = call(SYS_read, fd, (long)(text + length), (long)(capacity_bytes - 1 - length), 0, 0, 0);
+    if (got <= 0) break;
+    length += (size_t)got;
+  }
+  call(SYS_close, fd, 0, 0, 0, 0, 0);
+  text[length] = '\0';
+  return length;
+}
+
+void sys_write(int fd, const char *text, size_t length_bytes) {
+  while (length_bytes != 0) {
+    long written = call(SYS_write, fd, (long)text, (long)length_bytes, 0, 0, 0);
+    if (written == -EINTR) continue;
+    if (written <= 0) return;
+    text += written;
+    length_bytes -= (size_t)written;
+  }
+}
+
+/* abort() needs libc's thread state, which a thread started above does not have: it asks the others to die. */
+void sys_abort(void) {
+  if (own_thread_id != 0 && own_thread_id == sys_thread_id()) {
+    call(SYS_kill, sys_process_id(), SIGABRT, 0, 0, 0, 0);
+    for (;;) sys_yield();
+  }
+  abort();
+}

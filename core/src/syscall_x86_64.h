@@ -1,0 +1,39 @@
+/* syscall_x86_64.h: one system call on x86-64. Returns what the kernel returns: a value, or -errno. */
+#ifndef SNUG_SYSCALL_ARCH_H
+#define SNUG_SYSCALL_ARCH_H
+
+static inline long syscall_raw(long number, long a, long b, long c, long d, long e, long f) {
+  long result;
+  register long r10 __asm__("r10") = d;
+  register long r8 __asm__("r8") = e;
+  register long r9 __asm__("r9") = f;
+  __asm__ volatile("syscall"
+                   : "=a"(result)
+                   : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+                   : "rcx", "r11", "memory");
+  return result;
+}
+
+/* Starts a thread that shares everything with this process and runs entry() on the given stack, with
+ * thread_block as its thread pointer; entry must not return. Returns the thread's id, or -errno. */
+static inline long clone_raw(unsigned long flags, void *stack_top, int *parent_tid, int *child_tid,
+                             void *thread_block, void (*entry)(void)) {
+  long result;
+  register long r10 __asm__("r10") = (long)child_tid;
+  register long r8 __asm__("r8") = (long)thread_block;
+  __asm__ volatile("syscall\n\t"
+                   "test %%rax, %%rax\n\t"
+                   "jnz 1f\n\t"
+                   "xor %%ebp, %%ebp\n\t"
+                   "call *%[entry]\n\t"
+                   "ud2\n"
+                   "1:"
+                   : "=a"(result)
+                   : "a"(56L), "D"(flags), "S"(stack_top), "d"(parent_tid), "r"(r10), "r"(r8), [entry] "r"(entry)
+                   : "rcx", "r11", "memory");
+  return result;
+}
+
+static inline void cpu_relax(void) { __asm__ volatile("pause"); }
+
+#endif

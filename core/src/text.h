@@ -1,0 +1,46 @@
+/* text.h: composes short texts without allocating. A text that does not fit is cut, never overrun. */
+#ifndef SNUG_TEXT_H
+#define SNUG_TEXT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct text {
+  char *start;
+  size_t length_bytes;
+  size_t capacity_bytes; /* start[length_bytes] is always a terminating zero: length < capacity */
+};
+
+static inline struct text text_in(char *buffer, size_t capacity_bytes) {
+  buffer[0] = '\0';
+  return (struct text){buffer, 0, capacity_bytes};
+}
+
+static inline void text_char(struct text *text, char c) {
+  if (text->length_bytes + 1 >= text->capacity_bytes) return;
+  text->start[text->length_bytes++] = c;
+  text->start[text->length_bytes] = '\0';
+}
+
+static inline void text_string(struct text *text, const char *string) {
+  while (*string != '\0') text_char(text, *string++);
+}
+
+static inline void text_number(struct text *text, uint64_t number) {
+  char digits[20];
+  int count = 0;
+  do {
+    digits[count++] = (char)('0' + number % 10);
+    number /= 10;
+  } while (number != 0);
+  while (count > 0) text_char(text, digits[--count]);
+}
+
+static inline void text_address(struct text *text, const void *address) {
+  text_string(text, "0x");
+  int shift = 60;
+  while (shift > 0 && ((uintptr_t)address >> shift & 15) == 0) shift -= 4;
+  for (; shift >= 0; shift -= 4) text_char(text, "0123456789abcdef"[(uintptr_t)address >> shift & 15]);
+}
+
+#endif
