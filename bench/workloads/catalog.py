@@ -1,0 +1,49 @@
+"""The list of workloads: what bench/workloads/run, bench/compare and the documents go by."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+
+
+@dataclass(frozen=True)
+class Workload:
+    name: str
+    summary: str
+    command: tuple  # relative to this directory, then arguments
+    only: str = ""  # the --only of `snug compare` that measures just the server; empty: the whole program
+    full_seconds: int = 60  # about how long one run takes
+    quick_seconds: int = 15
+
+    def command_line(self, *arguments):
+        """What to execute, as a list; paths are absolute."""
+        return [str(HERE / self.command[0]), *self.command[1:], *arguments]
+
+    def compare_options(self):
+        return ["--only", self.only] if self.only else []
+
+
+WORKLOADS = (
+    Workload("ruby_threads", "32 Ruby threads that allocate, wait and keep: the demo's program",
+             ("ruby_threads.rb",), full_seconds=40, quick_seconds=8),
+    Workload("rails_puma", "Rails on Puma with 5 threads: pages, JSON, CSV reports, imports",
+             ("rails_puma/drive",), "snug-bench-rails", 40, 10),
+    Workload("rails_puma_cluster", "the same with 3 forked workers of 5 threads, preload_app",
+             ("rails_puma/drive", "--cluster"), "snug-bench-rails", 40, 12),
+    Workload("sidekiq", "Rails jobs on Sidekiq with 20 threads",
+             ("sidekiq/drive",), "snug-bench-sidekiq", 50, 15),
+    Workload("celery_prefork", "Python tasks on Celery with 8 forked processes",
+             ("celery/drive", "--pool", "prefork"), "snug-bench-celery", 40, 12),
+    Workload("celery_threads", "the same on Celery with 20 threads",
+             ("celery/drive", "--pool", "threads"), "snug-bench-celery", 50, 12),
+)
+
+
+def find(name):
+    """The workload of that name, or None."""
+    return next((workload for workload in WORKLOADS if workload.name == name), None)
+
+
+def names():
+    return ", ".join(workload.name for workload in WORKLOADS)
