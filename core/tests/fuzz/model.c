@@ -226,9 +226,7 @@ static void execute(const struct instruction *instruction, unsigned self) {
     case 's': release(slot, true); break;
     case 'u': use_all(slot); break;
     case 'x': expect_failure(slot, b); break;
-#ifdef __GLIBC__
-    case 't': malloc_trim(0); break;
-#endif
+    case 't': trim_heap(); break;
     case 'p':
       if (snug_purge != NULL) snug_purge();
       break;

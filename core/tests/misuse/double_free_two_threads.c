@@ -16,6 +16,6 @@ int main(void) {
     REQUIRE(pthread_create(&thread, NULL, free_it, block) == 0);
     pthread_join(thread, NULL);
   }
-  malloc_trim(0);
+  trim_heap();
   return 0;
 }

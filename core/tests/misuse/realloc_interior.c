@@ -7,6 +7,6 @@ int main(void) {
   keep_neighbours(100);
   expect_interior_pointer(block + 32, block);
   *(char *)hidden(realloc(hidden(block + 32), 5000)) = 1;
-  malloc_trim(0);
+  trim_heap();
   return 0;
 }

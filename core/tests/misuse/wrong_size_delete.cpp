@@ -15,6 +15,6 @@ int main() {
   base *object = static_cast<base *>(hidden(new derived));
   expect_wrong_size(object, sizeof(base));
   delete object;
-  malloc_trim(0);
+  trim_heap();
   return 0;
 }

@@ -1,0 +1,95 @@
+/* Each of snug's tables is overwritten in turn, as a wild write of the program would: the next frees, allocations or
+ * snug_check() must end the process with "snug: fatal: ...". Living on and dying by SIGSEGV both fail.
+ *
+ * The tables are found from outside, in /proc/self/maps: snug reserves each as one range of address space and makes
+ * its begin writable, so a table is a private anonymous "rw-p" mapping with a "---p" one right behind it. The one that holds
+ * a block is the heap, and is left alone. */
+#include "misuse.h"
+
+enum { TABLES_MAX = 32, BLOCKS = 3000 };
+
+struct range {
+  char *start, *end;
+};
+
+static struct range tables[TABLES_MAX];
+static size_t table_count;
+static char *blocks[BLOCKS];
+
+TEST_C_LINKAGE size_t snug_check(void) __attribute__((weak));
+
+static bool holds_block(struct range range) {
+  for (size_t i = 0; i < BLOCKS; i++)
+    if (blocks[i] >= range.start && blocks[i] < range.end) return true;
+  return false;
+}
+
+static void find_tables(void) {
+  FILE *maps = fopen("/proc/self/maps", "r");
+  REQUIRE(maps != NULL);
+  char line[512], *previous_end = NULL;
+  struct range candidate = {NULL, NULL};
+  while (fgets(line, sizeof line, maps) != NULL) {
+    unsigned long start, end, inode;
+    char access[8];
+    REQUIRE(sscanf(line, "%lx-%lx %7s %*x %*s %lu", &start, &end, access, &inode) == 4);
+    bool adjacent = (char *)start == previous_end;
+    if (candidate.start != NULL && adjacent && inode == 0 && strcmp(access, "---p") == 0 && table_count < TABLES_MAX &&
+        !holds_block(candidate))
+      tables[table_count++] = candidate;
+    candidate.start = inode == 0 && strcmp(access, "rw-p") == 0 && strstr(line, "[stack") == NULL ? (char *)start : NULL;
+    candidate.end = previous_end = (char *)end;
+  }
+  fclose(maps);
+}
+
+/* Everything that reads the tables. */
+static void use_heap(void) {
+  for (size_t i = 0; i < BLOCKS; i += 2) free(blocks[i]);
+  for (size_t i = 0; i < BLOCKS; i++) *block_of(1 + i * 13) = 1;
+  *block_of(100 * KIB) = 1;
+  trim_heap();
+  if (snug_check != NULL) snug_check();
+}
+
+/* Overwrites from the offset on, in a child whose messages go into a pipe; checks how it dies. */
+static void scribble(size_t number, size_t offset, size_t length, int value) {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    dup2(ends[1], 2);
+    close(ends[0]);
+    memset(tables[number].start + offset, value, length);
+    use_heap();
+    _exit(0);
+  }
+  close(ends[1]);
+  char text[1024];
+  ssize_t length_read = read(ends[0], text, sizeof text - 1);
+  text[length_read > 0 ? length_read : 0] = 0;
+  close(ends[0]);
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK_THAT(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT && strncmp(text, "snug: fatal: ", 13) == 0,
+             "table %zu of %zu (%zu KiB), 0x%02x over %zu bytes at %zu: wait status 0x%x, it said: %s", number, table_count,
+             (size_t)(tables[number].end - tables[number].start) / KIB, value, length, offset, status, text);
+}
+
+static void scribble_all(size_t offset, size_t length, int value) {
+  if (!snug_is_active()) SKIP("a question to snug");
+  CHECK_THAT(table_count >= 3, "only %zu tables found", table_count);
+  for (size_t i = 0; i < table_count; i++) scribble(i, offset, length, value);
+}
+
+TEST(tables_of_ones) { scribble_all(0, 4096, 0xff); }
+TEST(tables_of_text) { scribble_all(0, 4096, 'A'); }
+TEST(tables_of_zeros) { scribble_all(0, 4096, 0); }
+TEST(one_overrun_line) { scribble_all(64, 64, 0x11); }
+
+int main(int argc, char **argv) {
+  for (size_t i = 0; i < BLOCKS; i++) blocks[i] = block_of(1 + i * 7);
+  find_tables();
+  return run_tests(argc, argv);
+}

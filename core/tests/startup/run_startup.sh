@@ -1,0 +1,152 @@
+#!/bin/sh
+# run_startup.sh TESTS_BUILD LIBRARY RUN LIBC
+# Early start-up, linking forms, limits and sandboxes: each case is a command that must exit with 0 within a minute and
+# must not make the library complain. TESTS_BUILD holds the programs (tests.mk); LIBRARY is preloaded where a case says
+# so; RUN is the prefix of an emulator, under which the cases that need this kernel's own calls are left out; LIBC is
+# "system" if the programs use the same C library as this machine's own, into which the library can then be preloaded.
+tests=$1 library=$2 run=$3 libc=$4
+case $library in /* | '') ;; *) library=$PWD/$library ;; esac
+passed=0 failed=0 skipped=0
+log=$(mktemp) || exit 1
+trap 'rm -f "$log"' EXIT
+probe=$tests/startup/probe
+expect=
+[ -z "$library" ] || expect=--expect-snug
+# Programs of another C library can neither be started under the preload of our probe, nor run under it.
+[ "$libc" = system ] || expect="$expect --no-exec"
+# Before a program, also deep in a command: preloads the library there and nowhere else.
+with="env ${library:+LD_PRELOAD=$library}"
+
+# check NAME COMMAND...: the command must succeed in silence.
+check() {
+  name=$1
+  shift
+  timeout -k 5 60 "$@" >"$log" 2>&1 </dev/null
+  status=$?
+  if [ "$status" -eq 0 ] && ! grep -q -e '^snug: ' -e '^ERROR: ld.so' "$log"; then
+    passed=$((passed + 1))
+  else
+    echo "not ok startup/$name: status $status: $*"
+    sed 's/^/  /' "$log" | tail -n 12
+    failed=$((failed + 1))
+  fi
+}
+
+# check_output NAME PATTERN COMMAND...: it must succeed, and print a line like the extended regular expression.
+check_output() {
+  name=$1 pattern=$2
+  shift 2
+  timeout -k 5 60 "$@" >"$log" 2>&1 </dev/null
+  status=$?
+  if [ "$status" -eq 0 ] && grep -E -q -- "$pattern" "$log"; then
+    passed=$((passed + 1))
+  else
+    echo "not ok startup/$name: status $status, or no line like '$pattern' in the output of: $*"
+    sed 's/^/  /' "$log" | tail -n 12
+    failed=$((failed + 1))
+  fi
+}
+
+skip() {
+  echo "skip startup/$1: $2"
+  skipped=$((skipped + 1))
+}
+
+# shellcheck disable=SC2086  # $with, $expect, $run hold lists of words on purpose
+linking_forms() {
+  for form in dynamic static_library static_executable; do
+    # An emulated process can't exec a native /bin/true.
+    check "$form" $run "$tests/startup/probe_$form" $expect ${run:+--no-exec}
+  done
+}
+
+preloading() {
+  early=$tests/startup/early_library.so
+  check preload $with "$probe" $expect
+  check early_library_before env "LD_PRELOAD=$early:$library" "$probe" $expect
+  check early_library_after env "LD_PRELOAD=$library:$early" "$probe" $expect
+  check no_standard_descriptors sh -c "exec $with $probe $expect >&- 2>&- <&-"
+  check empty_environment env -i $with "$probe" $expect
+  check no_arguments_at_all "$tests/startup/exec_without_arguments" "$probe" "$library"
+}
+
+preloading_system_programs() {
+  check preload_true $with /bin/true
+  check preload_shell $with sh -c 'x=$(seq 1 1000 | sort -rn | head -1); [ "$x" = 1000 ] && exec true'
+  check many_processes $with sh -c 'i=0; while [ $i -lt 200 ]; do /bin/true || exit 1; i=$((i + 1)); done'
+  check closed_descriptors_verbose sh -c "SNUG=verbose:1,stats_print:1 exec $with /bin/true 2>&- >&- <&-"
+}
+
+limits() {
+  for megabytes in 200 300 500 1000 2000 8000; do
+    check "ulimit_v_${megabytes}M" sh -c "ulimit -v $((megabytes * 1024)); exec $with $probe $expect"
+  done
+  # A stack without limit makes the kernel lay out mappings from the bottom upwards.
+  check bottom_up_layout sh -c "ulimit -s unlimited; exec $with $probe $expect"
+  check bottom_up_layout_limited sh -c "ulimit -s unlimited; ulimit -v 600000; exec $with $probe $expect"
+  check limited_exchange sh -c "ulimit -v 1500000; exec $tests/stress/exchange --seconds 2 --threads 4 --seed 1"
+  check no_randomisation setarch "$(uname -m)" -R $with "$probe" $expect
+  check data_limit sh -c "ulimit -d 300000; exec $with $probe $expect"
+  check locked_memory $with "$tests/startup/locked_memory"
+}
+
+sandboxes() {
+  refuse=$tests/startup/refuse_call
+  for refusal in madvise=EPERM madvise=ENOSYS madvise=EINVAL membarrier=EPERM membarrier=ENOSYS mremap=EPERM prctl=EPERM \
+    sched_getaffinity=EPERM prlimit64=EPERM sysinfo=EPERM threads=EAGAIN threads=EPERM process_madvise=EPERM rseq=ENOSYS; do
+    check "refused_$refusal" "$refuse" "$refusal" -- $with "$probe" $expect
+  done
+  all="madvise=EPERM membarrier=EPERM mremap=EPERM sched_getaffinity=EPERM sysinfo=EPERM threads=EPERM process_madvise=EPERM"
+  check refused_all "$refuse" $all -- $with "$probe" $expect
+  for refusal in madvise=EPERM membarrier=EPERM mremap=ENOSYS; do
+    for program in exchange idle_threads fork_storm; do
+      check "refused_${refusal}_$program" "$refuse" "$refusal" -- \
+        "$tests/stress/$program" --seconds 2 --threads 3 --seed 1
+    done
+  done
+  check refused_threads_workload "$refuse" threads=EAGAIN -- "$tests/failure/workload" --pause
+}
+
+# No /proc, /sys, /dev: nothing that the library could read its limits from.
+empty_root() {
+  root=$(mktemp -d)
+  cp "$tests/startup/probe_static_executable" "$root/probe"
+  if [ "$(id -u)" -eq 0 ]; then
+    check empty_root chroot "$root" /probe $expect --no-exec
+  else
+    skip empty_root "needs root"
+  fi
+  rm -rf "$root"
+}
+
+options() {
+  check_output verbose '^snug: [0-9.]+ active in PID [0-9]+' env SNUG=verbose:1 $with "$probe" $expect
+  check verbose_off_is_silent env SNUG=verbose:0 $with "$probe" $expect
+  check_output unknown_option \
+    '^snug: warning: unknown option "verbos" in SNUG; did you mean "verbose"\? \(ignored\)$' env SNUG=verbos:1 $with "$probe" --no-exec
+  check_output bad_value '^snug: warning: .*arenas_max' env SNUG=arenas_max:many $with "$probe" --no-exec
+  check_output stats_print '^\{.*' env SNUG=stats_print:1 $with "$probe" --no-exec
+  check_output garbage 'warning' env "SNUG=$(head -c 3000 /dev/zero | tr '\0' ':')x" $with "$probe" --no-exec
+  check background_off env SNUG=background:0 $with "$probe" $expect
+  check one_arena env SNUG=arenas_max:1 "$tests/stress/exchange" --seconds 1 --threads 4 --seed 1
+  check many_arenas env SNUG=arenas_max:64 "$tests/stress/exchange" --seconds 1 --threads 8 --seed 1
+  check arena_max_of_glibc env MALLOC_ARENA_MAX=2 $with "$probe" $expect
+  check no_purge_budget env SNUG=purge_cpu_percent:0 "$tests/stress/exchange" --seconds 1 --seed 1
+  check full_purge_budget env SNUG=purge_cpu_percent:100 "$tests/stress/exchange" --seconds 1 --seed 1
+  check thp env SNUG=thp:1 $with "$probe" $expect
+}
+
+linking_forms
+if [ -z "$run" ]; then
+  preloading
+  if [ "$libc" = system ]; then preloading_system_programs; fi
+  limits
+  sandboxes
+  empty_root
+  if [ -n "$library" ]; then options; fi
+else
+  skip preloading_limits_and_sandboxes "under an emulator they would meet the emulator"
+fi
+[ "$skipped" -eq 0 ] || echo "startup: $skipped skipped"
+echo "startup: $passed passed, $failed failed"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,197 @@
+# tests.mk: builds and runs the black-box tests of the core. Included by the top-level Makefile, or used alone:
+#
+#   make -f core/tests/tests.mk test-api                                        against $(BUILD)/libsnug.so
+#   make -f core/tests/tests.mk test-api LIB= STATIC= BUILD=build/glibc         against the C library's own malloc
+#   make ... CC=musl-gcc CXX= BUILD=build/musl                                  under musl (no C++ there)
+#   make ... CC=aarch64-linux-gnu-gcc CXX=aarch64-linux-gnu-g++ BUILD=build/aarch64 \
+#            RUN='qemu-aarch64 -L /usr/aarch64-linux-gnu'                       under an emulator
+#
+# Each target prints "N passed, N failed" last.
+BUILD ?= build
+LIB ?= $(BUILD)/libsnug.so
+STATIC ?= $(BUILD)/libsnug.a
+RUN ?=
+SECONDS ?= 10
+SEED ?=
+CLANG ?= clang
+TEST_HOSTCC ?= gcc
+TEST_TIMEOUT_S ?= 300
+
+comma := ,
+
+TESTS := $(patsubst %/,%,$(dir $(lastword $(MAKEFILE_LIST))))
+TESTS_BUILD := $(BUILD)/tests
+TEST_FLAGS := -O2 -g -Wall -Wextra -Werror -fno-builtin -pthread
+TEST_CC = $(CC) -std=gnu11 $(TEST_FLAGS) $(CFLAGS)
+TEST_CXX = $(CXX) -std=gnu++17 -fsized-deallocation $(TEST_FLAGS) $(CFLAGS)
+# The library by its path, found again at run time wherever the program is started from.
+TEST_LIBS = $(if $(LIB),-Wl$(comma)--no-as-needed $(LIB) -Wl$(comma)-rpath$(comma)$(abspath $(dir $(LIB)))) -ldl
+TEST_EMULATED = $(if $(RUN),TEST_EMULATED=1)
+
+TEST_HEADERS := $(wildcard $(TESTS)/*/*.h) $(TESTS)/../include/snug.h
+test_names = $(patsubst $(TESTS)/%.c,$(TESTS_BUILD)/%,$(wildcard $(TESTS)/$(1)/*.c))
+test_names_cxx = $(if $(CXX),$(patsubst $(TESTS)/%.cpp,$(TESTS_BUILD)/%,$(wildcard $(TESTS)/$(1)/*.cpp)))
+RUN_TESTS = $(TEST_EMULATED) $(TESTS)/support/run_tests.sh
+
+$(TESTS_BUILD)/%: $(TESTS)/%.c $(TEST_HEADERS) $(LIB)
+	@mkdir -p $(@D)
+	$(TEST_CC) -o $@ $< $(TEST_LIBS)
+
+$(TESTS_BUILD)/%: $(TESTS)/%.cpp $(TEST_HEADERS) $(LIB)
+	@mkdir -p $(@D)
+	$(TEST_CXX) -o $@ $< $(TEST_LIBS)
+
+# ---- api ----
+
+API_TESTS = $(call test_names,api) $(call test_names_cxx,api)
+
+.PHONY: test-api
+test-api: $(API_TESTS)
+	@$(RUN_TESTS) api $(TEST_TIMEOUT_S) "$(RUN)" $^
+
+# ---- misuse ----
+
+MISUSE_TESTS = $(filter-out %/corrupted_metadata,$(call test_names,misuse)) $(call test_names_cxx,misuse)
+
+.PHONY: test-misuse
+test-misuse: $(MISUSE_TESTS) $(TESTS_BUILD)/misuse/corrupted_metadata
+	@$(TESTS)/misuse/run_misuse.sh "$(RUN)" $(MISUSE_TESTS)
+	@$(RUN_TESTS) misuse/metadata $(TEST_TIMEOUT_S) "$(RUN)" $(TESTS_BUILD)/misuse/corrupted_metadata
+
+# ---- stress ----
+
+STRESS_PROGRAMS := exchange fork_storm short_threads idle_threads signals exit_handlers
+STRESS_ARGUMENTS = --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+STRESS_TIMEOUT_S = $(shell echo $$(($(SECONDS) * 2 + 120)))
+
+$(TESTS_BUILD)/stress/plugin.so: $(TESTS)/stress/plugin.c
+	@mkdir -p $(@D)
+	$(TEST_CC) -fPIC -shared -o $@ $<
+
+# Runs on the C library's own allocator and opens ours.
+$(TESTS_BUILD)/stress/dlopen_snug: $(TESTS)/stress/dlopen_snug.c $(TEST_HEADERS)
+	@mkdir -p $(@D)
+	$(TEST_CC) -o $@ $< -ldl
+
+.PHONY: test-stress
+test-stress: $(addprefix $(TESTS_BUILD)/stress/,$(STRESS_PROGRAMS) dlopen_loop dlopen_snug plugin.so) \
+             $(call test_names_cxx,stress)
+	@$(RUN_TESTS) stress $(STRESS_TIMEOUT_S) "$(RUN)" \
+	  $(foreach program,$(STRESS_PROGRAMS),"$(TESTS_BUILD)/stress/$(program) $(STRESS_ARGUMENTS)") \
+	  "$(TESTS_BUILD)/stress/dlopen_loop $(STRESS_ARGUMENTS) --path $(abspath $(TESTS_BUILD))/stress/plugin.so" \
+	  $(if $(LIB),"$(TESTS_BUILD)/stress/dlopen_snug $(STRESS_ARGUMENTS) --path $(abspath $(LIB))") \
+	  $(foreach program,$(call test_names_cxx,stress),"$(program) $(STRESS_ARGUMENTS)")
+
+# With the core compiled into the program under a sanitizer. TSan knows no threads after a fork, hence without those.
+SANITIZED_STRESS := exchange short_threads idle_threads signals
+SANITIZERS := thread undefined address
+
+.PHONY: $(addprefix test-stress-,$(SANITIZERS))
+$(addprefix test-stress-,$(SANITIZERS)): test-stress-%: $(foreach program,$(SANITIZED_STRESS),$(TESTS_BUILD)/%/$(program))
+	@$(RUN_TESTS) stress-$* $(STRESS_TIMEOUT_S) "$(RUN)" \
+	  $(foreach program,$(SANITIZED_STRESS),"$(TESTS_BUILD)/$*/$(program) $(STRESS_ARGUMENTS)")
+
+define sanitized_program
+$(TESTS_BUILD)/$(1)/%: $(TESTS)/stress/%.c $(TESTS)/../src/snug.c $(wildcard $(TESTS)/../src/*) $(TEST_HEADERS)
+	@mkdir -p $$(@D)
+	$$(TEST_CC) -fsanitize=$(1) -fno-sanitize-recover=all -o $$@ $$< $(TESTS)/../src/snug.c -ldl
+endef
+$(foreach sanitizer,$(SANITIZERS),$(eval $(call sanitized_program,$(sanitizer))))
+
+# ---- fuzz ----
+
+FUZZ_SOURCES := $(addprefix $(TESTS)/fuzz/,instruction.c model.c)
+
+$(TESTS_BUILD)/fuzz/fuzz: $(TESTS)/fuzz/fuzz.c $(FUZZ_SOURCES) $(TEST_HEADERS) $(LIB)
+	@mkdir -p $(@D)
+	$(TEST_CC) -o $@ $< $(FUZZ_SOURCES) $(TEST_LIBS)
+
+.PHONY: test-fuzz
+test-fuzz: $(TESTS_BUILD)/fuzz/fuzz
+	@$(RUN_TESTS) fuzz $(STRESS_TIMEOUT_S) "$(RUN)" "$< --self-test" \
+	  $(foreach list,$(wildcard $(TESTS)/fuzz/lists/*.txt),"$< $(list)") \
+	  "$< --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) --output $(TESTS_BUILD)/fuzz/failure.txt"
+
+# libFuzzer with the core linked in, so that its branches guide the search. It keeps its finds in corpus/.
+$(TESTS_BUILD)/fuzz/libfuzzer: $(TESTS)/fuzz/libfuzzer.c $(FUZZ_SOURCES) $(wildcard $(TESTS)/../src/*) $(TEST_HEADERS)
+	@mkdir -p $(@D)/corpus
+	$(CLANG) -std=gnu11 $(TEST_FLAGS) -fsanitize=fuzzer,undefined -fno-sanitize-recover=undefined -o $@ $< $(FUZZ_SOURCES) \
+	  $(TESTS)/../src/snug.c -ldl
+
+.PHONY: test-libfuzzer
+test-libfuzzer: $(TESTS_BUILD)/fuzz/libfuzzer
+	$< -max_total_time=$(SECONDS) -max_len=4096 -timeout=60 -rss_limit_mb=4096 \
+	  -artifact_prefix=$(TESTS_BUILD)/fuzz/ $(TESTS_BUILD)/fuzz/corpus
+	@echo "libfuzzer: 1 passed, 0 failed"
+
+# ---- startup ----
+
+STARTUP_TOOLS := $(addprefix $(TESTS_BUILD)/startup/,refuse_call exec_without_arguments)
+
+$(STARTUP_TOOLS) $(TESTS_BUILD)/failure/fail_each: $(TESTS_BUILD)/%: $(TESTS)/%.c $(TEST_HEADERS)
+	@mkdir -p $(@D)
+	$(TEST_HOSTCC) -std=gnu11 $(TEST_FLAGS) -o $@ $<
+
+$(TESTS_BUILD)/startup/probe_dynamic: $(TESTS)/startup/probe.c $(TEST_HEADERS) $(LIB)
+	@mkdir -p $(@D)
+	$(TEST_CC) -o $@ $< $(TEST_LIBS)
+
+$(TESTS_BUILD)/startup/probe_static_library: $(TESTS)/startup/probe.c $(TEST_HEADERS) $(STATIC)
+	@mkdir -p $(@D)
+	$(TEST_CC) -o $@ $< $(STATIC)
+
+$(TESTS_BUILD)/startup/probe_static_executable: $(TESTS)/startup/probe.c $(TEST_HEADERS) $(STATIC)
+	@mkdir -p $(@D)
+	$(TEST_CC) -static -o $@ $< $(STATIC)
+
+# To be preloaded into: on the C library's own allocator.
+$(TESTS_BUILD)/startup/probe $(TESTS_BUILD)/startup/locked_memory: $(TESTS_BUILD)/%: $(TESTS)/%.c $(TEST_HEADERS)
+	@mkdir -p $(@D)
+	$(TEST_CC) -o $@ $<
+
+$(TESTS_BUILD)/startup/early_library.so: $(TESTS)/startup/early_library.c
+	@mkdir -p $(@D)
+	$(TEST_CC) -fPIC -shared -o $@ $<
+
+.PHONY: test-startup
+test-startup: $(STARTUP_TOOLS) \
+              $(addprefix $(TESTS_BUILD)/,$(addprefix startup/,probe probe_dynamic probe_static_library \
+                probe_static_executable locked_memory early_library.so) \
+                stress/exchange stress/idle_threads stress/fork_storm failure/workload)
+	@$(TESTS)/startup/run_startup.sh $(abspath $(TESTS_BUILD)) "$(if $(LIB),$(abspath $(LIB)))" "$(RUN)" \
+	  $(if $(findstring musl,$(CC)),musl,system)
+
+# ---- failure ----
+
+$(TESTS_BUILD)/failure/workload_static: $(TESTS)/failure/workload.c $(TEST_HEADERS) $(STATIC)
+	@mkdir -p $(@D)
+	$(TEST_CC) -static -o $@ $< $(STATIC)
+
+FAIL_EACH = $(TESTS_BUILD)/failure/fail_each
+WORKLOAD = -- $(TESTS_BUILD)/failure/workload
+WORKLOAD_STATIC = -- $(TESTS_BUILD)/failure/workload_static
+
+.PHONY: test-failure
+test-failure: $(FAIL_EACH) $(TESTS_BUILD)/failure/workload $(TESTS_BUILD)/failure/workload_static
+	@if [ -n "$(RUN)" ]; then echo "failure: left out: the emulator's own calls would fail"; exit 0; fi; \
+	$(RUN_TESTS) failure 3000 "" \
+	  "$(FAIL_EACH) --name mmap --call mmap --errno ENOMEM $(WORKLOAD) --recovers" \
+	  "$(FAIL_EACH) --name mmap_forever --call mmap --errno ENOMEM --forever $(WORKLOAD)" \
+	  "$(FAIL_EACH) --name mprotect --call mprotect --errno ENOMEM $(WORKLOAD) --recovers" \
+	  "$(FAIL_EACH) --name mprotect_forever --call mprotect --errno ENOMEM --forever $(WORKLOAD)" \
+	  "$(FAIL_EACH) --name munmap --call munmap --errno ENOMEM $(WORKLOAD) --recovers" \
+	  "$(FAIL_EACH) --name munmap_forever --call munmap --errno ENOMEM --forever $(WORKLOAD)" \
+	  "$(FAIL_EACH) --name mremap --call mremap --errno ENOMEM $(WORKLOAD) --recovers" \
+	  "$(FAIL_EACH) --name mremap_forever --call mremap --errno ENOSYS --forever $(WORKLOAD)" \
+	  "$(FAIL_EACH) --name madvise --call madvise --errno EINVAL --limit 60 $(WORKLOAD) --recovers" \
+	  "$(FAIL_EACH) --name madvise_forever --call madvise --errno EINVAL --forever --limit 20 $(WORKLOAD) --pause" \
+	  "$(FAIL_EACH) --name membarrier --call membarrier --errno EPERM --limit 20 $(WORKLOAD) --pause" \
+	  "$(FAIL_EACH) --name clone --call clone --errno EAGAIN --limit 20 $(WORKLOAD) --pause" \
+	  "$(FAIL_EACH) --name clone_forever --call clone --errno EAGAIN --forever --limit 20 $(WORKLOAD) --pause" \
+	  "$(FAIL_EACH) --name mmap_from_start --call mmap --errno ENOMEM --from-start --limit 60 $(WORKLOAD_STATIC)" \
+	  "$(FAIL_EACH) --name mprotect_from_start --call mprotect --errno ENOMEM --from-start --limit 60 $(WORKLOAD_STATIC)" \
+	  "$(FAIL_EACH) --name mmap_from_start_forever --call mmap --errno ENOMEM --from-start --forever --limit 20 $(WORKLOAD_STATIC)" \
+	  "$(FAIL_EACH) --name mprotect_from_start_forever --call mprotect --errno ENOMEM --from-start --forever --limit 20 $(WORKLOAD_STATIC)"
+
+.PHONY: test-black-box
+test-black-box: test-api test-misuse test-stress test-fuzz test-startup test-failure
