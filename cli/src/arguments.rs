@@ -22,9 +22,67 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub enum Subcommands {
+    Run(RunArguments),
+    Check(CheckArguments),
     Compare(CompareArguments),
     #[command(hide = true)]
     Generate(GenerateArguments),
+}
+
+/// Run a program under snug
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  snug run -- bundle exec puma
+  snug run --this-only -- celery -A app worker
+  SNUG=verbose:1 snug run -- ruby -e 1
+
+The library libsnug.so is looked for beside this program, in ../lib and in ../lib/snug, unless SNUG_LIBRARY names it. \
+It is put in front of what LD_PRELOAD holds already. Signals and the exit code are the program's own: snug becomes it.
+
+Exit codes of snug itself: 125 the library is missing or can't be loaded into this program; 126 the program can't be \
+executed; 127 it was not found.")]
+pub struct RunArguments {
+    /// Programs that this one starts do not inherit snug
+    #[arg(long)]
+    pub this_only: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    pub program: Vec<String>,
+}
+
+/// Say which allocator processes really use, and what is wrong
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "snug check [OPTIONS] <PID|NAME>...\n       snug check [OPTIONS] -- PROGRAM [ARGS]...",
+    after_help = "Examples:
+  snug check 4711
+  snug check puma --expect snug
+  snug check --expect snug -- bundle exec puma
+  snug check --json sidekiq | jq '.processes[].allocator'
+
+For a PID, that process and everything below it; for a NAME, every process of that name (its command, its program's \
+file, or the first word of its title) and everything below them. With --, the program is started, looked at for --for \
+seconds or until it ends, and stopped; its output goes to stderr.
+
+Exit codes: 0 nothing is wrong; 1 a process uses another allocator than --expect, or something is wrong; 2 the request \
+makes no sense; 3 no such process, or it may not be looked at; 126, 127 the program can't be run."
+)]
+pub struct CheckArguments {
+    /// Fail unless every process uses this allocator: snug, jemalloc, tcmalloc, mimalloc, snmalloc, glibc or musl
+    #[arg(long, value_name = "ALLOCATOR")]
+    pub expect: Option<String>,
+    /// Write the answer as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// How long to look at a program started with --, in seconds
+    #[arg(long = "for", value_name = "SECONDS", default_value_t = 2.0)]
+    pub for_s: f64,
+    /// Processes, by identifier or by name
+    #[arg(value_name = "PID|NAME", required_unless_present = "program", conflicts_with = "program")]
+    pub processes: Vec<String>,
+    /// A program to start and look at
+    #[arg(last = true, value_name = "PROGRAM")]
+    pub program: Vec<String>,
 }
 
 /// Run a program under several allocators and compare memory and time

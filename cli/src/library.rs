@@ -107,6 +107,14 @@ pub fn open(path: &Path) -> Result<Library> {
     Ok(Library { kind, path: path_full, elf })
 }
 
+/// LD_PRELOAD with a library in front of what was there. A library that is named already is not repeated.
+pub fn prepend_preload(library: &Path, existing: Option<&str>) -> String {
+    let library = library.display().to_string();
+    let others = existing.unwrap_or_default().split([':', ' ']).filter(|path| !path.is_empty());
+    let kept: Vec<&str> = others.filter(|path| *path != library).collect();
+    std::iter::once(library.as_str()).chain(kept).collect::<Vec<_>>().join(":")
+}
+
 /// The version of an allocator's library or of a program it is linked into, as far as the file tells.
 pub fn version(kind: Kind, path: &Path) -> Option<String> {
     let content = std::fs::read(path).ok()?;
@@ -212,6 +220,14 @@ mod tests {
         assert!(candidates.contains(&PathBuf::from("/opt/snug/bin/../lib/snug/libsnug.so.0")));
         assert_eq!(snug_candidates(Path::new("/x/snug"), Some("/y/l.so")), [PathBuf::from("/y/l.so")]);
         assert_eq!(snug_candidates(Path::new("/x/snug"), Some("")).len(), 6);
+    }
+
+    #[test]
+    fn preloads_are_kept() {
+        let library = Path::new("/l/libsnug.so");
+        assert_eq!(prepend_preload(library, None), "/l/libsnug.so");
+        assert_eq!(prepend_preload(library, Some("/a.so /b.so")), "/l/libsnug.so:/a.so:/b.so");
+        assert_eq!(prepend_preload(library, Some("/a.so:/l/libsnug.so")), "/l/libsnug.so:/a.so");
     }
 
     #[test]

@@ -3,7 +3,10 @@
 mod allocator;
 mod arguments;
 mod chart;
+mod check;
+mod children;
 mod compare;
+mod counters;
 mod elf;
 mod failure;
 mod generate;
@@ -11,6 +14,7 @@ mod library;
 mod machine;
 mod proc;
 mod program;
+mod run;
 mod system;
 mod terminal;
 
@@ -25,6 +29,8 @@ const VERSION: &str = include_str!("../../VERSION").trim_ascii();
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match &arguments.command {
+        Subcommands::Run(arguments) => run::run(arguments),
+        Subcommands::Check(arguments) => check::run(arguments),
         Subcommands::Compare(arguments) => compare::run(arguments),
         Subcommands::Generate(arguments) => generate::run(arguments),
     };

@@ -1,12 +1,14 @@
 //! What a program is before it runs: where it lies, what the kernel will really execute, and whether a preloaded
 //! library can reach it.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use crate::allocator::is_telling_symbol;
 use crate::elf::{self, ElfFacts};
-use crate::failure::{Failure, Result, NOT_EXECUTABLE, NOT_FOUND};
+use crate::failure::{Context, Failure, Result, NOT_EXECUTABLE, NOT_FOUND};
 
 /// A program that exists and may be executed.
 #[derive(Debug, Clone)]
@@ -105,6 +107,40 @@ fn parse_script_start(start: &[u8]) -> Option<String> {
     Some(interpreter.to_string())
 }
 
+/// What the dynamic loader answers when asked what it would load.
+pub struct Listing {
+    /// The libraries, in the order of loading.
+    pub libraries: Vec<PathBuf>,
+    /// What it complained about.
+    pub complaint: String,
+}
+
+/// Asks the dynamic loader what it would load for this program in this environment, without running the program.
+/// The list is empty where the loader can't be asked: only glibc's answers, and not for setuid programs.
+pub fn list_libraries(program: &Program, environment: &BTreeMap<String, String>) -> Result<Listing> {
+    let is_glibc = program.elf.interpreter.as_ref().is_some_and(|path| path.contains("ld-linux"));
+    if !is_glibc || program.setuid {
+        return Ok(Listing { libraries: Vec::new(), complaint: String::new() });
+    }
+    let mut command = Command::new(&program.image);
+    command.envs(environment).env("LD_TRACE_LOADED_OBJECTS", "1").stdin(Stdio::null());
+    let output = command.output().cannot(|| format!("ask the loader of {}", program.image.display()))?;
+    Ok(Listing {
+        libraries: parse_listing(&String::from_utf8_lossy(&output.stdout)),
+        complaint: String::from_utf8_lossy(&output.stderr).trim().to_string(),
+    })
+}
+
+/// Reads lines `libc.so.6 => /lib/libc.so.6 (0x...)` and `/lib/libx.so (0x...)`.
+fn parse_listing(text: &str) -> Vec<PathBuf> {
+    let path = |line: &str| {
+        let file = line.split(" => ").last()?.trim();
+        let file = file.rsplit_once(" (0x").map_or(file, |(file, _)| file);
+        file.starts_with('/').then(|| PathBuf::from(file))
+    };
+    text.lines().filter_map(path).collect()
+}
+
 /// Why a library can't be preloaded into a program, with what to do; None if nothing stands in the way.
 pub fn preload_obstacle(program: &Program, library_path: &Path, library: &ElfFacts) -> Option<Failure> {
     let shown = program.image.display();
@@ -171,6 +207,16 @@ mod tests {
         assert_eq!(parse_script_start(b"#! /bin/sh -e\n"), Some("/bin/sh".into()));
         assert_eq!(parse_script_start(b"#!/usr/bin/env -S FOO=1 python3 -u\n"), Some("python3".into()));
         assert_eq!(parse_script_start(b"\x7fELF"), None);
+    }
+
+    #[test]
+    fn loader_listings() {
+        let text =
+            "\tlinux-vdso.so.1 (0x7ff)\n\t/opt/a b/libx.so (0x7f1)\n\tlibc.so.6 => /lib/libc.so.6 (0x7f2)\n\
+            \tlibgone.so => not found\n\t/lib64/ld-linux-x86-64.so.2 (0x7f3)\n";
+        let expected =
+            ["/opt/a b/libx.so", "/lib/libc.so.6", "/lib64/ld-linux-x86-64.so.2"].map(PathBuf::from);
+        assert_eq!(parse_listing(text), expected);
     }
 
     #[test]

@@ -3,27 +3,21 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
-use nix::sys::signal::{self, SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::unistd::Pid as NixPid;
+use nix::sys::signal::Signal;
 
 use super::results::{Evidence, Loaded, Overhead, Phase, Run, Settings};
 use super::sample::{Collected, Pace, Sampler, Target};
 use super::statistics::time_weighted_mean;
+use crate::children::{Children, Waited};
 use crate::failure::{Context, Failure, Result, INTERRUPTED};
 use crate::machine;
 use crate::proc::{Pid, ProcFilesystem};
 use crate::system::{self, Ending, Reaped};
 
-/// How long processes that outlive the program may take to end by themselves, and then after SIGTERM.
-const LEFT_ALONE: Duration = Duration::from_millis(200);
-const AFTER_SIGTERM: Duration = Duration::from_secs(3);
 /// Lines of the program's stderr shown when it fails.
 const TAIL_LINES: usize = 15;
 
@@ -41,9 +35,9 @@ pub struct Request<'a> {
     pub log: PathBuf,
 }
 
-/// Watches over children: signals are read from a descriptor rather than interrupting.
+/// Runs programs, one at a time, and leaves nothing of them behind.
 pub struct Supervisor {
-    signals: SignalFd,
+    children: Children,
 }
 
 /// Everything reaped in a run, added up.
@@ -65,17 +59,9 @@ impl Usage {
 }
 
 impl Supervisor {
-    /// Takes over the signals of this process and the orphans below it. Call once, before any thread starts.
+    /// Call once, before any thread starts.
     pub fn new() -> Result<Supervisor> {
-        let mut set = SigSet::empty();
-        for signal in [Signal::SIGCHLD, Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
-            set.add(signal);
-        }
-        set.thread_block().cannot(|| "block signals".into())?;
-        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
-        let signals = SignalFd::with_flags(&set, flags).cannot(|| "open a signal descriptor".into())?;
-        system::adopt_orphans().cannot(|| "become the parent of orphans".into())?;
-        Ok(Supervisor { signals })
+        Ok(Supervisor { children: Children::new()? })
     }
 
     /// Runs the program to its end. `progress` is told the time and the resident bytes at each sample. An `Err`
@@ -137,7 +123,7 @@ impl Supervisor {
             Pace::new(settings.detail_interval_ms as f64 / 1000.0, settings.overhead_limit / 2.0);
         loop {
             let mut ending = None;
-            while let Ok(Some(reaped)) = system::reap_any() {
+            while let Waited::Ended(reaped) = self.children.reap() {
                 usage.add(&reaped);
                 if reaped.pid == root {
                     ending = Some(reaped.ending);
@@ -161,24 +147,10 @@ impl Supervisor {
             }
             let next_s = pace.next_s.min(detail_pace.next_s);
             let wait = Duration::from_secs_f64((next_s - start.elapsed().as_secs_f64()).max(0.0));
-            if self.wait_for_signal(wait) {
+            if self.children.wait_for_signal(wait) {
                 return Err(Failure::new("interrupted").exit_code(INTERRUPTED));
             }
         }
-    }
-
-    /// Waits until a signal arrives or the time is over. True if it asks us to stop.
-    fn wait_for_signal(&mut self, time: Duration) -> bool {
-        // Rounded up: poll counts in milliseconds, and waking too early would spin.
-        let milliseconds = time.as_micros().div_ceil(1000).min(60_000) as i32;
-        let timeout = PollTimeout::try_from(milliseconds).unwrap_or(PollTimeout::MAX);
-        let mut descriptors = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
-        let _ = poll(&mut descriptors, timeout);
-        let mut stop = false;
-        while let Ok(Some(info)) = self.signals.read_signal() {
-            stop |= info.ssi_signo != Signal::SIGCHLD as u32;
-        }
-        stop
     }
 
     /// Ends every process that is left of the tree. Returns the commands of those that had to be told.
@@ -188,35 +160,13 @@ impl Supervisor {
         sampler: &mut Sampler<ProcFilesystem>,
         usage: &mut Usage,
     ) -> Vec<String> {
-        let mut outlived = Vec::new();
-        let begin = Instant::now();
-        let mut told = false;
-        loop {
-            match system::reap_any() {
-                Ok(Some(reaped)) => {
-                    usage.add(&reaped);
-                    continue;
-                }
-                Ok(None) => {}
-                Err(_) => return outlived,
-            }
-            let waited = begin.elapsed();
-            if waited > LEFT_ALONE {
-                let signal =
-                    if waited > LEFT_ALONE + AFTER_SIGTERM { Signal::SIGKILL } else { Signal::SIGTERM };
-                for (pid, command) in sampler.alive(start.elapsed().as_secs_f64()) {
-                    if !told {
-                        outlived.push(command.chars().take(60).collect());
-                    }
-                    // Those that handle SIGTERM are told once; SIGKILL is repeated for processes born meanwhile.
-                    if !told || signal == Signal::SIGKILL {
-                        let _ = signal::kill(NixPid::from_raw(pid), signal);
-                    }
-                }
-                told = true;
-            }
-            self.wait_for_signal(Duration::from_millis(20));
-        }
+        let mut commands: BTreeMap<Pid, String> = BTreeMap::new();
+        let told = self.children.stop_all(&mut |reaped| usage.add(reaped), &mut || {
+            let alive = sampler.alive(start.elapsed().as_secs_f64());
+            commands.extend(alive.iter().cloned());
+            alive.into_iter().map(|(pid, _)| pid).collect()
+        });
+        told.iter().filter_map(|pid| Some(commands.get(pid)?.chars().take(60).collect())).collect()
     }
 }
 

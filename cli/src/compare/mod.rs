@@ -19,7 +19,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use regex_lite::Regex;
@@ -63,7 +62,7 @@ pub fn run(arguments: &CompareArguments) -> Result<()> {
     let mut comparison = begin(arguments, &candidates, &environments);
     let mut supervisor = Supervisor::new()?;
     let order = plan::order(candidates.len(), arguments.runs);
-    let progress = Progress::new(order.len());
+    let progress = Progress::new(order.len(), arguments.keep_going);
     let mut stopped = None;
     for (index, (round, candidate_index)) in order.into_iter().enumerate() {
         let candidate = &candidates[candidate_index];
@@ -203,23 +202,18 @@ fn probe(program: &Program, candidate: &Candidate, environment: &BTreeMap<String
     if let Some(obstacle) = program::preload_obstacle(program, &library.path, &library.elf) {
         return Err(obstacle);
     }
-    let is_glibc = program.elf.interpreter.as_ref().is_some_and(|path| path.contains("ld-linux"));
-    if !is_glibc || program.setuid {
+    let listing = program::list_libraries(program, environment)?;
+    if listing.libraries.is_empty() {
         return Ok(false);
     }
-    let mut command = Command::new(&program.image);
-    command.envs(environment).env("LD_TRACE_LOADED_OBJECTS", "1").stdin(Stdio::null());
-    let output = command.output().cannot(|| format!("ask the loader of {}", program.image.display()))?;
-    let listed = String::from_utf8_lossy(&output.stdout).contains(&*library.path.to_string_lossy());
-    if output.status.success() && listed {
+    if listing.libraries.contains(&library.path) {
         return Ok(true);
     }
-    let said = String::from_utf8_lossy(&output.stderr);
+    let said = if listing.complaint.is_empty() { "nothing" } else { &listing.complaint };
     Err(Failure::new(format!(
-        "{} would not be loaded into {}; the loader said: {}",
+        "{} would not be loaded into {}; the loader said: {said}",
         library.path.display(),
         program.image.display(),
-        if said.trim().is_empty() { "nothing" } else { said.trim() }
     ))
     .advise("check that the library was built for this system, and its dependencies with ldd"))
 }
@@ -228,7 +222,10 @@ fn probe(program: &Program, candidate: &Candidate, environment: &BTreeMap<String
 fn output_directory(arguments: &CompareArguments) -> Result<PathBuf> {
     let out = arguments.out.clone().unwrap_or_else(|| {
         let stamp: String = machine::now_utc().chars().filter(char::is_ascii_digit).collect();
-        PathBuf::from(format!("snug-compare-{}-{}", &stamp[..8], &stamp[8..]))
+        let name = format!("snug-compare-{}-{}", &stamp[..8], &stamp[8..]);
+        let numbered = (2..).map(|number| PathBuf::from(format!("{name}-{number}")));
+        let mut names = std::iter::once(PathBuf::from(&name)).chain(numbered);
+        names.find(|path| !path.exists()).unwrap_or_default()
     });
     let logs = out.join("logs");
     fs::create_dir_all(&logs).cannot(|| format!("make the directory {}", logs.display()))?;
@@ -288,10 +285,12 @@ fn c_library() -> Option<PathBuf> {
 struct Progress {
     bar: ProgressBar,
     is_terminal: bool,
+    /// A failed run is not the last: say so at once.
+    keeps_going: bool,
 }
 
 impl Progress {
-    fn new(runs: usize) -> Progress {
+    fn new(runs: usize, keeps_going: bool) -> Progress {
         let is_terminal = io::stderr().is_terminal();
         let target = if is_terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(runs as u64), target);
@@ -299,7 +298,7 @@ impl Progress {
             "{bar:24} {pos}/{len} runs, {elapsed} of about {duration}  {wide_msg}",
         );
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        Progress { bar, is_terminal }
+        Progress { bar, is_terminal, keeps_going }
     }
 
     fn start(&self, index: usize, round: u32, rounds: u32, label: &str) {
@@ -323,7 +322,7 @@ impl Progress {
             }
             Some(failure) => format!("FAILED: {failure}"),
         };
-        if !self.is_terminal || run.failure.is_some() {
+        if !self.is_terminal && run.failure.is_none() || run.failure.is_some() && self.keeps_going {
             self.bar.suspend(|| anstream::eprintln!("round {} {}: {result}", run.round, run.allocator));
         }
     }

@@ -2,11 +2,11 @@
 //! of the runs. Pure, except for finding libraries.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::allocator::{closest, known_names, Kind, ROWS};
 use crate::failure::{Failure, Result, USAGE};
-use crate::library::{self, Library};
+use crate::library::{self, prepend_preload, Library};
 
 /// One entry of `--with` as it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -196,14 +196,6 @@ pub fn environment(candidate: &Candidate, existing_preload: Option<&str>) -> BTr
     environment
 }
 
-/// LD_PRELOAD with a library in front of what was there. A library that is named already is not repeated.
-pub fn prepend_preload(library: &Path, existing: Option<&str>) -> String {
-    let library = library.display().to_string();
-    let others = existing.unwrap_or_default().split([':', ' ']).filter(|path| !path.is_empty());
-    let kept: Vec<&str> = others.filter(|path| *path != library).collect();
-    std::iter::once(library.as_str()).chain(kept).collect::<Vec<_>>().join(":")
-}
-
 /// The order of the runs: rounds in which each candidate runs once, each round starting one further, so that
 /// neither a warm cache nor a slow drift favours one of them. Pairs of (round, candidate index), from round 1.
 pub fn order(candidates: usize, rounds: u32) -> Vec<(u32, usize)> {
@@ -271,14 +263,6 @@ mod tests {
         assert!(error("glibc:2").message.contains("is no setting"));
         assert!(error("snug,glibc,snug").message.contains("snug twice"));
         assert_eq!(error("nonsense").exit_code, USAGE);
-    }
-
-    #[test]
-    fn preloads_are_kept() {
-        let library = Path::new("/l/libsnug.so");
-        assert_eq!(prepend_preload(library, None), "/l/libsnug.so");
-        assert_eq!(prepend_preload(library, Some("/a.so /b.so")), "/l/libsnug.so:/a.so:/b.so");
-        assert_eq!(prepend_preload(library, Some("/a.so:/l/libsnug.so")), "/l/libsnug.so:/a.so");
     }
 
     #[test]

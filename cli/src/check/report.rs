@@ -1,0 +1,147 @@
+//! What `snug check` found, as plain data for its writers.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::allocator::Kind;
+use crate::counters::Counters;
+use crate::proc::Pid;
+
+/// Name and version of the JSON format.
+pub const FORMAT: &str = "snug-check";
+pub const FORMAT_VERSION: u32 = 1;
+
+/// The answer of one call.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    pub format: &'static str,
+    pub format_version: u32,
+    pub snug_version: &'static str,
+    /// The allocator that every process was expected to use.
+    pub expected: Option<Kind>,
+    /// Whether they do; None if nothing was expected.
+    pub expectation_met: Option<bool>,
+    pub transparent_huge_pages: String,
+    pub processes: Vec<ProcessReport>,
+}
+
+/// One process.
+#[derive(Debug, Clone, Serialize)]
+pub struct ProcessReport {
+    pub pid: Pid,
+    pub parent: Pid,
+    /// How many processes of the answer are above it.
+    pub depth: usize,
+    pub command: String,
+    pub executable: String,
+    pub allocator: Option<AllocatorUsed>,
+    /// Settings in effect: name and value.
+    pub settings: BTreeMap<String, String>,
+    /// Whether the settings were read from the running allocator or taken from its environment.
+    pub settings_source: SettingsSource,
+    pub counters: Option<Counters>,
+    pub problems: Vec<Problem>,
+}
+
+/// The allocator that serves a process's malloc.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AllocatorUsed {
+    pub kind: Kind,
+    pub version: Option<String>,
+    pub how: How,
+    /// The file it is in.
+    pub file: String,
+}
+
+/// How an allocator came into a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum How {
+    Preloaded,
+    LinkedDynamically,
+    LinkedStatically,
+    /// It is the C library's own.
+    CLibrary,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SettingsSource {
+    /// Read from the counters that the allocator itself keeps.
+    Allocator,
+    /// The variables that it reads when it starts.
+    Environment,
+    Unknown,
+}
+
+/// How bad a problem is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Worth knowing; nothing is wrong.
+    Note,
+    /// It works, but not as well as it could.
+    Warning,
+    /// Not what was asked for.
+    Error,
+}
+
+/// Something that is wrong, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// A stable name for scripts.
+    pub id: &'static str,
+    pub severity: Severity,
+    pub message: String,
+    pub fix: String,
+}
+
+impl How {
+    /// For people.
+    pub fn text(self) -> &'static str {
+        match self {
+            How::Preloaded => "preloaded",
+            How::LinkedDynamically => "linked",
+            How::LinkedStatically => "linked statically",
+            How::CLibrary => "C library",
+        }
+    }
+}
+
+impl ProcessReport {
+    /// The allocator's name and version for people.
+    pub fn allocator_text(&self) -> String {
+        match &self.allocator {
+            None => "unknown".into(),
+            Some(used) => match (&used.version, used.kind) {
+                (Some(version), _) => format!("{} {version}", used.kind.name()),
+                (None, Kind::Other) => {
+                    let file = used.file.rsplit('/').next().unwrap_or_default();
+                    format!("another ({file})")
+                }
+                (None, _) => used.kind.name().to_string(),
+            },
+        }
+    }
+
+    /// Whether it uses this allocator.
+    pub fn uses(&self, kind: Kind) -> bool {
+        self.allocator.as_ref().is_some_and(|used| used.kind == kind)
+    }
+}
+
+impl Report {
+    /// The worst of all problems; None if there are none.
+    pub fn worst(&self) -> Option<Severity> {
+        self.processes.iter().flat_map(|process| &process.problems).map(|problem| problem.severity).max()
+    }
+
+    /// Processes that use another allocator than expected.
+    pub fn unexpected(&self) -> Vec<&ProcessReport> {
+        match self.expected {
+            Some(kind) => self.processes.iter().filter(|process| !process.uses(kind)).collect(),
+            None => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! What `snug check` found, for people: one line per process, then what is wrong with its fix, then the verdict.
+
+use std::io::{self, Write};
+
+use comfy_table::{Cell, ContentArrangement, Table};
+
+use super::report::{Problem, ProcessReport, Report, SettingsSource, Severity};
+use super::Writer;
+use crate::terminal::{self, styled};
+
+/// Writes text. `colours` allows bold and colours.
+pub struct TextWriter {
+    pub colours: bool,
+}
+
+impl Writer for TextWriter {
+    fn write(&self, report: &Report, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "{}", self.processes(report))?;
+        for (settings, source, processes) in grouped_settings(report) {
+            let source = match source {
+                SettingsSource::Allocator => "settings in effect",
+                _ => "settings in the environment",
+            };
+            writeln!(out, "\n{source}{}: {settings}", of_processes(&processes, report))?;
+        }
+        for (problem, processes) in grouped_problems(report) {
+            let (name, style) = match problem.severity {
+                Severity::Error => ("wrong", terminal::BAD),
+                Severity::Warning => ("warning", terminal::WARNING),
+                Severity::Note => ("note", terminal::FAINT),
+            };
+            let label = styled(&format!("{name}:"), style, self.colours);
+            writeln!(out, "\n{label} {}{}", problem.message, of_processes(&processes, report))?;
+            writeln!(out, "  fix: {}", problem.fix)?;
+        }
+        writeln!(out, "\n{}", styled(&verdict(report), terminal::BOLD, self.colours))
+    }
+}
+
+impl TextWriter {
+    fn processes(&self, report: &Report) -> String {
+        let mut table = Table::new();
+        table.load_preset("                   ");
+        table.set_content_arrangement(ContentArrangement::Disabled);
+        let heading = |text: &str| Cell::new(styled(text, terminal::BOLD, self.colours));
+        table.set_header(["PID", "allocator", "how", "process"].map(heading));
+        for process in &report.processes {
+            let expected = report.expected.is_none_or(|kind| process.uses(kind));
+            let style = match (report.expected.is_some(), expected) {
+                (false, _) => terminal::BOLD,
+                (true, true) => terminal::GOOD,
+                (true, false) => terminal::BAD,
+            };
+            let how = process.allocator.as_ref().map_or("", |used| used.how.text());
+            let command: String = process.command.chars().take(60).collect();
+            table.add_row([
+                Cell::new(if process.pid > 0 { process.pid.to_string() } else { "-".into() }),
+                Cell::new(styled(&process.allocator_text(), style, self.colours)),
+                Cell::new(how),
+                Cell::new(format!("{}{command}", "  ".repeat(process.depth))),
+            ]);
+        }
+        if let Some(first) = table.column_mut(0) {
+            first.set_padding((0, 1));
+        }
+        let text = table.to_string();
+        let lines = text.lines().map(str::trim_end).filter(|line| !line.is_empty());
+        lines.collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// Says of which processes something is true, where it is not of all.
+fn of_processes(pids: &[i32], report: &Report) -> String {
+    if pids.len() == report.processes.len() {
+        return String::new();
+    }
+    let shown: Vec<String> = pids.iter().take(5).map(i32::to_string).collect();
+    let more = if pids.len() > 5 { format!(" and {} more", pids.len() - 5) } else { String::new() };
+    format!(" (PID {}{more})", shown.join(", "))
+}
+
+/// Settings, with the processes that have them.
+fn grouped_settings(report: &Report) -> Vec<(String, SettingsSource, Vec<i32>)> {
+    let mut groups: Vec<(String, SettingsSource, Vec<i32>)> = Vec::new();
+    for process in report.processes.iter().filter(|process| !process.settings.is_empty()) {
+        let separator = if process.settings_source == SettingsSource::Allocator { ":" } else { "=" };
+        let pairs = process.settings.iter().map(|(name, value)| format!("{name}{separator}{value}"));
+        let text = pairs.collect::<Vec<_>>().join(" ");
+        match groups.iter_mut().find(|group| group.0 == text && group.1 == process.settings_source) {
+            Some(group) => group.2.push(process.pid),
+            None => groups.push((text, process.settings_source, vec![process.pid])),
+        }
+    }
+    groups
+}
+
+/// Problems, worst first, with the processes that have them.
+fn grouped_problems(report: &Report) -> Vec<(&Problem, Vec<i32>)> {
+    let mut groups: Vec<(&Problem, Vec<i32>)> = Vec::new();
+    for process in &report.processes {
+        for problem in &process.problems {
+            match groups.iter_mut().find(|group| group.0 == problem) {
+                Some(group) => group.1.push(process.pid),
+                None => groups.push((problem, vec![process.pid])),
+            }
+        }
+    }
+    groups.sort_by(|left, right| right.0.severity.cmp(&left.0.severity));
+    groups
+}
+
+/// The answer in one sentence.
+pub fn verdict(report: &Report) -> String {
+    let count = report.processes.len();
+    if let Some(kind) = report.expected {
+        let unexpected = report.unexpected();
+        return match unexpected.as_slice() {
+            [] if count == 1 => format!("As expected: it uses {}.", kind.name()),
+            [] => format!("As expected: all {count} processes use {}.", kind.name()),
+            [one] if count == 1 => {
+                format!("Not as expected: it uses {}, not {}.", one.allocator_text(), kind.name())
+            }
+            several => {
+                let of =
+                    |process: &&ProcessReport| format!("{} uses {}", process.pid, process.allocator_text());
+                let shown: Vec<String> = several.iter().take(5).map(of).collect();
+                let more = if several.len() > 5 { ", ..." } else { "" };
+                format!(
+                    "Not as expected: {} of {count} processes do not use {}: {}{more}.",
+                    several.len(),
+                    kind.name(),
+                    shown.join(", ")
+                )
+            }
+        };
+    }
+    let mut kinds: Vec<(&str, usize)> = Vec::new();
+    for process in &report.processes {
+        let name = process.allocator.as_ref().map_or("an unknown allocator", |used| used.kind.name());
+        match kinds.iter_mut().find(|(other, _)| *other == name) {
+            Some((_, count)) => *count += 1,
+            None => kinds.push((name, 1)),
+        }
+    }
+    let errors = report.worst() == Some(Severity::Error);
+    let ending = if errors { ", and something is wrong" } else { "" };
+    match kinds.as_slice() {
+        [(name, 1)] => format!("It uses {name}{ending}."),
+        [(name, count)] => format!("All {count} processes use {name}{ending}."),
+        kinds => {
+            let parts: Vec<String> =
+                kinds.iter().map(|(name, count)| format!("{count} use {name}")).collect();
+            format!("Of {count} processes, {}{ending}.", parts.join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::allocator::Kind;
+    use crate::check::report::*;
+    use std::collections::BTreeMap;
+
+    fn process(pid: i32, kind: Kind, problems: Vec<Problem>) -> ProcessReport {
+        ProcessReport {
+            pid,
+            parent: 1,
+            depth: usize::from(pid != 1),
+            command: "puma".into(),
+            executable: "/usr/bin/ruby".into(),
+            allocator: Some(AllocatorUsed {
+                kind,
+                version: Some("1.0".into()),
+                how: How::Preloaded,
+                file: "/l".into(),
+            }),
+            settings: BTreeMap::from([("X".to_string(), "1".to_string())]),
+            settings_source: SettingsSource::Environment,
+            counters: None,
+            problems,
+        }
+    }
+
+    fn report(processes: Vec<ProcessReport>, expected: Option<Kind>) -> Report {
+        Report {
+            format: FORMAT,
+            format_version: FORMAT_VERSION,
+            snug_version: "0",
+            expected,
+            expectation_met: None,
+            transparent_huge_pages: "madvise".into(),
+            processes,
+        }
+    }
+
+    fn render(report: &Report) -> String {
+        let mut out = Vec::new();
+        TextWriter { colours: false }.write(report, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn the_same_problem_is_said_once() {
+        let problem = Problem { id: "x", severity: Severity::Error, message: "bad".into(), fix: "do".into() };
+        let processes = (1..4).map(|pid| process(pid, Kind::Glibc, vec![problem.clone()])).collect();
+        let text = render(&report(processes, None));
+        assert_eq!(text.matches("wrong: bad").count(), 1, "{text}");
+        assert!(text.contains("fix: do"));
+        assert!(text.ends_with("All 3 processes use glibc, and something is wrong.\n"), "{text}");
+    }
+
+    #[test]
+    fn verdicts() {
+        let mixed = vec![process(1, Kind::Snug, vec![]), process(2, Kind::Glibc, vec![])];
+        assert_eq!(verdict(&report(mixed.clone(), None)), "Of 2 processes, 1 use snug, 1 use glibc.");
+        assert_eq!(
+            verdict(&report(mixed, Some(Kind::Snug))),
+            "Not as expected: 1 of 2 processes do not use snug: 2 uses glibc 1.0."
+        );
+        let one = vec![process(1, Kind::Snug, vec![])];
+        assert_eq!(verdict(&report(one, Some(Kind::Snug))), "As expected: it uses snug.");
+    }
+}

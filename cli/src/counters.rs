@@ -1,0 +1,282 @@
+//! The page of counters that a process under snug keeps, as described in core/include/snug_counters.h. This is the
+//! one mirror of that header in Rust; a test compiles the header and compares every offset.
+//!
+//! Only the part before the size classes is read here: it is small, and everything about a process as a whole.
+
+use std::mem::offset_of;
+
+/// First bytes of the page.
+pub const MAGIC: &[u8; 16] = b"snug counters\n\0\x01";
+/// The version of the layout that this program understands.
+pub const VERSION: u32 = 1;
+/// Alignment of the page.
+pub const ALIGN: u64 = 4096;
+pub const ARENAS: usize = 64;
+pub const CLASSES: usize = 80;
+
+/// One size class of one arena.
+#[repr(C)]
+pub struct ClassLayout {
+    pub size_bytes: u32,
+    pub slabs: u32,
+    pub slab_bytes: u64,
+    pub outstanding_blocks: u64,
+    pub taken_blocks: u64,
+    pub sampled_requests: u64,
+    pub sampled_requested_bytes: u64,
+}
+
+/// Declares the page and, from the same list of fields, how its numbers are read.
+macro_rules! page {
+    ($($name:ident: $type:ident,)*) => {
+        /// The page as it lies in memory. Never made or borrowed: it only says where fields are.
+        #[repr(C)]
+        pub struct Layout {
+            pub magic: [u8; 16],
+            pub version: u32,
+            pub size_bytes: u32,
+            pub pid: u32,
+            pub class_count: u32,
+            pub arena_count: u32,
+            pub page_size_bytes: u32,
+            pub snug_version: [u8; 16],
+            pub settings: [u8; 256],
+            pub warnings: [u8; 256],
+            $(pub $name: $type,)*
+            pub reserved: [u64; 6],
+            pub classes: [[ClassLayout; CLASSES]; ARENAS],
+        }
+
+        /// A copy of the page's head, as one process wrote it.
+        #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+        pub struct Counters {
+            pub pid: u32,
+            pub arena_count: u32,
+            pub snug_version: String,
+            pub settings: String,
+            pub warnings: String,
+            $(pub $name: $type,)*
+        }
+
+        impl Counters {
+            /// Reads a copy of the first `HEAD_BYTES` of a page.
+            pub fn parse(page: &[u8]) -> Result<Counters, Unreadable> {
+                check_head(page)?;
+                Ok(Counters {
+                    pid: u32_at(page, offset_of!(Layout, pid)),
+                    arena_count: u32_at(page, offset_of!(Layout, arena_count)),
+                    snug_version: text_at(page, offset_of!(Layout, snug_version), 16),
+                    settings: text_at(page, offset_of!(Layout, settings), 256),
+                    warnings: text_at(page, offset_of!(Layout, warnings), 256),
+                    $($name: u64_at(page, offset_of!(Layout, $name)),)*
+                })
+            }
+        }
+
+        /// Name and offset of every plain counter, for the test of the layout.
+        #[cfg(test)]
+        const OFFSETS: &[(&str, usize)] = &[$((stringify!($name), offset_of!(Layout, $name)),)*];
+    };
+}
+
+page! {
+    heap_top_bytes: u64,
+    heap_committed_bytes: u64,
+    clean_bytes: u64,
+    dirty_bytes: u64,
+    slab_purged_bytes: u64,
+    run_blocks: u64,
+    run_bytes: u64,
+    run_requested_bytes: u64,
+    large_blocks: u64,
+    large_bytes: u64,
+    large_requested_bytes: u64,
+    large_retained_bytes: u64,
+    cached_bytes: u64,
+    cached_at_ns: u64,
+    metadata_bytes: u64,
+    dirty_cap_bytes: u64,
+    caches: u64,
+    purges: u64,
+    purged_bytes: u64,
+    ticks: u64,
+    idle_purges: u64,
+    janitor_starts: u64,
+    steals: u64,
+    forks: u64,
+    lock_waits: u64,
+    large_maps: u64,
+    large_unmaps: u64,
+    limit_purges: u64,
+}
+
+/// How many bytes of the page `Counters::parse` wants.
+pub const HEAD_BYTES: usize = offset_of!(Layout, classes);
+
+/// Why a page can't be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unreadable {
+    /// It does not start with the magic: not a page of counters, or not filled in yet.
+    NoMagic,
+    /// It has a layout that this program does not know.
+    Version(u32),
+    /// It is shorter than it must be.
+    Short,
+}
+
+fn check_head(page: &[u8]) -> Result<(), Unreadable> {
+    if page.len() < HEAD_BYTES {
+        return Err(Unreadable::Short);
+    }
+    if !page.starts_with(MAGIC) {
+        return Err(Unreadable::NoMagic);
+    }
+    match u32_at(page, offset_of!(Layout, version)) {
+        VERSION => {}
+        version => return Err(Unreadable::Version(version)),
+    }
+    let size = u32_at(page, offset_of!(Layout, size_bytes)) as usize;
+    if size < std::mem::size_of::<Layout>() {
+        return Err(Unreadable::Short);
+    }
+    Ok(())
+}
+
+fn u32_at(page: &[u8], offset: usize) -> u32 {
+    u32::from_ne_bytes(page[offset..offset + 4].try_into().expect("four bytes"))
+}
+
+fn u64_at(page: &[u8], offset: usize) -> u64 {
+    u64::from_ne_bytes(page[offset..offset + 8].try_into().expect("eight bytes"))
+}
+
+fn text_at(page: &[u8], offset: usize, length: usize) -> String {
+    let text = page[offset..offset + length].split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(text).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+    use std::process::Command;
+
+    /// A page as the library would write it.
+    fn page() -> Vec<u8> {
+        let mut page = vec![0u8; HEAD_BYTES];
+        page[..16].copy_from_slice(MAGIC);
+        let mut put = |offset: usize, bytes: &[u8]| page[offset..offset + bytes.len()].copy_from_slice(bytes);
+        put(offset_of!(Layout, version), &VERSION.to_ne_bytes());
+        put(offset_of!(Layout, size_bytes), &(std::mem::size_of::<Layout>() as u32).to_ne_bytes());
+        put(offset_of!(Layout, pid), &42u32.to_ne_bytes());
+        put(offset_of!(Layout, snug_version), b"0.1.0\0");
+        put(offset_of!(Layout, settings), b"background:1\0");
+        put(offset_of!(Layout, dirty_bytes), &7777u64.to_ne_bytes());
+        page
+    }
+
+    #[test]
+    fn a_page_is_read() {
+        let counters = Counters::parse(&page()).unwrap();
+        assert_eq!((counters.pid, counters.dirty_bytes), (42, 7777));
+        assert_eq!((counters.snug_version.as_str(), counters.settings.as_str()), ("0.1.0", "background:1"));
+    }
+
+    #[test]
+    fn foreign_pages_are_refused() {
+        let mut wrong = page();
+        wrong[offset_of!(Layout, version)] = 9;
+        assert_eq!(Counters::parse(&wrong), Err(Unreadable::Version(9)));
+        wrong[0] = 0;
+        assert_eq!(Counters::parse(&wrong), Err(Unreadable::NoMagic));
+        assert_eq!(Counters::parse(&page()[..100]), Err(Unreadable::Short));
+    }
+
+    /// Compiles the header and compares sizes and offsets.
+    #[test]
+    fn the_layout_is_that_of_the_header() {
+        let directory = std::env::temp_dir().join(format!("snug-layout-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let class_fields = [
+            "size_bytes",
+            "slabs",
+            "slab_bytes",
+            "outstanding_blocks",
+            "taken_blocks",
+            "sampled_requests",
+            "sampled_requested_bytes",
+        ];
+        let head_fields = [
+            "magic",
+            "version",
+            "size_bytes",
+            "pid",
+            "class_count",
+            "arena_count",
+            "page_size_bytes",
+            "snug_version",
+            "settings",
+            "warnings",
+            "reserved",
+            "classes",
+        ];
+        let mut source = String::from(
+            "#include <stddef.h>\n#include <stdio.h>\n#include \"snug_counters.h\"\nint main(void) {\n\
+             for (unsigned i = 0; i < 16; i++) printf(\"magic[%u] %d\\n\", i, SNUG_COUNTERS_MAGIC[i]);\n\
+             printf(\"VERSION %d\\nALIGN %d\\nARENAS %d\\nCLASSES %d\\n\", SNUG_COUNTERS_VERSION, SNUG_COUNTERS_ALIGN,\n\
+             SNUG_COUNTERS_ARENAS, SNUG_COUNTERS_CLASSES);\n\
+             printf(\"page %zu\\nclass %zu\\n\", sizeof(struct snug_counters), sizeof(struct snug_counters_class));\n",
+        );
+        for field in head_fields.iter().copied().chain(OFFSETS.iter().map(|(name, _)| *name)) {
+            source.push_str(&format!(
+                "printf(\"page.{field} %zu\\n\", offsetof(struct snug_counters, {field}));\n"
+            ));
+        }
+        for field in class_fields {
+            source.push_str(&format!(
+                "printf(\"class.{field} %zu\\n\", offsetof(struct snug_counters_class, {field}));\n"
+            ));
+        }
+        source.push_str("return 0; }\n");
+        std::fs::write(directory.join("layout.c"), source).unwrap();
+        let include = concat!(env!("CARGO_MANIFEST_DIR"), "/../core/include");
+        let compiled = Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".into()))
+            .args(["-std=gnu11", "-I", include, "-o"])
+            .args([directory.join("layout"), directory.join("layout.c")])
+            .status()
+            .expect("a C compiler is needed: apt install gcc");
+        assert!(compiled.success());
+        let output = Command::new(directory.join("layout")).output().unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let c: HashMap<&str, usize> = text
+            .lines()
+            .map(|line| line.rsplit_once(' ').unwrap())
+            .map(|(k, v)| (k, v.parse().unwrap()))
+            .collect();
+        for (name, offset) in OFFSETS {
+            assert_eq!(c[format!("page.{name}").as_str()], *offset, "{name}");
+        }
+        macro_rules! same {
+            ($($name:ident)*) => { $(
+                assert_eq!(c[concat!("page.", stringify!($name))], offset_of!(Layout, $name), stringify!($name));
+            )* };
+        }
+        same!(magic version size_bytes pid class_count arena_count page_size_bytes snug_version settings warnings
+              reserved classes);
+        macro_rules! same_class {
+            ($($name:ident)*) => { $(
+                assert_eq!(c[concat!("class.", stringify!($name))], offset_of!(ClassLayout, $name));
+            )* };
+        }
+        same_class!(size_bytes slabs slab_bytes outstanding_blocks taken_blocks sampled_requests
+                    sampled_requested_bytes);
+        assert_eq!(c["page"], std::mem::size_of::<Layout>());
+        assert_eq!(c["class"], std::mem::size_of::<ClassLayout>());
+        assert_eq!((c["VERSION"], c["ALIGN"]), (VERSION as usize, ALIGN as usize));
+        assert_eq!((c["ARENAS"], c["CLASSES"]), (ARENAS, CLASSES));
+        for (index, byte) in MAGIC.iter().enumerate() {
+            assert_eq!(c[format!("magic[{index}]").as_str()], *byte as usize, "magic[{index}]");
+        }
+    }
+}
