@@ -34,6 +34,11 @@ impl Failure {
         Failure { message: message.into(), advice: None, exit_code: FAILED }
     }
 
+    /// A failure that was explained already and only sets the exit code.
+    pub fn already_told(exit_code: u8) -> Failure {
+        Failure { message: String::new(), advice: None, exit_code }
+    }
+
     /// Adds what the user can do.
     pub fn advise(mut self, advice: impl Into<String>) -> Failure {
         self.advice = Some(advice.into());

@@ -37,6 +37,9 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
+            if failure.message.is_empty() {
+                return ExitCode::from(failure.exit_code);
+            }
             anstream::eprintln!("{} {failure}", terminal::styled("snug:", terminal::BAD, true));
             ExitCode::from(failure.exit_code)
         }

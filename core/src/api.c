@@ -11,8 +11,6 @@
 #include "purge.h"
 #include "start.h"
 
-#define ALIAS(name) __attribute__((visibility("default"), alias(#name), copy(name)))
-
 static COLD void *no_memory(void) {
   errno = ENOMEM;
   return NULL;
@@ -90,18 +88,14 @@ EXPORT void *pvalloc(size_t size_bytes) {
 EXPORT size_t malloc_usable_size(void *block) { return block != NULL ? block_size(block) : 0; }
 
 EXPORT void free_sized(void *block, size_t size_bytes) {
-  if (block == NULL) return;
-  block_check_size(block, 1, size_bytes);
-  block_give(block);
+  block_give_sized(block, 1, size_bytes);
 }
 
 EXPORT void free_aligned_sized(void *block, size_t alignment, size_t size_bytes) {
-  if (block == NULL) return;
-  block_check_size(block, alignment, size_bytes);
-  block_give(block);
+  block_give_sized(block, alignment, size_bytes);
 }
 
-EXPORT void cfree(void *block) ALIAS(free);
+EXPORT void cfree(void *block) { block_give(block); }
 
 EXPORT size_t snug_purge(void) {
   start_if_needed();

@@ -13,13 +13,21 @@ enum { KIND_CLASS_MASK = (1 << ARENA_SHIFT) - 1 };
 
 /* ---- taking ---- */
 
-/* A block for which no class is made. */
-static void *take_big(size_t size_bytes, size_t alignment, bool *clean) {
+static void *take_run_or_large(size_t size_bytes, size_t alignment, bool *clean) {
   void *block = NULL;
-  if (size_bytes > PTRDIFF_MAX) return NULL;
   bool fits_run = size_bytes < LARGE_MIN_BYTES && alignment <= RUN_MAX_BYTES / 4;
   if (fits_run) block = run_take(size_bytes, alignment, clean);
-  if (block == NULL) block = large_take(size_bytes, alignment, clean); /* also when the zone is full */
+  return block != NULL ? block : large_take(size_bytes, alignment, clean); /* also when the zone is full */
+}
+
+/* A block for which no class is made. */
+static void *take_big(size_t size_bytes, size_t alignment, bool *clean) {
+  if (size_bytes > PTRDIFF_MAX) return NULL;
+  void *block = take_run_or_large(size_bytes, alignment, clean);
+  if (unlikely(block == NULL)) { /* a limit: what the heap holds but does not need may be just what is missing */
+    purge_all(this_thread.own);
+    if (pages_shrink() != 0) block = take_run_or_large(size_bytes, alignment, clean);
+  }
   maintain();
   return block;
 }

@@ -55,4 +55,21 @@ HIDDEN size_t block_size(const void *block);
 /* Ends the process unless a block asked for with size_bytes (and alignment; 1 if none) could be this one. */
 HIDDEN void block_check_size(const void *block, size_t alignment, size_t size_bytes);
 
+/* block_give for a program that says how long the block is. The ordinary case is a size of just the block's class. */
+static ALWAYS_INLINE void block_give_sized(void *block, size_t alignment, size_t size_bytes) {
+  size_t page = page_index(block);
+  if (likely(page < zone_pages())) {
+    unsigned class_index = page_kind(page) ^ this_thread.tag;
+    bool exact = class_index != 0 && class_index <= CLASS_SMALL_LAST && size_bytes <= class_shapes[class_index].size_bytes &&
+                 size_bytes > class_shapes[class_index - 1].size_bytes;
+    if (likely(exact)) {
+      if (unlikely(!cache_push(class_index, block))) block_give_slow(block);
+      return;
+    }
+  }
+  if (block == NULL) return;
+  block_check_size(block, alignment, size_bytes);
+  block_give(block);
+}
+
 #endif

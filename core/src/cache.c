@@ -114,7 +114,7 @@ static void bin_grow(struct cache *cache, unsigned class_index) {
   if (bin->misses < 2 || capacity >= limit) return;
   size_t wanted = capacity == 0 ? 1 : capacity * 2;
   if (wanted > limit) wanted = limit;
-  uint64_t allowed = (uint64_t)pages_top() * PAGE_BYTES >> GROWTH_HEAP_SHIFT;
+  uint64_t allowed = (uint64_t)pages_used() * PAGE_BYTES >> GROWTH_HEAP_SHIFT;
   if (allowed < GROWTH_MIN_BYTES) allowed = GROWTH_MIN_BYTES;
   uint64_t more = (wanted - capacity) * class_shapes[class_index].size_bytes;
   if (__atomic_load_n(&caches.grown_bytes, __ATOMIC_RELAXED) + more > allowed) return;

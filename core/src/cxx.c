@@ -17,8 +17,7 @@ typedef void (*new_handler)(void);
 extern new_handler get_new_handler(void) __asm__("_ZSt15get_new_handlerv") __attribute__((weak));
 extern void throw_bad_alloc(void) __asm__("_ZSt17__throw_bad_allocv") __attribute__((weak));
 
-static void *take(size_t alignment, size_t size_bytes) {
-  if (size_bytes > PTRDIFF_MAX) return NULL;
+static ALWAYS_INLINE void *take(size_t alignment, size_t size_bytes) {
   return alignment <= 16 ? block_take(size_bytes) : block_take_aligned(alignment, size_bytes);
 }
 
@@ -56,12 +55,6 @@ static ALWAYS_INLINE void *new_nothrow(size_t alignment, size_t size_bytes, cons
   void *block = take(alignment, size_bytes);
   if (likely(block != NULL)) return block;
   return nothrow_failed(alignment <= 16 ? NEW_NOTHROW : NEW_ALIGNED_NOTHROW, size_bytes, alignment, tag);
-}
-
-static ALWAYS_INLINE void delete_sized(void *block, size_t alignment, size_t size_bytes) {
-  if (block == NULL) return;
-  block_check_size(block, alignment, size_bytes);
-  block_give(block);
 }
 
 #define OPERATOR(name, mangled) EXPORT name __asm__(mangled)
@@ -102,8 +95,8 @@ void *new_array_aligned_nothrow(size_t size_bytes, size_t alignment, const void 
 
 void delete_one(void *block) { block_give(block); }
 void delete_array(void *block) { block_give(block); }
-void delete_one_sized(void *block, size_t size_bytes) { delete_sized(block, 1, size_bytes); }
-void delete_array_sized(void *block, size_t size_bytes) { delete_sized(block, 1, size_bytes); }
+void delete_one_sized(void *block, size_t size_bytes) { block_give_sized(block, 1, size_bytes); }
+void delete_array_sized(void *block, size_t size_bytes) { block_give_sized(block, 1, size_bytes); }
 void delete_one_nothrow(void *block, const void *tag) {
   (void)tag;
   block_give(block);
@@ -120,8 +113,8 @@ void delete_array_aligned(void *block, size_t alignment) {
   (void)alignment;
   block_give(block);
 }
-void delete_one_sized_aligned(void *block, size_t size_bytes, size_t alignment) { delete_sized(block, alignment, size_bytes); }
-void delete_array_sized_aligned(void *block, size_t size_bytes, size_t alignment) { delete_sized(block, alignment, size_bytes); }
+void delete_one_sized_aligned(void *block, size_t size_bytes, size_t alignment) { block_give_sized(block, alignment, size_bytes); }
+void delete_array_sized_aligned(void *block, size_t size_bytes, size_t alignment) { block_give_sized(block, alignment, size_bytes); }
 void delete_one_aligned_nothrow(void *block, size_t alignment, const void *tag) {
   (void)alignment, (void)tag;
   block_give(block);

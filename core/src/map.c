@@ -144,6 +144,16 @@ size_t map_grow(size_t pages) {
   return result;
 }
 
+bool map_shrink(size_t pages) {
+  lock_take(&map.lock, RANK_MAP);
+  char *start = page_address(pages);
+  size_t bytes = (zone.pages - pages) * PAGE_BYTES;
+  bool done = map.heap_reserved ? sys_decommit(start, bytes) : sys_unmap(start, bytes);
+  if (done) __atomic_store_n(&zone.pages, pages, __ATOMIC_RELEASE);
+  lock_give(&map.lock, RANK_MAP);
+  return done;
+}
+
 void map_lock_all(void) { lock_take(&map.lock, RANK_MAP); }
 void map_unlock_all(void) { lock_give(&map.lock, RANK_MAP); }
 void map_reset_locks(void) { lock_reset(&map.lock); }

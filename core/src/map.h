@@ -10,7 +10,8 @@
  * Flat, because a free then needs one compare (ours?) and one load (class), and a foreign pointer is certain to be
  * found. Price: 6 bytes per 4 KiB page, and one reservation of address space.
  *
- *  M1  zone.base, kind, owner never change after map_init; zone.pages only grows, after the pages below it are usable.
+ *  M1  zone.base, kind, owner never change after map_init; zone.pages grows after the pages below it are
+ *      usable, and shrinks only past pages in which no block lives.
  *  M2  kind and owner of a page are written by whoever holds the pages (they are allocated to it), before a
  *      pointer into them is given out.
  */
@@ -58,6 +59,9 @@ HIDDEN size_t map_grow(size_t pages);
 /* A table of at most max_bytes. Its memory reads as zero. start is NULL when it can't be had. */
 HIDDEN struct table table_reserve(size_t max_bytes, const char *name);
 HIDDEN bool table_commit(struct table *table, size_t bytes);
+
+/* Makes the zone end after `pages`; nothing above may be in use, dirty or not. */
+HIDDEN bool map_shrink(size_t pages);
 
 /* For fork: every module with locks has these three. */
 HIDDEN void map_lock_all(void);

@@ -34,9 +34,19 @@ static ALWAYS_INLINE void add_dirty(struct chunk *chunk, long change) {
   __atomic_store_n(&pages.dirty_pages, pages.dirty_pages + (size_t)change, __ATOMIC_RELAXED);
 }
 
+static ALWAYS_INLINE void add_free(long change) {
+  __atomic_store_n(&pages.free_pages, pages.free_pages + (size_t)change, __ATOMIC_RELAXED);
+}
+
 size_t pages_dirty(void) { return __atomic_load_n(&pages.dirty_pages, __ATOMIC_RELAXED); }
 
 size_t pages_top(void) { return __atomic_load_n(&pages.top_pages, __ATOMIC_RELAXED); }
+
+/* Both are read without the lock: a torn difference is off by what one call moves. */
+size_t pages_used(void) {
+  size_t top = pages_top(), free_pages = __atomic_load_n(&pages.free_pages, __ATOMIC_RELAXED);
+  return top > free_pages ? top - free_pages : 0;
+}
 
 /* The words a search looks at: free pages, or only those that are dirty as well. */
 static void chunk_words(size_t chunk, bool dirty_only, uint64_t words[CHUNK_WORDS]) {
@@ -91,10 +101,10 @@ static void mark_taken(size_t first, size_t count, bool *clean) {
   add_dirty(chunk, -(long)dirty);
   size_t end = first + count;
   if (end > pages.top_pages) {
-    pages.free_pages += end - pages.top_pages;
+    add_free((long)(end - pages.top_pages));
     __atomic_store_n(&pages.top_pages, end, __ATOMIC_RELAXED);
   }
-  pages.free_pages -= count;
+  add_free(-(long)count);
   *clean = dirty == 0;
   while (pages.lowest_free < pages.chunk_count && pages.chunks[pages.lowest_free].free == 0) pages.lowest_free++;
 }
@@ -146,7 +156,7 @@ static void mark_free(size_t first, size_t count) {
     fatal_corrupted("page heap: pages are free already", page_address(first));
   }
   chunk->free = (uint16_t)(chunk->free + count);
-  pages.free_pages += count;
+  add_free((long)count);
   size_t length = run_around(first, count, false);
   if (length > chunk->longest_free) chunk->longest_free = (uint16_t)length;
   if (index < pages.lowest_free) pages.lowest_free = index;
@@ -215,7 +225,7 @@ static size_t collect_dirty(size_t wanted, struct run runs[PURGE_BATCH], size_t 
       bits_set(zone.free_bits, run->first, run->count, false);
       bits_set(zone.dirty_bits, run->first, run->count, false);
       chunk->free = (uint16_t)(chunk->free - run->count);
-      pages.free_pages -= run->count;
+      add_free(-(long)run->count);
       add_dirty(chunk, -(long)run->count);
       wanted -= run->count < wanted ? run->count : wanted;
     }
@@ -248,6 +258,25 @@ size_t pages_purge(size_t keep_pages) {
   }
   lock_give(&pages.lock, RANK_PAGES);
   return purged;
+}
+
+size_t pages_shrink(void) {
+  lock_take(&pages.lock, RANK_PAGES);
+  size_t count = pages.chunk_count;
+  while (count > 0 && pages.chunks[count - 1].free == CHUNK_PAGES && pages.chunks[count - 1].dirty == 0) count--;
+  size_t end = count * CHUNK_PAGES, gone = pages.chunk_count * CHUNK_PAGES - end;
+  if (gone != 0 && map_shrink(end)) {
+    bits_set(zone.free_bits, end, gone, false);
+    pages.chunk_count = count;
+    if (pages.top_pages > end) {
+      add_free(-(long)(pages.top_pages - end));
+      __atomic_store_n(&pages.top_pages, end, __ATOMIC_RELAXED);
+    }
+  } else {
+    gone = 0;
+  }
+  lock_give(&pages.lock, RANK_PAGES);
+  return gone;
 }
 
 struct pages_account pages_account(void) {

@@ -44,9 +44,14 @@ HIDDEN bool pages_extend(size_t first, size_t count, size_t new_count, bool *cle
  * Returns the pages given back; 0 also when the system refuses. */
 HIDDEN size_t pages_purge(size_t keep_pages);
 
+/* Gives whole free chunks at the end of the zone back, address space and all: after pages_purge(0), when the system has no
+ * more. Returns the pages. */
+HIDDEN size_t pages_shrink(void);
+
 /* Dirty pages now, without a lock: for policies. */
 HIDDEN size_t pages_dirty(void);
-HIDDEN size_t pages_top(void);
+HIDDEN size_t pages_top(void);  /* below the highest ever used */
+HIDDEN size_t pages_used(void); /* taken and not given back: the size of the heap as policies see it */
 
 HIDDEN struct pages_account pages_account(void);
 HIDDEN void pages_check(void); /* asserts G1-G3 */

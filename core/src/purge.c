@@ -57,9 +57,9 @@ static void count_purged(size_t purged_pages) {
 }
 
 static size_t cap_pages(void) {
-  size_t top = pages_top();
+  size_t used = pages_used();
   if (purge.near_limit) return 0;
-  return top < SMALL_HEAP_PAGES ? CAP_SMALL_PAGES : CAP_PAGES + top * CAP_HEAP_PERCENT / 100;
+  return used < SMALL_HEAP_PAGES ? CAP_SMALL_PAGES : CAP_PAGES + used * CAP_HEAP_PERCENT / 100;
 }
 
 static size_t dirty_pages(void) { return pages_dirty() + large_retained_pages(); }
@@ -112,7 +112,7 @@ static uint64_t slab_idle_bytes(void) {
 }
 
 bool purge_janitor_is_worth(void) {
-  uint64_t minimum = JANITOR_MIN_BYTES, heap_share = (uint64_t)pages_top() * PAGE_BYTES >> JANITOR_HEAP_SHIFT;
+  uint64_t minimum = JANITOR_MIN_BYTES, heap_share = (uint64_t)pages_used() * PAGE_BYTES >> JANITOR_HEAP_SHIFT;
   if (counter_get(&snug_counters.caches) < 2) minimum = JANITOR_SINGLE_MIN_BYTES;
   if (minimum < heap_share) minimum = heap_share;
   uint64_t idle_bytes = (uint64_t)dirty_pages() * PAGE_BYTES + slab_idle_bytes();

@@ -59,6 +59,10 @@ bool sys_commit(void *start, size_t length_bytes) {
   return !failed(call(SYS_mprotect, (long)start, (long)length_bytes, PROT_READ | PROT_WRITE, 0, 0, 0));
 }
 
+bool sys_decommit(void *start, size_t length_bytes) {
+  return !failed(call(SYS_mprotect, (long)start, (long)length_bytes, PROT_NONE, 0, 0, 0));
+}
+
 void *sys_map(size_t length_bytes) { return map_anonymous(NULL, length_bytes, PROT_READ | PROT_WRITE, 0); }
 
 bool sys_map_at(void *start, size_t length_bytes) {

@@ -15,6 +15,7 @@
 size_t sys_page_size_bytes(void);
 void *sys_reserve(size_t length_bytes);                  /* address space without memory */
 bool sys_commit(void *start, size_t length_bytes);       /* make a reserved range readable and writable */
+bool sys_decommit(void *start, size_t length_bytes);     /* and back to address space only; it holds no memory */
 void *sys_map(size_t length_bytes);                      /* zeroed memory */
 bool sys_map_at(void *start, size_t length_bytes);       /* zeroed memory there, or nothing */
 bool sys_unmap(void *start, size_t length_bytes);

@@ -55,8 +55,8 @@ MISUSE_TESTS = $(filter-out %/corrupted_metadata,$(call test_names,misuse)) $(ca
 
 .PHONY: test-misuse
 test-misuse: $(MISUSE_TESTS) $(TESTS_BUILD)/misuse/corrupted_metadata
-	@$(TESTS)/misuse/run_misuse.sh "$(RUN)" $(MISUSE_TESTS)
-	@$(RUN_TESTS) misuse/metadata $(TEST_TIMEOUT_S) "$(RUN)" $(TESTS_BUILD)/misuse/corrupted_metadata
+	@status=0; $(TESTS)/misuse/run_misuse.sh "$(RUN)" $(MISUSE_TESTS) || status=1; \
+	$(RUN_TESTS) misuse/metadata $(TEST_TIMEOUT_S) "$(RUN)" $(TESTS_BUILD)/misuse/corrupted_metadata || status=1; exit $$status
 
 # ---- stress ----
 

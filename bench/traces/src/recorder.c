@@ -7,12 +7,14 @@
  * first constructor. What a program gets by mmap, or by an allocator linked into it, is not recorded.
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "recording_writer.h"
@@ -96,6 +98,24 @@ EXPORT int posix_memalign(void **block, size_t alignment_bytes, size_t size_byte
     return ENOMEM;
   *block = got;
   return 0;
+}
+
+/* Not recorded, but it has to be here: a program that is linked with another allocator would ask that one about
+ * glibc's blocks. */
+EXPORT size_t malloc_usable_size(void *block) {
+  static size_t (*_Atomic glibc_usable_size)(void *);
+  size_t (*usable_size)(void *) = atomic_load_explicit(&glibc_usable_size, memory_order_relaxed);
+  if (!block)
+    return 0;
+  if (!usable_size) {
+    void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+    void *symbol = libc ? dlsym(libc, "malloc_usable_size") : NULL;
+    if (!symbol)
+      return 0; /* claims nothing that is not there */
+    memcpy(&usable_size, &symbol, sizeof usable_size); /* ISO C has no cast from object to function */
+    atomic_store_explicit(&glibc_usable_size, usable_size, memory_order_relaxed);
+  }
+  return usable_size(block);
 }
 
 EXPORT void *valloc(size_t size_bytes) {

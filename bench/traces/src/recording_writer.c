@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -80,6 +81,11 @@ static void stop_recording(const char *path, const char *what) {
 /* Maps `size_bytes` of the recording at `offset`, making the file that long. The space is reserved before it is
  * written, because a full disk would end the program by SIGBUS. */
 static void *map_file_part(int descriptor, off_t offset, size_t size_bytes) {
+  struct rlimit limit; /* going beyond it would end the program by SIGXFSZ */
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && (rlim_t)offset + size_bytes > limit.rlim_cur) {
+    errno = EFBIG;
+    return NULL;
+  }
   if (fallocate(descriptor, 0, offset, (off_t)size_bytes) != 0 &&
       (errno == ENOSPC || errno == EFBIG || ftruncate(descriptor, offset + (off_t)size_bytes) != 0))
     return NULL;

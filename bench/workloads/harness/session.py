@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,7 +15,11 @@ from . import environment, memory
 
 LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1
-LOG_LINES_SHOWN = 25
+LOG_LINES_SHOWN = 15
+# What programs print when they die; Ruby follows it with thousands of lines.
+LAST_WORDS = re.compile(r"snug: fatal|\[BUG\]|Segmentation fault|Aborted|Fatal Python error|WorkerLostError|double free|"
+                        r"corrupt|terminated by signal")
+FAILURE_LOGS = Path(__file__).resolve().parent.parent.parent.parent / "build/bench-failures"
 
 
 class WorkloadError(Exception):
@@ -38,9 +43,15 @@ class Process:
     def running(self):
         return self.popen.poll() is None
 
-    def log_tail(self):
+    def report(self):
+        """What matters of its output, which is saved whole, since the temporary directory goes."""
+        FAILURE_LOGS.mkdir(parents=True, exist_ok=True)
+        saved = FAILURE_LOGS / f"{self.name}-{self.popen.pid}.log"
+        shutil.copyfile(self.log_path, saved)
         lines = self.log_path.read_text(errors="replace").splitlines()
-        return "\n".join(f"  {line}" for line in lines[-LOG_LINES_SHOWN:])
+        last_words = [line for line in lines if LAST_WORDS.search(line)][:LOG_LINES_SHOWN]
+        shown = [*last_words, "...", *lines[-LOG_LINES_SHOWN:]] if last_words else lines[-LOG_LINES_SHOWN:]
+        return "\n".join([*(f"  {line[:300]}" for line in shown), f"  (all of it: {saved})"])
 
     def stop(self, grace_seconds):
         """Asks it to end, insists after grace_seconds. Returns its exit status as subprocess gives it."""
@@ -127,27 +138,31 @@ class Session:
         finally:
             status = helper.stop(grace_seconds=5)
         if status != 0:
-            raise WorkloadError(f"{helper.name} failed, {describe_status(status)}\n{helper.log_tail()}")
+            raise WorkloadError(f"{helper.name} failed, {describe_status(status)}\n{helper.report()}")
 
     def check_running(self):
         for process in self.processes:
             if not process.running():
                 status = process.popen.returncode
                 raise WorkloadError(
-                    f"{process.name} ended by itself, {describe_status(status)}; the end of its output:\n"
-                    f"{process.log_tail()}"
+                    f"{process.name} ended by itself, {describe_status(status)}; its output:\n"
+                    f"{process.report()}"
                 )
 
     def note_server_processes(self):
         """Remembers the processes of the server, so that one that dies and is replaced is noticed."""
         self.server_pids = set(memory.process_tree(self.server.popen.pid))
 
+    def lost_processes(self):
+        """Those of the noted processes that are gone."""
+        return self.server_pids - set(memory.process_tree(self.server.popen.pid))
+
     def count_lost_processes(self):
-        """How many of the noted processes are gone: each one is an error."""
-        lost = self.server_pids - set(memory.process_tree(self.server.popen.pid))
+        """How many of the noted processes are gone, each of them an error; says so."""
+        lost = self.lost_processes()
         if lost:
             print(f"{self.name}: processes of the server died under load: {sorted(lost)}; its output:\n"
-                  f"{self.server.log_tail()}", file=sys.stderr)
+                  f"{self.server.report()}", file=sys.stderr)
         return len(lost)
 
     def stop_server(self, expected=(0, -signal.SIGTERM, 128 + signal.SIGTERM)):
@@ -158,11 +173,11 @@ class Session:
         if status in expected:
             return 0
         print(f"{self.name}: the server did not stop cleanly, {describe_status(status)}; its output:\n"
-              f"{self.server.log_tail()}", file=sys.stderr)
+              f"{self.server.report()}", file=sys.stderr)
         return 1
 
     def _all_logs(self):
-        return "\n".join(f"{process.name}:\n{process.log_tail()}" for process in self.processes)
+        return "\n".join(f"{process.name}:\n{process.report()}" for process in self.processes)
 
 
 def describe_status(status):

@@ -9,6 +9,9 @@ rescue LoadError => e
   abort "sidekiq: #{e.message}; run: tools/install-deps bench"
 end
 
+# Sidekiq 6.4 calls redis-rb 4.8 in ways that this warns about, once for every fetch.
+Redis.silence_deprecations = true
+
 Shop::Application.initialize!
 
 # One entry per job in the list that the driver reads: milliseconds, then "ok" or what went wrong.

@@ -63,16 +63,16 @@ pub fn run(arguments: &CheckArguments) -> Result<()> {
     answer(&report)
 }
 
-/// The exit code, as a failure where it is not 0.
+/// The exit code, as a failure where it is not 0. What it means stands in the report already.
 fn answer(report: &Report) -> Result<()> {
-    match report.expectation_met {
-        Some(false) => Err(Failure::new(text::verdict(report)).exit_code(FAILED)),
-        Some(true) => Ok(()),
-        None if report.worst() == Some(Severity::Error) => {
-            Err(Failure::new("something is wrong; see above").exit_code(FAILED))
-        }
-        None => Ok(()),
+    let bad = match report.expectation_met {
+        Some(met) => !met,
+        None => report.worst() == Some(Severity::Error),
+    };
+    if bad {
+        return Err(Failure::already_told(FAILED));
     }
+    Ok(())
 }
 
 fn parse_expected(name: &str) -> Result<Kind> {
@@ -93,7 +93,8 @@ fn existing_processes(inspector: &mut Inspector, wanted: &[String]) -> Result<Ve
         roots.extend(find_roots(inspector, &all, name)?);
     }
     let parents: BTreeMap<Pid, Pid> = all.iter().map(|(pid, parent, _)| (*pid, *parent)).collect();
-    let chosen = descendants(&parents, &roots);
+    let own = std::process::id() as Pid;
+    let chosen = descendants(&parents, &roots).into_iter().filter(|pid| *pid != own || roots.contains(pid));
     let mut reports = Vec::new();
     let mut forbidden = Vec::new();
     for pid in chosen {
@@ -227,10 +228,14 @@ fn started_program(inspector: &mut Inspector, arguments: &CheckArguments) -> Res
             inspector.processes().into_iter().map(|(pid, parent, _)| (pid, parent)).collect();
         for pid in descendants(&parents, &[own]).into_iter().filter(|pid| *pid != own) {
             if let Ok(facts) = inspector.facts(pid) {
-                let report = judge::judge(&facts);
+                let mut report = judge::judge(&facts);
                 // Nobody defines malloc yet: the loader is still at work.
                 if report.allocator.is_some() {
-                    let position = seen.get(&pid).map_or(seen.len(), |(position, _)| *position);
+                    let (position, parent) = seen
+                        .get(&pid)
+                        .map_or((seen.len(), report.parent), |(position, old)| (*position, old.parent));
+                    // An orphan is shown below the process that started it.
+                    report.parent = parent;
                     seen.insert(pid, (position, report));
                 }
             }

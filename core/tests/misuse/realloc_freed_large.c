@@ -3,7 +3,7 @@
 
 int main(void) {
   char *block = block_of(3 * MIB);
-  expect_foreign_pointer(block);
+  expect_double_free(block);
   free(hidden(block));
   *(char *)hidden(realloc(hidden(block), 5 * MIB)) = 1;
   return 0;

@@ -23,6 +23,7 @@ static void *use_their_heap(void *argument) {
       if (step % 8 == 0) {
         parcel->block = their_realloc(parcel->block, parcel->size_bytes + 100);
         STRESS_CHECK(parcel->block != NULL, "no memory");
+        block_fill(parcel->block, parcel->size_bytes, parcel->seed); /* a tiny block's pattern is its address's */
       }
       exchange_step(&random, 1024); /* the program's own heap */
     }
