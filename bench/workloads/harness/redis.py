@@ -29,6 +29,10 @@ class Redis:
         self._socket.sendall(request)
         return [self._read_answer() for _ in commands]
 
+    def close(self):
+        self._stream.close()
+        self._socket.close()
+
     def _read_answer(self):
         line = self._stream.readline()
         kind, rest = line[:1], line[1:-2]

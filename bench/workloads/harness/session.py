@@ -46,7 +46,7 @@ class Process:
     def report(self):
         """What matters of its output, which is saved whole, since the temporary directory goes."""
         FAILURE_LOGS.mkdir(parents=True, exist_ok=True)
-        saved = FAILURE_LOGS / f"{self.name}-{self.popen.pid}.log"
+        saved = FAILURE_LOGS / f"{self.log_path.parent.name}-{self.log_path.name}"
         shutil.copyfile(self.log_path, saved)
         lines = self.log_path.read_text(errors="replace").splitlines()
         last_words = [line for line in lines if LAST_WORDS.search(line)][:LOG_LINES_SHOWN]

@@ -1,0 +1,182 @@
+#!/usr/bin/python3
+"""Tests of what the workload drivers share. Run: bench/tests/test_harness.py (standard library only)."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import unittest
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+WORKLOADS = Path(__file__).resolve().parent.parent / "workloads"
+sys.path.insert(0, str(WORKLOADS))
+
+import catalog  # noqa: E402
+from harness import environment, memory, metrics, redis, session  # noqa: E402
+
+# A driver that starts a server and a helper, prints what they see, and then does what its argument says.
+DRIVER = f"""
+import json, os, sys, time
+sys.path.insert(0, {str(WORKLOADS)!r})
+from harness import session
+from pathlib import Path
+
+def body(run):
+    show = [sys.executable, "-c", "import json, os, time; print(json.dumps(dict(os.environ)), flush=True); time.sleep(60)"]
+    helper, server = run.start_helper("helper", show), run.start_server(show, EXTRA="1")
+    for process in (helper, server):
+        run.wait_until(lambda: process.log_path.read_text().endswith("\\n"), "starting")
+    run.note_server_processes()
+    print(json.dumps({{"directory": str(run.directory), "pids": [helper.popen.pid, server.popen.pid],
+                       "helper": json.loads(helper.log_path.read_text()),
+                       "server": json.loads(server.log_path.read_text())}}), flush=True)
+    if sys.argv[1] == "wait":
+        time.sleep(60)
+    if sys.argv[1] == "crash":
+        os.kill(server.popen.pid, 11)
+        time.sleep(0.2)
+        run.check_running()
+    return {{"things_per_s": 1.23456, "errors": int(sys.argv[1] == "errors") + run.stop_server()}}
+
+sys.exit(session.run("test", body))
+"""
+
+
+def start_driver(path, action, **variables):
+    path.write_text(DRIVER)
+    return subprocess.Popen([sys.executable, path, action], env={**os.environ, **variables},
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def exists(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+class EnvironmentTest(unittest.TestCase):
+    def test_allocator_variables_are_told_from_others(self):
+        mine = {"LD_PRELOAD": "x", "MALLOC_ARENA_MAX": "2", "MALLOC_CONF": "a:1", "SNUG": "verbose:1",
+                "SNUG_LIBRARY": "/l", "TCMALLOC_RELEASE_RATE": "1", "MIMALLOC_VERBOSE": "1", "GLIBC_TUNABLES": "g"}
+        others = {"PATH": "/bin", "LD_LIBRARY_PATH": "/l", "SNUGGLE": "1", "HOME": "/"}
+        self.assertEqual(environment.split({**mine, **others}), (mine, others))
+
+
+class MetricsTest(unittest.TestCase):
+    def test_percentiles(self):
+        values = [float(value) for value in range(100, 0, -1)]
+        self.assertEqual(metrics.percentile(values, 50), 50)
+        self.assertEqual(metrics.percentile(values, 99), 99)
+        self.assertEqual(metrics.percentile([7.0], 99), 7)
+        self.assertEqual(metrics.percentile([], 50), 0)
+
+
+class SessionTest(unittest.TestCase):
+    def setUp(self):
+        self.script = Path(f"/tmp/test-harness-{os.getpid()}.py")
+
+    def tearDown(self):
+        self.script.unlink(missing_ok=True)
+
+    def seen(self, driver):
+        return json.loads(driver.stdout.readline())
+
+    def test_only_the_server_gets_the_allocator(self):
+        driver = start_driver(self.script, "end", MALLOC_ARENA_MAX="2", SNUG="verbose:1")
+        seen = self.seen(driver)
+        output, _ = driver.communicate()
+        self.assertEqual((seen["server"]["MALLOC_ARENA_MAX"], seen["server"]["SNUG"]), ("2", "verbose:1"))
+        self.assertEqual(seen["server"]["EXTRA"], "1")
+        for name in ("MALLOC_ARENA_MAX", "SNUG", environment.SET_ASIDE):
+            self.assertNotIn(name, seen["helper"])
+        self.assertIn("snug-metric: things_per_s=1.23\nsnug-metric: errors=0\n", output)
+        self.assertEqual(driver.returncode, 0)
+
+    def test_errors_make_the_run_fail(self):
+        driver = start_driver(self.script, "errors")
+        output, _ = driver.communicate()
+        self.assertIn("snug-metric: errors=1\n", output)
+        self.assertEqual(driver.returncode, 1)
+
+    def test_a_server_that_crashes_is_reported(self):
+        driver = start_driver(self.script, "crash")
+        _, errors = driver.communicate()
+        self.assertIn("server ended by itself, killed by SIGSEGV", errors)
+        self.assertEqual(driver.returncode, 1)
+
+    def test_signals_leave_nothing_behind(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            driver = start_driver(self.script, "wait")
+            seen = self.seen(driver)
+            driver.send_signal(number)
+            driver.communicate()
+            self.assertEqual(driver.returncode, 128 + number)
+            self.assertFalse(os.path.exists(seen["directory"]))
+            self.assertFalse(any(exists(pid) for pid in seen["pids"]))
+
+    def test_a_killed_driver_takes_its_processes_along(self):
+        driver = start_driver(self.script, "wait")
+        seen = self.seen(driver)
+        driver.kill()
+        driver.communicate()
+        deadline = time.monotonic() + 10
+        while any(exists(pid) for pid in seen["pids"]) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertFalse(any(exists(pid) for pid in seen["pids"]))
+        shutil.rmtree(seen["directory"])
+
+    def test_missing_programs_are_named(self):
+        with self.assertRaisesRegex(session.WorkloadError, "/nowhere/puma is missing; run: tools/install-deps bench"):
+            session.require_program("/nowhere/puma")
+
+
+class MemoryTest(unittest.TestCase):
+    def test_the_tree_holds_children_and_not_the_dead(self):
+        shell = subprocess.Popen(["sh", "-c", "sleep 60 & sleep 60"])
+        try:
+            deadline = time.monotonic() + 10
+            while len(memory.process_tree(shell.pid)) < 3 and time.monotonic() < deadline:
+                time.sleep(0.02)
+            tree = memory.process_tree(shell.pid)
+            self.assertEqual(len(tree), 3)
+            self.assertIn("idle_pss_mb", memory.resident_metric(shell.pid, "idle"))
+        finally:
+            for pid in tree:
+                os.kill(pid, signal.SIGKILL)
+        self.assertEqual(memory.process_tree(shell.pid), [])
+        shell.wait()
+        self.assertGreater(memory.resident_metric(os.getpid(), "idle")["idle_rss_mb"], 1)
+
+
+@unittest.skipUnless(os.access(redis.REDIS_SERVER, os.X_OK), "redis-server is not installed")
+class RedisTest(unittest.TestCase):
+    def test_commands_and_answers(self):
+        with session.Session("test", {}) as run:
+            client, _ = redis.start(run)
+            self.assertEqual(client.pipeline([("RPUSH", "l", "a"), ("RPUSH", "l", b"\r\n\x00")]), [1, 2])
+            self.assertEqual(client.command("LRANGE", "l", 0, -1), [b"a", b"\r\n\x00"])
+            self.assertIsNone(client.command("GET", "nothing"))
+            with self.assertRaises(ConnectionError):
+                client.command("NO-SUCH-COMMAND")
+            client.close()
+
+
+class CatalogTest(unittest.TestCase):
+    def test_every_workload_can_be_started(self):
+        for workload in catalog.WORKLOADS:
+            self.assertTrue(os.access(workload.command_line()[0], os.X_OK), workload.name)
+            self.assertIs(catalog.find(workload.name), workload)
+
+    def test_no_driver_matches_the_expression_of_its_server(self):
+        for workload in catalog.WORKLOADS:
+            if workload.only:
+                self.assertNotIn(workload.only, " ".join(workload.command_line()))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,35 @@
+"""The command line that all drivers have in common."""
+
+import argparse
+
+
+def parser(name, description, unit, full_count, quick_count):
+    """A parser with the common options; `unit` is what is counted: requests, jobs, tasks."""
+    result = argparse.ArgumentParser(prog=name, description=description,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    result.set_defaults(counts=(full_count, quick_count))
+    result.add_argument("--quick", action="store_true", help="a short form, about 15 s")
+    result.add_argument(f"--{unit}", type=positive, dest="count", metavar="N",
+                        help=f"{unit} per burst ({full_count}; quick: {quick_count})")
+    result.add_argument("--bursts", type=positive, default=1, metavar="N",
+                        help="times that load and idle phase are repeated (1)")
+    result.add_argument("--idle-seconds", type=float, metavar="S", help="quiet time after each burst (5; quick: 2)")
+    result.add_argument("--seed", type=int, default=1, metavar="N", help="what the work is (1)")
+    return result
+
+
+def parse(filled_parser):
+    """Parses the command line and fills in what --quick decides."""
+    arguments = filled_parser.parse_args()
+    if arguments.count is None:
+        arguments.count = arguments.counts[1 if arguments.quick else 0]
+    if arguments.idle_seconds is None:
+        arguments.idle_seconds = 2 if arguments.quick else 5
+    return arguments
+
+
+def positive(text):
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
