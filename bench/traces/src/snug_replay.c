@@ -37,9 +37,9 @@ struct command {
 static const char usage_text[] =
     "usage: snug-replay [OPTIONS] TRACE\n"
     "\n"
-    "Does the allocations of a trace again, with whatever malloc is in effect (LD_PRELOAD chooses), and reports time,\n"
-    "page faults and resident memory against live bytes. TRACE is a trace, or a recording as libsnug_record.so\n"
-    "writes it; --pack makes the one of the other.\n"
+    "Does the allocations of a trace again, with whatever malloc is in effect (LD_PRELOAD chooses), and reports\n"
+    "time, page faults and resident memory against live bytes. TRACE is a trace, or a recording as\n"
+    "libsnug_record.so writes it; --pack makes the one of the other.\n"
     "\n"
     "  --threads 1|all         one thread does everything, or as many as were recorded, one at a time [all]\n"
     "  --speed FACTOR|max      times real time [1]\n"
@@ -93,7 +93,9 @@ static void parse_option(struct command *command, int option, const char *value)
     replay->with_threads = parse_threads(value);
     break;
   case 's':
-    replay->speed = strcmp(value, "max") == 0 ? 0 : parse_number(value, 1e-3, 1e6, "--speed takes max or 0.001 to 1000000, not");
+    replay->speed = 0;
+    if (strcmp(value, "max") != 0)
+      replay->speed = parse_number(value, 1e-3, 1e6, "--speed takes max or 0.001 to 1000000, not");
     break;
   case 'o':
     replay->touch = parse_touch(value);
