@@ -28,7 +28,8 @@ static size_t size_bytes;
 static char *block;
 static void *burst[BURST];
 
-static void *allocate_nothing(size_t size) { return size ? burst : NULL; }
+/* Together 3 instructions on every machine, which `run` adds back: the loop without them is the calls' overhead. */
+static void *allocate_nothing(size_t size) { return (void)size, NULL; }
 static void release_nothing(void *pointer) { (void)pointer; }
 
 static void allocate_and_release(long count) {
