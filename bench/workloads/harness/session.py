@@ -17,8 +17,8 @@ LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1
 LOG_LINES_SHOWN = 15
 # What programs print when they die; Ruby follows it with thousands of lines.
-LAST_WORDS = re.compile(r"snug: fatal|\[BUG\]|Segmentation fault|Aborted|Fatal Python error|WorkerLostError|double free|"
-                        r"corrupt|terminated by signal")
+LAST_WORDS = re.compile(
+    r"snug: fatal|\[BUG\]|Segmentation fault|Aborted|Fatal Python error|WorkerLostError|double free|corrupt")
 FAILURE_LOGS = Path(__file__).resolve().parent.parent.parent.parent / "build/bench-failures"
 
 

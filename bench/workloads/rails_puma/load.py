@@ -16,7 +16,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "shop"))
 import database  # noqa: E402
 
-MIX = {"list": 24, "product": 18, "photo": 16, "orders": 18, "search": 10, "dashboard": 8, "month": 7, "import": 5, "year": 1}
+MIX = {"list": 24, "product": 18, "photo": 16, "orders": 18, "search": 10, "dashboard": 8, "month": 7, "import": 5,
+       "year": 1}
 ERRORS_SHOWN = 5
 REQUEST_TIMEOUT_SECONDS = 120
 
