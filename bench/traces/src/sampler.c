@@ -12,6 +12,7 @@
 
 #include "own_memory.h"
 #include "snug.h"
+#include "snug_counters.h"
 
 const char *const resident_part_names[PART_COUNT] = {
     "live_requested", "rounding", "slab_free", "cached", "dirty", "metadata", "rest",
@@ -25,9 +26,19 @@ static int (*find_snug_stats(void))(struct snug_stats *, size_t) {
 }
 
 static int (*read_snug_stats)(struct snug_stats *, size_t);
+static const struct snug_counters *snug_page; /* of the snug that is loaded, if we know its layout */
+
+static const struct snug_counters *find_snug_page(void) {
+  const struct snug_counters *page = dlsym(RTLD_DEFAULT, "snug_counters");
+  if (!page || memcmp(page->magic, SNUG_COUNTERS_MAGIC, sizeof page->magic) != 0 ||
+      page->version != SNUG_COUNTERS_VERSION)
+    return NULL;
+  return page;
+}
 
 void sampler_start(struct sampler *sampler, uint32_t capacity) {
   read_snug_stats = find_snug_stats();
+  snug_page = find_snug_page();
   *sampler = (struct sampler){
       .statm = open("/proc/self/statm", O_RDONLY | O_CLOEXEC),
       .page_bytes = (uint64_t)sysconf(_SC_PAGESIZE),
@@ -68,7 +79,8 @@ static void look_into_snug(struct sample *sample) {
   int64_t *parts = sample->parts;
   parts[PART_LIVE_REQUESTED] = (int64_t)sample->live_bytes;
   parts[PART_ROUNDING] = (int64_t)stats.live_allocated_bytes - (int64_t)sample->live_bytes;
-  parts[PART_SLAB_FREE] = (int64_t)stats.slab_free_bytes;
+  /* Free slots whose whole page was given back are free, but not resident. */
+  parts[PART_SLAB_FREE] = (int64_t)stats.slab_free_bytes - (snug_page ? (int64_t)snug_page->slab_purged_bytes : 0);
   parts[PART_CACHED] = (int64_t)stats.cached_bytes;
   parts[PART_DIRTY] = (int64_t)stats.dirty_bytes;
   parts[PART_METADATA] = (int64_t)stats.metadata_bytes;

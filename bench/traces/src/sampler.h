@@ -7,8 +7,8 @@
  *
  *     resident = live requested + rounding + slab free + cached + dirty + metadata + rest
  *
- * live requested is the replayer's own count. The rest is what nobody accounts for (negative when snug counts pages
- * that were never touched: with --touch none, or before a calloc of fresh pages).
+ * live requested is the replayer's own count; slab free leaves out pages that were given back. The rest is what
+ * nobody accounts for (negative when snug counts pages that were never touched, as with --touch none).
  */
 #ifndef SNUG_TRACES_SAMPLER_H
 #define SNUG_TRACES_SAMPLER_H
