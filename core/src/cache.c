@@ -90,6 +90,14 @@ static uint16_t first_offset(unsigned class_index) {
   return (uint16_t)(BIG_SLOTS_OFFSET + (class_index - 1 - CLASS_SMALL_LAST) * BIG_SLOTS * 8);
 }
 
+/* Around changes of a bin that take more than one store (C5). */
+static void begin_change(struct cache *cache) {
+  __atomic_store_n(&cache->changing, 1, __ATOMIC_RELAXED);
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+static void end_change(struct cache *cache) { __atomic_store_n(&cache->changing, 0, __ATOMIC_RELEASE); }
+
 /* Moves the bin's blocks, if need be, to slots that have room for capacity blocks; its count must not exceed it. */
 static void bin_set_capacity(struct cache *cache, unsigned class_index, size_t capacity) {
   struct bin *bin = &cache->bin[class_index];
@@ -98,10 +106,12 @@ static void bin_set_capacity(struct cache *cache, unsigned class_index, size_t c
   bool grown = class_index <= CLASS_SMALL_LAST && capacity > SMALL_SLOTS;
   uint16_t offset = grown ? caches.grown_offset[class_index] : first_offset(class_index);
   void **from = bin_start(cache, bin), **to = (void **)((char *)cache + offset);
+  begin_change(cache);
   if (from != to) memcpy(to, from, count * sizeof(void *));
   bin->low = offset;
   bin->top = to + count;
   bin->high = (uint16_t)(offset + capacity * sizeof(void *));
+  end_change(cache);
   size_t size_bytes = class_shapes[class_index].size_bytes;
   uint64_t before = old > first ? (old - first) * size_bytes : 0, after = capacity > first ? (capacity - first) * size_bytes : 0;
   __atomic_fetch_add(&caches.grown_bytes, after - before, __ATOMIC_RELAXED);
@@ -126,15 +136,34 @@ static bool bin_give(struct cache *cache, struct bin *bin, size_t count) {
   void **start = bin_start(cache, bin);
   size_t rest = bin_count(cache, bin) - count;
   if (count == 0) return false;
+  begin_change(cache);
   bool contended = slab_give(start, count);
   memmove(start, start + count, rest * sizeof(void *));
   bin->top = start + rest;
+  end_change(cache);
   return contended;
 }
 
 static void remote_give(struct cache *cache) {
+  begin_change(cache);
   slab_give((void **)((char *)cache + REMOTE_OFFSET), cache->remote_count);
   cache->remote_count = 0;
+  end_change(cache);
+}
+
+/* Makes all bins empty and of their first capacity, whatever they hold. */
+static void reset_bins(struct cache *cache) {
+  for (unsigned i = 1; i < CLASS_COUNT; i++) {
+    struct bin *bin = &cache->bin[i];
+    size_t capacity = bin_capacity(bin), first = first_capacity(i);
+    uint64_t grown = capacity > first ? (capacity - first) * class_shapes[i].size_bytes : 0;
+    __atomic_fetch_sub(&caches.grown_bytes, grown, __ATOMIC_RELAXED);
+    bin->low = first_offset(i);
+    bin->high = (uint16_t)(bin->low + first_capacity(i) * sizeof(void *));
+    bin->top = bin_start(cache, bin);
+  }
+  cache->remote_count = 0;
+  cache->changing = 0;
 }
 
 /* Gives everything back. C1 must hold for the caller. */
@@ -182,12 +211,7 @@ static struct cache *find_unused(void) {
   size_t end = (size_t)(caches.start - caches.table.start) + (size_t)(caches.count + 1) * CACHE_BYTES;
   if (caches.count >= caches.capacity || !table_commit(&caches.table, end)) return NULL;
   struct cache *cache = cache_number(caches.count++);
-  for (unsigned i = 1; i < CLASS_COUNT; i++) {
-    struct bin *bin = &cache->bin[i];
-    bin->low = first_offset(i);
-    bin->high = (uint16_t)(bin->low + first_capacity(i) * sizeof(void *));
-    bin->top = bin_start(cache, bin);
-  }
+  reset_bins(cache);
   return cache;
 }
 
@@ -210,6 +234,7 @@ static void take_stock_after_fork(void) {
   for (uint32_t i = 0; i < caches.count; i++) {
     struct cache *cache = cache_number(i);
     if (cache->thread == NULL) continue;
+    if (cache->changing) reset_bins(cache); /* what they hold can't be known: those blocks are lost to the child */
     cache_give_all(cache);
     if (cache == this_thread.own) continue;
     leave_arena(cache);

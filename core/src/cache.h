@@ -21,6 +21,7 @@
  *      after fork.
  *  C2  low <= top <= high in every bin; blocks in a bin are outside their slabs (their bit is 0).
  *  C3  A bin holds blocks of one class of one arena, the owner's (its tag); others go to the remote blocks.
+ *  C5  Outside `changing`, any instant shows a whole bin: one store of top takes a block in or out.
  *  C4  cache is &empty_cache or own. empty_cache is empty and full at once in every class.
  */
 #ifndef SNUG_CACHE_H
@@ -52,6 +53,7 @@ struct cache {
   uint32_t slow_calls;         /* owner; read by thieves as a sign of life */
   uint64_t seen;               /* caches lock: sign of life when last looked at */
   uint32_t idle_looks;         /* caches lock */
+  uint32_t changing;           /* C1: bins are being rearranged; a child that finds this set cannot trust them */
 };
 
 struct thread {
@@ -128,7 +130,7 @@ static ALWAYS_INLINE bool cache_push(unsigned class_index, void *block) {
   void **top = bin->top;
   if (unlikely((uint16_t)(uintptr_t)top == bin->high)) return false;
   *top = block;
-  bin->top = top + 1;
+  __atomic_store_n(&bin->top, top + 1, __ATOMIC_RELEASE); /* C5: after the slot */
   cache_end();
   return true;
 }

@@ -26,11 +26,11 @@ void fork_lock_all(void) {
   pages_lock_all();
   large_lock_all();
   map_lock_all();
-  __atomic_store_n(&lock_all_owner, sys_thread_id(), __ATOMIC_RELAXED);
+  __atomic_store_n(&lock_all_owner, lock_self(), __ATOMIC_RELAXED);
 }
 
 void fork_unlock_all(void) {
-  __atomic_store_n(&lock_all_owner, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&lock_all_owner, NULL, __ATOMIC_RELAXED);
   map_unlock_all();
   large_unlock_all();
   pages_unlock_all();
@@ -53,7 +53,7 @@ static void parent(void) {
 }
 
 static void child(void) {
-  __atomic_store_n(&lock_all_owner, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&lock_all_owner, NULL, __ATOMIC_RELAXED);
   map_reset_locks();
   large_reset_locks();
   pages_reset_locks();

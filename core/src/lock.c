@@ -4,12 +4,16 @@
 
 enum { SPINS = 100 };
 
-uint32_t lock_all_owner;
+const void *lock_all_owner;
 
-bool lock_held_by_fork(void) { return __atomic_load_n(&lock_all_owner, __ATOMIC_RELAXED) == sys_thread_id(); }
+static __thread char self_marker; /* only its address is used */
+
+const void *lock_self(void) { return &self_marker; }
+
+bool lock_held_by_fork(void) { return __atomic_load_n(&lock_all_owner, __ATOMIC_RELAXED) == lock_self(); }
 
 bool lock_take_slow(struct lock *lock) {
-  if (unlikely(__atomic_load_n(&lock_all_owner, __ATOMIC_RELAXED) != 0) && lock_held_by_fork()) return false; /* K3 */
+  if (unlikely(__atomic_load_n(&lock_all_owner, __ATOMIC_RELAXED) != NULL) && lock_held_by_fork()) return false; /* K3 */
   for (int spin = 0; spin < SPINS; spin++) {
     uint32_t free_state = 0;
     if (__atomic_load_n(&lock->state, __ATOMIC_RELAXED) == 0 &&
@@ -36,7 +40,7 @@ static __thread uint8_t held[RANK_MAP + 1];
 void lock_debug_take(enum lock_rank rank) {
 #if SNUG_DEBUG
   for (int higher = rank + (rank == RANK_CLASS); higher <= RANK_MAP; higher++) {
-    ASSERT(held[higher] == 0 || __atomic_load_n(&lock_all_owner, __ATOMIC_RELAXED) != 0);
+    ASSERT(held[higher] == 0 || __atomic_load_n(&lock_all_owner, __ATOMIC_RELAXED) != NULL);
   }
   lock_debug_note(rank);
 #else

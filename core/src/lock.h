@@ -20,7 +20,10 @@ struct lock {
   uint32_t waits; /* times somebody slept: statistics, relaxed */
 };
 
-HIDDEN extern uint32_t lock_all_owner; /* thread id of the one inside fork(), else 0 */
+HIDDEN extern const void *lock_all_owner; /* atomic: lock_self() of the thread inside fork(), else NULL */
+
+/* What tells threads apart here: an address of each thread's own, which, unlike its id, is the same in a forked child. */
+HIDDEN const void *lock_self(void);
 
 HIDDEN bool lock_take_slow(struct lock *lock);
 HIDDEN void lock_give_slow(struct lock *lock);
@@ -49,7 +52,7 @@ static ALWAYS_INLINE bool lock_try(struct lock *lock, enum lock_rank rank) {
 
 static ALWAYS_INLINE void lock_give(struct lock *lock, enum lock_rank rank) {
   if (SNUG_DEBUG) lock_debug_give(rank);
-  if (unlikely(__atomic_load_n(&lock_all_owner, __ATOMIC_RELAXED) != 0) && lock_held_by_fork()) return;
+  if (unlikely(__atomic_load_n(&lock_all_owner, __ATOMIC_RELAXED) != NULL) && lock_held_by_fork()) return;
   if (unlikely(__atomic_exchange_n(&lock->state, 0, __ATOMIC_RELEASE) == 2)) lock_give_slow(lock);
 }
 

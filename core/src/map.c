@@ -6,6 +6,7 @@
 #include "sys.h"
 
 #define GIB ((size_t)1 << 30)
+#define CHUNK_BYTES ((size_t)CHUNK_PAGES * PAGE_BYTES)
 
 enum {
   ZONE_MIN_CHUNKS = 4,
@@ -53,12 +54,12 @@ static void release(struct table *table) {
 /* Reserves a zone of `pages` with its arrays. Under a limit the heap's own address space is not reserved, only looked
  * for: the limit counts reserved space, too. */
 static bool reserve_zone(size_t pages, bool limited) {
-  size_t heap_bytes = pages * PAGE_BYTES;
+  size_t heap_bytes = pages * PAGE_BYTES + CHUNK_BYTES; /* the last to begin at a whole chunk */
   map.kind = table_reserve(pages * sizeof zone.kind[0], "snug page kinds");
   map.owner = table_reserve(pages * sizeof zone.owner[0], "snug page owners");
   map.free_bits = table_reserve(pages / 8, "snug free pages");
   map.dirty_bits = table_reserve(pages / 8, "snug dirty pages");
-  map.heap = (struct table){sys_reserve(limited ? CHUNK_PAGES * PAGE_BYTES : heap_bytes), heap_bytes, 0};
+  map.heap = (struct table){sys_reserve(limited ? CHUNK_BYTES : heap_bytes), heap_bytes, 0};
   if (map.kind.start != NULL && map.owner.start != NULL && map.free_bits.start != NULL && map.dirty_bits.start != NULL &&
       map.heap.start != NULL) {
     zone.reserved_pages = pages;
@@ -69,7 +70,7 @@ static bool reserve_zone(size_t pages, bool limited) {
   release(&map.owner);
   release(&map.free_bits);
   release(&map.dirty_bits);
-  if (map.heap.start != NULL) sys_unmap(map.heap.start, limited ? CHUNK_PAGES * PAGE_BYTES : heap_bytes);
+  if (map.heap.start != NULL) sys_unmap(map.heap.start, limited ? CHUNK_BYTES : heap_bytes);
   map.heap.start = NULL;
   return false;
 }
@@ -78,8 +79,8 @@ static bool reserve_zone(size_t pages, bool limited) {
  * the lowest mapping is free; half a limit further down nothing will come in the way soon. */
 static void place_limited_heap(size_t heap_bytes) {
   char *probe = map.heap.start;
-  sys_unmap(probe, CHUNK_PAGES * PAGE_BYTES);
-  map.heap.start = (char *)round_down((size_t)(probe - 2 * heap_bytes), CHUNK_PAGES * PAGE_BYTES);
+  sys_unmap(probe, CHUNK_BYTES);
+  map.heap.start = (char *)round_down((size_t)(probe - 2 * heap_bytes), CHUNK_BYTES);
 }
 
 bool map_init(void) {
@@ -89,19 +90,18 @@ bool map_init(void) {
   size_t zone_bytes = 256 * GIB;
   while (zone_bytes < 2 * sys_physical_bytes() && zone_bytes < 16384 * GIB) zone_bytes *= 2;
   if (limited && limit_bytes < zone_bytes) zone_bytes = (size_t)limit_bytes;
-  size_t chunk_bytes = (size_t)CHUNK_PAGES * PAGE_BYTES;
   for (;; zone_bytes /= 2) {
-    zone_bytes = round_down(zone_bytes, chunk_bytes);
-    if (zone_bytes < ZONE_MIN_CHUNKS * chunk_bytes) return false;
+    zone_bytes = round_down(zone_bytes, CHUNK_BYTES);
+    if (zone_bytes < ZONE_MIN_CHUNKS * CHUNK_BYTES) return false;
     if (reserve_zone(zone_bytes / PAGE_BYTES, limited)) break;
   }
   if (limited) {
     place_limited_heap(zone_bytes);
   } else {
-    sys_no_huge_pages(map.heap.start, zone_bytes); /* docs/decisions/0006 */
-    sys_name_mapping(map.heap.start, zone_bytes, "snug heap");
+    sys_no_huge_pages(map.heap.start, zone_bytes + CHUNK_BYTES); /* docs/decisions/0006 */
+    sys_name_mapping(map.heap.start, zone_bytes + CHUNK_BYTES, "snug heap");
   }
-  zone.base = map.heap.start;
+  zone.base = (char *)round_up((uintptr_t)map.heap.start, CHUNK_BYTES); /* so that runs can be aligned by their index */
   zone.kind = (uint16_t *)map.kind.start;
   zone.owner = (uint32_t *)map.owner.start;
   zone.free_bits = (uint64_t *)map.free_bits.start;

@@ -137,9 +137,10 @@ void options_read(void) {
   while (from != NULL && *from != '\0') {
     char name[WORD_BYTES], value[WORD_BYTES] = "";
     from = next_word(from, ":,", name);
-    if (*from == ':') from = next_word(from + 1, ",", value);
+    bool has_value = *from == ':';
+    if (has_value) from = next_word(from + 1, ",", value);
     if (*from == ',') from++;
-    if (name[0] != '\0') set_option(name, value);
+    if (name[0] != '\0' || has_value) set_option(name, value);
   }
 }
 
