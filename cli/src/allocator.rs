@@ -51,7 +51,7 @@ pub const ROWS: &[Row] = &[
             "MALLOC_CHECK_",
             "GLIBC_TUNABLES",
         ],
-        symbols: &["__libc_malloc", "_int_malloc", "gnu_get_libc_version"],
+        symbols: &["_int_malloc", "gnu_get_libc_version"],
         install: "it is the system's own",
     },
     Row {
@@ -60,7 +60,7 @@ pub const ROWS: &[Row] = &[
         file_stems: &["ld-musl-", "libc.musl-"],
         file_names: &[],
         variables: &[],
-        symbols: &["__libc_malloc_impl", "__malloc_allzerop", "__malloc_donate", "__bin_chunk"],
+        symbols: &["__dls2b", "__libc_malloc_impl", "__malloc_allzerop", "__malloc_donate", "__bin_chunk"],
         install: "it is the C library of musl systems",
     },
     Row {
@@ -181,7 +181,7 @@ impl Kind {
             Some(prefix) => variable.starts_with(prefix),
             None => variable == *pattern,
         };
-        let own = self.row().is_some_and(|row| row.variables.iter().any(|pattern| reads(&pattern)));
+        let own = self.row().is_some_and(|row| row.variables.iter().any(reads));
         // snug understands MALLOC_ARENA_MAX as glibc does.
         own || (self == Kind::Snug && variable == "MALLOC_ARENA_MAX")
     }
@@ -237,9 +237,10 @@ mod tests {
 
     #[test]
     fn symbols_give_kinds_away_even_beside_a_static_libc() {
-        let static_with_jemalloc = ["__libc_malloc", "malloc", "je_malloc"];
+        let static_with_jemalloc = ["_int_malloc", "malloc", "je_malloc"];
         assert_eq!(Kind::from_symbols(static_with_jemalloc.into_iter()), Some(Kind::Jemalloc));
         assert_eq!(Kind::from_symbols(["malloc", "_int_malloc"].into_iter()), Some(Kind::Glibc));
+        assert_eq!(Kind::from_symbols(["malloc", "__dls2b"].into_iter()), Some(Kind::Musl));
         assert_eq!(Kind::from_symbols(["malloc"].into_iter()), None);
     }
 

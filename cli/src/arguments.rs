@@ -98,7 +98,8 @@ OUT/logs. Lines 'snug-metric: NAME=VALUE' on its stdout become columns. A run fa
 prints 'snug-metric: errors=N' with N above 0, or if a measured process did not load the allocator.
 
 Memory is that of all processes the program starts, daemons included: RSS is read every --interval-ms, PSS and USS a \
-tenth as often, and both more rarely if reading would cost more than 1 % of one core.
+tenth as often, and both more rarely if reading would cost more than 1 % of one core. With --only, CPU time and page faults too are \
+those of the matching processes, as last sampled.
 
 Exit codes: 0 all runs went well; 1 a run failed; 2 the request makes no sense; 126, 127 the program can't be run; \
 130 interrupted.")]

@@ -138,7 +138,7 @@ impl Chart {
                 svg.push_str(&text(*right, y, 14, "end", INK, bold, value));
             }
             for line in &series.details {
-                y += 15.0;
+                y += 16.0;
                 svg.push_str(&text(LEGEND + 36.0, y, 11, "start", GREY, false, line));
             }
             y += 27.0;

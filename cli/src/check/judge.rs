@@ -72,8 +72,8 @@ impl Image {
         });
         let by_name = Kind::from_file_name(&self.path);
         match (by_symbols, by_name) {
-            // An own allocator's library tells more by its name than by a C library's symbols.
-            (Some(kind), Some(named)) if kind.is_c_library() => Some(named),
+            // A library named after an allocator tells more by that than by a C library's symbols.
+            (Some(kind), Some(named)) if kind.is_c_library() && !named.is_c_library() => Some(named),
             (Some(kind), _) => Some(kind),
             (None, named) => named,
         }
@@ -167,7 +167,7 @@ pub fn judge(facts: &Facts) -> ProcessReport {
     preload_problems(facts, &preloaded, allocator.as_ref(), &mut problems);
     linkage_problems(facts, &preloaded, allocator.as_ref(), &mut problems);
     environment_problems(facts, allocator.as_ref(), &mut problems);
-    problems.sort_by(|left, right| right.severity.cmp(&left.severity));
+    problems.sort_by_key(|problem| std::cmp::Reverse(problem.severity));
     let (settings, settings_source) = settings(facts, allocator.as_ref());
     ProcessReport {
         pid: facts.pid,
@@ -511,7 +511,7 @@ mod tests {
     }
 
     fn libc() -> Image {
-        image("/lib/libc.so.6", 0x1000, elf(&[], &["malloc", "__libc_malloc"]))
+        image("/lib/libc.so.6", 0x1000, elf(&[], &["malloc", "gnu_get_libc_version"]))
     }
 
     fn jemalloc(base: u64) -> Image {

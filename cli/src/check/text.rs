@@ -105,7 +105,7 @@ fn grouped_problems(report: &Report) -> Vec<(&Problem, Vec<i32>)> {
             }
         }
     }
-    groups.sort_by(|left, right| right.0.severity.cmp(&left.0.severity));
+    groups.sort_by_key(|(problem, _)| std::cmp::Reverse(problem.severity));
     groups
 }
 

@@ -68,6 +68,7 @@ fn run(label: &str, round: u32, mean_bytes: f64) -> Run {
         memory: memory.collect(),
         metrics: BTreeMap::from([("requests_per_s".to_string(), 50.0 + f64::from(round))]),
         phases: Vec::new(),
+        processes_seen: 1,
         processes: Vec::new(),
         samples: Samples {
             processes: vec![1; time_s.len()],

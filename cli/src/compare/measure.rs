@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use super::results::{Evidence, Loaded, Overhead, Phase, Run, Settings};
+use super::results::{Evidence, Loaded, Overhead, Phase, ProcessSeen, Run, Settings};
 use super::sample::{Collected, Pace, Sampler, Target};
 use super::statistics::time_weighted_mean;
 use crate::children::{Children, Waited};
@@ -18,6 +18,8 @@ use crate::machine;
 use crate::proc::{Pid, ProcFilesystem};
 use crate::system::{self, Ending, Reaped};
 
+/// Processes listed in the results of a run.
+const PROCESSES_KEPT: usize = 100;
 /// Lines of the program's stderr shown when it fails.
 const TAIL_LINES: usize = 15;
 
@@ -78,6 +80,7 @@ impl Supervisor {
             machine::page_size_bytes(),
             machine::ticks_per_second(),
         );
+        sampler.look_around();
         let start = Instant::now();
         let root = spawn(request)?;
         let mut usage = Usage::default();
@@ -105,6 +108,7 @@ impl Supervisor {
             Ending::Signalled(_) => None,
         };
         run.failure = judge(request, ending, &run);
+        keep_largest(&mut run.processes);
         Ok(run)
     }
 
@@ -224,6 +228,7 @@ fn describe(request: &Request, started_at: String, wall_s: f64, usage: &Usage, c
             ..Overhead::default()
         },
         other_busy_cores: 0.0,
+        processes_seen: collected.processes.len() as u32,
         processes: collected.processes,
         samples: collected.samples,
         details: collected.details,
@@ -297,6 +302,15 @@ fn parse_metrics(output: &[u8]) -> BTreeMap<String, f64> {
     let lines = text.lines().filter_map(|line| line.trim_start().strip_prefix("snug-metric:"));
     let pairs = lines.filter_map(|line| line.split_once('='));
     pairs.filter_map(|(name, value)| Some((name.trim().to_string(), value.trim().parse().ok()?))).collect()
+}
+
+/// Programs that start thousands of processes would drown the results: the largest say most.
+fn keep_largest(processes: &mut Vec<ProcessSeen>) {
+    if processes.len() > PROCESSES_KEPT {
+        processes.sort_by_key(|process| std::cmp::Reverse(process.rss_peak_bytes));
+        processes.truncate(PROCESSES_KEPT);
+        processes.sort_by(|left, right| left.first_s.total_cmp(&right.first_s));
+    }
 }
 
 /// What was wrong with a run; None if nothing.

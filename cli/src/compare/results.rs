@@ -80,6 +80,8 @@ pub struct Run {
     pub metrics: BTreeMap<String, f64>,
     /// Parts of the run that can be told apart in plots.
     pub phases: Vec<Phase>,
+    /// How many processes were measured, and the largest of them.
+    pub processes_seen: u32,
     pub processes: Vec<ProcessSeen>,
     pub samples: Samples,
     pub details: Details,

@@ -93,6 +93,11 @@ impl<P: Processes> Sampler<P> {
         }
     }
 
+    /// Takes note of the processes that exist before the program starts, which makes the first sample quick.
+    pub fn look_around(&mut self) {
+        self.refresh_tree(0.0);
+    }
+
     /// Reads resident sizes. Returns their sum in bytes.
     pub fn sample(&mut self, now_s: f64) -> u64 {
         self.refresh_tree(now_s);

@@ -9,6 +9,8 @@ use crate::terminal;
 
 /// With this many processes at a time or more, pages that they share would be counted twice in RSS.
 const SEVERAL_PROCESSES: f64 = 1.5;
+/// CPU use of the machine is counted in hundredths of seconds: too coarse for shorter runs.
+const SHORTEST_FOR_BUSY_S: f64 = 0.5;
 /// Other programs keeping more than this share of the machine's CPUs busy make times doubtful.
 const BUSY_SHARE: f64 = 0.15;
 
@@ -107,9 +109,8 @@ fn conclusion(allocators: &[Allocator], summary: &Summary) -> String {
     };
     let measured = allocators.iter().filter(|allocator| of(&allocator.label, &memory).is_some());
     let others: Vec<&Allocator> = measured.filter(|allocator| allocator.label != summary.baseline).collect();
-    let Some(subject) =
-        subject(&others, |label| of(label, &memory).map_or(f64::MAX, |estimate| estimate.mean))
-    else {
+    let mean_of = |label: &str| of(label, &memory).map_or(f64::MAX, |estimate| estimate.mean);
+    let Some(subject) = subject(&others, mean_of) else {
         return match of(&summary.baseline, &memory) {
             Some(estimate) => {
                 let size = terminal::bytes(estimate.mean);
@@ -131,14 +132,11 @@ fn conclusion(allocators: &[Allocator], summary: &Summary) -> String {
         parts.extend(of(&subject.label, &quantity).and_then(|e| e.ratio).map(|ratio| clause(name, ratio)));
     }
     parts.extend(of(&subject.label, "wall_s").and_then(|e| e.ratio).map(|ratio| clause("wall time", ratio)));
-    let smallest = others.iter().min_by(|a, b| {
-        let mean = |allocator: &Allocator| of(&allocator.label, &memory).map_or(f64::MAX, |e| e.mean);
-        mean(a).total_cmp(&mean(b))
-    });
-    if let Some(smallest) = smallest.filter(|smallest| smallest.label != subject.label) {
-        if let Some(ratio) = of(&smallest.label, &memory).and_then(|estimate| estimate.ratio) {
-            parts.push(format!("the smallest is {} at {:.2}", smallest.label, ratio.value));
-        }
+    let rivals = others.iter().filter(|allocator| allocator.label != subject.label);
+    let smallest = rivals.min_by(|a, b| mean_of(&a.label).total_cmp(&mean_of(&b.label)));
+    if let Some(ratio) = smallest.and_then(|rival| of(&rival.label, &memory)?.ratio) {
+        let rival = smallest.map_or("", |rival| rival.label.as_str());
+        parts.push(format!("the smallest of the others, {rival}, is at {:.2}", ratio.value));
     }
     let mut text = parts.join("; ") + ".";
     if ratio.interval.is_none() {
@@ -162,33 +160,38 @@ fn subject_throughput(summary: &Summary, label: &str) -> Vec<String> {
 }
 
 fn sentence_part(subject: &str, baseline: &str, quantity: &str, ratio: Ratio) -> String {
+    let value = ratio.value;
     match ratio.interval {
         Some((low, high)) if low <= 1.0 && high >= 1.0 => format!(
-            "{subject} makes no difference to {quantity} against {baseline} ({:.2} times, 95 % interval {low:.2} to \
-             {high:.2})",
-            ratio.value
+            "between {subject} and {baseline} no difference in {quantity} can be shown ({value:.2} times, 95 % interval \
+             {low:.2} to {high:.2})"
         ),
         Some((low, high)) => format!(
-            "{subject} uses {:.2} times the {quantity} of {baseline} (95 % interval {low:.2} to {high:.2})",
-            ratio.value
+            "{subject} uses {value:.2} times the {quantity} of {baseline} (95 % interval {low:.2} to {high:.2})"
         ),
-        None => format!("{subject} used {:.2} times the {quantity} of {baseline}", ratio.value),
+        None => format!("{subject} used {value:.2} times the {quantity} of {baseline}"),
     }
 }
 
 fn clause(name: &str, ratio: Ratio) -> String {
+    let value = ratio.value;
     match ratio.interval {
         Some((low, high)) if low <= 1.0 && high >= 1.0 => {
-            format!("{name} shows no difference ({low:.2} to {high:.2})")
+            format!("no difference in {name} can be shown ({value:.2} times, {low:.2} to {high:.2})")
         }
-        Some((low, high)) => format!("{name} is {:.2} times ({low:.2} to {high:.2})", ratio.value),
-        None => format!("{name} was {:.2} times", ratio.value),
+        Some((low, high)) => format!("{name} is {value:.2} times ({low:.2} to {high:.2})"),
+        None => format!("{name} was {value:.2} times"),
     }
 }
 
 /// What a reader should know before believing the numbers.
 fn warnings(comparison: &Comparison, baseline: &str) -> Vec<String> {
     let mut warnings = BTreeSet::new();
+    for allocator in &comparison.allocators {
+        for (name, value) in &allocator.inherited {
+            warnings.insert(format!("{name}={value} was set already, and {} reads it", allocator.label));
+        }
+    }
     for run in &comparison.runs {
         for file in &run.evidence.found {
             warnings.insert(format!(
@@ -200,8 +203,8 @@ fn warnings(comparison: &Comparison, baseline: &str) -> Vec<String> {
             warnings.insert(format!("{}: {note}", run.allocator));
         }
     }
-    let busy: Vec<f64> = comparison.runs.iter().map(|run| run.other_busy_cores).collect();
-    let busiest = busy.iter().copied().fold(0.0, f64::max);
+    let long_runs = comparison.runs.iter().filter(|run| run.wall_s >= SHORTEST_FOR_BUSY_S);
+    let busiest = long_runs.map(|run| run.other_busy_cores).fold(0.0, f64::max);
     if busiest > BUSY_SHARE * comparison.machine.cpus as f64 {
         warnings.insert(format!(
             "other programs kept up to {busiest:.1} of {} CPUs busy meanwhile: times are doubtful",
@@ -244,7 +247,11 @@ mod tests {
             "{}",
             summary.conclusion
         );
-        assert!(summary.conclusion.contains("wall time shows no difference"), "{}", summary.conclusion);
+        assert!(
+            summary.conclusion.contains("no difference in wall time can be shown"),
+            "{}",
+            summary.conclusion
+        );
     }
 
     #[test]
@@ -252,7 +259,7 @@ mod tests {
         let comparison =
             fixture::comparison(&[("glibc", &[100.0, 120.0, 90.0]), ("snug", &[95.0, 118.0, 99.0])]);
         let text = summarise(&comparison).conclusion;
-        assert!(text.starts_with("snug makes no difference to mean memory"), "{text}");
+        assert!(text.starts_with("between snug and glibc no difference in mean memory"), "{text}");
     }
 
     #[test]
@@ -261,7 +268,7 @@ mod tests {
             fixture::comparison(&[("glibc", &[100.0]), ("jemalloc", &[80.0]), ("snug", &[90.0])]);
         let text = summarise(&comparison).conclusion;
         assert!(text.contains("snug used 0.90 times"), "{text}");
-        assert!(text.contains("the smallest is jemalloc at 0.80"), "{text}");
+        assert!(text.contains("the smallest of the others, jemalloc, is at 0.80"), "{text}");
         assert!(text.contains("use --runs 3"), "{text}");
     }
 

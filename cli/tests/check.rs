@@ -1,0 +1,172 @@
+//! `snug check` on real processes.
+
+mod common;
+
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+
+use common::{jemalloc_library, run, snug, snug_library, Scratch, SLEEPER};
+
+/// A process with its children, killed at the end of the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let group = format!("-{}", self.0.id());
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a program and waits until it sleeps, so that its loader is through.
+fn start(command: &mut Command) -> (Running, String) {
+    let running = Running(command.process_group(0).spawn().unwrap());
+    let pid = running.0.id().to_string();
+    common::eventually("the program sleeps", || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        stat.contains(") S ") && maps.contains("/libc.so.6")
+    });
+    (running, pid)
+}
+
+#[test]
+fn a_process_under_glibc() {
+    let (_running, pid) = start(Command::new("sleep").arg("60").env_remove("LD_PRELOAD"));
+    let answer = run(&mut snug(&["check", &pid, "--json"])).expect_code(0);
+    let report = answer.json();
+    let process = &report["processes"][0];
+    assert_eq!(process["allocator"]["kind"], "glibc");
+    assert_eq!(process["allocator"]["how"], "c_library");
+    assert!(process["allocator"]["version"].as_str().unwrap().starts_with("2."), "{process}");
+    run(&mut snug(&["check", &pid, "--expect", "snug"])).expect_code(1).expect_stdout("Not as expected");
+    run(&mut snug(&["check", &pid, "--expect", "glibc"])).expect_code(0).expect_stdout("As expected");
+}
+
+#[test]
+fn a_process_under_a_preloaded_allocator() {
+    let Some(library) = jemalloc_library() else { return };
+    let mut command = Command::new("sleep");
+    command.arg("60").env("LD_PRELOAD", &library).env("MALLOC_CONF", "narenas:2").env("TCMALLOC_X", "1");
+    let (_running, pid) = start(&mut command);
+    let answer = run(&mut snug(&["check", &pid, "--json", "--expect", "jemalloc"])).expect_code(0);
+    let process = &answer.json()["processes"][0];
+    assert_eq!(process["allocator"]["how"], "preloaded");
+    assert_eq!(process["settings"]["MALLOC_CONF"], "narenas:2");
+    assert_eq!(process["problems"][0]["id"], "setting-without-effect");
+}
+
+#[test]
+fn snug_tells_its_own_settings() {
+    let Some(library) = snug_library() else { return };
+    let mut command = Command::new("sleep");
+    command.arg("60").env("LD_PRELOAD", &library).env("SNUG", "purge_cpu_percent:7");
+    let (_running, pid) = start(&mut command);
+    let answer = run(&mut snug(&["check", &pid, "--json", "--expect", "snug"])).expect_code(0);
+    let process = &answer.json()["processes"][0];
+    assert_eq!(process["settings_source"], "allocator");
+    assert_eq!(process["settings"]["purge_cpu_percent"], "7");
+    let version = include_str!("../../VERSION").trim();
+    assert_eq!(process["allocator"]["version"], version);
+    assert_eq!(process["counters"]["pid"].as_u64().unwrap().to_string(), pid);
+}
+
+#[test]
+fn whole_trees_by_name() {
+    let Some(library) = jemalloc_library() else { return };
+    let scratch = Scratch::new();
+    let sleeper = scratch.compile("snugtestsleeper", SLEEPER, &[]);
+    let script = format!("{sleeper} 60 & env -u LD_PRELOAD {sleeper} 60 & wait");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).env("LD_PRELOAD", &library);
+    let (_running, pid) = start(&mut command);
+    common::eventually("both have started", || {
+        let answer = run(&mut snug(&["check", "snugtestsleeper", "--json"]));
+        answer.code == Some(0) && answer.json()["processes"].as_array().unwrap().len() == 2
+    });
+    let answer = run(&mut snug(&["check", &pid, "--expect", "jemalloc"])).expect_code(1);
+    assert!(answer.stdout.contains("1 of 3 processes do not use jemalloc"), "{answer:#?}");
+}
+
+#[test]
+fn a_program_is_started_looked_at_and_stopped() {
+    let Some(library) = jemalloc_library() else { return };
+    let mut command =
+        snug(&["check", "--for", "0.4", "--expect", "jemalloc", "--", "sh", "-c", "sleep 4242; true"]);
+    run(command.env("LD_PRELOAD", &library)).expect_code(0).expect_stdout("all 2 processes use jemalloc");
+    assert!(!common::process_exists("sleep 4242"), "nothing is left behind");
+}
+
+#[test]
+fn a_program_too_short_to_look_at_is_judged_by_its_loader() {
+    let Some(library) = jemalloc_library() else { return };
+    let mut command = snug(&["check", "--expect", "jemalloc", "--", "true"]);
+    run(command.env("LD_PRELOAD", &library)).expect_code(0);
+}
+
+#[test]
+fn ignored_preloads_are_explained() {
+    let mut missing = snug(&["check", "--for", "0.3", "--", "sleep", "5"]);
+    run(missing.env("LD_PRELOAD", "/nonexistent/libsnug.so"))
+        .expect_code(1)
+        .expect_stdout("there is no such file");
+    let Some(library) = jemalloc_library() else { return };
+    let scratch = Scratch::new();
+    let fixed = scratch.compile("fixed", SLEEPER, &["-static"]);
+    let mut command = snug(&["check", "--for", "0.3", "--", &fixed]);
+    run(command.env("LD_PRELOAD", &library)).expect_code(1).expect_stdout("the program is static");
+    let mut content = std::fs::read(&library).unwrap();
+    content[18..20].copy_from_slice(&40u16.to_le_bytes());
+    std::fs::write(scratch.path("libarm.so"), content).unwrap();
+    let mut command = snug(&["check", "--for", "0.3", "--", "sleep", "5"]);
+    run(command.env("LD_PRELOAD", scratch.path("libarm.so"))).expect_code(1).expect_stdout("it is for arm");
+}
+
+#[test]
+fn half_linked_programs_are_found() {
+    let Some(library) = jemalloc_library() else { return };
+    let scratch = Scratch::new();
+    let half = scratch.compile("half", SLEEPER, &["-Wl,--no-as-needed", "-lc", &library]);
+    run(&mut snug(&["check", "--for", "0.3", "--", &half])).expect_code(1).expect_stdout("half-linked");
+    let linked = scratch.compile("linked", SLEEPER, &["-Wl,--no-as-needed", &library]);
+    run(&mut snug(&["check", "--for", "0.3", "--expect", "jemalloc", "--", &linked]))
+        .expect_code(0)
+        .expect_stdout("linked");
+}
+
+#[test]
+fn snug_linked_statically_is_found_even_when_stripped() {
+    let Some(library) = snug_library() else { return };
+    let archive = library.replace(".so", ".a");
+    if !std::path::Path::new(&archive).exists() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let program = scratch.compile("static", SLEEPER, &["-static", "-s", &archive, "-lpthread"]);
+    run(&mut snug(&["check", "--for", "0.3", "--expect", "snug", "--", &program]))
+        .expect_code(0)
+        .expect_stdout("linked statically");
+}
+
+#[test]
+fn a_replaced_library_is_noticed() {
+    let Some(library) = jemalloc_library() else { return };
+    let scratch = Scratch::new();
+    let copy = scratch.path("libjemalloc.so.2");
+    std::fs::copy(&library, &copy).unwrap();
+    let (_running, pid) = start(Command::new("sleep").arg("60").env("LD_PRELOAD", &copy));
+    std::fs::remove_file(&copy).unwrap();
+    run(&mut snug(&["check", &pid, "--expect", "jemalloc"]))
+        .expect_code(0)
+        .expect_stdout("restart the process");
+}
+
+#[test]
+fn what_cannot_be_looked_at_is_code_3() {
+    run(&mut snug(&["check", "2147483646"])).expect_code(3).expect_stderr("no process 2147483646");
+    run(&mut snug(&["check", "no-such-name"])).expect_code(3).expect_stderr("no process is called");
+    run(&mut snug(&["check", "--expect", "jemaloc", "1"]))
+        .expect_code(2)
+        .expect_stderr("did you mean jemalloc?");
+    run(&mut snug(&["check"])).expect_code(2);
+}

@@ -1,0 +1,172 @@
+//! What the tests of the commands share: running `snug`, small programs, and libraries that may be missing.
+
+#![allow(dead_code)] // Each test file uses its own part.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// A call of the tool with a clean environment.
+pub fn snug(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_snug"));
+    command.args(arguments).stdin(Stdio::null());
+    for name in ["LD_PRELOAD", "SNUG", "SNUG_LIBRARY", "SNUG_THIS_ONLY", "MALLOC_CONF", "MALLOC_ARENA_MAX"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// What a call wrote and how it ended.
+#[derive(Debug)]
+pub struct Answer {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// Runs a command to its end.
+pub fn run(command: &mut Command) -> Answer {
+    let Output { status, stdout, stderr } = command.output().expect("snug can be started");
+    Answer {
+        code: status.code(),
+        stdout: String::from_utf8(stdout).expect("stdout is text"),
+        stderr: String::from_utf8(stderr).expect("stderr is text"),
+    }
+}
+
+impl Answer {
+    /// Asserts the exit code; shows all that was written if it is another.
+    #[track_caller]
+    pub fn expect_code(self, code: i32) -> Answer {
+        assert_eq!(self.code, Some(code), "{self:#?}");
+        self
+    }
+
+    /// Asserts that stderr holds a text.
+    #[track_caller]
+    pub fn expect_stderr(self, text: &str) -> Answer {
+        assert!(self.stderr.contains(text), "no {text:?} on stderr: {self:#?}");
+        self
+    }
+
+    /// Asserts that stdout holds a text.
+    #[track_caller]
+    pub fn expect_stdout(self, text: &str) -> Answer {
+        assert!(self.stdout.contains(text), "no {text:?} on stdout: {self:#?}");
+        self
+    }
+
+    /// stdout as JSON.
+    #[track_caller]
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
+    }
+}
+
+/// A directory of one test, removed at its end.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    pub fn new() -> Scratch {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("snug-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("a scratch directory can be made");
+        Scratch(path)
+    }
+
+    /// A path inside.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// A path inside, as text.
+    pub fn text(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    /// Compiles a C program into this directory and returns its path.
+    pub fn compile(&self, name: &str, source: &str, options: &[&str]) -> String {
+        let file = self.path(&format!("{name}.c"));
+        std::fs::write(&file, source).expect("the source can be written");
+        let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
+        let output = Command::new(compiler)
+            .arg("-o")
+            .arg(self.path(name))
+            .arg(&file)
+            .args(options)
+            .output()
+            .expect("a C compiler is needed: apt install gcc");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        self.text(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A program that allocates and then sleeps for the seconds given.
+pub const SLEEPER: &str = r#"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(int count, char **arguments) {
+  size_t size_bytes = 8u << 20;
+  char *volatile block = malloc(size_bytes);
+  memset(block, 1, size_bytes);
+  usleep((useconds_t)(atof(count > 1 ? arguments[1] : "1") * 1e6));
+  return 0;
+}
+"#;
+
+/// The path of a library: None, with a line that is seen even when the test passes, if it is not here.
+pub fn library(variable: &str, candidates: &[&str], required: &str) -> Option<String> {
+    let named = std::env::var(variable).ok();
+    let mut paths = named.iter().map(String::as_str).chain(candidates.iter().copied());
+    if let Some(path) = paths.find(|path| Path::new(path).exists()) {
+        return Some(std::fs::canonicalize(path).expect("it exists").display().to_string());
+    }
+    assert!(std::env::var(required).is_err(), "{required} is set and none of {candidates:?} exists");
+    // The test harness hides what is printed by a test that passes, but not what is written directly.
+    let _ =
+        writeln!(std::io::stderr(), "SKIPPED: none of {candidates:?} exists (set {required}=1 to insist)");
+    None
+}
+
+/// libsnug.so, as the project's build leaves it.
+pub fn snug_library() -> Option<String> {
+    let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../build/libsnug.so");
+    library("SNUG_LIBRARY", &[built], "SNUG_REQUIRE_LIBRARY")
+}
+
+/// Debian's jemalloc.
+pub fn jemalloc_library() -> Option<String> {
+    let places = [
+        "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2",
+        "/usr/lib/aarch64-linux-gnu/libjemalloc.so.2",
+        "/usr/lib64/libjemalloc.so.2",
+    ];
+    library("JEMALLOC_LIBRARY", &places, "SNUG_REQUIRE_PEERS")
+}
+
+/// Waits until something is so; fails the test if it is not within ten seconds.
+#[track_caller]
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(10), "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Whether a process with this text in its command line exists.
+pub fn process_exists(text: &str) -> bool {
+    let entries = std::fs::read_dir("/proc").expect("/proc can be read");
+    let lines = entries.flatten().filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    lines.into_iter().any(|line| String::from_utf8_lossy(&line).replace('\0', " ").contains(text))
+}

@@ -1,0 +1,207 @@
+//! `snug compare` on real programs.
+
+mod common;
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use common::{jemalloc_library, run, snug, snug_library, Scratch, SLEEPER};
+use serde_json::Value;
+
+fn results(scratch: &Scratch) -> Value {
+    let text = std::fs::read_to_string(scratch.path("out/compare.json")).expect("compare.json was written");
+    serde_json::from_str(&text).expect("it is JSON")
+}
+
+#[test]
+fn a_program_under_two_allocators() {
+    let Some(library) = jemalloc_library() else { return };
+    let scratch = Scratch::new();
+    let sleeper = scratch.compile("sleeper", SLEEPER, &[]);
+    let with = format!("glibc,glibc:MALLOC_ARENA_MAX=2,{library}:MALLOC_CONF=narenas:2,dirty_decay_ms:1000");
+    let out = scratch.text("out");
+    let arguments = ["compare", "--runs", "2", "--with", &with, "--out", &out, "--", &sleeper, "0.4"];
+    let answer = run(&mut snug(&arguments)).expect_code(0);
+    assert!(answer.stdout.contains("MALLOC_ARENA_MAX=2") && answer.stdout.contains("0.4"), "{answer:#?}");
+    assert!(answer.stdout.trim_end().ends_with('.'), "a sentence closes it: {answer:#?}");
+    assert!(!answer.stdout.contains('\u{1b}'), "no colours in a pipe");
+
+    let results = results(&scratch);
+    assert_eq!(results["format"], "snug-compare");
+    assert_eq!(results["allocators"][2]["kind"], "jemalloc");
+    assert_eq!(results["allocators"][2]["environment"]["MALLOC_CONF"], "narenas:2,dirty_decay_ms:1000");
+    assert_eq!(results["program"][0], sleeper.as_str());
+    let runs = results["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 6);
+    for run in runs {
+        assert_eq!(run["failure"], Value::Null);
+        let mean = run["memory"]["rss_mean_bytes"].as_f64().unwrap();
+        assert!((8e6..20e6).contains(&mean), "the program holds 8 MiB: {mean}");
+        assert!(run["memory"]["pss_mean_bytes"].as_f64().unwrap() <= mean * 1.05);
+        assert!((0.4..5.0).contains(&run["wall_s"].as_f64().unwrap()));
+        let samples = run["samples"]["time_s"].as_array().unwrap();
+        assert!(samples.len() >= 8 && samples.len() == run["samples"]["rss_bytes"].as_array().unwrap().len());
+        let expected = if run["allocator"] == with.split(',').next().unwrap() { 0 } else { 1 };
+        let loaded = run["evidence"]["processes_loaded"].as_u64().unwrap();
+        assert!(loaded == expected || run["allocator"].as_str().unwrap().starts_with("glibc"), "{run}");
+    }
+    let svg = std::fs::read_to_string(scratch.path("out/memory.svg")).unwrap();
+    assert!(svg.starts_with("<svg") && svg.matches("<polyline").count() == 6);
+    assert!(std::fs::read(scratch.path("out/memory.png")).unwrap().starts_with(b"\x89PNG"));
+}
+
+#[test]
+fn snug_is_compared() {
+    let Some(library) = snug_library() else { return };
+    let scratch = Scratch::new();
+    let sleeper = scratch.compile("sleeper", SLEEPER, &[]);
+    let out = scratch.text("out");
+    let with = "glibc,snug,snug:SNUG=background:0,thp:0";
+    let mut command = snug(&[
+        "compare", "--runs", "2", "--with", with, "--out", &out, "--json", "-", "--", &sleeper, "0.3",
+    ]);
+    let answer = run(command.env("SNUG_LIBRARY", &library)).expect_code(0);
+    let results = answer.json();
+    assert_eq!(results["allocators"][1]["kind"], "snug");
+    assert_eq!(results["runs"][1]["evidence"]["probe"], true);
+    assert_eq!(results["runs"][1]["evidence"]["processes_loaded"], 1);
+    assert!(results["summary"]["conclusion"].as_str().unwrap().contains("snug"));
+}
+
+#[test]
+fn forked_and_daemonized_processes_are_measured_and_stopped() {
+    let scratch = Scratch::new();
+    let sleeper = scratch.compile("daemonsleeper", SLEEPER, &[]);
+    // The daemon's parent ends at once, and the daemon has a session of its own.
+    let script = format!("sh -c 'setsid {sleeper} 33 &'; {sleeper} 0.5");
+    let out = scratch.text("out");
+    let arguments = ["compare", "--runs", "1", "--with", "glibc", "--out", &out, "--", "sh", "-c", &script];
+    run(&mut snug(&arguments)).expect_code(0).expect_stdout("outlived the program");
+    let run = &results(&scratch)["runs"][0];
+    let processes = run["processes"].as_array().unwrap();
+    let daemon =
+        processes.iter().find(|process| process["command"].as_str().unwrap().ends_with("daemonsleeper 33"));
+    assert!(daemon.unwrap()["rss_peak_bytes"].as_u64().unwrap() > 8_000_000);
+    assert!(run["memory"]["rss_peak_bytes"].as_f64().unwrap() > 16e6, "both count");
+    assert!(!common::process_exists("daemonsleeper 33"), "nothing is left behind");
+}
+
+#[test]
+fn only_some_processes() {
+    let scratch = Scratch::new();
+    let sleeper = scratch.compile("sleeper", SLEEPER, &[]);
+    let script = format!("{sleeper} 0.4; true");
+    let out = scratch.text("out");
+    let command = |only| {
+        let fixed = [
+            "compare", "--runs", "1", "--with", "glibc", "--out", &out, "--only", only, "--", "sh", "-c",
+            &script,
+        ];
+        run(&mut snug(&fixed))
+    };
+    command("^[^ ]*/sleeper").expect_code(0);
+    assert_eq!(results(&scratch)["runs"][0]["processes"].as_array().unwrap().len(), 1);
+    command("nothing-matches").expect_code(1).expect_stderr("no process matched");
+    command("(").expect_code(2).expect_stderr("not a regular expression");
+}
+
+#[test]
+fn metrics_are_collected_and_errors_fail_the_run() {
+    let scratch = Scratch::new();
+    let out = scratch.text("out");
+    let script = "echo snug-metric: requests_per_s=51.5; echo snug-metric: errors=0; sleep 0.1";
+    let call = |script| {
+        run(&mut snug(&[
+            "compare", "--runs", "1", "--with", "glibc", "--out", &out, "--", "sh", "-c", script,
+        ]))
+    };
+    call(script).expect_code(0).expect_stdout("requests_per_s").expect_stdout("51.5");
+    assert_eq!(results(&scratch)["runs"][0]["metrics"]["requests_per_s"], 51.5);
+    call("echo snug-metric: errors=3").expect_code(1).expect_stderr("reported 3 errors");
+}
+
+#[test]
+fn failing_programs_show_their_stderr() {
+    let scratch = Scratch::new();
+    let out = scratch.text("out");
+    let call = |more: &[&str], script| {
+        let mut arguments = vec!["compare", "--runs", "2", "--with", "glibc", "--out", &out];
+        arguments.extend(more);
+        arguments.extend(["--", "sh", "-c", script]);
+        run(&mut snug(&arguments))
+    };
+    call(&[], "echo the cause >&2; exit 3").expect_code(1).expect_stderr("code 3").expect_stderr("the cause");
+    call(&[], "kill -SEGV $$").expect_code(1).expect_stderr("killed by SIGSEGV");
+    let answer = call(&["--keep-going"], "exit 4").expect_code(1);
+    assert!(answer.stderr.contains("2 of 2 runs failed"), "{answer:#?}");
+}
+
+#[test]
+fn a_process_without_the_allocator_fails_the_run() {
+    let Some(library) = jemalloc_library() else { return };
+    let scratch = Scratch::new();
+    let out = scratch.text("out");
+    let script = "env -u LD_PRELOAD sleep 0.4";
+    let arguments = ["compare", "--runs", "1", "--with", &library, "--out", &out, "--", "sh", "-c", script];
+    run(&mut snug(&arguments))
+        .expect_code(1)
+        .expect_stderr("was not loaded in process")
+        .expect_stderr("--only");
+}
+
+#[test]
+fn mistakes_are_found_before_anything_runs() {
+    let scratch = Scratch::new();
+    let mark = scratch.text("mark");
+    let call = |with: &str| run(&mut snug(&["compare", "--with", with, "--", "touch", &mark]));
+    call("glibc,jemaloc").expect_code(2).expect_stderr("did you mean jemalloc?");
+    call("glibc,/nonexistent/lib.so").expect_code(1).expect_stderr("No such file");
+    call("glibc,/bin/sh").expect_code(1).expect_stderr("not a shared library");
+    call("glibc,glibc").expect_code(2).expect_stderr("twice");
+    let mut preloaded = snug(&["compare", "--with", "glibc", "--", "touch", &mark]);
+    run(preloaded.env("LD_PRELOAD", "libjemalloc.so.2"))
+        .expect_code(2)
+        .expect_stderr("already holds jemalloc");
+    run(&mut snug(&["compare", "--with", "glibc", "--", "no-such-program"])).expect_code(127);
+    assert!(!scratch.path("mark").exists());
+}
+
+#[test]
+fn static_programs_are_refused() {
+    let Some(library) = jemalloc_library() else { return };
+    let scratch = Scratch::new();
+    let program = scratch.compile("static", SLEEPER, &["-static"]);
+    run(&mut snug(&["compare", "--with", &library, "--", &program]))
+        .expect_code(1)
+        .expect_stderr("static program");
+}
+
+#[test]
+fn interruption_leaves_nothing_behind() {
+    let scratch = Scratch::new();
+    let out = scratch.text("out");
+    let script = "setsid sleep 4343 & sleep 4343";
+    let mut command = snug(&["compare", "--with", "glibc", "--out", &out, "--", "sh", "-c", script]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    common::eventually("the program runs", || common::process_exists("sleep 4343"));
+    std::thread::sleep(Duration::from_millis(100));
+    let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("interrupted"));
+    // The shell's own command line holds the words too; it is gone as well.
+    assert!(!common::process_exists("sleep 4343"));
+}
+
+#[test]
+fn measuring_costs_little() {
+    let scratch = Scratch::new();
+    let out = scratch.text("out");
+    let script = "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 2 & done; wait";
+    run(&mut snug(&["compare", "--runs", "1", "--with", "glibc", "--out", &out, "--", "sh", "-c", script]))
+        .expect_code(0);
+    let share = results(&scratch)["runs"][0]["overhead"]["share_of_one_core"].as_f64().unwrap();
+    // The limit is 1 % in the long run; the first samples of a short run come on top, and tests run unoptimised.
+    assert!(share < 0.05, "{share}");
+}

@@ -1,0 +1,82 @@
+//! `snug run` on real programs.
+
+mod common;
+
+use common::{run, snug, snug_library, Scratch, SLEEPER};
+
+#[test]
+fn the_library_is_preloaded_before_what_was_there() {
+    let Some(library) = snug_library() else { return };
+    let mut command = snug(&["run", "--", "sh", "-c", "echo $LD_PRELOAD; grep -c libsnug /proc/self/maps"]);
+    command.env("SNUG_LIBRARY", &library).env("LD_PRELOAD", "libm.so.6");
+    let answer = run(&mut command).expect_code(0);
+    let mut lines = answer.stdout.lines();
+    assert_eq!(lines.next(), Some(format!("{library}:libm.so.6").as_str()));
+    assert!(lines.next().unwrap().parse::<u32>().unwrap() > 0, "children inherit it");
+}
+
+#[test]
+fn this_only_is_not_inherited() {
+    let Some(library) = snug_library() else { return };
+    let script = "grep -c libsnug /proc/$$/maps; env | grep -c -e LD_PRELOAD -e SNUG_THIS_ONLY; true";
+    let answer =
+        run(snug(&["run", "--this-only", "sh", "-c", script]).env("SNUG_LIBRARY", &library)).expect_code(0);
+    let numbers: Vec<u32> = answer.stdout.lines().map(|line| line.parse().unwrap()).collect();
+    assert!(numbers[0] > 0 && numbers[1] == 0, "{answer:#?}");
+}
+
+#[test]
+fn exit_codes_and_signals_are_the_programs_own() {
+    let Some(library) = snug_library() else { return };
+    run(snug(&["run", "--", "sh", "-c", "exit 7"]).env("SNUG_LIBRARY", &library)).expect_code(7);
+    let answer = run(snug(&["run", "--", "sh", "-c", "kill -TERM $$"]).env("SNUG_LIBRARY", &library));
+    assert_eq!(answer.code, None, "it died of the signal: {answer:#?}");
+}
+
+#[test]
+fn the_name_as_typed_is_what_the_program_sees() {
+    let Some(library) = snug_library() else { return };
+    let answer = run(snug(&["run", "sh", "-c", "echo $0"]).env("SNUG_LIBRARY", &library)).expect_code(0);
+    assert_eq!(answer.stdout, "sh\n");
+}
+
+#[test]
+fn a_missing_library_is_explained() {
+    let mut command = snug(&["run", "true"]);
+    run(command.env("SNUG_LIBRARY", "/nonexistent/libsnug.so"))
+        .expect_code(125)
+        .expect_stderr("/nonexistent/libsnug.so")
+        .expect_stderr("SNUG_LIBRARY must be the path");
+}
+
+#[test]
+fn programs_that_cannot_run_are_explained() {
+    run(&mut snug(&["run", "no-such-program"])).expect_code(127).expect_stderr("program not found");
+    run(&mut snug(&["run", "/etc/passwd"])).expect_code(126).expect_stderr("not executable");
+    run(&mut snug(&["run", "/"])).expect_code(126).expect_stderr("directory");
+}
+
+#[test]
+fn static_programs_are_refused() {
+    let Some(library) = snug_library() else { return };
+    let scratch = Scratch::new();
+    let program = scratch.compile("static", SLEEPER, &["-static"]);
+    run(snug(&["run", &program]).env("SNUG_LIBRARY", &library))
+        .expect_code(125)
+        .expect_stderr("is a static program")
+        .expect_stderr("link");
+}
+
+#[test]
+fn a_library_for_another_machine_is_refused() {
+    let Some(library) = snug_library() else { return };
+    let scratch = Scratch::new();
+    // e_machine is at offset 18: the same library, but for a machine that this is not.
+    let mut content = std::fs::read(&library).unwrap();
+    let other: u16 = if cfg!(target_arch = "x86_64") { 183 } else { 62 };
+    content[18..20].copy_from_slice(&other.to_le_bytes());
+    std::fs::write(scratch.path("libsnug.so"), content).unwrap();
+    run(snug(&["run", "true"]).env("SNUG_LIBRARY", scratch.path("libsnug.so")))
+        .expect_code(125)
+        .expect_stderr("wrong architecture");
+}
