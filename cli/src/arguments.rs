@@ -31,7 +31,9 @@ pub enum Subcommands {
 
 /// Run a program under snug
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    override_usage = "snug run [OPTIONS] [--] PROGRAM [ARGS]...",
+    after_help = "Examples:
   snug run -- bundle exec puma
   snug run --this-only -- celery -A app worker
   SNUG=verbose:1 snug run -- ruby -e 1
@@ -40,7 +42,8 @@ The library libsnug.so is looked for beside this program, in ../lib and in ../li
 It is put in front of what LD_PRELOAD holds already. Signals and the exit code are the program's own: snug becomes it.
 
 Exit codes of snug itself: 125 the library is missing or can't be loaded into this program; 126 the program can't be \
-executed; 127 it was not found.")]
+executed; 127 it was not found."
+)]
 pub struct RunArguments {
     /// Programs that this one starts do not inherit snug
     #[arg(long)]
@@ -87,7 +90,9 @@ pub struct CheckArguments {
 
 /// Run a program under several allocators and compare memory and time
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    override_usage = "snug compare [OPTIONS] [--] PROGRAM [ARGS]...",
+    after_help = "Examples:
   snug compare -- ruby script.rb
   snug compare --runs 5 --with glibc,glibc:MALLOC_ARENA_MAX=2,jemalloc,snug -- ./server-test.sh
   snug compare --with glibc --with jemalloc:MALLOC_CONF=narenas:2,dirty_decay_ms:1000 -- ./program
@@ -101,8 +106,9 @@ Memory is that of all processes the program starts, daemons included: RSS is rea
 tenth as often, and both more rarely if reading would cost more than 1 % of one core. With --only, CPU time and page faults too are \
 those of the matching processes, as last sampled.
 
-Exit codes: 0 all runs went well; 1 a run failed; 2 the request makes no sense; 126, 127 the program can't be run; \
-130 interrupted.")]
+Exit codes: 0 all runs went well; 1 a run failed; 2 the request makes no sense, or an allocator is missing or can't be \
+loaded; 126, 127 the program can't be run; 130 interrupted."
+)]
 pub struct CompareArguments {
     /// Runs under each allocator
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]

@@ -155,8 +155,8 @@ fn mistakes_are_found_before_anything_runs() {
     let mark = scratch.text("mark");
     let call = |with: &str| run(&mut snug(&["compare", "--with", with, "--", "touch", &mark]));
     call("glibc,jemaloc").expect_code(2).expect_stderr("did you mean jemalloc?");
-    call("glibc,/nonexistent/lib.so").expect_code(1).expect_stderr("No such file");
-    call("glibc,/bin/sh").expect_code(1).expect_stderr("not a shared library");
+    call("glibc,/nonexistent/lib.so").expect_code(2).expect_stderr("No such file");
+    call("glibc,/bin/sh").expect_code(2).expect_stderr("not a shared library");
     call("glibc,glibc").expect_code(2).expect_stderr("twice");
     let mut preloaded = snug(&["compare", "--with", "glibc", "--", "touch", &mark]);
     run(preloaded.env("LD_PRELOAD", "libjemalloc.so.2"))
@@ -172,7 +172,7 @@ fn static_programs_are_refused() {
     let scratch = Scratch::new();
     let program = scratch.compile("static", SLEEPER, &["-static"]);
     run(&mut snug(&["compare", "--with", &library, "--", &program]))
-        .expect_code(1)
+        .expect_code(2)
         .expect_stderr("static program");
 }
 

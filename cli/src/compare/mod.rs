@@ -45,7 +45,7 @@ pub trait Writer {
 
 /// Runs the command.
 pub fn run(arguments: &CompareArguments) -> Result<()> {
-    let candidates = choose_candidates(&arguments.with)?;
+    let candidates = choose_candidates(&arguments.with).map_err(before_start)?;
     let only = arguments.only.as_deref().map(parse_only).transpose()?;
     let program = program::find(&arguments.program[0], &std::env::var("PATH").unwrap_or_default())?;
     let existing_preload = std::env::var("LD_PRELOAD").ok().filter(|value| !value.is_empty());
@@ -56,7 +56,7 @@ pub fn run(arguments: &CompareArguments) -> Result<()> {
         .collect();
     let mut probed = Vec::new();
     for (candidate, environment) in candidates.iter().zip(&environments) {
-        probed.push(probe(&program, candidate, environment)?);
+        probed.push(probe(&program, candidate, environment).map_err(before_start)?);
     }
     let out = output_directory(arguments)?;
     let mut comparison = begin(arguments, &candidates, &environments);
@@ -171,6 +171,11 @@ fn choose_candidates(lists: &[String]) -> Result<Vec<Candidate>> {
         anstream::eprintln!("left out: {}", first_line.trim_end_matches("; looked for"));
     }
     Ok(found)
+}
+
+/// What can't be done is a mistake in the request as long as nothing was run.
+fn before_start(failure: Failure) -> Failure {
+    failure.exit_code(USAGE)
 }
 
 fn parse_only(pattern: &str) -> Result<Regex> {
@@ -292,11 +297,10 @@ struct Progress {
 impl Progress {
     fn new(runs: usize, keeps_going: bool) -> Progress {
         let is_terminal = io::stderr().is_terminal();
-        let target = if is_terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let target =
+            if is_terminal { ProgressDrawTarget::stderr_with_hz(5) } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(runs as u64), target);
-        let style = ProgressStyle::with_template(
-            "{bar:24} {pos}/{len} runs, {elapsed} of about {duration}  {wide_msg}",
-        );
+        let style = ProgressStyle::with_template("{bar:20} {pos}/{len} runs, {elapsed}  {wide_msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         Progress { bar, is_terminal, keeps_going }
     }
@@ -310,7 +314,12 @@ impl Progress {
     fn update(&self, time_s: f64, rss_bytes: u64) {
         if self.is_terminal {
             let size = terminal::bytes(rss_bytes as f64);
-            self.bar.set_message(format!("{}: {time_s:.0} s, {size}", self.bar.prefix()));
+            // There is nothing to go by before the first run has ended.
+            let left = match self.bar.position() {
+                0 => String::new(),
+                _ => format!(", about {} s left", self.bar.eta().as_secs()),
+            };
+            self.bar.set_message(format!("{}: {time_s:.0} s, {size}{left}", self.bar.prefix()));
         }
     }
 

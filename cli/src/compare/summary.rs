@@ -159,6 +159,9 @@ fn subject_throughput(summary: &Summary, label: &str) -> Vec<String> {
     metrics.into_iter().filter(|name| name.ends_with("_per_s")).map(String::from).collect()
 }
 
+/// An interval this wide (high divided by low) says that the runs differ too much, not that nothing differs.
+const UNDECIDED: f64 = 4.0;
+
 fn sentence_part(subject: &str, baseline: &str, quantity: &str, ratio: Ratio) -> String {
     let value = ratio.value;
     match ratio.interval {
@@ -176,6 +179,9 @@ fn sentence_part(subject: &str, baseline: &str, quantity: &str, ratio: Ratio) ->
 fn clause(name: &str, ratio: Ratio) -> String {
     let value = ratio.value;
     match ratio.interval {
+        Some((low, high)) if low <= 1.0 && high > low * UNDECIDED => {
+            format!("for {name} the runs differ too much to tell")
+        }
         Some((low, high)) if low <= 1.0 && high >= 1.0 => {
             format!("no difference in {name} can be shown ({value:.2} times, {low:.2} to {high:.2})")
         }
