@@ -6,6 +6,7 @@ import os
 import pathlib
 import pwd
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -21,6 +22,7 @@ ALLOCATION_SYMBOLS = {"malloc", "calloc", "realloc", "free", "posix_memalign", "
                       "malloc_usable_size", "_Znwm", "_Znam", "_ZdlPv", "_ZdaPv", "_ZdlPvm"}
 BINDING = re.compile(r"binding file (\S+) \[\d+\] to (\S+) \[\d+\]: normal symbol `(\w+)'")
 LOG_PIECE_BYTES = 100_000
+CORE_MAX_BYTES = 4 << 30
 DROPPED_VARIABLES = ("LD_", "MALLOC_", "PYTHON", "RUBY", "GEM_", "PERL", "JAVA", "NODE_", "GIT_", "PG", "SNUG")
 
 
@@ -219,10 +221,36 @@ class Test:
             except subprocess.TimeoutExpired:
                 self.log(f"hang: gdb could not attach to process {pid}")
 
+    def report_cores(self):
+        """Writes the stacks of processes that crashed into the log, as far as the system left core files for them."""
+        for core in [path for path in self.folder.rglob("core*") if is_core(path)]:
+            if not shutil.which("gdb"):
+                self.log("crash: a process left a core file; install gdb to get its stacks here")
+                return
+            told = subprocess.run(["gdb", "-batch", "-c", core, "-ex", "info proc exe"], capture_output=True, text=True,
+                                  errors="replace").stdout
+            command = re.search(r"^exe = '(\S+)(.*)'", told, re.M)
+            executable = command and shutil.which(command.group(1), path=catalog.SYSTEM_PATH)
+            stacks = subprocess.run(["gdb", "-batch", *([executable] if executable else []), "-c", core,
+                                     "-ex", "backtrace 40", "-ex", "x/6i $pc", "-ex", "info registers",
+                                     "-ex", "thread apply all backtrace 12"], capture_output=True, text=True,
+                                    errors="replace")
+            self.log(f"crash: core of {command.group(0) if command else 'a process'}\n{stacks.stdout}{stacks.stderr}")
+
     @staticmethod
     def _short(argv):
         line = " ".join(str(part) for part in argv)
         return line if len(line) <= 90 else f"{line[:87]}..."
+
+
+def is_core(path):
+    """True for an ELF core file (type 4)."""
+    try:
+        with open(path, "rb") as file:
+            header = file.read(18)
+    except OSError:
+        return False
+    return header[:4] == b"\x7fELF" and header[16:18] in (b"\4\0", b"\0\4")
 
 
 def check_presence(test, watcher):
@@ -255,6 +283,7 @@ def drive(test, watcher):
         check_messages(test)
         return "passed", test.notes
     except Failure as failure:
+        test.report_cores()
         return "FAILED", [str(failure)] + test.notes
     except TimeLimit:
         test.report_hang()
@@ -270,6 +299,8 @@ def on_alarm(_number, _frame):
 
 def main(program, arguments):
     processes.adopt_orphans()
+    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    resource.setrlimit(resource.RLIMIT_CORE, (CORE_MAX_BYTES if hard == resource.RLIM_INFINITY else hard, hard))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     signal.signal(signal.SIGALRM, on_alarm)
     test = Test(program, arguments)
