@@ -98,12 +98,12 @@ pub struct CheckArguments {
   snug compare --with glibc --with jemalloc:MALLOC_CONF=narenas:2,dirty_decay_ms:1000 -- ./program
   snug compare --only 'puma|ruby' --out results -- ./load-test.sh
 
-The program is run to its end, as often as --runs says, under each allocator in turn. Its output goes to files in \
-OUT/logs. Lines 'snug-metric: NAME=VALUE' on its stdout become columns. A run fails if the program fails, if it \
+The program is run to its end, as often as --runs says, under each allocator in turn, with an empty stdin. Its output \
+goes to files in OUT/logs. Lines 'snug-metric: NAME=VALUE' on its stdout become columns. A run fails if the program fails, if it \
 prints 'snug-metric: errors=N' with N above 0, or if a measured process did not load the allocator.
 
 Memory is that of all processes the program starts, daemons included: RSS is read every --interval-ms, PSS and USS a \
-tenth as often, and both more rarely if reading would cost more than 1 % of one core. With --only, CPU time and page faults too are \
+tenth as often, and both more rarely if reading would cost more than 1.5 % of one core. With --only, CPU time and page faults too are \
 those of the matching processes, as last sampled.
 
 Exit codes: 0 all runs went well; 1 a run failed; 2 the request makes no sense, or an allocator is missing or can't be \

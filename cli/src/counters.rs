@@ -192,53 +192,56 @@ mod tests {
         assert_eq!(Counters::parse(&page()[..100]), Err(Unreadable::Short));
     }
 
-    /// Compiles the header and compares sizes and offsets.
-    #[test]
-    fn the_layout_is_that_of_the_header() {
-        let directory = std::env::temp_dir().join(format!("snug-layout-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        let class_fields = [
-            "size_bytes",
-            "slabs",
-            "slab_bytes",
-            "outstanding_blocks",
-            "taken_blocks",
-            "sampled_requests",
-            "sampled_requested_bytes",
-        ];
-        let head_fields = [
-            "magic",
-            "version",
-            "size_bytes",
-            "pid",
-            "class_count",
-            "arena_count",
-            "page_size_bytes",
-            "snug_version",
-            "settings",
-            "warnings",
-            "reserved",
-            "classes",
-        ];
+    const HEAD_FIELDS: &[(&str, usize)] = &[
+        ("magic", offset_of!(Layout, magic)),
+        ("version", offset_of!(Layout, version)),
+        ("size_bytes", offset_of!(Layout, size_bytes)),
+        ("pid", offset_of!(Layout, pid)),
+        ("class_count", offset_of!(Layout, class_count)),
+        ("arena_count", offset_of!(Layout, arena_count)),
+        ("page_size_bytes", offset_of!(Layout, page_size_bytes)),
+        ("snug_version", offset_of!(Layout, snug_version)),
+        ("settings", offset_of!(Layout, settings)),
+        ("warnings", offset_of!(Layout, warnings)),
+        ("reserved", offset_of!(Layout, reserved)),
+        ("classes", offset_of!(Layout, classes)),
+    ];
+    const CLASS_FIELDS: &[(&str, usize)] = &[
+        ("size_bytes", offset_of!(ClassLayout, size_bytes)),
+        ("slabs", offset_of!(ClassLayout, slabs)),
+        ("slab_bytes", offset_of!(ClassLayout, slab_bytes)),
+        ("outstanding_blocks", offset_of!(ClassLayout, outstanding_blocks)),
+        ("taken_blocks", offset_of!(ClassLayout, taken_blocks)),
+        ("sampled_requests", offset_of!(ClassLayout, sampled_requests)),
+        ("sampled_requested_bytes", offset_of!(ClassLayout, sampled_requested_bytes)),
+    ];
+
+    /// A C program that prints every constant, size and offset of the header, one `name value` per line.
+    fn layout_program() -> String {
         let mut source = String::from(
             "#include <stddef.h>\n#include <stdio.h>\n#include \"snug_counters.h\"\nint main(void) {\n\
              for (unsigned i = 0; i < 16; i++) printf(\"magic[%u] %d\\n\", i, SNUG_COUNTERS_MAGIC[i]);\n\
-             printf(\"VERSION %d\\nALIGN %d\\nARENAS %d\\nCLASSES %d\\n\", SNUG_COUNTERS_VERSION, SNUG_COUNTERS_ALIGN,\n\
-             SNUG_COUNTERS_ARENAS, SNUG_COUNTERS_CLASSES);\n\
+             printf(\"VERSION %d\\nALIGN %d\\n\", SNUG_COUNTERS_VERSION, SNUG_COUNTERS_ALIGN);\n\
+             printf(\"ARENAS %d\\nCLASSES %d\\n\", SNUG_COUNTERS_ARENAS, SNUG_COUNTERS_CLASSES);\n\
              printf(\"page %zu\\nclass %zu\\n\", sizeof(struct snug_counters), sizeof(struct snug_counters_class));\n",
         );
-        for field in head_fields.iter().copied().chain(OFFSETS.iter().map(|(name, _)| *name)) {
-            source.push_str(&format!(
-                "printf(\"page.{field} %zu\\n\", offsetof(struct snug_counters, {field}));\n"
-            ));
+        for (name, _) in HEAD_FIELDS.iter().chain(OFFSETS) {
+            let line = format!("printf(\"page.{name} %zu\\n\", offsetof(struct snug_counters, {name}));\n");
+            source.push_str(&line);
         }
-        for field in class_fields {
-            source.push_str(&format!(
-                "printf(\"class.{field} %zu\\n\", offsetof(struct snug_counters_class, {field}));\n"
-            ));
+        for (name, _) in CLASS_FIELDS {
+            let line =
+                format!("printf(\"class.{name} %zu\\n\", offsetof(struct snug_counters_class, {name}));\n");
+            source.push_str(&line);
         }
-        source.push_str("return 0; }\n");
-        std::fs::write(directory.join("layout.c"), source).unwrap();
+        source + "return 0; }\n"
+    }
+
+    /// What the header says, by the C compiler's word.
+    fn layout_in_c() -> HashMap<String, usize> {
+        let directory = std::env::temp_dir().join(format!("snug-layout-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join("layout.c"), layout_program()).unwrap();
         let include = concat!(env!("CARGO_MANIFEST_DIR"), "/../core/include");
         let compiled = Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".into()))
             .args(["-std=gnu11", "-I", include, "-o"])
@@ -249,34 +252,25 @@ mod tests {
         let output = Command::new(directory.join("layout")).output().unwrap();
         std::fs::remove_dir_all(&directory).unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
-        let c: HashMap<&str, usize> = text
-            .lines()
-            .map(|line| line.rsplit_once(' ').unwrap())
-            .map(|(k, v)| (k, v.parse().unwrap()))
-            .collect();
-        for (name, offset) in OFFSETS {
-            assert_eq!(c[format!("page.{name}").as_str()], *offset, "{name}");
+        let pairs = text.lines().filter_map(|line| line.rsplit_once(' '));
+        pairs.map(|(name, value)| (name.to_string(), value.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn the_layout_is_that_of_the_header() {
+        let c = layout_in_c();
+        for (name, offset) in HEAD_FIELDS.iter().chain(OFFSETS) {
+            assert_eq!(c[&format!("page.{name}")], *offset, "{name}");
         }
-        macro_rules! same {
-            ($($name:ident)*) => { $(
-                assert_eq!(c[concat!("page.", stringify!($name))], offset_of!(Layout, $name), stringify!($name));
-            )* };
+        for (name, offset) in CLASS_FIELDS {
+            assert_eq!(c[&format!("class.{name}")], *offset, "{name}");
         }
-        same!(magic version size_bytes pid class_count arena_count page_size_bytes snug_version settings warnings
-              reserved classes);
-        macro_rules! same_class {
-            ($($name:ident)*) => { $(
-                assert_eq!(c[concat!("class.", stringify!($name))], offset_of!(ClassLayout, $name));
-            )* };
-        }
-        same_class!(size_bytes slabs slab_bytes outstanding_blocks taken_blocks sampled_requests
-                    sampled_requested_bytes);
         assert_eq!(c["page"], std::mem::size_of::<Layout>());
         assert_eq!(c["class"], std::mem::size_of::<ClassLayout>());
         assert_eq!((c["VERSION"], c["ALIGN"]), (VERSION as usize, ALIGN as usize));
         assert_eq!((c["ARENAS"], c["CLASSES"]), (ARENAS, CLASSES));
         for (index, byte) in MAGIC.iter().enumerate() {
-            assert_eq!(c[format!("magic[{index}]").as_str()], *byte as usize, "magic[{index}]");
+            assert_eq!(c[&format!("magic[{index}]")], *byte as usize, "magic[{index}]");
         }
     }
 }

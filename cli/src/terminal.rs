@@ -57,6 +57,12 @@ pub fn short_count(count: f64) -> String {
     }
 }
 
+/// The environment; what is not Unicode is shown as well as it can be.
+pub fn environment() -> impl Iterator<Item = (String, String)> {
+    let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
+    std::env::vars_os().map(move |(name, value)| (text(name), text(value)))
+}
+
 /// A command line as one would type it: arguments that need quotes have them.
 pub fn shell_line(arguments: &[String]) -> String {
     let quote = |argument: &String| {

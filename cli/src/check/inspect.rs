@@ -10,7 +10,7 @@ use std::rc::Rc;
 use nix::sys::uio::{process_vm_readv, RemoteIoVec};
 use nix::unistd::Pid as NixPid;
 
-use super::judge::{Facts, Image, PreloadFile};
+use super::facts::{Facts, Image, PreloadFile};
 use crate::allocator::{is_telling_symbol, Kind};
 use crate::counters::{self, Counters};
 use crate::elf::{self, ElfFacts};
@@ -283,7 +283,7 @@ pub fn facts_before_start(
     command: &str,
     listed: &[PathBuf],
 ) -> Facts {
-    let environment: Vec<(String, String)> = std::env::vars().collect();
+    let environment: Vec<(String, String)> = crate::terminal::environment().collect();
     let preload = std::env::var("LD_PRELOAD").unwrap_or_default();
     let image_of = |inspector: &mut Inspector, path: &Path, base: u64| -> Image {
         let path_full = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());

@@ -1,7 +1,8 @@
 //! `snug check`: says which allocator processes really use and what is wrong.
 //!
-//! `inspect` looks up facts, `judge` decides from them, `report` is what was found, `text` and `json` write it.
+//! `inspect` looks up `facts`, `judge` decides from them, `report` is what was found, `text` and `json` write it.
 
+mod facts;
 mod inspect;
 mod json;
 mod judge;

@@ -36,7 +36,7 @@ use crate::{library, machine, terminal, VERSION};
 /// PSS is read at most this many times more rarely than RSS.
 const DETAIL_EVERY: u64 = 10;
 /// Measuring may take this share of one core.
-const OVERHEAD_LIMIT: f64 = 0.01;
+const OVERHEAD_LIMIT: f64 = 0.015;
 
 /// Writes a comparison in one format.
 pub trait Writer {
@@ -244,7 +244,7 @@ fn begin(
     environments: &[BTreeMap<String, String>],
 ) -> Comparison {
     let allocators = candidates.iter().zip(environments).map(|(candidate, environment)| {
-        let inherited = std::env::vars()
+        let inherited = terminal::environment()
             .filter(|(name, _)| candidate.kind.reads_variable(name) && !environment.contains_key(name));
         let path = candidate.library.as_ref().map(|library| library.path.clone());
         let version_of = path.clone().or_else(c_library);
@@ -262,7 +262,7 @@ fn begin(
         format_version: FORMAT_VERSION,
         snug_version: VERSION.into(),
         started_at: machine::now_utc(),
-        invocation: std::env::args().collect(),
+        invocation: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
         directory: std::env::current_dir().map(|path| path.display().to_string()).unwrap_or_default(),
         program: arguments.program.clone(),
         machine: machine::describe(),

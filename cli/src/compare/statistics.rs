@@ -83,12 +83,13 @@ fn variance(values: &[f64]) -> f64 {
     values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (values.len() as f64 - 1.0)
 }
 
-/// Mean over time of values that each hold until the next moment; the last holds until `end`.
+/// Mean over time of values that change evenly from one moment to the next; the last holds until `end`.
 pub fn time_weighted_mean(times: &[f64], values: &[u64], end: f64) -> f64 {
     let (mut area, mut length) = (0.0, 0.0);
     for (index, (time, value)) in times.iter().zip(values).enumerate() {
         let until = times.get(index + 1).copied().unwrap_or(end.max(*time));
-        area += *value as f64 * (until - time);
+        let next = values.get(index + 1).unwrap_or(value);
+        area += (*value as f64 + *next as f64) / 2.0 * (until - time);
         length += until - time;
     }
     if length > 0.0 {
@@ -138,8 +139,8 @@ mod tests {
     }
 
     #[test]
-    fn values_hold_until_the_next_moment() {
-        assert_eq!(time_weighted_mean(&[0.0, 1.0], &[10, 20], 4.0), (10.0 + 60.0) / 4.0);
+    fn time_counts_in_means() {
+        assert_eq!(time_weighted_mean(&[0.0, 1.0], &[10, 20], 4.0), (15.0 + 60.0) / 4.0);
         assert_eq!(time_weighted_mean(&[0.5], &[10], 0.5), 10.0);
         assert_eq!(time_weighted_mean(&[], &[], 1.0), 0.0);
     }

@@ -11,6 +11,8 @@ use crate::terminal;
 const SEVERAL_PROCESSES: f64 = 1.5;
 /// CPU use of the machine is counted in hundredths of seconds: too coarse for shorter runs.
 const SHORTEST_FOR_BUSY_S: f64 = 0.5;
+/// Memory of an unusual kind is mentioned above this share of RSS.
+const NOTEWORTHY_SHARE: f64 = 0.03;
 /// Other programs keeping more than this share of the machine's CPUs busy make times doubtful.
 const BUSY_SHARE: f64 = 0.15;
 
@@ -209,6 +211,7 @@ fn warnings(comparison: &Comparison, baseline: &str) -> Vec<String> {
             warnings.insert(format!("{}: {note}", run.allocator));
         }
     }
+    memory_warnings(comparison, &mut warnings);
     let long_runs = comparison.runs.iter().filter(|run| run.wall_s >= SHORTEST_FOR_BUSY_S);
     let busiest = long_runs.map(|run| run.other_busy_cores).fold(0.0, f64::max);
     if busiest > BUSY_SHARE * comparison.machine.cpus as f64 {
@@ -235,6 +238,37 @@ fn warnings(comparison: &Comparison, baseline: &str) -> Vec<String> {
         warnings.insert("some runs printed no snug-metric lines".into());
     }
     warnings.into_iter().collect()
+}
+
+/// Memory that RSS counts although it is free to take, or does not count although it is used.
+fn memory_warnings(comparison: &Comparison, warnings: &mut BTreeSet<String>) {
+    for allocator in &comparison.allocators {
+        let mean = |quantity: &str| {
+            let runs = comparison.good_runs(&allocator.label);
+            statistics::mean(&runs.filter_map(|run| run.memory.get(quantity).copied()).collect::<Vec<_>>())
+        };
+        let (lazy, rss) = (mean("lazy_free_mean_bytes"), mean("rss_mean_bytes"));
+        if lazy > NOTEWORTHY_SHARE * rss {
+            warnings.insert(format!(
+                "under {}, {} of the mean RSS is marked as free (LazyFree): the kernel takes it when memory is short",
+                allocator.label,
+                terminal::bytes(lazy)
+            ));
+        }
+        let huge = mean("huge_mean_bytes");
+        if huge > NOTEWORTHY_SHARE * rss {
+            let size = terminal::bytes(huge);
+            warnings.insert(format!("under {}, {size} of the mean RSS is in huge pages", allocator.label));
+        }
+        let swapped = mean("swap_peak_bytes");
+        if swapped > NOTEWORTHY_SHARE * rss {
+            let size = terminal::bytes(swapped);
+            warnings.insert(format!(
+                "under {}, up to {size} were swapped out, which RSS does not count",
+                allocator.label
+            ));
+        }
+    }
 }
 
 #[cfg(test)]
@@ -293,6 +327,18 @@ mod tests {
         let summary = summarise(&comparison);
         assert_eq!(summary.allocators[1].failed_runs, 2);
         assert!(summary.conclusion.contains("nothing to compare"), "{}", summary.conclusion);
+    }
+
+    #[test]
+    fn unusual_memory_is_mentioned() {
+        let mut comparison = fixture::comparison(&[("glibc", &[100.0]), ("jemalloc", &[80.0])]);
+        comparison.runs[1].memory.insert("lazy_free_mean_bytes".into(), 30e6);
+        let warnings = summarise(&comparison).warnings;
+        assert_eq!(warnings.len(), 1);
+        assert!(
+            warnings[0].starts_with("under jemalloc, 30.0 MB of the mean RSS is marked as free"),
+            "{warnings:?}"
+        );
     }
 
     #[test]

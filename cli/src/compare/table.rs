@@ -93,10 +93,10 @@ fn columns(comparison: &Comparison) -> Vec<Column> {
     columns.push(spread_column("CPU\ntime", "cpu_s", 1.0));
     columns.push(ratio_column("cpu_s"));
     columns.push(plain_column("page\nfaults", "page_faults", short_count));
-    let names: BTreeSet<&String> = comparison.runs.iter().flat_map(|run| run.metrics.keys()).collect();
-    for name in names {
-        let quantity = format!("metric:{name}");
-        columns.push(spread_column(name, &quantity, 1.0));
+    let metrics: BTreeSet<&String> = comparison.runs.iter().flat_map(|run| run.metrics.keys()).collect();
+    // Errors make a run fail: a column of zeros says nothing.
+    for name in metrics.into_iter().filter(|name| *name != "errors") {
+        columns.push(spread_column(name, &format!("metric:{name}"), 1.0));
     }
     if comparison.summary.allocators.iter().any(|row| row.failed_runs > 0) {
         columns.push(Column {
