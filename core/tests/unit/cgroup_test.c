@@ -1,0 +1,184 @@
+/* cgroup_test.c: control groups as the kernel shows them, of version 1, 2, both, and inside containers. */
+#include "../../src/sys.c"
+
+static size_t read_fake_file(const char *path, char *text, size_t capacity_bytes);
+static unsigned long long physical_bytes = 64ull << 30;
+#define sys_read_file read_fake_file
+#define sys_physical_bytes() physical_bytes
+#include "../../src/cgroup.c"
+#include "../../src/fatal.c"
+#include "unit.h"
+
+/* A file system of a few files. */
+struct file {
+  const char *path, *content;
+};
+static const struct file *files; /* up to one without a path */
+static int reads;
+
+static size_t read_fake_file(const char *path, char *text, size_t capacity_bytes) {
+  reads++;
+  for (const struct file *file = files; file->path != NULL; file++) {
+    if (strcmp(file->path, path) != 0) continue;
+    size_t length = strlen(file->content) < capacity_bytes - 1 ? strlen(file->content) : capacity_bytes - 1;
+    memcpy(text, file->content, length);
+    text[length] = '\0';
+    return length;
+  }
+  return 0;
+}
+
+static void use_files(const struct file *these) {
+  files = these;
+  memset(&memory, 0, sizeof memory); /* not asked yet */
+}
+
+#define V1_CGROUP                                                                                                       \
+  "12:pids:/user.slice\n11:memory:/docker/4f1c\n10:cpuset:/docker/4f1c\n9:net_cls,net_prio:/\n4:cpu,cpuacct:/docker/4f1c\n" \
+  "1:name=systemd:/docker/4f1c\n0::/docker/4f1c\n"
+
+static void check_path(const char *text, const char *controller, const char *expected) {
+  char path[64] = "untouched";
+  bool found = cgroup_path_of(text, controller, path, sizeof path);
+  CHECK_THAT(found == (expected != NULL), "controller \"%s\"", controller);
+  if (expected != NULL) CHECK_THAT(strcmp(path, expected) == 0, "controller \"%s\": %s", controller, path);
+}
+
+TEST(the_path_is_found_by_its_controller) {
+  check_path("0::/user.slice/user-0.slice/session-1.scope\n", "", "/user.slice/user-0.slice/session-1.scope");
+  check_path("0::/\n", "", "/");
+  check_path("0::/without/newline", "", "/without/newline");
+  check_path(V1_CGROUP, "memory", "/docker/4f1c");
+  check_path(V1_CGROUP, "cpu", "/docker/4f1c");
+  check_path(V1_CGROUP, "cpuacct", "/docker/4f1c");
+  check_path(V1_CGROUP, "net_prio", "/");
+  check_path(V1_CGROUP, "", "/docker/4f1c");
+  check_path(V1_CGROUP, "blkio", NULL);
+  check_path(V1_CGROUP, "acct", NULL);
+  check_path(V1_CGROUP, "net", NULL);
+  check_path("4:cpuset:/a\n5:cpu:/b:c\n", "cpu", "/b:c");
+  check_path("10::/x\n", "", NULL); /* starts with "1" */
+  check_path("", "", NULL);
+  check_path("\n\n", "memory", NULL);
+  check_path("garbage\n0::/a\n", "", "/a");
+}
+
+TEST(long_paths_are_cut) {
+  char path[8];
+  CHECK(cgroup_path_of("0::/0123456789\n", "", path, sizeof path));
+  CHECK_THAT(strcmp(path, "/012345") == 0, "%s", path);
+}
+
+TEST(values_of_memory_stat) {
+  const char *stat = "anon 1234\nfile 99\ninactive_file 4096\nactive_file 8192\nslab_inactive_file 7\nempty \nlast 18446744073709551615";
+  CHECK(cgroup_stat_value(stat, "anon") == 1234);
+  CHECK(cgroup_stat_value(stat, "file") == 99);
+  CHECK(cgroup_stat_value(stat, "inactive_file") == 4096);
+  CHECK(cgroup_stat_value(stat, "active_file") == 8192);
+  CHECK(cgroup_stat_value(stat, "last") == UINT64_MAX);
+  CHECK(cgroup_stat_value(stat, "empty") == 0 && cgroup_stat_value(stat, "none") == 0 && cgroup_stat_value("", "anon") == 0);
+}
+
+TEST(nearly_full_is_above_nine_tenths_without_files) {
+  const uint64_t limit = 1000 << 20;
+  for (uint64_t used = 0; used <= limit + limit / 10; used += limit / 100) {
+    bool expected = used > limit / 10 * 9 + limit / 200;
+    if (used == limit / 10 * 9) continue; /* rounding may decide */
+    CHECK_THAT(cgroup_is_nearly_full(used, 0, limit) == expected, "%llu", (unsigned long long)used);
+    CHECK_THAT(cgroup_is_nearly_full(used + (limit / 2), limit / 2, limit) == expected, "%llu", (unsigned long long)used);
+  }
+  CHECK(!cgroup_is_nearly_full(10, 20, limit)); /* more file pages than usage: read at different moments */
+  CHECK(cgroup_is_nearly_full(UINT64_MAX, 0, UINT64_MAX) && !cgroup_is_nearly_full(UINT64_MAX / 2, 0, UINT64_MAX));
+}
+
+#define OWN_V2 {"/proc/self/cgroup", "0::/a/b\n"}
+
+TEST(the_tightest_cpu_quota_of_version_2) {
+  use_files((const struct file[]){OWN_V2, {"/sys/fs/cgroup/a/b/cpu.max", "max 100000\n"}, {NULL, NULL}});
+  CHECK(cgroup_cpus() == 0);
+  use_files((const struct file[]){OWN_V2, {"/sys/fs/cgroup/a/b/cpu.max", "400000 100000\n"}, {NULL, NULL}});
+  CHECK(cgroup_cpus() == 4);
+  use_files((const struct file[]){OWN_V2, {"/sys/fs/cgroup/a/b/cpu.max", "400000 100000\n"},
+                                  {"/sys/fs/cgroup/a/cpu.max", "150000 100000\n"}, {NULL, NULL}});
+  CHECK(cgroup_cpus() == 2); /* one and a half, rounded up */
+  use_files((const struct file[]){OWN_V2, {"/sys/fs/cgroup/a/b/cpu.max", "1000 100000\n"}, {NULL, NULL}});
+  CHECK(cgroup_cpus() == 1);
+  use_files((const struct file[]){OWN_V2, {"/sys/fs/cgroup/a/b/cpu.max", "1000 0\n"}, {NULL, NULL}});
+  CHECK(cgroup_cpus() == 0);
+  use_files((const struct file[]){OWN_V2, {"/sys/fs/cgroup/a/b/cpu.max", ""}, {NULL, NULL}});
+  CHECK(cgroup_cpus() == 0);
+}
+
+/* In a container with its own mount the path is the host's: only the mount point can be read. */
+TEST(a_containers_own_group_is_the_mount_point) {
+  use_files((const struct file[]){{"/proc/self/cgroup", "0::/system.slice/docker-4f1c.scope\n"},
+                                  {"/sys/fs/cgroup/cpu.max", "300000 100000\n"},
+                                  {"/sys/fs/cgroup/memory.max", "1000000000\n"},
+                                  {"/sys/fs/cgroup/memory.current", "950000000\n"},
+                                  {"/sys/fs/cgroup/memory.stat", "inactive_file 0\nactive_file 0\n"}, {NULL, NULL}});
+  CHECK(cgroup_cpus() == 3);
+  CHECK(cgroup_memory_is_nearly_full());
+}
+
+TEST(the_cpu_quota_of_version_1) {
+  use_files((const struct file[]){{"/proc/self/cgroup", V1_CGROUP},
+                                  {"/sys/fs/cgroup/cpu/docker/4f1c/cpu.cfs_quota_us", "-1\n"},
+                                  {"/sys/fs/cgroup/cpu/docker/4f1c/cpu.cfs_period_us", "100000\n"}, {NULL, NULL}});
+  CHECK(cgroup_cpus() == 0);
+  use_files((const struct file[]){{"/proc/self/cgroup", V1_CGROUP},
+                                  {"/sys/fs/cgroup/cpu/docker/4f1c/cpu.cfs_quota_us", "250000\n"},
+                                  {"/sys/fs/cgroup/cpu/docker/4f1c/cpu.cfs_period_us", "50000\n"}, {NULL, NULL}});
+  CHECK(cgroup_cpus() == 5);
+}
+
+TEST(no_files_no_limits) {
+  use_files((const struct file[]){{NULL, NULL}});
+  CHECK(cgroup_cpus() == 0 && !cgroup_memory_is_nearly_full());
+  use_files((const struct file[]){OWN_V2, {NULL, NULL}});
+  CHECK(cgroup_cpus() == 0 && !cgroup_memory_is_nearly_full());
+}
+
+static struct file limited_v2[] = {OWN_V2,
+                                   {"/sys/fs/cgroup/a/b/memory.max", "max\n"},
+                                   {"/sys/fs/cgroup/a/b/memory.high", "max\n"},
+                                   {"/sys/fs/cgroup/a/memory.max", "2000000000\n"},
+                                   {"/sys/fs/cgroup/a/memory.high", "1000000000\n"},
+                                   {"/sys/fs/cgroup/a/memory.current", "500000000\n"},
+                                   {"/sys/fs/cgroup/a/memory.stat", "anon 1\ninactive_file 100000000\nactive_file 10\n"},
+                                   {"/sys/fs/cgroup/memory.max", "9000000000\n"},
+                                   {NULL, NULL}};
+
+TEST(the_tightest_memory_limit_of_version_2) {
+  use_files(limited_v2);
+  CHECK(!cgroup_memory_is_nearly_full());
+  CHECK_THAT(strcmp(memory.directory, "/sys/fs/cgroup/a") == 0 && memory.limit_bytes == 1000000000, "%s", memory.directory);
+  reads = 0;
+  CHECK(!cgroup_memory_is_nearly_full());
+  CHECK_THAT(reads == 1, "far from the limit a look reads %d files", reads);
+  limited_v2[5].content = "950000000\n"; /* of which 100 MB are file cache */
+  CHECK(!cgroup_memory_is_nearly_full());
+  limited_v2[5].content = "1001000000\n";
+  CHECK(cgroup_memory_is_nearly_full());
+}
+
+TEST(the_memory_limit_of_version_1) {
+  struct file v1[] = {{"/proc/self/cgroup", V1_CGROUP},
+                      {"/sys/fs/cgroup/memory/docker/4f1c/memory.limit_in_bytes", "536870912\n"},
+                      {"/sys/fs/cgroup/memory/docker/4f1c/memory.usage_in_bytes", "530000000\n"},
+                      {"/sys/fs/cgroup/memory/docker/4f1c/memory.stat",
+                       "inactive_file 1\nactive_file 1\ntotal_inactive_file 0\ntotal_active_file 0\n"},
+                      {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"},
+                      {NULL, NULL}};
+  use_files(v1);
+  CHECK(cgroup_memory_is_nearly_full() && memory.version_1);
+  v1[3].content = "inactive_file 1\nactive_file 1\ntotal_inactive_file 300000000\ntotal_active_file 0\n";
+  CHECK(!cgroup_memory_is_nearly_full());
+}
+
+TEST(a_limit_beyond_the_machine_is_none) {
+  physical_bytes = 500000000;
+  limited_v2[5].content = "2000000000\n";
+  use_files(limited_v2);
+  CHECK(!cgroup_memory_is_nearly_full() && memory.directory[0] == '\0');
+  physical_bytes = 64ull << 30;
+}

@@ -1,0 +1,278 @@
+/* large_test.c: blocks with mappings of their own against a list of them; the hash table against a set. */
+#include "../../src/sys.c"
+#include "large_pages.h"
+
+/* The system's answers, refused on demand. */
+static bool refuse_map;
+static void *map_or_refuse(size_t length_bytes) { return refuse_map ? NULL : sys_map(length_bytes); }
+#undef sys_map
+#define sys_map map_or_refuse
+#include "../../src/fatal.c"
+#include "../../src/lock.c"
+#include "../../src/options.c"
+#include "../../src/map.c"
+#include "../../src/large.c"
+#include "unit.h"
+
+struct snug_counters snug_counters; /* stats.c has the real one */
+
+enum { BLOCKS = 300 };
+
+static struct block {
+  char *start;
+  size_t size_bytes;
+  uint64_t seed;
+} blocks[BLOCKS];
+static size_t block_count;
+static uint64_t random_state = 1;
+
+static void init_once(void) {
+  if (zone.base != NULL) return;
+  REQUIRE(map_init());
+  REQUIRE(large_init());
+}
+
+/* ---- the table, with addresses of our choice ---- */
+
+enum { ROWS = 1024, KEYS = 400 };
+
+/* Addresses whose first rows are among a few, at the end of the table and its start: long probe sequences that wrap. */
+static size_t find_colliding(const void *keys[KEYS]) {
+  size_t count = 0;
+  for (uintptr_t page = 1; count < KEYS; page++) {
+    const void *key = (const void *)(page << PAGE_SHIFT);
+    size_t row = home_row(key, ROWS);
+    if (row >= ROWS - 2 || row < 2) keys[count++] = key;
+  }
+  return count;
+}
+
+TEST(colliding_addresses_are_found_and_removed) {
+  static const void *keys[KEYS];
+  static struct large rows_of_test[ROWS];
+  static bool present[KEYS];
+  size_t count = find_colliding(keys), used = 0;
+  struct large *saved_rows = large.rows;
+  size_t saved_count = large.row_count, saved_used = large.used;
+  large.rows = rows_of_test;
+  large.row_count = ROWS;
+  for (int step = 0; step < 20000; step++) {
+    size_t i = random_below(&random_state, count);
+    if (present[i]) {
+      remove_row(find(keys[i]));
+      used--;
+    } else {
+      struct large row = {(char *)(uintptr_t)keys[i], i, i};
+      put(large.rows, ROWS, &row);
+      large.used++;
+      used++;
+    }
+    present[i] = !present[i];
+    if (step % 50 != 0) continue;
+    CHECK(large.used == used);
+    for (size_t k = 0; k < count; k++) {
+      const struct large *row = find(keys[k]);
+      CHECK_THAT((row != NULL) == present[k] && (row == NULL || row->mapped_bytes == k), "key %zu after step %d", k, step);
+    }
+    if (test_failed) break;
+  }
+  large.rows = saved_rows;
+  large.row_count = saved_count;
+  large.used = saved_used;
+}
+
+/* ---- blocks ---- */
+
+static size_t mapped_bytes_of(size_t size_bytes) { return round_up(size_bytes, zone.page_bytes); }
+
+static void mark(struct block *block) {
+  block->seed = random_next(&random_state);
+  fill_pattern(block->start, 64, block->seed);
+  fill_pattern(block->start + block->size_bytes - 64, 64, block->seed);
+}
+
+static void check_block(const struct block *block) {
+  CHECK(pattern_mismatch(block->start, 64, block->seed) == 64);
+  CHECK(pattern_mismatch(block->start + block->size_bytes - 64, 64, block->seed) == 64);
+  CHECK_THAT(large_size(block->start) == mapped_bytes_of(block->size_bytes), "%zu asked, %zu usable", block->size_bytes,
+             large_size(block->start));
+  CHECK(large_size(block->start + 16) == 0);
+}
+
+static void compare(void) {
+  uint64_t bytes = 0, requested_bytes = 0;
+  for (size_t i = 0; i < block_count; i++) {
+    bytes += mapped_bytes_of(blocks[i].size_bytes);
+    requested_bytes += blocks[i].size_bytes;
+  }
+  CHECK(snug_counters.large_blocks == block_count && snug_counters.large_bytes == bytes);
+  CHECK(snug_counters.large_requested_bytes == requested_bytes);
+  CHECK(snug_counters.large_retained_bytes == large_retained_pages() * PAGE_BYTES);
+  CHECK(large.used == block_count);
+  large_check();
+}
+
+static void take(size_t size_bytes, size_t alignment) {
+  bool clean;
+  size_t retained = large_retained_pages();
+  struct block block = {large_take(size_bytes, alignment, &clean), size_bytes, 0};
+  REQUIRE(block.start != NULL);
+  CHECK((uintptr_t)block.start % alignment == 0);
+  CHECK_THAT(clean == (large_retained_pages() == retained), "clean is %d, %zu and %zu pages retained", clean, retained,
+             large_retained_pages());
+  if (clean) CHECK(nonzero_offset(block.start, 4096) == 4096 && nonzero_offset(block.start + size_bytes - 64, 64) == 64);
+  for (size_t i = 0; i < block_count; i++) {
+    CHECK(block.start + mapped_bytes_of(size_bytes) <= blocks[i].start ||
+          blocks[i].start + mapped_bytes_of(blocks[i].size_bytes) <= block.start);
+  }
+  mark(&block);
+  blocks[block_count++] = block;
+}
+
+static void give(size_t i) {
+  check_block(&blocks[i]);
+  CHECK(!large_give(blocks[i].start + PAGE_BYTES));
+  CHECK(large_give(blocks[i].start));
+  CHECK(large_was_freed(blocks[i].start) && large_size(blocks[i].start) == 0 && !large_give(blocks[i].start));
+  blocks[i] = blocks[--block_count];
+}
+
+static void resize(size_t i, size_t size_bytes) {
+  struct block *block = &blocks[i];
+  check_block(block);
+  char *start = large_resize(block->start, size_bytes);
+  REQUIRE(start != NULL);
+  CHECK(pattern_mismatch(start, 64, block->seed) == 64);
+  block->start = start;
+  if (size_bytes >= block->size_bytes) CHECK(pattern_mismatch(start + block->size_bytes - 64, 64, block->seed) == 64);
+  block->size_bytes = size_bytes;
+  mark(block);
+}
+
+static size_t random_size(void) { return LARGE_MIN_BYTES + random_below(&random_state, LARGE_MIN_BYTES * 3); }
+
+TEST(random_operations_agree_with_the_model) {
+  init_once();
+  for (int step = 0; step < 6000; step++) {
+    size_t choice = random_below(&random_state, 100);
+    size_t i = block_count != 0 ? random_below(&random_state, block_count) : 0;
+    if (choice < 45 && block_count < (step / 1500 % 2 ? 20 : BLOCKS)) {
+      take(random_size(), choice < 8 ? zone.page_bytes << 1 << random_below(&random_state, 8) : 16);
+    } else if (choice < 75 && block_count != 0) {
+      give(i);
+    } else if (choice < 97 && block_count != 0) {
+      resize(i, random_size());
+    } else {
+      size_t keep = random_below(&random_state, large_retained_pages() + 1), before = large_retained_pages();
+      CHECK(before - large_purge(keep) == large_retained_pages() && large_retained_pages() <= keep);
+    }
+    compare();
+    if (test_failed) return;
+  }
+  while (block_count != 0) give(0);
+  compare();
+}
+
+TEST(a_freed_mapping_is_retained_reused_and_purged) {
+  init_once();
+  large_purge(0);
+  take(2 * LARGE_MIN_BYTES, 1);
+  char *start = blocks[0].start;
+  uint64_t maps = snug_counters.large_maps;
+  give(0);
+  CHECK(large_retained_pages() == 2 * LARGE_MIN_BYTES / PAGE_BYTES);
+  take(2 * LARGE_MIN_BYTES - 1, 1);
+  CHECK(blocks[0].start == start && snug_counters.large_maps == maps && large_retained_pages() == 0);
+  give(0);
+  take(LARGE_MIN_BYTES, 1); /* of half the length: not worth it */
+  CHECK(blocks[0].start != start && large_retained_pages() != 0);
+  give(0);
+  CHECK(large_purge(0) == 3 * LARGE_MIN_BYTES / PAGE_BYTES && large_retained_pages() == 0);
+  check_unreadable(start);
+}
+
+TEST(few_and_no_huge_mappings_are_retained) {
+  init_once();
+  large_purge(0);
+  take(RETAINED_MAX_BYTES + 1, 1);
+  give(0);
+  CHECK(large_retained_pages() == 0);
+  for (int i = 0; i < RETAINED_MAX + 5; i++) take(LARGE_MIN_BYTES, 1);
+  while (block_count != 0) give(block_count - 1);
+  CHECK(large_retained_pages() == (size_t)RETAINED_MAX * LARGE_MIN_BYTES / PAGE_BYTES);
+  compare();
+  large_purge(0);
+}
+
+TEST(a_resize_that_cannot_be_leaves_the_block) {
+  init_once();
+  take(LARGE_MIN_BYTES, 1);
+  CHECK(large_resize(blocks[0].start, (size_t)1 << 50) == NULL);
+  check_block(&blocks[0]);
+  compare();
+  CHECK(large_resize(blocks[0].start + PAGE_BYTES, LARGE_MIN_BYTES) == NULL);
+  give(0);
+}
+
+TEST(what_lies_inside_a_block_is_told_from_what_does_not) {
+  init_once();
+  take(3 * LARGE_MIN_BYTES, 1);
+  char *start = blocks[0].start;
+  CHECK(large_block_around(start) == start && large_block_around(start + 3 * LARGE_MIN_BYTES - 1) == start);
+  CHECK(large_block_around(&start) == NULL && large_block_around(start + mapped_bytes_of(3 * LARGE_MIN_BYTES)) != start);
+  give(0);
+  CHECK(large_block_around(start) == NULL);
+}
+
+TEST(no_memory_is_null_and_changes_nothing) {
+  init_once();
+  bool clean;
+  large_purge(0);
+  refuse_map = true;
+  CHECK(large_take(LARGE_MIN_BYTES, 1, &clean) == NULL);
+  refuse_map = false;
+  CHECK(large_take(SIZE_MAX / 2, 1, &clean) == NULL);
+  CHECK(large_take(LARGE_MIN_BYTES, SIZE_MAX / 2 + 1, &clean) == NULL);
+  compare();
+}
+
+/* When the table can't grow it fills beyond one half, and then refuses, still with room to probe. */
+TEST(a_full_table_refuses) {
+  init_once();
+  static char *starts[4096];
+  size_t count = 0;
+  bool clean;
+  size_t rows = large.row_count;
+  for (; count < COUNT_OF(starts) && count < rows / 2; count++) starts[count] = large_take(LARGE_MIN_BYTES, 1, &clean);
+  CHECK(large.row_count == rows);
+  for (; count < COUNT_OF(starts); count++) {
+    lock_take(&large.lock, RANK_LARGE);
+    refuse_map = true;
+    bool room = make_room();
+    refuse_map = false;
+    lock_give(&large.lock, RANK_LARGE);
+    if (!room) break;
+    starts[count] = sys_map(zone.page_bytes);
+    struct large row = {starts[count], zone.page_bytes, 1};
+    put(large.rows, large.row_count, &row);
+    large.used++;
+  }
+  CHECK_THAT(count > rows / 2 && count < rows, "%zu blocks in %zu rows", count, rows);
+  CHECK(large_size(&count) == 0); /* ends although the table is nearly full */
+  for (size_t i = 0; i < count; i++) CHECK_THAT(large_size(starts[i]) != 0, "block %zu", i);
+  large_check();
+}
+
+static void lose_a_row(void) {
+  struct large *row = find(blocks[0].start);
+  large.rows[(row - large.rows + 5) & (ptrdiff_t)(large.row_count - 1)] = *row;
+  row->start = NULL;
+  large_check();
+}
+
+TEST(broken_state_is_found) {
+  init_once();
+  block_count = 0;
+  take(LARGE_MIN_BYTES, 1);
+  check_dies(lose_a_row, "heap metadata is corrupted");
+}

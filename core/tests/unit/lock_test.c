@@ -1,0 +1,123 @@
+/* lock_test.c: mutual exclusion, trying, the owner inside fork(), and the ranks. */
+#include "../../src/sys.c"
+#include "../../src/fatal.c"
+#include "../../src/lock.c"
+#include "unit.h"
+
+#include <pthread.h>
+
+enum { THREADS = 4, ROUNDS = 20000 };
+
+static struct lock first, second;
+static uint64_t guarded[2]; /* equal whenever the lock is free */
+static uint64_t found_held;
+
+static void *count_under_lock(void *argument) {
+  (void)argument;
+  uint64_t contended = 0;
+  for (int i = 0; i < ROUNDS; i++) {
+    if (i % 8 == 0 && lock_try(&first, RANK_PAGES)) {
+      guarded[0]++;
+      guarded[1]++;
+      lock_give(&first, RANK_PAGES);
+      continue;
+    }
+    contended += lock_take(&first, RANK_PAGES);
+    CHECK_THAT(guarded[0] == guarded[1], "%llu and %llu", (unsigned long long)guarded[0], (unsigned long long)guarded[1]);
+    guarded[0]++;
+    if (i % 64 == 1) sched_yield(); /* others come and sleep */
+    guarded[1]++;
+    lock_give(&first, RANK_PAGES);
+  }
+  __atomic_fetch_add(&found_held, contended, __ATOMIC_RELAXED);
+  return NULL;
+}
+
+TEST(one_thread_at_a_time) {
+  pthread_t threads[THREADS];
+  for (int i = 0; i < THREADS; i++) REQUIRE(pthread_create(&threads[i], NULL, count_under_lock, NULL) == 0);
+  for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+  CHECK_THAT(guarded[0] == (uint64_t)THREADS * ROUNDS, "%llu increments", (unsigned long long)guarded[0]);
+  CHECK(guarded[0] == guarded[1] && first.state == 0);
+  CHECK_THAT(found_held > 0, "with %d threads no lock was ever found held", THREADS);
+}
+
+TEST(a_held_lock_is_not_had_by_trying) {
+  CHECK(lock_try(&first, RANK_PAGES));
+  CHECK(!lock_try(&first, RANK_PAGES));
+  lock_give(&first, RANK_PAGES);
+  CHECK(!lock_take(&first, RANK_PAGES)); /* false: nobody held it */
+  lock_give(&first, RANK_PAGES);
+}
+
+static uint32_t passed;
+
+static void *take_and_note(void *argument) {
+  (void)argument;
+  bool contended = lock_take(&first, RANK_PAGES);
+  __atomic_store_n(&passed, contended ? 2 : 1, __ATOMIC_RELEASE);
+  lock_give(&first, RANK_PAGES);
+  return NULL;
+}
+
+/* Sleeps in the kernel until the lock is given: a busy wait would show as CPU time. */
+TEST(a_waiting_thread_sleeps_and_is_woken) {
+  pthread_t thread;
+  passed = 0;
+  first.waits = 0;
+  lock_take(&first, RANK_PAGES);
+  REQUIRE(pthread_create(&thread, NULL, take_and_note, NULL) == 0);
+  for (int i = 0; i < 2000 && __atomic_load_n(&first.waits, __ATOMIC_RELAXED) == 0; i++) sleep_ms(1);
+  CHECK(first.waits >= 1 && __atomic_load_n(&passed, __ATOMIC_ACQUIRE) == 0);
+  lock_give(&first, RANK_PAGES);
+  pthread_join(thread, NULL);
+  CHECK(passed == 2 && first.state == 0);
+}
+
+static void mark_owner(bool inside) {
+  lock_all_owner = inside ? lock_self() : NULL;
+}
+
+/* K3: the thread inside fork() holds every lock and comes by again; others wait. */
+TEST(the_owner_inside_fork_passes_and_others_wait) {
+  pthread_t thread;
+  passed = 0;
+  lock_take(&first, RANK_PAGES);
+  lock_take(&second, RANK_MAP);
+  mark_owner(true);
+  REQUIRE(pthread_create(&thread, NULL, take_and_note, NULL) == 0);
+  CHECK(!lock_take(&first, RANK_PAGES)); /* a plain second take would wait for ever */
+  lock_give(&first, RANK_PAGES);
+  CHECK_THAT(first.state != 0, "the inner give opened the lock");
+  sleep_ms(20);
+  CHECK(__atomic_load_n(&passed, __ATOMIC_ACQUIRE) == 0);
+  mark_owner(false);
+  lock_give(&second, RANK_MAP);
+  lock_give(&first, RANK_PAGES);
+  pthread_join(thread, NULL);
+  CHECK(passed != 0);
+}
+
+TEST(reset_opens_the_lock_in_a_child) {
+  lock_take(&first, RANK_PAGES);
+  lock_reset(&first);
+  CHECK(lock_try(&first, RANK_PAGES));
+  lock_reset(&first);
+  if (SNUG_DEBUG) {
+    lock_debug_give(RANK_PAGES); /* the two takes above */
+    lock_debug_give(RANK_PAGES);
+  }
+}
+
+static void take_against_the_ranks(void) {
+  lock_take(&first, RANK_MAP);
+  lock_take(&second, RANK_PURGE);
+}
+
+static void give_what_is_not_held(void) { lock_give(&first, RANK_PAGES); }
+
+TEST(debug_builds_assert_the_ranks) {
+  if (!SNUG_DEBUG) SKIP("needs SNUG_DEBUG");
+  check_dies(take_against_the_ranks, "assertion failed: ");
+  check_dies(give_what_is_not_held, "assertion failed: ");
+}

@@ -1,0 +1,169 @@
+/* map_test.c: the zone and its tables grow, shrink and refuse; also under a limit of the address space. */
+#include "../../src/sys.c"
+
+/* The system's answers, refused on demand. */
+static bool refuse_commit;
+static bool commit_or_refuse(void *start, size_t length_bytes) { return !refuse_commit && sys_commit(start, length_bytes); }
+#define sys_commit commit_or_refuse
+#include "../../src/fatal.c"
+#include "../../src/lock.c"
+#include "../../src/options.c"
+#include "../../src/map.c"
+#include "unit.h"
+
+#include <sys/resource.h>
+
+static void init_once(void) {
+  if (zone.base == NULL) REQUIRE(map_init());
+}
+
+/* The pages from..end-1 are usable, read as zero, and so do their descriptions. */
+static void check_usable(size_t from, size_t end) {
+  for (size_t page = from; page < end; page++) {
+    uint64_t *words = (uint64_t *)page_address(page);
+    if (words[0] != 0 || words[PAGE_BYTES / 8 - 1] != 0 || page_kind(page) != 0 || zone.owner[page] != 0) {
+      CHECK_THAT(false, "page %zu does not read as zero", page);
+    }
+    words[0] = page;
+    page_set_kind(page, 1 + page % 1000);
+    zone.owner[page] = (uint32_t)~page;
+    zone.free_bits[page / 64] ^= (uint64_t)1 << (page % 64);
+    zone.dirty_bits[page / 64] ^= (uint64_t)1 << (page % 64);
+  }
+  for (size_t page = from; page < end; page++) {
+    if (*(uint64_t *)page_address(page) != page || page_kind(page) != 1 + page % 1000 || zone.owner[page] != (uint32_t)~page) {
+      CHECK_THAT(false, "page %zu lost what was written", page);
+    }
+  }
+}
+
+static void limit_address_space(size_t more_bytes) {
+  size_t bytes = address_space_bytes() + more_bytes;
+  struct rlimit limit = {bytes, bytes};
+  REQUIRE(setrlimit(RLIMIT_AS, &limit) == 0);
+}
+
+/* Grows to the end under a limit; the heap must get most of it. */
+static void grow_to_the_limit(size_t limit_bytes, size_t least_bytes) {
+  limit_address_space(limit_bytes);
+  CHECK(map_init());
+  size_t before = 0, after;
+  while ((after = map_grow(1)) != 0) {
+    check_usable(before, after);
+    before = after;
+  }
+  CHECK_THAT(before * PAGE_BYTES >= least_bytes, "of %zu bytes the heap got %zu", limit_bytes, before * PAGE_BYTES);
+  CHECK(before == zone_pages());
+  if (before == 0) return;
+  CHECK(map_shrink(before - CHUNK_PAGES)); /* what is unmapped can be had again, by others, too */
+  void *mapping = sys_map(CHUNK_PAGES * PAGE_BYTES);
+  CHECK(mapping != NULL);
+  CHECK(map_grow(1) == 0);
+  sys_unmap(mapping, CHUNK_PAGES * PAGE_BYTES);
+  CHECK(map_grow(1) == before);
+}
+
+static void limit_256_mib(void) { grow_to_the_limit(256 * MIB, 200 * MIB); }
+static void limit_64_mib(void) { grow_to_the_limit(64 * MIB, 40 * MIB); }
+static void limit_3_mib(void) {
+  limit_address_space(3 * MIB);
+  if (map_init()) CHECK(map_grow(1) == 0 && zone_pages() == 0); /* not even one chunk: refused somewhere, without harm */
+}
+
+/* The first test: what others reserve would count. */
+TEST(a_limit_of_the_address_space) {
+  if (is_emulated()) SKIP("the emulator's own limit");
+  run_in_child(limit_256_mib);
+  run_in_child(limit_64_mib);
+  run_in_child(limit_3_mib);
+}
+
+TEST(the_zone_grows_by_whole_chunks_of_zeros) {
+  init_once();
+  CHECK(zone.page_bytes >= PAGE_BYTES && zone.page_bytes == sys_page_size_bytes());
+  CHECK(zone.reserved_pages % CHUNK_PAGES == 0);
+  for (size_t wanted = 1; wanted <= 3000; wanted += 999) {
+    size_t before = zone_pages(), after = map_grow(wanted);
+    REQUIRE(after != 0);
+    CHECK_THAT(after >= before + wanted && after % CHUNK_PAGES == 0 && after < before + wanted + 2 * CHUNK_PAGES,
+               "%zu pages more: from %zu to %zu", wanted, before, after);
+    CHECK(after == zone_pages());
+    check_usable(before, after);
+  }
+}
+
+TEST(indices_and_addresses) {
+  init_once();
+  size_t count = zone_pages();
+  for (size_t page = 0; page < count; page += 37) {
+    CHECK(page_index(page_address(page)) == page && page_index(page_address(page) + PAGE_BYTES - 1) == page);
+  }
+  int on_stack;
+  static int in_data;
+  CHECK(page_index(zone.base - 1) >= count && page_index(NULL) >= count && page_index(&on_stack) >= count &&
+        page_index(&in_data) >= count && page_index((void *)UINTPTR_MAX) >= count && page_index(page_address(count)) >= count);
+}
+
+TEST(a_large_zone_grows_by_an_eighth) {
+  init_once();
+  while (zone_pages() < 40 * CHUNK_PAGES) REQUIRE(map_grow(CHUNK_PAGES) != 0);
+  size_t before = zone_pages(), after = map_grow(1);
+  CHECK_THAT(after - before == before / CHUNK_PAGES / 8 * CHUNK_PAGES, "from %zu to %zu", before, after);
+}
+
+TEST(shrinking_takes_the_address_space_back) {
+  init_once();
+  size_t pages = zone_pages(), end = pages - 2 * CHUNK_PAGES;
+  sys_purge(page_address(end), 2 * CHUNK_PAGES * PAGE_BYTES); /* as the page heap does before */
+  CHECK(map_shrink(end) && zone_pages() == end);
+  check_unreadable(page_address(end));
+  check_unreadable(page_address(pages - 1));
+  *(volatile char *)page_address(end - 1);
+  CHECK(map_grow(1) == end + zone_pages() - end && zone_pages() > end);
+  for (size_t page = end; page < zone_pages(); page++) {
+    const uint64_t *words = (const uint64_t *)page_address(page);
+    if (words[0] != 0) CHECK_THAT(false, "page %zu kept its contents", page);
+  }
+}
+
+TEST(growth_ends_with_the_reservation) {
+  init_once();
+  size_t saved = zone.reserved_pages, pages = zone_pages();
+  zone.reserved_pages = pages + CHUNK_PAGES;
+  CHECK(map_grow(2 * CHUNK_PAGES) == 0 && zone_pages() == pages);
+  CHECK(map_grow(1) == pages + CHUNK_PAGES); /* the eighth ahead does not fit, what is needed does */
+  CHECK(map_grow(1) == 0 && zone_pages() == pages + CHUNK_PAGES);
+  zone.reserved_pages = saved;
+}
+
+TEST(refused_memory_leaves_the_zone_as_it_was) {
+  init_once();
+  size_t pages = zone_pages();
+  refuse_commit = true;
+  CHECK(map_grow(1) == 0 && zone_pages() == pages);
+  refuse_commit = false;
+  CHECK(map_grow(1) > pages);
+}
+
+TEST(tables_grow_in_place_and_refuse_beyond_their_end) {
+  init_once();
+  struct table table = table_reserve(1000000, "snug test");
+  REQUIRE(table.start != NULL);
+  CHECK(table.reserved_bytes >= 1000000 && table.reserved_bytes % zone.page_bytes == 0);
+  size_t committed_before = map_committed_bytes();
+  const char *start = table.start;
+  for (size_t bytes = 1; bytes <= 1000000; bytes += bytes / 3 + 1) {
+    CHECK(table_commit(&table, bytes));
+    CHECK_THAT(table.committed_bytes >= bytes && table.committed_bytes <= table.reserved_bytes, "%zu", table.committed_bytes);
+    CHECK(table.start[bytes - 1] == 0);
+    table.start[bytes - 1] = 0;
+  }
+  CHECK(table.start == start && map_committed_bytes() - committed_before == table.committed_bytes);
+  CHECK(table_commit(&table, 1) && table_commit(&table, table.reserved_bytes));
+  CHECK(!table_commit(&table, table.reserved_bytes + 1));
+  refuse_commit = true;
+  struct table other = table_reserve(100000, "snug test");
+  CHECK(!table_commit(&other, 1) && other.committed_bytes == 0);
+  refuse_commit = false;
+  CHECK(table_commit(&other, 1));
+}

@@ -1,0 +1,342 @@
+/* pages_test.c: the page heap against an array with one state per page. The model also says which run a search must find. */
+#include "../../src/sys.c"
+
+/* The system's answers, refused on demand. */
+static bool refuse_purge, refuse_commit;
+static bool purge_or_refuse(void *start, size_t length_bytes) { return !refuse_purge && sys_purge(start, length_bytes); }
+static bool commit_or_refuse(void *start, size_t length_bytes) { return !refuse_commit && sys_commit(start, length_bytes); }
+#define sys_purge purge_or_refuse
+#define sys_commit commit_or_refuse
+#include "../../src/fatal.c"
+#include "../../src/lock.c"
+#include "../../src/options.c"
+#include "../../src/map.c"
+#include "../../src/pages.c"
+#include "unit.h"
+
+enum { MODEL_PAGES = 64 * CHUNK_PAGES, RUNS = 400 };
+
+/* What the model knows of a page. */
+enum state { ABOVE = 0, CLEAN, DIRTY, TAKEN };
+static uint8_t state[MODEL_PAGES];
+static size_t model_pages, model_top; /* usable; below the highest ever used */
+
+static struct run taken[RUNS];
+static size_t taken_count;
+static uint64_t random_state;
+
+static void init_once(void) {
+  if (zone.base == NULL) REQUIRE(map_init());
+}
+
+static size_t whole_pages(void) { return zone.page_bytes / PAGE_BYTES; }
+
+/* ---- the model ---- */
+
+static bool is_candidate(size_t page, bool dirty_only) {
+  return state[page] == DIRTY || (!dirty_only && state[page] == CLEAN);
+}
+
+/* G2, as written: the lowest chunk with a fit, there the shortest run that fits, of those the lowest. */
+static size_t model_search(bool dirty_only, size_t count, size_t align_pages) {
+  for (size_t chunk = 0; chunk < model_pages; chunk += CHUNK_PAGES) {
+    size_t best = PAGE_NONE, best_length = SIZE_MAX;
+    for (size_t start = chunk; start < chunk + CHUNK_PAGES;) {
+      size_t end = start;
+      while (end < chunk + CHUNK_PAGES && is_candidate(end, dirty_only)) end++;
+      size_t aligned = (start + align_pages - 1) / align_pages * align_pages;
+      if (end > start && aligned + count <= end && end - start < best_length) {
+        best = aligned;
+        best_length = end - start;
+      }
+      start = end + 1;
+    }
+    if (best != PAGE_NONE) return best;
+  }
+  return PAGE_NONE;
+}
+
+static size_t model_count(enum state wanted, size_t end) {
+  size_t count = 0;
+  for (size_t i = 0; i < end; i++) count += state[i] == wanted;
+  return count;
+}
+
+static void model_follow_growth(void) {
+  size_t usable = zone_pages();
+  REQUIRE(usable <= MODEL_PAGES);
+  for (; model_pages < usable; model_pages++) state[model_pages] = CLEAN;
+}
+
+/* Every page is what the model says, in the bits and in the account. */
+static void compare(void) {
+  pages_check();
+  model_follow_growth();
+  for (size_t i = 0; i < model_pages; i++) {
+    bool is_free = bits_test(zone.free_bits, i), is_dirty = bits_test(zone.dirty_bits, i);
+    enum state seen = !is_free ? TAKEN : is_dirty ? DIRTY : CLEAN;
+    if (seen != state[i] || (is_dirty && !is_free)) {
+      CHECK_THAT(false, "page %zu: model %d, heap %d", i, state[i], seen);
+      REQUIRE(test_failed < 5);
+    }
+  }
+  struct pages_account account = pages_account();
+  CHECK_THAT(account.top_pages == model_top, "top %zu, model %zu", account.top_pages, model_top);
+  CHECK(account.dirty_pages == model_count(DIRTY, model_pages) && pages_dirty() == account.dirty_pages);
+  CHECK(account.free_pages == model_count(CLEAN, model_top) + account.dirty_pages);
+  CHECK(pages_used() == model_count(TAKEN, model_pages) && pages_top() == model_top);
+}
+
+/* ---- the operations, on both ---- */
+
+/* First and last word of each page: as the owner wrote them, or zero if the page is said to be clean. */
+static void write_pages(size_t first, size_t count) {
+  for (size_t i = first; i < first + count; i++) {
+    uint64_t *words = (uint64_t *)page_address(i);
+    words[0] = words[PAGE_BYTES / 8 - 1] = ~i;
+  }
+}
+
+static void check_zeros(size_t first, size_t count) {
+  for (size_t i = first; i < first + count; i++) {
+    const uint64_t *words = (const uint64_t *)page_address(i);
+    if (words[0] != 0 || words[PAGE_BYTES / 8 - 1] != 0) CHECK_THAT(false, "page %zu is said to be clean", i);
+  }
+}
+
+static void model_take(size_t first, size_t count, bool clean) {
+  bool all_clean = true;
+  for (size_t i = first; i < first + count; i++) {
+    CHECK_THAT(state[i] == CLEAN || state[i] == DIRTY, "page %zu was given out in state %d", i, state[i]);
+    all_clean &= state[i] == CLEAN;
+    state[i] = TAKEN;
+  }
+  CHECK_THAT(clean == all_clean, "run %zu+%zu: clean is %d", first, count, clean);
+  if (clean) check_zeros(first, count);
+  if (first + count > model_top) model_top = first + count;
+  write_pages(first, count);
+}
+
+static size_t take(size_t count, size_t align_pages) {
+  bool clean;
+  size_t expected = model_search(true, count, align_pages);
+  if (expected == PAGE_NONE) expected = model_search(false, count, align_pages);
+  size_t first = pages_take(count, align_pages, &clean);
+  if (first == PAGE_NONE) return PAGE_NONE;
+  if (expected == PAGE_NONE) {
+    CHECK_THAT(first >= model_pages, "no run of %zu was free, yet %zu was given out", count, first);
+    model_follow_growth();
+  } else {
+    CHECK_THAT(first == expected, "%zu pages: %zu instead of %zu", count, first, expected);
+  }
+  CHECK(first % align_pages == 0 && first / CHUNK_PAGES == (first + count - 1) / CHUNK_PAGES); /* G1 */
+  model_take(first, count, clean);
+  return first;
+}
+
+static void give(size_t first, size_t count, uint64_t clean_mask) {
+  for (size_t i = 0; i < count; i++) {
+    page_set_kind(first + i, 7);
+    if (i < 64 && clean_mask >> i & 1) memset(page_address(first + i), 0, PAGE_BYTES);
+    state[first + i] = i < 64 && clean_mask >> i & 1 ? CLEAN : DIRTY;
+  }
+  pages_give(first, count, clean_mask);
+  for (size_t i = 0; i < count; i++) CHECK(page_kind(first + i) == 0);
+}
+
+static bool extend(struct run *run, size_t new_count) {
+  bool can = new_count <= PAGES_RUN_MAX && run->first / CHUNK_PAGES == (run->first + new_count - 1) / CHUNK_PAGES;
+  for (size_t i = run->first + run->count; can && i < run->first + new_count; i++) {
+    can = i < model_pages && state[i] != TAKEN;
+  }
+  bool clean, done = pages_extend(run->first, run->count, new_count, &clean);
+  CHECK_THAT(done == can, "run %zu+%zu to %zu: %d", run->first, run->count, new_count, done);
+  if (!done) return false;
+  model_take(run->first + run->count, new_count - run->count, clean);
+  run->count = new_count;
+  return true;
+}
+
+/* A purge may take more than asked, as it takes runs whole, but must not stop while something that could go is left. */
+static size_t purge(size_t keep_pages) {
+  size_t before = pages_dirty(), purged = pages_purge(keep_pages), gone = 0, whole_left = 0, lowest_gone = SIZE_MAX;
+  for (size_t i = 0; i < model_pages; i++) {
+    if (state[i] != DIRTY || bits_test(zone.dirty_bits, i)) continue;
+    if (!is_emulated()) CHECK_THAT(!is_resident(page_address(i)), "page %zu still holds memory", i);
+    check_zeros(i, 1);
+    state[i] = CLEAN;
+    gone++;
+    if (lowest_gone == SIZE_MAX) lowest_gone = i;
+  }
+  for (size_t i = 0; i < model_pages; i += whole_pages()) {
+    bool all_free = true, any_dirty = false; /* then a page of the system holds memory for nothing */
+    for (size_t j = i; j < i + whole_pages(); j++) all_free &= state[j] != TAKEN, any_dirty |= state[j] == DIRTY;
+    bool whole = all_free && any_dirty;
+    whole_left += whole;
+    CHECK_THAT(!whole || lowest_gone == SIZE_MAX || i / CHUNK_PAGES <= lowest_gone / CHUNK_PAGES,
+               "page %zu is dirty, a lower chunk was purged", i);
+  }
+  CHECK_THAT(purged == gone && before - gone == pages_dirty(), "says %zu, went %zu", purged, gone);
+  CHECK_THAT(pages_dirty() <= keep_pages || whole_left == 0, "%zu dirty, %zu to keep", pages_dirty(), keep_pages);
+  return purged;
+}
+
+static size_t shrink(void) {
+  size_t end = model_pages;
+  while (end > 0) {
+    size_t clean = 0;
+    for (size_t i = end - CHUNK_PAGES; i < end; i++) clean += state[i] == CLEAN;
+    if (clean < CHUNK_PAGES) break;
+    end -= CHUNK_PAGES;
+  }
+  size_t gone = pages_shrink();
+  CHECK_THAT(gone == model_pages - end && zone_pages() == end, "%zu pages went, model %zu", gone, model_pages - end);
+  for (size_t i = end; i < model_pages; i++) state[i] = ABOVE;
+  model_pages = end;
+  if (model_top > end) model_top = end;
+  return gone;
+}
+
+/* ---- tests ---- */
+
+static size_t random_length(void) {
+  size_t kind = random_below(&random_state, 10);
+  return 1 + random_below(&random_state, kind < 6 ? 8 : kind < 9 ? 64 : PAGES_RUN_MAX);
+}
+
+static void random_step(size_t live_max) {
+  size_t choice = random_below(&random_state, 100);
+  struct run *victim = taken_count != 0 ? &taken[random_below(&random_state, taken_count)] : NULL;
+  if (choice < 45 && taken_count < live_max) {
+    size_t count = random_length(), align_pages = (size_t)1 << random_below(&random_state, 9);
+    if (choice > 8) align_pages = 1;
+    size_t first = take(count, align_pages);
+    REQUIRE(first != PAGE_NONE);
+    taken[taken_count++] = (struct run){first, count};
+  } else if (choice < 80 && victim != NULL) {
+    give(victim->first, victim->count, choice < 55 ? random_next(&random_state) : 0);
+    *victim = taken[--taken_count];
+  } else if (choice < 95 && victim != NULL) {
+    extend(victim, victim->count + 1 + random_below(&random_state, 8));
+  } else if (choice < 98) {
+    purge(random_below(&random_state, pages_dirty() + 1));
+  } else if (choice == 98) {
+    purge(0);
+  } else {
+    shrink();
+  }
+}
+
+TEST(random_operations_agree_with_the_model) {
+  init_once();
+  random_state = 1;
+  for (int step = 0; step < 4000; step++) {
+    random_step(step / 1000 % 2 == 0 ? RUNS : 40); /* fill, empty, fill, empty */
+    compare();
+    if (test_failed) return;
+  }
+}
+
+static void give_all(void) {
+  while (taken_count != 0) {
+    struct run *run = &taken[--taken_count];
+    give(run->first, run->count, 0);
+  }
+}
+
+TEST(an_empty_heap_shrinks_to_nothing_and_grows_again) {
+  init_once();
+  give_all();
+  compare();
+  purge(0);
+  size_t dirty = pages_dirty(); /* none: chunks consist of whole system pages */
+  CHECK_THAT(dirty == 0, "%zu pages stay dirty", dirty);
+  shrink();
+  CHECK(zone_pages() == 0 && pages_top() == 0);
+  compare();
+  for (int i = 0; i < 5; i++) {
+    taken[taken_count++] = (struct run){take(PAGES_RUN_MAX, 1), PAGES_RUN_MAX};
+    compare();
+  }
+  give_all();
+}
+
+/* The page of a run that purging leaves when system pages are larger: its neighbours are in use. */
+TEST(only_whole_pages_of_the_system_are_purged) {
+  init_once();
+  if (whole_pages() == 1) SKIP("needs system pages above 4 KiB");
+  purge(0);
+  size_t first = take(PAGES_RUN_MAX, PAGES_RUN_MAX);
+  give(first + 1, whole_pages() - 1, 0);
+  CHECK(purge(0) == 0 && pages_dirty() == whole_pages() - 1);
+  give(first + whole_pages(), whole_pages(), 0);
+  CHECK(purge(0) == whole_pages() && pages_dirty() == whole_pages() - 1);
+  compare();
+  give(first, 1, 0);
+  CHECK(purge(0) == whole_pages() && pages_dirty() == 0);
+  give(first + 2 * whole_pages(), PAGES_RUN_MAX - 2 * whole_pages(), 0);
+  compare();
+}
+
+TEST(a_refused_purge_keeps_the_pages_dirty) {
+  init_once();
+  size_t first = take(100, 1), dirty = pages_dirty();
+  give(first, 100, 0);
+  refuse_purge = true;
+  CHECK(pages_purge(0) == 0 && pages_dirty() >= 100 && pages_dirty() >= dirty);
+  refuse_purge = false;
+  compare();
+  CHECK(purge(0) >= 100);
+  compare();
+}
+
+TEST(refused_memory_is_no_memory_until_it_is_granted) {
+  init_once();
+  refuse_commit = true;
+  while (taken_count < RUNS) {
+    size_t first = take(PAGES_RUN_MAX, 1);
+    if (first == PAGE_NONE) break;
+    taken[taken_count++] = (struct run){first, PAGES_RUN_MAX};
+  }
+  REQUIRE(taken_count < RUNS);
+  compare();
+  refuse_commit = false;
+  size_t first = take(PAGES_RUN_MAX, 1);
+  CHECK(first != PAGE_NONE);
+  taken[taken_count++] = (struct run){first, PAGES_RUN_MAX};
+  compare();
+  give_all();
+  compare();
+}
+
+static size_t broken_page;
+static void give_twice(void) {
+  pages_give(broken_page, 4, 0);
+  pages_give(broken_page + 3, 1, 0);
+}
+static void lose_a_free_bit(void) {
+  zone.free_bits[broken_page / 64] ^= (uint64_t)1 << (broken_page % 64);
+  pages_check();
+}
+static void lose_a_dirty_bit(void) {
+  zone.dirty_bits[broken_page / 64] ^= (uint64_t)1 << (broken_page % 64);
+  pages_check();
+}
+static void miscount_the_longest(void) {
+  pages.chunks[0].longest_free = 0;
+  pages_check();
+}
+static void miscount_the_total(void) {
+  pages.free_pages++;
+  pages_check();
+}
+
+TEST(broken_state_is_found) {
+  init_once();
+  broken_page = take(4, 1);
+  check_dies(give_twice, "heap metadata is corrupted");
+  check_dies(lose_a_free_bit, "heap metadata is corrupted");
+  check_dies(lose_a_dirty_bit, "heap metadata is corrupted");
+  check_dies(miscount_the_longest, "heap metadata is corrupted");
+  check_dies(miscount_the_total, "heap metadata is corrupted");
+}

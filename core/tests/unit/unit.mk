@@ -1,0 +1,48 @@
+# unit.mk: builds and runs the unit tests of the core. Included by the top-level Makefile, or used alone:
+#
+#   make -f core/tests/unit/unit.mk test-unit
+#   make ... CC=musl-gcc BUILD=build/musl                                                   under musl
+#   make ... CC=aarch64-linux-gnu-gcc BUILD=build/aarch64 RUN='qemu-aarch64 -L /usr/aarch64-linux-gnu'
+#   make ... UNIT_VARIANTS=4k UNIT_ONLY=pages                                               one of them
+#
+# Each program is compiled twice, with and without SNUG_DEBUG, and linked once per size of the system's pages.
+# Prints "N passed, N failed" last.
+BUILD ?= build
+RUN ?=
+TEST_TIMEOUT_S ?= 300
+
+UNIT := $(patsubst %/,%,$(dir $(lastword $(MAKEFILE_LIST))))
+UNIT_BUILD := $(BUILD)/tests/unit
+UNIT_ONLY ?= $(patsubst $(UNIT)/%_test.c,%,$(wildcard $(UNIT)/*_test.c))
+UNIT_VARIANTS ?= 4k 16k 64k 4k-debug 64k-debug
+UNIT_CC = $(CC) -std=gnu11 -O2 -g -Wall -Wextra -Werror -fno-builtin -pthread $(CFLAGS)
+UNIT_SOURCES := $(wildcard $(UNIT)/*.h $(UNIT)/../support/*.h $(UNIT)/../../src/*.[ch] $(UNIT)/../../include/*.h)
+UNIT_PROGRAMS = $(foreach name,$(UNIT_ONLY),$(foreach variant,$(UNIT_VARIANTS),$(UNIT_BUILD)/$(name)-$(variant)))
+
+$(UNIT_BUILD)/%.o: $(UNIT)/%_test.c $(UNIT_SOURCES)
+	@mkdir -p $(@D)
+	$(UNIT_CC) -c -o $@ $<
+
+$(UNIT_BUILD)/%.debug.o: $(UNIT)/%_test.c $(UNIT_SOURCES)
+	@mkdir -p $(@D)
+	$(UNIT_CC) -DSNUG_DEBUG=1 -c -o $@ $<
+
+$(UNIT_BUILD)/page_size_%k.o: $(UNIT)/page_size.c
+	@mkdir -p $(@D)
+	$(UNIT_CC) -DUNIT_PAGE_BYTES='($*ul * 1024)' -c -o $@ $<
+
+define unit_variant
+$(UNIT_BUILD)/%-$(1)k: $(UNIT_BUILD)/%.o $(UNIT_BUILD)/page_size_$(1)k.o
+	$$(UNIT_CC) -Wl,--wrap=getauxval -o $$@ $$^ -ldl
+
+$(UNIT_BUILD)/%-$(1)k-debug: $(UNIT_BUILD)/%.debug.o $(UNIT_BUILD)/page_size_$(1)k.o
+	$$(UNIT_CC) -Wl,--wrap=getauxval -o $$@ $$^ -ldl
+endef
+$(foreach size,4 16 64,$(eval $(call unit_variant,$(size))))
+
+.SECONDARY: $(foreach name,$(UNIT_ONLY),$(UNIT_BUILD)/$(name).o $(UNIT_BUILD)/$(name).debug.o) \
+            $(foreach size,4 16 64,$(UNIT_BUILD)/page_size_$(size)k.o)
+
+.PHONY: test-unit
+test-unit: $(UNIT_PROGRAMS)
+	@$(if $(RUN),TEST_EMULATED=1) $(UNIT)/../support/run_tests.sh unit $(TEST_TIMEOUT_S) "$(RUN)" $^
