@@ -15,6 +15,9 @@ from . import environment, memory
 
 LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1
+# What processes get to end by themselves. Whoever interrupts us may kill us after a few seconds.
+GRACE_SECONDS = 10
+GRACE_SECONDS_INTERRUPTED = 0.5
 LOG_LINES_SHOWN = 15
 # What programs print when they die; Ruby follows it with thousands of lines.
 LAST_WORDS = re.compile(
@@ -91,11 +94,11 @@ class Session:
         self.directory = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-"))
         return self
 
-    def __exit__(self, *_exception):
+    def __exit__(self, exception_type, *_):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         for process in reversed(self.processes):
-            process.stop(grace_seconds=10)
+            process.stop(GRACE_SECONDS if exception_type is None else GRACE_SECONDS_INTERRUPTED)
             process.kill_group()
         shutil.rmtree(self.directory, ignore_errors=True)
 
