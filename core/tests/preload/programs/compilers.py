@@ -1,7 +1,7 @@
 from catalog import program
 
-FUNCTIONS = {True: 120, False: 2500}
-INSTANCES = {True: 3, False: 60}
+FUNCTIONS = {True: 120, False: 1200}
+INSTANCES = {True: 3, False: 24}
 
 
 def large_c(functions):
