@@ -1,0 +1,374 @@
+/* slab_test.c: slabs of blocks against a list of live ones; order, adoption, sealing, purging, misuse. */
+#include "../../src/sys.c"
+#include "../../src/fatal.c"
+#include "../../src/lock.c"
+#include "../../src/options.c"
+#include "../../src/map.c"
+#include "../../src/pages.c"
+#include "../../src/slab.c"
+#include "unit.h"
+
+struct snug_counters snug_counters; /* stats.c has the real one */
+
+enum { ARENAS = 3, LIVE_MAX = 20000, BATCH = 40 };
+
+struct block {
+  char *start;
+  unsigned class_index;
+  uint64_t seed;
+};
+static struct block live[LIVE_MAX];
+static size_t live_count;
+static uint64_t random_state = 1;
+static const unsigned classes_used[] = {1, 2, 7, 8, 16, 24, 32, 40, 43, 48, 58, 76};
+
+static void init_once(void) {
+  if (zone.base != NULL) return;
+  REQUIRE(map_init() && slab_init());
+  for (unsigned i = 0; i < ARENAS; i++) slab_set_arena_users(i, 1);
+}
+
+static size_t size_of(unsigned class_index) { return class_shapes[class_index].size_bytes; }
+
+/* ---- the model ---- */
+
+/* First and last eight bytes: another block over this one, or a purge of its pages, would change them. */
+static void mark(struct block *block) {
+  block->seed = random_next(&random_state);
+  memcpy(block->start, &block->seed, 8);
+  memcpy(block->start + size_of(block->class_index) - 8, &block->seed, 8);
+}
+
+static bool is_marked(const struct block *block) {
+  return memcmp(block->start, &block->seed, 8) == 0 &&
+         memcmp(block->start + size_of(block->class_index) - 8, &block->seed, 8) == 0;
+}
+
+static size_t take(unsigned arena, unsigned class_index, size_t wanted) {
+  void *blocks[BATCH];
+  bool contended = false;
+  size_t count = slab_take(arena, class_index, blocks, wanted, size_of(class_index) - 1, &contended);
+  CHECK(count >= 1 && count <= wanted && !contended);
+  for (size_t i = 0; i < count; i++) {
+    struct block block = {blocks[i], class_index, 0};
+    CHECK_THAT(page_kind(page_index(blocks[i])) == (arena << ARENA_SHIFT | class_index), "%p", blocks[i]);
+    CHECK_THAT((uintptr_t)blocks[i] % 16 == 0 && slab_block_size(blocks[i]) == size_of(class_index), "%p", blocks[i]);
+    mark(&block);
+    live[live_count++] = block;
+  }
+  return count;
+}
+
+static void give_some(size_t wanted) {
+  void *blocks[BATCH];
+  size_t count = 0;
+  for (; count < wanted && live_count != 0; count++) {
+    size_t i = random_below(&random_state, live_count);
+    CHECK_THAT(is_marked(&live[i]), "block %p of class %u was overwritten", (void *)live[i].start, live[i].class_index);
+    blocks[count] = live[i].start;
+    live[i] = live[--live_count];
+  }
+  CHECK(!slab_give(blocks, count));
+}
+
+static void give_all(void) {
+  while (live_count != 0) give_some(BATCH);
+}
+
+/* Sums over arenas: which arena a block belongs to changes when its slab is adopted. */
+static void compare(void) {
+  static size_t blocks[CLASS_COUNT];
+  memset(blocks, 0, sizeof blocks);
+  for (size_t i = 0; i < live_count; i++) blocks[live[i].class_index]++;
+  uint64_t slab_bytes = 0, slabs_counted = 0;
+  for (unsigned i = 1; i < CLASS_COUNT; i++) {
+    uint64_t outstanding = 0;
+    for (unsigned arena = 0; arena < ARENAS; arena++) {
+      const struct snug_counters_class *row = &snug_counters.classes[arena][i];
+      outstanding += row->outstanding_blocks;
+      slab_bytes += row->slab_bytes;
+      slabs_counted += row->slabs;
+      CHECK(row->slab_bytes == (uint64_t)row->slabs * class_shapes[i].pages * PAGE_BYTES);
+    }
+    CHECK_THAT(outstanding == blocks[i], "class %u: %llu outstanding, %zu live", i, (unsigned long long)outstanding, blocks[i]);
+  }
+  CHECK(slab_bytes == pages_used() * PAGE_BYTES);
+  size_t seen = slab_check();
+  CHECK_THAT(seen == slabs_counted, "%zu slabs seen, %llu counted", seen, (unsigned long long)slabs_counted);
+  uint64_t purged = 0;
+  for (uint32_t number = 1; number < slab_record_count(); number++) {
+    if (slabs.records[number].bucket != BUCKET_NO_SLAB) purged += (uint64_t)__builtin_popcountll(slabs.records[number].purged);
+  }
+  CHECK(snug_counters.slab_purged_bytes == purged * PAGE_BYTES);
+}
+
+TEST(random_operations_agree_with_the_model) {
+  init_once();
+  for (int step = 0; step < 30000; step++) {
+    size_t choice = random_below(&random_state, 1000);
+    unsigned class_index = classes_used[random_below(&random_state, COUNT_OF(classes_used))];
+    size_t many = 1 + random_below(&random_state, BATCH);
+    if (choice < 480 && live_count + BATCH < (size_t)(step / 6000 % 2 ? 300 : LIVE_MAX)) {
+      take((unsigned)random_below(&random_state, ARENAS), class_index, many);
+    } else if (choice < 980) {
+      give_some(many);
+    } else if (choice < 985) {
+      slab_tick();
+    } else if (choice < 995) {
+      size_t min_bytes = random_below(&random_state, 2) ? 2048 : 0;
+      slab_purge(min_bytes, random_below(&random_state, 2), 1 + random_below(&random_state, slab_record_count() + 10));
+    } else if (choice < 997) {
+      unsigned arena = 1 + (unsigned)random_below(&random_state, ARENAS - 1);
+      slab_set_arena_users(arena, !slabs.arena_users[arena]); /* leave it: others adopt; come back */
+    } else if (choice == 997) {
+      slab_lock_all();
+      slab_seal();
+      slab_unlock_all();
+    } else {
+      pages_purge(0);
+    }
+    if (step % 100 == 0) compare();
+    if (test_failed) return;
+  }
+  give_all();
+  slab_purge(0, false, slab_record_count()); /* slabs kept empty for reuse */
+  compare();
+  CHECK_THAT(pages_used() == 0, "%zu pages are in use without a block", pages_used());
+}
+
+static uint32_t slab_number(const void *block) { return zone.owner[page_index(block)]; }
+
+/* Takes whole slabs of a class; blocks[i] in the order of their addresses within a slab. */
+static void take_slabs(unsigned class_index, size_t count, char **blocks) {
+  bool contended;
+  for (size_t i = 0; i < count * class_shapes[class_index].slots; i++) {
+    REQUIRE(slab_take(0, class_index, (void **)&blocks[i], 1, 1, &contended) == 1);
+  }
+}
+
+TEST(the_fullest_slab_serves_its_lowest_slot) {
+  init_once();
+  enum { CLASS = 24, SLABS = 4 }; /* 512 bytes, 32 slots */
+  size_t slots = class_shapes[CLASS].slots;
+  char *blocks[SLABS * 32];
+  bool contended;
+  REQUIRE(slots == 32);
+  take_slabs(CLASS, SLABS, blocks);
+  for (size_t i = 0; i < SLABS * slots; i++) {
+    CHECK(slab_number(blocks[i]) == slab_number(blocks[i / slots * slots]) && blocks[i] == blocks[i / slots * slots] + i % slots * 512);
+  }
+  static const size_t freed[SLABS] = {20, 3, 31, 12};
+  size_t total = 0;
+  for (size_t slab = 0; slab < SLABS; slab++) {
+    for (size_t i = 0; i < freed[slab]; i++) slab_give((void **)&blocks[slab * slots + slots - 1 - i], 1);
+    total += freed[slab];
+  }
+  static const size_t order[SLABS] = {1, 3, 0, 2}; /* from the fullest */
+  for (size_t turn = 0; turn < SLABS; turn++) {
+    for (size_t i = slots - freed[order[turn]]; i < slots; i++) {
+      char *block;
+      slab_take(0, CLASS, (void **)&block, 1, 1, &contended);
+      CHECK_THAT(block == blocks[order[turn] * slots + i], "turn %zu, slot %zu: slab %u", turn, i, slab_number(block));
+    }
+  }
+  slab_check();
+  CHECK(!slab_give((void **)blocks, SLABS * slots) && total == 66);
+  slab_check();
+}
+
+TEST(a_batch_is_used_from_the_lowest_slot_up) {
+  init_once();
+  void *blocks[BATCH];
+  bool contended;
+  size_t count = slab_take(0, 5, blocks, 10, 1, &contended);
+  REQUIRE(count == 10);
+  for (size_t i = 1; i < count; i++) CHECK(blocks[i - 1] > blocks[i]); /* the cache hands out the last one first */
+  slab_give(blocks, count);
+}
+
+TEST(an_unused_arena_lends_its_slabs) {
+  init_once();
+  void *first[BATCH], *second[BATCH];
+  bool contended;
+  slab_set_arena_users(1, 1);
+  slab_set_arena_users(2, 1);
+  size_t count = slab_take(1, 9, first, 7, 1, &contended);
+  slab_set_arena_users(1, 0);
+  struct snug_counters_class *from = row_of(1, 9), *to = row_of(2, 9);
+  CHECK(from->slabs == 1 && to->slabs == 0 && from->outstanding_blocks == count);
+  size_t more = slab_take(2, 9, second, 5, 1, &contended);
+  CHECK(more == 5 && slab_number(second[0]) == slab_number(first[0]));
+  CHECK(from->slabs == 0 && from->slab_bytes == 0 && from->outstanding_blocks == 0);
+  CHECK(to->slabs == 1 && to->outstanding_blocks == count + more);
+  CHECK(page_kind(page_index(first[0])) == (2 << ARENA_SHIFT | 9));
+  slab_check();
+  CHECK(!slab_give(first, count) && !slab_give(second, more) && to->outstanding_blocks == 0);
+  slab_check();
+}
+
+TEST(a_sealed_slab_takes_frees_and_serves_no_more) {
+  init_once();
+  void *old[BATCH], *fresh[BATCH];
+  bool contended;
+  size_t count = slab_take(0, 12, old, 20, 1, &contended);
+  uint32_t sealed = slab_number(old[0]), slabs_before = row_of(0, 12)->slabs;
+  slab_lock_all();
+  slab_seal();
+  slab_unlock_all();
+  slab_check();
+  slab_give(old, 10);
+  slab_check();
+  size_t more = slab_take(0, 12, fresh, 10, 1, &contended);
+  CHECK(more == 10);
+  for (size_t i = 0; i < more; i++) CHECK(slab_number(fresh[i]) != sealed);
+  slab_give(old + 10, count - 10); /* its last blocks: the slab ends */
+  CHECK(slabs.records[sealed].bucket == BUCKET_NO_SLAB && row_of(0, 12)->slabs == slabs_before);
+  slab_check();
+  slab_give(fresh, more);
+}
+
+/* ---- purging ---- */
+
+static void give_range(char **blocks, size_t from, size_t end) {
+  for (size_t i = from; i < end; i++) slab_give((void **)&blocks[i], 1);
+}
+
+static size_t resident_pages_of(const char *start, size_t pages_count) {
+  size_t count = 0;
+  for (size_t i = 0; i < pages_count; i++) count += is_resident(start + i * PAGE_BYTES);
+  return count;
+}
+
+/* A class of 8 KiB with 7 slots in 14 pages, so that a slab has whole system pages of 16 KiB to give; for 64 KiB: 32 KiB. */
+static unsigned purge_class(void) { return class_index_large[(zone.page_bytes > 16384 ? 32768 : 8192) / 128 - 1]; }
+
+TEST(pages_that_no_block_touches_are_given_back) {
+  init_once();
+  unsigned class_index = purge_class();
+  const struct class_shape *shape = &class_shapes[class_index];
+  size_t slots = shape->slots, pages_per_slot = shape->size_bytes / PAGE_BYTES, whole = zone.page_bytes / PAGE_BYTES;
+  char *blocks[8];
+  slab_purge(0, false, slab_record_count());
+  take_slabs(class_index, 1, blocks);
+  for (size_t i = 0; i < slots; i++) memset(blocks[i], (int)i + 1, shape->size_bytes);
+  char *start = blocks[0];
+  size_t pages_held = shape->pages, before = snug_counters.slab_purged_bytes;
+  if (!is_emulated()) CHECK(resident_pages_of(start, pages_held) == pages_held);
+  give_range(blocks, 1, slots - 1);
+  size_t freed_pages = (slots - 2) * pages_per_slot, purged = slab_purge(2048, false, slab_record_count());
+  CHECK_THAT(purged <= freed_pages && purged + 2 * (whole - 1) >= freed_pages && purged % whole == 0, "%zu pages of %zu free",
+             purged, freed_pages);
+  CHECK(snug_counters.slab_purged_bytes == before + purged * PAGE_BYTES);
+  if (!is_emulated()) CHECK(resident_pages_of(start, pages_held) == pages_held - purged);
+  CHECK(blocks[0][0] == 1 && blocks[0][shape->size_bytes - 1] == 1 && blocks[slots - 1][shape->size_bytes - 1] == (char)slots);
+  slab_check();
+  CHECK(slab_purge(2048, false, slab_record_count()) == 0); /* nothing new was freed */
+  bool contended;
+  for (size_t i = 1; i < slots - 1; i++) {
+    REQUIRE(slab_take(0, class_index, (void **)&blocks[i], 1, 1, &contended) == 1);
+    memset(blocks[i], 7, shape->size_bytes);
+    slab_check();
+  }
+  CHECK_THAT(snug_counters.slab_purged_bytes <= before, "%zu bytes count as purged", (size_t)snug_counters.slab_purged_bytes);
+  slab_give((void **)blocks, slots);
+}
+
+TEST(blocks_come_from_pages_that_hold_memory_first) {
+  init_once();
+  if (zone.page_bytes != PAGE_BYTES) SKIP("counts pages of 4 KiB");
+  enum { CLASS = 41 }; /* 2304 bytes, 7 slots in 4 pages */
+  char *blocks[7], *again;
+  bool contended;
+  slab_purge(0, false, slab_record_count());
+  take_slabs(CLASS, 1, blocks);
+  give_range(blocks, 0, 4); /* pages 0 and 1, half of 2 */
+  CHECK(slab_purge(2048, false, slab_record_count()) == 2);
+  give_range(blocks, 5, 7);  /* page 3, not purged */
+  CHECK(slab_take(0, CLASS, (void **)&again, 1, 1, &contended) == 1);
+  CHECK_THAT(again == blocks[5], "slot %td", (again - blocks[0]) / 2304);
+  slab_check();
+  slab_give((void **)&again, 1);
+  slab_give((void **)&blocks[4], 1);
+  slab_check();
+}
+
+TEST(only_aged_slabs_are_purged_on_ticks) {
+  init_once();
+  unsigned class_index = purge_class();
+  char *blocks[8];
+  slab_purge(0, false, slab_record_count());
+  take_slabs(class_index, 1, blocks);
+  memset(blocks[0], 1, class_shapes[class_index].slots * class_shapes[class_index].size_bytes);
+  give_range(blocks, 0, class_shapes[class_index].slots - 1);
+  CHECK(slab_purge(2048, true, slab_record_count()) == 0);
+  slab_tick();
+  CHECK(slab_purge(2048, true, slab_record_count()) == 0);
+  slab_tick();
+  CHECK(slab_purge(65536, true, slab_record_count()) == 0); /* no class is that large */
+  CHECK(slab_purge(2048, true, slab_record_count()) > 0);
+  slab_give((void **)&blocks[class_shapes[class_index].slots - 1], 1);
+}
+
+/* ---- misuse ---- */
+
+static char *victim;
+static void free_twice(void) {
+  slab_give((void **)&victim, 1);
+  slab_give((void **)&victim, 1);
+}
+static void free_twice_in_one_batch(void) {
+  void *batch[] = {victim, victim};
+  slab_give(batch, 2);
+}
+static void free_inside(void) {
+  void *inside = victim + 16;
+  slab_give(&inside, 1);
+}
+static void free_unaligned(void) {
+  void *inside = victim + 1;
+  slab_give(&inside, 1);
+}
+static void free_the_tail(void) {
+  void *tail = page_address(slabs.records[slab_number(victim)].page + 4) - 1;
+  slab_give(&tail, 1);
+}
+static void free_foreign(void) {
+  void *foreign = &victim;
+  slab_give(&foreign, 1);
+}
+static void size_of_freed(void) {
+  slab_give((void **)&victim, 1);
+  slab_block_size(victim);
+}
+static void lose_the_owner(void) {
+  zone.owner[page_index(victim)] = 0;
+  slab_give((void **)&victim, 1);
+}
+static void flip_a_bit(void) {
+  slabs.records[slab_number(victim)].bits[0] ^= 2;
+  slab_check();
+}
+static void lose_from_its_list(void) {
+  row_of(0, 9)->slabs++; /* unrelated, not checked here */
+  slabs.heads[0][9].first[slabs.records[slab_number(victim)].bucket] = 0;
+  slab_check();
+}
+
+TEST(misuse_and_broken_state_end_the_process) {
+  init_once();
+  bool contended;
+  char *neighbour;
+  slab_take(0, 9, (void **)&victim, 1, 1, &contended); /* 144 bytes */
+  slab_take(0, 9, (void **)&neighbour, 1, 1, &contended);
+  check_dies(free_twice, "double free");
+  check_dies(free_twice_in_one_batch, "double free");
+  check_dies(size_of_freed, "double free");
+  check_dies(free_inside, "free of a pointer inside a block");
+  check_dies(free_inside, "in the block of 144 bytes");
+  check_dies(free_unaligned, "free of a pointer inside a block");
+  check_dies(free_the_tail, "free of a pointer inside a block");
+  check_dies(free_foreign, "free of a pointer that snug did not allocate");
+  check_dies(lose_the_owner, "heap metadata is corrupted");
+  check_dies(flip_a_bit, "heap metadata is corrupted");
+  check_dies(lose_from_its_list, "heap metadata is corrupted");
+}
