@@ -1,33 +1,111 @@
-# snug: make, make test, make demo. Everything ends up in build/; what is missing on the machine, tools/install-deps installs.
-CC ?= gcc
-BUILD ?= build
-VERSION := $(shell cat VERSION)
+# snug. `make` builds, `make demo` shows, `make test` checks; each installs what it needs. Results are in build/.
+#
+#   make            build/libsnug.so, build/libsnug.a, build/snug
+#   make demo       a multi-threaded Ruby program under glibc, jemalloc and snug; QUICK=1 for a minute's worth
+#   make test       everything that must hold, in about half an hour; SECONDS=... lengthens stress and fuzz
+#   make test-programs   all real programs under the preloaded library
+#   make bench      all servers of bench/workloads under all allocators; hours
+#   make check      structure and formatting
+#   make install    into PREFIX (/usr/local), under DESTDIR
+CC = gcc
 CARGO ?= cargo
-SECONDS ?= 5
+BUILD = build
+PREFIX = /usr/local
+SECONDS = 15
 
 WARNINGS = -Wall -Wextra -Werror -Wstrict-prototypes
-CFLAGS ?= -O2 -g
-CORE_CFLAGS = -std=gnu11 $(CFLAGS) $(WARNINGS) -fPIC -fvisibility=hidden -fno-stack-protector -fno-builtin-malloc -ftls-model=initial-exec
-CORE_LDFLAGS = -shared -Wl,-soname,libsnug.so.0 -Wl,-z,now,-z,nodelete,-z,relro -Wl,--hash-style=gnu
+CFLAGS = -O2 -g
+CORE_CFLAGS = -std=gnu11 $(CFLAGS) $(WARNINGS) -fPIC -fvisibility=hidden -fno-stack-protector -fno-builtin-malloc
+CORE_LDFLAGS = -shared -Wl,-soname,libsnug.so.0 -Wl,-z,now,-z,nodelete,-z,relro
 CORE_SOURCES = $(wildcard core/src/*.[ch] core/include/*.h)
+CLI_SOURCES = $(shell find cli/src cli/Cargo.toml cli/Cargo.lock -type f 2>/dev/null) VERSION
 
-.PHONY: all library tool test check demo bench test-programs clean deps-build deps-demo deps-test install
+.PHONY: all library tool demo bench test check install clean
 all: library tool
-
 library: $(BUILD)/libsnug.so $(BUILD)/libsnug.a
-tool: $(BUILD)/snug
+tool: build/snug
 
-$(BUILD):
-	@mkdir -p $@
+# Names of packages that are missing are looked up once; the file remembers that all were there.
+$(BUILD)/deps-%: tools/install-deps
+	@mkdir -p $(@D)
+	tools/install-deps $*
+	@touch $@
 
-# One unit, one call of the compiler: the way gem and wheel build it, too.
-$(BUILD)/libsnug.so: $(CORE_SOURCES) VERSION | $(BUILD)
+# One unit, one call of the compiler: the way a gem or a wheel builds it, too.
+$(BUILD)/libsnug.so: $(CORE_SOURCES) | build/deps-build
+	@mkdir -p $(@D)
 	$(CC) $(CORE_CFLAGS) $(CORE_LDFLAGS) core/src/snug.c -o $@
 	@ln -sf libsnug.so $(BUILD)/libsnug.so.0
 
-$(BUILD)/snug.o: $(CORE_SOURCES) VERSION | $(BUILD)
-	$(CC) $(CORE_CFLAGS) -c core/src/snug.c -o $@
-
-$(BUILD)/libsnug.a: $(BUILD)/snug.o
+$(BUILD)/libsnug.a: $(CORE_SOURCES) | build/deps-build
+	@mkdir -p $(@D)
+	$(CC) $(CORE_CFLAGS) -c core/src/snug.c -o $(BUILD)/snug.o
 	@rm -f $@
-	$(AR) rcs $@ $<
+	$(AR) rcs $@ $(BUILD)/snug.o
+
+build/snug: $(CLI_SOURCES) core/include/snug_counters.h | build/deps-build
+	$(CARGO) build --release --locked --manifest-path cli/Cargo.toml --target-dir build/cargo
+	@cp build/cargo/release/snug $@
+
+demo: all build/deps-demo
+	bench/demo
+
+bench: all build/deps-bench
+	bench/workloads/celery/setup
+	bench/compare
+
+# ---- tests: each target prints "N passed, N failed"; the fragments say how to run one alone ----
+
+include core/tests/unit/unit.mk
+include core/tests/tests.mk
+include core/tests/golden/golden.mk
+include core/tests/preload/preload.mk
+include bench/traces/traces.mk
+
+MUSL = CC=musl-gcc CXX= BUILD=build/musl
+AARCH64 = CC=aarch64-linux-gnu-gcc CXX=aarch64-linux-gnu-g++ AR=aarch64-linux-gnu-ar BUILD=build/aarch64 \
+          RUN='qemu-aarch64 -L /usr/aarch64-linux-gnu'
+CLANG_BUILD = CC=clang-14 CXX=clang++-14 BUILD=build/clang
+
+.PHONY: test-cli test-bench test-musl test-aarch64 test-clang test-sanitizers test-soak
+test: all build/deps-test
+	+tools/run-tests $(if $(ONLY),$(ONLY),all)
+
+test-cli: all
+	SNUG_REQUIRE_LIBRARY=1 $(CARGO) test --release --locked --manifest-path cli/Cargo.toml --target-dir build/cargo
+
+test-bench:
+	python3 -m unittest discover -s bench/tests -q
+
+test-musl:
+	$(MAKE) library $(MUSL)
+	$(MAKE) test-unit $(MUSL) UNIT_VARIANTS=4k
+	$(MAKE) test-api test-misuse test-stress test-fuzz test-startup $(MUSL) SECONDS=$(SECONDS)
+
+test-aarch64:
+	$(MAKE) library $(AARCH64)
+	$(MAKE) test-unit $(AARCH64) UNIT_VARIANTS=4k
+	$(MAKE) test-api test-stress test-fuzz $(AARCH64) SECONDS=$(SECONDS)
+
+test-clang:
+	$(MAKE) library $(CLANG_BUILD)
+	$(MAKE) test-api test-misuse $(CLANG_BUILD)
+
+test-sanitizers:
+	$(MAKE) test-stress-thread test-stress-undefined test-stress-address CC=clang-14 BUILD=build/sanitizers LIB= SECONDS=$(SECONDS)
+	$(MAKE) test-libfuzzer CLANG=clang-14 SECONDS=$(SECONDS)
+
+check: all
+	tools/check
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/man/man3
+	install -m 644 $(BUILD)/libsnug.so $(DESTDIR)$(PREFIX)/lib/libsnug.so.0
+	ln -sf libsnug.so.0 $(DESTDIR)$(PREFIX)/lib/libsnug.so
+	install -m 644 $(BUILD)/libsnug.a $(DESTDIR)$(PREFIX)/lib/
+	install -m 755 build/snug $(DESTDIR)$(PREFIX)/bin/
+	install -m 644 core/include/snug.h core/include/snug_counters.h $(DESTDIR)$(PREFIX)/include/
+	install -m 644 docs/man/snug.3 $(DESTDIR)$(PREFIX)/share/man/man3/
+
+clean:
+	rm -rf build
