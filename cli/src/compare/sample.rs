@@ -397,6 +397,8 @@ pub struct Pace {
 impl Pace {
     /// The first gap: a program that ends within it is seen once.
     const FIRST_GAP_S: f64 = 0.001;
+    /// And each further one is longer by this factor, up to the interval.
+    const GROWTH: f64 = 1.5;
     /// Even at a high cost, look this often.
     const LONGEST_GAP_S: f64 = 5.0;
 
@@ -408,7 +410,7 @@ impl Pace {
     /// Sets the time of the next look after one that cost so much CPU time.
     pub fn looked(&mut self, now_s: f64, cost_s: f64) {
         if self.gap_s < self.interval_s {
-            self.gap_s = (self.gap_s * 2.0).min(self.interval_s);
+            self.gap_s = (self.gap_s * Pace::GROWTH).min(self.interval_s);
             self.next_s = now_s + self.gap_s;
             return;
         }

@@ -9,6 +9,8 @@ use crate::terminal;
 
 /// With this many processes at a time or more, pages that they share would be counted twice in RSS.
 const SEVERAL_PROCESSES: f64 = 1.5;
+/// PSS is read more rarely than RSS: with fewer readings than this, its mean says little.
+const FEWEST_READINGS: f64 = 25.0;
 /// CPU use of the machine is counted in hundredths of seconds: too coarse for shorter runs.
 const SHORTEST_FOR_BUSY_S: f64 = 0.5;
 /// Memory of an unusual kind is mentioned above this share of RSS.
@@ -61,7 +63,8 @@ fn baseline(allocators: &[Allocator]) -> String {
 
 fn memory_measure(runs: &[Run]) -> String {
     let counts: Vec<f64> = runs.iter().filter_map(|run| run.memory.get("processes_mean").copied()).collect();
-    if statistics::mean(&counts) >= SEVERAL_PROCESSES {
+    let readings: Vec<f64> = runs.iter().map(|run| run.details.time_s.len() as f64).collect();
+    if statistics::mean(&counts) >= SEVERAL_PROCESSES && statistics::median(&readings) >= FEWEST_READINGS {
         "pss".into()
     } else {
         "rss".into()
@@ -167,8 +170,12 @@ const UNDECIDED: f64 = 4.0;
 fn sentence_part(subject: &str, baseline: &str, quantity: &str, ratio: Ratio) -> String {
     let value = ratio.value;
     match ratio.interval {
+        Some((low, high)) if low <= 1.0 && high > low * UNDECIDED => format!(
+            "The {quantity} of the runs differs too much to tell {subject} from {baseline} (use more --runs, or a longer \
+             program)"
+        ),
         Some((low, high)) if low <= 1.0 && high >= 1.0 => format!(
-            "between {subject} and {baseline} no difference in {quantity} can be shown ({value:.2} times, 95 % interval \
+            "Between {subject} and {baseline} no difference in {quantity} can be shown ({value:.2} times, 95 % interval \
              {low:.2} to {high:.2})"
         ),
         Some((low, high)) => format!(
@@ -299,7 +306,10 @@ mod tests {
         let comparison =
             fixture::comparison(&[("glibc", &[100.0, 120.0, 90.0]), ("snug", &[95.0, 118.0, 99.0])]);
         let text = summarise(&comparison).conclusion;
-        assert!(text.starts_with("between snug and glibc no difference in mean memory"), "{text}");
+        assert!(text.starts_with("Between snug and glibc no difference in mean memory"), "{text}");
+        let comparison = fixture::comparison(&[("glibc", &[10.0, 120.0]), ("snug", &[95.0, 18.0])]);
+        let text = summarise(&comparison).conclusion;
+        assert!(text.contains("differs too much to tell snug from glibc"), "{text}");
     }
 
     #[test]
