@@ -4,6 +4,8 @@ from catalog import program
 
 WORDS = ("allocator arena block bitmap cache class cluster dirty fork fragment free heap janitor large map page pool "
          "purge quota realloc resident run shard slab slot steal thread trim zone").split()
+PACKERS = {"xz -T2 -3 --block-size=2MiB": "xz -dc -T2", "gzip -6": "gzip -dc", "bzip2": "bzip2 -dc",
+           "zstd -q -T2 -12": "zstd -qdc"}
 
 
 def write_text(path, lines):
@@ -17,9 +19,7 @@ def write_text(path, lines):
 
 
 def digest(path):
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else \
-            hashlib.sha256(file.read()).hexdigest()
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @program("sort", needs={"sort": "coreutils"}, proves=["sort --version"], watches=["sort"])
@@ -38,8 +38,8 @@ def sort(test):
                                       "for (w in k) print w, k[w] | \"sort\" }'"])
 
 
-@program("archives", needs={"tar": "tar", "xz": "xz-utils", "gzip": "gzip"},
-         proves=["tar --version", "xz --version", "gzip --version"], watches=["xz"])
+@program("archives", needs={"tar": "tar", "xz": "xz-utils", "gzip": "gzip", "bzip2": "bzip2", "zstd": "zstd"},
+         proves=["tar --version", "xz --version", "gzip --version", "zstd --version"], watches=["xz"])
 def archives(test):
     """tar, xz -T2, gzip, bzip2, zstd: pack and unpack a tree, compare each byte"""
     tree = test.folder / "tree"
@@ -47,16 +47,10 @@ def archives(test):
     files = 40 if test.quick else 200
     for number in range(files):
         write_text(tree / f"file{number}", 1000 + 400 * (number % 17))
-    pack = {"xz -T2 -3 --block-size=2MiB": "xz -dc -T2", "gzip -6": "gzip -dc", "bzip2": "bzip2 -dc", "zstd -q -T2 -12": "zstd -qdc"}
-    used = []
-    for compress, decompress in pack.items():
+    for compress, decompress in PACKERS.items():
         name = compress.split()[0]
-        if test.run(["bash", "-c", f"command -v {name}"], statuses=None, preload=False).status:
-            continue
-        used.append(name)
         test.run(["bash", "-o", "pipefail", "-c", f"tar -cf - tree | {compress} > packed.{name}"])
         test.run(["bash", "-o", "pipefail", "-c",
                   f"mkdir out.{name} && {decompress} < packed.{name} | tar -xf - -C out.{name}"])
         test.run(["diff", "-r", "tree", f"out.{name}/tree"])
-    test.expect({"xz", "gzip"} <= set(used), "xz and gzip did not run")
-    test.note(f"{files} files with {', '.join(used)}")
+    test.note(f"{files} files, {len(PACKERS)} formats")
