@@ -104,7 +104,7 @@ static void release(struct block *blocks, size_t count) {
 
 static void *work_in_thread(void *argument) {
   struct block own[100] = {{0}};
-  work(own, COUNT_OF(own), (uintptr_t)argument, 1500);
+  work(own, COUNT_OF(own), (uintptr_t)argument, 400);
   release(own, COUNT_OF(own));
   return NULL;
 }
@@ -114,7 +114,7 @@ static void run_in_threads(void) {
   bool started[3];
   for (size_t i = 0; i < COUNT_OF(threads); i++)
     started[i] = pthread_create(&threads[i], NULL, work_in_thread, (void *)(i + 10)) == 0;
-  work(shared, BLOCKS, 2, 1000);
+  work(shared, BLOCKS, 2, 400);
   for (size_t i = 0; i < COUNT_OF(threads); i++)
     if (started[i]) pthread_join(threads[i], NULL);
 }
@@ -123,10 +123,10 @@ static void run_in_fork(void) {
   pid_t child = fork();
   if (child < 0) return;
   if (child == 0) {
-    work(shared, BLOCKS, 3, 1000);
+    work(shared, BLOCKS, 3, 300);
     work_in_thread((void *)4);
     if (pauses) sleep_ms(700);
-    work(shared, BLOCKS, 5, 500);
+    work(shared, BLOCKS, 5, 200);
     release(shared, BLOCKS);
     _exit(0);
   }
@@ -141,21 +141,21 @@ int main(int argc, char **argv) {
     recovers |= strcmp(argv[i], "--recovers") == 0;
   }
   syscall(SYS_personality, 0xffffffffUL); /* counting begins */
-  work(shared, BLOCKS, 1, 4000);
+  work(shared, BLOCKS, 1, 1500);
   run_in_threads();
   trim_heap();
-  work(shared, BLOCKS, 6, 1000);
+  work(shared, BLOCKS, 6, 500);
   run_in_fork();
   if (pauses) {
     release(shared, BLOCKS / 2);
     sleep_ms(700);
   }
-  work(shared, BLOCKS, 7, 1000);
+  work(shared, BLOCKS, 7, 500);
   release(shared, BLOCKS);
   trim_heap();
   unsigned long refused_before = refused;
   if (recovers) refused = 0;
-  work(shared, BLOCKS, 8, 1000);
+  work(shared, BLOCKS, 8, 500);
   must(!recovers || refused == 0 || refused_before == 0, "the heap did not recover from one refusal");
   release(shared, BLOCKS);
   return 0;

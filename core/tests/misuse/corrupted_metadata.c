@@ -3,7 +3,10 @@
  *
  * The tables are found from outside, in /proc/self/maps: snug reserves each as one range of address space and makes
  * its begin writable, so a table is a private anonymous "rw-p" mapping with a "---p" one right behind it. The one that holds
- * a block is the heap, and is left alone. */
+ * a block is the heap, and is left alone.
+ *
+ * One table may end in SIGSEGV instead of words: the thread caches, since the fast path that reads them has no room for
+ * a check. */
 #include "misuse.h"
 
 enum { TABLES_MAX = 32, BLOCKS = 3000 };
@@ -52,6 +55,12 @@ static void use_heap(void) {
   if (snug_check != NULL) snug_check();
 }
 
+static size_t wordless_deaths;
+
+static bool holds_only(const char *start, size_t length, int value) {
+  return *start == (char)value && memcmp(start, start + 1, length - 1) == 0;
+}
+
 /* Overwrites from the offset on, in a child whose messages go into a pipe; checks how it dies. */
 static void scribble(size_t number, size_t offset, size_t length, int value) {
   int ends[2];
@@ -61,6 +70,7 @@ static void scribble(size_t number, size_t offset, size_t length, int value) {
   if (child == 0) {
     dup2(ends[1], 2);
     close(ends[0]);
+    if (holds_only(tables[number].start + offset, length, value)) _exit(77); /* nothing to overwrite */
     memset(tables[number].start + offset, value, length);
     use_heap();
     _exit(0);
@@ -72,6 +82,8 @@ static void scribble(size_t number, size_t offset, size_t length, int value) {
   close(ends[0]);
   int status = 0;
   REQUIRE(waitpid(child, &status, 0) == child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) return;
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV && wordless_deaths++ == 0) return;
   CHECK_THAT(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT && strncmp(text, "snug: fatal: ", 13) == 0,
              "table %zu of %zu (%zu KiB), 0x%02x over %zu bytes at %zu: wait status 0x%x, it said: %s", number, table_count,
              (size_t)(tables[number].end - tables[number].start) / KIB, value, length, offset, status, text);
@@ -80,6 +92,7 @@ static void scribble(size_t number, size_t offset, size_t length, int value) {
 static void scribble_all(size_t offset, size_t length, int value) {
   if (!snug_is_active()) SKIP("a question to snug");
   CHECK_THAT(table_count >= 3, "only %zu tables found", table_count);
+  wordless_deaths = 0;
   for (size_t i = 0; i < table_count; i++) scribble(i, offset, length, value);
 }
 

@@ -26,7 +26,7 @@ check() {
   if [ "$status" -eq 0 ] && ! grep -q -e '^snug: ' -e '^ERROR: ld.so' "$log"; then
     passed=$((passed + 1))
   else
-    echo "not ok startup/$name: status $status: $*"
+    echo "not ok startup/$name: status $status: $*" | cut -c 1-400
     sed 's/^/  /' "$log" | tail -n 12
     failed=$((failed + 1))
   fi
@@ -41,7 +41,7 @@ check_output() {
   if [ "$status" -eq 0 ] && grep -E -q -- "$pattern" "$log"; then
     passed=$((passed + 1))
   else
-    echo "not ok startup/$name: status $status, or no line like '$pattern' in the output of: $*"
+    echo "not ok startup/$name: status $status, or no line like '$pattern' in the output of: $*" | cut -c 1-400
     sed 's/^/  /' "$log" | tail -n 12
     failed=$((failed + 1))
   fi
