@@ -79,7 +79,7 @@ fn chart(comparison: &Comparison) -> Chart {
         let middle = runs.remove((runs.len() - 1) / 2);
         let same_kind =
             comparison.allocators[..index].iter().filter(|other| other.kind == allocator.kind).count();
-        let (name, details) = legend_lines(&allocator.label);
+        let (name, details) = legend_lines(&allocator.label, allocator.kind);
         let ratio = comparison.estimate(&allocator.label, &mean_quantity).and_then(|estimate| estimate.ratio);
         let ratio = ratio.map_or_else(|| "1.00".to_string(), |ratio| format!("{:.2}", ratio.value));
         series.push(Series {
@@ -102,7 +102,7 @@ fn chart(comparison: &Comparison) -> Chart {
     }
     keyed.sort_by(|left, right| left.0.total_cmp(&right.0));
     Chart {
-        title: format!("Memory over time: {}", shorten(&terminal::shell_line(&comparison.program), 70)),
+        title: format!("Memory over time: {}", shorten(&terminal::shell_line(&comparison.program), 62)),
         subtitle: subtitle(comparison),
         x_title: "time since start (s)".into(),
         y_title: format!("memory, {} (MB)", measure.to_uppercase()),
@@ -136,22 +136,23 @@ fn subtitle(comparison: &Comparison) -> String {
     format!("{what} of {which}{lines}")
 }
 
-/// Name and small lines for the legend.
-fn legend_lines(label: &str) -> (String, Vec<String>) {
-    let (name, settings) = if label.starts_with(['/', '.']) {
-        let name_start = label.split(':').next().unwrap_or(label).rfind('/').map_or(0, |at| at + 1);
-        label[name_start..].split_once(':').unwrap_or((&label[name_start..], ""))
-    } else {
-        label.split_once(':').unwrap_or((label, ""))
-    };
+/// Name and small lines for the legend: of a path the allocator's name and the file's, then the settings.
+fn legend_lines(label: &str, kind: Kind) -> (String, Vec<String>) {
+    let (head, settings) = label.split_once(':').unwrap_or((label, ""));
+    let file = head.rsplit('/').next().unwrap_or(head);
+    let is_path = file != head;
+    let name = if is_path && kind != Kind::Other { kind.name() } else { file };
     let mut lines: Vec<String> = Vec::new();
-    for part in settings.split_inclusive([',', '=', ':']) {
+    for part in settings.split_inclusive([',', '=']) {
         match lines.last_mut() {
             Some(last) if last.len() + part.len() <= LEGEND_CHARACTERS => last.push_str(part),
             _ => lines.push(part.to_string()),
         }
     }
-    (shorten(name, 18), lines)
+    if is_path {
+        lines.insert(0, shorten(file, LEGEND_CHARACTERS));
+    }
+    (shorten(name, 15), lines)
 }
 
 fn shorten(text: &str, length: usize) -> String {
@@ -208,11 +209,14 @@ mod tests {
 
     #[test]
     fn labels_become_names_and_small_lines() {
-        let (name, details) =
-            legend_lines("jemalloc:MALLOC_CONF=narenas:2,dirty_decay_ms:1000,muzzy_decay_ms:0");
+        let (name, details) = legend_lines(
+            "jemalloc:MALLOC_CONF=narenas:2,dirty_decay_ms:1000,muzzy_decay_ms:0",
+            Kind::Jemalloc,
+        );
         assert_eq!(name, "jemalloc");
         assert_eq!(details.concat(), "MALLOC_CONF=narenas:2,dirty_decay_ms:1000,muzzy_decay_ms:0");
         assert!(details.iter().all(|line| line.len() <= LEGEND_CHARACTERS));
-        assert_eq!(legend_lines("/opt/x/libfoo.so:A=1"), ("libfoo.so".into(), vec!["A=1".to_string()]));
+        let lines = vec!["libfoo.so".to_string(), "A=1".to_string()];
+        assert_eq!(legend_lines("/opt/x/libfoo.so:A=1", Kind::Tcmalloc), ("tcmalloc".into(), lines));
     }
 }

@@ -137,7 +137,7 @@ fn conclusion(allocators: &[Allocator], summary: &Summary) -> String {
         parts.extend(of(&subject.label, &quantity).and_then(|e| e.ratio).map(|ratio| clause(name, ratio)));
     }
     parts.extend(of(&subject.label, "wall_s").and_then(|e| e.ratio).map(|ratio| clause("wall time", ratio)));
-    let rivals = others.iter().filter(|allocator| allocator.label != subject.label);
+    let rivals = others.iter().filter(|allocator| allocator.kind != subject.kind);
     let smallest = rivals.min_by(|a, b| mean_of(&a.label).total_cmp(&mean_of(&b.label)));
     if let Some(ratio) = smallest.and_then(|rival| of(&rival.label, &memory)?.ratio) {
         let rival = smallest.map_or("", |rival| rival.label.as_str());
