@@ -1,5 +1,7 @@
 //! The tool `snug`: says which allocator a program uses, runs it under another, and compares them.
 
+#![deny(unsafe_code)]
+
 mod allocator;
 mod arguments;
 mod chart;
@@ -15,6 +17,7 @@ mod machine;
 mod proc;
 mod program;
 mod run;
+#[allow(unsafe_code)]
 mod system;
 mod terminal;
 
