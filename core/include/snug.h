@@ -22,7 +22,7 @@ struct snug_stats {
   uint64_t live_requested_bytes; /* what the program asked for and has not freed; sampled for small blocks */
   uint64_t live_allocated_bytes; /* the same with rounding to size classes and pages; exact when idle */
   uint64_t cached_bytes;         /* freed blocks kept by threads for reuse */
-  uint64_t slab_free_bytes;      /* free blocks in partly used slabs */
+  uint64_t slab_free_bytes;      /* free blocks in partly used slabs, without pages given back */
   uint64_t dirty_bytes;          /* free pages that still hold memory */
   uint64_t metadata_bytes;       /* snug's own tables */
   uint64_t resident_bytes;       /* estimate of what is resident (an upper bound) */

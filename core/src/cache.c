@@ -108,8 +108,8 @@ static void bin_set_capacity(struct cache *cache, unsigned class_index, size_t c
   void **from = bin_start(cache, bin), **to = (void **)((char *)cache + offset);
   begin_change(cache);
   if (from != to) memcpy(to, from, count * sizeof(void *));
-  bin->low = offset;
-  bin->top = to + count;
+  __atomic_store_n(&bin->low, offset, __ATOMIC_RELAXED);
+  bin_set_top(bin, to + count);
   bin->high = (uint16_t)(offset + capacity * sizeof(void *));
   end_change(cache);
   size_t size_bytes = class_shapes[class_index].size_bytes;
@@ -139,15 +139,20 @@ static bool bin_give(struct cache *cache, struct bin *bin, size_t count) {
   begin_change(cache);
   bool contended = slab_give(start, count);
   memmove(start, start + count, rest * sizeof(void *));
-  bin->top = start + rest;
+  bin_set_top(bin, start + rest);
   end_change(cache);
   return contended;
+}
+
+static void set_remote_bytes(struct cache *cache, uint64_t bytes) {
+  __atomic_store_n(&cache->remote_bytes, bytes, __ATOMIC_RELAXED);
 }
 
 static void remote_give(struct cache *cache) {
   begin_change(cache);
   slab_give((void **)((char *)cache + REMOTE_OFFSET), cache->remote_count);
   cache->remote_count = 0;
+  set_remote_bytes(cache, 0);
   end_change(cache);
 }
 
@@ -158,11 +163,12 @@ static void reset_bins(struct cache *cache) {
     size_t capacity = bin_capacity(bin), first = first_capacity(i);
     uint64_t grown = capacity > first ? (capacity - first) * class_shapes[i].size_bytes : 0;
     __atomic_fetch_sub(&caches.grown_bytes, grown, __ATOMIC_RELAXED);
-    bin->low = first_offset(i);
+    __atomic_store_n(&bin->low, first_offset(i), __ATOMIC_RELAXED);
     bin->high = (uint16_t)(bin->low + first_capacity(i) * sizeof(void *));
-    bin->top = bin_start(cache, bin);
+    bin_set_top(bin, bin_start(cache, bin));
   }
   cache->remote_count = 0;
+  set_remote_bytes(cache, 0);
   cache->changing = 0;
 }
 
@@ -176,10 +182,11 @@ static size_t cache_bytes(const struct cache *cache) {
   size_t bytes = 0;
   for (unsigned i = 1; i < CLASS_COUNT; i++) {
     void **top = __atomic_load_n(&cache->bin[i].top, __ATOMIC_RELAXED);
-    size_t count = (uint16_t)((uint16_t)(uintptr_t)top - cache->bin[i].low) / sizeof(void *);
+    uint16_t low = __atomic_load_n(&cache->bin[i].low, __ATOMIC_RELAXED);
+    size_t count = (uint16_t)((uint16_t)(uintptr_t)top - low) / sizeof(void *);
     bytes += count * class_shapes[i].size_bytes;
   }
-  return bytes;
+  return bytes + __atomic_load_n(&cache->remote_bytes, __ATOMIC_RELAXED);
 }
 
 /* ---- owners ---- */
@@ -386,10 +393,14 @@ void *cache_refill(unsigned class_index, size_t requested_bytes) {
     if (wanted == 0) {
       slab_take(cache->arena, class_index, &block, 1, requested_bytes, &contended);
     } else {
-      bin->top += slab_take(cache->arena, class_index, bin_start(cache, bin), wanted, requested_bytes, &contended);
+      size_t got = slab_take(cache->arena, class_index, bin_start(cache, bin), wanted, requested_bytes, &contended);
+      bin_set_top(bin, bin_start(cache, bin) + got);
     }
   }
-  if (block == NULL && bin_count(cache, bin) != 0) block = *--bin->top;
+  if (block == NULL && bin_count(cache, bin) != 0) {
+    block = bin->top[-1];
+    bin_set_top(bin, bin->top - 1);
+  }
   after_slow_call(cache, contended);
   cache_end();
   return block;
@@ -398,7 +409,9 @@ void *cache_refill(unsigned class_index, size_t requested_bytes) {
 /* A block of another arena: collected, so that a lock is taken for many. Big ones are worth a lock each. */
 static bool put_remote(struct cache *cache, void *block, unsigned class_index) {
   if (class_index > CLASS_SMALL_LAST) return slab_give(&block, 1);
-  ((void **)((char *)cache + REMOTE_OFFSET))[cache->remote_count++] = block;
+  ((void **)((char *)cache + REMOTE_OFFSET))[cache->remote_count] = block;
+  __atomic_store_n(&cache->remote_count, cache->remote_count + 1, __ATOMIC_RELEASE); /* C5, here, too */
+  set_remote_bytes(cache, cache->remote_bytes + class_shapes[class_index].size_bytes);
   if (cache->remote_count == REMOTE_MAX) remote_give(cache);
   return false;
 }
@@ -425,7 +438,8 @@ void cache_flush(void *block, unsigned kind) {
     if (bin_capacity(bin) == 0) {
       contended = slab_give(&block, 1);
     } else {
-      *bin->top++ = block;
+      *bin->top = block;
+      bin_set_top(bin, bin->top + 1);
     }
   }
   after_slow_call(cache, contended);
@@ -465,7 +479,7 @@ static bool worth_stealing(struct cache *cache, uint32_t looks, const struct cac
   uint64_t life = sign_of_life(cache);
   cache->idle_looks = life == cache->seen ? cache->idle_looks + 1 : 0;
   cache->seen = life;
-  return cache->idle_looks >= looks && (cache_bytes(cache) != 0 || cache->remote_count != 0);
+  return cache->idle_looks >= looks && cache_bytes(cache) != 0;
 }
 
 size_t cache_steal(uint32_t looks, const struct cache *own) {
@@ -504,10 +518,6 @@ size_t cache_held_bytes(size_t *count) {
     const struct cache *cache = cache_number(i);
     if (cache->thread == NULL) continue;
     bytes += cache_bytes(cache);
-    for (uint32_t j = 0; j < cache->remote_count; j++) {
-      void *block = ((void **)((char *)cache + REMOTE_OFFSET))[j];
-      bytes += class_shapes[page_kind(page_index(block)) & ((1 << ARENA_SHIFT) - 1)].size_bytes;
-    }
     ++*count;
   }
   lock_give(&caches.lock, RANK_CACHES);

@@ -34,8 +34,8 @@
 enum { CACHE_TOUCHED_BYTES = 8192 }; /* of a cache whose bins have not grown */
 
 struct bin {
-  void **top;
-  uint16_t low;
+  void **top; /* C1; written whole, since thieves look at it for signs of life */
+  uint16_t low; /* atomic, the same */
   uint16_t high;
   uint8_t misses; /* refills and flushes since the owner's last tick */
   uint8_t streak; /* whether the last miss was a refill or a flush */
@@ -47,6 +47,7 @@ struct cache {
   struct thread *thread;       /* owner; NULL: the cache is unused; caches lock */
   uint32_t arena;              /* owner */
   uint32_t remote_count;       /* C1 */
+  uint64_t remote_bytes;       /* C1; atomic: read by statistics */
   uint32_t tick;               /* owner: last tick seen */
   uint32_t contentions;        /* owner: locks found held, since slow_calls was a multiple of 64 */
   uint32_t quiet_ticks;        /* owner: ticks without contention */
@@ -104,10 +105,14 @@ HIDDEN void cache_reset_locks(void);
 
 /* ---- fast paths ---- */
 
+/* C5: the slot's contents come before top. */
+static ALWAYS_INLINE void bin_set_top(struct bin *bin, void **top) { __atomic_store_n(&bin->top, top, __ATOMIC_RELEASE); }
+
+
 static ALWAYS_INLINE struct cache *cache_begin(void) {
   __atomic_store_n(&this_thread.busy, 1, __ATOMIC_RELAXED);
   __atomic_signal_fence(__ATOMIC_SEQ_CST); /* the thief's barrier makes this an order for the processor, too */
-  return __atomic_load_n(&this_thread.cache, __ATOMIC_RELAXED);
+  return __atomic_load_n(&this_thread.cache, __ATOMIC_ACQUIRE); /* what a thief left is seen */
 }
 
 static ALWAYS_INLINE void cache_end(void) { __atomic_store_n(&this_thread.busy, 0, __ATOMIC_RELEASE); }
@@ -119,7 +124,7 @@ static ALWAYS_INLINE void *cache_pop(unsigned class_index) {
   if (unlikely((uint16_t)(uintptr_t)top == bin->low)) return NULL;
   void *block = top[-1];
   if (block == NULL) __builtin_unreachable(); /* C2: saves callers a compare */
-  bin->top = top - 1;
+  bin_set_top(bin, top - 1);
   cache_end();
   return block;
 }
@@ -130,7 +135,7 @@ static ALWAYS_INLINE bool cache_push(unsigned class_index, void *block) {
   void **top = bin->top;
   if (unlikely((uint16_t)(uintptr_t)top == bin->high)) return false;
   *top = block;
-  __atomic_store_n(&bin->top, top + 1, __ATOMIC_RELEASE); /* C5: after the slot */
+  bin_set_top(bin, top + 1);
   cache_end();
   return true;
 }

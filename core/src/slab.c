@@ -200,6 +200,11 @@ static void slab_release(struct slab *slab) {
   pages_give(page, shape->pages, purged);
 }
 
+/* Words are stored whole: slab_block_size reads one without the lock. */
+static ALWAYS_INLINE void set_word(struct slab *slab, size_t i, uint64_t word) {
+  __atomic_store_n(&slab->bits[i], word, __ATOMIC_RELAXED);
+}
+
 /* ---- taking ---- */
 
 /* First and one past the last slot that touch page i of a slab. */
@@ -220,7 +225,7 @@ static size_t take_slots(struct slab *slab, const uint64_t words[BITMAP_WORDS], 
       taken |= word & -word;
       word &= word - 1;
     }
-    slab->bits[i] &= ~taken;
+    set_word(slab, i, slab->bits[i] & ~taken);
   }
   slab->free = (uint16_t)(slab->free - (count - left));
   return count - left;
@@ -348,7 +353,7 @@ static ALWAYS_INLINE void give_one(struct slab *slab, const struct class_shape *
   }
   uint64_t bit = (uint64_t)1 << (slot % 64);
   if (unlikely(slab->bits[slot / 64] & bit)) fatal_double_free(block);
-  slab->bits[slot / 64] |= bit;
+  set_word(slab, slot / 64, slab->bits[slot / 64] | bit);
   slab->free++;
 }
 

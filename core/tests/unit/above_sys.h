@@ -2,8 +2,9 @@
  * place of one of sys.h's (#define sys_coarse_time_ns own_clock), and includes this. */
 #include "large_pages.h"
 
-#define mallinfo core_mallinfo   /* <malloc.h>, which test.h includes, declares these types as well */
+#define mallinfo core_mallinfo /* test.h has other declarations of these three */
 #define mallinfo2 core_mallinfo2
+#define snug_version core_snug_version
 #include "../../src/fatal.c"
 #include "../../src/lock.c"
 #include "../../src/options.c"
@@ -25,3 +26,4 @@
 #include "../../src/cxx.c"
 #undef mallinfo
 #undef mallinfo2
+#undef snug_version

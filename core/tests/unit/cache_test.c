@@ -1,0 +1,281 @@
+/* cache_test.c: thread caches: growing and shrinking bins, thieves, remote blocks, the end of a thread. */
+#include "../../src/sys.c"
+
+/* A kernel without membarrier, on demand. */
+static bool refuse_barrier;
+static bool barrier_or_refuse(void) { return !refuse_barrier && sys_barrier_all_threads(); }
+#define sys_barrier_all_threads barrier_or_refuse
+#include "above_sys.h"
+#include "unit.h"
+
+enum { CLASS = 4, SIZE = 64, MANY = 3000 };
+
+/* No ticks or purges but our own, no helper thread. */
+static void freeze_policies(void) {
+  options.background = 0;
+  lock_take(&purge.lock, RANK_PURGE);
+}
+
+static void thaw_policies(void) { lock_give(&purge.lock, RANK_PURGE); }
+
+static uint64_t outstanding(unsigned class_index) {
+  uint64_t sum = 0;
+  for (unsigned arena = 0; arena < ARENA_MAX; arena++) sum += snug_counters.classes[arena][class_index].outstanding_blocks;
+  return sum;
+}
+
+static struct bin *own_bin(unsigned class_index) { return &this_thread.own->bin[class_index]; }
+static size_t capacity(unsigned class_index) { return bin_capacity(own_bin(class_index)); }
+static size_t cached(unsigned class_index) { return bin_count(this_thread.own, own_bin(class_index)); }
+
+static void *blocks[MANY];
+
+/* Many mallocs, then many frees: each run misses again and again. */
+static void burst(size_t count, size_t size_bytes) {
+  for (size_t i = 0; i < count; i++) blocks[i] = malloc(size_bytes);
+  for (size_t i = 0; i < count; i++) free(blocks[i]);
+}
+
+TEST(bins_grow_while_they_miss_and_shrink_when_they_do_not) {
+  freeze_policies();
+  free(malloc(SIZE));
+  REQUIRE(this_thread.own != NULL);
+  CHECK(capacity(CLASS) == first_capacity(CLASS));
+  for (int i = 0; i < 10; i++) burst(MANY, SIZE);
+  CHECK_THAT(capacity(CLASS) == max_capacity(CLASS), "%zu slots of at most %zu", capacity(CLASS), max_capacity(CLASS));
+  uint64_t grown_bytes = caches.grown_bytes;
+  CHECK(grown_bytes >= (max_capacity(CLASS) - first_capacity(CLASS)) * SIZE);
+  size_t last = capacity(CLASS);
+  for (int ticks = 0; ticks < 20 && last > first_capacity(CLASS); ticks++) {
+    cache_tick();
+    own_bin(CLASS)->misses = 0;
+    burst(10, 8192); /* a class without first slots: a slow call, where the tick is seen */
+    CHECK_THAT(capacity(CLASS) <= last && cached(CLASS) <= capacity(CLASS), "%zu after %zu", capacity(CLASS), last);
+    last = capacity(CLASS);
+  }
+  CHECK_THAT(last == first_capacity(CLASS), "%zu slots", last);
+  cache_check();
+  cache_empty_own();
+  CHECK(cached(CLASS) == 0 && outstanding(CLASS) == 0);
+  thaw_policies();
+}
+
+TEST(the_sum_of_grown_bins_is_bounded) {
+  freeze_policies();
+  for (unsigned i = 1; i < CLASS_COUNT; i++) {
+    for (int turn = 0; turn < 12; turn++) burst(300, class_shapes[i].size_bytes);
+  }
+  uint64_t allowed = (uint64_t)pages_used() * PAGE_BYTES >> GROWTH_HEAP_SHIFT, grown = 0;
+  if (allowed < GROWTH_MIN_BYTES) allowed = GROWTH_MIN_BYTES;
+  for (unsigned i = 1; i < CLASS_COUNT; i++) grown += (capacity(i) - first_capacity(i)) * class_shapes[i].size_bytes;
+  CHECK_THAT(grown == caches.grown_bytes && grown <= allowed, "%zu counted, %zu seen", (size_t)caches.grown_bytes, (size_t)grown);
+  CHECK(grown >= allowed / 2); /* there was reason to use it */
+  cache_check();
+  size_t caches_seen, held = cache_held_bytes(&caches_seen), expected = 0;
+  for (unsigned i = 1; i < CLASS_COUNT; i++) expected += cached(i) * class_shapes[i].size_bytes;
+  CHECK_THAT(held == expected && caches_seen == 1, "%zu held, %zu expected", held, expected);
+  cache_empty_own();
+  CHECK(cache_held_bytes(&caches_seen) == 0);
+  for (unsigned i = 1; i < CLASS_COUNT; i++) bin_set_capacity(this_thread.own, i, first_capacity(i));
+  CHECK(caches.grown_bytes == 0);
+  thaw_policies();
+}
+
+/* ---- another thread, led step by step ---- */
+
+static uint32_t stage; /* what the thread may do next; it answers with a negative step */
+
+static void let(uint32_t step) {
+  __atomic_store_n(&stage, step, __ATOMIC_RELEASE);
+  while (__atomic_load_n(&stage, __ATOMIC_ACQUIRE) == step) sched_yield();
+}
+
+static void wait_for(uint32_t step) {
+  while (__atomic_load_n(&stage, __ATOMIC_ACQUIRE) != step) sched_yield();
+}
+
+static void done(uint32_t step) { __atomic_store_n(&stage, step + 100, __ATOMIC_RELEASE); }
+
+static struct cache *others_cache;
+static void *remote_blocks[2 * REMOTE_MAX];
+
+static void *follow(void *argument) {
+  (void)argument;
+  wait_for(1); /* fills its bin */
+  void *some[6];
+  for (int i = 0; i < 6; i++) some[i] = malloc(SIZE);
+  for (int i = 0; i < 6; i++) free(some[i]);
+  others_cache = this_thread.own;
+  done(1);
+  wait_for(2); /* works on */
+  for (int i = 0; i < 6; i++) some[i] = malloc(SIZE);
+  for (int i = 0; i < 6; i++) memset(some[i], 1, SIZE), free(some[i]);
+  done(2);
+  wait_for(3); /* is in the middle of a fast path */
+  cache_begin();
+  done(3);
+  wait_for(4);
+  cache_end();
+  done(4);
+  wait_for(5); /* frees what another arena allocated */
+  lock_take(&caches.lock, RANK_CACHES);
+  move_to_arena(this_thread.own, 1);
+  lock_give(&caches.lock, RANK_CACHES);
+  for (size_t i = 0; i < REMOTE_MAX - 1; i++) free(remote_blocks[i]);
+  done(5);
+  wait_for(6);
+  free(remote_blocks[REMOTE_MAX - 1]);
+  done(6);
+  wait_for(7);
+  for (size_t i = REMOTE_MAX; i < REMOTE_MAX + 5; i++) free(remote_blocks[i]);
+  free(malloc(SIZE));
+  done(7);
+  wait_for(8);
+  return NULL;
+}
+
+TEST(idle_caches_are_stolen_busy_ones_are_not) {
+  pthread_t thread;
+  freeze_policies();
+  REQUIRE(pthread_create(&thread, NULL, follow, NULL) == 0);
+  uint64_t before = outstanding(CLASS), steals = snug_counters.steals;
+  let(1);
+  struct bin *bin = &others_cache->bin[CLASS];
+  size_t held = bin_count(others_cache, bin);
+  CHECK(held >= 6 && outstanding(CLASS) - before == held);
+  CHECK(cache_steal(3, this_thread.own) == 0 && bin_count(others_cache, bin) == held); /* not idle for long enough */
+  CHECK(cache_steal(3, this_thread.own) == 0 && cache_steal(3, this_thread.own) == 0);
+  size_t bytes = cache_steal(3, this_thread.own);
+  CHECK_THAT(bytes == held * SIZE, "%zu bytes of %zu blocks", bytes, held);
+  CHECK(bin_count(others_cache, bin) == 0 && outstanding(CLASS) == before && snug_counters.steals == steals + 1);
+  CHECK(cache_steal(0, this_thread.own) == 0 && snug_counters.steals == steals + 1); /* nothing left */
+
+  let(2); /* its owner finds it again, empty */
+  held = bin_count(others_cache, bin);
+  CHECK(held >= 6);
+  refuse_barrier = true;
+  CHECK(cache_steal(0, this_thread.own) == 0 && bin_count(others_cache, bin) == held);
+  refuse_barrier = false;
+
+  let(3);
+  CHECK(cache_steal(0, this_thread.own) == 0 && bin_count(others_cache, bin) == held);
+  CHECK(others_cache->thread->cache == others_cache); /* given back untouched */
+  let(4);
+  CHECK(cache_steal(0, this_thread.own) == held * SIZE && bin_count(others_cache, bin) == 0);
+
+  for (size_t i = 0; i < COUNT_OF(remote_blocks); i++) remote_blocks[i] = malloc(SIZE);
+  cache_empty_own();
+  uint64_t live = outstanding(CLASS);
+  let(5);
+  CHECK_THAT(others_cache->remote_count == REMOTE_MAX - 1 && outstanding(CLASS) == live, "%u remote blocks", others_cache->remote_count);
+  size_t caches_seen;
+  CHECK(cache_held_bytes(&caches_seen) == (REMOTE_MAX - 1) * SIZE && caches_seen == 2);
+  let(6);
+  CHECK(others_cache->remote_count == 0 && outstanding(CLASS) == live - REMOTE_MAX);
+  let(7);
+  CHECK(others_cache->remote_count == 5);
+  __atomic_store_n(&stage, 8, __ATOMIC_RELEASE);
+  uint32_t users = caches.users[1];
+  pthread_join(thread, NULL); /* its end gives everything back */
+  CHECK(others_cache->thread == NULL && others_cache->remote_count == 0 && caches.users[1] == users - 1);
+  CHECK_THAT(outstanding(CLASS) == live - REMOTE_MAX - 5, "%zu outstanding, %zu live", (size_t)outstanding(CLASS),
+             (size_t)live - REMOTE_MAX - 5);
+  for (size_t i = REMOTE_MAX + 5; i < COUNT_OF(remote_blocks); i++) free(remote_blocks[i]);
+  cache_empty_own();
+  CHECK(outstanding(CLASS) == 0);
+  snug_check();
+  thaw_policies();
+}
+
+/* Caches of ended threads serve new ones. */
+static void *use_a_little(void *argument) {
+  (void)argument;
+  free(malloc(SIZE));
+  free(malloc(20000));
+  return this_thread.own;
+}
+
+TEST(ended_threads_leave_their_caches_to_others) {
+  freeze_policies();
+  void *first = NULL, *cache = NULL;
+  uint64_t in_use = snug_counters.caches;
+  for (int i = 0; i < 50; i++) {
+    pthread_t thread;
+    REQUIRE(pthread_create(&thread, NULL, use_a_little, NULL) == 0);
+    pthread_join(thread, &cache);
+    if (i == 0) first = cache;
+    CHECK(cache != NULL && cache == first);
+  }
+  CHECK(snug_counters.caches == in_use);
+  thaw_policies();
+}
+
+/* ---- all at once ---- */
+
+enum { THREADS = 4, LIVE = 400, STEPS = 60000 };
+static bool stop_thief;
+
+static void *steal_all_the_time(void *argument) {
+  (void)argument;
+  while (!__atomic_load_n(&stop_thief, __ATOMIC_RELAXED)) {
+    cache_steal(0, this_thread.own);
+    cache_tick();
+    slab_tick();
+    slab_purge(0, true, 1000);
+    sched_yield();
+  }
+  return NULL;
+}
+
+static void *allocate_at_random(void *argument) {
+  uint64_t random = (uintptr_t)argument;
+  struct { char *start; size_t size_bytes; uint64_t seed; } mine[LIVE] = {{NULL, 0, 0}};
+  for (int step = 0; step < STEPS; step++) {
+    size_t i = random_below(&random, LIVE);
+    if (mine[i].start != NULL) {
+      CHECK_THAT(pattern_mismatch(mine[i].start, mine[i].size_bytes, mine[i].seed) == mine[i].size_bytes, "%p", mine[i].start);
+      free(mine[i].start);
+      mine[i].start = NULL;
+    } else {
+      mine[i].size_bytes = 1 + random_below(&random, random_below(&random, 20) == 0 ? 9000 : 300);
+      mine[i].seed = random_next(&random);
+      mine[i].start = malloc(mine[i].size_bytes);
+      fill_pattern(mine[i].start, mine[i].size_bytes, mine[i].seed);
+    }
+    if (step % 8192 == 0) { /* between arenas, as crowded threads do */
+      cache_begin();
+      lock_take(&caches.lock, RANK_CACHES);
+      if (this_thread.own != NULL) move_to_arena(this_thread.own, (uint32_t)random_below(&random, 3));
+      lock_give(&caches.lock, RANK_CACHES);
+      cache_end();
+    }
+  }
+  for (size_t i = 0; i < LIVE; i++) free(mine[i].start);
+  return NULL;
+}
+
+TEST(random_threads_and_a_thief_keep_every_block) {
+  pthread_t threads[THREADS], thief;
+  static uint64_t before[CLASS_COUNT];
+  freeze_policies();
+  cache_empty_own();
+  for (unsigned i = 1; i < CLASS_COUNT; i++) before[i] = outstanding(i);
+  for (uintptr_t i = 0; i < THREADS; i++) REQUIRE(pthread_create(&threads[i], NULL, allocate_at_random, (void *)(i + 1)) == 0);
+  REQUIRE(pthread_create(&thief, NULL, steal_all_the_time, NULL) == 0);
+  for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+  __atomic_store_n(&stop_thief, true, __ATOMIC_RELAXED);
+  pthread_join(thief, NULL);
+  snug_check();
+  uint64_t leaked = 0;
+  for (unsigned i = 1; i < CLASS_COUNT; i++) {
+    if (class_shapes[i].size_bytes < 200 || class_shapes[i].size_bytes > 400) { /* libc keeps the thread's vector of TLS */
+      CHECK_THAT(outstanding(i) == before[i], "class of %u: %zu blocks, %zu before", class_shapes[i].size_bytes,
+                 (size_t)outstanding(i), (size_t)before[i]);
+    } else {
+      leaked += outstanding(i) - before[i];
+    }
+  }
+  CHECK_THAT(leaked <= THREADS + 1, "%zu blocks leaked", (size_t)leaked);
+  CHECK(snug_counters.steals > 0);
+  thaw_policies();
+}
