@@ -45,7 +45,7 @@ $(BUILD)/libsnug.a: $(CORE_SOURCES) | build/deps-build
 
 build/snug: $(CLI_SOURCES) core/include/snug_counters.h | build/deps-build
 	$(CARGO) build --release --locked --manifest-path cli/Cargo.toml --target-dir build/cargo
-	@cp build/cargo/release/snug $@
+	@install -m 755 build/cargo/release/snug $@
 
 demo: all build/deps-demo
 	bench/demo

@@ -5,7 +5,7 @@
 
 #include "fatal.h"
 
-struct options options = {0, 0, 0, 1, 2, 0}; /* the defaults; the table below repeats them for help, tests compare */
+struct options options = {0, 0, 0, 1, 1, 0}; /* the defaults; the table below repeats them for help, tests compare */
 
 static const struct option_row {
   const char *name;
@@ -17,7 +17,7 @@ static const struct option_row {
     {"stats_print", &options.stats_print, 0, 0, 1, "print statistics as JSON to stderr at exit"},
     {"arenas_max", &options.arenas_max, 0, 0, 64, "arenas at most; 0: as many as CPUs the process may use"},
     {"background", &options.background, 1, 0, 1, "give memory back from a helper thread while the program idles"},
-    {"purge_cpu_percent", &options.purge_cpu_percent, 2, 0, 100, "share of time that giving memory back may cost"},
+    {"purge_cpu_percent", &options.purge_cpu_percent, 1, 0, 100, "share of time that giving memory back may cost"},
     {"thp", &options.thp, 0, 0, 1, "allow transparent huge pages on the heap"},
 };
 

@@ -2,6 +2,7 @@
 
 #include "cgroup.h"
 #include "counters.h"
+#include "gauges.h"
 #include "janitor.h"
 #include "lock.h"
 #include "options.h"
@@ -133,12 +134,6 @@ static void look_at_container(void) {
   purge.near_limit = cgroup_memory_is_nearly_full();
 }
 
-static void note_cached(void) {
-  size_t count;
-  counter_set(&snug_counters.cached_bytes, cache_held_bytes(&count));
-  counter_set(&snug_counters.cached_at_ns, sys_coarse_time_ns());
-}
-
 void purge_tick(const struct cache *own) {
   if (!lock_try(&purge.lock, RANK_PURGE)) return;
   __atomic_store_n(&purge.tick_at_ns, sys_coarse_time_ns(), __ATOMIC_RELAXED);
@@ -159,7 +154,7 @@ void purge_tick(const struct cache *own) {
     purge.tokens_ns -= (int64_t)purged * PAGE_COST_NS;
   }
   purge_within_budget();
-  note_cached();
+  gauges_refresh();
   lock_give(&purge.lock, RANK_PURGE);
 }
 
@@ -177,7 +172,7 @@ size_t purge_all(const struct cache *own) {
   count_purged(purged);
   purged += large_purge(0);
   set_limit(cap_pages());
-  note_cached();
+  gauges_refresh();
   __atomic_store_n(&purge.settled_bytes, (uint64_t)dirty_pages() * PAGE_BYTES + slab_idle_bytes(), __ATOMIC_RELAXED);
   lock_give(&purge.lock, RANK_PURGE);
   return purged * PAGE_BYTES;

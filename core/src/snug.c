@@ -13,6 +13,7 @@
 #include "large.c"
 #include "slab.c"
 #include "cache.c"
+#include "gauges.c"
 #include "cgroup.c"
 #include "janitor.c"
 #include "purge.c"

@@ -6,8 +6,8 @@
 #include "cache.h"
 #include "counters.h"
 #include "fork.h"
+#include "gauges.h"
 #include "large.h"
-#include "map.h"
 #include "pages.h"
 #include "slab.h"
 #include "start.h"
@@ -47,30 +47,8 @@ static struct class_sums sum_classes(void) {
   return sums;
 }
 
-/* Bytes of our tables that were ever written, by page. */
-static uint64_t metadata_bytes(size_t top_pages, size_t caches) {
-  size_t page = zone.page_bytes;
-  uint64_t bytes = round_up(top_pages * sizeof zone.kind[0], page) + round_up(top_pages * sizeof zone.owner[0], page);
-  bytes += 2 * round_up(top_pages / 8, page) + round_up(slab_record_count() * SLAB_RECORD_BYTES, page);
-  return bytes + caches * round_up(CACHE_TOUCHED_BYTES, page);
-}
-
-/* Brings the gauges that others compute from elsewhere up to date. */
-static void refresh_gauges(void) {
-  struct pages_account account = pages_account();
-  size_t caches;
-  counter_set(&snug_counters.heap_top_bytes, account.top_pages * PAGE_BYTES);
-  counter_set(&snug_counters.heap_committed_bytes, zone_pages() * PAGE_BYTES);
-  counter_set(&snug_counters.clean_bytes, (account.free_pages - account.dirty_pages) * PAGE_BYTES);
-  counter_set(&snug_counters.dirty_bytes, account.dirty_pages * PAGE_BYTES + counter_get(&snug_counters.large_retained_bytes));
-  counter_set(&snug_counters.cached_bytes, cache_held_bytes(&caches));
-  counter_set(&snug_counters.cached_at_ns, sys_coarse_time_ns());
-  counter_set(&snug_counters.metadata_bytes, metadata_bytes(account.top_pages, caches));
-}
-
-
 void stats_collect(struct snug_stats *stats) {
-  refresh_gauges();
+  gauges_refresh();
   const struct snug_counters *c = &snug_counters;
   struct class_sums sums = sum_classes();
   uint64_t cached = counter_get(&c->cached_bytes);
@@ -240,7 +218,11 @@ void stats_write_json(int fd) {
 
 /* ---- snug.h ---- */
 
-EXPORT const char *snug_version(void) { return SNUG_VERSION; }
+/* Found in the file by tools that ask which version a library is. */
+#define VERSION_PREFIX "snug version "
+static const char version_text[] __attribute__((used)) = VERSION_PREFIX SNUG_VERSION;
+
+EXPORT const char *snug_version(void) { return version_text + sizeof VERSION_PREFIX - 1; }
 
 EXPORT int snug_stats(struct snug_stats *stats, size_t stats_size_bytes) {
   if (stats == NULL) return errno = EINVAL, -1;

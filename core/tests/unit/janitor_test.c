@@ -1,0 +1,153 @@
+/* janitor_test.c: the helper thread starts when there is something to give back, ends by itself, and never crosses a fork. */
+#include "../../src/sys.c"
+
+/* A system that lets no thread start, on demand. */
+static bool refuse_thread;
+static int thread_starts;
+static bool start_or_refuse(void (*entry)(void), void *stack, size_t stack_bytes, void *thread_block, uint32_t *alive) {
+  thread_starts++;
+  return !refuse_thread && sys_start_thread(entry, stack, stack_bytes, thread_block, alive);
+}
+#define sys_start_thread start_or_refuse
+#include "above_sys.h"
+#include "unit.h"
+
+#include <dirent.h>
+
+enum { BLOCKS = 200, GONE_MS = 10000 };
+
+/* Threads of this process as the kernel lists them. */
+static int thread_count(void) {
+  int count = 0;
+  DIR *tasks = opendir("/proc/self/task");
+  REQUIRE(tasks != NULL);
+  for (struct dirent *entry; (entry = readdir(tasks)) != NULL;) count += entry->d_name[0] != '.';
+  closedir(tasks);
+  return count;
+}
+
+static bool is_gone(void) { return !janitor_is_running() && __atomic_load_n(&janitor.alive, __ATOMIC_ACQUIRE) == 0; }
+
+static void wait_until_it_ends(void) {
+  for (int i = 0; i < GONE_MS && !is_gone(); i++) sleep_ms(1);
+  CHECK_THAT(is_gone(), "it still runs after %d ms", GONE_MS);
+}
+
+/* Free pages that only a janitor will give back: the budget is nothing. */
+static void leave_much_dirty(void) {
+  static void *blocks[BLOCKS];
+  options.purge_cpu_percent = 0;
+  for (int i = 0; i < BLOCKS; i++) blocks[i] = memset(malloc(100 * KIB), 1, 100 * KIB);
+  for (int i = 0; i < BLOCKS; i++) free(blocks[i]);
+  CHECK(pages_dirty() * PAGE_BYTES >= 4 * MIB);
+}
+
+static void start_again(void) {
+  options.background = 0;
+  wait_until_it_ends();
+  snug_purge();
+  options.background = 1;
+  refuse_thread = false;
+  janitor.refused = 0;
+}
+
+TEST(it_comes_gives_back_and_goes) {
+  start_again();
+  uint64_t idle_purges = snug_counters.idle_purges, starts = snug_counters.janitor_starts;
+  leave_much_dirty(); /* its slow paths start it */
+  free(malloc(100 * KIB));
+  for (int i = 0; i < 2 * MAINTAIN_PERIOD && !janitor_is_running(); i++) free(malloc(100 * KIB));
+  CHECK(snug_counters.janitor_starts == starts + 1);
+  wait_until_it_ends();
+  CHECK_THAT(pages_dirty() == 0, "%zu dirty pages after it went", pages_dirty());
+  CHECK(snug_counters.idle_purges == idle_purges + 1);
+  CHECK_THAT(thread_count() == 1, "%d threads", thread_count());
+}
+
+TEST(it_comes_again_and_again) {
+  start_again();
+  uint64_t starts = snug_counters.janitor_starts;
+  for (int turn = 0; turn < 2; turn++) {
+    leave_much_dirty();
+    janitor_start();
+    CHECK(janitor_is_running());
+    uint64_t now = snug_counters.janitor_starts;
+    janitor_start(); /* one at a time */
+    CHECK(snug_counters.janitor_starts == now);
+    wait_until_it_ends();
+  }
+  CHECK(snug_counters.janitor_starts >= starts + 2 && pages_dirty() == 0);
+}
+
+TEST(switched_off_it_never_comes) {
+  start_again();
+  options.background = 0;
+  uint64_t starts = snug_counters.janitor_starts;
+  leave_much_dirty();
+  janitor_start();
+  CHECK(!janitor_is_running() && snug_counters.janitor_starts == starts);
+}
+
+TEST(a_refused_thread_is_not_asked_for_again) {
+  start_again();
+  refuse_thread = true;
+  thread_starts = 0;
+  leave_much_dirty();
+  for (int i = 0; i < 10 * MAINTAIN_PERIOD; i++) free(malloc(100 * KIB));
+  CHECK_THAT(thread_starts == 1, "asked %d times", thread_starts);
+  CHECK(!janitor_is_running() && pages_dirty() != 0);
+  CHECK(snug_purge() != 0 && pages_dirty() == 0); /* by hand it goes on */
+}
+
+static void be_a_child(void) {
+  CHECK(is_gone() && thread_count() == 1);
+  leave_much_dirty();
+  janitor_start(); /* the child has one of its own */
+  CHECK(janitor_is_running());
+  wait_until_it_ends();
+  CHECK(pages_dirty() == 0 && thread_count() == 1);
+  snug_check();
+}
+
+TEST(it_does_not_cross_a_fork) {
+  start_again();
+  leave_much_dirty();
+  janitor_start();
+  CHECK(janitor_is_running());
+  run_in_child(be_a_child);
+  CHECK(thread_count() <= 2);
+  wait_until_it_ends();
+}
+
+static void exit_quietly(void) {}
+
+TEST(forks_and_starts_in_a_row) {
+  start_again();
+  leave_much_dirty();
+  for (int i = 0; i < 50; i++) {
+    janitor_start();
+    run_in_child(exit_quietly);
+  }
+  wait_until_it_ends();
+  CHECK(thread_count() == 1);
+}
+
+static void block_of_other_thread(void) {
+  janitor_stop();
+  janitor_start();
+  CHECK(!janitor_is_running() || janitor.state == STATE_BLOCKED);
+  CHECK(is_gone() || janitor.alive == 0);
+}
+
+/* While a fork is on, slow paths of other threads must not start one. */
+TEST(a_stop_blocks_starts_until_the_fork_is_over) {
+  start_again();
+  uint64_t starts = snug_counters.janitor_starts;
+  block_of_other_thread();
+  CHECK(snug_counters.janitor_starts == starts);
+  janitor_after_fork(false);
+  leave_much_dirty();
+  janitor_start();
+  CHECK(janitor_is_running());
+  wait_until_it_ends();
+}

@@ -1,0 +1,204 @@
+/* purge_test.c: the cap on dirty pages, the budget of time for purging, and what a tick does, with a clock and a container of
+ * our own. */
+#include "../../src/sys.c"
+
+static uint64_t now_ns = UINT64_C(1000000000000);
+static uint64_t own_clock(void) { return now_ns; }
+#define sys_coarse_time_ns own_clock
+
+/* Control groups as these files say. */
+static const char *memory_current = "0\n";
+static size_t read_own_file(const char *path, char *text, size_t capacity_bytes);
+#define sys_read_file read_own_file
+#include "above_sys.h"
+#include "unit.h"
+
+static size_t read_own_file(const char *path, char *text, size_t capacity_bytes) {
+  const char *content = strcmp(path, "/proc/self/cgroup") == 0                ? "0::/\n"
+                        : strcmp(path, "/sys/fs/cgroup/memory.max") == 0     ? "100000000\n"
+                        : strcmp(path, "/sys/fs/cgroup/memory.current") == 0 ? memory_current
+                                                                             : "";
+  snprintf(text, capacity_bytes, "%s", content);
+  return strlen(text);
+}
+
+enum { MILLISECOND = 1000000, RUN_PAGES = 16 };
+
+static void *runs[512];
+static size_t run_count;
+
+/* Exactly `count` dirty pages more, behind the back of the policies. */
+static void make_dirty(size_t count) {
+  size_t wanted = pages_dirty() + count;
+  bool clean;
+  while (run_count * RUN_PAGES < count) {
+    REQUIRE(run_count < COUNT_OF(runs));
+    runs[run_count] = run_take(RUN_PAGES * PAGE_BYTES, 16 * PAGE_BYTES, &clean);
+    memset(runs[run_count++], 1, RUN_PAGES * PAGE_BYTES);
+  }
+  while (run_count != 0) run_give(runs[--run_count]);
+  CHECK_THAT(pages_dirty() >= wanted, "%zu dirty pages, %zu expected", pages_dirty(), wanted);
+}
+
+/* A clean heap, no tokens, the clock known to the bucket. */
+static void start_again(uint32_t percent) {
+  options.background = 0;
+  options.purge_cpu_percent = 100;
+  snug_purge();
+  options.purge_cpu_percent = percent;
+  memory_current = "0\n";
+  purge.near_limit = false;
+  lock_take(&purge.lock, RANK_PURGE);
+  earn_tokens();
+  purge.tokens_ns = 0;
+  __atomic_store_n(&purge.tick_at_ns, now_ns, __ATOMIC_RELAXED);
+  lock_give(&purge.lock, RANK_PURGE);
+}
+
+TEST(tokens_are_a_share_of_the_time_that_passes) {
+  start_again(2);
+  now_ns += 100 * MILLISECOND;
+  earn_tokens();
+  CHECK_THAT(purge.tokens_ns == 2 * MILLISECOND, "%lld", (long long)purge.tokens_ns);
+  earn_tokens(); /* no time, no tokens */
+  CHECK(purge.tokens_ns == 2 * MILLISECOND);
+  now_ns += 50 * MILLISECOND;
+  earn_tokens();
+  CHECK(purge.tokens_ns == 3 * MILLISECOND);
+  now_ns += 3600000ull * MILLISECOND; /* an hour of rest buys no hour of purging */
+  earn_tokens();
+  CHECK(purge.tokens_ns == (int64_t)TOKENS_MAX_MS * MILLISECOND);
+  now_ns -= 1000 * MILLISECOND; /* coarse clocks may lag behind on another CPU */
+  earn_tokens();
+  CHECK(purge.tokens_ns == (int64_t)TOKENS_MAX_MS * MILLISECOND);
+  now_ns += 1000 * MILLISECOND;
+  options.purge_cpu_percent = 0;
+  purge.tokens_ns = 0;
+  now_ns += 1000 * MILLISECOND;
+  earn_tokens();
+  CHECK(purge.tokens_ns == 0);
+}
+
+TEST(without_a_budget_nothing_is_purged) {
+  start_again(0);
+  make_dirty(1024);
+  size_t dirty = pages_dirty();
+  for (int i = 0; i < 100; i++) {
+    now_ns += 10 * MILLISECOND;
+    purge_excess();
+    purge_tick(this_thread.own);
+  }
+  CHECK_THAT(pages_dirty() == dirty, "%zu dirty pages of %zu", pages_dirty(), dirty);
+  CHECK(purge_limit_pages > pages_dirty()); /* so that not every free comes here */
+  start_again(2);
+}
+
+TEST(with_all_the_time_dirty_pages_stay_below_the_cap) {
+  start_again(100);
+  make_dirty(1024);
+  uint64_t purges = snug_counters.purges, purged = snug_counters.purged_bytes;
+  size_t dirty = pages_dirty();
+  purge_excess();
+  CHECK_THAT(pages_dirty() <= cap_pages(), "%zu dirty pages, cap %zu", pages_dirty(), cap_pages());
+  CHECK(snug_counters.purges == purges + 1 && snug_counters.purged_bytes - purged == (dirty - pages_dirty()) * PAGE_BYTES);
+  CHECK(purge_limit_pages == cap_pages() && snug_counters.dirty_cap_bytes == cap_pages() * PAGE_BYTES);
+  dirty = pages_dirty();
+  purge_excess(); /* below the cap: nothing to do */
+  CHECK(pages_dirty() == dirty);
+}
+
+TEST(a_budget_buys_as_many_pages_as_it_pays_for) {
+  start_again(2);
+  make_dirty(1024);
+  size_t dirty = pages_dirty();
+  purge_excess(); /* no tokens yet */
+  CHECK(pages_dirty() == dirty && purge_limit_pages > dirty);
+  now_ns += 10 * MILLISECOND; /* 200 us: 133 pages */
+  purge_excess();
+  size_t gone = dirty - pages_dirty(), paid = 10 * MILLISECOND / 50 / PAGE_COST_NS;
+  CHECK_THAT(gone >= paid && gone < paid + 1024, "%zu pages for the price of %zu", gone, paid);
+  CHECK_THAT(purge.tokens_ns == 200000 - (int64_t)gone * PAGE_COST_NS, "%lld tokens", (long long)purge.tokens_ns);
+}
+
+TEST(the_cap_follows_the_heap) {
+  start_again(2);
+  CHECK(pages_used() >= SMALL_HEAP_PAGES || cap_pages() == CAP_SMALL_PAGES);
+  void *blocks[80];
+  for (size_t i = 0; i < COUNT_OF(blocks); i++) blocks[i] = malloc(500 * KIB);
+  size_t used = pages_used();
+  CHECK(used >= SMALL_HEAP_PAGES && cap_pages() == CAP_PAGES + used / 100);
+  purge.near_limit = true;
+  CHECK(cap_pages() == 0);
+  purge.near_limit = false;
+  for (size_t i = 0; i < COUNT_OF(blocks); i++) free(blocks[i]);
+}
+
+TEST(retained_mappings_count_and_go_first) {
+  start_again(100);
+  free(malloc(8 * MIB));
+  CHECK_THAT(large_retained_pages() == 0, "%zu pages are retained above the cap", large_retained_pages());
+  start_again(0);
+  free(malloc(8 * MIB));
+  CHECK(large_retained_pages() == 2048 && dirty_pages() >= 2048);
+  start_again(2);
+  CHECK(large_retained_pages() == 0); /* malloc_trim gives all back */
+}
+
+TEST(near_the_containers_limit_all_goes_whatever_it_costs) {
+  start_again(0);
+  make_dirty(512);
+  uint64_t limit_purges = snug_counters.limit_purges;
+  memory_current = "95000000\n";
+  for (int i = 0; i < SLOW_TICKS + 1; i++) {
+    now_ns += TICK_MS * MILLISECOND;
+    purge_tick(this_thread.own);
+  }
+  CHECK(purge.near_limit && snug_counters.limit_purges > limit_purges);
+  CHECK_THAT(pages_dirty() == 0, "%zu dirty pages", pages_dirty());
+  memory_current = "50000000\n";
+  for (int i = 0; i < SLOW_TICKS; i++) purge_tick(this_thread.own);
+  CHECK(!purge.near_limit);
+}
+
+TEST(slow_paths_bring_ticks_when_it_is_time) {
+  start_again(2);
+  uint64_t ticks = snug_counters.ticks;
+  purge_look_at_clock(this_thread.own);
+  CHECK(snug_counters.ticks == ticks);
+  now_ns += TICK_MS * MILLISECOND;
+  for (int i = 0; i < MAINTAIN_PERIOD; i++) free(malloc(100 * KIB));
+  CHECK_THAT(snug_counters.ticks == ticks + 1, "%zu ticks", (size_t)(snug_counters.ticks - ticks));
+}
+
+TEST(a_purger_at_work_is_not_waited_for) {
+  start_again(100);
+  make_dirty(256);
+  size_t dirty = pages_dirty();
+  lock_take(&purge.lock, RANK_PURGE);
+  purge_excess();
+  purge_tick(this_thread.own);
+  CHECK(pages_dirty() == dirty);
+  lock_give(&purge.lock, RANK_PURGE);
+  purge_excess();
+  CHECK(pages_dirty() < dirty);
+}
+
+/* Slabs of large classes: ticks give their pages back, once they are left alone. */
+TEST(ticks_purge_pages_inside_slabs) {
+  start_again(100);
+  enum { COUNT = 70 };
+  void *blocks[COUNT];
+  for (size_t i = 0; i < COUNT; i++) blocks[i] = memset(malloc(32768), 1, 32768);
+  for (size_t i = 0; i < COUNT; i++) {
+    if (i % 7 != 0) free(blocks[i]);
+  }
+  cache_empty_own();
+  uint64_t purged = snug_counters.slab_purged_bytes;
+  for (int i = 0; i < 4; i++) {
+    now_ns += TICK_MS * MILLISECOND;
+    purge_tick(this_thread.own);
+  }
+  CHECK_THAT(snug_counters.slab_purged_bytes > purged + COUNT / 2 * 32768, "%zu bytes", (size_t)(snug_counters.slab_purged_bytes - purged));
+  for (size_t i = 0; i < COUNT; i += 7) free(blocks[i]);
+  snug_check();
+}
