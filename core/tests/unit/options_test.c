@@ -40,7 +40,7 @@ static void check_setting(const char *value, const char *arenas, const char *war
   CHECK_THAT(strcmp(description, effective) == 0, "SNUG=%s: effective: %s, expected: %s", value, description, effective);
 }
 
-#define DEFAULTS "verbose:0,stats_print:0,arenas_max:0,background:1,purge_cpu_percent:2,thp:0"
+#define DEFAULTS "verbose:0,stats_print:0,arenas_max:0,background:1,purge_cpu_percent:1,thp:0"
 #define BAD_SWITCH(value, name, stays)                                                                      \
   "snug: warning: bad value \"" value "\" for option \"" name "\" in SNUG; use a number from 0 to 1 (ignored, stays " \
   stays ")\n"
@@ -88,9 +88,9 @@ TEST(switches_take_words) {
   for (size_t i = 0; i < COUNT_OF(on); i++) {
     char value[64];
     snprintf(value, sizeof value, "verbose:%s", on[i]);
-    check_setting(value, NULL, "", "verbose:1,stats_print:0,arenas_max:0,background:1,purge_cpu_percent:2,thp:0");
+    check_setting(value, NULL, "", "verbose:1,stats_print:0,arenas_max:0,background:1,purge_cpu_percent:1,thp:0");
     snprintf(value, sizeof value, "background:%s", off[i]);
-    check_setting(value, NULL, "", "verbose:0,stats_print:0,arenas_max:0,background:0,purge_cpu_percent:2,thp:0");
+    check_setting(value, NULL, "", "verbose:0,stats_print:0,arenas_max:0,background:0,purge_cpu_percent:1,thp:0");
   }
   check_setting("arenas_max:on", NULL,
                 "snug: warning: bad value \"on\" for option \"arenas_max\" in SNUG; use a number from 0 to 64 "
@@ -98,9 +98,9 @@ TEST(switches_take_words) {
 }
 
 TEST(several_in_one_with_spaces_and_the_last_wins) {
-  check_setting("verbose:1,arenas_max:4", NULL, "", "verbose:1,stats_print:0,arenas_max:4,background:1,purge_cpu_percent:2,thp:0");
+  check_setting("verbose:1,arenas_max:4", NULL, "", "verbose:1,stats_print:0,arenas_max:4,background:1,purge_cpu_percent:1,thp:0");
   check_setting(" verbose : 1 , arenas_max : 4 , ", NULL, "",
-                "verbose:1,stats_print:0,arenas_max:4,background:1,purge_cpu_percent:2,thp:0");
+                "verbose:1,stats_print:0,arenas_max:4,background:1,purge_cpu_percent:1,thp:0");
   check_setting("thp:1,thp:0,purge_cpu_percent:100", NULL, "",
                 "verbose:0,stats_print:0,arenas_max:0,background:1,purge_cpu_percent:100,thp:0");
 }
@@ -113,7 +113,7 @@ TEST(unknown_options_name_the_nearest) {
   check_setting("background_thread:true", NULL, UNKNOWN("background_thread", "background"), DEFAULTS);
   check_setting("purge_percent:5", NULL, UNKNOWN("purge_percent", "purge_cpu_percent"), DEFAULTS);
   check_setting("statsprint:1,thp:1", NULL, UNKNOWN("statsprint", "stats_print"),
-                "verbose:0,stats_print:0,arenas_max:0,background:1,purge_cpu_percent:2,thp:1");
+                "verbose:0,stats_print:0,arenas_max:0,background:1,purge_cpu_percent:1,thp:1");
 }
 
 TEST(bad_values_leave_the_setting) {
@@ -129,10 +129,10 @@ TEST(bad_values_leave_the_setting) {
   check_setting("verbose:1:1", NULL, BAD_SWITCH("1:1", "verbose", "0"), DEFAULTS);
   check_setting("purge_cpu_percent:101", NULL,
                 "snug: warning: bad value \"101\" for option \"purge_cpu_percent\" in SNUG; use a number from 0 to 100 "
-                "(ignored, stays 2)\n", DEFAULTS);
+                "(ignored, stays 1)\n", DEFAULTS);
   check_setting("arenas_max:65,thp:1", NULL,
                 "snug: warning: bad value \"65\" for option \"arenas_max\" in SNUG; use a number from 0 to 64 "
-                "(ignored, stays 0)\n", "verbose:0,stats_print:0,arenas_max:0,background:1,purge_cpu_percent:2,thp:1");
+                "(ignored, stays 0)\n", "verbose:0,stats_print:0,arenas_max:0,background:1,purge_cpu_percent:1,thp:1");
 }
 
 /* A word that is cut must not come to mean something. */
@@ -152,9 +152,9 @@ TEST(long_words_mean_nothing) {
 }
 
 TEST(the_variable_of_glibc_is_understood) {
-  check_setting(NULL, "2", "", "verbose:0,stats_print:0,arenas_max:2,background:1,purge_cpu_percent:2,thp:0");
-  check_setting("arenas_max:5", "2", "", "verbose:0,stats_print:0,arenas_max:5,background:1,purge_cpu_percent:2,thp:0");
-  check_setting("thp:1", "2", "", "verbose:0,stats_print:0,arenas_max:2,background:1,purge_cpu_percent:2,thp:1");
+  check_setting(NULL, "2", "", "verbose:0,stats_print:0,arenas_max:2,background:1,purge_cpu_percent:1,thp:0");
+  check_setting("arenas_max:5", "2", "", "verbose:0,stats_print:0,arenas_max:5,background:1,purge_cpu_percent:1,thp:0");
+  check_setting("thp:1", "2", "", "verbose:0,stats_print:0,arenas_max:2,background:1,purge_cpu_percent:1,thp:1");
   check_setting(NULL, "-3", "", DEFAULTS);
   check_setting(NULL, "many", "", DEFAULTS);
   check_setting(NULL, "", "", DEFAULTS);

@@ -15,15 +15,19 @@ UNIT := $(patsubst %/,%,$(dir $(lastword $(MAKEFILE_LIST))))
 UNIT_BUILD := $(BUILD)/tests/unit
 UNIT_ONLY ?= $(patsubst $(UNIT)/%_test.c,%,$(wildcard $(UNIT)/*_test.c))
 UNIT_VARIANTS ?= 4k 16k 64k 4k-debug 64k-debug
-UNIT_CC = $(CC) -std=gnu11 -O2 -g -Wall -Wextra -Werror -fno-builtin -pthread $(CFLAGS)
+UNIT_CC = $(CC) -std=gnu11 -O2 -g -Wall -Wextra -Werror -fno-builtin -pthread -iquote $(UNIT_BUILD) -iquote $(UNIT)/../../src $(CFLAGS)
 UNIT_SOURCES := $(wildcard $(UNIT)/*.h $(UNIT)/../support/*.h $(UNIT)/../../src/*.[ch] $(UNIT)/../../include/*.h)
 UNIT_PROGRAMS = $(foreach name,$(UNIT_ONLY),$(foreach variant,$(UNIT_VARIANTS),$(UNIT_BUILD)/$(name)-$(variant)))
 
-$(UNIT_BUILD)/%.o: $(UNIT)/%_test.c $(UNIT_SOURCES)
+$(UNIT_BUILD)/sources_above_sys.h: $(UNIT)/../../src/snug.c
+	@mkdir -p $(@D)
+	sed '/include "sys.c"/d' $< > $@
+
+$(UNIT_BUILD)/%.o: $(UNIT)/%_test.c $(UNIT_SOURCES) $(UNIT_BUILD)/sources_above_sys.h
 	@mkdir -p $(@D)
 	$(UNIT_CC) -c -o $@ $<
 
-$(UNIT_BUILD)/%.debug.o: $(UNIT)/%_test.c $(UNIT_SOURCES)
+$(UNIT_BUILD)/%.debug.o: $(UNIT)/%_test.c $(UNIT_SOURCES) $(UNIT_BUILD)/sources_above_sys.h
 	@mkdir -p $(@D)
 	$(UNIT_CC) -DSNUG_DEBUG=1 -c -o $@ $<
 
