@@ -28,7 +28,7 @@ LEFT_OUT = """test_idle test_tcl test_tk test_tix test_ttk_guionly test_ttk_text
     test_urllib2net test_urllibnet test_smtpnet test_xmlrpc_net test_cppext test_gdb test_distutils""".split()
 
 
-@program("python", needs=NEEDS, proves=[f"{PYTHON} --version"], watches=["python3*"], quick_limit_s=240,
+@program("python", needs=NEEDS, proves=[f"{PYTHON} --version"], watches=["python3*"], quick_limit_s=420,
          full_limit_s=2400)
 def python(test):
     """CPython's own test suite: all of it that a machine without display and network can run"""
@@ -80,12 +80,16 @@ class Outcome:
         return verdict == "crashed" and "Exit code -" in detail
 
 
-def run_suite(test, modules, *, ignored, env, preload, name):
+def run_suite(test, modules, *, ignored, env, preload, name, cases=()):
+    """Runs the modules, or, if cases are given, only those of them."""
     junit = test.folder / f"{name}.xml"
     (test.folder / "ignored").write_text("\n".join(ignored) + "\n")
     limit_s = 100 if test.quick else 300
     argv = [PYTHON, "-m", "test", "-j4", "--timeout", limit_s, "--junit-xml", junit]
     argv += ["--ignorefile", test.folder / "ignored"] if ignored else []
+    if cases:
+        (test.folder / "cases").write_text("".join(f"{case.split(' ')[0]}\n" for case in sorted(cases)))
+        argv += ["--matchfile", test.folder / "cases"]
     result = test.run(argv + modules, env=env, preload=preload, statuses=None)
     if result.status < 0:
         raise Failure(f"the runner of the test suite {result.ending()}")
@@ -101,7 +105,9 @@ def check_suite(test, modules, *, ignored, env=None):
     suspects = first.bad_modules(modules)
     if not suspects:
         return
-    options = {"ignored": ignored, "env": env}
+    test.log(f"suspects: {', '.join(suspects)}; cases: {', '.join(sorted(first.failed_cases)) or 'none'}")
+    only_cases = all(first.verdicts.get(name, ("missing", ""))[0] == "failed" for name in suspects) and first.failed_cases
+    options = {"ignored": ignored, "env": env, "cases": first.failed_cases if only_cases else ()}
     plain = run_suite(test, suspects, preload=False, name="plain", **options)
     again = run_suite(test, suspects, preload=True, name="again", **options)
     died = [name for name in suspects if (first.died(name) or again.died(name)) and not plain.died(name)]
