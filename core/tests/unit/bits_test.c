@@ -38,7 +38,8 @@ TEST(masks_have_count_ones_from_first) {
     for (unsigned count = 1; first + count <= 64; count++) {
       uint64_t mask = bits_mask(first, count);
       CHECK_THAT((unsigned)__builtin_popcountll(mask) == count && bits_lowest(mask) == first &&
-                 (mask >> first) == (~(uint64_t)0 >> (64 - count)), "first %u, count %u", first, count);
+                     (mask >> first) == (~(uint64_t)0 >> (64 - count)),
+                 "first %u, count %u", first, count);
     }
   }
 }

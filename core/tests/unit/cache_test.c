@@ -21,7 +21,8 @@ static void thaw_policies(void) { lock_give(&purge.lock, RANK_PURGE); }
 
 static uint64_t outstanding(unsigned class_index) {
   uint64_t sum = 0;
-  for (unsigned arena = 0; arena < ARENA_MAX; arena++) sum += snug_counters.classes[arena][class_index].outstanding_blocks;
+  for (unsigned arena = 0; arena < ARENA_MAX; arena++)
+    sum += snug_counters.classes[arena][class_index].outstanding_blocks;
   return sum;
 }
 
@@ -42,7 +43,8 @@ TEST(bins_grow_while_they_miss_and_shrink_when_they_do_not) {
   REQUIRE(this_thread.own != NULL);
   CHECK(capacity(CLASS) == first_capacity(CLASS));
   for (int i = 0; i < 10; i++) burst(MANY, SIZE);
-  CHECK_THAT(capacity(CLASS) == max_capacity(CLASS), "%zu slots of at most %zu", capacity(CLASS), max_capacity(CLASS));
+  CHECK_THAT(capacity(CLASS) == max_capacity(CLASS), "%zu slots of at most %zu", capacity(CLASS),
+             max_capacity(CLASS));
   uint64_t grown_bytes = caches.grown_bytes;
   CHECK(grown_bytes >= (max_capacity(CLASS) - first_capacity(CLASS)) * SIZE);
   size_t last = capacity(CLASS);
@@ -68,7 +70,8 @@ TEST(the_sum_of_grown_bins_is_bounded) {
   uint64_t allowed = (uint64_t)pages_used() * PAGE_BYTES >> GROWTH_HEAP_SHIFT, grown = 0;
   if (allowed < GROWTH_MIN_BYTES) allowed = GROWTH_MIN_BYTES;
   for (unsigned i = 1; i < CLASS_COUNT; i++) grown += (capacity(i) - first_capacity(i)) * class_shapes[i].size_bytes;
-  CHECK_THAT(grown == caches.grown_bytes && grown <= allowed, "%zu counted, %zu seen", (size_t)caches.grown_bytes, (size_t)grown);
+  CHECK_THAT(grown == caches.grown_bytes && grown <= allowed, "%zu counted, %zu seen", (size_t)caches.grown_bytes,
+             (size_t)grown);
   CHECK(grown >= allowed / 2); /* there was reason to use it */
   cache_check();
   size_t caches_seen, held = cache_held_bytes(&caches_seen), expected = 0;
@@ -167,7 +170,8 @@ TEST(idle_caches_are_stolen_busy_ones_are_not) {
   cache_empty_own();
   uint64_t live = outstanding(CLASS);
   let(5);
-  CHECK_THAT(others_cache->remote_count == REMOTE_MAX - 1 && outstanding(CLASS) == live, "%u remote blocks", others_cache->remote_count);
+  CHECK_THAT(others_cache->remote_count == REMOTE_MAX - 1 && outstanding(CLASS) == live, "%u remote blocks",
+             others_cache->remote_count);
   size_t caches_seen;
   CHECK(cache_held_bytes(&caches_seen) == (REMOTE_MAX - 1) * SIZE && caches_seen == 2);
   let(6);
@@ -229,11 +233,16 @@ static void *steal_all_the_time(void *argument) {
 
 static void *allocate_at_random(void *argument) {
   uint64_t random = (uintptr_t)argument;
-  struct { char *start; size_t size_bytes; uint64_t seed; } mine[LIVE] = {{NULL, 0, 0}};
+  struct {
+    char *start;
+    size_t size_bytes;
+    uint64_t seed;
+  } mine[LIVE] = {{NULL, 0, 0}};
   for (int step = 0; step < STEPS; step++) {
     size_t i = random_below(&random, LIVE);
     if (mine[i].start != NULL) {
-      CHECK_THAT(pattern_mismatch(mine[i].start, mine[i].size_bytes, mine[i].seed) == mine[i].size_bytes, "%p", mine[i].start);
+      CHECK_THAT(pattern_mismatch(mine[i].start, mine[i].size_bytes, mine[i].seed) == mine[i].size_bytes, "%p",
+                 mine[i].start);
       free(mine[i].start);
       mine[i].start = NULL;
     } else {
@@ -260,7 +269,8 @@ TEST(random_threads_and_a_thief_keep_every_block) {
   freeze_policies();
   cache_empty_own();
   for (unsigned i = 1; i < CLASS_COUNT; i++) before[i] = outstanding(i);
-  for (uintptr_t i = 0; i < THREADS; i++) REQUIRE(pthread_create(&threads[i], NULL, allocate_at_random, (void *)(i + 1)) == 0);
+  for (uintptr_t i = 0; i < THREADS; i++)
+    REQUIRE(pthread_create(&threads[i], NULL, allocate_at_random, (void *)(i + 1)) == 0);
   REQUIRE(pthread_create(&thief, NULL, steal_all_the_time, NULL) == 0);
   for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
   __atomic_store_n(&stop_thief, true, __ATOMIC_RELAXED);
@@ -269,7 +279,8 @@ TEST(random_threads_and_a_thief_keep_every_block) {
   snug_check();
   uint64_t leaked = 0;
   for (unsigned i = 1; i < CLASS_COUNT; i++) {
-    if (class_shapes[i].size_bytes < 200 || class_shapes[i].size_bytes > 400) { /* libc keeps the thread's vector of TLS */
+    if (class_shapes[i].size_bytes < 200 ||
+        class_shapes[i].size_bytes > 400) { /* libc keeps the thread's vector of TLS */
       CHECK_THAT(outstanding(i) == before[i], "class of %u: %zu blocks, %zu before", class_shapes[i].size_bytes,
                  (size_t)outstanding(i), (size_t)before[i]);
     } else {

@@ -33,8 +33,9 @@ static void use_files(const struct file *these) {
   memset(&memory, 0, sizeof memory); /* not asked yet */
 }
 
-#define V1_CGROUP                                                                                                       \
-  "12:pids:/user.slice\n11:memory:/docker/4f1c\n10:cpuset:/docker/4f1c\n9:net_cls,net_prio:/\n4:cpu,cpuacct:/docker/4f1c\n" \
+#define V1_CGROUP                                                                                              \
+  "12:pids:/user.slice\n11:memory:/docker/4f1c\n10:cpuset:/docker/4f1c\n9:net_cls,net_prio:/\n4:cpu,cpuacct:/" \
+  "docker/4f1c\n"                                                                                              \
   "1:name=systemd:/docker/4f1c\n0::/docker/4f1c\n"
 
 static void check_path(const char *text, const char *controller, const char *expected) {
@@ -70,13 +71,16 @@ TEST(long_paths_are_cut) {
 }
 
 TEST(values_of_memory_stat) {
-  const char *stat = "anon 1234\nfile 99\ninactive_file 4096\nactive_file 8192\nslab_inactive_file 7\nempty \nlast 18446744073709551615";
+  const char *stat =
+      "anon 1234\nfile 99\ninactive_file 4096\nactive_file 8192\nslab_inactive_file 7\nempty \nlast "
+      "18446744073709551615";
   CHECK(cgroup_stat_value(stat, "anon") == 1234);
   CHECK(cgroup_stat_value(stat, "file") == 99);
   CHECK(cgroup_stat_value(stat, "inactive_file") == 4096);
   CHECK(cgroup_stat_value(stat, "active_file") == 8192);
   CHECK(cgroup_stat_value(stat, "last") == UINT64_MAX);
-  CHECK(cgroup_stat_value(stat, "empty") == 0 && cgroup_stat_value(stat, "none") == 0 && cgroup_stat_value("", "anon") == 0);
+  CHECK(cgroup_stat_value(stat, "empty") == 0 && cgroup_stat_value(stat, "none") == 0 &&
+        cgroup_stat_value("", "anon") == 0);
 }
 
 TEST(nearly_full_is_above_nine_tenths_without_files) {
@@ -85,7 +89,8 @@ TEST(nearly_full_is_above_nine_tenths_without_files) {
     bool expected = used > limit / 10 * 9 + limit / 200;
     if (used == limit / 10 * 9) continue; /* rounding may decide */
     CHECK_THAT(cgroup_is_nearly_full(used, 0, limit) == expected, "%llu", (unsigned long long)used);
-    CHECK_THAT(cgroup_is_nearly_full(used + (limit / 2), limit / 2, limit) == expected, "%llu", (unsigned long long)used);
+    CHECK_THAT(cgroup_is_nearly_full(used + (limit / 2), limit / 2, limit) == expected, "%llu",
+               (unsigned long long)used);
   }
   CHECK(!cgroup_is_nearly_full(10, 20, limit)); /* more file pages than usage: read at different moments */
   CHECK(cgroup_is_nearly_full(UINT64_MAX, 0, UINT64_MAX) && !cgroup_is_nearly_full(UINT64_MAX / 2, 0, UINT64_MAX));
@@ -98,8 +103,10 @@ TEST(the_tightest_cpu_quota_of_version_2) {
   CHECK(cgroup_cpus() == 0);
   use_files((const struct file[]){OWN_V2, {"/sys/fs/cgroup/a/b/cpu.max", "400000 100000\n"}, {NULL, NULL}});
   CHECK(cgroup_cpus() == 4);
-  use_files((const struct file[]){OWN_V2, {"/sys/fs/cgroup/a/b/cpu.max", "400000 100000\n"},
-                                  {"/sys/fs/cgroup/a/cpu.max", "150000 100000\n"}, {NULL, NULL}});
+  use_files((const struct file[]){OWN_V2,
+                                  {"/sys/fs/cgroup/a/b/cpu.max", "400000 100000\n"},
+                                  {"/sys/fs/cgroup/a/cpu.max", "150000 100000\n"},
+                                  {NULL, NULL}});
   CHECK(cgroup_cpus() == 2); /* one and a half, rounded up */
   use_files((const struct file[]){OWN_V2, {"/sys/fs/cgroup/a/b/cpu.max", "1000 100000\n"}, {NULL, NULL}});
   CHECK(cgroup_cpus() == 1);
@@ -115,7 +122,8 @@ TEST(a_containers_own_group_is_the_mount_point) {
                                   {"/sys/fs/cgroup/cpu.max", "300000 100000\n"},
                                   {"/sys/fs/cgroup/memory.max", "1000000000\n"},
                                   {"/sys/fs/cgroup/memory.current", "950000000\n"},
-                                  {"/sys/fs/cgroup/memory.stat", "inactive_file 0\nactive_file 0\n"}, {NULL, NULL}});
+                                  {"/sys/fs/cgroup/memory.stat", "inactive_file 0\nactive_file 0\n"},
+                                  {NULL, NULL}});
   CHECK(cgroup_cpus() == 3);
   CHECK(cgroup_memory_is_nearly_full());
 }
@@ -123,11 +131,13 @@ TEST(a_containers_own_group_is_the_mount_point) {
 TEST(the_cpu_quota_of_version_1) {
   use_files((const struct file[]){{"/proc/self/cgroup", V1_CGROUP},
                                   {"/sys/fs/cgroup/cpu/docker/4f1c/cpu.cfs_quota_us", "-1\n"},
-                                  {"/sys/fs/cgroup/cpu/docker/4f1c/cpu.cfs_period_us", "100000\n"}, {NULL, NULL}});
+                                  {"/sys/fs/cgroup/cpu/docker/4f1c/cpu.cfs_period_us", "100000\n"},
+                                  {NULL, NULL}});
   CHECK(cgroup_cpus() == 0);
   use_files((const struct file[]){{"/proc/self/cgroup", V1_CGROUP},
                                   {"/sys/fs/cgroup/cpu/docker/4f1c/cpu.cfs_quota_us", "250000\n"},
-                                  {"/sys/fs/cgroup/cpu/docker/4f1c/cpu.cfs_period_us", "50000\n"}, {NULL, NULL}});
+                                  {"/sys/fs/cgroup/cpu/docker/4f1c/cpu.cfs_period_us", "50000\n"},
+                                  {NULL, NULL}});
   CHECK(cgroup_cpus() == 5);
 }
 
@@ -138,20 +148,22 @@ TEST(no_files_no_limits) {
   CHECK(cgroup_cpus() == 0 && !cgroup_memory_is_nearly_full());
 }
 
-static struct file limited_v2[] = {OWN_V2,
-                                   {"/sys/fs/cgroup/a/b/memory.max", "max\n"},
-                                   {"/sys/fs/cgroup/a/b/memory.high", "max\n"},
-                                   {"/sys/fs/cgroup/a/memory.max", "2000000000\n"},
-                                   {"/sys/fs/cgroup/a/memory.high", "1000000000\n"},
-                                   {"/sys/fs/cgroup/a/memory.current", "500000000\n"},
-                                   {"/sys/fs/cgroup/a/memory.stat", "anon 1\ninactive_file 100000000\nactive_file 10\n"},
-                                   {"/sys/fs/cgroup/memory.max", "9000000000\n"},
-                                   {NULL, NULL}};
+static struct file limited_v2[] = {
+    OWN_V2,
+    {"/sys/fs/cgroup/a/b/memory.max", "max\n"},
+    {"/sys/fs/cgroup/a/b/memory.high", "max\n"},
+    {"/sys/fs/cgroup/a/memory.max", "2000000000\n"},
+    {"/sys/fs/cgroup/a/memory.high", "1000000000\n"},
+    {"/sys/fs/cgroup/a/memory.current", "500000000\n"},
+    {"/sys/fs/cgroup/a/memory.stat", "anon 1\ninactive_file 100000000\nactive_file 10\n"},
+    {"/sys/fs/cgroup/memory.max", "9000000000\n"},
+    {NULL, NULL}};
 
 TEST(the_tightest_memory_limit_of_version_2) {
   use_files(limited_v2);
   CHECK(!cgroup_memory_is_nearly_full());
-  CHECK_THAT(strcmp(memory.directory, "/sys/fs/cgroup/a") == 0 && memory.limit_bytes == 1000000000, "%s", memory.directory);
+  CHECK_THAT(strcmp(memory.directory, "/sys/fs/cgroup/a") == 0 && memory.limit_bytes == 1000000000, "%s",
+             memory.directory);
   reads = 0;
   CHECK(!cgroup_memory_is_nearly_full());
   CHECK_THAT(reads == 1, "far from the limit a look reads %d files", reads);

@@ -1,5 +1,6 @@
 /* counters_test.c: the counters add up. Threads allocate and free at random and stop; then the equations E1-E5 of
- * snug_counters.h must hold, exactly where they say so, against what the threads know to be live; and in a forked child. */
+ * snug_counters.h must hold, exactly where they say so, against what the threads know to be live; and in a forked
+ * child. */
 #include "../../src/sys.c"
 #include "above_sys.h"
 #include "unit.h"
@@ -37,7 +38,10 @@ static void random_step(struct block *place, uint64_t *random) {
     *place = (struct block){start, size};
   } else {
     size_t alignment = (size_t)16 << random_below(random, 6);
-    *place = (struct block){choice == 0 ? calloc(1, size) : choice == 1 ? memalign(alignment, size) : malloc(size), size};
+    *place = (struct block){choice == 0   ? calloc(1, size)
+                            : choice == 1 ? memalign(alignment, size)
+                                          : malloc(size),
+                            size};
     REQUIRE(place->start != NULL);
   }
 }
@@ -147,24 +151,30 @@ static void check_live_bytes(const char *when) {
   uint64_t outstanding_bytes = 0, cached_bytes = 0;
   for (unsigned i = 1; i < CLASS_COUNT; i++) {
     uint64_t live_blocks = outstanding(i) - cached_blocks(i) - blocks_before[i];
-    CHECK_THAT(live_blocks == totals.blocks[i], "%s: E1, class of %u: %zu counted, %zu live", when, class_shapes[i].size_bytes,
-               (size_t)live_blocks, (size_t)totals.blocks[i]);
+    CHECK_THAT(live_blocks == totals.blocks[i], "%s: E1, class of %u: %zu counted, %zu live", when,
+               class_shapes[i].size_bytes, (size_t)live_blocks, (size_t)totals.blocks[i]);
     outstanding_bytes += outstanding(i) * class_shapes[i].size_bytes;
     cached_bytes += cached_blocks(i) * class_shapes[i].size_bytes;
   }
-  CHECK_THAT(c->cached_bytes == cached_bytes, "%s: %zu cached, %zu seen", when, (size_t)c->cached_bytes, (size_t)cached_bytes);
+  CHECK_THAT(c->cached_bytes == cached_bytes, "%s: %zu cached, %zu seen", when, (size_t)c->cached_bytes,
+             (size_t)cached_bytes);
   CHECK(c->run_blocks == totals.run_blocks && c->run_bytes == totals.run_bytes);
   CHECK(c->large_blocks == totals.large_blocks && c->large_bytes == totals.large_bytes);
   uint64_t live_bytes = stats.live_allocated_bytes - stats_before.live_allocated_bytes;
-  CHECK_THAT(live_bytes == totals.allocated_bytes, "%s: E2: %zu counted, %zu live", when, (size_t)live_bytes, (size_t)totals.allocated_bytes);
+  CHECK_THAT(live_bytes == totals.allocated_bytes, "%s: E2: %zu counted, %zu live", when, (size_t)live_bytes,
+             (size_t)totals.allocated_bytes);
   CHECK(stats.live_allocated_bytes == outstanding_bytes - cached_bytes + c->run_bytes + c->large_bytes);
-  CHECK_THAT(c->run_requested_bytes == totals.run_requested_bytes && c->large_requested_bytes == totals.large_requested_bytes,
+  CHECK_THAT(c->run_requested_bytes == totals.run_requested_bytes &&
+                 c->large_requested_bytes == totals.large_requested_bytes,
              "%s: E3 for runs and large blocks", when);
-  /* E3 for classes is a sample: of blocks in one class, so never off by more than the class rounds, and here by far less. */
-  double wrong = (double)stats.live_requested_bytes - (double)stats_before.live_requested_bytes - (double)totals.requested_bytes;
+  /* E3 for classes is a sample: of blocks in one class, so never off by more than the class rounds, and here by far
+   * less. */
+  double wrong =
+      (double)stats.live_requested_bytes - (double)stats_before.live_requested_bytes - (double)totals.requested_bytes;
   if (wrong < 0) wrong = -wrong;
-  CHECK_THAT(wrong <= 0.12 * (double)totals.class_rounding_bytes + 4096, "%s: E3: off by %.0f of %zu requested bytes, %zu in classes",
-             when, wrong, (size_t)totals.requested_bytes, (size_t)totals.class_rounding_bytes);
+  CHECK_THAT(wrong <= 0.12 * (double)totals.class_rounding_bytes + 4096,
+             "%s: E3: off by %.0f of %zu requested bytes, %zu in classes", when, wrong,
+             (size_t)totals.requested_bytes, (size_t)totals.class_rounding_bytes);
 }
 
 static uint64_t resident_heap_bytes(void) {
@@ -192,7 +202,8 @@ static void check_heap(const char *when) {
   CHECK(stats.slab_free_bytes == (slab_free > c->slab_purged_bytes ? slab_free - c->slab_purged_bytes : 0));
   CHECK(c->heap_committed_bytes >= c->heap_top_bytes);
   uint64_t in_heap = c->heap_top_bytes - c->clean_bytes - c->slab_purged_bytes;
-  CHECK_THAT(stats.resident_bytes == in_heap + c->large_bytes + c->large_retained_bytes + c->metadata_bytes, "%s: E5", when);
+  CHECK_THAT(stats.resident_bytes == in_heap + c->large_bytes + c->large_retained_bytes + c->metadata_bytes, "%s: E5",
+             when);
   if (!is_emulated()) {
     CHECK_THAT(resident_heap_bytes() <= in_heap, "%s: E5: %zu bytes of the heap are resident, %zu counted", when,
                (size_t)resident_heap_bytes(), (size_t)in_heap);
@@ -286,19 +297,25 @@ TEST(json_says_the_same) {
     quotes += json[i] == '"';
     CHECK(depth > 0 || i >= json_length - 2);
   }
-  CHECK(depth == 0 && quotes % 2 == 0 && strstr(json, ",}") == NULL && strstr(json, ",]") == NULL && strstr(json, "{,") == NULL);
-  CHECK(json_value("live_allocated_bytes") == stats.live_allocated_bytes && json_value("dirty_bytes") == stats.dirty_bytes);
+  CHECK(depth == 0 && quotes % 2 == 0 && strstr(json, ",}") == NULL && strstr(json, ",]") == NULL &&
+        strstr(json, "{,") == NULL);
+  CHECK(json_value("live_allocated_bytes") == stats.live_allocated_bytes &&
+        json_value("dirty_bytes") == stats.dirty_bytes);
   CHECK(json_value("metadata_bytes") == stats.metadata_bytes && json_value("pid") == (uint64_t)getpid());
   CHECK(json_value("resident_bytes") == stats.resident_bytes && json_value("thread_caches") == stats.caches);
 }
 
 TEST(callers_of_other_versions) {
-  struct { struct snug_stats stats; uint64_t later; } newer;
+  struct {
+    struct snug_stats stats;
+    uint64_t later;
+  } newer;
   struct snug_stats stats;
   memset(&newer, 0xff, sizeof newer);
   CHECK(snug_stats(&newer.stats, sizeof newer) == 0 && newer.later == 0);
   memset(&stats, 0xff, sizeof stats);
-  CHECK(snug_stats(&stats, 2 * sizeof(uint64_t)) == 0 && stats.cached_bytes == UINT64_MAX && stats.live_allocated_bytes != UINT64_MAX);
+  CHECK(snug_stats(&stats, 2 * sizeof(uint64_t)) == 0 && stats.cached_bytes == UINT64_MAX &&
+        stats.live_allocated_bytes != UINT64_MAX);
   errno = 0;
   CHECK(snug_stats(NULL, sizeof stats) == -1 && errno == EINVAL);
   errno = 0;
@@ -310,7 +327,8 @@ TEST(the_page_describes_itself) {
   free(malloc(1));
   CHECK(memcmp(c->magic, SNUG_COUNTERS_MAGIC, 16) == 0 && c->version == SNUG_COUNTERS_VERSION);
   CHECK((uintptr_t)c % SNUG_COUNTERS_ALIGN == 0 && c->size_bytes == sizeof *c && c->class_count == CLASS_COUNT);
-  CHECK(c->page_size_bytes == zone.page_bytes && strcmp(c->snug_version, SNUG_VERSION) == 0 && c->pid == (uint32_t)getpid());
+  CHECK(c->page_size_bytes == zone.page_bytes && strcmp(c->snug_version, SNUG_VERSION) == 0 &&
+        c->pid == (uint32_t)getpid());
   CHECK(strstr(c->settings, "background:1,purge_cpu_percent:") != NULL);
   CHECK(c->arena_count >= 1);
 }

@@ -1,10 +1,12 @@
-/* janitor_test.c: the helper thread starts when there is something to give back, ends by itself, and never crosses a fork. */
+/* janitor_test.c: the helper thread starts when there is something to give back, ends by itself, and never crosses a
+ * fork. */
 #include "../../src/sys.c"
 
 /* A system that lets no thread start, on demand. */
 static bool refuse_thread;
 static int thread_starts;
-static bool start_or_refuse(void (*entry)(void), void *stack, size_t stack_bytes, void *thread_block, uint32_t *alive) {
+static bool start_or_refuse(void (*entry)(void), void *stack, size_t stack_bytes, void *thread_block,
+                            uint32_t *alive) {
   thread_starts++;
   return !refuse_thread && sys_start_thread(entry, stack, stack_bytes, thread_block, alive);
 }

@@ -1,4 +1,5 @@
-/* large_pages.h: included after sys.c, makes mappings begin where a kernel with the pages of page_size.c would put them. */
+/* large_pages.h: included after sys.c, makes mappings begin where a kernel with the pages of page_size.c would put
+ * them. */
 #ifndef SNUG_UNIT_LARGE_PAGES_H
 #define SNUG_UNIT_LARGE_PAGES_H
 

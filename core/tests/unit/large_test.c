@@ -36,7 +36,8 @@ static void init_once(void) {
 
 enum { ROWS = 1024, KEYS = 400 };
 
-/* Addresses whose first rows are among a few, at the end of the table and its start: long probe sequences that wrap. */
+/* Addresses whose first rows are among a few, at the end of the table and its start: long probe sequences that wrap.
+ */
 static size_t find_colliding(const void *keys[KEYS]) {
   size_t count = 0;
   for (uintptr_t page = 1; count < KEYS; page++) {
@@ -72,7 +73,8 @@ TEST(colliding_addresses_are_found_and_removed) {
     CHECK(large.used == used);
     for (size_t k = 0; k < count; k++) {
       const struct large *row = find(keys[k]);
-      CHECK_THAT((row != NULL) == present[k] && (row == NULL || row->mapped_bytes == k), "key %zu after step %d", k, step);
+      CHECK_THAT((row != NULL) == present[k] && (row == NULL || row->mapped_bytes == k), "key %zu after step %d", k,
+                 step);
     }
     if (test_failed) break;
   }
@@ -94,8 +96,8 @@ static void mark(struct block *block) {
 static void check_block(const struct block *block) {
   CHECK(pattern_mismatch(block->start, 64, block->seed) == 64);
   CHECK(pattern_mismatch(block->start + block->size_bytes - 64, 64, block->seed) == 64);
-  CHECK_THAT(large_size(block->start) == mapped_bytes_of(block->size_bytes), "%zu asked, %zu usable", block->size_bytes,
-             large_size(block->start));
+  CHECK_THAT(large_size(block->start) == mapped_bytes_of(block->size_bytes), "%zu asked, %zu usable",
+             block->size_bytes, large_size(block->start));
   CHECK(large_size(block->start + 16) == 0);
 }
 
@@ -118,9 +120,10 @@ static void take(size_t size_bytes, size_t alignment) {
   struct block block = {large_take(size_bytes, alignment, &clean), size_bytes, 0};
   REQUIRE(block.start != NULL);
   CHECK((uintptr_t)block.start % alignment == 0);
-  CHECK_THAT(clean == (large_retained_pages() == retained), "clean is %d, %zu and %zu pages retained", clean, retained,
-             large_retained_pages());
-  if (clean) CHECK(nonzero_offset(block.start, 4096) == 4096 && nonzero_offset(block.start + size_bytes - 64, 64) == 64);
+  CHECK_THAT(clean == (large_retained_pages() == retained), "clean is %d, %zu and %zu pages retained", clean,
+             retained, large_retained_pages());
+  if (clean)
+    CHECK(nonzero_offset(block.start, 4096) == 4096 && nonzero_offset(block.start + size_bytes - 64, 64) == 64);
   for (size_t i = 0; i < block_count; i++) {
     CHECK(block.start + mapped_bytes_of(size_bytes) <= blocks[i].start ||
           blocks[i].start + mapped_bytes_of(blocks[i].size_bytes) <= block.start);
@@ -219,7 +222,8 @@ TEST(what_lies_inside_a_block_is_told_from_what_does_not) {
   take(3 * LARGE_MIN_BYTES, 1);
   char *start = blocks[0].start;
   CHECK(large_block_around(start) == start && large_block_around(start + 3 * LARGE_MIN_BYTES - 1) == start);
-  CHECK(large_block_around(&start) == NULL && large_block_around(start + mapped_bytes_of(3 * LARGE_MIN_BYTES)) != start);
+  CHECK(large_block_around(&start) == NULL &&
+        large_block_around(start + mapped_bytes_of(3 * LARGE_MIN_BYTES)) != start);
   give(0);
   CHECK(large_block_around(start) == NULL);
 }
@@ -243,7 +247,8 @@ TEST(a_full_table_refuses) {
   size_t count = 0;
   bool clean;
   size_t rows = large.row_count;
-  for (; count < COUNT_OF(starts) && count < rows / 2; count++) starts[count] = large_take(LARGE_MIN_BYTES, 1, &clean);
+  for (; count < COUNT_OF(starts) && count < rows / 2; count++)
+    starts[count] = large_take(LARGE_MIN_BYTES, 1, &clean);
   CHECK(large.row_count == rows);
   for (; count < COUNT_OF(starts); count++) {
     lock_take(&large.lock, RANK_LARGE);

@@ -23,7 +23,8 @@ static void *count_under_lock(void *argument) {
       continue;
     }
     contended += lock_take(&first, RANK_PAGES);
-    CHECK_THAT(guarded[0] == guarded[1], "%llu and %llu", (unsigned long long)guarded[0], (unsigned long long)guarded[1]);
+    CHECK_THAT(guarded[0] == guarded[1], "%llu and %llu", (unsigned long long)guarded[0],
+               (unsigned long long)guarded[1]);
     guarded[0]++;
     if (i % 64 == 1) sched_yield(); /* others come and sleep */
     guarded[1]++;
@@ -74,9 +75,7 @@ TEST(a_waiting_thread_sleeps_and_is_woken) {
   CHECK(passed == 2 && first.state == 0);
 }
 
-static void mark_owner(bool inside) {
-  lock_all_owner = inside ? lock_self() : NULL;
-}
+static void mark_owner(bool inside) { lock_all_owner = inside ? lock_self() : NULL; }
 
 /* K3: the thread inside fork() holds every lock and comes by again; others wait. */
 TEST(the_owner_inside_fork_passes_and_others_wait) {

@@ -3,7 +3,9 @@
 
 /* The system's answers, refused on demand. */
 static bool refuse_commit;
-static bool commit_or_refuse(void *start, size_t length_bytes) { return !refuse_commit && sys_commit(start, length_bytes); }
+static bool commit_or_refuse(void *start, size_t length_bytes) {
+  return !refuse_commit && sys_commit(start, length_bytes);
+}
 #define sys_commit commit_or_refuse
 #include "../../src/fatal.c"
 #include "../../src/lock.c"
@@ -31,7 +33,8 @@ static void check_usable(size_t from, size_t end) {
     zone.dirty_bits[page / 64] ^= (uint64_t)1 << (page % 64);
   }
   for (size_t page = from; page < end; page++) {
-    if (*(uint64_t *)page_address(page) != page || page_kind(page) != 1 + page % 1000 || zone.owner[page] != (uint32_t)~page) {
+    if (*(uint64_t *)page_address(page) != page || page_kind(page) != 1 + page % 1000 ||
+        zone.owner[page] != (uint32_t)~page) {
       CHECK_THAT(false, "page %zu lost what was written", page);
     }
   }
@@ -67,7 +70,8 @@ static void limit_256_mib(void) { grow_to_the_limit(256 * MIB, 200 * MIB); }
 static void limit_64_mib(void) { grow_to_the_limit(64 * MIB, 40 * MIB); }
 static void limit_3_mib(void) {
   limit_address_space(3 * MIB);
-  if (map_init()) CHECK(map_grow(1) == 0 && zone_pages() == 0); /* not even one chunk: refused somewhere, without harm */
+  if (map_init())
+    CHECK(map_grow(1) == 0 && zone_pages() == 0); /* not even one chunk: refused somewhere, without harm */
 }
 
 /* The first test: what others reserve would count. */
@@ -101,7 +105,8 @@ TEST(indices_and_addresses) {
   int on_stack;
   static int in_data;
   CHECK(page_index(zone.base - 1) >= count && page_index(NULL) >= count && page_index(&on_stack) >= count &&
-        page_index(&in_data) >= count && page_index((void *)UINTPTR_MAX) >= count && page_index(page_address(count)) >= count);
+        page_index(&in_data) >= count && page_index((void *)UINTPTR_MAX) >= count &&
+        page_index(page_address(count)) >= count);
 }
 
 TEST(a_large_zone_grows_by_an_eighth) {
@@ -154,7 +159,8 @@ TEST(tables_grow_in_place_and_refuse_beyond_their_end) {
   const char *start = table.start;
   for (size_t bytes = 1; bytes <= 1000000; bytes += bytes / 3 + 1) {
     CHECK(table_commit(&table, bytes));
-    CHECK_THAT(table.committed_bytes >= bytes && table.committed_bytes <= table.reserved_bytes, "%zu", table.committed_bytes);
+    CHECK_THAT(table.committed_bytes >= bytes && table.committed_bytes <= table.reserved_bytes, "%zu",
+               table.committed_bytes);
     CHECK(table.start[bytes - 1] == 0);
     table.start[bytes - 1] = 0;
   }

@@ -37,28 +37,33 @@ static void check_setting(const char *value, const char *arenas, const char *war
   if (description == NULL) return;
   *description++ = '\0';
   CHECK_THAT(strcmp(text, warnings) == 0, "SNUG=%s: warns: %s", value, text);
-  CHECK_THAT(strcmp(description, effective) == 0, "SNUG=%s: effective: %s, expected: %s", value, description, effective);
+  CHECK_THAT(strcmp(description, effective) == 0, "SNUG=%s: effective: %s, expected: %s", value, description,
+             effective);
 }
 
 #define DEFAULTS "verbose:0,stats_print:0,arenas_max:0,background:1,purge_cpu_percent:1,thp:0"
-#define BAD_SWITCH(value, name, stays)                                                                      \
-  "snug: warning: bad value \"" value "\" for option \"" name "\" in SNUG; use a number from 0 to 1 (ignored, stays " \
-  stays ")\n"
+#define BAD_SWITCH(value, name, stays)                        \
+  "snug: warning: bad value \"" value "\" for option \"" name \
+  "\" in SNUG; use a number from 0 to 1 (ignored, stays " stays ")\n"
 #define UNKNOWN(name, nearest) \
   "snug: warning: unknown option \"" name "\" in SNUG; did you mean \"" nearest "\"? (ignored)\n"
 
 TEST(the_table_repeats_the_defaults) {
   size_t count = 0;
-  for (const char *name, *sentence; ; count++) {
+  for (const char *name, *sentence;; count++) {
     uint32_t low, high, fallback;
     if (!options_row(count, &name, &sentence, &low, &high, &fallback)) break;
-    CHECK_THAT(*rows[count].value == fallback, "%s is %u at start, %u in the table", name, *rows[count].value, fallback);
+    CHECK_THAT(*rows[count].value == fallback, "%s is %u at start, %u in the table", name, *rows[count].value,
+               fallback);
     CHECK_THAT(low <= fallback && fallback <= high, "%s", name);
     CHECK_THAT(strlen(name) < WORD_BYTES && sentence[0] != '\0', "%s", name);
-    CHECK_THAT(rows[count].value >= (uint32_t *)&options && rows[count].value < (uint32_t *)(&options + 1), "%s", name);
-    for (size_t other = 0; other < count; other++) CHECK_THAT(rows[other].value != rows[count].value, "%s twice", name);
+    CHECK_THAT(rows[count].value >= (uint32_t *)&options && rows[count].value < (uint32_t *)(&options + 1), "%s",
+               name);
+    for (size_t other = 0; other < count; other++)
+      CHECK_THAT(rows[other].value != rows[count].value, "%s twice", name);
   }
-  CHECK_THAT(count == sizeof options / sizeof(uint32_t), "%zu rows for %zu settings", count, sizeof options / sizeof(uint32_t));
+  CHECK_THAT(count == sizeof options / sizeof(uint32_t), "%zu rows for %zu settings", count,
+             sizeof options / sizeof(uint32_t));
 }
 
 TEST(nothing_set_is_the_defaults) {
@@ -94,11 +99,13 @@ TEST(switches_take_words) {
   }
   check_setting("arenas_max:on", NULL,
                 "snug: warning: bad value \"on\" for option \"arenas_max\" in SNUG; use a number from 0 to 64 "
-                "(ignored, stays 0)\n", DEFAULTS);
+                "(ignored, stays 0)\n",
+                DEFAULTS);
 }
 
 TEST(several_in_one_with_spaces_and_the_last_wins) {
-  check_setting("verbose:1,arenas_max:4", NULL, "", "verbose:1,stats_print:0,arenas_max:4,background:1,purge_cpu_percent:1,thp:0");
+  check_setting("verbose:1,arenas_max:4", NULL, "",
+                "verbose:1,stats_print:0,arenas_max:4,background:1,purge_cpu_percent:1,thp:0");
   check_setting(" verbose : 1 , arenas_max : 4 , ", NULL, "",
                 "verbose:1,stats_print:0,arenas_max:4,background:1,purge_cpu_percent:1,thp:0");
   check_setting("thp:1,thp:0,purge_cpu_percent:100", NULL, "",
@@ -117,7 +124,8 @@ TEST(unknown_options_name_the_nearest) {
 }
 
 TEST(bad_values_leave_the_setting) {
-  static const char *const bad[] = {"2", "-1", "+1", "0x1", "1.0", "1e0", "yess", "TRUE", "4294967296", "18446744073709551617"};
+  static const char *const bad[] = {"2",   "-1",   "+1",   "0x1",        "1.0",
+                                    "1e0", "yess", "TRUE", "4294967296", "18446744073709551617"};
   for (size_t i = 0; i < COUNT_OF(bad); i++) {
     char value[64], warning[256];
     snprintf(value, sizeof value, "background:%s", bad[i]);
@@ -127,12 +135,15 @@ TEST(bad_values_leave_the_setting) {
   check_setting("verbose", NULL, BAD_SWITCH("", "verbose", "0"), DEFAULTS);
   check_setting("verbose:", NULL, BAD_SWITCH("", "verbose", "0"), DEFAULTS);
   check_setting("verbose:1:1", NULL, BAD_SWITCH("1:1", "verbose", "0"), DEFAULTS);
-  check_setting("purge_cpu_percent:101", NULL,
-                "snug: warning: bad value \"101\" for option \"purge_cpu_percent\" in SNUG; use a number from 0 to 100 "
-                "(ignored, stays 1)\n", DEFAULTS);
+  check_setting(
+      "purge_cpu_percent:101", NULL,
+      "snug: warning: bad value \"101\" for option \"purge_cpu_percent\" in SNUG; use a number from 0 to 100 "
+      "(ignored, stays 1)\n",
+      DEFAULTS);
   check_setting("arenas_max:65,thp:1", NULL,
                 "snug: warning: bad value \"65\" for option \"arenas_max\" in SNUG; use a number from 0 to 64 "
-                "(ignored, stays 0)\n", "verbose:0,stats_print:0,arenas_max:0,background:1,purge_cpu_percent:1,thp:1");
+                "(ignored, stays 0)\n",
+                "verbose:0,stats_print:0,arenas_max:0,background:1,purge_cpu_percent:1,thp:1");
 }
 
 /* A word that is cut must not come to mean something. */
@@ -153,7 +164,8 @@ TEST(long_words_mean_nothing) {
 
 TEST(the_variable_of_glibc_is_understood) {
   check_setting(NULL, "2", "", "verbose:0,stats_print:0,arenas_max:2,background:1,purge_cpu_percent:1,thp:0");
-  check_setting("arenas_max:5", "2", "", "verbose:0,stats_print:0,arenas_max:5,background:1,purge_cpu_percent:1,thp:0");
+  check_setting("arenas_max:5", "2", "",
+                "verbose:0,stats_print:0,arenas_max:5,background:1,purge_cpu_percent:1,thp:0");
   check_setting("thp:1", "2", "", "verbose:0,stats_print:0,arenas_max:2,background:1,purge_cpu_percent:1,thp:1");
   check_setting(NULL, "-3", "", DEFAULTS);
   check_setting(NULL, "many", "", DEFAULTS);

@@ -1,5 +1,5 @@
-/* page_size.c: linked into a unit test with -Wl,--wrap=getauxval, tells it of other system pages than the machine has.
- * Larger ones work everywhere: what is a multiple of 64 KiB is one of 4 KiB. */
+/* page_size.c: linked into a unit test with -Wl,--wrap=getauxval, tells it of other system pages than the machine
+ * has. Larger ones work everywhere: what is a multiple of 64 KiB is one of 4 KiB. */
 #include <sys/auxv.h>
 
 unsigned long __real_getauxval(unsigned long type);

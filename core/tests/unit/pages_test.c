@@ -1,10 +1,15 @@
-/* pages_test.c: the page heap against an array with one state per page. The model also says which run a search must find. */
+/* pages_test.c: the page heap against an array with one state per page. The model also says which run a search must
+ * find. */
 #include "../../src/sys.c"
 
 /* The system's answers, refused on demand. */
 static bool refuse_purge, refuse_commit;
-static bool purge_or_refuse(void *start, size_t length_bytes) { return !refuse_purge && sys_purge(start, length_bytes); }
-static bool commit_or_refuse(void *start, size_t length_bytes) { return !refuse_commit && sys_commit(start, length_bytes); }
+static bool purge_or_refuse(void *start, size_t length_bytes) {
+  return !refuse_purge && sys_purge(start, length_bytes);
+}
+static bool commit_or_refuse(void *start, size_t length_bytes) {
+  return !refuse_commit && sys_commit(start, length_bytes);
+}
 #define sys_purge purge_or_refuse
 #define sys_commit commit_or_refuse
 #include "../../src/fatal.c"
@@ -157,7 +162,8 @@ static bool extend(struct run *run, size_t new_count) {
   return true;
 }
 
-/* A purge may take more than asked, as it takes runs whole, but must not stop while something that could go is left. */
+/* A purge may take more than asked, as it takes runs whole, but must not stop while something that could go is left.
+ */
 static size_t purge(size_t keep_pages) {
   size_t before = pages_dirty(), purged = pages_purge(keep_pages), gone = 0, whole_left = 0, lowest_gone = SIZE_MAX;
   for (size_t i = 0; i < model_pages; i++) {

@@ -1,5 +1,5 @@
-/* purge_test.c: the cap on dirty pages, the budget of time for purging, and what a tick does, with a clock and a container of
- * our own. */
+/* purge_test.c: the cap on dirty pages, the budget of time for purging, and what a tick does, with a clock and a
+ * container of our own. */
 #include "../../src/sys.c"
 
 static uint64_t now_ns = UINT64_C(1000000000000);
@@ -14,7 +14,7 @@ static size_t read_own_file(const char *path, char *text, size_t capacity_bytes)
 #include "unit.h"
 
 static size_t read_own_file(const char *path, char *text, size_t capacity_bytes) {
-  const char *content = strcmp(path, "/proc/self/cgroup") == 0                ? "0::/\n"
+  const char *content = strcmp(path, "/proc/self/cgroup") == 0               ? "0::/\n"
                         : strcmp(path, "/sys/fs/cgroup/memory.max") == 0     ? "100000000\n"
                         : strcmp(path, "/sys/fs/cgroup/memory.current") == 0 ? memory_current
                                                                              : "";
@@ -100,7 +100,8 @@ TEST(with_all_the_time_dirty_pages_stay_below_the_cap) {
   size_t dirty = pages_dirty();
   purge_excess();
   CHECK_THAT(pages_dirty() <= cap_pages(), "%zu dirty pages, cap %zu", pages_dirty(), cap_pages());
-  CHECK(snug_counters.purges == purges + 1 && snug_counters.purged_bytes - purged == (dirty - pages_dirty()) * PAGE_BYTES);
+  CHECK(snug_counters.purges == purges + 1 &&
+        snug_counters.purged_bytes - purged == (dirty - pages_dirty()) * PAGE_BYTES);
   CHECK(purge_limit_pages == cap_pages() && snug_counters.dirty_cap_bytes == cap_pages() * PAGE_BYTES);
   dirty = pages_dirty();
   purge_excess(); /* below the cap: nothing to do */
@@ -198,7 +199,8 @@ TEST(ticks_purge_pages_inside_slabs) {
     now_ns += TICK_MS * MILLISECOND;
     purge_tick(this_thread.own);
   }
-  CHECK_THAT(snug_counters.slab_purged_bytes > purged + COUNT / 2 * 32768, "%zu bytes", (size_t)(snug_counters.slab_purged_bytes - purged));
+  CHECK_THAT(snug_counters.slab_purged_bytes > purged + COUNT / 2 * 32768, "%zu bytes",
+             (size_t)(snug_counters.slab_purged_bytes - purged));
   for (size_t i = 0; i < COUNT; i += 7) free(blocks[i]);
   snug_check();
 }

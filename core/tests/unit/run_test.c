@@ -85,7 +85,8 @@ static void give(size_t i) {
 static void resize(size_t i, size_t size_bytes) {
   struct block *block = &blocks[i];
   check_block(block);
-  size_t next = page_index(block->start) + pages_of(block->size_bytes), end = page_index(block->start) + pages_of(size_bytes);
+  size_t next = page_index(block->start) + pages_of(block->size_bytes),
+         end = page_index(block->start) + pages_of(size_bytes);
   bool can = page_index(block->start) / CHUNK_PAGES == (end - 1) / CHUNK_PAGES;
   for (size_t page = next; can && page < end; page++) can = bits_test(zone.free_bits, page);
   bool done = run_resize(block->start, size_bytes);

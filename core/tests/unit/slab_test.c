@@ -64,7 +64,8 @@ static void give_some(size_t wanted) {
   size_t count = 0;
   for (; count < wanted && live_count != 0; count++) {
     size_t i = random_below(&random_state, live_count);
-    CHECK_THAT(is_marked(&live[i]), "block %p of class %u was overwritten", (void *)live[i].start, live[i].class_index);
+    CHECK_THAT(is_marked(&live[i]), "block %p of class %u was overwritten", (void *)live[i].start,
+               live[i].class_index);
     blocks[count] = live[i].start;
     live[i] = live[--live_count];
   }
@@ -90,14 +91,16 @@ static void compare(void) {
       slabs_counted += row->slabs;
       CHECK(row->slab_bytes == (uint64_t)row->slabs * class_shapes[i].pages * PAGE_BYTES);
     }
-    CHECK_THAT(outstanding == blocks[i], "class %u: %llu outstanding, %zu live", i, (unsigned long long)outstanding, blocks[i]);
+    CHECK_THAT(outstanding == blocks[i], "class %u: %llu outstanding, %zu live", i, (unsigned long long)outstanding,
+               blocks[i]);
   }
   CHECK(slab_bytes == pages_used() * PAGE_BYTES);
   size_t seen = slab_check();
   CHECK_THAT(seen == slabs_counted, "%zu slabs seen, %llu counted", seen, (unsigned long long)slabs_counted);
   uint64_t purged = 0;
   for (uint32_t number = 1; number < slab_record_count(); number++) {
-    if (slabs.records[number].bucket != BUCKET_NO_SLAB) purged += (uint64_t)__builtin_popcountll(slabs.records[number].purged);
+    if (slabs.records[number].bucket != BUCKET_NO_SLAB)
+      purged += (uint64_t)__builtin_popcountll(slabs.records[number].purged);
   }
   CHECK(snug_counters.slab_purged_bytes == purged * PAGE_BYTES);
 }
@@ -116,7 +119,8 @@ TEST(random_operations_agree_with_the_model) {
       slab_tick();
     } else if (choice < 995) {
       size_t min_bytes = random_below(&random_state, 2) ? 2048 : 0;
-      slab_purge(min_bytes, random_below(&random_state, 2), 1 + random_below(&random_state, slab_record_count() + 10));
+      slab_purge(min_bytes, random_below(&random_state, 2),
+                 1 + random_below(&random_state, slab_record_count() + 10));
     } else if (choice < 997) {
       unsigned arena = 1 + (unsigned)random_below(&random_state, ARENAS - 1);
       slab_set_arena_users(arena, !slabs.arena_users[arena]); /* leave it: others adopt; come back */
@@ -155,7 +159,8 @@ TEST(the_fullest_slab_serves_its_lowest_slot) {
   REQUIRE(slots == 32);
   take_slabs(CLASS, SLABS, blocks);
   for (size_t i = 0; i < SLABS * slots; i++) {
-    CHECK(slab_number(blocks[i]) == slab_number(blocks[i / slots * slots]) && blocks[i] == blocks[i / slots * slots] + i % slots * 512);
+    CHECK(slab_number(blocks[i]) == slab_number(blocks[i / slots * slots]) &&
+          blocks[i] == blocks[i / slots * slots] + i % slots * 512);
   }
   static const size_t freed[SLABS] = {20, 3, 31, 12};
   size_t total = 0;
@@ -168,7 +173,8 @@ TEST(the_fullest_slab_serves_its_lowest_slot) {
     for (size_t i = slots - freed[order[turn]]; i < slots; i++) {
       char *block;
       slab_take(0, CLASS, (void **)&block, 1, 1, &contended);
-      CHECK_THAT(block == blocks[order[turn] * slots + i], "turn %zu, slot %zu: slab %u", turn, i, slab_number(block));
+      CHECK_THAT(block == blocks[order[turn] * slots + i], "turn %zu, slot %zu: slab %u", turn, i,
+                 slab_number(block));
     }
   }
   slab_check();
@@ -239,7 +245,8 @@ static size_t resident_pages_of(const char *start, size_t pages_count) {
   return count;
 }
 
-/* A class of 8 KiB with 7 slots in 14 pages, so that a slab has whole system pages of 16 KiB to give; for 64 KiB: 32 KiB. */
+/* A class of 8 KiB with 7 slots in 14 pages, so that a slab has whole system pages of 16 KiB to give; for 64 KiB: 32
+ * KiB. */
 static unsigned purge_class(void) { return class_index_large[(zone.page_bytes > 16384 ? 32768 : 8192) / 128 - 1]; }
 
 TEST(pages_that_no_block_touches_are_given_back) {
@@ -256,11 +263,12 @@ TEST(pages_that_no_block_touches_are_given_back) {
   if (!is_emulated()) CHECK(resident_pages_of(start, pages_held) == pages_held);
   give_range(blocks, 1, slots - 1);
   size_t freed_pages = (slots - 2) * pages_per_slot, purged = slab_purge(2048, false, slab_record_count());
-  CHECK_THAT(purged <= freed_pages && purged + 2 * (whole - 1) >= freed_pages && purged % whole == 0, "%zu pages of %zu free",
-             purged, freed_pages);
+  CHECK_THAT(purged <= freed_pages && purged + 2 * (whole - 1) >= freed_pages && purged % whole == 0,
+             "%zu pages of %zu free", purged, freed_pages);
   CHECK(snug_counters.slab_purged_bytes == before + purged * PAGE_BYTES);
   if (!is_emulated()) CHECK(resident_pages_of(start, pages_held) == pages_held - purged);
-  CHECK(blocks[0][0] == 1 && blocks[0][shape->size_bytes - 1] == 1 && blocks[slots - 1][shape->size_bytes - 1] == (char)slots);
+  CHECK(blocks[0][0] == 1 && blocks[0][shape->size_bytes - 1] == 1 &&
+        blocks[slots - 1][shape->size_bytes - 1] == (char)slots);
   slab_check();
   CHECK(slab_purge(2048, false, slab_record_count()) == 0); /* nothing new was freed */
   bool contended;
@@ -269,7 +277,8 @@ TEST(pages_that_no_block_touches_are_given_back) {
     memset(blocks[i], 7, shape->size_bytes);
     slab_check();
   }
-  CHECK_THAT(snug_counters.slab_purged_bytes <= before, "%zu bytes count as purged", (size_t)snug_counters.slab_purged_bytes);
+  CHECK_THAT(snug_counters.slab_purged_bytes <= before, "%zu bytes count as purged",
+             (size_t)snug_counters.slab_purged_bytes);
   slab_give((void **)blocks, slots);
 }
 
@@ -283,7 +292,7 @@ TEST(blocks_come_from_pages_that_hold_memory_first) {
   take_slabs(CLASS, 1, blocks);
   give_range(blocks, 0, 4); /* pages 0 and 1, half of 2 */
   CHECK(slab_purge(2048, false, slab_record_count()) == 2);
-  give_range(blocks, 5, 7);  /* page 3, not purged */
+  give_range(blocks, 5, 7); /* page 3, not purged */
   CHECK(slab_take(0, CLASS, (void **)&again, 1, 1, &contended) == 1);
   CHECK_THAT(again == blocks[5], "slot %td", (again - blocks[0]) / 2304);
   slab_check();

@@ -20,7 +20,9 @@ TEST(numbers_as_snprintf_writes_them) {
 TEST(addresses_in_hexadecimal_without_leading_zeros) {
   uint64_t random = 2;
   for (int i = 0; i < 10000; i++) {
-    uintptr_t address = i == 0 ? 0 : i == 1 ? UINTPTR_MAX : (uintptr_t)(random_next(&random) >> random_below(&random, 64));
+    uintptr_t address = i == 0   ? 0
+                        : i == 1 ? UINTPTR_MAX
+                                 : (uintptr_t)(random_next(&random) >> random_below(&random, 64));
     char expected[64];
     snprintf(expected, sizeof expected, "0x%llx", (unsigned long long)address);
     struct text text = text_in(buffer, sizeof buffer);
@@ -37,8 +39,10 @@ TEST(what_does_not_fit_is_cut_and_terminated) {
     text_number(&text, 1234567890);
     text_char(&text, '!');
     size_t expected = strlen("snug: 1234567890!") < capacity - 1 ? strlen("snug: 1234567890!") : capacity - 1;
-    CHECK_THAT(strncmp(buffer, "snug: 1234567890!", expected) == 0 && buffer[expected] == '\0', "capacity %zu", capacity);
+    CHECK_THAT(strncmp(buffer, "snug: 1234567890!", expected) == 0 && buffer[expected] == '\0', "capacity %zu",
+               capacity);
     CHECK(text.length_bytes == expected && text.length_bytes < capacity);
-    for (size_t i = capacity; i < sizeof buffer; i++) CHECK_THAT(buffer[i] == '#', "capacity %zu, byte %zu", capacity, i);
+    for (size_t i = capacity; i < sizeof buffer; i++)
+      CHECK_THAT(buffer[i] == '#', "capacity %zu, byte %zu", capacity, i);
   }
 }

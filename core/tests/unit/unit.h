@@ -9,7 +9,7 @@
 #ifndef SNUG_UNIT_H
 #define SNUG_UNIT_H
 
-#undef GIB /* map.c has its own */
+#undef GIB                             /* map.c has its own */
 #define snug_version unit_snug_version /* declared weak there; here it may be in the same unit */
 #include "../support/test.h"
 #undef snug_version
