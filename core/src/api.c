@@ -16,12 +16,20 @@ static COLD void *no_memory(void) {
   return NULL;
 }
 
+static NEVER_INLINE void *malloc_slow(size_t size_bytes) {
+  void *block = block_take_slow(size_bytes);
+  return likely(block != NULL) ? block : no_memory();
+}
+
 static bool is_power_of_two(size_t number) { return number != 0 && (number & (number - 1)) == 0; }
 
-/* Cost: see core/tests/golden. Assumes a size the bins know and a bin that is not empty; else block_take_slow. */
+/* Cost: see core/tests/golden. Assumes a size the bins know and a bin that is not empty; else malloc_slow. */
 EXPORT void *malloc(size_t size_bytes) {
-  void *block = block_take(size_bytes);
-  return likely(block != NULL) ? block : no_memory();
+  if (likely(size_bytes <= CLASS_SMALL_MAX_BYTES)) {
+    void *block = cache_pop(class_of_small(size_bytes));
+    if (likely(block != NULL)) return block;
+  }
+  return malloc_slow(size_bytes);
 }
 
 /* Cost: see core/tests/golden. Assumes a block of this thread's arena and a bin that is not full. errno is kept. */

@@ -24,9 +24,10 @@ static void *take_run_or_large(size_t size_bytes, size_t alignment, bool *clean)
 static void *take_big(size_t size_bytes, size_t alignment, bool *clean) {
   if (size_bytes > PTRDIFF_MAX) return NULL;
   void *block = take_run_or_large(size_bytes, alignment, clean);
-  if (unlikely(block == NULL)) { /* a limit: what the heap holds but does not need may be just what is missing */
-    purge_all(this_thread.own);
-    if (pages_shrink() != 0) block = take_run_or_large(size_bytes, alignment, clean);
+  if (unlikely(block == NULL) && size_bytes <= zone.reserved_pages * PAGE_BYTES) {
+    /* A limit: what the heap holds but does not need may be just what is missing. */
+    size_t given_back = purge_all(this_thread.own);
+    if (pages_shrink() + given_back != 0) block = take_run_or_large(size_bytes, alignment, clean);
   }
   maintain();
   return block;
@@ -139,9 +140,16 @@ static bool resize_keeps(size_t block_bytes, size_t size_bytes) {
   return size_bytes <= block_bytes && size_bytes >= block_bytes - block_bytes / 4;
 }
 
+/* Set when a block stayed longer than asked for because there was no memory for a shorter one: then only lengths that do
+ * not fit can be told from wrong ones. */
+static bool some_blocks_are_too_long; /* atomic */
+
 void block_check_size(const void *block, size_t alignment, size_t size_bytes) {
   size_t block_bytes = block_size(block);
   bool fits = size_bytes <= block_bytes;
+  bool whole_pages = page_index(block) >= zone_pages() || page_kind(page_index(block)) == KIND_RUN;
+  bool stand_in = whole_pages && block_bytes <= CLASS_MAX_BYTES; /* when no slab could be had; or aligned */
+  if (fits && (stand_in || __atomic_load_n(&some_blocks_are_too_long, __ATOMIC_RELAXED))) return;
   /* Alignment may have made the block up to twice as long; resizing may have left a quarter unused. */
   size_t wanted = round_up(size_bytes != 0 ? size_bytes : 1, alignment > 16 ? alignment : 16);
   if (fits && block_bytes > 16 && wanted < block_bytes - block_bytes / 4) {
@@ -172,7 +180,11 @@ void *block_resize(void *block, size_t size_bytes) {
     return result;
   }
   result = block_take(size_bytes);
-  if (result == NULL) return size_bytes <= block_bytes ? block : NULL; /* a smaller block never fails */
+  if (result == NULL && size_bytes <= block_bytes) { /* a smaller block never fails */
+    __atomic_store_n(&some_blocks_are_too_long, true, __ATOMIC_RELAXED);
+    return block;
+  }
+  if (result == NULL) return NULL;
   memcpy(result, block, size_bytes < block_bytes ? size_bytes : block_bytes);
   block_give(block);
   return result;

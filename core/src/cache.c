@@ -16,13 +16,14 @@ enum {
   SMALL_SLOTS = 8, /* first slots of a bin up to 1 KiB */
   BIG_SLOTS = 4,   /* of a bin above */
   REMOTE_MAX = 64,
-  BIN_MAX_SLOTS = 256,
+  BIN_MAX_SLOTS = 512,
   BIN_MAX_BYTES = 32 * 1024,
   GROWTH_MIN_BYTES = 1024 * 1024, /* all bins together may always grow to this */
   GROWTH_HEAP_SHIFT = 7,          /* or to heap / 128 */
   CONTENTION_PERIOD = 64,         /* slow calls */
   CONTENTION_LIMIT = 2,           /* locks found held in that many: the thread moves to another arena */
   QUIET_TICKS = 100,              /* ten seconds without contention: back to arena 0 */
+  UNSEAL_CHILD_SHIFT = 1, /* in a child a sealed slab serves again when half of it is free */
   STREAK_REFILL = 1,
   STREAK_FLUSH = 2,
 };
@@ -35,7 +36,6 @@ enum {
   GROWN_SLOTS_OFFSET = 8 * 1024,
 };
 _Static_assert(REMOTE_OFFSET + REMOTE_MAX * 8 <= GROWN_SLOTS_OFFSET, "the small parts fit before the grown bins");
-_Static_assert(GROWN_SLOTS_OFFSET + CLASS_SMALL_LAST * BIN_MAX_SLOTS * 8 < 2 * CACHE_BYTES, "see grown_offset");
 
 struct cache empty_cache;
 __thread struct thread this_thread __attribute__((tls_model("initial-exec"))) = {.cache = &empty_cache};
@@ -51,6 +51,8 @@ static struct {
   uint32_t users[ARENA_MAX];
   uint32_t arenas_max;   /* 0: not asked yet */
   bool after_fork;       /* in a child that has not yet taken stock; atomic */
+  const struct cache *survivor; /* there: the cache of the thread that forked, the only one that exists */
+  uint32_t survivor_thread_id;
   pthread_key_t exit_key;
   bool has_exit_key;
   uint16_t grown_offset[CLASS_SMALL_LAST + 1]; /* where the grown slots of a class begin */
@@ -160,9 +162,6 @@ static void remote_give(struct cache *cache) {
 static void reset_bins(struct cache *cache) {
   for (unsigned i = 1; i < CLASS_COUNT; i++) {
     struct bin *bin = &cache->bin[i];
-    size_t capacity = bin_capacity(bin), first = first_capacity(i);
-    uint64_t grown = capacity > first ? (capacity - first) * class_shapes[i].size_bytes : 0;
-    __atomic_fetch_sub(&caches.grown_bytes, grown, __ATOMIC_RELAXED);
     __atomic_store_n(&bin->low, first_offset(i), __ATOMIC_RELAXED);
     bin->high = (uint16_t)(bin->low + first_capacity(i) * sizeof(void *));
     bin_set_top(bin, bin_start(cache, bin));
@@ -231,6 +230,8 @@ static void set_arena(struct cache *cache, uint32_t arena) {
 static void leave_arena(const struct cache *cache) { slab_set_arena_users(cache->arena, --caches.users[cache->arena]); }
 
 void cache_after_fork(void) {
+  caches.survivor = this_thread.own;
+  caches.survivor_thread_id = sys_thread_id();
   __atomic_store_n(&caches.after_fork, true, __ATOMIC_RELAXED);
   __atomic_store_n(&this_thread.cache, &empty_cache, __ATOMIC_RELAXED); /* so that it comes to cache_attach */
 }
@@ -241,15 +242,19 @@ static void take_stock_after_fork(void) {
   for (uint32_t i = 0; i < caches.count; i++) {
     struct cache *cache = cache_number(i);
     if (cache->thread == NULL) continue;
-    if (cache->changing) reset_bins(cache); /* what they hold can't be known: those blocks are lost to the child */
-    cache_give_all(cache);
-    if (cache == this_thread.own) continue;
+    if (!cache->changing) cache_give_all(cache); /* else what the bins hold can't be known: lost to the child */
+    reset_bins(cache);
+    if (cache == caches.survivor) {
+      cache->thread_id = caches.survivor_thread_id; /* a new one, in the child */
+      continue;
+    }
     leave_arena(cache);
     cache->thread = NULL; /* its thread does not exist here; neither may its TLS */
     counter_bump(&snug_counters.caches, -(uint64_t)1);
   }
+  caches.grown_bytes = 0; /* all bins have their first capacity now */
   slab_lock_all();
-  slab_seal();
+  slab_seal(UNSEAL_CHILD_SHIFT);
   slab_unlock_all();
 }
 
@@ -269,6 +274,7 @@ static NEVER_INLINE struct cache *cache_attach(void) {
     struct cache *cache = caches.has_exit_key ? find_unused() : NULL;
     if (cache != NULL) {
       cache->thread = thread;
+      cache->thread_id = sys_thread_id();
       thread->own = cache;
       set_arena(cache, 0);
       counter_bump(&snug_counters.caches, 1);
@@ -296,6 +302,15 @@ static struct cache *cache_enter(void) {
   }
 }
 
+/* Makes the cache an unused one. The caches lock is held, and its thread does not use it (any more). */
+static void release_cache(struct cache *cache) {
+  cache_give_all(cache);
+  for (unsigned i = 1; i < CLASS_COUNT; i++) bin_set_capacity(cache, i, first_capacity(i));
+  leave_arena(cache);
+  cache->thread = NULL;
+  counter_bump(&snug_counters.caches, -(uint64_t)1);
+}
+
 /* Runs at the end of a thread, perhaps before other destructors that still free: those do without a cache. */
 static void thread_ends(void *argument) {
   struct thread *thread = argument;
@@ -304,13 +319,7 @@ static void thread_ends(void *argument) {
   thread->without = 1;
   thread->own = NULL;
   __atomic_store_n(&thread->cache, &empty_cache, __ATOMIC_RELAXED);
-  if (cache != NULL) {
-    cache_give_all(cache);
-    for (unsigned i = 1; i < CLASS_COUNT; i++) bin_set_capacity(cache, i, first_capacity(i));
-    leave_arena(cache);
-    cache->thread = NULL;
-    counter_bump(&snug_counters.caches, -(uint64_t)1);
-  }
+  if (cache != NULL) release_cache(cache);
   lock_give(&caches.lock, RANK_CACHES);
 }
 
@@ -479,7 +488,10 @@ static bool worth_stealing(struct cache *cache, uint32_t looks, const struct cac
   uint64_t life = sign_of_life(cache);
   cache->idle_looks = life == cache->seen ? cache->idle_looks + 1 : 0;
   cache->seen = life;
-  return cache->idle_looks >= looks && cache_bytes(cache) != 0;
+  if (cache->idle_looks < looks || cache_bytes(cache) == 0) return false;
+  if (sys_thread_exists(cache->thread_id)) return true;
+  release_cache(cache); /* it ended without thread_ends: its first malloc came in its very last destructor */
+  return false;
 }
 
 size_t cache_steal(uint32_t looks, const struct cache *own) {

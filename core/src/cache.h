@@ -45,6 +45,7 @@ _Static_assert(sizeof(struct bin) == 16, "a bin is indexed by a shift");
 struct cache {
   struct bin bin[CLASS_COUNT]; /* bin 0 is always full: a page without a block leads a free to the slow path */
   struct thread *thread;       /* owner; NULL: the cache is unused; caches lock */
+  uint32_t thread_id;          /* caches lock */
   uint32_t arena;              /* owner */
   uint32_t remote_count;       /* C1 */
   uint64_t remote_bytes;       /* C1; atomic: read by statistics */

@@ -98,7 +98,7 @@ static void for_each_level(const char *controller, void (*visit)(const char *dir
     text_string(&text, controller);
     if (strcmp(path, "/") != 0) text_string(&text, path);
     visit(directory, context);
-    if (path[0] == '\0' || strcmp(path, "/") == 0) return;
+    if (path[0] != '/' || path[1] == '\0') return;
     cut_last_part(path);
   }
 }

@@ -13,9 +13,27 @@
 
 typedef void (*new_handler)(void);
 
-/* std::get_new_handler() and std::__throw_bad_alloc() of libstdc++, if the program has it. */
+/* std::get_new_handler() and std::__throw_bad_alloc() of libstdc++, if the program was linked with it. */
 extern new_handler get_new_handler(void) __asm__("_ZSt15get_new_handlerv") __attribute__((weak));
 extern void throw_bad_alloc(void) __asm__("_ZSt17__throw_bad_allocv") __attribute__((weak));
+
+/* A function of a libstdc++ that a plug-in brought in later; NULL if there is none. */
+static COLD void *late_function(const char *symbol) {
+  void *library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
+  return library != NULL ? dlsym(library, symbol) : NULL;
+}
+
+static COLD new_handler current_handler(void) {
+  if (get_new_handler != NULL) return get_new_handler();
+  new_handler (*late)(void) = (new_handler(*)(void))late_function("_ZSt15get_new_handlerv");
+  return late != NULL ? late() : NULL;
+}
+
+static COLD void throw_or_die(size_t size_bytes) {
+  void (*late)(void) = throw_bad_alloc != NULL ? throw_bad_alloc : (void (*)(void))late_function("_ZSt17__throw_bad_allocv");
+  if (late != NULL) late();
+  fatal_bad_alloc(size_bytes);
+}
 
 static ALWAYS_INLINE void *take(size_t alignment, size_t size_bytes) {
   return alignment <= 16 ? block_take(size_bytes) : block_take_aligned(alignment, size_bytes);
@@ -23,11 +41,8 @@ static ALWAYS_INLINE void *take(size_t alignment, size_t size_bytes) {
 
 static COLD void *new_failed(size_t alignment, size_t size_bytes) {
   for (;;) {
-    new_handler handler = get_new_handler != NULL ? get_new_handler() : NULL;
-    if (handler == NULL) {
-      if (throw_bad_alloc != NULL) throw_bad_alloc();
-      fatal_bad_alloc(size_bytes);
-    }
+    new_handler handler = current_handler();
+    if (handler == NULL) throw_or_die(size_bytes);
     handler(); /* may throw */
     void *block = take(alignment, size_bytes);
     if (block != NULL) return block;
@@ -39,10 +54,25 @@ static ALWAYS_INLINE void *new_throwing(size_t alignment, size_t size_bytes) {
   return likely(block != NULL) ? block : new_failed(alignment, size_bytes);
 }
 
+static NEVER_INLINE void *new_slow(size_t size_bytes) {
+  void *block = block_take_slow(size_bytes);
+  return likely(block != NULL) ? block : new_failed(1, size_bytes);
+}
+
+/* The fast path, as malloc's. */
+static ALWAYS_INLINE void *new_plain(size_t size_bytes) {
+  if (likely(size_bytes <= CLASS_SMALL_MAX_BYTES)) {
+    void *block = cache_pop(class_of_small(size_bytes));
+    if (likely(block != NULL)) return block;
+  }
+  return new_slow(size_bytes);
+}
+
 /* The handler may throw and C cannot catch; libstdc++'s own nothrow operator can, and calls our throwing one. */
 static COLD void *nothrow_failed(const char *symbol, size_t size_bytes, size_t alignment, const void *tag) {
-  if (get_new_handler == NULL || get_new_handler() == NULL) return NULL;
+  if (current_handler() == NULL) return NULL;
   void *next = dlsym(RTLD_NEXT, symbol);
+  if (next == NULL) next = late_function(symbol);
   if (next == NULL) return NULL;
   if (alignment <= 16) return ((void *(*)(size_t, const void *))next)(size_bytes, tag);
   return ((void *(*)(size_t, size_t, const void *))next)(size_bytes, alignment, tag);
@@ -80,8 +110,8 @@ OPERATOR(void delete_array_sized_aligned(void *, size_t, size_t), "_ZdaPvmSt11al
 OPERATOR(void delete_one_aligned_nothrow(void *, size_t, const void *), "_ZdlPvSt11align_val_tRKSt9nothrow_t");
 OPERATOR(void delete_array_aligned_nothrow(void *, size_t, const void *), "_ZdaPvSt11align_val_tRKSt9nothrow_t");
 
-void *new_one(size_t size_bytes) { return new_throwing(1, size_bytes); }
-void *new_array(size_t size_bytes) { return new_throwing(1, size_bytes); }
+void *new_one(size_t size_bytes) { return new_plain(size_bytes); }
+void *new_array(size_t size_bytes) { return new_plain(size_bytes); }
 void *new_one_nothrow(size_t size_bytes, const void *tag) { return new_nothrow(1, size_bytes, tag); }
 void *new_array_nothrow(size_t size_bytes, const void *tag) { return new_nothrow(1, size_bytes, tag); }
 void *new_one_aligned(size_t size_bytes, size_t alignment) { return new_throwing(alignment, size_bytes); }

@@ -1,5 +1,6 @@
 #include "fatal.h"
 
+#include "lock.h"
 #include "sys.h"
 #include "text.h"
 
@@ -17,6 +18,7 @@ static _Noreturn void fatal_end(struct text *text, const char *cause) {
   text_string(text, cause);
   text_char(text, '\n');
   sys_write(2, text->start, text->length_bytes);
+  __atomic_store_n(&lock_all_owner, lock_self(), __ATOMIC_RELAXED); /* a handler of SIGABRT may allocate (K3) */
   sys_abort();
 }
 

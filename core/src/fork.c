@@ -13,7 +13,10 @@
 #include "slab.h"
 #include "sys.h"
 
-enum { PURGE_BEFORE_FORK_PAGES = 256 }; /* more free dirty pages than this would be copied or kept twice */
+enum {
+  PURGE_BEFORE_FORK_PAGES = 256, /* more free dirty pages than this would be copied or kept twice */
+  UNSEAL_PARENT_SHIFT = 2,       /* a parent goes on for long: a quarter free and the slab serves again */
+};
 
 static bool seal_parent; /* atomic */
 
@@ -45,8 +48,17 @@ static void prepare(void) {
   fork_lock_all();
 }
 
+/* Since the last sealing, by a quarter at least: a program that trims regularly shall not strand its free slots again and
+ * again. The fork holds all locks. */
+static bool heap_has_grown(void) {
+  static size_t sealed_at_pages;
+  if (pages_used() < sealed_at_pages + sealed_at_pages / 4) return false;
+  sealed_at_pages = pages_used();
+  return true;
+}
+
 static void parent(void) {
-  if (__atomic_exchange_n(&seal_parent, false, __ATOMIC_RELAXED)) slab_seal();
+  if (__atomic_exchange_n(&seal_parent, false, __ATOMIC_RELAXED) && heap_has_grown()) slab_seal(UNSEAL_PARENT_SHIFT);
   counter_bump(&snug_counters.forks, 1);
   fork_unlock_all();
   janitor_after_fork(false);
@@ -54,6 +66,7 @@ static void parent(void) {
 
 static void child(void) {
   __atomic_store_n(&lock_all_owner, NULL, __ATOMIC_RELAXED);
+  lock_debug_reset();
   map_reset_locks();
   large_reset_locks();
   pages_reset_locks();

@@ -16,7 +16,8 @@ enum {
   IDLE_LOOKS = 3,       /* so many looks without activity: the program idles */
   NOT_WORTH_LOOKS = 20, /* so many looks with nothing to give back: not needed */
   STACK_BYTES = 32 * 1024,
-  THREAD_BLOCK_WORDS = 256,
+  REFUSED_SKIPS = 1000,
+  THREAD_BLOCK_WORDS = 2048, /* its middle is the thread pointer; debug builds count locks below or above it */
   STATE_NONE = 0,
   STATE_RUNNING = 1,
   STATE_BLOCKED = 2, /* by a fork in progress */
@@ -26,7 +27,7 @@ static struct {
   uint32_t state;  /* atomic */
   uint32_t alive;  /* the thread's id; the kernel clears it and wakes when the thread is gone */
   uint32_t stop;   /* atomic, a futex */
-  uint32_t refused; /* atomic: starting failed; not tried again */
+  uint32_t refused; /* atomic: starting failed; so many wishes more are ignored */
   uintptr_t thread_block[THREAD_BLOCK_WORDS] __attribute__((aligned(64))); /* in place of libc's: zeros, and its own address */
   char stack[STACK_BYTES] __attribute__((aligned(64)));
 } janitor;
@@ -42,7 +43,7 @@ static void watch(void) {
     uint64_t now = purge_activity();
     idle = now == activity ? idle + 1 : 0;
     activity = now;
-    if (idle == 0) purge_tick(NULL);
+    if (idle == 0) purge_tick_if_due(NULL);
     useless = purge_janitor_is_worth() ? 0 : useless + 1;
   }
   if (__atomic_load_n(&janitor.stop, __ATOMIC_ACQUIRE) != 0) return;
@@ -63,18 +64,29 @@ static void wait_until_gone(void) {
   while ((id = __atomic_load_n(&janitor.alive, __ATOMIC_ACQUIRE)) != 0) sys_futex_wait_shared(&janitor.alive, id);
 }
 
+static bool wait_after_refusal(void) {
+  uint32_t left = __atomic_load_n(&janitor.refused, __ATOMIC_RELAXED);
+  if (left == 0) return false;
+  __atomic_store_n(&janitor.refused, left - 1, __ATOMIC_RELAXED);
+  return true;
+}
+
 void janitor_start(void) {
-  if (!SNUG_JANITOR || !options.background || __atomic_load_n(&janitor.refused, __ATOMIC_RELAXED)) return;
+  if (!SNUG_JANITOR || !options.background || wait_after_refusal()) return;
   if (__atomic_load_n(&janitor.alive, __ATOMIC_ACQUIRE) != 0) return; /* the last one is still on its way out */
   uint32_t none = STATE_NONE;
   if (!__atomic_compare_exchange_n(&janitor.state, &none, STATE_RUNNING, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) return;
-  janitor.thread_block[0] = janitor.thread_block[2] = (uintptr_t)janitor.thread_block; /* where x86-64 looks for it */
-  __atomic_store_n(&janitor.stop, 0, __ATOMIC_RELAXED);
-  if (sys_start_thread(run, janitor.stack, sizeof janitor.stack, janitor.thread_block, &janitor.alive)) {
+  uintptr_t *block = &janitor.thread_block[THREAD_BLOCK_WORDS / 2];
+  block[0] = block[2] = (uintptr_t)block; /* where x86-64 looks for it */
+  if (__atomic_load_n(&janitor.alive, __ATOMIC_ACQUIRE) != 0) { /* somebody else's, just started and ended */
+    __atomic_store_n(&janitor.state, STATE_NONE, __ATOMIC_RELEASE);
+    return;
+  }
+  if (sys_start_thread(run, janitor.stack, sizeof janitor.stack, block, &janitor.alive)) {
     counter_bump(&snug_counters.janitor_starts, 1);
     return;
   }
-  __atomic_store_n(&janitor.refused, 1, __ATOMIC_RELAXED);
+  __atomic_store_n(&janitor.refused, REFUSED_SKIPS, __ATOMIC_RELAXED);
   __atomic_store_n(&janitor.state, STATE_NONE, __ATOMIC_RELEASE);
 }
 
@@ -87,5 +99,6 @@ void janitor_stop(void) {
 
 void janitor_after_fork(bool in_child) {
   if (in_child) __atomic_store_n(&janitor.alive, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&janitor.stop, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&janitor.state, STATE_NONE, __ATOMIC_RELEASE);
 }

@@ -4,7 +4,7 @@
 
 enum { SPINS = 100 };
 
-const void *lock_all_owner;
+const void *lock_all_owner __attribute__((aligned(64))); /* read at every release: no neighbour that changes */
 
 static __thread char self_marker; /* only its address is used */
 
@@ -34,7 +34,7 @@ void lock_give_slow(struct lock *lock) { sys_futex_wake(&lock->state, 1); }
 
 /* Debug builds: the ranks this thread holds, one bit each; class locks may nest (K1), so count those. */
 #if SNUG_DEBUG
-static __thread uint8_t held[RANK_MAP + 1];
+static __thread uint32_t held[RANK_MAP + 1];
 #endif
 
 void lock_debug_take(enum lock_rank rank) {
@@ -53,6 +53,12 @@ void lock_debug_note(enum lock_rank rank) {
   held[rank]++;
 #else
   (void)rank;
+#endif
+}
+
+void lock_debug_reset(void) {
+#if SNUG_DEBUG
+  for (int rank = 0; rank <= RANK_MAP; rank++) held[rank] = 0;
 #endif
 }
 

@@ -31,6 +31,7 @@ HIDDEN bool lock_held_by_fork(void);
 HIDDEN void lock_debug_take(enum lock_rank rank);
 HIDDEN void lock_debug_note(enum lock_rank rank);
 HIDDEN void lock_debug_give(enum lock_rank rank);
+HIDDEN void lock_debug_reset(void); /* in a forked child, with lock_reset */
 
 /* Takes the lock. Returns true when another thread held it: the measure of contention. */
 static ALWAYS_INLINE bool lock_take(struct lock *lock, enum lock_rank rank) {

@@ -13,7 +13,7 @@ enum {
   GROW_CHUNKS_MAX = 16, /* 64 MiB: a large heap grows in few system calls */
 };
 
-struct zone zone;
+struct zone zone __attribute__((aligned(64)));
 
 static struct {
   struct lock lock; /* rank MAP: growth of the zone and of the tables */
@@ -80,7 +80,8 @@ static bool reserve_zone(size_t pages, bool limited) {
 static void place_limited_heap(size_t heap_bytes) {
   char *probe = map.heap.start;
   sys_unmap(probe, CHUNK_BYTES);
-  map.heap.start = (char *)round_down((size_t)(probe - 2 * heap_bytes), CHUNK_BYTES);
+  size_t below = (size_t)probe / 2 < 2 * heap_bytes ? (size_t)probe / 2 : 2 * heap_bytes;
+  map.heap.start = (char *)round_down((size_t)probe - below, CHUNK_BYTES);
 }
 
 bool map_init(void) {

@@ -26,7 +26,8 @@ static struct {
   size_t top_pages;
   size_t free_pages;  /* below the top */
   size_t dirty_pages; /* written under the lock, read without */
-  size_t lowest_free; /* no chunk below has a free page below the top */
+  uint32_t lowest_free[PAGES_RUN_MAX + 1];  /* [n]: no chunk below has n free pages in a row; never falls with n */
+  uint32_t lowest_dirty[PAGES_RUN_MAX + 1]; /* the same, of dirty ones */
 } pages;
 
 static ALWAYS_INLINE void add_dirty(struct chunk *chunk, long change) {
@@ -75,19 +76,34 @@ static size_t search_chunk(size_t chunk, bool dirty_only, size_t count, size_t a
   return best == PAGE_NONE ? PAGE_NONE : base + best;
 }
 
+/* A chunk has a run of `length` now. */
+static void lower(uint32_t lowest[], size_t length, size_t chunk) {
+  for (size_t n = length < PAGES_RUN_MAX ? length : PAGES_RUN_MAX; n > 0 && lowest[n] > chunk; n--) lowest[n] = (uint32_t)chunk;
+}
+
+/* No chunk below has `length` pages in a row. */
+static void raise_to(uint32_t lowest[], size_t length, size_t chunk) {
+  for (size_t n = length; n <= PAGES_RUN_MAX && lowest[n] < chunk; n++) lowest[n] = (uint32_t)chunk;
+}
+
 static size_t search(bool dirty_only, size_t count, size_t align_pages) {
-  for (size_t i = pages.lowest_free; i < pages.chunk_count; i++) {
+  uint32_t *lowest = dirty_only ? pages.lowest_dirty : pages.lowest_free;
+  bool none_below = true;
+  for (size_t i = lowest[count]; i < pages.chunk_count; i++) {
+    if (none_below) raise_to(lowest, count, i);
     struct chunk *chunk = &pages.chunks[i];
     if ((dirty_only ? chunk->longest_dirty : chunk->longest_free) < count) continue;
     size_t longest;
     size_t found = search_chunk(i, dirty_only, count, align_pages, &longest);
     if (found != PAGE_NONE) return found;
+    if (longest >= count) none_below = false; /* only not aligned */
     if (dirty_only) {
       chunk->longest_dirty = (uint16_t)longest;
     } else {
       chunk->longest_free = (uint16_t)longest;
     }
   }
+  if (none_below) raise_to(lowest, count, pages.chunk_count);
   return PAGE_NONE;
 }
 
@@ -106,7 +122,6 @@ static void mark_taken(size_t first, size_t count, bool *clean) {
   }
   add_free(-(long)count);
   *clean = dirty == 0;
-  while (pages.lowest_free < pages.chunk_count && pages.chunks[pages.lowest_free].free == 0) pages.lowest_free++;
 }
 
 /* Adds the zone's new chunks. Pages above the top are free and clean. */
@@ -122,6 +137,7 @@ static bool grow(size_t count) {
   for (size_t i = pages.chunk_count; i < usable / CHUNK_PAGES; i++) {
     pages.chunks[i] = (struct chunk){CHUNK_PAGES, 0, 0, CHUNK_PAGES};
     bits_set(zone.free_bits, i * CHUNK_PAGES, CHUNK_PAGES, true);
+    lower(pages.lowest_free, CHUNK_PAGES, i);
   }
   pages.chunk_count = usable / CHUNK_PAGES;
   return true;
@@ -159,7 +175,7 @@ static void mark_free(size_t first, size_t count) {
   add_free((long)count);
   size_t length = run_around(first, count, false);
   if (length > chunk->longest_free) chunk->longest_free = (uint16_t)length;
-  if (index < pages.lowest_free) pages.lowest_free = index;
+  lower(pages.lowest_free, length, index);
 }
 
 static void mark_dirty(size_t first, size_t count) {
@@ -167,6 +183,7 @@ static void mark_dirty(size_t first, size_t count) {
   add_dirty(chunk, (long)bits_set(zone.dirty_bits, first, count, true));
   size_t length = run_around(first, count, true);
   if (length > chunk->longest_dirty) chunk->longest_dirty = (uint16_t)length;
+  lower(pages.lowest_dirty, length, first / CHUNK_PAGES);
 }
 
 void pages_give(size_t first, size_t count, uint64_t clean_mask) {
@@ -286,6 +303,17 @@ struct pages_account pages_account(void) {
   return account;
 }
 
+/* The longest runs of the chunk are not hidden from searches. */
+static void check_lowest(size_t index) {
+  size_t longest;
+  search_chunk(index, false, CHUNK_PAGES + 1, 1, &longest);
+  if (longest > PAGES_RUN_MAX) longest = PAGES_RUN_MAX;
+  if (pages.lowest_free[longest] > index && longest != 0) fatal_corrupted("page heap: lowest free chunk", &pages.chunks[index]);
+  search_chunk(index, true, CHUNK_PAGES + 1, 1, &longest);
+  if (longest > PAGES_RUN_MAX) longest = PAGES_RUN_MAX;
+  if (pages.lowest_dirty[longest] > index && longest != 0) fatal_corrupted("page heap: lowest dirty chunk", &pages.chunks[index]);
+}
+
 void pages_check(void) {
   lock_take(&pages.lock, RANK_PAGES);
   size_t dirty = 0, free_pages = 0;
@@ -300,7 +328,7 @@ void pages_check(void) {
     if (longest > chunk->longest_free) fatal_corrupted("page heap: longest free run", page_address(i * CHUNK_PAGES));
     search_chunk(i, true, CHUNK_PAGES + 1, 1, &longest);
     if (longest > chunk->longest_dirty) fatal_corrupted("page heap: longest dirty run", page_address(i * CHUNK_PAGES));
-    if (chunk->free != 0 && i < pages.lowest_free) fatal_corrupted("page heap: lowest free chunk", chunk);
+    check_lowest(i);
     dirty += chunk->dirty;
     free_pages += chunk->free;
   }

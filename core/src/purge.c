@@ -20,9 +20,11 @@ enum {
   BATCH_MIN_PAGES = 16,     /* fewer are not worth the system call unless that is all there is */
   TICK_MS = 100,
   TOKENS_MAX_MS = 4,
+  DEBT_MAX_MS = 20,         /* what one large purge may cost later ones */
   SLOW_TICKS = 10,          /* every tenth tick also looks at small classes and at the container */
   CPU_SLOW_TICKS = 60,      /* once a minute: how many CPUs there are */
-  TICK_RECORDS = 8192,      /* slabs looked at per tick */
+  TICK_RECORDS = 8192,          /* slabs looked at per tick, or */
+  TICK_SHARE = 64,              /* this part of all */
   PAGES_CLASS_MIN_BYTES = 2048, /* classes whose free slots often span whole pages */
   JANITOR_MIN_BYTES = 1 << 20,
   JANITOR_SINGLE_MIN_BYTES = 4 << 20, /* in a process with one thread: some programs insist on being that */
@@ -47,6 +49,7 @@ static void earn_tokens(void) {
   if (purge.tokens_at_ns != 0 && now > purge.tokens_at_ns) {
     purge.tokens_ns += (int64_t)((now - purge.tokens_at_ns) * options.purge_cpu_percent / 100);
     if (purge.tokens_ns > TOKENS_MAX_MS * (int64_t)MILLISECOND_NS) purge.tokens_ns = TOKENS_MAX_MS * MILLISECOND_NS;
+    if (purge.tokens_ns < -DEBT_MAX_MS * (int64_t)MILLISECOND_NS) purge.tokens_ns = -DEBT_MAX_MS * (int64_t)MILLISECOND_NS;
   }
   purge.tokens_at_ns = now;
 }
@@ -59,7 +62,7 @@ static void count_purged(size_t purged_pages) {
 
 static size_t cap_pages(void) {
   size_t used = pages_used();
-  if (purge.near_limit) return 0;
+  if (purge.near_limit) return CAP_SMALL_PAGES;
   return used < SMALL_HEAP_PAGES ? CAP_SMALL_PAGES : CAP_PAGES + used * CAP_HEAP_PERCENT / 100;
 }
 
@@ -134,22 +137,29 @@ static void look_at_container(void) {
   purge.near_limit = cgroup_memory_is_nearly_full();
 }
 
+/* A large heap is looked at in six seconds or so. */
+static size_t tick_records(void) {
+  size_t share = slab_record_count() / TICK_SHARE;
+  return share > TICK_RECORDS ? share : TICK_RECORDS;
+}
+
 void purge_tick(const struct cache *own) {
   if (!lock_try(&purge.lock, RANK_PURGE)) return;
   __atomic_store_n(&purge.tick_at_ns, sys_coarse_time_ns(), __ATOMIC_RELAXED);
   counter_bump(&snug_counters.ticks, 1);
   bool slow = purge.ticks++ % SLOW_TICKS == 0;
-  if (slow) look_at_container();
+  /* Opening files is for the program's own threads, or at least for programs that have several. */
+  if (slow && (own != NULL || counter_get(&snug_counters.caches) > 1)) look_at_container();
   slab_tick();
   cache_tick();
   cache_steal(2, own);
   earn_tokens();
-  if (purge.near_limit) {
+  if (purge.near_limit && slow) {
     cache_steal(0, own);
     count_purged(slab_purge(0, false, slab_record_count()));
     counter_bump(&snug_counters.limit_purges, 1);
   } else if (purge.tokens_ns > 0) {
-    size_t purged = slab_purge(slow ? 0 : PAGES_CLASS_MIN_BYTES, true, TICK_RECORDS);
+    size_t purged = slab_purge(slow ? 0 : PAGES_CLASS_MIN_BYTES, true, tick_records());
     count_purged(purged);
     purge.tokens_ns -= (int64_t)purged * PAGE_COST_NS;
   }
@@ -158,10 +168,23 @@ void purge_tick(const struct cache *own) {
   lock_give(&purge.lock, RANK_PURGE);
 }
 
+bool purge_tick_if_due(const struct cache *own) {
+  uint64_t now = sys_coarse_time_ns(), last = __atomic_load_n(&purge.tick_at_ns, __ATOMIC_RELAXED);
+  if (last == 0) __atomic_store_n(&purge.tick_at_ns, now, __ATOMIC_RELAXED); /* short programs never tick */
+  if (last == 0 || now - last < TICK_MS * MILLISECOND_NS) return false;
+  purge_tick(own);
+  return true;
+}
+
+/* Between ticks, with several arenas, the janitor is left to find out: the rows it judges by lie in other CPUs' caches. */
+static bool janitor_may_be_worth(void) {
+  bool several = __atomic_load_n(&snug_counters.arena_count, __ATOMIC_RELAXED) > 1;
+  return several ? pages_used() * PAGE_BYTES > JANITOR_SINGLE_MIN_BYTES : purge_janitor_is_worth();
+}
+
 void purge_look_at_clock(const struct cache *own) {
-  uint64_t now = sys_coarse_time_ns();
-  if (now - __atomic_load_n(&purge.tick_at_ns, __ATOMIC_RELAXED) >= TICK_MS * MILLISECOND_NS) purge_tick(own);
-  if (!janitor_is_running() && purge_janitor_is_worth()) janitor_start();
+  bool ticked = purge_tick_if_due(own);
+  if (!janitor_is_running() && (ticked ? purge_janitor_is_worth() : janitor_may_be_worth())) janitor_start();
 }
 
 size_t purge_all(const struct cache *own) {

@@ -23,8 +23,9 @@ HIDDEN extern size_t purge_limit_pages; /* atomic: dirty pages above which maint
 HIDDEN void purge_excess(void);
 HIDDEN void purge_look_at_clock(const struct cache *own);
 
-/* What a tick does, if one is due. own is the caller's cache (NULL for the janitor). */
+/* What a tick does. own is the caller's cache (NULL for the janitor). */
 HIDDEN void purge_tick(const struct cache *own);
+HIDDEN bool purge_tick_if_due(const struct cache *own);
 
 /* Gives everything back that can be: idle caches, pages in slabs, free pages, retained mappings. Returns the bytes. */
 HIDDEN size_t purge_all(const struct cache *own);

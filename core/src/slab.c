@@ -22,7 +22,7 @@ struct slab {
   uint32_t page;       /* first page; constant while the slab lives */
   uint32_t next, prev; /* in its list; class lock */
   uint16_t free;       /* class lock */
-  uint16_t epoch;      /* constant */
+  uint16_t epoch;      /* class lock */
   uint8_t class_index; /* constant while the slab lives; atomic, as slab_purge peeks */
   uint8_t arena;       /* class lock of both arenas; atomic, the same */
   uint8_t bucket;      /* class lock */
@@ -50,7 +50,8 @@ static struct {
   struct slab *records;  /* number 0 is none */
   uint32_t record_count; /* atomic: records ever used + 1 */
   uint32_t free_record;  /* stack through next */
-  uint16_t epoch;        /* changes in a forked child, all locks held */
+  uint16_t epoch;        /* changes at a fork, all locks held */
+  uint8_t unseal_shift;  /* the same */
   uint8_t tick;          /* atomic */
   uint32_t cursor;       /* of slab_purge; atomic */
 } slabs;
@@ -96,6 +97,11 @@ static ALWAYS_INLINE unsigned bucket_of(const struct slab *slab) {
   return (slab->free - 1u) * shape_of(slab)->bucket_scale >> 16;
 }
 
+/* After class and arena, for slab_purge, which looks before it knows whose lock to take. */
+static ALWAYS_INLINE void set_bucket(struct slab *slab, unsigned bucket) {
+  __atomic_store_n(&slab->bucket, (uint8_t)bucket, __ATOMIC_RELEASE);
+}
+
 static void list_remove(struct class_head *head, struct slab *slab) {
   if (slab->bucket >= BUCKETS) return;
   if (slab->prev != 0) {
@@ -108,7 +114,7 @@ static void list_remove(struct class_head *head, struct slab *slab) {
 }
 
 static void list_add(struct class_head *head, struct slab *slab, unsigned bucket) {
-  slab->bucket = (uint8_t)bucket;
+  set_bucket(slab, bucket);
   if (bucket >= BUCKETS) return;
   slab->prev = 0;
   slab->next = head->first[bucket];
@@ -144,7 +150,7 @@ static struct slab *record_take(void) {
 
 static void record_give(struct slab *slab) {
   __atomic_store_n(&slab->touched, 0, __ATOMIC_RELAXED);
-  slab->bucket = BUCKET_NO_SLAB;
+  set_bucket(slab, BUCKET_NO_SLAB);
   lock_take(&slabs.records_lock, RANK_RECORDS);
   slab->next = slabs.free_record;
   slabs.free_record = number_of(slab);
@@ -331,7 +337,12 @@ static void settle_after_give(struct class_head *head, struct slab *slab) {
   bool empty = slab->free == shape_of(slab)->slots;
   if (unlikely(slab->bucket == BUCKET_PURGING)) return; /* B4 */
   if (unlikely(slab->epoch != slabs.epoch)) {           /* B3 */
-    if (empty) slab_release(slab);
+    if (empty) {
+      slab_release(slab);
+    } else if (slab->free >= shape_of(slab)->slots >> slabs.unseal_shift) {
+      slab->epoch = slabs.epoch;
+      list_add(head, slab, bucket_of(slab));
+    }
     return;
   }
   if (!empty || head->empty == 0) {
@@ -452,6 +463,11 @@ static uint64_t whole_system_pages(const struct slab *slab, uint64_t idle) {
   return whole;
 }
 
+static bool is_of(const struct slab *slab, unsigned arena, unsigned class_index) {
+  return __atomic_load_n(&slab->class_index, __ATOMIC_RELAXED) == class_index &&
+         __atomic_load_n(&slab->arena, __ATOMIC_RELAXED) == arena;
+}
+
 /* If the slab is due, takes it out of its list (B4) and says which pages can go. */
 static bool purge_begin(struct slab *slab, size_t min_class_bytes, bool only_aged, struct purge_item *item) {
   uint8_t touched = __atomic_load_n(&slab->touched, __ATOMIC_RELAXED);
@@ -464,8 +480,9 @@ static bool purge_begin(struct slab *slab, size_t min_class_bytes, bool only_age
   struct class_head *head = &slabs.heads[arena][class_index];
   bool due = false;
   lock_take(&head->lock, RANK_CLASS);
-  if (slab->class_index == class_index && slab->arena == arena && slab->bucket < BUCKET_PURGING && slab->free != 0 &&
-      __atomic_load_n(&slab->touched, __ATOMIC_RELAXED) != 0) {
+  /* The record may have been released and taken again for another class: bucket is read first, class and arena after. */
+  if (__atomic_load_n(&slab->bucket, __ATOMIC_ACQUIRE) < BUCKET_PURGING && is_of(slab, arena, class_index) &&
+      slab->free != 0 && __atomic_load_n(&slab->touched, __ATOMIC_RELAXED) != 0) {
     __atomic_store_n(&slab->touched, 0, __ATOMIC_RELAXED);
     if (head->empty == number_of(slab)) {
       head->empty = 0;
@@ -476,7 +493,7 @@ static bool purge_begin(struct slab *slab, size_t min_class_bytes, bool only_age
       item->idle = whole_system_pages(slab, untouched_pages(slab) & ~slab->purged);
       due = item->idle != 0;
       if (due && slab->epoch == slabs.epoch) list_remove(head, slab);
-      if (due) slab->bucket = BUCKET_PURGING;
+      if (due) set_bucket(slab, BUCKET_PURGING);
     }
   }
   lock_give(&head->lock, RANK_CLASS);
@@ -541,8 +558,10 @@ void slab_tick(void) {
 
 static unsigned arenas_in_use(void) { return __atomic_load_n(&slabs.arenas_in_use, __ATOMIC_RELAXED); }
 
-void slab_seal(void) {
+void slab_seal(unsigned unseal_shift) {
+  if (slabs.epoch == UINT16_MAX) return; /* no number left to tell old slabs by */
   slabs.epoch++;
+  slabs.unseal_shift = (uint8_t)unseal_shift;
   for (unsigned arena = 0; arena < arenas_in_use(); arena++) {
     for (unsigned i = 1; i < CLASS_COUNT; i++) {
       struct class_head *head = &slabs.heads[arena][i];

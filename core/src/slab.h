@@ -13,7 +13,8 @@
  *
  *  B1  free == ones in bits; bits above the class's slots are zero.
  *  B2  A slab of the current epoch with 0 < free is in the list of its bucket; full slabs are in none.
- *  B3  A slab of an older epoch (sealed by fork) is in no list: it accepts frees and never serves.
+ *  B3  A slab of an older epoch (sealed by fork) is in no list: it accepts frees and does not serve, until enough of it is
+ *      free that its pages are better used again.
  *  B4  A slab whose pages are being purged is in no list meanwhile: frees may touch it, nobody takes from it.
  *  B5  A bit in purged means that no live block touches the page and that it holds no memory.
  *  B6  kind of all the slab's pages is arena << 8 | class, owner is the record's number.
@@ -56,8 +57,9 @@ HIDDEN size_t slab_purge(size_t min_class_bytes, bool only_aged, size_t max_reco
 /* Time for only_aged: called once per tick. */
 HIDDEN void slab_tick(void);
 
-/* From now on existing slabs serve no more (fork.c). Call with all locks held. */
-HIDDEN void slab_seal(void);
+/* From now on existing slabs serve no more, until one has at least a part of 1 / 2^unseal_shift free. Call with all locks
+ * held. */
+HIDDEN void slab_seal(unsigned unseal_shift);
 
 /* An arena that no thread uses any more lends its partly used slabs to the others. */
 HIDDEN void slab_set_arena_users(unsigned arena, uint32_t users);

@@ -4,8 +4,8 @@
 #define _GNU_SOURCE
 #endif
 #include "sys.c"
-#include "fatal.c"
 #include "lock.c"
+#include "fatal.c"
 #include "options.c"
 #include "map.c"
 #include "pages.c"

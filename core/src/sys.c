@@ -127,6 +127,10 @@ uint32_t sys_thread_id(void) { return (uint32_t)call(SYS_gettid, 0, 0, 0, 0, 0, 
 
 uint32_t sys_process_id(void) { return (uint32_t)call(SYS_getpid, 0, 0, 0, 0, 0, 0); }
 
+bool sys_thread_exists(uint32_t thread_id) {
+  return call(SYS_tgkill, sys_process_id(), thread_id, 0, 0, 0, 0) != -ESRCH;
+}
+
 static uint32_t own_thread_id; /* of the last thread started below */
 
 bool sys_start_thread(void (*entry)(void), void *stack, size_t stack_bytes, void *thread_block, uint32_t *alive) {

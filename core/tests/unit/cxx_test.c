@@ -4,6 +4,13 @@
 #include "above_sys.h"
 #include "unit.h"
 
+/* As a C++ compiler would call them. */
+void *_Znwm(size_t size_bytes);
+void *_Znam(size_t size_bytes);
+void *_ZnwmSt11align_val_t(size_t size_bytes, size_t alignment);
+void _ZdlPv(void *block);
+void _ZdaPvm(void *block, size_t size_bytes);
+
 static void ask_for_too_much(void) { _Znwm(PTRDIFF_MAX); }
 static void ask_for_too_much_aligned(void) { _ZnwmSt11align_val_t(PTRDIFF_MAX, 64); }
 
