@@ -26,7 +26,9 @@ enum state { ABOVE = 0, CLEAN, DIRTY, TAKEN };
 static uint8_t state[MODEL_PAGES];
 static size_t model_pages, model_top; /* usable; below the highest ever used */
 
-static struct run taken[RUNS];
+static struct range {
+  size_t first, count;
+} taken[RUNS];
 static size_t taken_count;
 static uint64_t random_state;
 
@@ -149,7 +151,7 @@ static void give(size_t first, size_t count, uint64_t clean_mask) {
   for (size_t i = 0; i < count; i++) CHECK(page_kind(first + i) == 0);
 }
 
-static bool extend(struct run *run, size_t new_count) {
+static bool extend(struct range *run, size_t new_count) {
   bool can = new_count <= PAGES_RUN_MAX && run->first / CHUNK_PAGES == (run->first + new_count - 1) / CHUNK_PAGES;
   for (size_t i = run->first + run->count; can && i < run->first + new_count; i++) {
     can = i < model_pages && state[i] != TAKEN;
@@ -212,13 +214,13 @@ static size_t random_length(void) {
 
 static void random_step(size_t live_max) {
   size_t choice = random_below(&random_state, 100);
-  struct run *victim = taken_count != 0 ? &taken[random_below(&random_state, taken_count)] : NULL;
+  struct range *victim = taken_count != 0 ? &taken[random_below(&random_state, taken_count)] : NULL;
   if (choice < 45 && taken_count < live_max) {
     size_t count = random_length(), align_pages = (size_t)1 << random_below(&random_state, 9);
     if (choice > 8) align_pages = 1;
     size_t first = take(count, align_pages);
     REQUIRE(first != PAGE_NONE);
-    taken[taken_count++] = (struct run){first, count};
+    taken[taken_count++] = (struct range){first, count};
   } else if (choice < 80 && victim != NULL) {
     give(victim->first, victim->count, choice < 55 ? random_next(&random_state) : 0);
     *victim = taken[--taken_count];
@@ -245,7 +247,7 @@ TEST(random_operations_agree_with_the_model) {
 
 static void give_all(void) {
   while (taken_count != 0) {
-    struct run *run = &taken[--taken_count];
+    struct range *run = &taken[--taken_count];
     give(run->first, run->count, 0);
   }
 }
@@ -261,7 +263,7 @@ TEST(an_empty_heap_shrinks_to_nothing_and_grows_again) {
   CHECK(zone_pages() == 0 && pages_top() == 0);
   compare();
   for (int i = 0; i < 5; i++) {
-    taken[taken_count++] = (struct run){take(PAGES_RUN_MAX, 1), PAGES_RUN_MAX};
+    taken[taken_count++] = (struct range){take(PAGES_RUN_MAX, 1), PAGES_RUN_MAX};
     compare();
   }
   give_all();
@@ -302,14 +304,14 @@ TEST(refused_memory_is_no_memory_until_it_is_granted) {
   while (taken_count < RUNS) {
     size_t first = take(PAGES_RUN_MAX, 1);
     if (first == PAGE_NONE) break;
-    taken[taken_count++] = (struct run){first, PAGES_RUN_MAX};
+    taken[taken_count++] = (struct range){first, PAGES_RUN_MAX};
   }
   REQUIRE(taken_count < RUNS);
   compare();
   refuse_commit = false;
   size_t first = take(PAGES_RUN_MAX, 1);
   CHECK(first != PAGE_NONE);
-  taken[taken_count++] = (struct run){first, PAGES_RUN_MAX};
+  taken[taken_count++] = (struct range){first, PAGES_RUN_MAX};
   compare();
   give_all();
   compare();
