@@ -202,6 +202,7 @@ bool cache_init(void) {
   caches.capacity = sys_address_space_limit_bytes() == UINT64_MAX ? CACHES_MAX : CACHES_MAX / 64;
   caches.table = table_reserve((size_t)caches.capacity * CACHE_BYTES + CACHE_BYTES, "snug thread caches");
   if (caches.table.start == NULL) return false;
+  table_register(&caches.table);
   caches.start = (char *)round_up((uintptr_t)caches.table.start, CACHE_BYTES);
   sys_no_huge_pages(caches.table.start, caches.table.reserved_bytes);
   caches.has_exit_key = pthread_key_create(&caches.exit_key, thread_ends) == 0;

@@ -10,6 +10,7 @@
 
 enum {
   ZONE_MIN_CHUNKS = 4,
+  TABLES_MAX = 8,
   GROW_CHUNKS_MAX = 16, /* 64 MiB: a large heap grows in few system calls */
 };
 
@@ -19,11 +20,13 @@ static struct {
   struct lock lock; /* rank MAP: growth of the zone and of the tables */
   struct table heap, kind, owner, free_bits, dirty_bits;
   bool heap_reserved; /* false: under an address-space limit the heap is mapped as it grows */
+  struct table *tables[TABLES_MAX];
+  size_t table_count;
   size_t tables_committed_bytes;
 } map;
 
 struct table table_reserve(size_t max_bytes, const char *name) {
-  struct table table = {NULL, round_up(max_bytes, zone.page_bytes), 0};
+  struct table table = {NULL, round_up(max_bytes, zone.page_bytes), 0, false};
   table.start = sys_reserve(table.reserved_bytes);
   if (table.start != NULL) sys_name_mapping(table.start, table.reserved_bytes, name);
   return table;
@@ -38,10 +41,23 @@ bool table_commit(struct table *table, size_t bytes) {
   size_t wanted = round_up(bytes, zone.page_bytes);
   if (wanted < table->committed_bytes + step) wanted = table->committed_bytes + step;
   if (wanted > table->reserved_bytes) wanted = table->reserved_bytes;
-  if (!sys_commit(table->start + table->committed_bytes, wanted - table->committed_bytes)) return false;
+  char *end = table->start + table->committed_bytes;
+  size_t more = wanted - table->committed_bytes;
+  if (!(table->unreserved ? sys_map_at(end, more) : sys_commit(end, more))) return false;
   __atomic_fetch_add(&map.tables_committed_bytes, wanted - table->committed_bytes, __ATOMIC_RELAXED);
   table->committed_bytes = wanted;
   return true;
+}
+
+void table_register(struct table *table) {
+  ASSERT(map.table_count < TABLES_MAX);
+  map.tables[map.table_count++] = table;
+}
+
+static void release_rest(struct table *table) {
+  size_t rest = table->reserved_bytes - table->committed_bytes;
+  if (table->start == NULL || table->unreserved || rest == 0) return;
+  table->unreserved = sys_unmap(table->start + table->committed_bytes, rest);
 }
 
 size_t map_committed_bytes(void) { return __atomic_load_n(&map.tables_committed_bytes, __ATOMIC_RELAXED); }
@@ -59,7 +75,7 @@ static bool reserve_zone(size_t pages, bool limited) {
   map.owner = table_reserve(pages * sizeof zone.owner[0], "snug page owners");
   map.free_bits = table_reserve(pages / 8, "snug free pages");
   map.dirty_bits = table_reserve(pages / 8, "snug dirty pages");
-  map.heap = (struct table){sys_reserve(limited ? CHUNK_BYTES : heap_bytes), heap_bytes, 0};
+  map.heap = (struct table){sys_reserve(limited ? CHUNK_BYTES : heap_bytes), heap_bytes, 0, limited};
   if (map.kind.start != NULL && map.owner.start != NULL && map.free_bits.start != NULL && map.dirty_bits.start != NULL &&
       map.heap.start != NULL) {
     zone.reserved_pages = pages;
@@ -107,7 +123,18 @@ bool map_init(void) {
   zone.owner = (uint32_t *)map.owner.start;
   zone.free_bits = (uint64_t *)map.free_bits.start;
   zone.dirty_bits = (uint64_t *)map.dirty_bits.start;
+  table_register(&map.kind);
+  table_register(&map.owner);
+  table_register(&map.free_bits);
+  table_register(&map.dirty_bits);
   return true;
+}
+
+void map_release_reservations(void) {
+  for (size_t i = 0; i < map.table_count; i++) release_rest(map.tables[i]);
+  if (zone.base == NULL || !map.heap_reserved) return;
+  char *end = page_address(zone.pages), *reserved_end = page_address(zone.reserved_pages);
+  if (end != reserved_end && sys_unmap(end, (size_t)(reserved_end - end))) map.heap_reserved = false;
 }
 
 void map_apply_options(void) {

@@ -44,6 +44,7 @@ struct table {
   char *start;
   size_t reserved_bytes;
   size_t committed_bytes;
+  bool unreserved; /* its space beyond committed_bytes was released: it grows while the addresses behind it are free */
 };
 
 /* Reserves the zone and its arrays. Called once, before any other thread can be here.
@@ -59,6 +60,12 @@ HIDDEN size_t map_grow(size_t pages);
 /* A table of at most max_bytes. Its memory reads as zero. start is NULL when it can't be had. */
 HIDDEN struct table table_reserve(size_t max_bytes, const char *name);
 HIDDEN bool table_commit(struct table *table, size_t bytes);
+
+/* Lets map_release_reservations reach the table, which stays where it is for good. */
+HIDDEN void table_register(struct table *table);
+
+/* Releases all address space that is reserved and not used, before the program limits its address space. All locks held. */
+HIDDEN void map_release_reservations(void);
 
 /* Makes the zone end after `pages`; nothing above may be in use, dirty or not. */
 HIDDEN bool map_shrink(size_t pages);

@@ -132,6 +132,7 @@ static bool grow(size_t count) {
     pages.table = table_reserve(zone.reserved_pages / CHUNK_PAGES * sizeof(struct chunk), "snug chunks");
     pages.chunks = (struct chunk *)pages.table.start;
     if (pages.chunks == NULL) return false;
+    table_register(&pages.table);
   }
   if (!table_commit(&pages.table, usable / CHUNK_PAGES * sizeof(struct chunk))) return false;
   for (size_t i = pages.chunk_count; i < usable / CHUNK_PAGES; i++) {

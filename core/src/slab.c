@@ -61,6 +61,7 @@ bool slab_init(void) {
   slabs.table = table_reserve(zone.reserved_pages * sizeof(struct slab), "snug slab records");
   slabs.records = (struct slab *)slabs.table.start;
   slabs.record_count = 1;
+  table_register(&slabs.table);
   slabs.arenas_in_use = 1;
   return slabs.records != NULL;
 }

@@ -21,6 +21,7 @@
 #include "fork.c"
 #include "stats.c"
 #include "start.c"
+#include "process.c"
 #include "api.c"
 #include "glibc.c"
 #include "cxx.c"

@@ -174,6 +174,14 @@ uint64_t sys_address_space_limit_bytes(void) {
   return limit[0];
 }
 
+int sys_prlimit(int process_id, int resource, const void *new_limit, void *old_limit) {
+  return (int)call(SYS_prlimit64, process_id, resource, (long)new_limit, (long)old_limit, 0, 0);
+}
+
+int sys_unshare(int flags) { return (int)call(SYS_unshare, flags, 0, 0, 0, 0, 0); }
+
+int sys_setns(int fd, int type) { return (int)call(SYS_setns, fd, type, 0, 0, 0, 0); }
+
 uint32_t sys_allowed_cpus(void) {
   unsigned long mask[128 / sizeof(long)] = {0}; /* 1024 CPUs; kernels with more answer with an error */
   long bytes = call(SYS_sched_getaffinity, 0, sizeof mask, (long)mask, 0, 0, 0);

@@ -49,6 +49,11 @@ uint64_t sys_address_space_limit_bytes(void); /* UINT64_MAX: none */
 uint32_t sys_allowed_cpus(void);              /* by affinity; at least 1 */
 uint64_t sys_physical_bytes(void);
 
+/* Calls of the program's own that are passed on (process.c). 0, or -errno. */
+int sys_prlimit(int process_id, int resource, const void *new_limit, void *old_limit);
+int sys_unshare(int flags);
+int sys_setns(int fd, int type);
+
 /* Files. */
 size_t sys_read_file(const char *path, char *text, size_t capacity_bytes); /* terminated; 0 when unreadable */
 void sys_write(int fd, const char *text, size_t length_bytes);

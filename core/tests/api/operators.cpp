@@ -204,6 +204,8 @@ static void allocate_under_raisable_limit() {
   handler_guard guard;
   struct rlimit limit;
   getrlimit(RLIMIT_AS, &limit);
+  limit.rlim_cur = static_cast<rlim_t>(1) << 46; /* reserved address space is given up when a limit is set */
+  REQUIRE(setrlimit(RLIMIT_AS, &limit) == 0);
   limit.rlim_cur = address_space_bytes() + 32 * MIB;
   REQUIRE(setrlimit(RLIMIT_AS, &limit) == 0);
   std::set_new_handler(raise_limit);

@@ -126,7 +126,7 @@ TEST(random_operations_agree_with_the_model) {
       slab_set_arena_users(arena, !slabs.arena_users[arena]); /* leave it: others adopt; come back */
     } else if (choice == 997) {
       slab_lock_all();
-      slab_seal();
+      slab_seal((unsigned)random_below(&random_state, 3));
       slab_unlock_all();
     } else {
       pages_purge(0);
@@ -212,25 +212,73 @@ TEST(an_unused_arena_lends_its_slabs) {
   slab_check();
 }
 
-TEST(a_sealed_slab_takes_frees_and_serves_no_more) {
-  init_once();
-  void *old[BATCH], *fresh[BATCH];
+/* Takes `count` blocks that must lie in one slab; returns its number. */
+static uint32_t take_from_one_slab(unsigned class_index, void **blocks, size_t count) {
   bool contended;
-  size_t count = slab_take(0, 12, old, 20, 1, &contended);
-  uint32_t sealed = slab_number(old[0]), slabs_before = row_of(0, 12)->slabs;
+  for (size_t i = 0; i < count; i++) {
+    REQUIRE(slab_take(0, class_index, &blocks[i], 1, 1, &contended) == 1);
+    CHECK(slab_number(blocks[i]) == slab_number(blocks[0]));
+  }
+  return slab_number(blocks[0]);
+}
+
+TEST(a_sealed_slab_takes_frees_and_does_not_serve) {
+  init_once();
+  enum { CLASS = 12, TAKEN = 80 }; /* 192 bytes, 85 slots; a quarter: 21 */
+  void *old[TAKEN], *fresh[30];
+  bool contended;
+  uint32_t sealed = take_from_one_slab(CLASS, old, TAKEN), slabs_before = row_of(0, CLASS)->slabs;
   slab_lock_all();
-  slab_seal();
+  slab_seal(2);
   slab_unlock_all();
   slab_check();
-  slab_give(old, 10);
+  slab_give(old, 15); /* 20 are free */
   slab_check();
-  size_t more = slab_take(0, 12, fresh, 10, 1, &contended);
-  CHECK(more == 10);
-  for (size_t i = 0; i < more; i++) CHECK(slab_number(fresh[i]) != sealed);
-  slab_give(old + 10, count - 10); /* its last blocks: the slab ends */
-  CHECK(slabs.records[sealed].bucket == BUCKET_NO_SLAB && row_of(0, 12)->slabs == slabs_before);
+  CHECK(take_from_one_slab(CLASS, fresh, 20) != sealed);
+  slab_give(old + 15, 1); /* a quarter is free: from now on it serves again, and first, as the fullest */
   slab_check();
-  slab_give(fresh, more);
+  CHECK(slab_take(0, CLASS, &fresh[20], 1, 1, &contended) == 1 && slab_number(fresh[20]) == sealed);
+  slab_lock_all();
+  slab_seal(2);
+  slab_unlock_all();
+  slab_give(old + 16, TAKEN - 16);
+  slab_give(fresh, 21);
+  slab_purge(0, false, slab_record_count());
+  slab_check();
+  CHECK(row_of(0, CLASS)->slabs < slabs_before || row_of(0, CLASS)->slabs == 0);
+}
+
+TEST(a_sealed_slab_ends_with_its_last_block) {
+  init_once();
+  enum { CLASS = 40 }; /* 2 KiB, 8 slots */
+  void *old[8];
+  uint32_t sealed = take_from_one_slab(CLASS, old, 8), slabs_before = row_of(0, CLASS)->slabs;
+  slab_lock_all();
+  slab_seal(0); /* all of it must be free */
+  slab_unlock_all();
+  slab_give(old, 7);
+  CHECK(slabs.records[sealed].bucket != BUCKET_NO_SLAB);
+  slab_give(old + 7, 1);
+  CHECK(slabs.records[sealed].bucket == BUCKET_NO_SLAB && row_of(0, CLASS)->slabs == slabs_before - 1);
+  slab_check();
+}
+
+/* Empty and kept for reuse at the moment of sealing: nobody frees into it again. */
+TEST(an_empty_slab_is_not_lost_by_sealing) {
+  init_once();
+  enum { CLASS = 12 };
+  void *block;
+  bool contended;
+  slab_purge(0, false, slab_record_count());
+  uint32_t slabs_before = row_of(0, CLASS)->slabs;
+  slab_take(0, CLASS, &block, 1, 1, &contended);
+  slab_give(&block, 1);
+  CHECK(row_of(0, CLASS)->slabs == slabs_before + 1);
+  slab_lock_all();
+  slab_seal(2);
+  slab_unlock_all();
+  slab_purge(0, false, slab_record_count());
+  CHECK_THAT(row_of(0, CLASS)->slabs == slabs_before, "%u slabs, %u before", row_of(0, CLASS)->slabs, slabs_before);
 }
 
 /* ---- purging ---- */
