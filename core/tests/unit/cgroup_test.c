@@ -7,6 +7,7 @@ static unsigned long long physical_bytes = 64ull << 30;
 #define sys_physical_bytes() physical_bytes
 #include "../../src/cgroup.c"
 #include "../../src/fatal.c"
+#include "../../src/lock.c"
 #include "unit.h"
 
 /* A file system of a few files. */

@@ -1,6 +1,7 @@
 /* options_test.c: every spelling of the SNUG variable that is understood, and a warning for all others. */
 #include "../../src/sys.c"
 #include "../../src/fatal.c"
+#include "../../src/lock.c"
 #include "../../src/options.c"
 #include "unit.h"
 
