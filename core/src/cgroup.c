@@ -125,6 +125,8 @@ static void note_memory_1(const char *directory, void *context) {
   note_limit(directory, "memory.limit_in_bytes", true);
 }
 
+bool cgroup_has_memory_limit(void) { return memory.directory[0] != '\0'; }
+
 bool cgroup_memory_is_nearly_full(void) {
   if (!memory.asked) {
     memory.asked = true;

@@ -129,12 +129,12 @@ uint64_t purge_activity(void) {
 }
 
 /* The container: how many CPUs, and whether its memory is nearly full. The purge lock is held. */
-static void look_at_container(void) {
-  if (purge.slow_ticks++ % CPU_SLOW_TICKS == 0) {
+static void look_at_container(bool slow) {
+  if (slow && purge.slow_ticks++ % CPU_SLOW_TICKS == 0) {
     uint32_t cpus = sys_allowed_cpus(), quota = cgroup_cpus();
     cache_set_arenas_max(quota != 0 && quota < cpus ? quota : cpus);
   }
-  purge.near_limit = cgroup_memory_is_nearly_full();
+  if (slow || cgroup_has_memory_limit()) purge.near_limit = cgroup_memory_is_nearly_full();
 }
 
 /* A large heap is looked at in six seconds or so. */
@@ -147,14 +147,14 @@ void purge_tick(const struct cache *own) {
   if (!lock_try(&purge.lock, RANK_PURGE)) return;
   __atomic_store_n(&purge.tick_at_ns, sys_coarse_time_ns(), __ATOMIC_RELAXED);
   counter_bump(&snug_counters.ticks, 1);
-  bool slow = purge.ticks++ % SLOW_TICKS == 0;
+  bool slow = purge.ticks++ % SLOW_TICKS == 0, was_near = purge.near_limit;
   /* Opening files is for the program's own threads, or at least for programs that have several. */
-  if (slow && (own != NULL || counter_get(&snug_counters.caches) > 1)) look_at_container();
+  if (own != NULL || counter_get(&snug_counters.caches) > 1) look_at_container(slow);
   slab_tick();
   cache_tick();
   cache_steal(2, own);
   earn_tokens();
-  if (purge.near_limit && slow) {
+  if (purge.near_limit && (slow || !was_near)) {
     cache_steal(0, own);
     count_purged(slab_purge(0, false, slab_record_count()));
     counter_bump(&snug_counters.limit_purges, 1);
