@@ -301,6 +301,8 @@ def main(program, arguments):
     processes.adopt_orphans()
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
     resource.setrlimit(resource.RLIMIT_CORE, (CORE_MAX_BYTES if hard == resource.RLIM_INFINITY else hard, hard))
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)  # ignored when started in the background, and children would inherit that
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     signal.signal(signal.SIGALRM, on_alarm)
     test = Test(program, arguments)

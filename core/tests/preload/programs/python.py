@@ -23,6 +23,8 @@ SLEEPERS = ["*WaitTest*", "*.TestWait.*", "*Barrier*", "*ProcessesTestCondition*
             "*SubprocessFast*", "*SubprocessSafe*", "*SubprocessThreaded*", "*NoPoll*", "*TaskGroup*", "*TestSSL*",
             "*StartTLS*", "*ResourceTracker*", "*Finalize*", "*TestPoll*", "*test_many_processes*", "*EINTR*", "*Eintr*",
             "*test_communicate_timeout_large*", "*DeadlockTest*", "*test_hang_*", "*WithManagerTest*"]
+# Depend on the virtual machine: without a host behind its vsock device the stream test waits for ever.
+HOST_BOUND = ["*VSOCK*"]
 # Need a display, the network, or a package index.
 LEFT_OUT = """test_idle test_tcl test_tk test_tix test_ttk_guionly test_ttk_textonly test_turtle test_ensurepip test_venv
     test_urllib2net test_urllibnet test_smtpnet test_xmlrpc_net test_cppext test_gdb test_distutils""".split()
@@ -35,7 +37,7 @@ def python(test):
     if test.quick:
         check_suite(test, THREADS_AND_PROCESSES + MEMORY, ignored=SLEEPERS)
     else:
-        check_suite(test, THREADS_AND_PROCESSES + others(THREADS_AND_PROCESSES), ignored=[])
+        check_suite(test, THREADS_AND_PROCESSES + others(THREADS_AND_PROCESSES), ignored=HOST_BOUND)
 
 
 @program("python-malloc", needs=NEEDS, watches=["python3*"], quick_limit_s=240, full_limit_s=2400)
@@ -46,7 +48,8 @@ def python_malloc(test):
 
 
 def others(chosen):
-    found = [name.removesuffix(".py") for name in os.listdir("/usr/lib/python3.11/test") if name.startswith("test_")]
+    names = os.listdir("/usr/lib/python3.11/test")
+    found = [name.removesuffix(".py") for name in names if re.fullmatch(r"test_\w+(\.py)?", name)]
     return sorted(set(found) - set(chosen) - set(LEFT_OUT))
 
 
