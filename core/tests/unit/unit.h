@@ -10,9 +10,11 @@
 #define SNUG_UNIT_H
 
 #undef GIB                             /* map.c has its own */
-#define snug_version unit_snug_version /* declared weak there; here it may be in the same unit */
+#define snug_version unit_snug_version /* these two may be declared weak there, but are in the same unit here */
+#define malloc_trim unit_malloc_trim
 #include "../support/test.h"
 #undef snug_version
+#undef malloc_trim
 
 #include <sys/mman.h>
 
