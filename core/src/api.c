@@ -9,7 +9,7 @@
 #include "cache.h"
 #include "fork.h"
 #include "purge.h"
-#include "start.h"
+#include "ready.h"
 
 static COLD void *no_memory(void) {
   errno = ENOMEM;

@@ -4,10 +4,10 @@
 
 #include "fatal.h"
 #include "large.h"
+#include "maintain.h"
 #include "map.h"
-#include "purge.h"
 #include "run.h"
-#include "start.h"
+#include "ready.h"
 
 enum { KIND_CLASS_MASK = (1 << ARENA_SHIFT) - 1 };
 

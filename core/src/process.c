@@ -11,7 +11,7 @@
 #include "fork.h"
 #include "janitor.h"
 #include "map.h"
-#include "start.h"
+#include "ready.h"
 #include "sys.h"
 
 enum { ADDRESS_SPACE_LIMIT = 9 }; /* RLIMIT_AS */

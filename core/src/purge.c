@@ -3,7 +3,6 @@
 #include "cgroup.h"
 #include "counters.h"
 #include "gauges.h"
-#include "janitor.h"
 #include "lock.h"
 #include "options.h"
 #include "slab.h"
@@ -174,17 +173,6 @@ bool purge_tick_if_due(const struct cache *own) {
   if (last == 0 || now - last < TICK_MS * MILLISECOND_NS) return false;
   purge_tick(own);
   return true;
-}
-
-/* Between ticks, with several arenas, the janitor is left to find out: the rows it judges by lie in other CPUs' caches. */
-static bool janitor_may_be_worth(void) {
-  bool several = __atomic_load_n(&snug_counters.arena_count, __ATOMIC_RELAXED) > 1;
-  return several ? pages_used() * PAGE_BYTES > JANITOR_SINGLE_MIN_BYTES : purge_janitor_is_worth();
-}
-
-void purge_look_at_clock(const struct cache *own) {
-  bool ticked = purge_tick_if_due(own);
-  if (!janitor_is_running() && (ticked ? purge_janitor_is_worth() : janitor_may_be_worth())) janitor_start();
 }
 
 size_t purge_all(const struct cache *own) {

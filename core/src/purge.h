@@ -16,12 +16,9 @@
 #include "large.h"
 #include "pages.h"
 
-enum { MAINTAIN_PERIOD = 64 }; /* slow paths between two looks at the clock */
-
-HIDDEN extern size_t purge_limit_pages; /* atomic: dirty pages above which maintain() acts */
+HIDDEN extern size_t purge_limit_pages; /* atomic: dirty pages above which maintain() (maintain.h) acts */
 
 HIDDEN void purge_excess(void);
-HIDDEN void purge_look_at_clock(const struct cache *own);
 
 /* What a tick does. own is the caller's cache (NULL for the janitor). */
 HIDDEN void purge_tick(const struct cache *own);
@@ -39,12 +36,5 @@ HIDDEN uint64_t purge_activity(void);
 HIDDEN void purge_lock_all(void);
 HIDDEN void purge_unlock_all(void);
 HIDDEN void purge_reset_locks(void);
-
-/* At the end of every slow path, with no lock held. */
-static ALWAYS_INLINE void maintain(void) {
-  size_t dirty = pages_dirty() + large_retained_pages();
-  if (unlikely(dirty > __atomic_load_n(&purge_limit_pages, __ATOMIC_RELAXED))) purge_excess();
-  if (unlikely(++this_thread.slow_calls % MAINTAIN_PERIOD == 0)) purge_look_at_clock(this_thread.own);
-}
 
 #endif

@@ -1,4 +1,5 @@
-#include "start.h"
+/* start.c: the first call sets up the heap (ready.h); the constructor reads the settings when libc can. */
+#include "ready.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -10,7 +10,7 @@
 #include "large.h"
 #include "pages.h"
 #include "slab.h"
-#include "start.h"
+#include "ready.h"
 #include "sys.h"
 #include "text.h"
 

@@ -209,3 +209,13 @@ test-failure: $(FAIL_EACH) $(TESTS_BUILD)/failure/workload $(TESTS_BUILD)/failur
 
 .PHONY: test-black-box
 test-black-box: test-api test-misuse test-stress test-fuzz test-startup test-failure
+
+# ---- container ----
+
+$(TESTS_BUILD)/container/churn: $(TESTS)/container/churn.c
+	@mkdir -p $(@D)
+	$(TEST_CC) -o $@ $<
+
+.PHONY: test-container
+test-container: $(TESTS_BUILD)/container/churn $(LIB)
+	@$(TESTS)/container/run_container.sh $(abspath $<) $(abspath $(LIB))

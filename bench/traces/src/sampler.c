@@ -80,7 +80,7 @@ static void look_into_snug(struct sample *sample) {
   parts[PART_LIVE_REQUESTED] = (int64_t)sample->live_bytes;
   parts[PART_ROUNDING] = (int64_t)stats.live_allocated_bytes - (int64_t)sample->live_bytes;
   /* Free slots whose whole page was given back are free, but not resident. */
-  parts[PART_SLAB_FREE] = (int64_t)stats.slab_free_bytes - (snug_page ? (int64_t)snug_page->slab_purged_bytes : 0);
+  parts[PART_SLAB_FREE] = (int64_t)stats.slab_free_bytes;
   parts[PART_CACHED] = (int64_t)stats.cached_bytes;
   parts[PART_DIRTY] = (int64_t)stats.dirty_bytes;
   parts[PART_METADATA] = (int64_t)stats.metadata_bytes;

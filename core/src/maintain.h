@@ -1,0 +1,22 @@
+/* maintain.h: the hook by which slow paths pay for upkeep: a little each, never in a fast path. */
+#ifndef SNUG_MAINTAIN_H
+#define SNUG_MAINTAIN_H
+
+#include "base.h"
+#include "cache.h"
+#include "large.h"
+#include "pages.h"
+#include "purge.h"
+
+enum { MAINTAIN_PERIOD = 64 }; /* slow paths between two looks at the clock */
+
+HIDDEN void maintain_look_at_clock(const struct cache *own);
+
+/* At the end of every slow path, with no lock held. */
+static ALWAYS_INLINE void maintain(void) {
+  size_t dirty = pages_dirty() + large_retained_pages();
+  if (unlikely(dirty > __atomic_load_n(&purge_limit_pages, __ATOMIC_RELAXED))) purge_excess();
+  if (unlikely(++this_thread.slow_calls % MAINTAIN_PERIOD == 0)) maintain_look_at_clock(this_thread.own);
+}
+
+#endif
