@@ -95,9 +95,7 @@ EXPORT void *pvalloc(size_t size_bytes) {
 
 EXPORT size_t malloc_usable_size(void *block) { return block != NULL ? block_size(block) : 0; }
 
-EXPORT void free_sized(void *block, size_t size_bytes) {
-  block_give_sized(block, 1, size_bytes);
-}
+EXPORT void free_sized(void *block, size_t size_bytes) { block_give_sized(block, 1, size_bytes); }
 
 EXPORT void free_aligned_sized(void *block, size_t alignment, size_t size_bytes) {
   block_give_sized(block, alignment, size_bytes);
@@ -111,8 +109,8 @@ EXPORT size_t snug_purge(void) {
   return purge_all(this_thread.own);
 }
 
-/* Returns 1 if memory was given back. A server calls this when it has loaded what its workers share (Ruby's Process.warmup):
- * the sign to seal at the next fork. */
+/* Returns 1 if memory was given back. A server calls this when it has loaded what its workers share (Ruby's
+ * Process.warmup): the sign to seal at the next fork. */
 EXPORT int malloc_trim(size_t pad_bytes) {
   (void)pad_bytes;
   size_t bytes = snug_purge();

@@ -140,8 +140,8 @@ static bool resize_keeps(size_t block_bytes, size_t size_bytes) {
   return size_bytes <= block_bytes && size_bytes >= block_bytes - block_bytes / 4;
 }
 
-/* Set when a block stayed longer than asked for because there was no memory for a shorter one: then only lengths that do
- * not fit can be told from wrong ones. */
+/* Set when a block stayed longer than asked for because there was no memory for a shorter one: then only lengths that
+ * do not fit can be told from wrong ones. */
 static bool some_blocks_are_too_long; /* atomic */
 
 void block_check_size(const void *block, size_t alignment, size_t size_bytes) {

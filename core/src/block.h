@@ -60,7 +60,8 @@ static ALWAYS_INLINE void block_give_sized(void *block, size_t alignment, size_t
   size_t page = page_index(block);
   if (likely(page < zone_pages())) {
     unsigned class_index = page_kind(page) ^ this_thread.tag;
-    bool exact = class_index != 0 && class_index <= CLASS_SMALL_LAST && size_bytes <= class_shapes[class_index].size_bytes &&
+    bool exact = class_index != 0 && class_index <= CLASS_SMALL_LAST &&
+                 size_bytes <= class_shapes[class_index].size_bytes &&
                  size_bytes > class_shapes[class_index - 1].size_bytes;
     if (likely(exact)) {
       if (unlikely(!cache_push(class_index, block))) block_give_slow(block);

@@ -23,7 +23,7 @@ enum {
   CONTENTION_PERIOD = 64,         /* slow calls */
   CONTENTION_LIMIT = 2,           /* locks found held in that many: the thread moves to another arena */
   QUIET_TICKS = 100,              /* ten seconds without contention: back to arena 0 */
-  UNSEAL_CHILD_SHIFT = 1, /* in a child a sealed slab serves again when half of it is free */
+  UNSEAL_CHILD_SHIFT = 1,         /* in a child a sealed slab serves again when half of it is free */
   STREAK_REFILL = 1,
   STREAK_FLUSH = 2,
 };
@@ -43,14 +43,14 @@ __thread struct thread this_thread __attribute__((tls_model("initial-exec"))) = 
 static struct {
   struct lock lock; /* rank CACHES: who owns which cache */
   struct table table;
-  char *start; /* of cache 0, at a multiple of CACHE_BYTES */
+  char *start;    /* of cache 0, at a multiple of CACHE_BYTES */
   uint32_t count; /* caches ever used */
   uint32_t capacity;
-  uint32_t tick;         /* atomic */
-  uint64_t grown_bytes;  /* atomic: by which bins exceed their first capacity */
+  uint32_t tick;        /* atomic */
+  uint64_t grown_bytes; /* atomic: by which bins exceed their first capacity */
   uint32_t users[ARENA_MAX];
-  uint32_t arenas_max;   /* 0: not asked yet */
-  bool after_fork;       /* in a child that has not yet taken stock; atomic */
+  uint32_t arenas_max;          /* 0: not asked yet */
+  bool after_fork;              /* in a child that has not yet taken stock; atomic */
   const struct cache *survivor; /* there: the cache of the thread that forked, the only one that exists */
   uint32_t survivor_thread_id;
   pthread_key_t exit_key;
@@ -58,7 +58,9 @@ static struct {
   uint16_t grown_offset[CLASS_SMALL_LAST + 1]; /* where the grown slots of a class begin */
 } caches;
 
-static struct cache *cache_number(uint32_t number) { return (struct cache *)(caches.start + (size_t)number * CACHE_BYTES); }
+static struct cache *cache_number(uint32_t number) {
+  return (struct cache *)(caches.start + (size_t)number * CACHE_BYTES);
+}
 
 /* ---- bins ---- */
 
@@ -70,7 +72,9 @@ static ALWAYS_INLINE size_t bin_count(const struct cache *cache, const struct bi
   return (size_t)(bin->top - bin_start(cache, bin));
 }
 
-static ALWAYS_INLINE size_t bin_capacity(const struct bin *bin) { return (size_t)(bin->high - bin->low) / sizeof(void *); }
+static ALWAYS_INLINE size_t bin_capacity(const struct bin *bin) {
+  return (size_t)(bin->high - bin->low) / sizeof(void *);
+}
 
 static size_t first_capacity(unsigned class_index) {
   size_t size_bytes = class_shapes[class_index].size_bytes;
@@ -115,7 +119,8 @@ static void bin_set_capacity(struct cache *cache, unsigned class_index, size_t c
   bin->high = (uint16_t)(offset + capacity * sizeof(void *));
   end_change(cache);
   size_t size_bytes = class_shapes[class_index].size_bytes;
-  uint64_t before = old > first ? (old - first) * size_bytes : 0, after = capacity > first ? (capacity - first) * size_bytes : 0;
+  uint64_t before = old > first ? (old - first) * size_bytes : 0,
+           after = capacity > first ? (capacity - first) * size_bytes : 0;
   __atomic_fetch_add(&caches.grown_bytes, after - before, __ATOMIC_RELAXED);
 }
 
@@ -237,8 +242,8 @@ void cache_after_fork(void) {
   __atomic_store_n(&this_thread.cache, &empty_cache, __ATOMIC_RELAXED); /* so that it comes to cache_attach */
 }
 
-/* The child's first slow call. Blocks cached before the fork lie in pages shared with the parent: they go back, into slabs
- * that are then sealed, so that the child writes to pages of its own. The caches lock is held. */
+/* The child's first slow call. Blocks cached before the fork lie in pages shared with the parent: they go back, into
+ * slabs that are then sealed, so that the child writes to pages of its own. The caches lock is held. */
 static void take_stock_after_fork(void) {
   for (uint32_t i = 0; i < caches.count; i++) {
     struct cache *cache = cache_number(i);
@@ -545,7 +550,8 @@ void cache_check(void) {
       const struct bin *bin = &cache->bin[k];
       if (bin_count(cache, bin) > bin_capacity(bin)) fatal_corrupted("bin of a thread cache (C2)", bin);
       for (void **slot = bin_start(cache, bin); slot < bin->top; slot++) {
-        if (page_kind(page_index(*slot)) != (cache->arena << ARENA_SHIFT | k)) fatal_corrupted("block in a bin (C3)", *slot);
+        if (page_kind(page_index(*slot)) != (cache->arena << ARENA_SHIFT | k))
+          fatal_corrupted("block in a bin (C3)", *slot);
       }
     }
   }

@@ -1,7 +1,7 @@
 /* cache.h: freed blocks that a thread keeps for itself, and the fast paths of malloc and free.
  *
- * It does not know pages or slabs' insides: it takes blocks from slab.h and gives them back in batches. Per class a thread
- * has a bin, a stack of pointers; the blocks themselves are never touched.
+ * It does not know pages or slabs' insides: it takes blocks from slab.h and gives them back in batches. Per class a
+ * thread has a bin, a stack of pointers; the blocks themselves are never touched.
  *
  *      thread (TLS)            cache (64 KiB of address space, at a multiple of 64 KiB; two pages touched)
  *      | cache  |----------->  | bin[1] | bin[2] | ... | owner's fields | first slots of all bins | remote blocks |
@@ -34,7 +34,7 @@
 enum { CACHE_TOUCHED_BYTES = 8192 }; /* of a cache whose bins have not grown */
 
 struct bin {
-  void **top; /* C1; written whole, since thieves look at it for signs of life */
+  void **top;   /* C1; written whole, since thieves look at it for signs of life */
   uint16_t low; /* atomic, the same */
   uint16_t high;
   uint8_t misses; /* refills and flushes since the owner's last tick */
@@ -79,8 +79,9 @@ HIDDEN void cache_flush(void *block, unsigned kind);
 /* Gives this thread's blocks back to the slabs. */
 HIDDEN void cache_empty_own(void);
 
-/* Empties caches of threads other than the caller, whose is `own`, that showed no sign of life in the last `looks` calls (0: all that are not in use at
- * this instant). Without membarrier nothing is stolen. Returns the bytes of blocks given back to slabs. */
+/* Empties caches of threads other than the caller, whose is `own`, that showed no sign of life in the last `looks`
+ * calls (0: all that are not in use at this instant). Without membarrier nothing is stolen. Returns the bytes of blocks
+ * given back to slabs. */
 HIDDEN size_t cache_steal(uint32_t looks, const struct cache *own);
 
 /* A sum that changes whenever any thread used its cache: the sign of life of the process. */
@@ -89,8 +90,8 @@ HIDDEN uint64_t cache_activity(void);
 /* Bytes of blocks held in caches now, and the caches in use. */
 HIDDEN size_t cache_held_bytes(size_t *caches);
 
-/* In a forked child, before anything else: the first slow call will take the caches of vanished threads in, and seal the
- * slabs. A child that only execs pays nothing. */
+/* In a forked child, before anything else: the first slow call will take the caches of vanished threads in, and seal
+ * the slabs. A child that only execs pays nothing. */
 HIDDEN void cache_after_fork(void);
 
 /* Arenas that threads may spread over: CPUs the process may use (cgroup's quota included), or fewer by option. */
@@ -107,8 +108,9 @@ HIDDEN void cache_reset_locks(void);
 /* ---- fast paths ---- */
 
 /* C5: the slot's contents come before top. */
-static ALWAYS_INLINE void bin_set_top(struct bin *bin, void **top) { __atomic_store_n(&bin->top, top, __ATOMIC_RELEASE); }
-
+static ALWAYS_INLINE void bin_set_top(struct bin *bin, void **top) {
+  __atomic_store_n(&bin->top, top, __ATOMIC_RELEASE);
+}
 
 static ALWAYS_INLINE struct cache *cache_begin(void) {
   __atomic_store_n(&this_thread.busy, 1, __ATOMIC_RELAXED);

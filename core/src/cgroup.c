@@ -137,7 +137,8 @@ bool cgroup_memory_is_nearly_full(void) {
   char content[FILE_BYTES];
   uint64_t usage;
   const char *usage_file = memory.version_1 ? "memory.usage_in_bytes" : "memory.current";
-  if (read_in(memory.directory, usage_file, content, sizeof content) == 0 || !read_number(content, &usage)) return false;
+  if (read_in(memory.directory, usage_file, content, sizeof content) == 0 || !read_number(content, &usage))
+    return false;
   if (usage / FULL_TENTHS <= memory.limit_bytes / 10) return false; /* the ordinary case: one file */
   read_in(memory.directory, "memory.stat", content, sizeof content);
   const char *prefix_keys[2][2] = {{"inactive_file", "active_file"}, {"total_inactive_file", "total_active_file"}};
@@ -164,7 +165,8 @@ static void note_cpu_2(const char *directory, void *context) {
 static void note_cpu_1(const char *directory, void *context) {
   char quota_text[64], period_text[64];
   uint64_t quota, period;
-  if (read_in(directory, "cpu.cfs_quota_us", quota_text, sizeof quota_text) == 0 || !read_number(quota_text, &quota)) return;
+  if (read_in(directory, "cpu.cfs_quota_us", quota_text, sizeof quota_text) == 0 || !read_number(quota_text, &quota))
+    return;
   if (read_in(directory, "cpu.cfs_period_us", period_text, sizeof period_text) == 0) return;
   if (read_number(period_text, &period)) least_cpus(context, quota, period);
 }

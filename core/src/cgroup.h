@@ -7,7 +7,8 @@
 /* CPUs that the quota amounts to, rounded up; 0: no quota. */
 HIDDEN uint32_t cgroup_cpus(void);
 
-/* Whether memory that cannot be dropped (not file cache) fills more than nine tenths of the limit. False without a limit. */
+/* Whether memory that cannot be dropped (not file cache) fills more than nine tenths of the limit. False without a
+ * limit. */
 HIDDEN bool cgroup_memory_is_nearly_full(void);
 
 /* Whether a limit was found when it was last asked for: then asking again reads one file. */

@@ -1,6 +1,7 @@
 /* counters.h: the page of counters (core/include/snug_counters.h) as its writers see it.
  *
- * A row of a class is written under that class's lock; everything else with the functions below. Readers take no lock. */
+ * A row of a class is written under that class's lock; everything else with the functions below. Readers take no lock.
+ */
 #ifndef SNUG_COUNTERS_CORE_H
 #define SNUG_COUNTERS_CORE_H
 
@@ -21,7 +22,9 @@ static ALWAYS_INLINE void counter_set(uint64_t *counter, uint64_t value) {
   __atomic_store_n(counter, value, __ATOMIC_RELAXED);
 }
 
-static ALWAYS_INLINE uint64_t counter_get(const uint64_t *counter) { return __atomic_load_n(counter, __ATOMIC_RELAXED); }
+static ALWAYS_INLINE uint64_t counter_get(const uint64_t *counter) {
+  return __atomic_load_n(counter, __ATOMIC_RELAXED);
+}
 
 /* For counters with one writer at a time. */
 static ALWAYS_INLINE void counter_bump(uint64_t *counter, uint64_t change) {

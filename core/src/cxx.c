@@ -30,7 +30,8 @@ static COLD new_handler current_handler(void) {
 }
 
 static COLD void throw_or_die(size_t size_bytes) {
-  void (*late)(void) = throw_bad_alloc != NULL ? throw_bad_alloc : (void (*)(void))late_function("_ZSt17__throw_bad_allocv");
+  void (*late)(void) =
+      throw_bad_alloc != NULL ? throw_bad_alloc : (void (*)(void))late_function("_ZSt17__throw_bad_allocv");
   if (late != NULL) late();
   fatal_bad_alloc(size_bytes);
 }
@@ -143,8 +144,12 @@ void delete_array_aligned(void *block, size_t alignment) {
   (void)alignment;
   block_give(block);
 }
-void delete_one_sized_aligned(void *block, size_t size_bytes, size_t alignment) { block_give_sized(block, alignment, size_bytes); }
-void delete_array_sized_aligned(void *block, size_t size_bytes, size_t alignment) { block_give_sized(block, alignment, size_bytes); }
+void delete_one_sized_aligned(void *block, size_t size_bytes, size_t alignment) {
+  block_give_sized(block, alignment, size_bytes);
+}
+void delete_array_sized_aligned(void *block, size_t size_bytes, size_t alignment) {
+  block_give_sized(block, alignment, size_bytes);
+}
 void delete_one_aligned_nothrow(void *block, size_t alignment, const void *tag) {
   (void)alignment, (void)tag;
   block_give(block);

@@ -38,8 +38,7 @@ void fatal_foreign_pointer(const void *pointer) {
   char line[LINE_BYTES];
   struct text text = fatal_begin(line, "free of a pointer that snug did not allocate");
   at(&text, pointer);
-  fatal_end(&text,
-            "a pointer to the stack, to static data, or from another allocator; or a large block freed twice");
+  fatal_end(&text, "a pointer to the stack, to static data, or from another allocator; or a large block freed twice");
 }
 
 void fatal_interior_pointer(const void *pointer, const void *block, size_t size_bytes) {

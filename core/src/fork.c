@@ -48,8 +48,8 @@ static void prepare(void) {
   fork_lock_all();
 }
 
-/* Since the last sealing, by a quarter at least: a program that trims regularly shall not strand its free slots again and
- * again. The fork holds all locks. */
+/* Since the last sealing, by a quarter at least: a program that trims regularly shall not strand its free slots again
+ * and again. The fork holds all locks. */
 static bool heap_has_grown(void) {
   static size_t sealed_at_pages;
   if (pages_used() < sealed_at_pages + sealed_at_pages / 4) return false;

@@ -10,8 +10,8 @@
 /* Registers the handlers. Called once, after the first allocation is possible: registering may allocate. */
 HIDDEN void fork_register_handlers(void);
 
-/* At the next fork the parent seals its slabs, too: after malloc_trim, which a server calls when it has loaded all that its
- * workers shall share. */
+/* At the next fork the parent seals its slabs, too: after malloc_trim, which a server calls when it has loaded all that
+ * its workers shall share. */
 HIDDEN void fork_seal_parent_next(void);
 
 /* All locks, in order: for fork, and for walks over everything. */

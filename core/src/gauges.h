@@ -1,5 +1,5 @@
-/* gauges.h: brings those numbers of the counters page up to date that are not counted as they change: by ticks, and when
- * somebody asks. */
+/* gauges.h: brings those numbers of the counters page up to date that are not counted as they change: by ticks, and
+ * when somebody asks. */
 #ifndef SNUG_GAUGES_H
 #define SNUG_GAUGES_H
 

@@ -64,7 +64,8 @@ struct mallinfo mallinfo(void) {
   return info;
 }
 
-/* Accepts glibc's parameters. Only the number of arenas means something here; the others tune what snug does by itself. */
+/* Accepts glibc's parameters. Only the number of arenas means something here; the others tune what snug does by itself.
+ */
 int mallopt(int parameter, int value) {
   enum { ARENA_MAX_PARAMETER = -8, LOWEST_PARAMETER = -8, HIGHEST_PARAMETER = 1 };
   if (parameter < LOWEST_PARAMETER || parameter > HIGHEST_PARAMETER || parameter == 0) return 0;
@@ -134,4 +135,6 @@ void *__libc_realloc(void *block, size_t size_bytes) { return realloc(block, siz
 void *__libc_memalign(size_t alignment, size_t size_bytes) { return memalign(alignment, size_bytes); }
 void *__libc_valloc(size_t size_bytes) { return valloc(size_bytes); }
 void *__libc_pvalloc(size_t size_bytes) { return pvalloc(size_bytes); }
-int __posix_memalign(void **result, size_t alignment, size_t size_bytes) { return posix_memalign(result, alignment, size_bytes); }
+int __posix_memalign(void **result, size_t alignment, size_t size_bytes) {
+  return posix_memalign(result, alignment, size_bytes);
+}

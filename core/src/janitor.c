@@ -24,11 +24,12 @@ enum {
 };
 
 static struct {
-  uint32_t state;  /* atomic */
-  uint32_t alive;  /* the thread's id; the kernel clears it and wakes when the thread is gone */
-  uint32_t stop;   /* atomic, a futex */
+  uint32_t state;   /* atomic */
+  uint32_t alive;   /* the thread's id; the kernel clears it and wakes when the thread is gone */
+  uint32_t stop;    /* atomic, a futex */
   uint32_t refused; /* atomic: starting failed; so many wishes more are ignored */
-  uintptr_t thread_block[THREAD_BLOCK_WORDS] __attribute__((aligned(64))); /* in place of libc's: zeros, and its own address */
+  uintptr_t thread_block[THREAD_BLOCK_WORDS]
+      __attribute__((aligned(64))); /* in place of libc's: zeros, and its own address */
   char stack[STACK_BYTES] __attribute__((aligned(64)));
 } janitor;
 
@@ -75,9 +76,10 @@ void janitor_start(void) {
   if (!SNUG_JANITOR || !options.background || wait_after_refusal()) return;
   if (__atomic_load_n(&janitor.alive, __ATOMIC_ACQUIRE) != 0) return; /* the last one is still on its way out */
   uint32_t none = STATE_NONE;
-  if (!__atomic_compare_exchange_n(&janitor.state, &none, STATE_RUNNING, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) return;
+  if (!__atomic_compare_exchange_n(&janitor.state, &none, STATE_RUNNING, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+    return;
   uintptr_t *block = &janitor.thread_block[THREAD_BLOCK_WORDS / 2];
-  block[0] = block[2] = (uintptr_t)block; /* where x86-64 looks for it */
+  block[0] = block[2] = (uintptr_t)block;                       /* where x86-64 looks for it */
   if (__atomic_load_n(&janitor.alive, __ATOMIC_ACQUIRE) != 0) { /* somebody else's, just started and ended */
     __atomic_store_n(&janitor.state, STATE_NONE, __ATOMIC_RELEASE);
     return;

@@ -1,8 +1,8 @@
 /* janitor.h: a helper thread that gives memory back while the program does nothing. It exists only while there is
  * something to give back.
  *
- * Not made by pthread_create: slow paths of malloc run inside libc's own locks (a thread's stack is freed, a library is being
- * loaded), where pthread_create would wait for itself. It has no libc thread state, uses only sys.h, receives no
+ * Not made by pthread_create: slow paths of malloc run inside libc's own locks (a thread's stack is freed, a library is
+ * being loaded), where pthread_create would wait for itself. It has no libc thread state, uses only sys.h, receives no
  * signal, and gives up its capabilities, since setuid(2) in the program does not reach it. (docs/decisions/0005)
  *
  *  J1  At most one runs, and never across a fork: the prepare handler stops it and waits.

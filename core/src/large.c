@@ -10,7 +10,7 @@ enum {
   RETAINED_MAX = 16,
   FREED_MAX = 32,
   RETAINED_MAX_BYTES = 64 << 20, /* a longer mapping is never retained */
-  TABLE_FIRST_ROWS = 128, /* less than a page */
+  TABLE_FIRST_ROWS = 128,        /* less than a page */
 };
 
 struct large {
@@ -98,7 +98,8 @@ static char *take_retained(size_t bytes, size_t alignment, size_t *mapped_bytes)
   struct large *best = NULL;
   for (size_t i = 0; i < RETAINED_MAX; i++) {
     struct large *candidate = &large.retained[i];
-    if (candidate->start == NULL || candidate->mapped_bytes < bytes || candidate->mapped_bytes > bytes + bytes / 4) continue;
+    if (candidate->start == NULL || candidate->mapped_bytes < bytes || candidate->mapped_bytes > bytes + bytes / 4)
+      continue;
     if ((uintptr_t)candidate->start & (alignment - 1)) continue;
     if (best == NULL || candidate->mapped_bytes < best->mapped_bytes) best = candidate;
   }
@@ -171,7 +172,8 @@ static bool retain(const struct large *block) {
 }
 
 static void unmap(const struct large *block) {
-  if (!sys_unmap(block->start, block->mapped_bytes)) sys_purge(block->start, block->mapped_bytes); /* then its address space is lost */
+  if (!sys_unmap(block->start, block->mapped_bytes))
+    sys_purge(block->start, block->mapped_bytes); /* then its address space is lost */
   counter_add(&snug_counters.large_unmaps, 1);
   counter_add(&snug_counters.purged_bytes, block->mapped_bytes);
 }

@@ -13,7 +13,8 @@ const void *lock_self(void) { return &self_marker; }
 bool lock_held_by_fork(void) { return __atomic_load_n(&lock_all_owner, __ATOMIC_RELAXED) == lock_self(); }
 
 bool lock_take_slow(struct lock *lock) {
-  if (unlikely(__atomic_load_n(&lock_all_owner, __ATOMIC_RELAXED) != NULL) && lock_held_by_fork()) return false; /* K3 */
+  if (unlikely(__atomic_load_n(&lock_all_owner, __ATOMIC_RELAXED) != NULL) && lock_held_by_fork())
+    return false; /* K3 */
   for (int spin = 0; spin < SPINS; spin++) {
     uint32_t free_state = 0;
     if (__atomic_load_n(&lock->state, __ATOMIC_RELAXED) == 0 &&

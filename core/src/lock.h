@@ -3,10 +3,9 @@
  * It does not know what it guards. States: 0 free, 1 held, 2 held and somebody may sleep.
  *
  *  K1  A thread takes locks in rising rank only (checked with SNUG_DEBUG); equal ranks by rising address, as fork does.
- *  K2  Nothing that can fault on the program's memory, and no slow system call, happens under a lock; the purge lock, which
- *      nobody but fork waits for, is the exception.
- *  K3  While a thread is inside fork() it holds every lock (fork.c) and may still come here, from other
- *      libraries' fork handlers: lock_all_owner lets it pass.
+ *  K2  Nothing that can fault on the program's memory, and no slow system call, happens under a lock; the purge lock,
+ * which nobody but fork waits for, is the exception. K3  While a thread is inside fork() it holds every lock (fork.c)
+ * and may still come here, from other libraries' fork handlers: lock_all_owner lets it pass.
  */
 #ifndef SNUG_LOCK_H
 #define SNUG_LOCK_H
@@ -22,7 +21,8 @@ struct lock {
 
 HIDDEN extern const void *lock_all_owner; /* atomic: lock_self() of the thread inside fork(), else NULL */
 
-/* What tells threads apart here: an address of each thread's own, which, unlike its id, is the same in a forked child. */
+/* What tells threads apart here: an address of each thread's own, which, unlike its id, is the same in a forked child.
+ */
 HIDDEN const void *lock_self(void);
 
 HIDDEN bool lock_take_slow(struct lock *lock);
@@ -46,7 +46,8 @@ static ALWAYS_INLINE bool lock_take(struct lock *lock, enum lock_rank rank) {
 /* Takes the lock if that needs no wait. */
 static ALWAYS_INLINE bool lock_try(struct lock *lock, enum lock_rank rank) {
   uint32_t free_state = 0;
-  if (!__atomic_compare_exchange_n(&lock->state, &free_state, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) return false;
+  if (!__atomic_compare_exchange_n(&lock->state, &free_state, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+    return false;
   if (SNUG_DEBUG) lock_debug_note(rank);
   return true;
 }

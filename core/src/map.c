@@ -76,8 +76,8 @@ static bool reserve_zone(size_t pages, bool limited) {
   map.free_bits = table_reserve(pages / 8, "snug free pages");
   map.dirty_bits = table_reserve(pages / 8, "snug dirty pages");
   map.heap = (struct table){sys_reserve(limited ? CHUNK_BYTES : heap_bytes), heap_bytes, 0, limited};
-  if (map.kind.start != NULL && map.owner.start != NULL && map.free_bits.start != NULL && map.dirty_bits.start != NULL &&
-      map.heap.start != NULL) {
+  if (map.kind.start != NULL && map.owner.start != NULL && map.free_bits.start != NULL &&
+      map.dirty_bits.start != NULL && map.heap.start != NULL) {
     zone.reserved_pages = pages;
     map.heap_reserved = !limited;
     return true;
@@ -138,7 +138,8 @@ void map_release_reservations(void) {
 }
 
 void map_apply_options(void) {
-  if (options.thp && zone.base != NULL && map.heap_reserved) sys_huge_pages(zone.base, zone.reserved_pages * PAGE_BYTES);
+  if (options.thp && zone.base != NULL && map.heap_reserved)
+    sys_huge_pages(zone.base, zone.reserved_pages * PAGE_BYTES);
 }
 
 /* Makes the heap up to `pages` usable, with its arrays first (M1). */

@@ -10,10 +10,9 @@
  * Flat, because a free then needs one compare (ours?) and one load (class), and a foreign pointer is certain to be
  * found. Price: 6 bytes per 4 KiB page, and one reservation of address space.
  *
- *  M1  zone.base (a multiple of 4 MiB), kind, owner never change after map_init; zone.pages grows after the pages below it are
- *      usable, and shrinks only past pages in which no block lives.
- *  M2  kind and owner of a page are written by whoever holds the pages (they are allocated to it), before a
- *      pointer into them is given out.
+ *  M1  zone.base (a multiple of 4 MiB), kind, owner never change after map_init; zone.pages grows after the pages below
+ * it are usable, and shrinks only past pages in which no block lives. M2  kind and owner of a page are written by
+ * whoever holds the pages (they are allocated to it), before a pointer into them is given out.
  */
 #ifndef SNUG_MAP_H
 #define SNUG_MAP_H
@@ -64,7 +63,8 @@ HIDDEN bool table_commit(struct table *table, size_t bytes);
 /* Lets map_release_reservations reach the table, which stays where it is for good. */
 HIDDEN void table_register(struct table *table);
 
-/* Releases all address space that is reserved and not used, before the program limits its address space. All locks held. */
+/* Releases all address space that is reserved and not used, before the program limits its address space. All locks
+ * held. */
 HIDDEN void map_release_reservations(void);
 
 /* Makes the zone end after `pages`; nothing above may be in use, dirty or not. */

@@ -5,7 +5,8 @@
 
 #include "fatal.h"
 
-struct options options = {0, 0, 0, 1, 1, 0}; /* the defaults; the table below repeats them for help, tests compare */
+/* The defaults. The table below repeats them for help; core/tests/unit/options_test.c compares. */
+struct options options = {0, 0, 0, 1, 1, 0};
 
 static const struct option_row {
   const char *name;
@@ -23,7 +24,8 @@ static const struct option_row {
 
 enum { ROW_COUNT = sizeof rows / sizeof rows[0], WORD_BYTES = 48, MESSAGE_BYTES = 320 };
 
-bool options_row(size_t row, const char **name, const char **sentence, uint32_t *low, uint32_t *high, uint32_t *fallback) {
+bool options_row(size_t row, const char **name, const char **sentence, uint32_t *low, uint32_t *high,
+                 uint32_t *fallback) {
   if (row >= ROW_COUNT) return false;
   *name = rows[row].name;
   *sentence = rows[row].sentence;
@@ -128,7 +130,8 @@ static void read_arena_max(void) {
   uint32_t number;
   if (value == NULL) return;
   const struct option_row *row = &rows[2];
-  if (parse_value(row, value, &number)) *row->value = number; /* glibc's own variable: what it can't mean is not ours to judge */
+  if (parse_value(row, value, &number))
+    *row->value = number; /* glibc's own variable: what it can't mean is not ours to judge */
 }
 
 void options_read(void) {

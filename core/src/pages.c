@@ -24,8 +24,8 @@ static struct {
   struct chunk *chunks;
   size_t chunk_count;
   size_t top_pages;
-  size_t free_pages;  /* below the top */
-  size_t dirty_pages; /* written under the lock, read without */
+  size_t free_pages;                        /* below the top */
+  size_t dirty_pages;                       /* written under the lock, read without */
   uint32_t lowest_free[PAGES_RUN_MAX + 1];  /* [n]: no chunk below has n free pages in a row; never falls with n */
   uint32_t lowest_dirty[PAGES_RUN_MAX + 1]; /* the same, of dirty ones */
 } pages;
@@ -78,7 +78,8 @@ static size_t search_chunk(size_t chunk, bool dirty_only, size_t count, size_t a
 
 /* A chunk has a run of `length` now. */
 static void lower(uint32_t lowest[], size_t length, size_t chunk) {
-  for (size_t n = length < PAGES_RUN_MAX ? length : PAGES_RUN_MAX; n > 0 && lowest[n] > chunk; n--) lowest[n] = (uint32_t)chunk;
+  for (size_t n = length < PAGES_RUN_MAX ? length : PAGES_RUN_MAX; n > 0 && lowest[n] > chunk; n--)
+    lowest[n] = (uint32_t)chunk;
 }
 
 /* No chunk below has `length` pages in a row. */
@@ -309,10 +310,12 @@ static void check_lowest(size_t index) {
   size_t longest;
   search_chunk(index, false, CHUNK_PAGES + 1, 1, &longest);
   if (longest > PAGES_RUN_MAX) longest = PAGES_RUN_MAX;
-  if (pages.lowest_free[longest] > index && longest != 0) fatal_corrupted("page heap: lowest free chunk", &pages.chunks[index]);
+  if (pages.lowest_free[longest] > index && longest != 0)
+    fatal_corrupted("page heap: lowest free chunk", &pages.chunks[index]);
   search_chunk(index, true, CHUNK_PAGES + 1, 1, &longest);
   if (longest > PAGES_RUN_MAX) longest = PAGES_RUN_MAX;
-  if (pages.lowest_dirty[longest] > index && longest != 0) fatal_corrupted("page heap: lowest dirty chunk", &pages.chunks[index]);
+  if (pages.lowest_dirty[longest] > index && longest != 0)
+    fatal_corrupted("page heap: lowest dirty chunk", &pages.chunks[index]);
 }
 
 void pages_check(void) {

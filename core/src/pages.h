@@ -44,8 +44,8 @@ HIDDEN bool pages_extend(size_t first, size_t count, size_t new_count, bool *cle
  * Returns the pages given back; 0 also when the system refuses. */
 HIDDEN size_t pages_purge(size_t keep_pages);
 
-/* Gives whole free chunks at the end of the zone back, address space and all: after pages_purge(0), when the system has no
- * more. Returns the pages. */
+/* Gives whole free chunks at the end of the zone back, address space and all: after pages_purge(0), when the system has
+ * no more. Returns the pages. */
 HIDDEN size_t pages_shrink(void);
 
 /* Dirty pages now, without a lock: for policies. */

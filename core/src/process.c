@@ -1,5 +1,5 @@
-/* process.c: calls by which a program changes what its process may do, and for which the library must make way. Each does its
- * part and passes the call on; a program that makes the system call itself goes without.
+/* process.c: calls by which a program changes what its process may do, and for which the library must make way. Each
+ * does its part and passes the call on; a program that makes the system call itself goes without.
  *
  *   setrlimit(RLIMIT_AS)   counts reserved address space: what is reserved and unused is released first
  *   unshare, setns         insist on a single thread for some flags: the janitor ends first

@@ -14,14 +14,14 @@ enum {
   CAP_SMALL_PAGES = 16, /* 64 KiB, while the heap is small */
   CAP_PAGES = 32,       /* 128 KiB */
   CAP_HEAP_PERCENT = 1,
-  SMALL_HEAP_PAGES = 2048,  /* 8 MiB */
-  PAGE_COST_NS = 1500,      /* to purge a page and fault it in again, measured 1.3-2.3 us in a virtual machine */
-  BATCH_MIN_PAGES = 16,     /* fewer are not worth the system call unless that is all there is */
+  SMALL_HEAP_PAGES = 2048, /* 8 MiB */
+  PAGE_COST_NS = 1500,     /* to purge a page and fault it in again, measured 1.3-2.3 us in a virtual machine */
+  BATCH_MIN_PAGES = 16,    /* fewer are not worth the system call unless that is all there is */
   TICK_MS = 100,
   TOKENS_MAX_MS = 4,
-  DEBT_MAX_MS = 20,         /* what one large purge may cost later ones */
-  SLOW_TICKS = 10,          /* every tenth tick also looks at small classes and at the container */
-  CPU_SLOW_TICKS = 60,      /* once a minute: how many CPUs there are */
+  DEBT_MAX_MS = 20,             /* what one large purge may cost later ones */
+  SLOW_TICKS = 10,              /* every tenth tick also looks at small classes and at the container */
+  CPU_SLOW_TICKS = 60,          /* once a minute: how many CPUs there are */
   TICK_RECORDS = 8192,          /* slabs looked at per tick, or */
   TICK_SHARE = 64,              /* this part of all */
   PAGES_CLASS_MIN_BYTES = 2048, /* classes whose free slots often span whole pages */
@@ -33,14 +33,14 @@ enum {
 size_t purge_limit_pages = CAP_SMALL_PAGES;
 
 static struct {
-  struct lock lock;        /* rank PURGE: one purger at a time; others go on without */
-  int64_t tokens_ns;       /* under the lock */
-  uint64_t tokens_at_ns;   /* under the lock */
-  uint64_t tick_at_ns;     /* atomic */
-  uint32_t ticks;          /* under the lock */
-  uint32_t slow_ticks;     /* under the lock */
-  bool near_limit;         /* under the lock: the container's memory limit is near */
-  uint64_t settled_bytes;  /* atomic: what the last purge_all could not give back */
+  struct lock lock;       /* rank PURGE: one purger at a time; others go on without */
+  int64_t tokens_ns;      /* under the lock */
+  uint64_t tokens_at_ns;  /* under the lock */
+  uint64_t tick_at_ns;    /* atomic */
+  uint32_t ticks;         /* under the lock */
+  uint32_t slow_ticks;    /* under the lock */
+  bool near_limit;        /* under the lock: the container's memory limit is near */
+  uint64_t settled_bytes; /* atomic: what the last purge_all could not give back */
 } purge;
 
 static void earn_tokens(void) {
@@ -48,7 +48,8 @@ static void earn_tokens(void) {
   if (purge.tokens_at_ns != 0 && now > purge.tokens_at_ns) {
     purge.tokens_ns += (int64_t)((now - purge.tokens_at_ns) * options.purge_cpu_percent / 100);
     if (purge.tokens_ns > TOKENS_MAX_MS * (int64_t)MILLISECOND_NS) purge.tokens_ns = TOKENS_MAX_MS * MILLISECOND_NS;
-    if (purge.tokens_ns < -DEBT_MAX_MS * (int64_t)MILLISECOND_NS) purge.tokens_ns = -DEBT_MAX_MS * (int64_t)MILLISECOND_NS;
+    if (purge.tokens_ns < -DEBT_MAX_MS * (int64_t)MILLISECOND_NS)
+      purge.tokens_ns = -DEBT_MAX_MS * (int64_t)MILLISECOND_NS;
   }
   purge.tokens_at_ns = now;
 }

@@ -3,10 +3,11 @@
  * Called from slow paths only, and by the janitor. Three rules:
  *
  *  cap     Free pages that hold memory beyond 128 KiB + 1 % of the heap are given back, highest addresses first ...
- *  budget  ... as long as that costs, with the faults it will cause, at most purge_cpu_percent of the time. Time fills a bucket of
- *          tokens, each page purged takes some out; an empty bucket means that the program reuses its pages quickly
+ *  budget  ... as long as that costs, with the faults it will cause, at most purge_cpu_percent of the time. Time fills
+ * a bucket of tokens, each page purged takes some out; an empty bucket means that the program reuses its pages quickly
  *          and keeps them. (docs/decisions/0004)
- *  tick    Every 100 ms: idle caches are emptied, pages inside slabs are given back, the container's limit is looked at.
+ *  tick    Every 100 ms: idle caches are emptied, pages inside slabs are given back, the container's limit is looked
+ * at.
  */
 #ifndef SNUG_PURGE_H
 #define SNUG_PURGE_H

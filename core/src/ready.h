@@ -1,4 +1,5 @@
-/* ready.h: whether the heap is set up, asked by every entry that may be the first. What setting up means is in start.c. */
+/* ready.h: whether the heap is set up, asked by every entry that may be the first. What setting up means is in start.c.
+ */
 #ifndef SNUG_READY_H
 #define SNUG_READY_H
 

@@ -13,31 +13,32 @@ enum {
   BUCKET_PURGING = 9,
   BUCKET_NO_SLAB = 10,
   BITMAP_WORDS = 4,
-  TOUCHED = 0x80,     /* in slab.touched: a free happened at the tick in the low bits */
+  TOUCHED = 0x80, /* in slab.touched: a free happened at the tick in the low bits */
   TICK_MASK = 0x7f,
-  PURGE_SLABS = 32,   /* slabs taken out of their lists at a time */
+  PURGE_SLABS = 32, /* slabs taken out of their lists at a time */
 };
 
 struct slab {
-  uint32_t page;       /* first page; constant while the slab lives */
-  uint32_t next, prev; /* in its list; class lock */
-  uint16_t free;       /* class lock */
-  uint16_t epoch;      /* class lock */
-  uint8_t class_index; /* constant while the slab lives; atomic, as slab_purge peeks */
-  uint8_t arena;       /* class lock of both arenas; atomic, the same */
-  uint8_t bucket;      /* class lock */
-  uint8_t touched;     /* atomic, the same */
-  uint64_t purged;     /* class lock */
+  uint32_t page;               /* first page; constant while the slab lives */
+  uint32_t next, prev;         /* in its list; class lock */
+  uint16_t free;               /* class lock */
+  uint16_t epoch;              /* class lock */
+  uint8_t class_index;         /* constant while the slab lives; atomic, as slab_purge peeks */
+  uint8_t arena;               /* class lock of both arenas; atomic, the same */
+  uint8_t bucket;              /* class lock */
+  uint8_t touched;             /* atomic, the same */
+  uint64_t purged;             /* class lock */
   uint64_t bits[BITMAP_WORDS]; /* class lock */
 };
 _Static_assert(sizeof(struct slab) == SLAB_RECORD_BYTES, "a record is one cache line");
 _Static_assert((int)CLASS_COUNT < (int)KIND_RUN_REST, "kinds of classes and of runs are apart");
-_Static_assert((int)CLASS_COUNT <= SNUG_COUNTERS_CLASSES && (int)ARENA_MAX == SNUG_COUNTERS_ARENAS, "rows of the counters");
+_Static_assert((int)CLASS_COUNT <= SNUG_COUNTERS_CLASSES && (int)ARENA_MAX == SNUG_COUNTERS_ARENAS,
+               "rows of the counters");
 
 struct class_head {
   struct lock lock; /* rank CLASS */
   uint32_t first[BUCKETS];
-  uint32_t empty;   /* a slab without blocks kept for reuse until the next tick, or 0; it is in its list, too */
+  uint32_t empty;    /* a slab without blocks kept for reuse until the next tick, or 0; it is in its list, too */
   uint32_t nonempty; /* bit per bucket */
 } __attribute__((aligned(64)));
 
@@ -413,7 +414,8 @@ bool slab_give(void *const *blocks, size_t count) {
       page = page_index(blocks[i]);
     }
     if (slab != NULL) settle_after_give(head, slab);
-    counter_bump(&row_of(kind >> ARENA_SHIFT, kind & ((1 << ARENA_SHIFT) - 1))->outstanding_blocks, -(uint64_t)(i - start));
+    counter_bump(&row_of(kind >> ARENA_SHIFT, kind & ((1 << ARENA_SHIFT) - 1))->outstanding_blocks,
+                 -(uint64_t)(i - start));
     lock_give(&head->lock, RANK_CLASS);
   }
   return contended;
@@ -428,7 +430,8 @@ size_t slab_block_size(const void *p) {
   if (unlikely(slot * shape->size_bytes != offset || slot >= shape->slots)) {
     fatal_interior_pointer(p, base + slot * shape->size_bytes, shape->size_bytes);
   }
-  uint64_t word = __atomic_load_n(&slab->bits[slot / 64], __ATOMIC_RELAXED); /* neighbours may change; our bit is ours */
+  uint64_t word =
+      __atomic_load_n(&slab->bits[slot / 64], __ATOMIC_RELAXED); /* neighbours may change; our bit is ours */
   if (unlikely(word >> (slot % 64) & 1)) fatal_double_free(p);
   return shape->size_bytes;
 }
@@ -481,7 +484,8 @@ static bool purge_begin(struct slab *slab, size_t min_class_bytes, bool only_age
   struct class_head *head = &slabs.heads[arena][class_index];
   bool due = false;
   lock_take(&head->lock, RANK_CLASS);
-  /* The record may have been released and taken again for another class: bucket is read first, class and arena after. */
+  /* The record may have been released and taken again for another class: bucket is read first, class and arena after.
+   */
   if (__atomic_load_n(&slab->bucket, __ATOMIC_ACQUIRE) < BUCKET_PURGING && is_of(slab, arena, class_index) &&
       slab->free != 0 && __atomic_load_n(&slab->touched, __ATOMIC_RELAXED) != 0) {
     __atomic_store_n(&slab->touched, 0, __ATOMIC_RELAXED);
@@ -624,7 +628,8 @@ static size_t check_lists(unsigned arena, unsigned class_index) {
     if ((head->first[bucket] != 0) != (head->nonempty >> bucket & 1)) fatal_corrupted("mark of a list", head);
     for (uint32_t number = head->first[bucket]; number != 0; number = slabs.records[number].next) {
       const struct slab *slab = &slabs.records[number];
-      if (slab->prev != previous || slab->bucket != bucket || slab->class_index != class_index || slab->arena != arena) {
+      if (slab->prev != previous || slab->bucket != bucket || slab->class_index != class_index ||
+          slab->arena != arena) {
         fatal_corrupted("list of a class", slab);
       }
       previous = number;

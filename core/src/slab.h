@@ -13,11 +13,10 @@
  *
  *  B1  free == ones in bits; bits above the class's slots are zero.
  *  B2  A slab of the current epoch with 0 < free is in the list of its bucket; full slabs are in none.
- *  B3  A slab of an older epoch (sealed by fork) is in no list: it accepts frees and does not serve, until enough of it is
- *      free that its pages are better used again.
- *  B4  A slab whose pages are being purged is in no list meanwhile: frees may touch it, nobody takes from it.
- *  B5  A bit in purged means that no live block touches the page and that it holds no memory.
- *  B6  kind of all the slab's pages is arena << 8 | class, owner is the record's number.
+ *  B3  A slab of an older epoch (sealed by fork) is in no list: it accepts frees and does not serve, until enough of it
+ * is free that its pages are better used again. B4  A slab whose pages are being purged is in no list meanwhile: frees
+ * may touch it, nobody takes from it. B5  A bit in purged means that no live block touches the page and that it holds
+ * no memory. B6  kind of all the slab's pages is arena << 8 | class, owner is the record's number.
  */
 #ifndef SNUG_SLAB_H
 #define SNUG_SLAB_H
@@ -45,7 +44,8 @@ HIDDEN size_t slab_take(unsigned arena, unsigned class_index, void **blocks, siz
  * already, or is not the start of a block. Returns true when a lock was held by another thread. */
 HIDDEN bool slab_give(void *const *blocks, size_t count);
 
-/* Bytes of the block that starts at p, whose page has a class kind. Ends the process when no live block starts there. */
+/* Bytes of the block that starts at p, whose page has a class kind. Ends the process when no live block starts there.
+ */
 HIDDEN size_t slab_block_size(const void *p);
 
 /* Looks at max_records slabs, going on where the last call ended, and gives memory of pages that no block touches back
@@ -57,8 +57,8 @@ HIDDEN size_t slab_purge(size_t min_class_bytes, bool only_aged, size_t max_reco
 /* Time for only_aged: called once per tick. */
 HIDDEN void slab_tick(void);
 
-/* From now on existing slabs serve no more, until one has at least a part of 1 / 2^unseal_shift free. Call with all locks
- * held. */
+/* From now on existing slabs serve no more, until one has at least a part of 1 / 2^unseal_shift free. Call with all
+ * locks held. */
 HIDDEN void slab_seal(unsigned unseal_shift);
 
 /* An arena that no thread uses any more lends its partly used slabs to the others. */

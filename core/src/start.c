@@ -50,8 +50,8 @@ void start_now(void) {
   fork_register_handlers(); /* may allocate: hence last */
 }
 
-/* SNUG_THIS_ONLY (set by `snug run --this-only`) names the library's path in LD_PRELOAD: it goes, so that programs which this
- * one starts do not inherit it. The environment's own strings are edited; nothing is allocated. */
+/* SNUG_THIS_ONLY (set by `snug run --this-only`) names the library's path in LD_PRELOAD: it goes, so that programs
+ * which this one starts do not inherit it. The environment's own strings are edited; nothing is allocated. */
 static void leave_preload_list(void) {
   const char *path = getenv("SNUG_THIS_ONLY");
   char *list = getenv("LD_PRELOAD");

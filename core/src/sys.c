@@ -107,9 +107,7 @@ void sys_futex_wait_shared(uint32_t *word, uint32_t expected) {
   call(SYS_futex, (long)word, FUTEX_WAIT_SHARED, expected, 0, 0, 0);
 }
 
-void sys_futex_wake(uint32_t *word, int count) {
-  call(SYS_futex, (long)word, FUTEX_WAKE_PRIVATE, count, 0, 0, 0);
-}
+void sys_futex_wake(uint32_t *word, int count) { call(SYS_futex, (long)word, FUTEX_WAKE_PRIVATE, count, 0, 0, 0); }
 
 bool sys_barrier_register(void) {
   return !failed(call(SYS_membarrier, MEMBARRIER_REGISTER_PRIVATE_EXPEDITED, 0, 0, 0, 0, 0));
@@ -134,8 +132,8 @@ bool sys_thread_exists(uint32_t thread_id) {
 static uint32_t own_thread_id; /* of the last thread started below */
 
 bool sys_start_thread(void (*entry)(void), void *stack, size_t stack_bytes, void *thread_block, uint32_t *alive) {
-  unsigned long flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS |
-                        CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
+  unsigned long flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
+                        CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
   uint64_t all_signals = ~(uint64_t)0, saved;
   call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all_signals, (long)&saved, sizeof all_signals, 0, 0);
   long result = clone_raw(flags, (char *)stack + stack_bytes, (int *)alive, (int *)alive, thread_block, entry);

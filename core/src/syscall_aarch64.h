@@ -16,8 +16,8 @@ static inline long syscall_raw(long number, long a, long b, long c, long d, long
 
 /* Starts a thread that shares everything with this process and runs entry() on the given stack, with
  * thread_block as its thread pointer; entry must not return. Returns the thread's id, or -errno. */
-static inline long clone_raw(unsigned long flags, void *stack_top, int *parent_tid, int *child_tid,
-                             void *thread_block, void (*entry)(void)) {
+static inline long clone_raw(unsigned long flags, void *stack_top, int *parent_tid, int *child_tid, void *thread_block,
+                             void (*entry)(void)) {
   register long x8 __asm__("x8") = 220;
   register long x0 __asm__("x0") = (long)flags;
   register long x1 __asm__("x1") = (long)stack_top;
@@ -25,15 +25,16 @@ static inline long clone_raw(unsigned long flags, void *stack_top, int *parent_t
   register long x3 __asm__("x3") = (long)thread_block;
   register long x4 __asm__("x4") = (long)child_tid;
   register long x9 __asm__("x9") = (long)entry;
-  __asm__ volatile("svc 0\n\t"
-                   "cbnz x0, 1f\n\t"
-                   "mov x29, xzr\n\t"
-                   "blr x9\n\t"
-                   "brk 1\n"
-                   "1:"
-                   : "+r"(x0)
-                   : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x9)
-                   : "memory", "x30");
+  __asm__ volatile(
+      "svc 0\n\t"
+      "cbnz x0, 1f\n\t"
+      "mov x29, xzr\n\t"
+      "blr x9\n\t"
+      "brk 1\n"
+      "1:"
+      : "+r"(x0)
+      : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x9)
+      : "memory", "x30");
   return x0;
 }
 

@@ -16,21 +16,22 @@ static inline long syscall_raw(long number, long a, long b, long c, long d, long
 
 /* Starts a thread that shares everything with this process and runs entry() on the given stack, with
  * thread_block as its thread pointer; entry must not return. Returns the thread's id, or -errno. */
-static inline long clone_raw(unsigned long flags, void *stack_top, int *parent_tid, int *child_tid,
-                             void *thread_block, void (*entry)(void)) {
+static inline long clone_raw(unsigned long flags, void *stack_top, int *parent_tid, int *child_tid, void *thread_block,
+                             void (*entry)(void)) {
   long result;
   register long r10 __asm__("r10") = (long)child_tid;
   register long r8 __asm__("r8") = (long)thread_block;
-  __asm__ volatile("syscall\n\t"
-                   "test %%rax, %%rax\n\t"
-                   "jnz 1f\n\t"
-                   "xor %%ebp, %%ebp\n\t"
-                   "call *%[entry]\n\t"
-                   "ud2\n"
-                   "1:"
-                   : "=a"(result)
-                   : "a"(56L), "D"(flags), "S"(stack_top), "d"(parent_tid), "r"(r10), "r"(r8), [entry] "r"(entry)
-                   : "rcx", "r11", "memory");
+  __asm__ volatile(
+      "syscall\n\t"
+      "test %%rax, %%rax\n\t"
+      "jnz 1f\n\t"
+      "xor %%ebp, %%ebp\n\t"
+      "call *%[entry]\n\t"
+      "ud2\n"
+      "1:"
+      : "=a"(result)
+      : "a"(56L), "D"(flags), "S"(stack_top), "d"(parent_tid), "r"(r10), "r"(r8), [entry] "r"(entry)
+      : "rcx", "r11", "memory");
   return result;
 }
 
