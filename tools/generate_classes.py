@@ -13,6 +13,7 @@ CLASS_MAX_BYTES = 32768
 SMALL_MAX_BYTES = 1024
 SLOTS_MAX = 256
 PAGES_MAX = 64
+RECIPROCAL_SHIFT = 35  # exact for all offsets of a slab: an error below 2^16 times an offset below 2^18 stays below 2^35
 
 
 def sizes():
@@ -71,15 +72,16 @@ def main():
     print(f"  CLASS_SMALL_MAX_BYTES = {SMALL_MAX_BYTES},")
     print(f"  CLASS_MAX_BYTES = {classes[-1]},")
     print(f"  CLASS_LARGE_GRANULE_BYTES = 128, /* class_index_large has a row for each */")
+    print(f"  CLASS_RECIPROCAL_SHIFT = {RECIPROCAL_SHIFT},")
     print("};\n")
-    print("/* One class. reciprocal: slot = offset * reciprocal >> 32; bucket_scale: bucket = (free - 1) * scale >> 16. */")
+    print("/* One class. slot = offset * reciprocal >> CLASS_RECIPROCAL_SHIFT; bucket = (free - 1) * bucket_scale >> 16. */")
     print("struct class_shape {")
     print("  uint32_t size_bytes;\n  uint16_t slots;\n  uint16_t pages;\n  uint32_t reciprocal;\n  uint32_t bucket_scale;\n};\n")
     print("static const struct class_shape class_shapes[CLASS_COUNT] = {")
     print("  {0, 1, 1, 0, 0},")
     for size in classes:
         pages, slots = slab_shape(size)
-        reciprocal = (2**32 + size - 1) // size
+        reciprocal = (2**RECIPROCAL_SHIFT + size - 1) // size
         print(f"  {{{size}, {slots}, {pages}, {reciprocal}u, {8 * 65536 // slots}}},")
     print("};\n")
     print("/* Class of a size of at most CLASS_SMALL_MAX_BYTES, by (size + 15) / 16. */")

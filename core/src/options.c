@@ -113,14 +113,19 @@ static void set_option(const char *name, const char *value) {
   warn_unknown(name);
 }
 
-/* Copies up to an end character or the end of the text; long words are cut, and then match nothing. */
+/* Copies up to an end character or the end of the text; long words are cut and end in dots, and then match nothing. */
 static const char *next_word(const char *from, const char *ends, char word[WORD_BYTES]) {
   size_t length = 0;
   while (*from == ' ') from++;
   for (; *from != '\0' && strchr(ends, *from) == NULL; from++) {
     if (length + 1 < WORD_BYTES) word[length++] = *from;
   }
+  bool cut = length + 1 == WORD_BYTES;
   while (length > 0 && word[length - 1] == ' ') length--;
+  if (cut) {
+    length = WORD_BYTES - 1;
+    memset(word + length - 3, '.', 3);
+  }
   word[length] = '\0';
   return from;
 }

@@ -219,34 +219,43 @@ bool pages_extend(size_t first, size_t count, size_t new_count, bool *clean) {
 struct run {
   size_t first;
   size_t count;
+  size_t dirty; /* of count */
 };
 
-/* Takes dirty runs out of the heap (G3), from the highest chunk down, at most `wanted` pages.
- * Where the system's pages are larger than ours only whole ones are taken. Returns the number of runs. */
+/* The pages of a chunk that can be given back: those free and dirty. Where the system's pages are larger than ours, one
+ * dirty page keeps its whole group resident, and only groups that are free as a whole can go. */
+static void purgeable_words(size_t chunk, uint64_t words[CHUNK_WORDS]) {
+  unsigned group = (unsigned)(zone.page_bytes / PAGE_BYTES);
+  chunk_words(chunk, true, words);
+  for (size_t i = 0; group > 1 && i < CHUNK_PAGES; i += group) {
+    uint64_t mask = bits_mask(i % 64, group), *word = &words[i / 64];
+    bool can_go = (*word & mask) != 0 && (zone.free_bits[chunk * CHUNK_WORDS + i / 64] & mask) == mask;
+    *word = can_go ? *word | mask : *word & ~mask;
+  }
+}
+
+/* Takes such runs out of the heap (G3), from the highest chunk down, until `wanted` dirty pages are among them. Returns
+ * the number of runs. */
 static size_t collect_dirty(size_t wanted, struct run runs[PURGE_BATCH], size_t *chunk_from) {
-  size_t count = 0, align = zone.page_bytes / PAGE_BYTES;
-  size_t index = *chunk_from;
+  size_t count = 0, index = *chunk_from;
   while (index > 0 && count < PURGE_BATCH && wanted > 0) {
     struct chunk *chunk = &pages.chunks[index - 1];
     uint64_t words[CHUNK_WORDS];
     size_t end = 0;
-    if (chunk->dirty != 0) chunk_words(index - 1, true, words);
-    for (size_t left = chunk->dirty; left != 0 && count < PURGE_BATCH && wanted > 0;) {
+    if (chunk->dirty != 0) purgeable_words(index - 1, words);
+    while (chunk->dirty != 0 && count < PURGE_BATCH && wanted > 0) {
       size_t start = bits_find(words, end, CHUNK_PAGES, true);
       end = bits_find(words, start, CHUNK_PAGES, false);
       if (start >= end) break;
-      left -= end - start;
-      size_t whole = round_up(start, align);
-      if (whole + align > end) continue;
       struct run *run = &runs[count++];
-      run->first = (index - 1) * CHUNK_PAGES + whole;
-      run->count = round_down(end - whole, align);
+      run->first = (index - 1) * CHUNK_PAGES + start;
+      run->count = end - start;
       bits_set(zone.free_bits, run->first, run->count, false);
-      bits_set(zone.dirty_bits, run->first, run->count, false);
+      run->dirty = bits_set(zone.dirty_bits, run->first, run->count, false);
       chunk->free = (uint16_t)(chunk->free - run->count);
       add_free(-(long)run->count);
-      add_dirty(chunk, -(long)run->count);
-      wanted -= run->count < wanted ? run->count : wanted;
+      add_dirty(chunk, -(long)run->dirty);
+      wanted -= run->dirty < wanted ? run->dirty : wanted;
     }
     if (count < PURGE_BATCH && wanted > 0) index--;
   }
@@ -270,7 +279,7 @@ size_t pages_purge(size_t keep_pages) {
     for (size_t i = 0; i < count; i++) {
       mark_free(runs[i].first, runs[i].count);
       if (!done[i]) mark_dirty(runs[i].first, runs[i].count);
-      if (done[i]) purged += runs[i].count;
+      if (done[i]) purged += runs[i].dirty;
       refused |= !done[i];
     }
     if (refused) break;

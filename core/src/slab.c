@@ -217,8 +217,8 @@ static ALWAYS_INLINE void set_word(struct slab *slab, size_t i, uint64_t word) {
 
 /* First and one past the last slot that touch page i of a slab. */
 static ALWAYS_INLINE void slots_of_page(const struct class_shape *shape, size_t i, size_t *first, size_t *end) {
-  *first = (uint64_t)(i * PAGE_BYTES) * shape->reciprocal >> 32;
-  *end = ((uint64_t)((i + 1) * PAGE_BYTES - 1) * shape->reciprocal >> 32) + 1;
+  *first = (uint64_t)(i * PAGE_BYTES) * shape->reciprocal >> CLASS_RECIPROCAL_SHIFT;
+  *end = ((uint64_t)((i + 1) * PAGE_BYTES - 1) * shape->reciprocal >> CLASS_RECIPROCAL_SHIFT) + 1;
   if (*end > shape->slots) *end = shape->slots;
 }
 
@@ -360,7 +360,7 @@ static void settle_after_give(struct class_head *head, struct slab *slab) {
 /* Marks one slot free. The class lock is held. */
 static ALWAYS_INLINE void give_one(struct slab *slab, const struct class_shape *shape, char *base, const void *block) {
   size_t offset = (size_t)((const char *)block - base);
-  size_t slot = (uint64_t)offset * shape->reciprocal >> 32;
+  size_t slot = (uint64_t)offset * shape->reciprocal >> CLASS_RECIPROCAL_SHIFT;
   if (unlikely(slot * shape->size_bytes != offset || slot >= shape->slots)) {
     fatal_interior_pointer(block, base + slot * shape->size_bytes, shape->size_bytes);
   }
@@ -426,7 +426,7 @@ size_t slab_block_size(const void *p) {
   const struct class_shape *shape = shape_of(slab);
   char *base = page_address(slab->page);
   size_t offset = (size_t)((const char *)p - base);
-  size_t slot = (uint64_t)offset * shape->reciprocal >> 32;
+  size_t slot = (uint64_t)offset * shape->reciprocal >> CLASS_RECIPROCAL_SHIFT;
   if (unlikely(slot * shape->size_bytes != offset || slot >= shape->slots)) {
     fatal_interior_pointer(p, base + slot * shape->size_bytes, shape->size_bytes);
   }
@@ -493,6 +493,8 @@ static bool purge_begin(struct slab *slab, size_t min_class_bytes, bool only_age
       head->empty = 0;
       list_remove(head, slab);
       slab_release(slab);
+    } else if (slab->epoch != slabs.epoch && slab->free == shape_of(slab)->slots) {
+      slab_release(slab); /* it was kept empty when it was sealed */
     } else {
       item->slab = slab;
       item->idle = whole_system_pages(slab, untouched_pages(slab) & ~slab->purged);

@@ -1,5 +1,5 @@
-/* snug.c: the whole core as one unit, lowest layer first. This list is the order of the layers: a file may include headers
- * of those above it in this list, and no others (`make check`). The release build compiles this file. */
+/* snug.c: the whole core as one unit, lowest layer first. This list is the order of the layers: a file may include
+ * headers of those above it in this list, and no others (`make check`). The release build compiles this file. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

@@ -1,5 +1,5 @@
 /* Keeps about 100 MB live in blocks of random sizes up to 40 KB while two threads replace them at random: what a heap
- * collects in free pages meanwhile would exceed a container's limit of 160 MB. Prints "done". */
+ * collects in free pages meanwhile would exceed a container's limit of 152 MB. Prints "done". */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #   run_container.sh CHURN LIBRARY
 set -uo pipefail
 churn=$1 library=$2
-limit_bytes=$((160 * 1024 * 1024))
+limit_bytes=$((152 * 1024 * 1024))
 name=snug-test-$$
 
 if [ -w /sys/fs/cgroup/memory ]; then

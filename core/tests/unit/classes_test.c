@@ -8,7 +8,7 @@ static size_t slab_bytes(const struct class_shape *shape) { return (size_t)shape
 /* The first offset of a slab whose slot the reciprocal gets wrong, or SIZE_MAX. */
 static size_t wrong_offset(const struct class_shape *shape) {
   for (size_t offset = 0; offset < slab_bytes(shape); offset++) {
-    if (((uint64_t)offset * shape->reciprocal >> 32) != offset / shape->size_bytes) return offset;
+    if (((uint64_t)offset * shape->reciprocal >> CLASS_RECIPROCAL_SHIFT) != offset / shape->size_bytes) return offset;
   }
   return SIZE_MAX;
 }
