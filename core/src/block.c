@@ -29,7 +29,7 @@ static void *take_big(size_t size_bytes, size_t alignment, bool *clean) {
     size_t given_back = purge_all(this_thread.own);
     if (pages_shrink() + given_back != 0) block = take_run_or_large(size_bytes, alignment, clean);
   }
-  maintain();
+  maintain(MAINTAIN_BIG_BLOCK);
   return block;
 }
 
@@ -42,7 +42,7 @@ void *block_take_slow(size_t size_bytes) {
   void *block = cache_pop(class_index); /* sizes above the fast path's have bins, too */
   if (block != NULL) return block;
   block = cache_refill(class_index, size_bytes);
-  maintain();
+  maintain(1);
   return likely(block != NULL) ? block : take_big(size_bytes, 1, &clean);
 }
 
@@ -112,7 +112,7 @@ void block_give_slow(void *block) {
       fatal_not_a_block(block);
     }
   }
-  maintain();
+  maintain(1);
 }
 
 /* ---- sizes ---- */
@@ -176,7 +176,7 @@ void *block_resize(void *block, size_t size_bytes) {
   if (size_bytes > PTRDIFF_MAX) return NULL;
   void *result = resize_in_place(block, block_bytes, size_bytes);
   if (result != NULL) {
-    if (block_bytes > CLASS_MAX_BYTES) maintain();
+    if (block_bytes > CLASS_MAX_BYTES) maintain(MAINTAIN_BIG_BLOCK);
     return result;
   }
   result = block_take(size_bytes);

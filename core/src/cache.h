@@ -64,7 +64,7 @@ struct thread {
   uint32_t tag;        /* arena << ARENA_SHIFT of the owner's blocks */
   struct cache *own;   /* caches lock; NULL: none yet, or none to be had */
   uint32_t without;    /* no cache any more (the thread is ending), or none possible */
-  uint32_t slow_calls; /* owner: slow paths taken, for maintain() in purge.h */
+  uint32_t slow_calls; /* owner: slow paths since the last look at the clock, for maintain.h */
 };
 
 HIDDEN extern struct cache empty_cache;

@@ -36,7 +36,7 @@ static struct {
 bool janitor_is_running(void) { return __atomic_load_n(&janitor.state, __ATOMIC_RELAXED) != STATE_NONE; }
 
 /* Watches until the program idles or there is nothing to do. */
-static void watch(void) {
+static void watch(bool own_files) {
   uint64_t activity = 0;
   for (uint32_t idle = 0, useless = 0; idle < IDLE_LOOKS && useless < NOT_WORTH_LOOKS;) {
     sys_futex_wait(&janitor.stop, 0, LOOK_NS);
@@ -44,7 +44,7 @@ static void watch(void) {
     uint64_t now = purge_activity();
     idle = now == activity ? idle + 1 : 0;
     activity = now;
-    if (idle == 0) purge_tick_if_due(NULL);
+    if (idle == 0) purge_tick_if_due(NULL, own_files);
     useless = purge_janitor_is_worth() ? 0 : useless + 1;
   }
   if (__atomic_load_n(&janitor.stop, __ATOMIC_ACQUIRE) != 0) return;
@@ -54,7 +54,8 @@ static void watch(void) {
 
 static void run(void) {
   sys_drop_capabilities();
-  watch();
+  /* With a table of its own it takes no descriptor that the program is about to get. */
+  watch(sys_leave_files());
   uint32_t running = STATE_RUNNING;
   __atomic_compare_exchange_n(&janitor.state, &running, STATE_NONE, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
   sys_exit_thread();

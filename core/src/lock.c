@@ -6,7 +6,7 @@ enum { SPINS = 100 };
 
 const void *lock_all_owner __attribute__((aligned(64))); /* read at every release: no neighbour that changes */
 
-static __thread char self_marker; /* only its address is used */
+static __thread char self_marker __attribute__((tls_model("initial-exec"))); /* only its address is used */
 
 const void *lock_self(void) { return &self_marker; }
 
@@ -35,7 +35,7 @@ void lock_give_slow(struct lock *lock) { sys_futex_wake(&lock->state, 1); }
 
 /* Debug builds: the ranks this thread holds, one bit each; class locks may nest (K1), so count those. */
 #if SNUG_DEBUG
-static __thread uint32_t held[RANK_MAP + 1];
+static __thread uint32_t held[RANK_MAP + 1] __attribute__((tls_model("initial-exec")));
 #endif
 
 void lock_debug_take(enum lock_rank rank) {

@@ -13,6 +13,6 @@ static bool janitor_may_be_worth(void) {
 }
 
 void maintain_look_at_clock(const struct cache *own) {
-  bool ticked = purge_tick_if_due(own);
+  bool ticked = purge_tick_if_due(own, true);
   if (!janitor_is_running() && (ticked ? purge_janitor_is_worth() : janitor_may_be_worth())) janitor_start();
 }

@@ -8,15 +8,21 @@
 #include "pages.h"
 #include "purge.h"
 
-enum { MAINTAIN_PERIOD = 64 }; /* slow paths between two looks at the clock */
+enum {
+  MAINTAIN_PERIOD = 64,    /* slow paths between two looks at the clock */
+  MAINTAIN_BIG_BLOCK = 16, /* what a run or a large block counts for */
+};
 
 HIDDEN void maintain_look_at_clock(const struct cache *own);
 
 /* At the end of every slow path, with no lock held. */
-static ALWAYS_INLINE void maintain(void) {
+static ALWAYS_INLINE void maintain(uint32_t weight) {
   size_t dirty = pages_dirty() + large_retained_pages();
   if (unlikely(dirty > __atomic_load_n(&purge_limit_pages, __ATOMIC_RELAXED))) purge_excess();
-  if (unlikely(++this_thread.slow_calls % MAINTAIN_PERIOD == 0)) maintain_look_at_clock(this_thread.own);
+  this_thread.slow_calls += weight;
+  if (likely(this_thread.slow_calls < MAINTAIN_PERIOD)) return;
+  this_thread.slow_calls = 0;
+  maintain_look_at_clock(this_thread.own);
 }
 
 #endif

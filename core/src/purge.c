@@ -143,13 +143,12 @@ static size_t tick_records(void) {
   return share > TICK_RECORDS ? share : TICK_RECORDS;
 }
 
-void purge_tick(const struct cache *own) {
+void purge_tick(const struct cache *own, bool may_open_files) {
   if (!lock_try(&purge.lock, RANK_PURGE)) return;
   __atomic_store_n(&purge.tick_at_ns, sys_coarse_time_ns(), __ATOMIC_RELAXED);
   counter_bump(&snug_counters.ticks, 1);
   bool slow = purge.ticks++ % SLOW_TICKS == 0, was_near = purge.near_limit;
-  /* Opening files is for the program's own threads, or at least for programs that have several. */
-  if (own != NULL || counter_get(&snug_counters.caches) > 1) look_at_container(slow);
+  if (may_open_files) look_at_container(slow);
   slab_tick();
   cache_tick();
   cache_steal(2, own);
@@ -168,11 +167,11 @@ void purge_tick(const struct cache *own) {
   lock_give(&purge.lock, RANK_PURGE);
 }
 
-bool purge_tick_if_due(const struct cache *own) {
+bool purge_tick_if_due(const struct cache *own, bool may_open_files) {
   uint64_t now = sys_coarse_time_ns(), last = __atomic_load_n(&purge.tick_at_ns, __ATOMIC_RELAXED);
   if (last == 0) __atomic_store_n(&purge.tick_at_ns, now, __ATOMIC_RELAXED); /* short programs never tick */
   if (last == 0 || now - last < TICK_MS * MILLISECOND_NS) return false;
-  purge_tick(own);
+  purge_tick(own, may_open_files);
   return true;
 }
 

@@ -21,9 +21,10 @@ HIDDEN extern size_t purge_limit_pages; /* atomic: dirty pages above which maint
 
 HIDDEN void purge_excess(void);
 
-/* What a tick does. own is the caller's cache (NULL for the janitor). */
-HIDDEN void purge_tick(const struct cache *own);
-HIDDEN bool purge_tick_if_due(const struct cache *own);
+/* What happens every 100 ms. own is the caller's cache (NULL for the janitor). may_open_files: the container's limits
+ * may be read now. */
+HIDDEN void purge_tick(const struct cache *own, bool may_open_files);
+HIDDEN bool purge_tick_if_due(const struct cache *own, bool may_open_files);
 
 /* Gives everything back that can be: idle caches, pages in slabs, free pages, retained mappings. Returns the bytes. */
 HIDDEN size_t purge_all(const struct cache *own);

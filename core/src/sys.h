@@ -37,6 +37,7 @@ bool sys_thread_exists(uint32_t thread_id); /* in this process */
 bool sys_start_thread(void (*entry)(void), void *stack, size_t stack_bytes, void *thread_block, uint32_t *alive);
 _Noreturn void sys_exit_thread(void);
 void sys_drop_capabilities(void);
+bool sys_leave_files(void); /* the calling thread shares no file descriptors any more and has none */
 void sys_yield(void);
 void sys_cpu_relax(void); /* a pause inside a spin */
 

@@ -1,35 +1,40 @@
-/* Keeps about 100 MB live in blocks of random sizes up to 40 KB while two threads replace them at random: what a heap
- * collects in free pages meanwhile would exceed a container's limit of 152 MB. Prints "done". */
-#include <pthread.h>
+/* Fills 60 MB with small blocks, frees most of them, and then needs 60 MB for large ones, three times over: the heap holds
+ * as much in free pages as the program then asks for, which together exceeds the limit of the container. The large
+ * ones come at 100 MB/s, so that a look every 100 ms is soon enough. Prints "done". */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { THREADS = 2, BLOCKS = 2700, REPLACEMENTS = 400000, SIZE_MAX_BYTES = 40000 };
+#define MIB ((size_t)1 << 20)
 
-static void *replace_blocks(void *argument) {
-  char *blocks[BLOCKS] = {NULL};
-  unsigned random = (unsigned)(size_t)argument;
-  for (int i = 0; i < REPLACEMENTS; i++) {
-    random = random * 1103515245 + 12345;
-    size_t slot = (random >> 8) % BLOCKS, size_bytes = (random >> 4) % SIZE_MAX_BYTES + 1;
-    free(blocks[slot]);
-    blocks[slot] = malloc(size_bytes);
-    if (blocks[slot] == NULL) {
-      puts("malloc returned NULL");
-      exit(1);
-    }
-    memset(blocks[slot], 1, size_bytes);
+enum { ROUNDS = 3, SMALL_BYTES = 3000, SMALL_BLOCKS = 60 * 1024 * 1024 / SMALL_BYTES, KEPT = 50, LARGE_BLOCKS = 30 };
+
+static void *filled(size_t size_bytes) {
+  void *block = malloc(size_bytes);
+  if (block == NULL) {
+    puts("malloc returned NULL");
+    exit(1);
   }
-  return NULL;
+  return memset(block, 1, size_bytes);
 }
 
 int main(void) {
-  pthread_t threads[THREADS];
-  for (size_t i = 0; i < THREADS; i++) {
-    if (pthread_create(&threads[i], NULL, replace_blocks, (void *)(i + 1)) != 0) return 1;
+  static char *small[SMALL_BLOCKS], *large[LARGE_BLOCKS];
+  struct timespec pause = {0, 20 * 1000 * 1000};
+  for (int round = 0; round < ROUNDS; round++) {
+    for (size_t i = 0; i < SMALL_BLOCKS; i++) small[i] = filled(SMALL_BYTES);
+    for (size_t i = 0; i < SMALL_BLOCKS; i++) {
+      if (i % KEPT != 0) free(small[i]);
+    }
+    for (size_t i = 0; i < LARGE_BLOCKS; i++) {
+      large[i] = filled(2 * MIB);
+      for (size_t j = 0; j < 200; j++) free(filled(SMALL_BYTES)); /* the program goes on meanwhile */
+      nanosleep(&pause, NULL);
+    }
+    for (size_t i = 0; i < LARGE_BLOCKS; i++) free(large[i]);
+    for (size_t i = 0; i < SMALL_BLOCKS; i += KEPT) free(small[i]);
   }
-  for (size_t i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
   puts("done");
   return 0;
 }

@@ -1,11 +1,11 @@
 #!/bin/bash
-# Runs the churning program in a control group of its own with a memory limit, with purging by budget switched off, so that
+# Runs the program in a control group of its own with a memory limit, with purging by budget switched off, so that
 # only the nearness of the limit can make the library give memory back. The kernel must not kill it.
 #
 #   run_container.sh CHURN LIBRARY
 set -uo pipefail
 churn=$1 library=$2
-limit_bytes=$((152 * 1024 * 1024))
+limit_bytes=$((100 * 1024 * 1024))
 name=snug-test-$$
 
 if [ -w /sys/fs/cgroup/memory ]; then

@@ -86,7 +86,7 @@ TEST(without_a_budget_nothing_is_purged) {
   for (int i = 0; i < 100; i++) {
     now_ns += 10 * MILLISECOND;
     purge_excess();
-    purge_tick(this_thread.own);
+    purge_tick(this_thread.own, true);
   }
   CHECK_THAT(pages_dirty() == dirty, "%zu dirty pages of %zu", pages_dirty(), dirty);
   CHECK(purge_limit_pages > pages_dirty()); /* so that not every free comes here */
@@ -152,19 +152,19 @@ TEST(near_the_containers_limit_all_goes_whatever_it_costs) {
   memory_current = "95000000\n";
   for (int i = 0; i < SLOW_TICKS + 1; i++) {
     now_ns += TICK_MS * MILLISECOND;
-    purge_tick(this_thread.own);
+    purge_tick(this_thread.own, true);
   }
   CHECK(purge.near_limit && snug_counters.limit_purges > limit_purges);
   CHECK_THAT(pages_dirty() <= CAP_SMALL_PAGES, "%zu dirty pages", pages_dirty());
   memory_current = "50000000\n";
-  for (int i = 0; i < SLOW_TICKS; i++) purge_tick(this_thread.own);
+  for (int i = 0; i < SLOW_TICKS; i++) purge_tick(this_thread.own, true);
   CHECK(!purge.near_limit);
 }
 
 TEST(slow_paths_bring_ticks_when_it_is_time) {
   start_again(2);
   uint64_t ticks = snug_counters.ticks;
-  purge_look_at_clock(this_thread.own);
+  purge_tick_if_due(this_thread.own, true);
   CHECK(snug_counters.ticks == ticks);
   now_ns += TICK_MS * MILLISECOND;
   for (int i = 0; i < MAINTAIN_PERIOD; i++) free(malloc(100 * KIB));
@@ -177,7 +177,7 @@ TEST(a_purger_at_work_is_not_waited_for) {
   size_t dirty = pages_dirty();
   lock_take(&purge.lock, RANK_PURGE);
   purge_excess();
-  purge_tick(this_thread.own);
+  purge_tick(this_thread.own, true);
   CHECK(pages_dirty() == dirty);
   lock_give(&purge.lock, RANK_PURGE);
   purge_excess();
@@ -197,7 +197,7 @@ TEST(ticks_purge_pages_inside_slabs) {
   uint64_t purged = snug_counters.slab_purged_bytes;
   for (int i = 0; i < 4; i++) {
     now_ns += TICK_MS * MILLISECOND;
-    purge_tick(this_thread.own);
+    purge_tick(this_thread.own, true);
   }
   CHECK_THAT(snug_counters.slab_purged_bytes > purged + COUNT / 2 * 32768, "%zu bytes",
              (size_t)(snug_counters.slab_purged_bytes - purged));
