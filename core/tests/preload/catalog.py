@@ -35,7 +35,9 @@ class Program:
 
     def missing_packages(self):
         def present(thing):
-            return pathlib.Path(thing).exists() if thing.startswith("/") else shutil.which(thing, path=SYSTEM_PATH) is not None
+            if thing.startswith("/"):
+                return pathlib.Path(thing).exists()
+            return shutil.which(thing, path=SYSTEM_PATH) is not None
 
         return sorted({package for thing, package in self.needs.items() if not present(thing)})
 

@@ -31,8 +31,9 @@ def render(test, number, options):
     test.expect(picture.exists(), "chromium wrote no picture")
     width, height, pixel = decode_png(picture.read_bytes())
     test.expect((width, height) == (WIDTH, HEIGHT), f"the picture has {width} x {height} pixels")
-    for (x, y), colour, what in (((100, 50), (255, 0, 0), "a box in HTML"), ((300, 50), (0, 0, 255), "a box made by "
-                                 "a script"), ((100, 250), (0, 255, 0), "a drawing on a canvas, after all its scripts")):
+    drawn = (((100, 50), (255, 0, 0), "a box in HTML"), ((300, 50), (0, 0, 255), "a box made by a script"),
+             ((100, 250), (0, 255, 0), "a drawing on a canvas, made after all scripts"))
+    for (x, y), colour, what in drawn:
         test.expect(pixel(x, y) == colour, f"{what} has the colour {pixel(x, y)}, not {colour}")
     dark = sum(sum(pixel(x, y)) < 200 for x in range(0, WIDTH) for y in range(400, 440))
     test.expect(dark > 500, f"the line of text has only {dark} dark pixels")

@@ -87,8 +87,8 @@ def gcc(test):
     check_compiler(test, "gcc", "g++")
 
 
-@program("clang", needs={"/usr/bin/clang-14": "clang-14", "/usr/bin/clang++-14": "clang-14"}, proves=["clang-14 --version"],
-         watches=["clang"], quick_limit_s=150, full_limit_s=600)
+@program("clang", needs={"/usr/bin/clang-14": "clang-14", "/usr/bin/clang++-14": "clang-14"},
+         proves=["clang-14 --version"], watches=["clang"], quick_limit_s=150, full_limit_s=600)
 def clang(test):
     """clang and clang++ on the same files"""
     check_compiler(test, "clang-14", "clang++-14")

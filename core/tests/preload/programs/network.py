@@ -68,7 +68,8 @@ def nginx(test):
         (test.folder / folder).mkdir(mode=0o777)
     configuration = (test.scripts / "nginx.conf").read_text().replace("@FOLDER@", str(test.folder))
     (test.folder / "nginx.conf").write_text(configuration)
-    server = test.start(["nginx", "-p", test.folder, "-c", test.folder / "nginx.conf", "-e", test.logs / "nginx_error.log"])
+    nginx_here = ["nginx", "-p", test.folder, "-c", test.folder / "nginx.conf", "-e", test.logs / "nginx_error.log"]
+    server = test.start(nginx_here)
     sockets = ("https.socket", "proxy.socket")
     test.wait_for(lambda: all((test.folder / name).exists() for name in sockets), "nginx does not open its sockets")
     rounds = 3 if test.quick else 15
@@ -77,8 +78,7 @@ def nginx(test):
             for options in ([], ["--compressed"]):
                 fetch(test, "https.socket", name, options)
             fetch(test, "proxy.socket", name, ["--compressed"])
-        test.run(["nginx", "-p", test.folder, "-c", test.folder / "nginx.conf", "-e", test.logs / "nginx_error.log",
-                  "-s", "reload"])
+        test.run(nginx_here + ["-s", "reload"])
     test.stop(server)
     errors = (test.logs / "nginx_error.log").read_text() if (test.logs / "nginx_error.log").exists() else ""
     test.expect("exited on signal" not in errors, "a worker of nginx was killed by a signal, see nginx_error.log")
@@ -87,5 +87,5 @@ def nginx(test):
 
 def fetch(test, socket, name, options):
     test.run(["curl", "-sSf", "--cacert", "cert.pem", "--unix-socket", test.folder / socket, *options,
-              "-o", "fetched", *[f"https://localhost/{name}"]])
+              "-o", "fetched", f"https://localhost/{name}"])
     test.run(["cmp", f"www/{name}", "fetched"], preload=False)

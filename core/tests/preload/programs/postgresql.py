@@ -9,8 +9,8 @@ USER = "postgres"
 
 
 @program("postgresql", needs={str(BINARIES / "initdb"): "postgresql", str(BINARIES / "pgbench"): "postgresql"},
-         proves=[f"{BINARIES}/postgres --version", f"{BINARIES}/psql --version"], watches=["postgres", "initdb", "pgbench"],
-         quick_limit_s=150, full_limit_s=400)
+         proves=[f"{BINARIES}/postgres --version", f"{BINARIES}/psql --version"],
+         watches=["postgres", "initdb", "pgbench"], quick_limit_s=150, full_limit_s=400)
 def postgresql(test):
     """PostgreSQL: initdb, pgbench, parallel queries, dump and restore, and its own consistency checks"""
     data = test.folder / "data"
@@ -50,12 +50,14 @@ def check_benchmark(test):
     bench = run(test, "pgbench", *connection, "-c", "8", "-j", "2", "-T", "5" if test.quick else "30", "postgres")
     done = int(re.search(r"transactions actually processed: (\d+)", bench.stdout).group(1))
     test.expect(re.search(r"number of failed transactions: 0 ", bench.stdout), "pgbench reports failed transactions")
-    sums = query(test, "select (select sum(abalance) from pgbench_accounts), (select sum(bbalance) from pgbench_branches), "
-                       "(select sum(tbalance) from pgbench_tellers), (select sum(delta) from pgbench_history)").split("|")
+    sums = query(test, "select (select sum(abalance) from pgbench_accounts), (select sum(bbalance) from pgbench_branches),"
+                       " (select sum(tbalance) from pgbench_tellers), (select sum(delta) from pgbench_history)")
+    sums = sums.split("|")
     test.expect(len(set(sums)) == 1, f"balances of accounts, branches, tellers and history differ: {', '.join(sums)}")
     logged = int(query(test, "select count(*) from pgbench_history"))
     test.expect(logged == done, f"pgbench did {done} transactions, the history has {logged}")
-    connecting = run(test, "pgbench", *connection, "-C", "-S", "-c", "4", "-t", "30" if test.quick else "200", "postgres")
+    connecting = run(test, "pgbench", *connection, "-C", "-S", "-c", "4", "-t", "30" if test.quick else "200",
+                     "postgres")
     test.expect("failed transactions: 0 " in connecting.stdout, "pgbench with new connections reports failures")
     test.note(f"{done} transactions")
 

@@ -12,22 +12,22 @@ NEEDS = {PYTHON: "python3", "/usr/lib/python3.11/test/test_dict.py": "libpython3
 THREADS_AND_PROCESSES = """test_multiprocessing_spawn test_multiprocessing_forkserver test_multiprocessing_fork
     test_concurrent_futures test_asyncio test_subprocess test_threading test_thread test_threading_local
     test_threadsignals test_queue test_fork1 test_mmap test_ctypes test_gc test_weakref test_interpreters""".split()
-MEMORY = """test_json test_re test_pickle test_list test_dict test_bytes test_tuple test_set test_deque test_ordered_dict
-    test_array test_buffer test_memoryview test_struct test_unicode test_str test_long test_float test_decimal test_sort
+MEMORY = """test_json test_re test_pickle test_list test_dict test_bytes test_tuple test_set test_deque
+    test_ordered_dict test_array test_buffer test_memoryview test_struct test_unicode test_str test_long test_float test_decimal test_sort
     test_itertools test_functools test_collections test_copy test_marshal test_zlib test_bz2 test_lzma test_hashlib
     test_memoryio test_sqlite3 test_xml_etree test_pyexpat test_csv test_datetime test_generators test_coroutines
     test_compile test_ast test_tracemalloc test_descr test_types test_call test_exceptions test_traceback
     test_codecs test_random test_statistics test_heapq test_bisect test_enum test_dataclasses""".split()
 # Whole groups that only sleep: they cost the quick run a minute and allocate nothing.
-SLEEPERS = ["*WaitTest*", "*.TestWait.*", "*Barrier*", "*ProcessesTestCondition*", "*ManagerTestCondition*", "*AsCompleted*",
-            "*SubprocessFast*", "*SubprocessSafe*", "*SubprocessThreaded*", "*NoPoll*", "*TaskGroup*", "*TestSSL*",
+SLEEPERS = ["*WaitTest*", "*.TestWait.*", "*Barrier*", "*ProcessesTestCondition*", "*ManagerTestCondition*",
+            "*AsCompleted*", "*SubprocessFast*", "*SubprocessSafe*", "*SubprocessThreaded*", "*NoPoll*", "*TaskGroup*", "*TestSSL*",
             "*StartTLS*", "*ResourceTracker*", "*Finalize*", "*TestPoll*", "*test_many_processes*", "*EINTR*", "*Eintr*",
             "*test_communicate_timeout_large*", "*DeadlockTest*", "*test_hang_*", "*WithManagerTest*"]
 # Depend on the virtual machine: without a host behind its vsock device the stream test waits for ever.
 HOST_BOUND = ["*VSOCK*"]
 # Need a display, the network, or a package index.
-LEFT_OUT = """test_idle test_tcl test_tk test_tix test_ttk_guionly test_ttk_textonly test_turtle test_ensurepip test_venv
-    test_urllib2net test_urllibnet test_smtpnet test_xmlrpc_net test_cppext test_gdb test_distutils""".split()
+LEFT_OUT = """test_idle test_tcl test_tk test_tix test_ttk_guionly test_ttk_textonly test_turtle test_ensurepip
+    test_venv test_urllib2net test_urllibnet test_smtpnet test_xmlrpc_net test_cppext test_gdb test_distutils""".split()
 
 
 @program("python", needs=NEEDS, proves=[f"{PYTHON} --version"], watches=["python3*"], quick_limit_s=420,
@@ -87,7 +87,7 @@ def run_suite(test, modules, *, ignored, env, preload, name, cases=()):
     """Runs the modules, or, if cases are given, only those of them."""
     junit = test.folder / f"{name}.xml"
     (test.folder / "ignored").write_text("\n".join(ignored) + "\n")
-    limit_s = 100 if test.quick else 300
+    limit_s = 200 if test.quick else 300
     argv = [PYTHON, "-m", "test", "-j4", "--timeout", limit_s, "--junit-xml", junit]
     argv += ["--ignorefile", test.folder / "ignored"] if ignored else []
     if cases:
@@ -109,8 +109,8 @@ def check_suite(test, modules, *, ignored, env=None):
     if not suspects:
         return
     test.log(f"suspects: {', '.join(suspects)}; cases: {', '.join(sorted(first.failed_cases)) or 'none'}")
-    only_cases = all(first.verdicts.get(name, ("missing", ""))[0] == "failed" for name in suspects) and first.failed_cases
-    options = {"ignored": ignored, "env": env, "cases": first.failed_cases if only_cases else ()}
+    all_known = all(first.verdicts.get(name, ("missing", ""))[0] == "failed" for name in suspects)
+    options = {"ignored": ignored, "env": env, "cases": first.failed_cases if all_known else ()}
     plain = run_suite(test, suspects, preload=False, name="plain", **options)
     again = run_suite(test, suspects, preload=True, name="again", **options)
     died = [name for name in suspects if (first.died(name) or again.died(name)) and not plain.died(name)]

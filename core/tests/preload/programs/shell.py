@@ -18,8 +18,8 @@ def apt(test):
         test.same_as_plain(argv)
     package = test.folder / "package"
     (package / "DEBIAN").mkdir(parents=True, mode=0o755)
-    (package / "DEBIAN/control").write_text("Package: sample\nVersion: 1\nArchitecture: all\nMaintainer: nobody <n@x.y>\n"
-                                            "Description: sample\n")
+    (package / "DEBIAN/control").write_text("Package: sample\nVersion: 1\nArchitecture: all\nDescription: sample\n"
+                                            "Maintainer: nobody <nobody@example.org>\n")
     for number in range(50):
         (package / f"file{number}").write_text(f"content {number}\n" * (100 * number))
     test.run(["dpkg-deb", "--build", "package", "sample.deb"])

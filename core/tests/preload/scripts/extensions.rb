@@ -15,7 +15,9 @@ require 'zlib'
 
 scale = Integer(ARGV[0])
 
-data = Array.new(2000) { |i| { 'id' => i, 'name' => "name #{i}" * (i % 9), 'tags' => %w[a b c].take(i % 4), 'price' => i / 8.0 } }
+data = Array.new(2000) do |i|
+  { 'id' => i, 'name' => "name #{i}" * (i % 9), 'tags' => %w[a b c].take(i % 4), 'price' => i / 8.0 }
+end
 scale.times do
   abort 'json' unless JSON.parse(JSON.pretty_generate(data)) == data
   abort 'yaml' unless YAML.load(YAML.dump(data.first(500))) == data.first(500)
@@ -27,9 +29,11 @@ scale.times do
   io = StringIO.new
   Zlib::GzipWriter.wrap(io) { |gz| 200.times { gz.write(text) } }
   abort 'gzip' unless Zlib.gunzip(io.string) == text * 200
-  document = REXML::Document.new("<all>#{data.first(300).map { |row| "<row id='#{row['id']}'>#{row['name']}</row>" }.join}</all>")
+  xml = data.first(300).map { |row| "<row id='#{row['id']}'>#{row['name']}</row>" }.join
+  document = REXML::Document.new("<all>#{xml}</all>")
   abort 'rexml' unless document.root.elements.to_a('row').size == 300
-  abort 'erb' unless ERB.new('<% data.each do |row| %><%= row["id"] %>,<% end %>').result_with_hash(data: data).count(',') == 2000
+  template = ERB.new('<% data.each do |row| %><%= row["id"] %>,<% end %>')
+  abort 'erb' unless template.result_with_hash(data: data).count(',') == 2000
   abort 'ripper' unless Ripper.sexp("#{'def m(a) = a.map { |b| "#{b}" }; ' * 300}")
   abort 'bigdecimal' unless BigDecimal(2).sqrt(500).to_s.start_with?('0.14142135623730950488')
   key = OpenSSL::PKey::RSA.new(2048)

@@ -1,4 +1,5 @@
-# Compaction moves Ruby's objects while malloc'ed parts stay; every object is checked afterwards. usage: gc_compact.rb SCALE
+# Compaction moves Ruby's objects while malloc'ed parts stay; every object is checked afterwards.
+# usage: gc_compact.rb SCALE
 scale = Integer(ARGV[0])
 
 def make(count)

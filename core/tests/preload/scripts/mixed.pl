@@ -28,7 +28,8 @@ my $count = () = $text =~ /\b(word\d+)=([a-m]+)/g;
 my @fields = split /[ =]/, $text;
 printf "regex %d %d %d\n", $count, length($changed), scalar(@fields);
 
-my $copy = thaw(freeze({ list => [map { { id => $_, text => 'x' x ($_ % 500) } } 1 .. 8000], words => dclone(\%words) }));
+my @list = map { { id => $_, text => 'x' x ($_ % 500) } } 1 .. 8000;
+my $copy = thaw(freeze({ list => \@list, words => dclone(\%words) }));
 printf "storable %d %d\n", sum(map { length $_->{text} } @{ $copy->{list} }), scalar keys %{ $copy->{words} };
 
 my $unicode = join '', map { chr(0x100 + $_ % 5000) } 1 .. 200_000;

@@ -33,9 +33,10 @@ assert len(again) == held // 2
 del again
 threading.stack_size(1 << 20)
 done = []
-threads = [threading.Thread(target=lambda n=n: done.append(sum(len(b"y" * i) for i in range(n, 3000)))) for n in range(4)]
+threads = [threading.Thread(target=lambda: done.append(sum(len(b"y" * i) for i in range(3000)))) for _ in range(4)]
 for thread in threads:
     thread.start()
 for thread in threads:
     thread.join()
-assert done and sum(map(len, kept)) == sum(i % 3000 for i in range(20_000))
+assert done == [sum(range(3000))] * 4
+assert sum(map(len, kept)) == sum(i % 3000 for i in range(20_000))

@@ -1,4 +1,4 @@
-# Ractors run Ruby code truly in parallel: the one case where malloc is called from several interpreter threads at once.
+# Ractors run Ruby code truly in parallel: the one case where several of its threads call malloc at once.
 # usage: ractors.rb SCALE
 scale = Integer(ARGV[0])
 

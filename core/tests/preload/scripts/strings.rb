@@ -1,4 +1,5 @@
-# Strings that grow by realloc from bytes to hundreds of megabytes, are cut, shared, packed, frozen. usage: strings.rb SCALE
+# Strings that grow by realloc from bytes to hundreds of megabytes, are cut, shared, packed.
+# usage: strings.rb SCALE
 require 'digest'
 
 scale = Integer(ARGV[0])
@@ -44,5 +45,6 @@ abort 'format' unless format('%<a>0100000d', a: 7).size == 100_000
 array = Array.new(2_000_000) { |i| i }
 array.concat(array).shift(1_000_000)
 abort 'arrays' unless array.size == 3_000_000 && array.first == 1_000_000 && array.pack('L*').bytesize == 12_000_000
-abort 'digest' unless Digest::SHA256.hexdigest('q' * (30 << 20)) == Digest::SHA256.new.tap { |d| 30.times { d << 'q' * (1 << 20) } }.hexdigest
+pieces = Digest::SHA256.new.tap { |digest| 30.times { digest << 'q' * (1 << 20) } }
+abort 'digest' unless Digest::SHA256.hexdigest('q' * (30 << 20)) == pieces.hexdigest
 puts 'strings ok'

@@ -1,4 +1,5 @@
-# Many threads that share and outlive each other's objects: a free on another thread is the ordinary case. usage: threads.rb SCALE
+# Many threads that share and outlive each other's objects: a free on another thread is the ordinary case.
+# usage: threads.rb SCALE
 require 'timeout'
 
 scale = Integer(ARGV[0])
@@ -45,5 +46,7 @@ abort 'Timeout did not interrupt' unless timed_out
 
 # Fibers have stacks and machine contexts of their own.
 fibers = Array.new(1000) { |i| Fiber.new { 3.times { |n| Fiber.yield "fiber #{i} #{n}" * 10 } } }
-3.times { |n| fibers.each_with_index { |fiber, i| abort 'wrong fiber' unless fiber.resume.start_with?("fiber #{i} #{n}") } }
+3.times do |n|
+  fibers.each_with_index { |fiber, i| abort 'wrong fiber' unless fiber.resume.start_with?("fiber #{i} #{n}") }
+end
 puts 'threads ok'

@@ -88,7 +88,8 @@ function heap(scale) {
     table.set(i % 50_000, { number: i, text: `text ${i}`, list: [i, i + 1] });
     if (i % 1000 === 0) new ArrayBuffer(1_000_000);
   }
-  assert(table.size === 50_000 && JSON.parse(JSON.stringify([...table])).every(([key, { number }]) => number % 50_000 === key));
+  const copy = JSON.parse(JSON.stringify([...table]));
+  assert(copy.length === 50_000 && copy.every(([key, { number }]) => number % 50_000 === key));
 }
 
 async function main(scale) {
@@ -100,6 +101,10 @@ async function main(scale) {
   console.log("done");
 }
 
+function answerOnce() {
+  process.once("message", text => process.send(checksum(text), () => process.disconnect()));
+}
+
 if (!isMainThread) workInThread(workerData);
-else if (process.argv[2] === "child") process.once("message", text => process.send(checksum(text), () => process.disconnect()));
+else if (process.argv[2] === "child") answerOnce();
 else main(Number(process.argv[2])).catch(error => { console.error(error); process.exit(1); });
