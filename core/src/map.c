@@ -22,7 +22,6 @@ static struct {
   bool heap_reserved; /* false: under an address-space limit the heap is mapped as it grows */
   struct table *tables[TABLES_MAX];
   size_t table_count;
-  size_t tables_committed_bytes;
 } map;
 
 struct table table_reserve(size_t max_bytes, const char *name) {
@@ -44,7 +43,6 @@ bool table_commit(struct table *table, size_t bytes) {
   char *end = table->start + table->committed_bytes;
   size_t more = wanted - table->committed_bytes;
   if (!(table->unreserved ? sys_map_at(end, more) : sys_commit(end, more))) return false;
-  __atomic_fetch_add(&map.tables_committed_bytes, wanted - table->committed_bytes, __ATOMIC_RELAXED);
   table->committed_bytes = wanted;
   return true;
 }
@@ -59,8 +57,6 @@ static void release_rest(struct table *table) {
   if (table->start == NULL || table->unreserved || rest == 0) return;
   table->unreserved = sys_unmap(table->start + table->committed_bytes, rest);
 }
-
-size_t map_committed_bytes(void) { return __atomic_load_n(&map.tables_committed_bytes, __ATOMIC_RELAXED); }
 
 static void release(struct table *table) {
   if (table->start != NULL) sys_unmap(table->start, table->reserved_bytes);

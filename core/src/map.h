@@ -75,9 +75,6 @@ HIDDEN void map_lock_all(void);
 HIDDEN void map_unlock_all(void);
 HIDDEN void map_reset_locks(void);
 
-/* Bytes of metadata made usable so far (an upper bound of what is resident). */
-HIDDEN size_t map_committed_bytes(void);
-
 /* Index of the page that holds p; at least zone.pages when p is not in the usable zone. */
 static ALWAYS_INLINE size_t page_index(const void *p) { return (size_t)((const char *)p - zone.base) >> PAGE_SHIFT; }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "fatal.h"
+#include "sys.h"
 
 /* The defaults. The table below repeats them for help; core/tests/unit/options_test.c compares. */
 struct options options = {0, 0, 0, 1, 1, 0};
@@ -22,17 +23,26 @@ static const struct option_row {
     {"thp", &options.thp, 0, 0, 1, "allow transparent huge pages on the heap"},
 };
 
-enum { ROW_COUNT = sizeof rows / sizeof rows[0], WORD_BYTES = 48, MESSAGE_BYTES = 320 };
+enum { ROW_COUNT = sizeof rows / sizeof rows[0], WORD_BYTES = 48, MESSAGE_BYTES = 320, HELP_LINE_BYTES = 160 };
 
-bool options_row(size_t row, const char **name, const char **sentence, uint32_t *low, uint32_t *high,
-                 uint32_t *fallback) {
-  if (row >= ROW_COUNT) return false;
-  *name = rows[row].name;
-  *sentence = rows[row].sentence;
-  *low = rows[row].low;
-  *high = rows[row].high;
-  *fallback = rows[row].fallback;
-  return true;
+/* SNUG=help: the table, on stderr. */
+static void print_help(void) {
+  char line[HELP_LINE_BYTES];
+  for (size_t i = 0; i < ROW_COUNT; i++) {
+    struct text text = text_in(line, sizeof line);
+    text_string(&text, "snug: option ");
+    text_string(&text, rows[i].name);
+    text_char(&text, ':');
+    text_number(&text, rows[i].fallback);
+    text_string(&text, " (");
+    text_number(&text, rows[i].low);
+    text_string(&text, " to ");
+    text_number(&text, rows[i].high);
+    text_string(&text, ") ");
+    text_string(&text, rows[i].sentence);
+    text_char(&text, '\n');
+    sys_write(2, text.start, text.length_bytes);
+  }
 }
 
 /* Levenshtein distance (V. I. Levenshtein, 1966), row by row; words beyond WORD_BYTES count as far. */
@@ -105,6 +115,7 @@ static bool parse_value(const struct option_row *row, const char *value, uint32_
 }
 
 static void set_option(const char *name, const char *value) {
+  if (strcmp(name, "help") == 0) return print_help();
   for (size_t i = 0; i < ROW_COUNT; i++) {
     if (strcmp(name, rows[i].name) != 0) continue;
     if (!parse_value(&rows[i], value, rows[i].value)) warn_value(&rows[i], value);

@@ -22,8 +22,4 @@ HIDDEN void options_read(void);
 /* The effective settings in the syntax of SNUG. */
 HIDDEN void options_describe(struct text *text);
 
-/* One row of the table, for snug_option_help and tests: false when there is no row of that number. */
-HIDDEN bool options_row(size_t row, const char **name, const char **sentence, uint32_t *low, uint32_t *high,
-                        uint32_t *fallback);
-
 #endif

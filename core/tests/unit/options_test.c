@@ -51,9 +51,9 @@ static void check_setting(const char *value, const char *arenas, const char *war
 
 TEST(the_table_repeats_the_defaults) {
   size_t count = 0;
-  for (const char *name, *sentence;; count++) {
-    uint32_t low, high, fallback;
-    if (!options_row(count, &name, &sentence, &low, &high, &fallback)) break;
+  for (; count < ROW_COUNT; count++) {
+    const char *name = rows[count].name, *sentence = rows[count].sentence;
+    uint32_t low = rows[count].low, high = rows[count].high, fallback = rows[count].fallback;
     CHECK_THAT(*rows[count].value == fallback, "%s is %u at start, %u in the table", name, *rows[count].value,
                fallback);
     CHECK_THAT(low <= fallback && fallback <= high, "%s", name);
