@@ -3,5 +3,5 @@
 test-preload: build/libsnug.so
 	core/tests/preload/run --quick --jobs 2
 
-test-programs: build/libsnug.so
+test-programs: build/libsnug.so build/deps-programs
 	core/tests/preload/run
