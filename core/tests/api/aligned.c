@@ -8,7 +8,8 @@ TEST(posix_memalign_serves_every_alignment_and_size) {
     for (size_t size = 0; size <= 300 * KIB; size = size * 3 / 2 + 1) {
       void *block = NULL;
       REQUIRE(posix_memalign(&block, alignment, size) == 0);
-      CHECK_THAT(block != NULL && (uintptr_t)block % alignment == 0, "alignment %zu, size %zu: %p", alignment, size, block);
+      CHECK_THAT(block != NULL && (uintptr_t)block % alignment == 0, "alignment %zu, size %zu: %p", alignment, size,
+                 block);
       CHECK(malloc_usable_size(block) >= size);
       memset(block, 0x5a, malloc_usable_size(block));
       free(block);
@@ -79,7 +80,8 @@ TEST(aligned_alloc_aligns_and_sets_errno) {
     const size_t sizes[] = {alignment, alignment * 3, 1, 100}; /* since C17 the size need not be a multiple */
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
       void *block = hidden(aligned_alloc(hidden_size(alignment), hidden_size(sizes[i])));
-      CHECK_THAT(block != NULL && (uintptr_t)block % alignment == 0, "aligned_alloc(%zu, %zu) = %p", alignment, sizes[i], block);
+      CHECK_THAT(block != NULL && (uintptr_t)block % alignment == 0, "aligned_alloc(%zu, %zu) = %p", alignment,
+                 sizes[i], block);
       free(block);
     }
   }
@@ -106,8 +108,8 @@ TEST(alignments_that_are_no_power_of_two) {
   }
   errno = 0;
   void *block = hidden(memalign(hidden_size((size_t)PTRDIFF_MAX + 2), 1));
-  CHECK_THAT(block == NULL && (errno == EINVAL || errno == ENOMEM), "memalign(PTRDIFF_MAX + 2, 1) = %p, errno %d", block,
-             errno);
+  CHECK_THAT(block == NULL && (errno == EINVAL || errno == ENOMEM), "memalign(PTRDIFF_MAX + 2, 1) = %p, errno %d",
+             block, errno);
 }
 
 TEST(memalign_aligns) {

@@ -95,10 +95,17 @@ TEST(memory_given_back_and_taken_again_is_zero) {
 }
 
 TEST(products_that_overflow_fail_with_enomem) {
-  const size_t pairs[][2] = {{SIZE_MAX, 2}, {2, SIZE_MAX}, {SIZE_MAX, SIZE_MAX}, {SIZE_MAX / 2 + 1, 2},
-                             {(size_t)1 << 32, (size_t)1 << 32}, {((size_t)1 << 32) + 1, (size_t)1 << 32},
-                             {SIZE_MAX / 16 + 1, 16}, {SIZE_MAX / 16 + 2, 16}, {1, (size_t)PTRDIFF_MAX + 1},
-                             {(size_t)PTRDIFF_MAX / 8 + 1, 8}, {SIZE_MAX / 3, 3}};
+  const size_t pairs[][2] = {{SIZE_MAX, 2},
+                             {2, SIZE_MAX},
+                             {SIZE_MAX, SIZE_MAX},
+                             {SIZE_MAX / 2 + 1, 2},
+                             {(size_t)1 << 32, (size_t)1 << 32},
+                             {((size_t)1 << 32) + 1, (size_t)1 << 32},
+                             {SIZE_MAX / 16 + 1, 16},
+                             {SIZE_MAX / 16 + 2, 16},
+                             {1, (size_t)PTRDIFF_MAX + 1},
+                             {(size_t)PTRDIFF_MAX / 8 + 1, 8},
+                             {SIZE_MAX / 3, 3}};
   for (size_t i = 0; i < COUNT_OF(pairs); i++) {
     size_t count = hidden_size(pairs[i][0]), size = hidden_size(pairs[i][1]);
     errno = 0;

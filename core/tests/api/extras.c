@@ -109,16 +109,54 @@ TEST(the_internal_names_belong_to_the_same_heap) {
 
 TEST(every_entry_point_comes_from_one_object) {
   /* A mixture would hand one allocator's blocks to another: the "half-linked" process. */
-  static const char *const names[] = {
-      "malloc", "calloc", "realloc", "free", "posix_memalign", "aligned_alloc", "memalign", "valloc", "pvalloc",
-      "malloc_usable_size", "reallocarray", "free_sized", "free_aligned_sized", "cfree", "malloc_trim", "mallinfo",
-      "mallinfo2", "malloc_info", "malloc_stats", "mallopt", "__libc_malloc", "__libc_calloc", "__libc_realloc",
-      "__libc_free", "__libc_memalign", "__libc_valloc", "__libc_pvalloc", "__posix_memalign",
-      "_Znwm", "_Znam", "_ZnwmRKSt9nothrow_t", "_ZnamRKSt9nothrow_t", "_ZnwmSt11align_val_t", "_ZnamSt11align_val_t",
-      "_ZnwmSt11align_val_tRKSt9nothrow_t", "_ZnamSt11align_val_tRKSt9nothrow_t", "_ZdlPv", "_ZdaPv", "_ZdlPvm", "_ZdaPvm",
-      "_ZdlPvRKSt9nothrow_t", "_ZdaPvRKSt9nothrow_t", "_ZdlPvSt11align_val_t", "_ZdaPvSt11align_val_t",
-      "_ZdlPvmSt11align_val_t", "_ZdaPvmSt11align_val_t", "_ZdlPvSt11align_val_tRKSt9nothrow_t",
-      "_ZdaPvSt11align_val_tRKSt9nothrow_t"};
+  static const char *const names[] = {"malloc",
+                                      "calloc",
+                                      "realloc",
+                                      "free",
+                                      "posix_memalign",
+                                      "aligned_alloc",
+                                      "memalign",
+                                      "valloc",
+                                      "pvalloc",
+                                      "malloc_usable_size",
+                                      "reallocarray",
+                                      "free_sized",
+                                      "free_aligned_sized",
+                                      "cfree",
+                                      "malloc_trim",
+                                      "mallinfo",
+                                      "mallinfo2",
+                                      "malloc_info",
+                                      "malloc_stats",
+                                      "mallopt",
+                                      "__libc_malloc",
+                                      "__libc_calloc",
+                                      "__libc_realloc",
+                                      "__libc_free",
+                                      "__libc_memalign",
+                                      "__libc_valloc",
+                                      "__libc_pvalloc",
+                                      "__posix_memalign",
+                                      "_Znwm",
+                                      "_Znam",
+                                      "_ZnwmRKSt9nothrow_t",
+                                      "_ZnamRKSt9nothrow_t",
+                                      "_ZnwmSt11align_val_t",
+                                      "_ZnamSt11align_val_t",
+                                      "_ZnwmSt11align_val_tRKSt9nothrow_t",
+                                      "_ZnamSt11align_val_tRKSt9nothrow_t",
+                                      "_ZdlPv",
+                                      "_ZdaPv",
+                                      "_ZdlPvm",
+                                      "_ZdaPvm",
+                                      "_ZdlPvRKSt9nothrow_t",
+                                      "_ZdaPvRKSt9nothrow_t",
+                                      "_ZdlPvSt11align_val_t",
+                                      "_ZdaPvSt11align_val_t",
+                                      "_ZdlPvmSt11align_val_t",
+                                      "_ZdaPvmSt11align_val_t",
+                                      "_ZdlPvSt11align_val_tRKSt9nothrow_t",
+                                      "_ZdaPvSt11align_val_tRKSt9nothrow_t"};
   if (!snug_is_active()) SKIP("a question to snug");
   Dl_info ours;
   REQUIRE(dladdr((void *)snug_version, &ours) != 0);
@@ -247,7 +285,8 @@ TEST(stats_json_is_one_balanced_object) {
   json_length = 0;
   json_depth = json_lowest_depth = 0;
   CHECK(json(measure_json, NULL) == 0);
-  CHECK_THAT(json_depth == 0 && json_lowest_depth >= 0, "depth at the end %ld, lowest %ld", json_depth, json_lowest_depth);
+  CHECK_THAT(json_depth == 0 && json_lowest_depth >= 0, "depth at the end %ld, lowest %ld", json_depth,
+             json_lowest_depth);
   CHECK_THAT(json_length > 100 && json_last == '\n', "%zu bytes", json_length);
 }
 

@@ -49,8 +49,16 @@ TEST(free_of_null_does_nothing) {
 }
 
 TEST(sizes_beyond_ptrdiff_max_fail_with_enomem) {
-  const size_t sizes[] = {SIZE_MAX, SIZE_MAX - 1, SIZE_MAX - 15, SIZE_MAX - 16, SIZE_MAX - 4095, SIZE_MAX - 4096,
-                          SIZE_MAX - 65536, SIZE_MAX / 2 + 4096, (size_t)PTRDIFF_MAX + 1, (size_t)PTRDIFF_MAX,
+  const size_t sizes[] = {SIZE_MAX,
+                          SIZE_MAX - 1,
+                          SIZE_MAX - 15,
+                          SIZE_MAX - 16,
+                          SIZE_MAX - 4095,
+                          SIZE_MAX - 4096,
+                          SIZE_MAX - 65536,
+                          SIZE_MAX / 2 + 4096,
+                          (size_t)PTRDIFF_MAX + 1,
+                          (size_t)PTRDIFF_MAX,
                           (size_t)PTRDIFF_MAX - 4096};
   for (size_t i = 0; i < COUNT_OF(sizes); i++) {
     errno = 0;

@@ -11,8 +11,8 @@ constexpr size_t impossible = SIZE_MAX / 2;
 const size_t sizes[] = {0, 1, 16, 17, 100, 1000, 1025, 5000, 33000, 200000, 1048576, 5000000};
 
 void check_block(void *block, size_t size, size_t alignment) {
-  CHECK_THAT(block != nullptr && reinterpret_cast<uintptr_t>(block) % alignment == 0, "size %zu, alignment %zu: %p", size,
-             alignment, block);
+  CHECK_THAT(block != nullptr && reinterpret_cast<uintptr_t>(block) % alignment == 0, "size %zu, alignment %zu: %p",
+             size, alignment, block);
   CHECK(malloc_usable_size(block) >= size);
   memset(block, 0x5a, size);
 }
@@ -188,7 +188,8 @@ TEST(nothrow_calls_the_handler_and_swallows_its_bad_alloc) {
                   : form == 1 ? ::operator new[](n, std::nothrow)
                   : form == 2 ? ::operator new(n, std::align_val_t(64), std::nothrow)
                               : ::operator new[](n, std::align_val_t(64), std::nothrow);
-    CHECK_THAT(hidden(block) == nullptr && handler_calls == 3, "form %d: %p after %d calls", form, block, handler_calls);
+    CHECK_THAT(hidden(block) == nullptr && handler_calls == 3, "form %d: %p after %d calls", form, block,
+               handler_calls);
   }
 }
 

@@ -28,8 +28,8 @@ TEST(contents_survive_every_transition) {
 }
 
 TEST(large_transitions_keep_every_byte) {
-  const size_t sizes[] = {100,      31 * KIB,  33 * KIB, 200 * KIB, 1 * MIB - 1, 1 * MIB,
-                          MIB + 1,  3 * MIB,   8 * MIB,  33 * MIB,  64 * MIB + 5};
+  const size_t sizes[] = {100,     31 * KIB, 33 * KIB, 200 * KIB, 1 * MIB - 1, 1 * MIB,
+                          MIB + 1, 3 * MIB,  8 * MIB,  33 * MIB,  64 * MIB + 5};
   for (size_t from = 0; from < COUNT_OF(sizes); from++) {
     for (size_t to = 0; to < COUNT_OF(sizes); to++) {
       unsigned char *block = (unsigned char *)hidden(malloc(sizes[from]));

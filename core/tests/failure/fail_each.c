@@ -72,7 +72,8 @@ static void install_filter(int socket_descriptor) {
   REQUIRE(listener >= 0);
   char control[CMSG_SPACE(sizeof(int))] = {0}, byte = 0;
   struct iovec piece = {&byte, 1};
-  struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+  struct msghdr message = {
+      .msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
   struct cmsghdr *header = CMSG_FIRSTHDR(&message);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
@@ -86,7 +87,8 @@ static void install_filter(int socket_descriptor) {
 static int receive_listener(int socket_descriptor) {
   char control[CMSG_SPACE(sizeof(int))], byte;
   struct iovec piece = {&byte, 1};
-  struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+  struct msghdr message = {
+      .msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
   if (recvmsg(socket_descriptor, &message, MSG_CMSG_CLOEXEC) != 1) return -1;
   struct cmsghdr *header = CMSG_FIRSTHDR(&message);
   int listener = -1;
@@ -140,8 +142,10 @@ static struct run run_once(unsigned long nth) {
   while (!ended) {
     struct pollfd wait_for = {listener, POLLIN, 0};
     poll(&wait_for, 1, 100);
-    if (wait_for.revents & POLLIN) answer(listener, nth, &armed, &run);
-    else ended = waitpid(child, &run.status, WNOHANG) == child;
+    if (wait_for.revents & POLLIN)
+      answer(listener, nth, &armed, &run);
+    else
+      ended = waitpid(child, &run.status, WNOHANG) == child;
     if (!ended && now_s() > end_s) {
       run.hung = true;
       kill(-child, SIGKILL);
@@ -159,8 +163,10 @@ static const struct {
 } errors[] = {{"ENOMEM", ENOMEM}, {"EPERM", EPERM}, {"ENOSYS", ENOSYS}, {"EAGAIN", EAGAIN}, {"EINVAL", EINVAL}};
 
 static void usage(void) {
-  test_print(2, "usage: fail_each --call NAME --errno NAME [--from-start] [--forever] [--limit N] [--name NAME] -- PROGRAM "
-                "ARGS\n");
+  test_print(
+      2,
+      "usage: fail_each --call NAME --errno NAME [--from-start] [--forever] [--limit N] [--name NAME] -- PROGRAM "
+      "ARGS\n");
   exit(2);
 }
 
@@ -203,14 +209,16 @@ int main(int argc, char **argv) {
     bool passed = !run.hung && WIFEXITED(run.status) && (options.from_start || WEXITSTATUS(run.status) == 0);
     if (!passed) {
       failures++;
-      test_print(2, "fail_each: %s number %lu%s failing with error %d: %s (wait status 0x%x, %lu calls)\n", options.call->name, nth,
-                 options.forever ? " and all later ones" : "", options.error, run.hung ? "the program hung" : "the program failed",
-                 run.status, run.counted);
+      test_print(2, "fail_each: %s number %lu%s failing with error %d: %s (wait status 0x%x, %lu calls)\n",
+                 options.call->name, nth, options.forever ? " and all later ones" : "", options.error,
+                 run.hung ? "the program hung" : "the program failed", run.status, run.counted);
       if (failures == 5) break;
     }
     if (run.counted < nth) break;
   }
-  if (failures > 0) test_print(1, "not ok %s: %lu runs failed\n", options.name, failures);
-  else test_print(1, "ok %s (%lu calls failed in turn)\n", options.name, nth - 1);
+  if (failures > 0)
+    test_print(1, "not ok %s: %lu runs failed\n", options.name, failures);
+  else
+    test_print(1, "ok %s (%lu calls failed in turn)\n", options.name, nth - 1);
   return failures > 0;
 }

@@ -4,8 +4,8 @@
  *   fuzz FILE...                                                 runs the lists in the files, in this process
  *   fuzz --self-test                                             breaks a block on purpose and must find it
  *
- * Each list runs in a process of its own. When it fails or hangs, instructions are left out and numbers made smaller for
- * as long as it still fails; the result is written to the output file and printed.
+ * Each list runs in a process of its own. When it fails or hangs, instructions are left out and numbers made smaller
+ * for as long as it still fails; the result is written to the output file and printed.
  */
 #include "model.h"
 
@@ -115,8 +115,8 @@ static size_t report(uint64_t seed, size_t count) {
     passes(list, count, 1, false); /* for its message */
   }
   write_list(count, seed);
-  test_print(2, "fuzz: %zu instructions in %s; again: fuzz %s, or fuzz --seed %llu --steps %zu\n", count, options.output,
-             options.output, (unsigned long long)seed, options.steps);
+  test_print(2, "fuzz: %zu instructions in %s; again: fuzz %s, or fuzz --seed %llu --steps %zu\n", count,
+             options.output, options.output, (unsigned long long)seed, options.steps);
   return count;
 }
 
@@ -165,11 +165,16 @@ int main(int argc, char **argv) {
   for (; i < argc && strncmp(argv[i], "--", 2) == 0; i += 2) {
     if (strcmp(argv[i], "--self-test") == 0) return self_test();
     if (i + 1 == argc) return usage();
-    if (strcmp(argv[i], "--seed") == 0) options.seed = strtoull(argv[i + 1], NULL, 0);
-    else if (strcmp(argv[i], "--steps") == 0) options.steps = strtoul(argv[i + 1], NULL, 0);
-    else if (strcmp(argv[i], "--seconds") == 0) options.seconds = strtod(argv[i + 1], NULL);
-    else if (strcmp(argv[i], "--output") == 0) options.output = argv[i + 1];
-    else return usage();
+    if (strcmp(argv[i], "--seed") == 0)
+      options.seed = strtoull(argv[i + 1], NULL, 0);
+    else if (strcmp(argv[i], "--steps") == 0)
+      options.steps = strtoul(argv[i + 1], NULL, 0);
+    else if (strcmp(argv[i], "--seconds") == 0)
+      options.seconds = strtod(argv[i + 1], NULL);
+    else if (strcmp(argv[i], "--output") == 0)
+      options.output = argv[i + 1];
+    else
+      return usage();
   }
   if (options.steps < 1 || options.steps > INSTRUCTIONS_MAX) return usage();
   if (i == argc) return fuzz();

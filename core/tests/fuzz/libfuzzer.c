@@ -1,5 +1,5 @@
-/* The libFuzzer target: bytes become instructions (instruction_decode), which the model executes and checks. Linked with
- * the core, so that its branches guide the search. A crash file replays with this same program. */
+/* The libFuzzer target: bytes become instructions (instruction_decode), which the model executes and checks. Linked
+ * with the core, so that its branches guide the search. A crash file replays with this same program. */
 #include "model.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length);

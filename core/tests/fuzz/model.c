@@ -41,7 +41,8 @@ __attribute__((format(printf, 1, 2), noreturn)) static void fail(const char *for
   vsnprintf(what, sizeof what, format, arguments);
   va_end(arguments);
   if (model.step < model.count) instruction_print(&model.list[model.step], line, sizeof line);
-  test_print(2, "fuzz: step %zu (%s) in thread %u of process %d: %s\n", model.step, line, model.current, (int)getpid(), what);
+  test_print(2, "fuzz: step %zu (%s) in thread %u of process %d: %s\n", model.step, line, model.current, (int)getpid(),
+             what);
   abort();
 }
 
@@ -113,9 +114,12 @@ static void release(struct slot *slot, bool sized) {
   if (slot->block == NULL) return;
   check_contents(slot, slot->size_bytes);
   errno = 4321;
-  if (!sized || free_sized == NULL) free(slot->block);
-  else if (slot->alignment != 0) free_aligned_sized(slot->block, slot->alignment, slot->requested_bytes);
-  else free_sized(slot->block, slot->requested_bytes);
+  if (!sized || free_sized == NULL)
+    free(slot->block);
+  else if (slot->alignment != 0)
+    free_aligned_sized(slot->block, slot->alignment, slot->requested_bytes);
+  else
+    free_sized(slot->block, slot->requested_bytes);
   if (errno != 4321) fail("free set errno to %d", errno);
   slot->block = NULL;
 }
@@ -137,9 +141,12 @@ static void take_zeroed(struct slot *slot, size_t count, size_t size_bytes) {
 
 static void take_aligned(struct slot *slot, char operation, size_t alignment, size_t size_bytes) {
   void *block = NULL;
-  if (operation == 'A') block = aligned_alloc(alignment, size_bytes);
-  else if (operation == 'M') block = memalign(alignment, size_bytes);
-  else if (posix_memalign(&block, alignment, size_bytes) != 0) block = NULL;
+  if (operation == 'A')
+    block = aligned_alloc(alignment, size_bytes);
+  else if (operation == 'M')
+    block = memalign(alignment, size_bytes);
+  else if (posix_memalign(&block, alignment, size_bytes) != 0)
+    block = NULL;
   take(slot, block, size_bytes, alignment);
 }
 
@@ -222,22 +229,41 @@ static void execute(const struct instruction *instruction, unsigned self) {
       release(slot, false);
       take_aligned(slot, instruction->operation, b, c);
       break;
-    case 'r': resize(slot, 1, b, false); break;
-    case 'R': resize(slot, b, c, true); break;
-    case 'f': release(slot, false); break;
-    case 's': release(slot, true); break;
-    case 'u': use_all(slot); break;
-    case 'x': expect_failure(slot, b); break;
-    case 't': trim_heap(); break;
+    case 'r':
+      resize(slot, 1, b, false);
+      break;
+    case 'R':
+      resize(slot, b, c, true);
+      break;
+    case 'f':
+      release(slot, false);
+      break;
+    case 's':
+      release(slot, true);
+      break;
+    case 'u':
+      use_all(slot);
+      break;
+    case 'x':
+      expect_failure(slot, b);
+      break;
+    case 't':
+      trim_heap();
+      break;
     case 'p':
       if (snug_purge != NULL) snug_purge();
       break;
-    case 'w': sleep_ms((long)(instruction->a % 1000)); break;
-    case 'k': fork_here(self, (size_t)instruction->a); break;
+    case 'w':
+      sleep_ms((long)(instruction->a % 1000));
+      break;
+    case 'k':
+      fork_here(self, (size_t)instruction->a);
+      break;
     case '!':
       if (slot->block != NULL && slot->size_bytes > 0) slot->block[0] ^= 1;
       break;
-    default: break; /* T and X are the dispatcher's */
+    default:
+      break; /* T and X are the dispatcher's */
   }
 }
 

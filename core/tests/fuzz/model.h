@@ -1,5 +1,5 @@
-/* model.h: executes instructions against malloc and keeps beside it the plain truth: which slots hold blocks, how big, and
- * what is in them. After each step it asserts:
+/* model.h: executes instructions against malloc and keeps beside it the plain truth: which slots hold blocks, how big,
+ * and what is in them. After each step it asserts:
  *
  *  F1  A block is aligned as asked (16 at least), has at least the requested usable size, and overlaps no other.
  *  F2  Contents of all blocks are what was written last; realloc kept the common part; calloc gave zeros.

@@ -2,8 +2,8 @@
  * snug_check() must end the process with "snug: fatal: ...". Living on and dying by SIGSEGV both fail.
  *
  * The tables are found from outside, in /proc/self/maps: snug reserves each as one range of address space and makes
- * its begin writable, so a table is a private anonymous "rw-p" mapping with a "---p" one right behind it. The one that holds
- * a block is the heap, and is left alone.
+ * its begin writable, so a table is a private anonymous "rw-p" mapping with a "---p" one right behind it. The one that
+ * holds a block is the heap, and is left alone.
  *
  * One table may end in SIGSEGV instead of words: the thread caches, since the fast path that reads them has no room for
  * a check. */
@@ -40,7 +40,8 @@ static void find_tables(void) {
     if (candidate.start != NULL && adjacent && inode == 0 && strcmp(access, "---p") == 0 && table_count < TABLES_MAX &&
         !holds_block(candidate))
       tables[table_count++] = candidate;
-    candidate.start = inode == 0 && strcmp(access, "rw-p") == 0 && strstr(line, "[stack") == NULL ? (char *)start : NULL;
+    candidate.start =
+        inode == 0 && strcmp(access, "rw-p") == 0 && strstr(line, "[stack") == NULL ? (char *)start : NULL;
     candidate.end = previous_end = (char *)end;
   }
   fclose(maps);
@@ -85,8 +86,9 @@ static void scribble(size_t number, size_t offset, size_t length, int value) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == 77) return;
   if (WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV && wordless_deaths++ == 0) return;
   CHECK_THAT(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT && strncmp(text, "snug: fatal: ", 13) == 0,
-             "table %zu of %zu (%zu KiB), 0x%02x over %zu bytes at %zu: wait status 0x%x, it said: %s", number, table_count,
-             (size_t)(tables[number].end - tables[number].start) / KIB, value, length, offset, status, text);
+             "table %zu of %zu (%zu KiB), 0x%02x over %zu bytes at %zu: wait status 0x%x, it said: %s", number,
+             table_count, (size_t)(tables[number].end - tables[number].start) / KIB, value, length, offset, status,
+             text);
 }
 
 static void scribble_all(size_t offset, size_t length, int value) {

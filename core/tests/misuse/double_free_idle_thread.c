@@ -1,5 +1,6 @@
 /* A thread frees a block twice and sleeps: both pointers lie in its cache, and the janitor, which empties the caches of
- * idle threads, is the first that can notice. It has none of libc's thread state and no files, and must still say it. */
+ * idle threads, is the first that can notice. It has none of libc's thread state and no files, and must still say it.
+ */
 #include "misuse.h"
 
 static void *free_twice_and_sleep(void *block) {

@@ -27,19 +27,25 @@ static inline void expect_double_free(const void *block) {
 }
 
 static inline void expect_foreign_pointer(const void *pointer) {
-  expect("free of a pointer that snug did not allocate: %p; usual cause: a pointer to the stack, to static data, or from "
-         "another allocator; or a large block freed twice", pointer);
+  expect(
+      "free of a pointer that snug did not allocate: %p; usual cause: a pointer to the stack, to static data, or from "
+      "another allocator; or a large block freed twice",
+      pointer);
 }
 
 static inline void expect_interior_pointer(const void *pointer, const void *block) {
-  expect("free of a pointer inside a block: %p in the block of %zu bytes at %p; usual cause: the pointer was advanced "
-         "after malloc, or is a member of a larger object", pointer, malloc_usable_size((void *)block), block);
+  expect(
+      "free of a pointer inside a block: %p in the block of %zu bytes at %p; usual cause: the pointer was advanced "
+      "after malloc, or is a member of a larger object",
+      pointer, malloc_usable_size((void *)block), block);
 }
 
 static inline void expect_wrong_size(const void *block, size_t given_bytes) {
-  expect("sized free with the wrong size: %p freed as %zu bytes, but its block has %zu; usual cause: delete through a base "
-         "class without a virtual destructor, or free_sized with another size", block, given_bytes,
-         malloc_usable_size((void *)block));
+  expect(
+      "sized free with the wrong size: %p freed as %zu bytes, but its block has %zu; usual cause: delete through a "
+      "base "
+      "class without a virtual destructor, or free_sized with another size",
+      block, given_bytes, malloc_usable_size((void *)block));
 }
 
 /* A block whose pointer the compiler knows nothing about. */

@@ -1,5 +1,5 @@
-/* exec_without_arguments PROGRAM PRELOAD: runs it with an environment that holds LD_PRELOAD alone, and with argc 0 where
- * the kernel allows it (since 5.18 it passes one empty string). A library must not look at argv[0]. */
+/* exec_without_arguments PROGRAM PRELOAD: runs it with an environment that holds LD_PRELOAD alone, and with argc 0
+ * where the kernel allows it (since 5.18 it passes one empty string). A library must not look at argv[0]. */
 #include "../support/test.h"
 
 int main(int argc, char **argv) {

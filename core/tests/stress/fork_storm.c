@@ -27,7 +27,8 @@ static void wait_for(pid_t child) {
   do waited = waitpid(child, &status, 0);
   while (waited < 0 && errno == EINTR);
   STRESS_CHECK(waited == child, "waitpid: errno %d", errno);
-  STRESS_CHECK(!WIFSIGNALED(status) || WTERMSIG(status) != SIGALRM, "child %d hung for %d s", (int)child, CHILD_TIMEOUT_S);
+  STRESS_CHECK(!WIFSIGNALED(status) || WTERMSIG(status) != SIGALRM, "child %d hung for %d s", (int)child,
+               CHILD_TIMEOUT_S);
   STRESS_CHECK(status == 0, "child %d ended with wait status 0x%x", (int)child, status);
 }
 
@@ -86,8 +87,10 @@ static void fork_from_main_alone(void) {
 
 int main(int argc, char **argv) {
   stress_begin(argc, argv);
-  if (getenv("TEST_EMULATED")) fork_from_main_alone();
-  else run_threads(fork_or_exchange, options.threads + FORKERS);
+  if (getenv("TEST_EMULATED"))
+    fork_from_main_alone();
+  else
+    run_threads(fork_or_exchange, options.threads + FORKERS);
   exchange_drain();
   test_print(2, "fork_storm: %llu forks\n", (unsigned long long)forks);
   return stress_passed("fork_storm");

@@ -39,14 +39,14 @@ __attribute__((format(printf, 1, 2), noreturn)) static inline void stress_fail(c
   va_start(arguments, format);
   vsnprintf(what, sizeof what, format, arguments);
   va_end(arguments);
-  test_print(2, "stress failure in process %d: %s\nrun again: %s --seed %llu --seconds %g --threads %u\n", (int)getpid(),
-             what, options.program, (unsigned long long)options.seed, options.seconds, options.threads);
+  test_print(2, "stress failure in process %d: %s\nrun again: %s --seed %llu --seconds %g --threads %u\n",
+             (int)getpid(), what, options.program, (unsigned long long)options.seed, options.seconds, options.threads);
   abort();
 }
 
-#define STRESS_CHECK(condition, ...)              \
-  do {                                            \
-    if (!(condition)) stress_fail(__VA_ARGS__);   \
+#define STRESS_CHECK(condition, ...)            \
+  do {                                          \
+    if (!(condition)) stress_fail(__VA_ARGS__); \
   } while (0)
 
 static inline void stress_usage(void) {
@@ -58,11 +58,16 @@ static inline void stress_begin(int argc, char **argv) {
   options = (struct stress_options){argv[0], (uint64_t)(now_s() * 1e6), 5, 4, NULL};
   for (int i = 1; i < argc; i += 2) {
     if (i + 1 == argc) stress_usage();
-    if (strcmp(argv[i], "--seed") == 0) options.seed = strtoull(argv[i + 1], NULL, 0);
-    else if (strcmp(argv[i], "--seconds") == 0) options.seconds = strtod(argv[i + 1], NULL);
-    else if (strcmp(argv[i], "--threads") == 0) options.threads = (unsigned)strtoul(argv[i + 1], NULL, 0);
-    else if (strcmp(argv[i], "--path") == 0) options.path = argv[i + 1];
-    else stress_usage();
+    if (strcmp(argv[i], "--seed") == 0)
+      options.seed = strtoull(argv[i + 1], NULL, 0);
+    else if (strcmp(argv[i], "--seconds") == 0)
+      options.seconds = strtod(argv[i + 1], NULL);
+    else if (strcmp(argv[i], "--threads") == 0)
+      options.threads = (unsigned)strtoul(argv[i + 1], NULL, 0);
+    else if (strcmp(argv[i], "--path") == 0)
+      options.path = argv[i + 1];
+    else
+      stress_usage();
   }
   if (options.threads < 1 || options.threads > THREADS_MAX) stress_usage();
   stress_end_s = now_s() + options.seconds;
@@ -115,9 +120,7 @@ struct parcel {
   uint64_t seed;
 };
 
-static inline uintptr_t parcel_wrap(struct parcel parcel) {
-  return (uintptr_t)parcel.block | (parcel.size_bytes < 16);
-}
+static inline uintptr_t parcel_wrap(struct parcel parcel) { return (uintptr_t)parcel.block | (parcel.size_bytes < 16); }
 
 static inline void parcel_check_first(const struct parcel *parcel, size_t count_bytes) {
   const unsigned char *block = parcel->block;
@@ -157,7 +160,8 @@ static inline struct parcel parcel_new(uint64_t *random) {
       alignment = (size_t)16 << random_below(random, 9);
       if (posix_memalign((void **)&parcel.block, alignment, parcel.size_bytes) != 0) parcel.block = NULL;
       break;
-    default: parcel.block = (unsigned char *)malloc(parcel.size_bytes);
+    default:
+      parcel.block = (unsigned char *)malloc(parcel.size_bytes);
   }
   STRESS_CHECK(parcel.block != NULL, "no memory for %zu bytes", parcel.size_bytes);
   STRESS_CHECK((uintptr_t)parcel.block % (snug_is_active() ? alignment : 8) == 0, "%p is not aligned to %zu",
@@ -168,7 +172,8 @@ static inline struct parcel parcel_new(uint64_t *random) {
 
 /* Another size, sometimes within the block, sometimes far away; what must be kept is checked. */
 static inline void parcel_resize(struct parcel *parcel, uint64_t *random) {
-  size_t wanted = random_below(random, 2) ? block_size(random) : 1 + parcel->size_bytes * random_below(random, 300) / 150;
+  size_t wanted =
+      random_below(random, 2) ? block_size(random) : 1 + parcel->size_bytes * random_below(random, 300) / 150;
   /* A tiny block's pattern is that of its address, which may change: give it a seed of its own first. */
   struct parcel before = *parcel;
   unsigned char kept[16];
@@ -207,9 +212,13 @@ static inline void exchange_step(uint64_t *random, size_t count) {
   struct parcel parcel = parcel_open(taken);
   switch (random_below(random, 8)) {
     case 0:
-    case 1: parcel_resize(&parcel, random); /* fall through */
-    case 2: slot_put(random_below(random, count), parcel); break;
-    default: free(parcel.block);
+    case 1:
+      parcel_resize(&parcel, random); /* fall through */
+    case 2:
+      slot_put(random_below(random, count), parcel);
+      break;
+    default:
+      free(parcel.block);
   }
 }
 

@@ -15,7 +15,8 @@ struct owner {
   std::vector<std::string> words;
   std::unordered_map<int, std::vector<int>> table;
   void fill(uint64_t seed) {
-    for (int i = 0; i < 50; i++) words.push_back(std::string(1 + seed % 300 + static_cast<size_t>(i), static_cast<char>('a' + i % 26)));
+    for (int i = 0; i < 50; i++)
+      words.push_back(std::string(1 + seed % 300 + static_cast<size_t>(i), static_cast<char>('a' + i % 26)));
     for (int i = 0; i < 20; i++) table[i] = std::vector<int>(static_cast<size_t>(i) * 10 + 1, i);
   }
   ~owner() {
@@ -53,7 +54,8 @@ int main(int argc, char **argv) {
   }
   if (wrong || destroyed != 2 * started) {
     test_print(2, "stress failure: %llu of %llu objects destroyed, contents %s\nrun again: %s --seed %llu\n",
-               destroyed.load(), 2 * started, wrong ? "wrong" : "right", argv[0], static_cast<unsigned long long>(seed));
+               destroyed.load(), 2 * started, wrong ? "wrong" : "right", argv[0],
+               static_cast<unsigned long long>(seed));
     return 1;
   }
   test_print(1, "ok thread_local (seed %llu)\n", static_cast<unsigned long long>(seed));

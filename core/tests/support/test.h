@@ -65,11 +65,9 @@ static inline void test_register(const char *name, void (*body)(void)) {
   test_cases[test_case_count++].body = body;
 }
 
-#define TEST(name)                                                                  \
-  static void test_##name(void);                                                    \
-  __attribute__((constructor)) static void test_register_##name(void) {             \
-    test_register(#name, test_##name);                                              \
-  }                                                                                 \
+#define TEST(name)                                                                                           \
+  static void test_##name(void);                                                                             \
+  __attribute__((constructor)) static void test_register_##name(void) { test_register(#name, test_##name); } \
   static void test_##name(void)
 
 /* Formats into the stack and writes at once: usable in children, and without stdio's own buffers. */
@@ -91,29 +89,29 @@ static inline int test_note_failure(void) {
 }
 
 /* Fails the running test and goes on, so that one run shows all that is wrong. */
-#define CHECK(condition)                                                                           \
-  do {                                                                                             \
-    if (!(condition) && test_note_failure())                                                       \
-      test_print(2, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #condition);                  \
+#define CHECK(condition)                                                          \
+  do {                                                                            \
+    if (!(condition) && test_note_failure())                                      \
+      test_print(2, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #condition); \
   } while (0)
 
 /* The same with values: CHECK_THAT(n == 3, "n is %d", n). */
-#define CHECK_THAT(condition, ...)                                                                 \
-  do {                                                                                             \
-    if (!(condition) && test_note_failure()) {                                                     \
-      test_print(2, "%s:%d: check failed: %s: ", __FILE__, __LINE__, #condition);                  \
-      test_print(2, __VA_ARGS__);                                                                  \
-      test_print(2, "\n");                                                                         \
-    }                                                                                              \
+#define CHECK_THAT(condition, ...)                                                \
+  do {                                                                            \
+    if (!(condition) && test_note_failure()) {                                    \
+      test_print(2, "%s:%d: check failed: %s: ", __FILE__, __LINE__, #condition); \
+      test_print(2, __VA_ARGS__);                                                 \
+      test_print(2, "\n");                                                        \
+    }                                                                             \
   } while (0)
 
 /* Ends the program: what follows would make no sense. */
-#define REQUIRE(condition)                                                                         \
-  do {                                                                                             \
-    if (!(condition)) {                                                                            \
-      test_print(2, "%s:%d: required: %s (errno %d)\n", __FILE__, __LINE__, #condition, errno);    \
-      _exit(1);                                                                                    \
-    }                                                                                              \
+#define REQUIRE(condition)                                                                      \
+  do {                                                                                          \
+    if (!(condition)) {                                                                         \
+      test_print(2, "%s:%d: required: %s (errno %d)\n", __FILE__, __LINE__, #condition, errno); \
+      _exit(1);                                                                                 \
+    }                                                                                           \
   } while (0)
 
 #define SKIP(reason)             \
@@ -137,9 +135,12 @@ static inline int run_tests(int argc, char **argv) {
     test_failed = 0;
     test_skip_reason = NULL;
     test_cases[i].body();
-    if (test_failed) test_print(1, "not ok %s\n", test_cases[i].name);
-    else if (test_skip_reason) test_print(1, "skip %s: %s\n", test_cases[i].name, test_skip_reason);
-    else test_print(1, "ok %s\n", test_cases[i].name);
+    if (test_failed)
+      test_print(1, "not ok %s\n", test_cases[i].name);
+    else if (test_skip_reason)
+      test_print(1, "skip %s: %s\n", test_cases[i].name, test_skip_reason);
+    else
+      test_print(1, "ok %s\n", test_cases[i].name);
     any_failed |= test_failed != 0;
   }
   return any_failed;
@@ -256,7 +257,8 @@ static inline size_t boundary_sizes(size_t *sizes, size_t capacity, size_t large
   size_t count = 0;
   for (size_t size = 0; size <= 33 && count < capacity; size++) sizes[count++] = size;
   for (size_t power = 64; power <= largest_bytes; power *= 2) {
-    const size_t around[] = {power - 1, power, power + 1, power + 16, power + 17, power + power / 2, power + power / 8 * 7};
+    const size_t around[] = {
+        power - 1, power, power + 1, power + 16, power + 17, power + power / 2, power + power / 8 * 7};
     for (size_t i = 0; i < COUNT_OF(around) && count < capacity; i++)
       if (around[i] <= largest_bytes) sizes[count++] = around[i];
   }
