@@ -141,6 +141,7 @@ static void bin_grow(struct cache *cache, unsigned class_index) {
 /* Gives the oldest `count` blocks of the bin back. */
 static bool bin_give(struct cache *cache, struct bin *bin, size_t count) {
   void **start = bin_start(cache, bin);
+  ASSERT(count <= bin_count(cache, bin)); /* C2 */
   size_t rest = bin_count(cache, bin) - count;
   if (count == 0) return false;
   begin_change(cache);
@@ -228,6 +229,7 @@ static struct cache *find_unused(void) {
 }
 
 static void set_arena(struct cache *cache, uint32_t arena) {
+  ASSERT(arena < ARENA_MAX && cache->thread != NULL);
   cache->arena = arena;
   cache->thread->tag = arena << ARENA_SHIFT;
   slab_set_arena_users(arena, ++caches.users[arena]);
@@ -310,6 +312,7 @@ static struct cache *cache_enter(void) {
 
 /* Makes the cache an unused one. The caches lock is held, and its thread does not use it (any more). */
 static void release_cache(struct cache *cache) {
+  ASSERT(cache->thread != NULL && caches.users[cache->arena] != 0);
   cache_give_all(cache);
   for (unsigned i = 1; i < CLASS_COUNT; i++) bin_set_capacity(cache, i, first_capacity(i));
   leave_arena(cache);
@@ -337,6 +340,7 @@ void cache_set_arenas_max(uint32_t count) {
 }
 
 static void move_to_arena(struct cache *cache, uint32_t arena) {
+  ASSERT(arena < ARENA_MAX && cache->thread != NULL);
   cache_give_all(cache); /* C3 */
   leave_arena(cache);
   set_arena(cache, arena);
@@ -399,6 +403,7 @@ void *cache_refill(unsigned class_index, size_t requested_bytes) {
     return block;
   }
   struct bin *bin = &cache->bin[class_index];
+  ASSERT(cache == this_thread.own && this_thread.busy == 1); /* C1, C4 */
   if (bin_count(cache, bin) == 0) {
     bool again = bin->streak == STREAK_REFILL;
     note_miss(bin, STREAK_REFILL);
@@ -424,6 +429,7 @@ void *cache_refill(unsigned class_index, size_t requested_bytes) {
 /* A block of another arena: collected, so that a lock is taken for many. Big ones are worth a lock each. */
 static bool put_remote(struct cache *cache, void *block, unsigned class_index) {
   if (class_index > CLASS_SMALL_LAST) return slab_give(&block, 1);
+  ASSERT(cache->remote_count < REMOTE_MAX);
   ((void **)((char *)cache + REMOTE_OFFSET))[cache->remote_count] = block;
   __atomic_store_n(&cache->remote_count, cache->remote_count + 1, __ATOMIC_RELEASE); /* C5, here, too */
   set_remote_bytes(cache, cache->remote_bytes + class_shapes[class_index].size_bytes);

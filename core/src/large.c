@@ -52,6 +52,7 @@ static struct large *find(const void *start) {
 }
 
 static void put(struct large *rows, size_t row_count, const struct large *block) {
+  ASSERT(block->start != NULL && row_count != 0);
   size_t i = home_row(block->start, row_count);
   while (rows[i].start != NULL) i = (i + 1) & (row_count - 1);
   rows[i] = *block;
@@ -59,6 +60,7 @@ static void put(struct large *rows, size_t row_count, const struct large *block)
 
 /* Closes the gap that a removed row leaves in its probe sequence (Knuth vol. 3, 6.4, algorithm R). */
 static void remove_row(struct large *row) {
+  ASSERT(row->start != NULL && large.used != 0);
   size_t mask = large.row_count - 1, gap = (size_t)(row - large.rows);
   for (size_t i = (gap + 1) & mask; large.rows[i].start != NULL; i = (i + 1) & mask) {
     size_t home = home_row(large.rows[i].start, large.row_count);
@@ -136,6 +138,7 @@ static void count_large(long blocks, size_t mapped_bytes, size_t requested_bytes
 }
 
 void *large_take(size_t size_bytes, size_t alignment, bool *clean) {
+  ASSERT(alignment != 0 && (alignment & (alignment - 1)) == 0);
   size_t bytes = round_up(size_bytes, zone.page_bytes);
   lock_take(&large.lock, RANK_LARGE);
   bool room = make_room();

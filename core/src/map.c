@@ -140,6 +140,7 @@ void map_apply_options(void) {
 
 /* Makes the heap up to `pages` usable, with its arrays first (M1). */
 static bool commit_zone(size_t pages) {
+  ASSERT(pages > zone.pages && pages <= zone.reserved_pages);
   if (!table_commit(&map.kind, pages * sizeof zone.kind[0])) return false;
   if (!table_commit(&map.owner, pages * sizeof zone.owner[0])) return false;
   if (!table_commit(&map.free_bits, pages / 8) || !table_commit(&map.dirty_bits, pages / 8)) return false;
@@ -170,6 +171,7 @@ size_t map_grow(size_t pages) {
 }
 
 bool map_shrink(size_t pages) {
+  ASSERT(pages % CHUNK_PAGES == 0 && pages <= zone.pages);
   lock_take(&map.lock, RANK_MAP);
   char *start = page_address(pages);
   size_t bytes = (zone.pages - pages) * PAGE_BYTES;

@@ -110,6 +110,7 @@ static size_t search(bool dirty_only, size_t count, size_t align_pages) {
 
 /* Takes [first, first + count), all free, out of the heap. */
 static void mark_taken(size_t first, size_t count, bool *clean) {
+  ASSERT(count != 0 && first / CHUNK_PAGES == (first + count - 1) / CHUNK_PAGES); /* G1 */
   struct chunk *chunk = &pages.chunks[first / CHUNK_PAGES];
   size_t taken = bits_set(zone.free_bits, first, count, false);
   size_t dirty = bits_set(zone.dirty_bits, first, count, false);
@@ -147,10 +148,12 @@ static bool grow(size_t count) {
 
 size_t pages_take(size_t count, size_t align_pages, bool *clean) {
   ASSERT(count >= 1 && count <= PAGES_RUN_MAX);
+  ASSERT(align_pages != 0 && (align_pages & (align_pages - 1)) == 0 && align_pages <= PAGES_RUN_MAX);
   lock_take(&pages.lock, RANK_PAGES);
   size_t found = pages.dirty_pages >= count ? search(true, count, align_pages) : PAGE_NONE;
   if (found == PAGE_NONE) found = search(false, count, align_pages);
   if (found == PAGE_NONE && grow(count)) found = search(false, count, align_pages);
+  ASSERT(found == PAGE_NONE || found % align_pages == 0);
   if (found != PAGE_NONE) mark_taken(found, count, clean);
   lock_give(&pages.lock, RANK_PAGES);
   return found;
@@ -168,6 +171,7 @@ static size_t run_around(size_t first, size_t count, bool dirty_only) {
 }
 
 static void mark_free(size_t first, size_t count) {
+  ASSERT(count != 0 && first / CHUNK_PAGES == (first + count - 1) / CHUNK_PAGES); /* G1 */
   size_t index = first / CHUNK_PAGES;
   struct chunk *chunk = &pages.chunks[index];
   if (unlikely(bits_set(zone.free_bits, first, count, true) != count)) {
@@ -181,6 +185,7 @@ static void mark_free(size_t first, size_t count) {
 }
 
 static void mark_dirty(size_t first, size_t count) {
+  ASSERT(bits_count(zone.free_bits, first, count) == count); /* only free pages are dirty */
   struct chunk *chunk = &pages.chunks[first / CHUNK_PAGES];
   add_dirty(chunk, (long)bits_set(zone.dirty_bits, first, count, true));
   size_t length = run_around(first, count, true);
@@ -207,6 +212,7 @@ void pages_give(size_t first, size_t count, uint64_t clean_mask) {
 }
 
 bool pages_extend(size_t first, size_t count, size_t new_count, bool *clean) {
+  ASSERT(new_count > count);
   size_t next = first + count, more = new_count - count;
   if (first / CHUNK_PAGES != (first + new_count - 1) / CHUNK_PAGES || new_count > PAGES_RUN_MAX) return false;
   lock_take(&pages.lock, RANK_PAGES);

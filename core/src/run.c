@@ -30,6 +30,7 @@ static void count_live(long blocks, size_t pages, size_t requested_bytes) {
 }
 
 void *run_take(size_t size_bytes, size_t alignment, bool *clean) {
+  ASSERT(size_bytes != 0 && size_bytes <= RUN_MAX_BYTES && alignment != 0);
   size_t count = pages_for(size_bytes);
   size_t align_pages = alignment > PAGE_BYTES ? alignment / PAGE_BYTES : 1;
   size_t first = pages_take(count, align_pages, clean);
@@ -41,6 +42,7 @@ void *run_take(size_t size_bytes, size_t alignment, bool *clean) {
 
 void run_give(void *p) {
   size_t first = page_index(p), count = length_of(first);
+  ASSERT(page_kind(first) == KIND_RUN);
   if (unlikely(p != page_address(first))) fatal_interior_pointer(p, page_address(first), count * PAGE_BYTES);
   if (unlikely(count == 0 || count > PAGES_RUN_MAX)) fatal_corrupted("length of a run", p);
   count_live(-1, count, count * PAGE_BYTES - slack_of(first));
@@ -54,6 +56,7 @@ size_t run_size(const void *p) {
 
 bool run_resize(void *p, size_t size_bytes) {
   size_t first = page_index(p), count = length_of(first), new_count = pages_for(size_bytes);
+  ASSERT(page_kind(first) == KIND_RUN && size_bytes != 0);
   size_t old_requested_bytes = count * PAGE_BYTES - slack_of(first);
   bool clean;
   if (new_count > count && !pages_extend(first, count, new_count, &clean)) return false;

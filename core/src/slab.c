@@ -106,6 +106,8 @@ static ALWAYS_INLINE void set_bucket(struct slab *slab, unsigned bucket) {
 
 static void list_remove(struct class_head *head, struct slab *slab) {
   if (slab->bucket >= BUCKETS) return;
+  ASSERT(head->nonempty >> slab->bucket & 1);
+  ASSERT(slab->epoch == slabs.epoch); /* B3 */
   if (slab->prev != 0) {
     slabs.records[slab->prev].next = slab->next;
   } else {
@@ -116,8 +118,10 @@ static void list_remove(struct class_head *head, struct slab *slab) {
 }
 
 static void list_add(struct class_head *head, struct slab *slab, unsigned bucket) {
+  ASSERT(bucket <= BUCKET_PURGING);
   set_bucket(slab, bucket);
   if (bucket >= BUCKETS) return;
+  ASSERT(slab->free != 0 && slab->epoch == slabs.epoch); /* B2, B3 */
   slab->prev = 0;
   slab->next = head->first[bucket];
   if (slab->next != 0) slabs.records[slab->next].prev = number_of(slab);
@@ -168,6 +172,7 @@ static void set_owner(const struct slab *slab) {
 }
 
 static struct slab *slab_create(unsigned arena, unsigned class_index) {
+  ASSERT(arena < ARENA_MAX && class_index != 0 && class_index < CLASS_COUNT);
   const struct class_shape *shape = &class_shapes[class_index];
   struct slab *slab = record_take();
   if (slab == NULL) return NULL;
@@ -198,6 +203,7 @@ static struct slab *slab_create(unsigned arena, unsigned class_index) {
 /* The slab is in no list and has no blocks. */
 static void slab_release(struct slab *slab) {
   const struct class_shape *shape = shape_of(slab);
+  ASSERT(slab->free == shape->slots && slab->bucket != BUCKET_NO_SLAB);
   struct snug_counters_class *row = row_of(slab->arena, slab->class_index);
   add_slabs(row, -1);
   counter_bump(&row->slab_bytes, -(uint64_t)shape->pages * PAGE_BYTES);
@@ -299,6 +305,7 @@ static struct slab *slab_adopt(unsigned arena, unsigned class_index) {
 
 size_t slab_take(unsigned arena, unsigned class_index, void **blocks, size_t wanted, size_t requested_bytes,
                  bool *contended) {
+  ASSERT(wanted != 0 && requested_bytes <= class_shapes[class_index].size_bytes);
   struct class_head *head = &slabs.heads[arena][class_index];
   size_t left = wanted;
   if (lock_take(&head->lock, RANK_CLASS)) *contended = true;
@@ -313,6 +320,7 @@ size_t slab_take(unsigned arena, unsigned class_index, void **blocks, size_t wan
       if (slab == NULL) break;
     }
     if (head->empty == number_of(slab)) head->empty = 0;
+    ASSERT(slab->class_index == class_index && slab->arena == arena && slab->bucket < BUCKETS);
     size_t count = slab->free < left ? slab->free : left;
     void **into = blocks + (left - count);
     size_t taken = slab->purged == 0 ? take_slots(slab, slab->bits, into, count) : take_slots_purged(slab, into, count);
@@ -368,6 +376,7 @@ static ALWAYS_INLINE void give_one(struct slab *slab, const struct class_shape *
   if (unlikely(slab->bits[slot / 64] & bit)) fatal_double_free(block);
   set_word(slab, slot / 64, slab->bits[slot / 64] | bit);
   slab->free++;
+  ASSERT(slab->free <= shape->slots);
 }
 
 static ALWAYS_INLINE struct slab *slab_of_page(size_t page) {
@@ -522,8 +531,10 @@ static uint64_t purge_pages(const struct purge_item *item) {
 
 static void purge_end(const struct purge_item *item, uint64_t gone) {
   struct slab *slab = item->slab;
+  ASSERT(slab->bucket == BUCKET_PURGING && (gone & ~item->idle) == 0); /* B4 */
   struct class_head *head = &slabs.heads[slab->arena][slab->class_index];
   lock_take(&head->lock, RANK_CLASS);
+  ASSERT((gone & ~untouched_pages(slab)) == 0); /* B5: nobody took from it meanwhile */
   slab->purged |= gone;
   counter_add(&snug_counters.slab_purged_bytes, (uint64_t)__builtin_popcountll(gone) * PAGE_BYTES);
   if (slab->free == shape_of(slab)->slots) {

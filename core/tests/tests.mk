@@ -134,7 +134,7 @@ $(TESTS_BUILD)/fuzz/libfuzzer: $(TESTS)/fuzz/libfuzzer.c $(FUZZ_SOURCES) $(wildc
 
 .PHONY: test-libfuzzer
 test-libfuzzer: $(TESTS_BUILD)/fuzz/libfuzzer
-	$< -max_total_time=$(SECONDS) -max_len=4096 -timeout=60 -rss_limit_mb=4096 \
+	$< -max_total_time=$(SECONDS) -max_len=4096 -len_control=0 -verbosity=0 -timeout=60 -rss_limit_mb=4096 \
 	  -artifact_prefix=$(TESTS_BUILD)/fuzz/ $(TESTS_BUILD)/fuzz/corpus
 	@echo "libfuzzer: 1 passed, 0 failed"
 

@@ -1,6 +1,6 @@
-/* Fills 60 MB with small blocks, frees most of them, and then needs 60 MB for large ones, three times over: the heap holds
- * as much in free pages as the program then asks for, which together exceeds the limit of the container. The large
- * ones come at 100 MB/s, so that a look every 100 ms is soon enough. Prints "done". */
+/* Fills 60 MB with small blocks, frees most of them, and then needs 60 MB for large ones, three times over: the heap
+ * holds as much in free pages as the program then asks for, which together exceeds the limit of the container. The
+ * large ones come at 100 MB/s, so that a look every 100 ms is soon enough. Prints "done". */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
