@@ -97,6 +97,7 @@ test-sanitizers:
 
 check: all
 	tools/check
+	tools/update-options --check
 
 # classes.h is written by a tool, snug.c is a list.
 FORMATTED = $(filter-out %/classes.h %/snug.c,$(wildcard core/src/*.[ch] core/include/*.h core/tests/*/*.[ch] core/tests/*/*.cpp))
