@@ -15,7 +15,7 @@ SECONDS = 15
 
 WARNINGS = -Wall -Wextra -Werror -Wstrict-prototypes
 CFLAGS = -O2 -g
-CORE_CFLAGS = -std=gnu11 $(CFLAGS) $(WARNINGS) -fPIC -fvisibility=hidden -fno-stack-protector -fno-builtin-malloc -ftls-model=initial-exec
+CORE_CFLAGS = -std=gnu11 $(CFLAGS) $(WARNINGS) -fPIC -fvisibility=hidden -fno-stack-protector -fno-builtin-malloc
 CORE_LDFLAGS = -shared -Wl,-soname,libsnug.so.0 -Wl,-z,now,-z,nodelete,-z,relro
 CORE_SOURCES = $(wildcard core/src/*.[ch] core/include/*.h)
 CLI_SOURCES = $(shell find cli/src cli/Cargo.toml cli/Cargo.lock -type f 2>/dev/null) VERSION

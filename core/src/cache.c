@@ -38,7 +38,7 @@ enum {
 _Static_assert(REMOTE_OFFSET + REMOTE_MAX * 8 <= GROWN_SLOTS_OFFSET, "the small parts fit before the grown bins");
 
 struct cache empty_cache;
-__thread struct thread this_thread __attribute__((tls_model("initial-exec"))) = {.cache = &empty_cache};
+__thread struct thread this_thread FIXED_TLS = {.cache = &empty_cache};
 
 static struct {
   struct lock lock; /* rank CACHES: who owns which cache */

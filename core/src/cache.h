@@ -68,7 +68,7 @@ struct thread {
 };
 
 HIDDEN extern struct cache empty_cache;
-extern __thread struct thread this_thread __attribute__((tls_model("initial-exec"), visibility("hidden")));
+HIDDEN extern __thread struct thread this_thread FIXED_TLS;
 
 HIDDEN bool cache_init(void);
 

@@ -6,9 +6,12 @@ enum { SPINS = 100 };
 
 const void *lock_all_owner __attribute__((aligned(64))); /* read at every release: no neighbour that changes */
 
-static __thread char self_marker __attribute__((tls_model("initial-exec"))); /* only its address is used */
+static __thread char self_marker FIXED_TLS; /* only its address is used */
 
-const void *lock_self(void) { return &self_marker; }
+const void *lock_self(void) {
+  static const char janitor_marker; /* it has no thread-local variables (J2) */
+  return sys_in_started_thread() ? &janitor_marker : &self_marker;
+}
 
 bool lock_held_by_fork(void) { return __atomic_load_n(&lock_all_owner, __ATOMIC_RELAXED) == lock_self(); }
 
@@ -35,7 +38,7 @@ void lock_give_slow(struct lock *lock) { sys_futex_wake(&lock->state, 1); }
 
 /* Debug builds: the ranks this thread holds, one bit each; class locks may nest (K1), so count those. */
 #if SNUG_DEBUG
-static __thread uint32_t held[RANK_MAP + 1] __attribute__((tls_model("initial-exec")));
+static __thread uint32_t held[RANK_MAP + 1] FIXED_TLS;
 #endif
 
 void lock_debug_take(enum lock_rank rank) {

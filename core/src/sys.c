@@ -135,6 +135,8 @@ bool sys_thread_exists(uint32_t thread_id) {
 
 static uint32_t own_thread_id; /* of the last thread started below */
 
+bool sys_in_started_thread(void) { return own_thread_id != 0 && own_thread_id == sys_thread_id(); }
+
 bool sys_start_thread(void (*entry)(void), void *stack, size_t stack_bytes, void *thread_block, uint32_t *alive) {
   unsigned long flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
                         CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
@@ -241,7 +243,7 @@ void sys_write(int fd, const char *text, size_t length_bytes) {
 
 /* abort() needs libc's thread state, which a thread started above does not have: it asks the others to die. */
 void sys_abort(void) {
-  if (own_thread_id != 0 && own_thread_id == sys_thread_id()) {
+  if (sys_in_started_thread()) {
     call(SYS_kill, sys_process_id(), SIGABRT, 0, 0, 0, 0);
     for (;;) sys_yield();
   }

@@ -35,6 +35,7 @@ uint32_t sys_thread_id(void);
 uint32_t sys_process_id(void);
 bool sys_thread_exists(uint32_t thread_id); /* in this process */
 bool sys_start_thread(void (*entry)(void), void *stack, size_t stack_bytes, void *thread_block, uint32_t *alive);
+bool sys_in_started_thread(void); /* whether the caller is the thread started last */
 _Noreturn void sys_exit_thread(void);
 void sys_drop_capabilities(void);
 bool sys_leave_files(void); /* the calling thread shares no file descriptors any more and has none */
