@@ -17,6 +17,7 @@ enum {
   NOT_WORTH_LOOKS = 20, /* so many looks with nothing to give back: not needed */
   STACK_BYTES = 32 * 1024,
   REFUSED_SKIPS = 1000,
+  LEAVE_YIELDS = 1000,
   THREAD_BLOCK_WORDS = 2048, /* its middle is the thread pointer; debug builds count locks below or above it */
   STATE_NONE = 0,
   STATE_RUNNING = 1,
@@ -63,7 +64,13 @@ static void run(void) {
 
 static void wait_until_gone(void) {
   uint32_t id;
-  while ((id = __atomic_load_n(&janitor.alive, __ATOMIC_ACQUIRE)) != 0) sys_futex_wait_shared(&janitor.alive, id);
+  uint32_t last = 0;
+  while ((id = __atomic_load_n(&janitor.alive, __ATOMIC_ACQUIRE)) != 0) {
+    last = id;
+    sys_futex_wait_shared(&janitor.alive, id);
+  }
+  /* The word is cleared a moment before the thread leaves the process. */
+  for (int i = 0; i < LEAVE_YIELDS && last != 0 && sys_thread_exists(last); i++) sys_yield();
 }
 
 static bool wait_after_refusal(void) {

@@ -133,18 +133,22 @@ bool sys_thread_exists(uint32_t thread_id) {
   return call(SYS_tgkill, sys_process_id(), thread_id, 0, 0, 0, 0) != -ESRCH;
 }
 
-static uint32_t own_thread_id; /* of the last thread started below */
+static uint32_t *started_thread_alive; /* atomic: of the last thread started below; holds its id while it lives */
 
-bool sys_in_started_thread(void) { return own_thread_id != 0 && own_thread_id == sys_thread_id(); }
+bool sys_in_started_thread(void) {
+  uint32_t *alive = __atomic_load_n(&started_thread_alive, __ATOMIC_RELAXED);
+  uint32_t id = alive != NULL ? __atomic_load_n(alive, __ATOMIC_RELAXED) : 0;
+  return id != 0 && id == sys_thread_id();
+}
 
 bool sys_start_thread(void (*entry)(void), void *stack, size_t stack_bytes, void *thread_block, uint32_t *alive) {
   unsigned long flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
                         CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
+  __atomic_store_n(&started_thread_alive, alive, __ATOMIC_RELAXED);
   uint64_t all_signals = ~(uint64_t)0, saved;
   call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all_signals, (long)&saved, sizeof all_signals, 0, 0);
   long result = clone_raw(flags, (char *)stack + stack_bytes, (int *)alive, (int *)alive, thread_block, entry);
   call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&saved, 0, sizeof saved, 0, 0);
-  if (!failed(result)) own_thread_id = (uint32_t)result;
   return !failed(result);
 }
 

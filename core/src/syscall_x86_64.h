@@ -21,16 +21,17 @@ static inline long clone_raw(unsigned long flags, void *stack_top, int *parent_t
   long result;
   register long r10 __asm__("r10") = (long)child_tid;
   register long r8 __asm__("r8") = (long)thread_block;
+  register long r9 __asm__("r9") = (long)entry; /* not in rbp, which the new thread clears first */
   __asm__ volatile(
       "syscall\n\t"
       "test %%rax, %%rax\n\t"
       "jnz 1f\n\t"
       "xor %%ebp, %%ebp\n\t"
-      "call *%[entry]\n\t"
+      "call *%%r9\n\t"
       "ud2\n"
       "1:"
       : "=a"(result)
-      : "a"(56L), "D"(flags), "S"(stack_top), "d"(parent_tid), "r"(r10), "r"(r8), [entry] "r"(entry)
+      : "a"(56L), "D"(flags), "S"(stack_top), "d"(parent_tid), "r"(r10), "r"(r8), "r"(r9)
       : "rcx", "r11", "memory");
   return result;
 }
