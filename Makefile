@@ -92,7 +92,7 @@ test-clang:
 	$(MAKE) test-api test-misuse $(CLANG_BUILD)
 
 test-sanitizers:
-	$(MAKE) test-stress-thread test-stress-undefined test-stress-address CC=clang-14 BUILD=build/sanitizers LIB= SECONDS=$(SECONDS)
+	$(MAKE) test-stress-thread test-stress-undefined CC=clang-14 CLANG=clang-14 BUILD=build/sanitizers LIB= SECONDS=$(SECONDS)
 	$(MAKE) test-libfuzzer CLANG=clang-14 SECONDS=$(SECONDS)
 
 check: all

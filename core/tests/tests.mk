@@ -101,7 +101,8 @@ $(foreach sanitizer,$(SANITIZERS),$(eval $(call sanitized_program,$(sanitizer)))
 
 # TSan itself calls malloc before it is ready, and so must not get ours: the core's entry points get other names, and the
 # test programs call those. With clang, as gcc's TSan refuses fences. Without the janitor, which has no libc thread state.
-TSAN_NAMES := malloc calloc realloc free posix_memalign aligned_alloc memalign malloc_usable_size reallocarray malloc_trim
+TSAN_NAMES := malloc calloc realloc free posix_memalign aligned_alloc memalign malloc_usable_size reallocarray malloc_trim \
+              setrlimit setrlimit64 prlimit prlimit64 unshare setns
 TSAN_CC = $(CLANG) -std=gnu11 $(TEST_FLAGS) $(CFLAGS) -fsanitize=thread
 
 $(TESTS_BUILD)/thread/core.o: $(TESTS)/../src/snug.c $(wildcard $(TESTS)/../src/*)
