@@ -320,17 +320,13 @@ struct pages_account pages_account(void) {
   return account;
 }
 
-/* The longest runs of the chunk are not hidden from searches. */
-static void check_lowest(size_t index) {
+/* G1: the longest run of a chunk is within its bound, and not hidden from searches. */
+static void check_runs(size_t index, bool dirty_only, size_t bound, const uint32_t lowest[], const char *what) {
   size_t longest;
-  search_chunk(index, false, CHUNK_PAGES + 1, 1, &longest);
+  search_chunk(index, dirty_only, CHUNK_PAGES + 1, 1, &longest);
+  if (longest > bound) fatal_corrupted(what, page_address(index * CHUNK_PAGES));
   if (longest > PAGES_RUN_MAX) longest = PAGES_RUN_MAX;
-  if (pages.lowest_free[longest] > index && longest != 0)
-    fatal_corrupted("page heap: lowest free chunk", &pages.chunks[index]);
-  search_chunk(index, true, CHUNK_PAGES + 1, 1, &longest);
-  if (longest > PAGES_RUN_MAX) longest = PAGES_RUN_MAX;
-  if (pages.lowest_dirty[longest] > index && longest != 0)
-    fatal_corrupted("page heap: lowest dirty chunk", &pages.chunks[index]);
+  if (longest != 0 && lowest[longest] > index) fatal_corrupted(what, &pages.chunks[index]);
 }
 
 void pages_check(void) {
@@ -338,16 +334,12 @@ void pages_check(void) {
   size_t dirty = 0, free_pages = 0;
   for (size_t i = 0; i < pages.chunk_count; i++) {
     const struct chunk *chunk = &pages.chunks[i];
-    size_t longest;
     if (bits_count(zone.free_bits, i * CHUNK_PAGES, CHUNK_PAGES) != chunk->free ||
         bits_count(zone.dirty_bits, i * CHUNK_PAGES, CHUNK_PAGES) != chunk->dirty) {
       fatal_corrupted("page heap: counts of a chunk", page_address(i * CHUNK_PAGES));
     }
-    search_chunk(i, false, CHUNK_PAGES + 1, 1, &longest);
-    if (longest > chunk->longest_free) fatal_corrupted("page heap: longest free run", page_address(i * CHUNK_PAGES));
-    search_chunk(i, true, CHUNK_PAGES + 1, 1, &longest);
-    if (longest > chunk->longest_dirty) fatal_corrupted("page heap: longest dirty run", page_address(i * CHUNK_PAGES));
-    check_lowest(i);
+    check_runs(i, false, chunk->longest_free, pages.lowest_free, "page heap: longest free run");
+    check_runs(i, true, chunk->longest_dirty, pages.lowest_dirty, "page heap: longest dirty run");
     dirty += chunk->dirty;
     free_pages += chunk->free;
   }
