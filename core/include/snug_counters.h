@@ -13,6 +13,16 @@
  *      while the program runs; they do when it is idle.
  *  R3  Rows of arenas at or above `arena_count` are untouched zero pages: do not read them.
  *
+ * Requests: another process of the same user may ask for a purge or another setting by writing `request`,
+ * `request_from` and `request_check` with process_vm_writev(2). Slow paths and the janitor look there; a process that
+ * makes no slow call has no thread that could answer.
+ *  Q1  `request_check` must be snug_request_check() of the other two words and the page's `pid`, else nothing happens:
+ *      so a request half written, or mixed of two, or copied into a forked child, is none.
+ *  Q2  `answer_to` becomes the `request_check` of what was answered, after `answer` was written. A requester that finds
+ *      other words in place of its own was overtaken, and writes them again once the others are answered.
+ *  Q3  `request_from` must differ between any two requests: the requester's process, and a number that it counts up.
+ *  Q4  A requester overwrites a request that waits only if its process is gone or it has waited for long.
+ *
  * How the numbers add up (checked by core/tests/unit/counters):
  *  E1  live blocks of a class   = sum over arenas of outstanding_blocks - those in thread caches
  *  E2  live allocated bytes     = sum(outstanding_blocks * size_bytes) - cached_bytes + run_bytes + large_bytes
@@ -87,9 +97,39 @@ struct snug_counters {
   uint64_t large_maps;            /* mappings made for large blocks */
   uint64_t large_unmaps;          /* and removed */
   uint64_t limit_purges;          /* purges because the container's memory limit was near */
-  uint64_t reserved[6];
+
+  /* Requests from outside. All zero in a library that knows none. */
+  uint64_t abilities;     /* bit k: kind k of request is known; bit 32 + n: number n of `settings` can change */
+  uint64_t request;       /* bits 0-7: kind; 8-15: which of `settings`, from 0; 16-31: zero; 32-63: its value */
+  uint64_t request_from;  /* bits 0-31: process that asks; 32-63: its count of requests */
+  uint64_t request_check; /* Q1; never 0 */
+  uint64_t answer;        /* bits 0-7: enum snug_answer; 8-63: bytes given back; or, if out of range, 8-31: least */
+                          /* value, 32-63: highest */
+  uint64_t answer_to;     /* Q2 */
 
   struct snug_counters_class classes[SNUG_COUNTERS_ARENAS][SNUG_COUNTERS_CLASSES];
 };
+
+enum snug_request {
+  SNUG_REQUEST_PURGE = 1,  /* give everything back that can be */
+  SNUG_REQUEST_SET = 2,    /* a setting, to a number */
+  SNUG_REQUEST_SWITCH = 3, /* a setting, to "on" or "off": only one that is 0 or 1 */
+};
+
+enum snug_answer {
+  SNUG_ANSWER_DONE = 1,
+  SNUG_ANSWER_UNKNOWN_KIND = 2,
+  SNUG_ANSWER_UNKNOWN_SETTING = 3,
+  SNUG_ANSWER_FIXED = 4, /* the setting can't change while the program runs */
+  SNUG_ANSWER_OUT_OF_RANGE = 5,
+};
+
+/* Q1. The mixing steps are those of splitmix64 (Steele, Lea and Flood, 2014). */
+static inline uint64_t snug_request_check(uint64_t request, uint64_t request_from, uint32_t pid) {
+  uint64_t mixed = request + pid * UINT64_C(0x9e3779b97f4a7c15);
+  mixed = (mixed ^ (mixed >> 30)) * UINT64_C(0xbf58476d1ce4e5b9) + request_from;
+  mixed = (mixed ^ (mixed >> 27)) * UINT64_C(0x94d049bb133111eb);
+  return (mixed ^ (mixed >> 31)) | 1;
+}
 
 #endif

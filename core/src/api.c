@@ -26,7 +26,7 @@ static bool is_power_of_two(size_t number) { return number != 0 && (number & (nu
 /* Cost: see core/tests/golden. Assumes a size the bins know and a bin that is not empty; else malloc_slow. */
 EXPORT void *malloc(size_t size_bytes) {
   if (likely(size_bytes <= CLASS_SMALL_MAX_BYTES)) {
-    void *block = cache_pop(class_of_small(size_bytes));
+    void *block = cache_pop_at(bin_offset_of(size_bytes));
     if (likely(block != NULL)) return block;
   }
   return malloc_slow(size_bytes);
@@ -42,12 +42,16 @@ EXPORT void *calloc(size_t count, size_t each_bytes) {
   return likely(block != NULL) ? block : no_memory();
 }
 
-/* As glibc: realloc(p, 0) frees and returns NULL. */
-EXPORT void *realloc(void *block, size_t size_bytes) {
+static NEVER_INLINE void *realloc_slow(void *block, size_t size_bytes) {
   if (block == NULL) return malloc(size_bytes);
   if (size_bytes == 0) return block_give(block), NULL;
   void *result = block_resize(block, size_bytes);
   return likely(result != NULL) ? result : no_memory();
+}
+
+/* As glibc: realloc(p, 0) frees and returns NULL. */
+EXPORT void *realloc(void *block, size_t size_bytes) {
+  return likely(block_stays(block, size_bytes)) ? block : realloc_slow(block, size_bytes);
 }
 
 EXPORT void *reallocarray(void *block, size_t count, size_t each_bytes) {

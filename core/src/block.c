@@ -9,8 +9,6 @@
 #include "run.h"
 #include "ready.h"
 
-enum { KIND_CLASS_MASK = (1 << ARENA_SHIFT) - 1 };
-
 /* ---- taking ---- */
 
 static void *take_run_or_large(size_t size_bytes, size_t alignment, bool *clean) {
@@ -46,7 +44,7 @@ void *block_take_slow(size_t size_bytes) {
   return likely(block != NULL) ? block : take_big(size_bytes, 1, &clean);
 }
 
-void *block_take_zeroed(size_t size_bytes) {
+void *block_take_zeroed_slow(size_t size_bytes) {
   if (size_bytes <= CLASS_MAX_BYTES) {
     void *block = block_take(size_bytes);
     return block != NULL ? memset(block, 0, size_bytes) : NULL;
@@ -78,6 +76,8 @@ void *block_take_aligned(size_t alignment, size_t size_bytes) {
 static _Noreturn COLD void fatal_not_a_block(const void *pointer) {
   size_t page = page_index(pointer);
   if (page < zone_pages()) {
+    void *run = run_holding(pointer);
+    if (run != NULL) fatal_interior_pointer(pointer, run, run_size(run));
     /* A page that was in use once has most likely been freed with its block. */
     if (page_kind(page) == 0 && page < pages_top()) fatal_double_free(pointer);
     fatal_foreign_pointer(pointer);
@@ -86,11 +86,6 @@ static _Noreturn COLD void fatal_not_a_block(const void *pointer) {
   if (around != NULL) fatal_interior_pointer(pointer, around, large_size(around));
   if (large_was_freed(pointer)) fatal_double_free(pointer);
   fatal_foreign_pointer(pointer);
-}
-
-static bool is_class(unsigned kind) {
-  unsigned class_index = kind & KIND_CLASS_MASK;
-  return class_index != 0 && class_index < CLASS_COUNT;
 }
 
 void block_give_slow(void *block) {
@@ -106,8 +101,6 @@ void block_give_slow(void *block) {
       cache_flush(block, kind);
     } else if (kind == KIND_RUN) {
       run_give(block);
-    } else if (kind == KIND_RUN_REST) {
-      fatal_interior_pointer(block, run_start(block), run_size(run_start(block)));
     } else {
       fatal_not_a_block(block);
     }
@@ -125,19 +118,10 @@ size_t block_size(const void *block) {
   } else {
     unsigned kind = page_kind(page);
     if (is_class(kind)) return slab_block_size(block);
-    size_bytes = kind == KIND_RUN ? run_size(block) : 0;
-    if (size_bytes == 0 && (kind == KIND_RUN || kind == KIND_RUN_REST)) {
-      fatal_interior_pointer(block, run_start(block), run_size(run_start(block)));
-    }
+    size_bytes = kind == KIND_RUN ? run_size(block) : 0; /* 0: not its start */
   }
   if (size_bytes == 0) fatal_not_a_block(block);
   return size_bytes;
-}
-
-/* Whether a block that may hold block_bytes stays where it is when size_bytes are asked for: it has room, and at most a
- * quarter of it would be unused. */
-static bool resize_keeps(size_t block_bytes, size_t size_bytes) {
-  return size_bytes <= block_bytes && size_bytes >= block_bytes - block_bytes / 4;
 }
 
 /* Set when a block stayed longer than asked for because there was no memory for a shorter one: then only lengths that
@@ -157,6 +141,13 @@ void block_check_size(const void *block, size_t alignment, size_t size_bytes) {
     if (block_bytes > CLASS_MAX_BYTES) fits = wanted + zone.page_bytes >= block_bytes;
   }
   if (unlikely(!fits)) fatal_wrong_size(block, size_bytes, block_bytes);
+}
+
+void block_give_sized_slow(void *block, size_t alignment, size_t size_bytes) {
+  cache_end(); /* as above */
+  if (block == NULL) return;
+  block_check_size(block, alignment, size_bytes);
+  block_give(block);
 }
 
 /* Tries to resize without another block. */

@@ -7,14 +7,17 @@
 #ifndef SNUG_BLOCK_H
 #define SNUG_BLOCK_H
 
+#include <string.h>
+
 #include "base.h"
 #include "cache.h"
 
-/* The class of a size of at most CLASS_MAX_BYTES. */
-static ALWAYS_INLINE unsigned class_of_small(size_t size_bytes) { return class_index_small[(size_bytes + 15) / 16]; }
+/* Where among the bins that of a size of at most CLASS_SMALL_MAX_BYTES is. */
+static ALWAYS_INLINE size_t bin_offset_of(size_t size_bytes) { return class_offset_small[(size_bytes + 15) / 16]; }
 
+/* The class of a size of at most CLASS_MAX_BYTES. */
 static ALWAYS_INLINE unsigned class_of(size_t size_bytes) {
-  if (size_bytes <= CLASS_SMALL_MAX_BYTES) return class_of_small(size_bytes);
+  if (size_bytes <= CLASS_SMALL_MAX_BYTES) return (unsigned)bin_offset_of(size_bytes) / CLASS_STRIDE_BYTES;
   unsigned class_index = class_index_large[(size_bytes - 1) / CLASS_LARGE_GRANULE_BYTES];
   return class_index + (size_bytes > class_shapes[class_index].size_bytes);
 }
@@ -26,7 +29,7 @@ HIDDEN void block_give_slow(void *block);
 /* A block of at least size_bytes, at a multiple of 16. NULL: no memory; errno is untouched. */
 static ALWAYS_INLINE void *block_take(size_t size_bytes) {
   if (unlikely(size_bytes > CLASS_SMALL_MAX_BYTES)) return block_take_slow(size_bytes);
-  void *block = cache_pop(class_of_small(size_bytes));
+  void *block = cache_pop_at(bin_offset_of(size_bytes));
   return likely(block != NULL) ? block : block_take_slow(size_bytes);
 }
 
@@ -40,11 +43,47 @@ static ALWAYS_INLINE void block_give(void *block) {
   if (unlikely(!cache_push(class_index, block))) block_give_slow(block);
 }
 
+enum { ZERO_INLINE_MAX_BYTES = 128 };
+
+/* Zeros the first size_bytes, at most ZERO_INLINE_MAX_BYTES, of a block that begins at a multiple of 16, in whole
+ * pieces of 16 from both ends, which saves a call. */
+static ALWAYS_INLINE void zero_small(char *block, size_t size_bytes) {
+  char *last = block + (size_bytes > 16 ? (size_bytes - 1) / 16 * 16 : 0);
+  memset(block, 0, 16);
+  memset(last, 0, 16);
+  if (size_bytes <= 32) return;
+  memset(block + 16, 0, 16);
+  memset(last - 16, 0, 16);
+  if (size_bytes <= 64) return;
+  memset(block + 32, 0, 32);
+  memset(last - 48, 0, 32);
+}
+
+HIDDEN void *block_take_zeroed_slow(size_t size_bytes);
+
 /* As block_take, all zero. */
-HIDDEN void *block_take_zeroed(size_t size_bytes);
+static ALWAYS_INLINE void *block_take_zeroed(size_t size_bytes) {
+  if (unlikely(size_bytes > ZERO_INLINE_MAX_BYTES)) return block_take_zeroed_slow(size_bytes);
+  void *block = block_take(size_bytes);
+  if (likely(block != NULL)) zero_small(block, size_bytes);
+  return block;
+}
 
 /* As block_take, at a multiple of alignment, a power of two. */
 HIDDEN void *block_take_aligned(size_t alignment, size_t size_bytes);
+
+/* Whether a block that may hold block_bytes stays where it is when size_bytes are asked for: it has room, and at most a
+ * quarter of it would be unused. */
+static ALWAYS_INLINE bool resize_keeps(size_t block_bytes, size_t size_bytes) {
+  return size_bytes <= block_bytes && size_bytes >= block_bytes - block_bytes / 4;
+}
+
+/* Whether the block belongs to a class and stays where it is when resized: the ordinary end of realloc. Ends the
+ * process when it is not a live block. */
+static ALWAYS_INLINE bool block_stays(const void *block, size_t size_bytes) {
+  size_t page = page_index(block);
+  return page < zone_pages() && is_class(page_kind(page)) && resize_keeps(slab_block_size(block), size_bytes);
+}
 
 /* Makes the block size_bytes (at least 1) long; it may move. NULL: no memory, the block stays as it is. */
 HIDDEN void *block_resize(void *block, size_t size_bytes);
@@ -55,22 +94,19 @@ HIDDEN size_t block_size(const void *block);
 /* Ends the process unless a block asked for with size_bytes (and alignment; 1 if none) could be this one. */
 HIDDEN void block_check_size(const void *block, size_t alignment, size_t size_bytes);
 
-/* block_give for a program that says how long the block is. The ordinary case is a size of just the block's class. */
+/* block_give for a program that says how long the block is. */
+HIDDEN void block_give_sized_slow(void *block, size_t alignment, size_t size_bytes);
+
+/* The ordinary case is a size of just the block's class. */
 static ALWAYS_INLINE void block_give_sized(void *block, size_t alignment, size_t size_bytes) {
   size_t page = page_index(block);
-  if (likely(page < zone_pages())) {
-    unsigned class_index = page_kind(page) ^ this_thread.tag;
-    bool exact = class_index != 0 && class_index <= CLASS_SMALL_LAST &&
-                 size_bytes <= class_shapes[class_index].size_bytes &&
-                 size_bytes > class_shapes[class_index - 1].size_bytes;
-    if (likely(exact)) {
-      if (unlikely(!cache_push(class_index, block))) block_give_slow(block);
-      return;
+  if (likely(page < zone_pages() && size_bytes <= CLASS_SMALL_MAX_BYTES)) {
+    size_t bin_offset = bin_offset_of(size_bytes);
+    if (likely((page_kind(page) ^ this_thread.tag) * sizeof(struct bin) == bin_offset)) {
+      if (likely(cache_push_at(bin_offset, block))) return;
     }
   }
-  if (block == NULL) return;
-  block_check_size(block, alignment, size_bytes);
-  block_give(block);
+  block_give_sized_slow(block, alignment, size_bytes);
 }
 
 #endif

@@ -14,12 +14,14 @@ enum {
   CACHE_BYTES = 64 * 1024, /* address space of one; C2's compares need it */
   CACHES_MAX = 16384,
   SMALL_SLOTS = 8, /* first slots of a bin up to 1 KiB */
-  BIG_SLOTS = 4,   /* of a bin above */
+  BIG_SLOTS = 12,  /* of a bin above */
   REMOTE_MAX = 64,
   BIN_MAX_SLOTS = 512,
   BIN_MAX_BYTES = 32 * 1024,
+  BIG_BIN_MAX_BYTES = 72 * 1024,
   GROWTH_MIN_BYTES = 1024 * 1024, /* all bins together may always grow to this */
   GROWTH_HEAP_SHIFT = 7,          /* or to heap / 128 */
+  HOT_MISSES = UINT8_MAX,         /* in a tick: then to GROWTH_MIN_BYTES for each thread that can run at once */
   CONTENTION_PERIOD = 64,         /* slow calls */
   CONTENTION_LIMIT = 2,           /* locks found held in that many: the thread moves to another arena */
   QUIET_TICKS = 100,              /* ten seconds without contention: back to arena 0 */
@@ -37,8 +39,8 @@ enum {
 };
 _Static_assert(REMOTE_OFFSET + REMOTE_MAX * 8 <= GROWN_SLOTS_OFFSET, "the small parts fit before the grown bins");
 
-struct cache empty_cache;
-__thread struct thread this_thread FIXED_TLS = {.cache = &empty_cache};
+struct cache empty_cache = {.door = {.cache = &empty_cache}}; /* threads without a cache share its door */
+__thread struct thread this_thread FIXED_TLS = {.door = &empty_cache.door};
 
 static struct {
   struct lock lock; /* rank CACHES: who owns which cache */
@@ -49,7 +51,8 @@ static struct {
   uint32_t tick;        /* atomic */
   uint64_t grown_bytes; /* atomic: by which bins exceed their first capacity */
   uint32_t users[ARENA_MAX];
-  uint32_t arenas_max;          /* 0: not asked yet */
+  uint32_t cpus;                /* atomic; 0: not asked yet */
+  uint32_t arenas_max;          /* atomic, the same: as many, or fewer by option */
   bool after_fork;              /* in a child that has not yet taken stock; atomic */
   const struct cache *survivor; /* there: the cache of the thread that forked, the only one that exists */
   uint32_t survivor_thread_id;
@@ -86,9 +89,9 @@ static size_t first_capacity(unsigned class_index) {
 
 static size_t max_capacity(unsigned class_index) {
   size_t size_bytes = class_shapes[class_index].size_bytes;
-  if (class_index > CLASS_SMALL_LAST) return BIG_SLOTS;
-  size_t slots = BIN_MAX_BYTES / size_bytes;
-  return slots < BIN_MAX_SLOTS ? slots : BIN_MAX_SLOTS;
+  bool small = class_index <= CLASS_SMALL_LAST;
+  size_t slots = (small ? BIN_MAX_BYTES : BIG_BIN_MAX_BYTES) / size_bytes, limit = small ? BIN_MAX_SLOTS : BIG_SLOTS;
+  return slots < limit ? slots : limit;
 }
 
 static uint16_t first_offset(unsigned class_index) {
@@ -124,6 +127,15 @@ static void bin_set_capacity(struct cache *cache, unsigned class_index, size_t c
   __atomic_fetch_add(&caches.grown_bytes, after - before, __ATOMIC_RELAXED);
 }
 
+/* By how much all bins together may exceed their first capacity for the sake of this one. */
+static uint64_t allowed_growth_bytes(const struct bin *bin) {
+  uint64_t threads = counter_get(&snug_counters.caches), cpus = __atomic_load_n(&caches.cpus, __ATOMIC_RELAXED);
+  uint64_t at_once = threads < cpus ? threads : cpus, least = GROWTH_MIN_BYTES;
+  if (bin->misses >= HOT_MISSES && at_once > 1) least *= at_once;
+  uint64_t share = (uint64_t)pages_used() * PAGE_BYTES >> GROWTH_HEAP_SHIFT;
+  return share > least ? share : least;
+}
+
 /* After a second miss within a tick: twice the capacity, within what all caches may hold. */
 static void bin_grow(struct cache *cache, unsigned class_index) {
   struct bin *bin = &cache->bin[class_index];
@@ -131,10 +143,8 @@ static void bin_grow(struct cache *cache, unsigned class_index) {
   if (bin->misses < 2 || capacity >= limit) return;
   size_t wanted = capacity == 0 ? 1 : capacity * 2;
   if (wanted > limit) wanted = limit;
-  uint64_t allowed = (uint64_t)pages_used() * PAGE_BYTES >> GROWTH_HEAP_SHIFT;
-  if (allowed < GROWTH_MIN_BYTES) allowed = GROWTH_MIN_BYTES;
   uint64_t more = (wanted - capacity) * class_shapes[class_index].size_bytes;
-  if (__atomic_load_n(&caches.grown_bytes, __ATOMIC_RELAXED) + more > allowed) return;
+  if (__atomic_load_n(&caches.grown_bytes, __ATOMIC_RELAXED) + more > allowed_growth_bytes(bin)) return;
   bin_set_capacity(cache, class_index, wanted);
 }
 
@@ -219,7 +229,7 @@ bool cache_init(void) {
 /* An unused cache, made ready. The caches lock is held. */
 static struct cache *find_unused(void) {
   for (uint32_t i = 0; i < caches.count; i++) {
-    if (cache_number(i)->thread == NULL) return cache_number(i);
+    if (!cache_number(i)->in_use) return cache_number(i);
   }
   size_t end = (size_t)(caches.start - caches.table.start) + (size_t)(caches.count + 1) * CACHE_BYTES;
   if (caches.count >= caches.capacity || !table_commit(&caches.table, end)) return NULL;
@@ -229,9 +239,9 @@ static struct cache *find_unused(void) {
 }
 
 static void set_arena(struct cache *cache, uint32_t arena) {
-  ASSERT(arena < ARENA_MAX && cache->thread != NULL);
+  ASSERT(arena < ARENA_MAX && cache->in_use);
   cache->arena = arena;
-  cache->thread->tag = arena << ARENA_SHIFT;
+  this_thread.tag = arena << ARENA_SHIFT;
   slab_set_arena_users(arena, ++caches.users[arena]);
 }
 
@@ -241,7 +251,7 @@ void cache_after_fork(void) {
   caches.survivor = this_thread.own;
   caches.survivor_thread_id = sys_thread_id();
   __atomic_store_n(&caches.after_fork, true, __ATOMIC_RELAXED);
-  __atomic_store_n(&this_thread.cache, &empty_cache, __ATOMIC_RELAXED); /* so that it comes to cache_attach */
+  __atomic_store_n(&this_thread.door->cache, &empty_cache, __ATOMIC_RELAXED); /* so that it comes to cache_attach */
 }
 
 /* The child's first slow call. Blocks cached before the fork lie in pages shared with the parent: they go back, into
@@ -249,7 +259,7 @@ void cache_after_fork(void) {
 static void take_stock_after_fork(void) {
   for (uint32_t i = 0; i < caches.count; i++) {
     struct cache *cache = cache_number(i);
-    if (cache->thread == NULL) continue;
+    if (!cache->in_use) continue;
     if (!cache->changing) cache_give_all(cache); /* else what the bins hold can't be known: lost to the child */
     reset_bins(cache);
     if (cache == caches.survivor) {
@@ -257,7 +267,7 @@ static void take_stock_after_fork(void) {
       continue;
     }
     leave_arena(cache);
-    cache->thread = NULL; /* its thread does not exist here; neither may its TLS */
+    cache->in_use = false; /* its thread does not exist here */
     counter_bump(&snug_counters.caches, -(uint64_t)1);
   }
   caches.grown_bytes = 0; /* all bins have their first capacity now */
@@ -281,9 +291,10 @@ static NEVER_INLINE struct cache *cache_attach(void) {
   if (thread->own == NULL) {
     struct cache *cache = caches.has_exit_key ? find_unused() : NULL;
     if (cache != NULL) {
-      cache->thread = thread;
+      cache->in_use = true;
       cache->thread_id = sys_thread_id();
       thread->own = cache;
+      thread->door = &cache->door;
       set_arena(cache, 0);
       counter_bump(&snug_counters.caches, 1);
       is_new = true;
@@ -291,7 +302,7 @@ static NEVER_INLINE struct cache *cache_attach(void) {
   }
   struct cache *own = thread->own;
   if (own == NULL) thread->without = 1;
-  __atomic_store_n(&thread->cache, own != NULL ? own : &empty_cache, __ATOMIC_RELAXED);
+  if (own != NULL) __atomic_store_n(&own->door.cache, own, __ATOMIC_RELAXED);
   lock_give(&caches.lock, RANK_CACHES);
   if (is_new && pthread_setspecific(caches.exit_key, thread) != 0) { /* may allocate: we are ready for that */
     thread_ends(thread);
@@ -312,11 +323,11 @@ static struct cache *cache_enter(void) {
 
 /* Makes the cache an unused one. The caches lock is held, and its thread does not use it (any more). */
 static void release_cache(struct cache *cache) {
-  ASSERT(cache->thread != NULL && caches.users[cache->arena] != 0);
+  ASSERT(cache->in_use && caches.users[cache->arena] != 0);
   cache_give_all(cache);
   for (unsigned i = 1; i < CLASS_COUNT; i++) bin_set_capacity(cache, i, first_capacity(i));
   leave_arena(cache);
-  cache->thread = NULL;
+  cache->in_use = false;
   counter_bump(&snug_counters.caches, -(uint64_t)1);
 }
 
@@ -327,7 +338,7 @@ static void thread_ends(void *argument) {
   struct cache *cache = thread->own;
   thread->without = 1;
   thread->own = NULL;
-  __atomic_store_n(&thread->cache, &empty_cache, __ATOMIC_RELAXED);
+  thread->door = &empty_cache.door;
   if (cache != NULL) release_cache(cache);
   lock_give(&caches.lock, RANK_CACHES);
 }
@@ -335,12 +346,13 @@ static void thread_ends(void *argument) {
 /* ---- arenas ---- */
 
 void cache_set_arenas_max(uint32_t count) {
+  __atomic_store_n(&caches.cpus, count, __ATOMIC_RELAXED);
   if (options.arenas_max != 0 && count > options.arenas_max) count = options.arenas_max;
   __atomic_store_n(&caches.arenas_max, count < ARENA_MAX ? count : ARENA_MAX, __ATOMIC_RELAXED);
 }
 
 static void move_to_arena(struct cache *cache, uint32_t arena) {
-  ASSERT(arena < ARENA_MAX && cache->thread != NULL);
+  ASSERT(arena < ARENA_MAX && cache->in_use);
   cache_give_all(cache); /* C3 */
   leave_arena(cache);
   set_arena(cache, arena);
@@ -403,7 +415,7 @@ void *cache_refill(unsigned class_index, size_t requested_bytes) {
     return block;
   }
   struct bin *bin = &cache->bin[class_index];
-  ASSERT(cache == this_thread.own && this_thread.busy == 1); /* C1, C4 */
+  ASSERT(cache == this_thread.own && cache->door.busy == 1); /* C1, C4 */
   if (bin_count(cache, bin) == 0) {
     bool again = bin->streak == STREAK_REFILL;
     note_miss(bin, STREAK_REFILL);
@@ -438,7 +450,7 @@ static bool put_remote(struct cache *cache, void *block, unsigned class_index) {
 }
 
 void cache_flush(void *block, unsigned kind) {
-  unsigned class_index = kind & ((1 << ARENA_SHIFT) - 1);
+  unsigned class_index = kind_class(kind);
   struct cache *cache = cache_enter();
   if (cache == NULL) {
     slab_give(&block, 1);
@@ -446,7 +458,7 @@ void cache_flush(void *block, unsigned kind) {
   }
   struct bin *bin = &cache->bin[class_index];
   bool contended = false;
-  if (kind >> ARENA_SHIFT != cache->arena) {
+  if (kind_arena(kind) != cache->arena) {
     contended = put_remote(cache, block, class_index);
   } else {
     if (bin_count(cache, bin) == bin_capacity(bin)) {
@@ -496,14 +508,16 @@ uint64_t cache_activity(void) {
 
 /* Whether a thief should look at this cache now: it has blocks, and its owner was away for `looks` looks. */
 static bool worth_stealing(struct cache *cache, uint32_t looks, const struct cache *own) {
-  if (cache->thread == NULL || cache == own) return false;
+  if (!cache->in_use || cache == own) return false;
   uint64_t life = sign_of_life(cache);
   cache->idle_looks = life == cache->seen ? cache->idle_looks + 1 : 0;
   cache->seen = life;
   if (cache->idle_looks < looks || cache_bytes(cache) == 0) return false;
-  if (sys_thread_exists(cache->thread_id)) return true;
-  release_cache(cache); /* it ended without thread_ends: its first malloc came in its very last destructor */
-  return false;
+  if (!sys_thread_exists(snug_counters.pid, cache->thread_id)) { /* not our own id: this may be a child after vfork */
+    release_cache(cache);                                        /* it ended without thread_ends */
+    return false;
+  }
+  return true;
 }
 
 size_t cache_steal(uint32_t looks, const struct cache *own) {
@@ -514,21 +528,20 @@ size_t cache_steal(uint32_t looks, const struct cache *own) {
   for (uint32_t i = 0; i < caches.count; i++) {
     struct cache *cache = cache_number(i);
     if (!worth_stealing(cache, looks, own)) continue;
-    __atomic_store_n(&cache->thread->cache, &empty_cache, __ATOMIC_RELAXED);
+    __atomic_store_n(&cache->door.cache, &empty_cache, __ATOMIC_RELAXED);
     victims++;
   }
   bool ordered = victims != 0 && sys_barrier_all_threads();
   for (uint32_t i = 0; victims != 0 && i < caches.count; i++) {
     struct cache *cache = cache_number(i);
-    if (cache->thread == NULL || cache == own) continue;
-    if (__atomic_load_n(&cache->thread->cache, __ATOMIC_RELAXED) == cache) continue;
-    if (ordered && __atomic_load_n(&cache->thread->busy, __ATOMIC_ACQUIRE) == 0) {
+    if (!cache->in_use || __atomic_load_n(&cache->door.cache, __ATOMIC_RELAXED) == cache) continue;
+    if (ordered && __atomic_load_n(&cache->door.busy, __ATOMIC_ACQUIRE) == 0) {
       bytes += cache_bytes(cache);
       cache_give_all(cache);
       cache->seen = sign_of_life(cache);
       counter_add(&snug_counters.steals, 1);
     }
-    __atomic_store_n(&cache->thread->cache, cache, __ATOMIC_RELEASE);
+    __atomic_store_n(&cache->door.cache, cache, __ATOMIC_RELEASE);
   }
   lock_give(&caches.lock, RANK_CACHES);
   return bytes;
@@ -540,7 +553,7 @@ size_t cache_held_bytes(size_t *count) {
   lock_take(&caches.lock, RANK_CACHES);
   for (uint32_t i = 0; i < caches.count; i++) {
     const struct cache *cache = cache_number(i);
-    if (cache->thread == NULL) continue;
+    if (!cache->in_use) continue;
     bytes += cache_bytes(cache);
     ++*count;
   }

@@ -3,11 +3,11 @@
  * It does not know pages or slabs' insides: it takes blocks from slab.h and gives them back in batches. Per class a
  * thread has a bin, a stack of pointers; the blocks themselves are never touched.
  *
- *      thread (TLS)            cache (64 KiB of address space, at a multiple of 64 KiB; two pages touched)
- *      | cache  |----------->  | bin[1] | bin[2] | ... | owner's fields | first slots of all bins | remote blocks |
- *      | busy   |              | larger slot arrays, one per class up to 1 KiB, touched when a bin grows          |
- *      | tag    |
- *      | own    |              bin:  low ... top ... high        stack grows upwards; top[-1] is handed out next
+ *      thread (TLS)          cache (64 KiB of address space, at a multiple of 64 KiB; two pages touched)
+ *      | door   |----------> | door | bin[1] | bin[2] | ... | owner's fields | first slots of all bins | remote |
+ *      | tag    |              | larger slot arrays, one per class up to 1 KiB, touched when a bin grows        |
+ *      | own    |
+ *                            door: cache, busy    bin:  low ... top ... high, grows upwards; top[-1] is next
  *
  * Because a cache begins at a multiple of 64 KiB, the low 16 bits of a slot's address are its offset in the cache, and
  * "empty" and "full" are compares of 16 bits.
@@ -16,13 +16,16 @@
  *   owner: busy = 1; load cache; work on it; busy = 0 (release)
  *   thief: cache = &empty_cache; barrier on all threads; if busy == 0 the cache is ours until we store it back
  * After the barrier either the thief sees busy == 1, or the owner sees the empty cache and comes to the slow path.
+ * Both words, the door, lie in the cache: a thief touches nothing of a thread, which may end at any moment. Most
+ * threads release their cache then; one whose first slow call comes in its very last destructors does not, and the
+ * next thief finds it gone.
  *
  *  C1  Bins are changed only by the owner while busy, or by a thief that saw busy == 0 after the barrier, or in a child
  *      after fork.
  *  C2  low <= top <= high in every bin; blocks in a bin are outside their slabs (their bit is 0).
  *  C3  A bin holds blocks of one class of one arena, the owner's (its tag); others go to the remote blocks.
  *  C5  Outside `changing`, any instant shows a whole bin: one store of top takes a block in or out.
- *  C4  cache is &empty_cache or own. empty_cache is empty and full at once in every class.
+ *  C4  door.cache is &empty_cache or the cache it lies in. empty_cache is empty and full at once in every class.
  */
 #ifndef SNUG_CACHE_H
 #define SNUG_CACHE_H
@@ -40,12 +43,19 @@ struct bin {
   uint8_t misses; /* refills and flushes since the owner's last tick */
   uint8_t streak; /* whether the last miss was a refill or a flush */
 };
-_Static_assert(sizeof(struct bin) == 16, "a bin is indexed by a shift");
+_Static_assert(sizeof(struct bin) == CLASS_STRIDE_BYTES, "class_offset_small is in rows of bins");
+
+/* What an owner and a thief agree by. It lies with the cache, which stays when its thread ends. */
+struct door {
+  struct cache *cache; /* atomic: the cache it belongs to, or &empty_cache while that is taken away */
+  uint32_t busy;       /* atomic */
+};
 
 struct cache {
+  struct door door;
   struct bin bin[CLASS_COUNT]; /* bin 0 is always full: a page without a block leads a free to the slow path */
-  struct thread *thread;       /* owner; NULL: the cache is unused; caches lock */
-  uint32_t thread_id;          /* caches lock */
+  bool in_use;                 /* caches lock */
+  uint32_t thread_id;          /* of the owner; caches lock */
   uint32_t arena;              /* owner */
   uint32_t remote_count;       /* C1 */
   uint64_t remote_bytes;       /* C1; atomic: read by statistics */
@@ -58,11 +68,11 @@ struct cache {
   uint32_t changing;           /* C1: bins are being rearranged; a child that finds this set cannot trust them */
 };
 
+/* Used by its thread only: it may end without a word (cache_steal). */
 struct thread {
-  struct cache *cache; /* atomic: written by thieves */
-  uint32_t busy;       /* atomic: read by thieves */
-  uint32_t tag;        /* arena << ARENA_SHIFT of the owner's blocks */
-  struct cache *own;   /* caches lock; NULL: none yet, or none to be had */
+  struct door *door;   /* of its cache, or of the empty one */
+  struct cache *own;   /* NULL: none yet, or none to be had */
+  uint32_t tag;        /* arena << ARENA_SHIFT of the thread's blocks */
   uint32_t without;    /* no cache any more (the thread is ending), or none possible */
   uint32_t slow_calls; /* owner: slow paths since the last look at the clock, for maintain.h */
 };
@@ -112,35 +122,48 @@ static ALWAYS_INLINE void bin_set_top(struct bin *bin, void **top) {
   __atomic_store_n(&bin->top, top, __ATOMIC_RELEASE);
 }
 
-static ALWAYS_INLINE struct cache *cache_begin(void) {
-  __atomic_store_n(&this_thread.busy, 1, __ATOMIC_RELAXED);
+static ALWAYS_INLINE struct cache *door_enter(struct door *door) {
+  __atomic_store_n(&door->busy, 1, __ATOMIC_RELAXED);
   __atomic_signal_fence(__ATOMIC_SEQ_CST); /* the thief's barrier makes this an order for the processor, too */
-  return __atomic_load_n(&this_thread.cache, __ATOMIC_ACQUIRE); /* what a thief left is seen */
+  return __atomic_load_n(&door->cache, __ATOMIC_ACQUIRE); /* what a thief left is seen */
 }
 
-static ALWAYS_INLINE void cache_end(void) { __atomic_store_n(&this_thread.busy, 0, __ATOMIC_RELEASE); }
+static ALWAYS_INLINE void door_leave(struct door *door) { __atomic_store_n(&door->busy, 0, __ATOMIC_RELEASE); }
 
-/* A block of the class from this thread's bin, or NULL when it is empty; then busy is left set. */
-static ALWAYS_INLINE void *cache_pop(unsigned class_index) {
-  struct bin *bin = &cache_begin()->bin[class_index];
+static ALWAYS_INLINE struct cache *cache_begin(void) { return door_enter(this_thread.door); }
+static ALWAYS_INLINE void cache_end(void) { door_leave(this_thread.door); }
+
+/* A block from the bin of this thread at an offset among its bins, or NULL when it is empty; then busy is left set. */
+static ALWAYS_INLINE void *cache_pop_at(size_t bin_offset) {
+  struct door *door = this_thread.door;
+  struct bin *bin = (struct bin *)((char *)door_enter(door)->bin + bin_offset);
   void **top = bin->top;
   if (unlikely((uint16_t)(uintptr_t)top == bin->low)) return NULL;
-  void *block = top[-1];
+  bin_set_top(bin, --top);
+  void *block = *top;
   if (block == NULL) __builtin_unreachable(); /* C2: saves callers a compare */
-  bin_set_top(bin, top - 1);
-  cache_end();
+  door_leave(door);
   return block;
 }
 
-/* Puts a block into this thread's bin; false when it is full; then busy is left set. */
-static ALWAYS_INLINE bool cache_push(unsigned class_index, void *block) {
-  struct bin *bin = &cache_begin()->bin[class_index];
+/* The same of a class. */
+static ALWAYS_INLINE void *cache_pop(unsigned class_index) { return cache_pop_at(class_index * sizeof(struct bin)); }
+
+/* Puts a block into the bin at an offset; false when it is full; then busy is left set. */
+static ALWAYS_INLINE bool cache_push_at(size_t bin_offset, void *block) {
+  struct door *door = this_thread.door;
+  struct bin *bin = (struct bin *)((char *)door_enter(door)->bin + bin_offset);
   void **top = bin->top;
   if (unlikely((uint16_t)(uintptr_t)top == bin->high)) return false;
   *top = block;
   bin_set_top(bin, top + 1);
-  cache_end();
+  door_leave(door);
   return true;
+}
+
+/* The same of a class. */
+static ALWAYS_INLINE bool cache_push(unsigned class_index, void *block) {
+  return cache_push_at(class_index * sizeof(struct bin), block);
 }
 
 #endif

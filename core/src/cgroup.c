@@ -17,6 +17,8 @@ static struct {
   uint64_t limit_bytes;
 } memory; /* one caller at a time: the purge lock */
 
+static char file_content[FILE_BYTES]; /* the same; not on the stack, of which the program's threads may have little */
+
 static bool starts_with(const char *text, const char *prefix) { return strncmp(text, prefix, strlen(prefix)) == 0; }
 
 /* Whether a comma-separated list up to a colon has the word. */
@@ -88,9 +90,9 @@ static void cut_last_part(char *path) {
 /* Calls visit for the control group's directory and all above it, up to the mount point. In a container the path may be
  * the host's: what can't be read there is skipped, and the mount point itself is the container's own group. */
 static void for_each_level(const char *controller, void (*visit)(const char *directory, void *context), void *context) {
-  char own[FILE_BYTES], path[PATH_BYTES], directory[PATH_BYTES + 64];
-  if (sys_read_file("/proc/self/cgroup", own, sizeof own) == 0) return;
-  if (!cgroup_path_of(own, controller, path, sizeof path)) return;
+  char path[PATH_BYTES], directory[PATH_BYTES + 64];
+  if (sys_read_file("/proc/self/cgroup", file_content, sizeof file_content) == 0) return;
+  if (!cgroup_path_of(file_content, controller, path, sizeof path)) return;
   for (;;) {
     struct text text = text_in(directory, sizeof directory);
     text_string(&text, ROOT);
@@ -134,16 +136,16 @@ bool cgroup_memory_is_nearly_full(void) {
     for_each_level("memory", note_memory_1, NULL);
   }
   if (memory.directory[0] == '\0') return false;
-  char content[FILE_BYTES];
   uint64_t usage;
   const char *usage_file = memory.version_1 ? "memory.usage_in_bytes" : "memory.current";
-  if (read_in(memory.directory, usage_file, content, sizeof content) == 0 || !read_number(content, &usage))
+  if (read_in(memory.directory, usage_file, file_content, sizeof file_content) == 0 ||
+      !read_number(file_content, &usage))
     return false;
   if (usage / FULL_TENTHS <= memory.limit_bytes / 10) return false; /* the ordinary case: one file */
-  read_in(memory.directory, "memory.stat", content, sizeof content);
+  read_in(memory.directory, "memory.stat", file_content, sizeof file_content);
   const char *prefix_keys[2][2] = {{"inactive_file", "active_file"}, {"total_inactive_file", "total_active_file"}};
-  uint64_t file_bytes = cgroup_stat_value(content, prefix_keys[memory.version_1][0]) +
-                        cgroup_stat_value(content, prefix_keys[memory.version_1][1]);
+  uint64_t file_bytes = cgroup_stat_value(file_content, prefix_keys[memory.version_1][0]) +
+                        cgroup_stat_value(file_content, prefix_keys[memory.version_1][1]);
   return cgroup_is_nearly_full(usage, file_bytes, memory.limit_bytes);
 }
 

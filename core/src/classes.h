@@ -8,6 +8,7 @@
 enum {
   CLASS_COUNT = 77,      /* row 0 is no class: a page that belongs to no block */
   CLASS_SMALL_LAST = 32, /* last class of the fast path */
+  CLASS_STRIDE_BYTES = 16, /* class_offset_small is in rows of this size: saves the fast path a shift */
   CLASS_SMALL_MAX_BYTES = 1024,
   CLASS_MAX_BYTES = 32784,
   CLASS_LARGE_GRANULE_BYTES = 128, /* class_index_large has a row for each */
@@ -103,13 +104,13 @@ static const struct class_shape class_shapes[CLASS_COUNT] = {
   {32784, 7, 57, 1048065u, 74898},
 };
 
-/* Class of a size of at most CLASS_SMALL_MAX_BYTES, by (size + 15) / 16. */
-static const uint8_t class_index_small[65] = {
-  1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
-  16, 17, 17, 18, 18, 19, 19, 20, 20, 21, 21, 22, 22, 23, 23, 24,
-  24, 25, 25, 25, 25, 26, 26, 26, 26, 27, 27, 27, 27, 28, 28, 28,
-  28, 29, 29, 29, 29, 30, 30, 30, 30, 31, 31, 31, 31, 32, 32, 32,
-  32,
+/* Class of a size of at most CLASS_SMALL_MAX_BYTES, times CLASS_STRIDE_BYTES, by (size + 15) / 16. */
+static const uint16_t class_offset_small[65] = {
+  16, 16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240,
+  256, 272, 272, 288, 288, 304, 304, 320, 320, 336, 336, 352, 352, 368, 368, 384,
+  384, 400, 400, 400, 400, 416, 416, 416, 416, 432, 432, 432, 432, 448, 448, 448,
+  448, 464, 464, 464, 464, 480, 480, 480, 480, 496, 496, 496, 496, 512, 512, 512,
+  512,
 };
 
 /* Smallest class a size can have, by (size - 1) / 128; the size may be one class above. */

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include "cache.h"
+#include "control.h"
 #include "counters.h"
 #include "janitor.h"
 #include "large.h"
@@ -44,7 +45,7 @@ void fork_unlock_all(void) {
 
 static void prepare(void) {
   janitor_stop();
-  if (pages_dirty() > PURGE_BEFORE_FORK_PAGES) pages_purge(0);
+  if (pages_dirty() > PURGE_BEFORE_FORK_PAGES) pages_purge(0, false);
   fork_lock_all();
 }
 
@@ -75,6 +76,7 @@ static void child(void) {
   purge_reset_locks();
   janitor_after_fork(true);
   snug_counters.pid = sys_process_id();
+  control_after_fork();
   cache_after_fork();
 }
 

@@ -11,7 +11,7 @@
 static uint64_t metadata_bytes(size_t top_pages, size_t cache_count) {
   size_t page = zone.page_bytes;
   uint64_t bytes = round_up(top_pages * sizeof zone.kind[0], page) + round_up(top_pages * sizeof zone.owner[0], page);
-  bytes += 2 * round_up(top_pages / 8, page) + round_up(slab_record_count() * SLAB_RECORD_BYTES, page);
+  bytes += 3 * round_up(top_pages / 8, page) + round_up(slab_record_count() * SLAB_RECORD_BYTES, page);
   return bytes + cache_count * round_up(CACHE_TOUCHED_BYTES, page);
 }
 

@@ -1,6 +1,8 @@
 #include "janitor.h"
 
+#include "control.h"
 #include "counters.h"
+#include "lock.h"
 #include "options.h"
 #include "purge.h"
 #include "sys.h"
@@ -11,30 +13,32 @@
 #endif
 
 #define LOOK_NS UINT64_C(100000000)
+#define NAP_NS UINT64_C(1000000)
 
 enum {
   IDLE_LOOKS = 3,       /* so many looks without activity: the program idles */
   NOT_WORTH_LOOKS = 20, /* so many looks with nothing to give back: not needed */
   STACK_BYTES = 32 * 1024,
   REFUSED_SKIPS = 1000,
-  LEAVE_YIELDS = 1000,
+  LEAVE_LOOKS = 400,
+  LEAVE_YIELDS = 100,        /* after so many looks a nap between them */
   THREAD_BLOCK_WORDS = 2048, /* its middle is the thread pointer; debug builds count locks below or above it */
-  STATE_NONE = 0,
-  STATE_RUNNING = 1,
-  STATE_BLOCKED = 2, /* by a fork in progress */
 };
 
+static bool is_wanted(void) { return __atomic_load_n(&options.background, __ATOMIC_RELAXED) != 0; }
+
 static struct {
-  uint32_t state;   /* atomic */
+  struct lock lock; /* rank JANITOR: held while one starts, and from janitor_stop to janitor_after_fork */
   uint32_t alive;   /* the thread's id; the kernel clears it and wakes when the thread is gone */
-  uint32_t stop;    /* atomic, a futex */
+  uint32_t stop;    /* atomic, a futex; written under the lock */
+  uint32_t last;    /* atomic: the id of the one that runs, or ran last; 0: it has left for certain */
   uint32_t refused; /* atomic: starting failed; so many wishes more are ignored */
   uintptr_t thread_block[THREAD_BLOCK_WORDS]
       __attribute__((aligned(64))); /* in place of libc's: zeros, and its own address */
   char stack[STACK_BYTES] __attribute__((aligned(64)));
 } janitor;
 
-bool janitor_is_running(void) { return __atomic_load_n(&janitor.state, __ATOMIC_RELAXED) != STATE_NONE; }
+bool janitor_is_running(void) { return __atomic_load_n(&janitor.alive, __ATOMIC_ACQUIRE) != 0; }
 
 /* Watches until the program idles or there is nothing to do. */
 static void watch(bool own_files) {
@@ -42,6 +46,8 @@ static void watch(bool own_files) {
   for (uint32_t idle = 0, useless = 0; idle < IDLE_LOOKS && useless < NOT_WORTH_LOOKS;) {
     sys_futex_wait(&janitor.stop, 0, LOOK_NS);
     if (__atomic_load_n(&janitor.stop, __ATOMIC_ACQUIRE) != 0) return;
+    control_look(NULL);
+    if (!is_wanted()) return;
     uint64_t now = purge_activity();
     idle = now == activity ? idle + 1 : 0;
     activity = now;
@@ -54,23 +60,25 @@ static void watch(bool own_files) {
 }
 
 static void run(void) {
+  __atomic_store_n(&janitor.last, sys_thread_id(), __ATOMIC_RELAXED);
   sys_drop_capabilities();
   /* With a table of its own it takes no descriptor that the program is about to get. */
   watch(sys_leave_files());
-  uint32_t running = STATE_RUNNING;
-  __atomic_compare_exchange_n(&janitor.state, &running, STATE_NONE, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
   sys_exit_thread();
 }
 
+/* The kernel clears its word a moment before the thread leaves the process, and callers need it to have left. */
 static void wait_until_gone(void) {
-  uint32_t id;
-  uint32_t last = 0;
-  while ((id = __atomic_load_n(&janitor.alive, __ATOMIC_ACQUIRE)) != 0) {
-    last = id;
-    sys_futex_wait_shared(&janitor.alive, id);
+  uint32_t id, nobody_wakes = 0;
+  while ((id = __atomic_load_n(&janitor.alive, __ATOMIC_ACQUIRE)) != 0) sys_futex_wait_shared(&janitor.alive, id);
+  id = __atomic_exchange_n(&janitor.last, 0, __ATOMIC_RELAXED);
+  for (int i = 0; i < LEAVE_LOOKS && id != 0 && sys_thread_exists(sys_process_id(), id); i++) {
+    if (i < LEAVE_YIELDS) {
+      sys_yield();
+    } else {
+      sys_futex_wait(&nobody_wakes, 0, NAP_NS);
+    }
   }
-  /* The word is cleared a moment before the thread leaves the process. */
-  for (int i = 0; i < LEAVE_YIELDS && last != 0 && sys_thread_exists(last); i++) sys_yield();
 }
 
 static bool wait_after_refusal(void) {
@@ -80,35 +88,39 @@ static bool wait_after_refusal(void) {
   return true;
 }
 
-void janitor_start(void) {
-  if (!SNUG_JANITOR || !options.background || wait_after_refusal()) return;
-  if (__atomic_load_n(&janitor.alive, __ATOMIC_ACQUIRE) != 0) return; /* the last one is still on its way out */
-  uint32_t none = STATE_NONE;
-  if (!__atomic_compare_exchange_n(&janitor.state, &none, STATE_RUNNING, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
-    return;
+/* The lock is held, and no other one runs on the stack. */
+static void start_thread(void) {
   uintptr_t *block = &janitor.thread_block[THREAD_BLOCK_WORDS / 2];
-  block[0] = block[2] = (uintptr_t)block;                       /* where x86-64 looks for it */
-  if (__atomic_load_n(&janitor.alive, __ATOMIC_ACQUIRE) != 0) { /* somebody else's, just started and ended */
-    __atomic_store_n(&janitor.state, STATE_NONE, __ATOMIC_RELEASE);
-    return;
-  }
+  block[0] = block[2] = (uintptr_t)block; /* where x86-64 looks for it */
   if (sys_start_thread(run, janitor.stack, sizeof janitor.stack, block, &janitor.alive)) {
     counter_bump(&snug_counters.janitor_starts, 1);
-    return;
+  } else {
+    __atomic_store_n(&janitor.refused, REFUSED_SKIPS, __ATOMIC_RELAXED);
   }
-  __atomic_store_n(&janitor.refused, REFUSED_SKIPS, __ATOMIC_RELAXED);
-  __atomic_store_n(&janitor.state, STATE_NONE, __ATOMIC_RELEASE);
+}
+
+void janitor_start(void) {
+  if (!SNUG_JANITOR || !is_wanted() || wait_after_refusal()) return;
+  if (janitor_is_running() || !lock_try(&janitor.lock, RANK_JANITOR)) return;
+  /* After vfork this memory is the parent's, and a thread of the child would end with it, or with its exec. */
+  bool own_memory = sys_process_id() == snug_counters.pid;
+  if (own_memory && !janitor_is_running()) start_thread();
+  lock_give(&janitor.lock, RANK_JANITOR);
 }
 
 void janitor_stop(void) {
+  lock_take(&janitor.lock, RANK_JANITOR);
   __atomic_store_n(&janitor.stop, 1, __ATOMIC_RELEASE);
-  while (__atomic_exchange_n(&janitor.state, STATE_BLOCKED, __ATOMIC_ACQ_REL) == STATE_BLOCKED) sys_yield();
   sys_futex_wake(&janitor.stop, 1);
   wait_until_gone();
 }
 
 void janitor_after_fork(bool in_child) {
-  if (in_child) __atomic_store_n(&janitor.alive, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&janitor.stop, 0, __ATOMIC_RELAXED);
-  __atomic_store_n(&janitor.state, STATE_NONE, __ATOMIC_RELEASE);
+  if (in_child) {
+    __atomic_store_n(&janitor.alive, 0, __ATOMIC_RELAXED);
+    lock_reset(&janitor.lock);
+  } else {
+    lock_give(&janitor.lock, RANK_JANITOR);
+  }
 }

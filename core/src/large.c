@@ -95,21 +95,48 @@ static void set_retained_pages(size_t count) {
 
 size_t large_retained_pages(void) { return __atomic_load_n(&large.retained_pages, __ATOMIC_RELAXED); }
 
-/* Takes a retained mapping that is long enough but not by more than a quarter. */
+/* How much worse than one of the right length a retained mapping is: bytes to cut off, or to fault in. SIZE_MAX: it is
+ * not of use. One that is much longer is left for those who need it. */
+static size_t misfit(const struct large *candidate, size_t bytes, size_t alignment) {
+  size_t length = candidate->mapped_bytes;
+  if (candidate->start == NULL || (uintptr_t)candidate->start & (alignment - 1)) return SIZE_MAX;
+  if (length >= bytes) return length - bytes <= bytes ? length - bytes : SIZE_MAX;
+  bool may_move = alignment <= zone.page_bytes;
+  return may_move && bytes - length <= length ? bytes - length : SIZE_MAX;
+}
+
+/* Takes the retained mapping that comes nearest to the length. NULL: none comes near. */
 static char *take_retained(size_t bytes, size_t alignment, size_t *mapped_bytes) {
   struct large *best = NULL;
+  size_t best_misfit = SIZE_MAX;
   for (size_t i = 0; i < RETAINED_MAX; i++) {
-    struct large *candidate = &large.retained[i];
-    if (candidate->start == NULL || candidate->mapped_bytes < bytes || candidate->mapped_bytes > bytes + bytes / 4)
-      continue;
-    if ((uintptr_t)candidate->start & (alignment - 1)) continue;
-    if (best == NULL || candidate->mapped_bytes < best->mapped_bytes) best = candidate;
+    size_t its_misfit = misfit(&large.retained[i], bytes, alignment);
+    if (its_misfit >= best_misfit) continue;
+    best = &large.retained[i];
+    best_misfit = its_misfit;
   }
   if (best == NULL) return NULL;
   char *start = best->start;
   *mapped_bytes = best->mapped_bytes;
   best->start = NULL;
   set_retained_pages(large.retained_pages - *mapped_bytes / PAGE_BYTES);
+  return start;
+}
+
+static void unmap(const struct large *block) {
+  if (!sys_unmap(block->start, block->mapped_bytes))
+    sys_purge(block->start, block->mapped_bytes); /* then its address space is lost */
+  counter_add(&snug_counters.large_unmaps, 1);
+  counter_add(&snug_counters.purged_bytes, block->mapped_bytes);
+}
+
+/* Makes a retained mapping, which nobody else knows of, bytes long; it may move. NULL: it could not be, and is gone. */
+static char *fit_retained(char *start, size_t *mapped_bytes, size_t bytes) {
+  struct large block = {start, *mapped_bytes, 0};
+  if (*mapped_bytes > bytes && !sys_unmap(start + bytes, *mapped_bytes - bytes)) return start; /* too long, then */
+  if (*mapped_bytes < bytes) start = sys_remap(start, *mapped_bytes, bytes, true);
+  if (start == NULL) unmap(&block);
+  *mapped_bytes = bytes;
   return start;
 }
 
@@ -147,9 +174,9 @@ void *large_take(size_t size_bytes, size_t alignment, bool *clean) {
   if (room) large.used++; /* our row, though still without a place */
   lock_give(&large.lock, RANK_LARGE);
   if (!room) return NULL;
+  if (start != NULL) start = fit_retained(start, &mapped_bytes, bytes);
   *clean = start == NULL;
   if (start == NULL) start = map_new(bytes, alignment);
-  if (mapped_bytes > bytes && sys_unmap(start + bytes, mapped_bytes - bytes)) mapped_bytes = bytes;
   struct large block = {start, mapped_bytes, size_bytes};
   lock_take(&large.lock, RANK_LARGE);
   if (start != NULL) {
@@ -172,13 +199,6 @@ static bool retain(const struct large *block) {
     return true;
   }
   return false;
-}
-
-static void unmap(const struct large *block) {
-  if (!sys_unmap(block->start, block->mapped_bytes))
-    sys_purge(block->start, block->mapped_bytes); /* then its address space is lost */
-  counter_add(&snug_counters.large_unmaps, 1);
-  counter_add(&snug_counters.purged_bytes, block->mapped_bytes);
 }
 
 bool large_give(void *p) {

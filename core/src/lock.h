@@ -12,7 +12,16 @@
 
 #include "base.h"
 
-enum lock_rank { RANK_PURGE = 1, RANK_CACHES, RANK_CLASS, RANK_RECORDS, RANK_PAGES, RANK_LARGE, RANK_MAP };
+enum lock_rank {
+  RANK_JANITOR = 1,
+  RANK_PURGE,
+  RANK_CACHES,
+  RANK_CLASS,
+  RANK_RECORDS,
+  RANK_PAGES,
+  RANK_LARGE,
+  RANK_MAP
+};
 
 struct lock {
   uint32_t state;

@@ -13,7 +13,7 @@ enum {
   MAINTAIN_BIG_BLOCK = 16, /* what a run or a large block counts for */
 };
 
-HIDDEN void maintain_look_at_clock(const struct cache *own);
+HIDDEN void maintain_look_at_clock(const struct cache *own, uint32_t weight);
 
 /* At the end of every slow path, with no lock held. */
 static ALWAYS_INLINE void maintain(uint32_t weight) {
@@ -22,7 +22,7 @@ static ALWAYS_INLINE void maintain(uint32_t weight) {
   this_thread.slow_calls += weight;
   if (likely(this_thread.slow_calls < MAINTAIN_PERIOD)) return;
   this_thread.slow_calls = 0;
-  maintain_look_at_clock(this_thread.own);
+  maintain_look_at_clock(this_thread.own, weight);
 }
 
 #endif

@@ -18,7 +18,7 @@ struct zone zone __attribute__((aligned(64)));
 
 static struct {
   struct lock lock; /* rank MAP: growth of the zone and of the tables */
-  struct table heap, kind, owner, free_bits, dirty_bits;
+  struct table heap, kind, owner, free_bits, dirty_bits, aged_bits;
   bool heap_reserved; /* false: under an address-space limit the heap is mapped as it grows */
   struct table *tables[TABLES_MAX];
   size_t table_count;
@@ -71,9 +71,10 @@ static bool reserve_zone(size_t pages, bool limited) {
   map.owner = table_reserve(pages * sizeof zone.owner[0], "snug page owners");
   map.free_bits = table_reserve(pages / 8, "snug free pages");
   map.dirty_bits = table_reserve(pages / 8, "snug dirty pages");
+  map.aged_bits = table_reserve(pages / 8, "snug aged pages");
   map.heap = (struct table){sys_reserve(limited ? CHUNK_BYTES : heap_bytes), heap_bytes, 0, limited};
   if (map.kind.start != NULL && map.owner.start != NULL && map.free_bits.start != NULL &&
-      map.dirty_bits.start != NULL && map.heap.start != NULL) {
+      map.dirty_bits.start != NULL && map.aged_bits.start != NULL && map.heap.start != NULL) {
     zone.reserved_pages = pages;
     map.heap_reserved = !limited;
     return true;
@@ -82,6 +83,7 @@ static bool reserve_zone(size_t pages, bool limited) {
   release(&map.owner);
   release(&map.free_bits);
   release(&map.dirty_bits);
+  release(&map.aged_bits);
   if (map.heap.start != NULL) sys_unmap(map.heap.start, limited ? CHUNK_BYTES : heap_bytes);
   map.heap.start = NULL;
   return false;
@@ -119,10 +121,12 @@ bool map_init(void) {
   zone.owner = (uint32_t *)map.owner.start;
   zone.free_bits = (uint64_t *)map.free_bits.start;
   zone.dirty_bits = (uint64_t *)map.dirty_bits.start;
+  zone.aged_bits = (uint64_t *)map.aged_bits.start;
   table_register(&map.kind);
   table_register(&map.owner);
   table_register(&map.free_bits);
   table_register(&map.dirty_bits);
+  table_register(&map.aged_bits);
   return true;
 }
 
@@ -143,7 +147,10 @@ static bool commit_zone(size_t pages) {
   ASSERT(pages > zone.pages && pages <= zone.reserved_pages);
   if (!table_commit(&map.kind, pages * sizeof zone.kind[0])) return false;
   if (!table_commit(&map.owner, pages * sizeof zone.owner[0])) return false;
-  if (!table_commit(&map.free_bits, pages / 8) || !table_commit(&map.dirty_bits, pages / 8)) return false;
+  if (!table_commit(&map.free_bits, pages / 8) || !table_commit(&map.dirty_bits, pages / 8) ||
+      !table_commit(&map.aged_bits, pages / 8)) {
+    return false;
+  }
   char *start = page_address(zone.pages);
   size_t bytes = (pages - zone.pages) * PAGE_BYTES;
   if (map.heap_reserved) return sys_commit(start, bytes);

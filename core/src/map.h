@@ -4,7 +4,7 @@
  *
  *      zone.base                                   zone.base + zone.pages * 4 KiB        ... reserved
  *      | page 0 | page 1 | page 2 | ...            |                                     |
- *      kind[0]    kind[1]  kind[2]     16 bits: 0 no block; arena << 8 | class; KIND_RUN; KIND_RUN_REST
+ *      kind[0]    kind[1]  kind[2]     16 bits: 0 no block begins; arena << 8 | class; KIND_RUN
  *      owner[0]   owner[1] owner[2]    32 bits: number of the slab record; of a run's first page its length and slack
  *
  * Flat, because a free then needs one compare (ours?) and one load (class), and a foreign pointer is certain to be
@@ -20,9 +20,8 @@
 #include "base.h"
 
 enum {
-  KIND_RUN_REST = 0xfd, /* further pages of a run */
-  KIND_RUN = 0xfe,      /* first page of a run */
-  CHUNK_PAGES = 1024,   /* the zone grows by whole chunks of 4 MiB */
+  KIND_RUN = 0xfe,    /* first page of a run; the others have 0, as free pages do */
+  CHUNK_PAGES = 1024, /* the zone grows by whole chunks of 4 MiB */
 };
 
 struct zone {
@@ -32,6 +31,7 @@ struct zone {
   uint32_t *owner;
   uint64_t *free_bits;  /* module pages, under its lock */
   uint64_t *dirty_bits; /* the same */
+  uint64_t *aged_bits;  /* the same */
   size_t reserved_pages;
   size_t page_bytes; /* of the system; at least PAGE_BYTES */
 };

@@ -13,14 +13,15 @@ static const struct option_row {
   const char *name;
   uint32_t *value;
   uint32_t fallback, low, high;
+  bool live; /* can change while the program runs */
   const char *sentence;
 } rows[] = {
-    {"verbose", &options.verbose, 0, 0, 1, "print one line at start: version, settings, warnings"},
-    {"stats_print", &options.stats_print, 0, 0, 1, "print statistics as JSON to stderr at exit"},
-    {"arenas_max", &options.arenas_max, 0, 0, 64, "arenas at most; 0: as many as CPUs the process may use"},
-    {"background", &options.background, 1, 0, 1, "give memory back from a helper thread while the program idles"},
-    {"purge_cpu_percent", &options.purge_cpu_percent, 1, 0, 100, "share of time that giving memory back may cost"},
-    {"thp", &options.thp, 0, 0, 1, "allow transparent huge pages on the heap"},
+    {"verbose", &options.verbose, 0, 0, 1, 0, "print one line at start: version, settings, warnings"},
+    {"stats_print", &options.stats_print, 0, 0, 1, 1, "print statistics as JSON to stderr at exit"},
+    {"arenas_max", &options.arenas_max, 0, 0, 64, 0, "arenas at most; 0: as many as CPUs the process may use"},
+    {"background", &options.background, 1, 0, 1, 1, "give memory back from a helper thread while the program idles"},
+    {"purge_cpu_percent", &options.purge_cpu_percent, 1, 0, 100, 1, "share of time that giving memory back may cost"},
+    {"thp", &options.thp, 0, 0, 1, 0, "allow transparent huge pages on the heap"},
 };
 
 enum { ROW_COUNT = sizeof rows / sizeof rows[0], WORD_BYTES = 48, MESSAGE_BYTES = 320, HELP_LINE_BYTES = 160 };
@@ -170,4 +171,21 @@ void options_describe(struct text *text) {
     text_char(text, ':');
     text_number(text, *rows[i].value);
   }
+}
+
+enum option_change options_change(uint32_t number, uint32_t value, bool is_word, uint32_t *low, uint32_t *high) {
+  if (number >= ROW_COUNT) return OPTION_UNKNOWN;
+  const struct option_row *row = &rows[number];
+  *low = row->low;
+  *high = row->high;
+  if (!row->live) return OPTION_FIXED;
+  if (value < row->low || value > row->high || (is_word && row->high != 1)) return OPTION_OUT_OF_RANGE;
+  __atomic_store_n(row->value, value, __ATOMIC_RELAXED);
+  return OPTION_CHANGED;
+}
+
+uint32_t options_live(void) {
+  uint32_t bits = 0;
+  for (uint32_t i = 0; i < ROW_COUNT; i++) bits |= (uint32_t)rows[i].live << i;
+  return bits;
 }

@@ -7,10 +7,10 @@
 
 struct options {
   uint32_t verbose;           /* 0 or 1 */
-  uint32_t stats_print;       /* 0 or 1 */
+  uint32_t stats_print;       /* 0 or 1; atomic, as it can change */
   uint32_t arenas_max;        /* 0: as many as CPUs */
-  uint32_t background;        /* 0 or 1 */
-  uint32_t purge_cpu_percent; /* 0 .. 100 */
+  uint32_t background;        /* 0 or 1; atomic, as it can change */
+  uint32_t purge_cpu_percent; /* 0 .. 100; under the purge lock once the program runs */
   uint32_t thp;               /* 0 or 1 */
 };
 
@@ -21,5 +21,14 @@ HIDDEN void options_read(void);
 
 /* The effective settings in the syntax of SNUG. */
 HIDDEN void options_describe(struct text *text);
+
+enum option_change { OPTION_CHANGED, OPTION_UNKNOWN, OPTION_FIXED, OPTION_OUT_OF_RANGE };
+
+/* Changes the option of that number, as options_describe counts them from 0, while the program runs. is_word: the value
+ * was a word for on or off. Fills in the range in any case but OPTION_UNKNOWN. */
+HIDDEN enum option_change options_change(uint32_t number, uint32_t value, bool is_word, uint32_t *low, uint32_t *high);
+
+/* Bit n: the option of number n can change while the program runs. */
+HIDDEN uint32_t options_live(void);
 
 #endif

@@ -49,17 +49,14 @@ size_t pages_used(void) {
   return top > free_pages ? top - free_pages : 0;
 }
 
-/* The words a search looks at: free pages, or only those that are dirty as well. */
-static void chunk_words(size_t chunk, bool dirty_only, uint64_t words[CHUNK_WORDS]) {
-  const uint64_t *free_words = zone.free_bits + chunk * CHUNK_WORDS;
-  const uint64_t *dirty_words = zone.dirty_bits + chunk * CHUNK_WORDS;
-  for (size_t i = 0; i < CHUNK_WORDS; i++) words[i] = dirty_only ? free_words[i] & dirty_words[i] : free_words[i];
+/* The words a search looks at: free pages, or only those that are dirty as well (G3: dirty pages are free). */
+static ALWAYS_INLINE const uint64_t *chunk_words(size_t chunk, bool dirty_only) {
+  return (dirty_only ? zone.dirty_bits : zone.free_bits) + chunk * CHUNK_WORDS;
 }
 
 /* Best fit for count pages at align_pages in a chunk; also the longest run there. PAGE_NONE if nothing fits. */
 static size_t search_chunk(size_t chunk, bool dirty_only, size_t count, size_t align_pages, size_t *longest) {
-  uint64_t words[CHUNK_WORDS];
-  chunk_words(chunk, dirty_only, words);
+  const uint64_t *words = chunk_words(chunk, dirty_only);
   size_t best = PAGE_NONE, best_length = CHUNK_PAGES + 1, base = chunk * CHUNK_PAGES;
   *longest = 0;
   for (size_t start = bits_find(words, 0, CHUNK_PAGES, true); start < CHUNK_PAGES;) {
@@ -89,23 +86,22 @@ static void raise_to(uint32_t lowest[], size_t length, size_t chunk) {
 
 static size_t search(bool dirty_only, size_t count, size_t align_pages) {
   uint32_t *lowest = dirty_only ? pages.lowest_dirty : pages.lowest_free;
-  bool none_below = true;
-  for (size_t i = lowest[count]; i < pages.chunk_count; i++) {
-    if (none_below) raise_to(lowest, count, i);
+  size_t i, found = PAGE_NONE, unaligned = pages.chunk_count; /* the first chunk where only alignment was amiss */
+  for (i = lowest[count]; i < pages.chunk_count; i++) {
     struct chunk *chunk = &pages.chunks[i];
     if ((dirty_only ? chunk->longest_dirty : chunk->longest_free) < count) continue;
     size_t longest;
-    size_t found = search_chunk(i, dirty_only, count, align_pages, &longest);
-    if (found != PAGE_NONE) return found;
-    if (longest >= count) none_below = false; /* only not aligned */
+    found = search_chunk(i, dirty_only, count, align_pages, &longest);
+    if (found != PAGE_NONE) break;
+    if (longest >= count && unaligned > i) unaligned = i;
     if (dirty_only) {
       chunk->longest_dirty = (uint16_t)longest;
     } else {
       chunk->longest_free = (uint16_t)longest;
     }
   }
-  if (none_below) raise_to(lowest, count, pages.chunk_count);
-  return PAGE_NONE;
+  raise_to(lowest, count, i < unaligned ? i : unaligned);
+  return found;
 }
 
 /* Takes [first, first + count), all free, out of the heap. */
@@ -114,6 +110,7 @@ static void mark_taken(size_t first, size_t count, bool *clean) {
   struct chunk *chunk = &pages.chunks[first / CHUNK_PAGES];
   size_t taken = bits_set(zone.free_bits, first, count, false);
   size_t dirty = bits_set(zone.dirty_bits, first, count, false);
+  if (dirty != 0) bits_set(zone.aged_bits, first, count, false);
   if (unlikely(taken != count)) fatal_corrupted("page heap", page_address(first));
   chunk->free = (uint16_t)(chunk->free - count);
   add_dirty(chunk, -(long)dirty);
@@ -161,13 +158,9 @@ size_t pages_take(size_t count, size_t align_pages, bool *clean) {
 
 /* Length of the run of ones around [first, first + count) inside its chunk; dirty_only as in chunk_words. */
 static size_t run_around(size_t first, size_t count, bool dirty_only) {
-  uint64_t words[CHUNK_WORDS];
-  size_t chunk = first / CHUNK_PAGES;
-  chunk_words(chunk, dirty_only, words);
+  const uint64_t *words = chunk_words(first / CHUNK_PAGES, dirty_only);
   size_t start = first % CHUNK_PAGES;
-  size_t end = bits_find(words, start + count, CHUNK_PAGES, false);
-  while (start > 0 && bits_test(words, start - 1)) start--;
-  return end - start;
+  return bits_find(words, start + count, CHUNK_PAGES, false) - bits_run_start(words, start);
 }
 
 static void mark_free(size_t first, size_t count) {
@@ -195,17 +188,15 @@ static void mark_dirty(size_t first, size_t count) {
 
 void pages_give(size_t first, size_t count, uint64_t clean_mask) {
   ASSERT(first + count <= pages_top());
-  for (size_t i = 0; i < count; i++) page_set_kind(first + i, 0); /* M2: they are ours still */
   lock_take(&pages.lock, RANK_PAGES);
   mark_free(first, count);
+  size_t masked = count < 64 ? count : 64;
   for (size_t i = 0; i < count;) {
-    if (i < 64 && (clean_mask >> i & 1)) {
-      i++;
-      continue;
-    }
-    size_t end = i + 1;
-    while (end < count && !(end < 64 && (clean_mask >> end & 1))) end++;
-    mark_dirty(first + i, end - i);
+    size_t start = bits_find(&clean_mask, i, masked, false);
+    if (start == masked && masked == count) break;
+    size_t end = bits_find(&clean_mask, start, masked, true);
+    if (end == masked) end = count; /* pages beyond the mask are dirty */
+    mark_dirty(first + start, end - start);
     i = end;
   }
   lock_give(&pages.lock, RANK_PAGES);
@@ -228,11 +219,12 @@ struct run {
   size_t dirty; /* of count */
 };
 
-/* The pages of a chunk that can be given back: those free and dirty. Where the system's pages are larger than ours, one
- * dirty page keeps its whole group resident, and only groups that are free as a whole can go. */
-static void purgeable_words(size_t chunk, uint64_t words[CHUNK_WORDS]) {
+/* The pages of a chunk that can be given back: those free and dirty, or aged as well. Where the system's pages are
+ * larger than ours, one dirty page keeps its whole group resident, and only groups that are free as a whole can go. */
+static void purgeable_words(size_t chunk, bool only_aged, uint64_t words[CHUNK_WORDS]) {
   unsigned group = (unsigned)(zone.page_bytes / PAGE_BYTES);
-  chunk_words(chunk, true, words);
+  const uint64_t *from = only_aged ? zone.aged_bits + chunk * CHUNK_WORDS : chunk_words(chunk, true);
+  for (size_t i = 0; i < CHUNK_WORDS; i++) words[i] = from[i];
   for (size_t i = 0; group > 1 && i < CHUNK_PAGES; i += group) {
     uint64_t mask = bits_mask(i % 64, group), *word = &words[i / 64];
     bool can_go = (*word & mask) != 0 && (zone.free_bits[chunk * CHUNK_WORDS + i / 64] & mask) == mask;
@@ -242,13 +234,13 @@ static void purgeable_words(size_t chunk, uint64_t words[CHUNK_WORDS]) {
 
 /* Takes such runs out of the heap (G3), from the highest chunk down, until `wanted` dirty pages are among them. Returns
  * the number of runs. */
-static size_t collect_dirty(size_t wanted, struct run runs[PURGE_BATCH], size_t *chunk_from) {
+static size_t collect_dirty(size_t wanted, bool only_aged, struct run runs[PURGE_BATCH], size_t *chunk_from) {
   size_t count = 0, index = *chunk_from;
   while (index > 0 && count < PURGE_BATCH && wanted > 0) {
     struct chunk *chunk = &pages.chunks[index - 1];
     uint64_t words[CHUNK_WORDS];
     size_t end = 0;
-    if (chunk->dirty != 0) purgeable_words(index - 1, words);
+    if (chunk->dirty != 0) purgeable_words(index - 1, only_aged, words);
     while (chunk->dirty != 0 && count < PURGE_BATCH && wanted > 0) {
       size_t start = bits_find(words, end, CHUNK_PAGES, true);
       end = bits_find(words, start, CHUNK_PAGES, false);
@@ -258,6 +250,7 @@ static size_t collect_dirty(size_t wanted, struct run runs[PURGE_BATCH], size_t 
       run->count = end - start;
       bits_set(zone.free_bits, run->first, run->count, false);
       run->dirty = bits_set(zone.dirty_bits, run->first, run->count, false);
+      bits_set(zone.aged_bits, run->first, run->count, false);
       chunk->free = (uint16_t)(chunk->free - run->count);
       add_free(-(long)run->count);
       add_dirty(chunk, -(long)run->dirty);
@@ -269,13 +262,13 @@ static size_t collect_dirty(size_t wanted, struct run runs[PURGE_BATCH], size_t 
   return count;
 }
 
-size_t pages_purge(size_t keep_pages) {
+size_t pages_purge(size_t keep_pages, bool only_aged) {
   size_t purged = 0;
   lock_take(&pages.lock, RANK_PAGES);
   size_t chunk_from = pages.chunk_count;
   while (pages.dirty_pages > keep_pages) {
     struct run runs[PURGE_BATCH];
-    size_t count = collect_dirty(pages.dirty_pages - keep_pages, runs, &chunk_from);
+    size_t count = collect_dirty(pages.dirty_pages - keep_pages, only_aged, runs, &chunk_from);
     if (count == 0) break;
     lock_give(&pages.lock, RANK_PAGES);
     bool done[PURGE_BATCH];
@@ -292,6 +285,16 @@ size_t pages_purge(size_t keep_pages) {
   }
   lock_give(&pages.lock, RANK_PAGES);
   return purged;
+}
+
+void pages_age(void) {
+  lock_take(&pages.lock, RANK_PAGES);
+  for (size_t i = 0; i < pages.chunk_count; i++) {
+    if (pages.chunks[i].dirty == 0) continue; /* then none is aged, either */
+    for (size_t word = i * CHUNK_WORDS; word < (i + 1) * CHUNK_WORDS; word++)
+      zone.aged_bits[word] = zone.dirty_bits[word];
+  }
+  lock_give(&pages.lock, RANK_PAGES);
 }
 
 size_t pages_shrink(void) {
@@ -340,6 +343,12 @@ void pages_check(void) {
     }
     check_runs(i, false, chunk->longest_free, pages.lowest_free, "page heap: longest free run");
     check_runs(i, true, chunk->longest_dirty, pages.lowest_dirty, "page heap: longest dirty run");
+    for (size_t word = i * CHUNK_WORDS; word < (i + 1) * CHUNK_WORDS; word++) {
+      if ((zone.aged_bits[word] & ~zone.dirty_bits[word]) != 0 ||
+          (zone.dirty_bits[word] & ~zone.free_bits[word]) != 0) {
+        fatal_corrupted("page heap: aged pages are dirty, dirty ones free", page_address(word * 64));
+      }
+    }
     dirty += chunk->dirty;
     free_pages += chunk->free;
   }

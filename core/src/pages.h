@@ -7,6 +7,8 @@
  *       1     0     free and clean: holds no memory, reads as zero
  *       1     1     free and dirty: holds memory and old contents
  *
+ *      A third bit says of dirty pages that they are aged: dirty since before the last tick.
+ *
  *  G1  A run lies in one chunk of 4 MiB; a chunk's summary bounds from above what a search in it can find.
  *  G2  A search takes dirty runs before clean ones, then the lowest chunk, then the best fit: reuse costs no fault, and
  *      high pages empty.
@@ -40,9 +42,12 @@ HIDDEN void pages_give(size_t first, size_t count, uint64_t clean_mask);
 /* Lengthens the run [first, first + count) to new_count pages in place. *clean as in pages_take. */
 HIDDEN bool pages_extend(size_t first, size_t count, size_t new_count, bool *clean);
 
-/* Gives memory of dirty pages back to the system, highest addresses first, until at most keep_pages are dirty.
- * Returns the pages given back; 0 also when the system refuses. */
-HIDDEN size_t pages_purge(size_t keep_pages);
+/* Gives memory of dirty pages (or only of aged ones) back to the system, highest addresses first, until at most
+ * keep_pages are dirty. Returns the pages given back; 0 also when the system refuses. */
+HIDDEN size_t pages_purge(size_t keep_pages, bool only_aged);
+
+/* Time for only_aged: pages that are dirty now are aged from now on, until they are taken. */
+HIDDEN void pages_age(void);
 
 /* Gives whole free chunks at the end of the zone back, address space and all: after pages_purge(0), when the system has
  * no more. Returns the pages. */

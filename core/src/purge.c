@@ -14,6 +14,7 @@ enum {
   CAP_SMALL_PAGES = 16, /* 64 KiB, while the heap is small */
   CAP_PAGES = 32,       /* 128 KiB */
   CAP_HEAP_PERCENT = 1,
+  YOUNG_HEAP_PERCENT = 3,  /* so much more may be dirty from one tick to the next */
   SMALL_HEAP_PAGES = 2048, /* 8 MiB */
   PAGE_COST_NS = 1500,     /* to purge a page and fault it in again, measured 1.3-2.3 us in a virtual machine */
   BATCH_MIN_PAGES = 16,    /* fewer are not worth the system call unless that is all there is */
@@ -73,31 +74,40 @@ static void set_limit(size_t limit) {
   counter_set(&snug_counters.dirty_cap_bytes, limit * PAGE_BYTES);
 }
 
-/* Gives back what is above three quarters of the cap and within the budget. The purge lock is held. */
-static void purge_within_budget(void) {
+static bool at_any_price(void) { return purge.near_limit || options.purge_cpu_percent == 100; }
+
+/* Dirty pages from which on slow paths purge at once, also what was freed a moment ago. */
+static size_t urgent_pages(void) {
+  return at_any_price() ? cap_pages() : cap_pages() + pages_used() * YOUNG_HEAP_PERCENT / 100;
+}
+
+/* Gives back what is above three quarters of `cap` pages, of aged pages or of all, within the budget. The purge lock is
+ * held. */
+static void purge_within_budget(size_t cap, bool only_aged) {
   earn_tokens();
-  size_t cap = cap_pages(), keep = cap / 4 * 3, dirty = dirty_pages();
-  if (dirty <= cap) return set_limit(cap);
+  size_t urgent = urgent_pages(), keep = cap / 4 * 3, dirty = dirty_pages();
+  if (dirty <= cap) return set_limit(urgent);
   size_t excess = dirty - keep;
   size_t affordable = purge.tokens_ns > 0 ? (size_t)(purge.tokens_ns / PAGE_COST_NS) : 0;
-  if (purge.near_limit || options.purge_cpu_percent == 100) affordable = excess;
-  if (affordable < excess && affordable < BATCH_MIN_PAGES) return set_limit(dirty + dirty / 8 + BATCH_MIN_PAGES);
+  if (at_any_price()) affordable = excess;
+  if (affordable < excess && affordable < BATCH_MIN_PAGES) affordable = 0;
   size_t wanted = excess < affordable ? excess : affordable;
   size_t retained = large_retained_pages(), unmapped = 0, purged = 0;
   if (retained != 0) unmapped = large_purge(retained > wanted ? retained - wanted : 0);
   if (unmapped < wanted) {
     size_t rest = wanted - unmapped, free_dirty = pages_dirty();
-    purged = pages_purge(free_dirty > rest ? free_dirty - rest : 0);
+    purged = pages_purge(free_dirty > rest ? free_dirty - rest : 0, only_aged);
   }
   count_purged(purged);
   purge.tokens_ns -= (int64_t)(unmapped + purged) * PAGE_COST_NS;
   dirty = dirty_pages();
-  set_limit(dirty <= cap ? cap : dirty + dirty / 8 + BATCH_MIN_PAGES); /* refused or unaffordable: not at every free */
+  /* Refused or unaffordable: not at every free. */
+  set_limit(dirty <= urgent ? urgent : dirty + dirty / 8 + BATCH_MIN_PAGES);
 }
 
 void purge_excess(void) {
   if (!lock_try(&purge.lock, RANK_PURGE)) return;
-  purge_within_budget();
+  purge_within_budget(urgent_pages(), false);
   lock_give(&purge.lock, RANK_PURGE);
 }
 
@@ -119,8 +129,9 @@ bool purge_janitor_is_worth(void) {
   uint64_t minimum = JANITOR_MIN_BYTES, heap_share = (uint64_t)pages_used() * PAGE_BYTES >> JANITOR_HEAP_SHIFT;
   if (counter_get(&snug_counters.caches) < 2) minimum = JANITOR_SINGLE_MIN_BYTES;
   if (minimum < heap_share) minimum = heap_share;
-  uint64_t idle_bytes = (uint64_t)dirty_pages() * PAGE_BYTES + slab_idle_bytes();
-  return idle_bytes > __atomic_load_n(&purge.settled_bytes, __ATOMIC_RELAXED) + minimum;
+  uint64_t dirty_bytes = (uint64_t)dirty_pages() * PAGE_BYTES;
+  uint64_t enough = __atomic_load_n(&purge.settled_bytes, __ATOMIC_RELAXED) + minimum;
+  return dirty_bytes > enough || dirty_bytes + slab_idle_bytes() > enough;
 }
 
 uint64_t purge_activity(void) {
@@ -162,7 +173,8 @@ void purge_tick(const struct cache *own, bool may_open_files) {
     count_purged(purged);
     purge.tokens_ns -= (int64_t)purged * PAGE_COST_NS;
   }
-  purge_within_budget();
+  purge_within_budget(cap_pages(), !at_any_price());
+  pages_age();
   gauges_refresh();
   lock_give(&purge.lock, RANK_PURGE);
 }
@@ -175,19 +187,26 @@ bool purge_tick_if_due(const struct cache *own, bool may_open_files) {
   return true;
 }
 
-size_t purge_all(const struct cache *own) {
-  lock_take(&purge.lock, RANK_PURGE);
+size_t purge_all_locked(const struct cache *own) {
   cache_steal(0, own);
   size_t purged = slab_purge(0, false, slab_record_count());
-  purged += pages_purge(0);
+  purged += pages_purge(0, false);
   count_purged(purged);
   purged += large_purge(0);
-  set_limit(cap_pages());
+  set_limit(urgent_pages());
   gauges_refresh();
   __atomic_store_n(&purge.settled_bytes, (uint64_t)dirty_pages() * PAGE_BYTES + slab_idle_bytes(), __ATOMIC_RELAXED);
-  lock_give(&purge.lock, RANK_PURGE);
   return purged * PAGE_BYTES;
 }
+
+size_t purge_all(const struct cache *own) {
+  lock_take(&purge.lock, RANK_PURGE);
+  size_t bytes = purge_all_locked(own);
+  lock_give(&purge.lock, RANK_PURGE);
+  return bytes;
+}
+
+bool purge_try_lock(void) { return lock_try(&purge.lock, RANK_PURGE); }
 
 void purge_lock_all(void) { lock_take(&purge.lock, RANK_PURGE); }
 void purge_unlock_all(void) { lock_give(&purge.lock, RANK_PURGE); }

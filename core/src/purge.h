@@ -35,6 +35,10 @@ HIDDEN bool purge_janitor_is_worth(void);
 /* A sum that changes whenever the program allocates or frees. */
 HIDDEN uint64_t purge_activity(void);
 
+/* For control.c: the purge lock, if it is free (never inside a fork); and purge_all for who holds it. */
+HIDDEN bool purge_try_lock(void);
+HIDDEN size_t purge_all_locked(const struct cache *own);
+
 HIDDEN void purge_lock_all(void);
 HIDDEN void purge_unlock_all(void);
 HIDDEN void purge_reset_locks(void);

@@ -13,12 +13,8 @@ static size_t length_of(size_t first) { return zone.owner[first] & ((1u << SLACK
 
 static size_t slack_of(size_t first) { return zone.owner[first] >> SLACK_SHIFT; }
 
-/* M2: describes pages [from, count) of the run, and its first page. */
-static void describe(size_t first, size_t from, size_t count, size_t size_bytes) {
-  for (size_t i = from; i < count; i++) {
-    zone.owner[first + i] = (uint32_t)i;
-    page_set_kind(first + i, KIND_RUN_REST);
-  }
+/* M2, whatever the length: only the first page is described. */
+static void describe(size_t first, size_t count, size_t size_bytes) {
   zone.owner[first] = (uint32_t)(count | (count * PAGE_BYTES - size_bytes) << SLACK_SHIFT);
   page_set_kind(first, KIND_RUN);
 }
@@ -35,7 +31,7 @@ void *run_take(size_t size_bytes, size_t alignment, bool *clean) {
   size_t align_pages = alignment > PAGE_BYTES ? alignment / PAGE_BYTES : 1;
   size_t first = pages_take(count, align_pages, clean);
   if (first == PAGE_NONE) return NULL;
-  describe(first, 1, count, size_bytes);
+  describe(first, count, size_bytes);
   count_live(1, count, size_bytes);
   return page_address(first);
 }
@@ -46,6 +42,7 @@ void run_give(void *p) {
   if (unlikely(p != page_address(first))) fatal_interior_pointer(p, page_address(first), count * PAGE_BYTES);
   if (unlikely(count == 0 || count > PAGES_RUN_MAX)) fatal_corrupted("length of a run", p);
   count_live(-1, count, count * PAGE_BYTES - slack_of(first));
+  page_set_kind(first, 0); /* M2: it is ours still */
   pages_give(first, count, 0);
 }
 
@@ -61,13 +58,15 @@ bool run_resize(void *p, size_t size_bytes) {
   bool clean;
   if (new_count > count && !pages_extend(first, count, new_count, &clean)) return false;
   count_live(-1, count, old_requested_bytes);
-  describe(first, count, new_count, size_bytes);
+  describe(first, new_count, size_bytes);
   count_live(1, new_count, size_bytes);
   if (new_count < count) pages_give(first + new_count, count - new_count, 0);
   return true;
 }
 
-void *run_start(const void *p) {
-  size_t page = page_index(p);
-  return page_address(page_kind(page) == KIND_RUN ? page : page - zone.owner[page]);
+void *run_holding(const void *p) {
+  size_t page = page_index(p), first = page;
+  while (first > 0 && page_kind(first) == 0 && page - first < PAGES_RUN_MAX) first--;
+  bool inside = page_kind(first) == KIND_RUN && page - first < length_of(first);
+  return inside ? page_address(first) : NULL;
 }

@@ -1,7 +1,7 @@
 /* run.h: blocks of 32 KiB to 1 MiB, each a run of whole pages in the zone.
  *
  *      kind[first] = KIND_RUN     owner[first] = pages | slack << 12     (slack: bytes of the pages not asked for)
- *      kind[rest]  = KIND_RUN_REST   owner[rest] = pages back to the first
+ *      kind[rest]  = 0
  *
  * It does not know classes or caches. A run grows in place into free pages and gives its tail back when it shrinks.
  */
@@ -26,7 +26,8 @@ HIDDEN size_t run_size(const void *p);
 /* Shortens or lengthens the run in place. Returns false, and changes nothing, when the pages behind are taken. */
 HIDDEN bool run_resize(void *p, size_t size_bytes);
 
-/* Start of the run whose page (KIND_RUN or KIND_RUN_REST) holds p. */
-HIDDEN void *run_start(const void *p);
+/* Start of the run that holds p, which lies in the zone; NULL when it is in none. For messages: it looks for the start
+ * page by page. */
+HIDDEN void *run_holding(const void *p);
 
 #endif

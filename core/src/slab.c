@@ -31,7 +31,7 @@ struct slab {
   uint64_t bits[BITMAP_WORDS]; /* class lock */
 };
 _Static_assert(sizeof(struct slab) == SLAB_RECORD_BYTES, "a record is one cache line");
-_Static_assert((int)CLASS_COUNT < (int)KIND_RUN_REST, "kinds of classes and of runs are apart");
+_Static_assert((int)CLASS_COUNT <= (int)KIND_RUN, "kinds of classes and of runs are apart");
 _Static_assert((int)CLASS_COUNT <= SNUG_COUNTERS_CLASSES && (int)ARENA_MAX == SNUG_COUNTERS_ARENAS,
                "rows of the counters");
 
@@ -211,6 +211,7 @@ static void slab_release(struct slab *slab) {
   size_t page = slab->page;
   uint64_t purged = slab->purged;
   record_give(slab);
+  for (size_t i = 0; i < shape->pages; i++) page_set_kind(page + i, 0); /* M2: they are ours still */
   pages_give(page, shape->pages, purged);
 }
 
@@ -391,10 +392,7 @@ static unsigned checked_kind(const void *block) {
   size_t page = page_index(block);
   if (unlikely(page >= zone_pages())) fatal_foreign_pointer(block);
   unsigned kind = page_kind(page);
-  unsigned class_index = kind & ((1 << ARENA_SHIFT) - 1);
-  if (unlikely(class_index == 0 || class_index >= CLASS_COUNT || kind >> ARENA_SHIFT >= ARENA_MAX)) {
-    fatal_foreign_pointer(block);
-  }
+  if (unlikely(!is_class(kind) || kind_arena(kind) >= ARENA_MAX)) fatal_foreign_pointer(block);
   return kind;
 }
 
@@ -403,8 +401,9 @@ bool slab_give(void *const *blocks, size_t count) {
   size_t i = 0;
   while (i < count) {
     unsigned kind = checked_kind(blocks[i]);
-    const struct class_shape *shape = &class_shapes[kind & ((1 << ARENA_SHIFT) - 1)];
-    struct class_head *head = &slabs.heads[kind >> ARENA_SHIFT][kind & ((1 << ARENA_SHIFT) - 1)];
+    unsigned arena = kind_arena(kind), class_index = kind_class(kind);
+    const struct class_shape *shape = &class_shapes[class_index];
+    struct class_head *head = &slabs.heads[arena][class_index];
     contended |= lock_take(&head->lock, RANK_CLASS);
     size_t page = page_index(blocks[i]), start = i;
     struct slab *slab = NULL;
@@ -415,7 +414,7 @@ bool slab_give(void *const *blocks, size_t count) {
         if (slab != NULL) settle_after_give(head, slab);
         slab = next;
         base = page_address(slab->page);
-        if (unlikely(slab->class_index != (kind & ((1 << ARENA_SHIFT) - 1)))) fatal_corrupted("slab record", slab);
+        if (unlikely(slab->class_index != class_index)) fatal_corrupted("slab record", slab);
         __atomic_store_n(&slab->touched, TOUCHED | __atomic_load_n(&slabs.tick, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
       }
       give_one(slab, shape, base, blocks[i]);
@@ -423,8 +422,7 @@ bool slab_give(void *const *blocks, size_t count) {
       page = page_index(blocks[i]);
     }
     if (slab != NULL) settle_after_give(head, slab);
-    counter_bump(&row_of(kind >> ARENA_SHIFT, kind & ((1 << ARENA_SHIFT) - 1))->outstanding_blocks,
-                 -(uint64_t)(i - start));
+    counter_bump(&row_of(arena, class_index)->outstanding_blocks, -(uint64_t)(i - start));
     lock_give(&head->lock, RANK_CLASS);
   }
   return contended;

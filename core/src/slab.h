@@ -31,6 +31,13 @@ enum {
   SLAB_RECORD_BYTES = 64,
 };
 
+/* What a page's kind says, when it is a class's. */
+static ALWAYS_INLINE unsigned kind_class(unsigned kind) { return kind & ((1 << ARENA_SHIFT) - 1); }
+static ALWAYS_INLINE unsigned kind_arena(unsigned kind) { return kind >> ARENA_SHIFT; }
+
+/* Whether it is, of whatever arena. */
+static ALWAYS_INLINE bool is_class(unsigned kind) { return kind_class(kind) - 1 < CLASS_COUNT - 1; }
+
 /* Must run after map_init. Returns false when there is no room for records: then there are no slabs. */
 HIDDEN bool slab_init(void);
 

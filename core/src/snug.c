@@ -16,6 +16,7 @@
 #include "gauges.c"
 #include "cgroup.c"
 #include "purge.c"
+#include "control.c"
 #include "janitor.c"
 #include "maintain.c"
 #include "block.c"

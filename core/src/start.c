@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cache.h"
+#include "control.h"
 #include "counters.h"
 #include "fatal.h"
 #include "fork.h"
@@ -25,6 +26,7 @@ static void identify_counters(void) {
   snug_counters.version = SNUG_COUNTERS_VERSION;
   snug_counters.size_bytes = sizeof snug_counters;
   snug_counters.class_count = CLASS_COUNT;
+  control_announce();
 }
 
 static void describe_process(void) {
@@ -116,5 +118,5 @@ __attribute__((constructor)) static void read_settings(void) {
 }
 
 __attribute__((destructor)) static void print_statistics(void) {
-  if (options.stats_print) stats_write_json(2);
+  if (__atomic_load_n(&options.stats_print, __ATOMIC_RELAXED)) stats_write_json(2);
 }

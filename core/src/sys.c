@@ -129,8 +129,8 @@ uint32_t sys_thread_id(void) { return (uint32_t)call(SYS_gettid, 0, 0, 0, 0, 0, 
 
 uint32_t sys_process_id(void) { return (uint32_t)call(SYS_getpid, 0, 0, 0, 0, 0, 0); }
 
-bool sys_thread_exists(uint32_t thread_id) {
-  return call(SYS_tgkill, sys_process_id(), thread_id, 0, 0, 0, 0) != -ESRCH;
+bool sys_thread_exists(uint32_t process_id, uint32_t thread_id) {
+  return call(SYS_tgkill, process_id, thread_id, 0, 0, 0, 0) != -ESRCH;
 }
 
 static uint32_t *started_thread_alive; /* atomic: of the last thread started below; holds its id while it lives */
@@ -235,7 +235,7 @@ void sys_write(int fd, const char *text, size_t length_bytes) {
   while (length_bytes != 0) {
     long written = call(SYS_write, fd, (long)text, (long)length_bytes, 0, 0, 0);
     if (written == -EINTR) continue;
-    if (written == -EBADF && fd == 2) {
+    if (written == -EBADF && fd == 2 && sys_in_started_thread()) {
       fd = borrow_stderr();
       continue;
     }

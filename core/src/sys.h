@@ -33,7 +33,7 @@ bool sys_barrier_register(void);
 bool sys_barrier_all_threads(void); /* every running thread of the process passes a full memory barrier */
 uint32_t sys_thread_id(void);
 uint32_t sys_process_id(void);
-bool sys_thread_exists(uint32_t thread_id); /* in this process */
+bool sys_thread_exists(uint32_t process_id, uint32_t thread_id);
 bool sys_start_thread(void (*entry)(void), void *stack, size_t stack_bytes, void *thread_block, uint32_t *alive);
 bool sys_in_started_thread(void); /* whether the caller is the thread started last */
 _Noreturn void sys_exit_thread(void);

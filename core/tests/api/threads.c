@@ -4,6 +4,7 @@
 
 #include <malloc.h>
 #include <pthread.h>
+#include <sys/mman.h>
 
 enum { BLOCKS = 20000 };
 static unsigned char *blocks[BLOCKS];
@@ -72,6 +73,43 @@ TEST(a_chain_of_threads_does_not_grow_the_heap) {
   }
   size_t after = resident_bytes();
   CHECK_THAT(after < before + 40 * MIB, "resident %zu -> %zu KiB over 30 rounds of 50 MB", before / KIB, after / KIB);
+}
+
+enum { STACK_BYTES = 256 * 1024, GUARD_BYTES = 64 * 1024, STACK_LEFT_BYTES = 8 * 1024, SMALL_STACK_MS = 1300 };
+
+/* What lies below is out of bounds: an overflow ends the program. */
+static char *small_stack;
+
+static __attribute__((noinline)) void allocate_for_a_while(void) {
+  static void *some[200];
+  for (double end_s = now_s() + SMALL_STACK_MS * 1e-3; now_s() < end_s;) {
+    for (size_t i = 0; i < COUNT_OF(some); i++) some[i] = hidden(malloc(size_of(i * 100 + 3)));
+    for (size_t i = 0; i < COUNT_OF(some); i++) free(some[i]);
+  }
+}
+
+static void *leave_little_stack(void *argument) {
+  size_t room = (size_t)((char *)__builtin_frame_address(0) - small_stack);
+  REQUIRE(room > STACK_LEFT_BYTES);
+  hidden(__builtin_alloca(room - STACK_LEFT_BYTES));
+  allocate_for_a_while();
+  return argument;
+}
+
+/* Housekeeping, of which the rarest comes once a second, runs on the stacks of the program's threads; coroutines and
+ * helper threads have little. */
+TEST(a_small_stack_suffices) {
+  char *region = (char *)mmap(NULL, GUARD_BYTES + STACK_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(region != MAP_FAILED);
+  small_stack = region + GUARD_BYTES;
+  REQUIRE(mprotect(small_stack, STACK_BYTES, PROT_READ | PROT_WRITE) == 0);
+  pthread_attr_t attributes;
+  pthread_t thread;
+  pthread_attr_init(&attributes);
+  REQUIRE(pthread_attr_setstack(&attributes, small_stack, STACK_BYTES) == 0);
+  REQUIRE(pthread_create(&thread, &attributes, leave_little_stack, NULL) == 0);
+  pthread_join(thread, NULL);
+  munmap(region, GUARD_BYTES + STACK_BYTES);
 }
 
 int main(int argc, char **argv) { return run_tests(argc, argv); }

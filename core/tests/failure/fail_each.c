@@ -3,7 +3,8 @@
  *   fail_each --call NAME --errno NAME [--from-start] [--forever] [--limit N] [--name NAME] -- PROGRAM ARGS
  *
  * The kernel asks this supervisor about every such call (seccomp user notification, Linux 5.5); it refuses the Nth and
- * lets all others continue. With --forever it refuses the Nth and all later ones.
+ * lets all others continue. With --forever it refuses the Nth and all later ones. The call "commit" is each one by
+ * which a process may write to more memory: with --forever, what vm.overcommit_memory=2 does when all is promised.
  * Counting begins when the program calls personality(0xffffffff), which changes nothing, or with --from-start at its
  * exec. The program must exit with 0, however its calls fail; with --from-start, where the loader may refuse to start
  * it, with any status. Death by a signal and hanging are failures always.
@@ -14,6 +15,7 @@
 #include <linux/seccomp.h>
 #include <poll.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -22,18 +24,26 @@ enum { TIMEOUT_S = 60, CALLS_MAX = 4 };
 
 struct call {
   const char *name;
-  long numbers[CALLS_MAX]; /* alternatives that count as one */
+  long numbers[CALLS_MAX];                           /* alternatives that count as one */
+  bool (*is_meant)(const struct seccomp_data *data); /* NULL: all of them are */
 };
 
+static bool adds_writable_memory(const struct seccomp_data *data) {
+  if (data->nr == SYS_mremap) return data->args[2] > data->args[1];
+  bool counts_for_us = data->nr != SYS_mmap || (data->args[3] & MAP_PRIVATE) != 0;
+  return counts_for_us && (data->args[2] & PROT_WRITE) != 0;
+}
+
 static const struct call calls[] = {
-    {"mmap", {SYS_mmap, -1}},
-    {"munmap", {SYS_munmap, -1}},
-    {"mprotect", {SYS_mprotect, -1}},
-    {"madvise", {SYS_madvise, SYS_process_madvise, -1}},
-    {"mremap", {SYS_mremap, -1}},
-    {"membarrier", {SYS_membarrier, -1}},
-    {"clone", {SYS_clone, SYS_clone3, -1}},
-    {"prctl", {SYS_prctl, -1}},
+    {"commit", {SYS_mmap, SYS_mprotect, SYS_mremap, -1}, adds_writable_memory},
+    {"mmap", {SYS_mmap, -1}, NULL},
+    {"munmap", {SYS_munmap, -1}, NULL},
+    {"mprotect", {SYS_mprotect, -1}, NULL},
+    {"madvise", {SYS_madvise, SYS_process_madvise, -1}, NULL},
+    {"mremap", {SYS_mremap, -1}, NULL},
+    {"membarrier", {SYS_membarrier, -1}, NULL},
+    {"clone", {SYS_clone, SYS_clone3, -1}, NULL},
+    {"prctl", {SYS_prctl, -1}, NULL},
 };
 
 static struct {
@@ -45,9 +55,9 @@ static struct {
   char **program;
 } options = {.limit = 2000};
 
-static bool counts(long number) {
+static bool counts(const struct seccomp_data *data) {
   for (int i = 0; options.call->numbers[i] >= 0; i++)
-    if (options.call->numbers[i] == number) return true;
+    if (options.call->numbers[i] == data->nr) return options.call->is_meant == NULL || options.call->is_meant(data);
   return false;
 }
 
@@ -110,7 +120,7 @@ static void answer(int listener, unsigned long nth, bool *armed, struct run *run
   struct seccomp_notif_resp response = {.id = notification.id, .flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE};
   if (notification.data.nr == SYS_personality) {
     *armed = true;
-  } else if (*armed && counts(notification.data.nr)) {
+  } else if (*armed && counts(&notification.data)) {
     run->counted++;
     if (run->counted == nth || (options.forever && run->counted > nth)) {
       response.flags = 0;

@@ -74,6 +74,7 @@ preloading_system_programs() {
   check no_arguments_at_all "$tests/startup/exec_without_arguments" "$probe" "$library"
   check preload_shell $with sh -c 'x=$(seq 1 1000 | sort -rn | head -1); [ "$x" = 1000 ] && exec true'
   check many_processes $with sh -c 'i=0; while [ $i -lt 200 ]; do /bin/true || exit 1; i=$((i + 1)); done'
+  check verbose_opens_nothing sh -c "! SNUG=verbose:1 $with ls -l /proc/self/fd 2>&- | grep -q pidfd"
   check closed_descriptors_verbose sh -c "SNUG=verbose:1,stats_print:1 exec $with /bin/true 2>&- >&- <&-"
 }
 

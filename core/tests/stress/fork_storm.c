@@ -6,6 +6,7 @@
 enum { CHILD_TIMEOUT_S = 60, FORKERS = 2, FORK_SLOTS = 1024 };
 
 static atomic_ullong forks;
+static bool child_may_have_threads = true;
 
 static void *exchange(void *argument) {
   uint64_t random = stream_seed((uintptr_t)argument);
@@ -54,7 +55,7 @@ static void live_as_child(uint64_t *random, int generation) {
   }
   if (snug_check != NULL) snug_check();
   for (int step = 0; step < 100; step++) exchange_step(random, FORK_SLOTS);
-  run_threads(exchange_in_child, 1 + (unsigned)random_below(random, 3));
+  if (child_may_have_threads) run_threads(exchange_in_child, 1 + (unsigned)random_below(random, 3));
   if (generation < 3 && random_below(random, 3) == 0) fork_once(random, generation + 1);
   if (random_below(random, 2)) {
     exchange_drain();
@@ -76,8 +77,11 @@ static void *fork_or_exchange(void *argument) {
   return (uintptr_t)argument < FORKERS ? fork_repeatedly(argument) : exchange(argument);
 }
 
-/* The emulator (qemu-user) loses its mind when a process that was forked by a thread starts threads: main forks. */
+/* The emulator (qemu-user 7.2) can't start a thread in a child whose parent had several, whatever allocates: it fails
+ * its own assertion in plugins/core.c, that the number it gives the thread is new. So children do without; main forks,
+ * and the janitor stays away (SNUG=background:0, in tests.mk). */
 static void fork_from_main_alone(void) {
+  child_may_have_threads = false;
   pthread_t threads[THREADS_MAX];
   for (unsigned i = 0; i < options.threads; i++)
     STRESS_CHECK(pthread_create(&threads[i], NULL, exchange, (void *)(uintptr_t)i) == 0, "pthread_create");

@@ -1,7 +1,10 @@
 /* Thousands of short threads. They end with full caches, free in the destructors of thread-specific data (also in
  * the second and third round of destructors, after the allocator's own may have run), and leave blocks that others
- * free after them. */
+ * free after them. Some call the allocator for the first time in the very last round, after which nobody tells it that
+ * they end, while another thread trims the heap and so the caches of others. */
 #include "stress.h"
+
+#include <limits.h>
 
 #ifndef DESTRUCTOR_ROUNDS
 #define DESTRUCTOR_ROUNDS 3 /* less under TSan, which takes a thread's state away before the last round */
@@ -9,7 +12,7 @@
 
 enum { KEYS = 4, ROUNDS = DESTRUCTOR_ROUNDS };
 
-static pthread_key_t keys[KEYS];
+static pthread_key_t keys[KEYS], last_round_key;
 static atomic_ullong threads_ended;
 
 struct inheritance {
@@ -37,7 +40,22 @@ static void release(void *argument) {
   free(mine);
 }
 
+static void free_in_the_last_round(void *argument) {
+  static __thread int round;
+  if (++round < PTHREAD_DESTRUCTOR_ITERATIONS) {
+    pthread_setspecific(last_round_key, argument);
+    return;
+  }
+  void *blocks[50];
+  for (size_t i = 0; i < COUNT_OF(blocks); i++) blocks[i] = hidden(malloc(64));
+  for (size_t i = 0; i < COUNT_OF(blocks); i++) free(blocks[i]);
+}
+
 static void *live_shortly(void *argument) {
+  if ((uintptr_t)argument % 8 == 7 && ROUNDS > 1) {
+    pthread_setspecific(last_round_key, &last_round_key);
+    return NULL;
+  }
   uint64_t random = stream_seed((uintptr_t)argument);
   for (size_t k = 0; k < KEYS; k++) {
     struct inheritance *mine = malloc(sizeof *mine);
@@ -76,10 +94,19 @@ static void *start_short_threads(void *argument) {
   return NULL;
 }
 
+static void *trim_again_and_again(void *argument) {
+  for (; stress_goes_on(); sleep_ms(1)) trim_heap();
+  return argument;
+}
+
 int main(int argc, char **argv) {
   stress_begin(argc, argv);
   for (size_t k = 0; k < KEYS; k++) STRESS_CHECK(pthread_key_create(&keys[k], release) == 0, "no key");
+  STRESS_CHECK(pthread_key_create(&last_round_key, free_in_the_last_round) == 0, "no key");
+  pthread_t trimmer;
+  STRESS_CHECK(pthread_create(&trimmer, NULL, trim_again_and_again, NULL) == 0, "no thread");
   run_threads(start_short_threads, options.threads);
+  pthread_join(trimmer, NULL);
   sleep_ms(200); /* the detached ones */
   exchange_drain();
   test_print(2, "short_threads: %llu threads\n", (unsigned long long)threads_ended);

@@ -43,8 +43,7 @@ TEST(bins_grow_while_they_miss_and_shrink_when_they_do_not) {
   REQUIRE(this_thread.own != NULL);
   CHECK(capacity(CLASS) == first_capacity(CLASS));
   for (int i = 0; i < 10; i++) burst(MANY, SIZE);
-  CHECK_THAT(capacity(CLASS) == max_capacity(CLASS), "%zu slots of at most %zu", capacity(CLASS),
-             max_capacity(CLASS));
+  CHECK_THAT(capacity(CLASS) == max_capacity(CLASS), "%zu slots of at most %zu", capacity(CLASS), max_capacity(CLASS));
   uint64_t grown_bytes = caches.grown_bytes;
   CHECK(grown_bytes >= (max_capacity(CLASS) - first_capacity(CLASS)) * SIZE);
   size_t last = capacity(CLASS);
@@ -137,6 +136,23 @@ static void *follow(void *argument) {
   return NULL;
 }
 
+TEST(hot_bins_may_grow_as_if_each_running_thread_were_alone) {
+  uint64_t threads = snug_counters.caches;
+  uint32_t cpus = caches.cpus;
+  struct bin cold = {.misses = HOT_MISSES - 1}, hot = {.misses = HOT_MISSES};
+  uint64_t share = (uint64_t)pages_used() * PAGE_BYTES >> GROWTH_HEAP_SHIFT;
+  REQUIRE(share < GROWTH_MIN_BYTES);
+  snug_counters.caches = 3;
+  caches.cpus = 4;
+  CHECK(allowed_growth_bytes(&cold) == GROWTH_MIN_BYTES && allowed_growth_bytes(&hot) == 3 * GROWTH_MIN_BYTES);
+  caches.cpus = 2;
+  CHECK(allowed_growth_bytes(&hot) == 2 * GROWTH_MIN_BYTES);
+  caches.cpus = 0; /* not asked yet */
+  CHECK(allowed_growth_bytes(&hot) == GROWTH_MIN_BYTES);
+  snug_counters.caches = threads;
+  caches.cpus = cpus;
+}
+
 TEST(idle_caches_are_stolen_busy_ones_are_not) {
   pthread_t thread;
   freeze_policies();
@@ -146,6 +162,7 @@ TEST(idle_caches_are_stolen_busy_ones_are_not) {
   struct bin *bin = &others_cache->bin[CLASS];
   size_t held = bin_count(others_cache, bin);
   CHECK(held >= 6 && outstanding(CLASS) - before == held);
+  others_cache->seen = 0;
   CHECK(cache_steal(3, this_thread.own) == 0 && bin_count(others_cache, bin) == held); /* not idle for long enough */
   CHECK(cache_steal(3, this_thread.own) == 0 && cache_steal(3, this_thread.own) == 0);
   size_t bytes = cache_steal(3, this_thread.own);
@@ -162,7 +179,7 @@ TEST(idle_caches_are_stolen_busy_ones_are_not) {
 
   let(3);
   CHECK(cache_steal(0, this_thread.own) == 0 && bin_count(others_cache, bin) == held);
-  CHECK(others_cache->thread->cache == others_cache); /* given back untouched */
+  CHECK(others_cache->door.cache == others_cache); /* given back untouched */
   let(4);
   CHECK(cache_steal(0, this_thread.own) == held * SIZE && bin_count(others_cache, bin) == 0);
 
@@ -181,7 +198,7 @@ TEST(idle_caches_are_stolen_busy_ones_are_not) {
   __atomic_store_n(&stage, 8, __ATOMIC_RELEASE);
   uint32_t users = caches.users[1];
   pthread_join(thread, NULL); /* its end gives everything back */
-  CHECK(others_cache->thread == NULL && others_cache->remote_count == 0 && caches.users[1] == users - 1);
+  CHECK(!others_cache->in_use && others_cache->remote_count == 0 && caches.users[1] == users - 1);
   CHECK_THAT(outstanding(CLASS) == live - REMOTE_MAX - 5, "%zu outstanding, %zu live", (size_t)outstanding(CLASS),
              (size_t)live - REMOTE_MAX - 5);
   for (size_t i = REMOTE_MAX + 5; i < COUNT_OF(remote_blocks); i++) free(remote_blocks[i]);

@@ -20,7 +20,7 @@ TEST(every_size_has_the_smallest_class_that_fits) {
     REQUIRE(class_index >= 1 && class_index < CLASS_COUNT);
     CHECK_THAT(class_shapes[class_index].size_bytes >= wanted, "size %zu, class %u", size, class_index);
     CHECK_THAT(class_shapes[class_index - 1].size_bytes < wanted, "size %zu, class %u", size, class_index);
-    if (size <= CLASS_SMALL_MAX_BYTES) CHECK(class_of_small(size) == class_index);
+    if (size <= CLASS_SMALL_MAX_BYTES) CHECK(bin_offset_of(size) == class_index * CLASS_STRIDE_BYTES);
   }
 }
 

@@ -124,7 +124,7 @@ static uint64_t cached_blocks(unsigned class_index) {
   uint64_t count = 0;
   for (uint32_t i = 0; i < caches.count; i++) {
     const struct cache *cache = cache_number(i);
-    if (cache->thread == NULL) continue;
+    if (!cache->in_use) continue;
     count += bin_count(cache, &cache->bin[class_index]);
     for (uint32_t j = 0; j < cache->remote_count; j++) {
       const void *block = ((void **)((char *)cache + REMOTE_OFFSET))[j];

@@ -5,8 +5,7 @@
 /* A system that lets no thread start, on demand. */
 static bool refuse_thread;
 static int thread_starts;
-static bool start_or_refuse(void (*entry)(void), void *stack, size_t stack_bytes, void *thread_block,
-                            uint32_t *alive) {
+static bool start_or_refuse(void (*entry)(void), void *stack, size_t stack_bytes, void *thread_block, uint32_t *alive) {
   thread_starts++;
   return !refuse_thread && sys_start_thread(entry, stack, stack_bytes, thread_block, alive);
 }
@@ -15,6 +14,7 @@ static bool start_or_refuse(void (*entry)(void), void *stack, size_t stack_bytes
 #include "unit.h"
 
 #include <dirent.h>
+#include <pthread.h>
 
 enum { BLOCKS = 200, GONE_MS = 10000 };
 
@@ -29,7 +29,7 @@ static int thread_count(void) {
   return count;
 }
 
-static bool is_gone(void) { return !janitor_is_running() && __atomic_load_n(&janitor.alive, __ATOMIC_ACQUIRE) == 0; }
+static bool is_gone(void) { return !janitor_is_running(); }
 
 static void wait_until_it_ends(void) {
   for (int i = 0; i < GONE_MS && !is_gone(); i++) sleep_ms(1);
@@ -135,22 +135,48 @@ TEST(forks_and_starts_in_a_row) {
   CHECK(thread_count() == 1);
 }
 
-static void block_of_other_thread(void) {
-  janitor_stop();
-  janitor_start();
-  CHECK(!janitor_is_running() || janitor.state == STATE_BLOCKED);
-  CHECK(is_gone() || janitor.alive == 0);
-}
-
 /* While a fork is on, slow paths of other threads must not start one. */
 TEST(a_stop_blocks_starts_until_the_fork_is_over) {
   start_again();
   uint64_t starts = snug_counters.janitor_starts;
-  block_of_other_thread();
-  CHECK(snug_counters.janitor_starts == starts);
+  janitor_stop();
+  janitor_start();
+  CHECK(is_gone() && snug_counters.janitor_starts == starts);
   janitor_after_fork(false);
   leave_much_dirty();
   janitor_start();
   CHECK(janitor_is_running());
   wait_until_it_ends();
+}
+
+enum { STOP_MS = 5000 };
+
+static bool stopped; /* atomic */
+
+static void *stop_it(void *argument) {
+  janitor_stop();
+  __atomic_store_n(&stopped, true, __ATOMIC_RELEASE);
+  CHECK(is_gone());
+  janitor_after_fork(false);
+  return argument;
+}
+
+/* A fork that begins while another one is on must stop a janitor that starts just after that other one. */
+TEST(two_forks_at_once_both_stop_it) {
+  start_again();
+  for (int turn = 0; turn < 10; turn++) {
+    pthread_t thread;
+    __atomic_store_n(&stopped, false, __ATOMIC_RELAXED);
+    leave_much_dirty();
+    janitor_stop();
+    REQUIRE(pthread_create(&thread, NULL, stop_it, NULL) == 0);
+    sleep_ms(20); /* now it waits for the end of ours */
+    janitor_after_fork(false);
+    janitor_start();
+    double end_s = now_s() + STOP_MS * 1e-3;
+    /* Never idle, and always with something to give back, it does not end by itself. */
+    while (!__atomic_load_n(&stopped, __ATOMIC_ACQUIRE) && now_s() < end_s) free(malloc(100 * KIB));
+    CHECK(stopped);
+    pthread_join(thread, NULL);
+  }
 }

@@ -3,8 +3,12 @@
 #include "large_pages.h"
 
 /* The system's answers, refused on demand. */
-static bool refuse_map;
+static bool refuse_map, refuse_remap;
 static void *map_or_refuse(size_t length_bytes) { return refuse_map ? NULL : sys_map(length_bytes); }
+static void *remap_or_refuse(void *start, size_t old_bytes, size_t new_bytes, bool may_move) {
+  return refuse_remap ? NULL : sys_remap(start, old_bytes, new_bytes, may_move);
+}
+#define sys_remap remap_or_refuse
 #undef sys_map
 #define sys_map map_or_refuse
 #include "../../src/fatal.c"
@@ -96,8 +100,8 @@ static void mark(struct block *block) {
 static void check_block(const struct block *block) {
   CHECK(pattern_mismatch(block->start, 64, block->seed) == 64);
   CHECK(pattern_mismatch(block->start + block->size_bytes - 64, 64, block->seed) == 64);
-  CHECK_THAT(large_size(block->start) == mapped_bytes_of(block->size_bytes), "%zu asked, %zu usable",
-             block->size_bytes, large_size(block->start));
+  CHECK_THAT(large_size(block->start) == mapped_bytes_of(block->size_bytes), "%zu asked, %zu usable", block->size_bytes,
+             large_size(block->start));
   CHECK(large_size(block->start + 16) == 0);
 }
 
@@ -120,8 +124,8 @@ static void take(size_t size_bytes, size_t alignment) {
   struct block block = {large_take(size_bytes, alignment, &clean), size_bytes, 0};
   REQUIRE(block.start != NULL);
   CHECK((uintptr_t)block.start % alignment == 0);
-  CHECK_THAT(clean == (large_retained_pages() == retained), "clean is %d, %zu and %zu pages retained", clean,
-             retained, large_retained_pages());
+  CHECK_THAT(clean == (large_retained_pages() == retained), "clean is %d, %zu and %zu pages retained", clean, retained,
+             large_retained_pages());
   if (clean)
     CHECK(nonzero_offset(block.start, 4096) == 4096 && nonzero_offset(block.start + size_bytes - 64, 64) == 64);
   for (size_t i = 0; i < block_count; i++) {
@@ -187,11 +191,59 @@ TEST(a_freed_mapping_is_retained_reused_and_purged) {
   take(2 * LARGE_MIN_BYTES - 1, 1);
   CHECK(blocks[0].start == start && snug_counters.large_maps == maps && large_retained_pages() == 0);
   give(0);
-  take(LARGE_MIN_BYTES, 1); /* of half the length: not worth it */
-  CHECK(blocks[0].start != start && large_retained_pages() != 0);
-  give(0);
-  CHECK(large_purge(0) == 3 * LARGE_MIN_BYTES / PAGE_BYTES && large_retained_pages() == 0);
+  CHECK(large_purge(0) == 2 * LARGE_MIN_BYTES / PAGE_BYTES && large_retained_pages() == 0);
   check_unreadable(start);
+}
+
+TEST(a_retained_mapping_is_cut_or_grown_to_fit) {
+  init_once();
+  large_purge(0);
+  take(4 * LARGE_MIN_BYTES, 1);
+  uint64_t maps = snug_counters.large_maps;
+  give(0);
+  take(2 * LARGE_MIN_BYTES, 1); /* cut */
+  CHECK(snug_counters.large_maps == maps && large_retained_pages() == 0);
+  give(0);
+  take(4 * LARGE_MIN_BYTES, 1); /* grown, perhaps moved */
+  CHECK(snug_counters.large_maps == maps && large_retained_pages() == 0);
+  memset(blocks[0].start + 64, 1, 4 * LARGE_MIN_BYTES - 128);
+  give(0);
+  take(9 * LARGE_MIN_BYTES, 1); /* more than half of it would be new */
+  CHECK(snug_counters.large_maps == maps + 1 && large_retained_pages() == 4 * LARGE_MIN_BYTES / PAGE_BYTES);
+  take(LARGE_MIN_BYTES, 1); /* more than half of it would go */
+  CHECK(snug_counters.large_maps == maps + 2 && large_retained_pages() == 4 * LARGE_MIN_BYTES / PAGE_BYTES);
+  while (block_count != 0) give(block_count - 1);
+  large_purge(0);
+}
+
+TEST(the_nearest_retained_mapping_is_taken) {
+  init_once();
+  large_purge(0);
+  for (size_t i = 3; i <= 9; i += 3) take(i * LARGE_MIN_BYTES, 1);
+  while (block_count != 0) give(block_count - 1);
+  size_t retained = large_retained_pages();
+  take(5 * LARGE_MIN_BYTES, 1);
+  CHECK(retained - large_retained_pages() == 6 * LARGE_MIN_BYTES / PAGE_BYTES);
+  give(0);
+  large_purge(0);
+}
+
+TEST(growing_a_retained_mapping_keeps_alignment_and_may_fail) {
+  init_once();
+  large_purge(0);
+  take(3 * LARGE_MIN_BYTES, 8 * LARGE_MIN_BYTES);
+  give(0);
+  uint64_t maps = snug_counters.large_maps;
+  take(4 * LARGE_MIN_BYTES, 8 * LARGE_MIN_BYTES); /* it could move: a new one */
+  CHECK(snug_counters.large_maps == maps + 1);
+  refuse_remap = true;
+  bool clean;
+  void *block = large_take(5 * LARGE_MIN_BYTES, 1, &clean);
+  refuse_remap = false;
+  CHECK(block != NULL && clean && snug_counters.large_maps == maps + 2 && large_retained_pages() == 0);
+  CHECK(large_give(block));
+  while (block_count != 0) give(block_count - 1);
+  large_purge(0);
 }
 
 TEST(few_and_no_huge_mappings_are_retained) {
@@ -247,8 +299,7 @@ TEST(a_full_table_refuses) {
   size_t count = 0;
   bool clean;
   size_t rows = large.row_count;
-  for (; count < COUNT_OF(starts) && count < rows / 2; count++)
-    starts[count] = large_take(LARGE_MIN_BYTES, 1, &clean);
+  for (; count < COUNT_OF(starts) && count < rows / 2; count++) starts[count] = large_take(LARGE_MIN_BYTES, 1, &clean);
   CHECK(large.row_count == rows);
   for (; count < COUNT_OF(starts); count++) {
     lock_take(&large.lock, RANK_LARGE);

@@ -24,11 +24,10 @@ enum { MODEL_PAGES = 64 * CHUNK_PAGES, RUNS = 400 };
 /* What the model knows of a page. */
 enum state { ABOVE = 0, CLEAN, DIRTY, TAKEN };
 static uint8_t state[MODEL_PAGES];
+static bool aged[MODEL_PAGES];        /* dirty since before the last pages_age */
 static size_t model_pages, model_top; /* usable; below the highest ever used */
 
-static struct range {
-  size_t first, count;
-} taken[RUNS];
+static struct range { size_t first, count; } taken[RUNS];
 static size_t taken_count;
 static uint64_t random_state;
 
@@ -81,6 +80,7 @@ static void compare(void) {
   model_follow_growth();
   for (size_t i = 0; i < model_pages; i++) {
     bool is_free = bits_test(zone.free_bits, i), is_dirty = bits_test(zone.dirty_bits, i);
+    if (bits_test(zone.aged_bits, i) != aged[i]) CHECK_THAT(false, "page %zu: aged in the model is %d", i, aged[i]);
     enum state seen = !is_free ? TAKEN : is_dirty ? DIRTY : CLEAN;
     if (seen != state[i] || (is_dirty && !is_free)) {
       CHECK_THAT(false, "page %zu: model %d, heap %d", i, state[i], seen);
@@ -117,6 +117,7 @@ static void model_take(size_t first, size_t count, bool clean) {
     CHECK_THAT(state[i] == CLEAN || state[i] == DIRTY, "page %zu was given out in state %d", i, state[i]);
     all_clean &= state[i] == CLEAN;
     state[i] = TAKEN;
+    aged[i] = false;
   }
   CHECK_THAT(clean == all_clean, "run %zu+%zu: clean is %d", first, count, clean);
   if (clean) check_zeros(first, count);
@@ -143,12 +144,10 @@ static size_t take(size_t count, size_t align_pages) {
 
 static void give(size_t first, size_t count, uint64_t clean_mask) {
   for (size_t i = 0; i < count; i++) {
-    page_set_kind(first + i, 7);
     if (i < 64 && clean_mask >> i & 1) memset(page_address(first + i), 0, PAGE_BYTES);
     state[first + i] = i < 64 && clean_mask >> i & 1 ? CLEAN : DIRTY;
   }
   pages_give(first, count, clean_mask);
-  for (size_t i = 0; i < count; i++) CHECK(page_kind(first + i) == 0);
 }
 
 static bool extend(struct range *run, size_t new_count) {
@@ -166,10 +165,14 @@ static bool extend(struct range *run, size_t new_count) {
 
 /* A purge may take more than asked, as it takes runs whole, but must not stop while something that could go is left.
  */
-static size_t purge(size_t keep_pages) {
-  size_t before = pages_dirty(), purged = pages_purge(keep_pages), gone = 0, whole_left = 0, lowest_gone = SIZE_MAX;
+static size_t purge(size_t keep_pages, bool only_aged) {
+  size_t before = pages_dirty(), purged = pages_purge(keep_pages, only_aged), gone = 0, whole_left = 0;
+  size_t lowest_gone = SIZE_MAX;
   for (size_t i = 0; i < model_pages; i++) {
     if (state[i] != DIRTY || bits_test(zone.dirty_bits, i)) continue;
+    bool any_aged = false; /* of the system's page */
+    for (size_t j = i - i % whole_pages(), end = j + whole_pages(); j < end; j++) any_aged |= aged[j];
+    CHECK_THAT(any_aged || !only_aged, "page %zu went, but is not aged", i);
     if (!is_emulated()) CHECK_THAT(!is_resident(page_address(i)), "page %zu still holds memory", i);
     check_zeros(i, 1);
     state[i] = CLEAN;
@@ -178,7 +181,11 @@ static size_t purge(size_t keep_pages) {
   }
   for (size_t i = 0; i < model_pages; i += whole_pages()) {
     bool all_free = true, any_dirty = false; /* then a page of the system holds memory for nothing */
-    for (size_t j = i; j < i + whole_pages(); j++) all_free &= state[j] != TAKEN, any_dirty |= state[j] == DIRTY;
+    for (size_t j = i; j < i + whole_pages(); j++) {
+      all_free &= state[j] != TAKEN;
+      any_dirty |= state[j] == DIRTY && (aged[j] || !only_aged);
+      if (state[j] == CLEAN) aged[j] = false;
+    }
     bool whole = all_free && any_dirty;
     whole_left += whole;
     CHECK_THAT(!whole || lowest_gone == SIZE_MAX || i / CHUNK_PAGES <= lowest_gone / CHUNK_PAGES,
@@ -187,6 +194,11 @@ static size_t purge(size_t keep_pages) {
   CHECK_THAT(purged == gone && before - gone == pages_dirty(), "says %zu, went %zu", purged, gone);
   CHECK_THAT(pages_dirty() <= keep_pages || whole_left == 0, "%zu dirty, %zu to keep", pages_dirty(), keep_pages);
   return purged;
+}
+
+static void age(void) {
+  pages_age();
+  for (size_t i = 0; i < model_pages; i++) aged[i] = state[i] == DIRTY;
 }
 
 static size_t shrink(void) {
@@ -227,9 +239,10 @@ static void random_step(size_t live_max) {
   } else if (choice < 95 && victim != NULL) {
     extend(victim, victim->count + 1 + random_below(&random_state, 8));
   } else if (choice < 98) {
-    purge(random_below(&random_state, pages_dirty() + 1));
+    purge(random_below(&random_state, pages_dirty() + 1), choice == 97);
+    age();
   } else if (choice == 98) {
-    purge(0);
+    purge(0, random_below(&random_state, 2) == 0);
   } else {
     shrink();
   }
@@ -256,7 +269,7 @@ TEST(an_empty_heap_shrinks_to_nothing_and_grows_again) {
   init_once();
   give_all();
   compare();
-  purge(0);
+  purge(0, false);
   size_t dirty = pages_dirty(); /* none: chunks consist of whole system pages */
   CHECK_THAT(dirty == 0, "%zu pages stay dirty", dirty);
   shrink();
@@ -273,15 +286,15 @@ TEST(an_empty_heap_shrinks_to_nothing_and_grows_again) {
 TEST(only_whole_pages_of_the_system_are_purged) {
   init_once();
   if (whole_pages() == 1) SKIP("needs system pages above 4 KiB");
-  purge(0);
+  purge(0, false);
   size_t first = take(PAGES_RUN_MAX, PAGES_RUN_MAX);
   give(first + 1, whole_pages() - 1, 0);
-  CHECK(purge(0) == 0 && pages_dirty() == whole_pages() - 1);
+  CHECK(purge(0, false) == 0 && pages_dirty() == whole_pages() - 1);
   give(first + whole_pages(), whole_pages(), 0);
-  CHECK(purge(0) == whole_pages() && pages_dirty() == whole_pages() - 1);
+  CHECK(purge(0, false) == whole_pages() && pages_dirty() == whole_pages() - 1);
   compare();
   give(first, 1, 0);
-  CHECK(purge(0) == whole_pages() && pages_dirty() == 0);
+  CHECK(purge(0, false) == whole_pages() && pages_dirty() == 0);
   give(first + 2 * whole_pages(), PAGES_RUN_MAX - 2 * whole_pages(), 0);
   compare();
 }
@@ -291,10 +304,10 @@ TEST(a_refused_purge_keeps_the_pages_dirty) {
   size_t first = take(100, 1), dirty = pages_dirty();
   give(first, 100, 0);
   refuse_purge = true;
-  CHECK(pages_purge(0) == 0 && pages_dirty() >= 100 && pages_dirty() >= dirty);
+  CHECK(pages_purge(0, false) == 0 && pages_dirty() >= 100 && pages_dirty() >= dirty);
   refuse_purge = false;
   compare();
-  CHECK(purge(0) >= 100);
+  CHECK(purge(0, false) >= 100);
   compare();
 }
 

@@ -121,6 +121,25 @@ TEST(a_budget_buys_as_many_pages_as_it_pays_for) {
   CHECK_THAT(purge.tokens_ns == 200000 - (int64_t)gone * PAGE_COST_NS, "%lld tokens", (long long)purge.tokens_ns);
 }
 
+TEST(what_was_freed_a_moment_ago_waits_for_the_next_tick) {
+  start_again(2);
+  void *blocks[80];
+  for (size_t i = 0; i < COUNT_OF(blocks); i++) blocks[i] = malloc(500 * KIB);
+  size_t young = cap_pages() + pages_used() * YOUNG_HEAP_PERCENT / 200; /* above the cap, below urgent */
+  make_dirty(young);
+  size_t dirty = pages_dirty();
+  CHECK(dirty > cap_pages() && dirty < urgent_pages());
+  now_ns += 3600000ull * MILLISECOND; /* it could be paid */
+  purge_excess();
+  CHECK(pages_dirty() == dirty && purge_limit_pages == urgent_pages());
+  purge_tick(this_thread.own, true);
+  CHECK_THAT(pages_dirty() == dirty, "%zu young pages went at the first tick", dirty - pages_dirty());
+  now_ns += TICK_MS * MILLISECOND;
+  purge_tick(this_thread.own, true);
+  CHECK_THAT(pages_dirty() <= cap_pages(), "%zu dirty pages, cap %zu", pages_dirty(), cap_pages());
+  for (size_t i = 0; i < COUNT_OF(blocks); i++) free(blocks[i]);
+}
+
 TEST(the_cap_follows_the_heap) {
   start_again(2);
   CHECK(pages_used() >= SMALL_HEAP_PAGES || cap_pages() == CAP_SMALL_PAGES);

@@ -64,8 +64,7 @@ static void give_some(size_t wanted) {
   size_t count = 0;
   for (; count < wanted && live_count != 0; count++) {
     size_t i = random_below(&random_state, live_count);
-    CHECK_THAT(is_marked(&live[i]), "block %p of class %u was overwritten", (void *)live[i].start,
-               live[i].class_index);
+    CHECK_THAT(is_marked(&live[i]), "block %p of class %u was overwritten", (void *)live[i].start, live[i].class_index);
     blocks[count] = live[i].start;
     live[i] = live[--live_count];
   }
@@ -119,8 +118,7 @@ TEST(random_operations_agree_with_the_model) {
       slab_tick();
     } else if (choice < 995) {
       size_t min_bytes = random_below(&random_state, 2) ? 2048 : 0;
-      slab_purge(min_bytes, random_below(&random_state, 2),
-                 1 + random_below(&random_state, slab_record_count() + 10));
+      slab_purge(min_bytes, random_below(&random_state, 2), 1 + random_below(&random_state, slab_record_count() + 10));
     } else if (choice < 997) {
       unsigned arena = 1 + (unsigned)random_below(&random_state, ARENAS - 1);
       slab_set_arena_users(arena, !slabs.arena_users[arena]); /* leave it: others adopt; come back */
@@ -129,7 +127,7 @@ TEST(random_operations_agree_with_the_model) {
       slab_seal((unsigned)random_below(&random_state, 3));
       slab_unlock_all();
     } else {
-      pages_purge(0);
+      pages_purge(0, false);
     }
     if (step % 100 == 0) compare();
     if (test_failed) return;
@@ -173,8 +171,7 @@ TEST(the_fullest_slab_serves_its_lowest_slot) {
     for (size_t i = slots - freed[order[turn]]; i < slots; i++) {
       char *block;
       slab_take(0, CLASS, (void **)&block, 1, 1, &contended);
-      CHECK_THAT(block == blocks[order[turn] * slots + i], "turn %zu, slot %zu: slab %u", turn, i,
-                 slab_number(block));
+      CHECK_THAT(block == blocks[order[turn] * slots + i], "turn %zu, slot %zu: slab %u", turn, i, slab_number(block));
     }
   }
   slab_check();

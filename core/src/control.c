@@ -1,0 +1,80 @@
+#include "control.h"
+
+#include <string.h>
+
+#include "options.h"
+#include "purge.h"
+#include "sys.h"
+#include "text.h"
+
+#define ABILITY_SETTINGS_SHIFT 32
+#define ANSWER_VALUE_SHIFT 8
+#define ANSWER_HIGH_SHIFT 32
+
+uint64_t control_answered;
+
+struct request {
+  uint64_t words, from, check;
+};
+
+static struct request read_request(void) {
+  const struct snug_counters *c = &snug_counters;
+  return (struct request){counter_get(&c->request), counter_get(&c->request_from), counter_get(&c->request_check)};
+}
+
+/* Q1. The page's pid is compared with the process's own, as clone(2) copies pages without any handler of ours. */
+static bool is_for_us(const struct request *request) {
+  uint32_t pid = snug_counters.pid;
+  if (request->check != snug_request_check(request->words, request->from, pid)) return false;
+  return pid == sys_process_id();
+}
+
+/* The page's settings are overwritten by a text made elsewhere: readers never see an empty one. */
+static void describe_settings(void) {
+  char settings[sizeof snug_counters.settings];
+  struct text text = text_in(settings, sizeof settings);
+  options_describe(&text);
+  memcpy(snug_counters.settings, settings, text.length_bytes + 1);
+}
+
+static uint64_t change_setting(uint64_t words, bool is_word) {
+  uint32_t low = 0, high = 0;
+  switch (options_change((uint32_t)(words >> 8 & 0xffffff), (uint32_t)(words >> 32), is_word, &low, &high)) {
+    case OPTION_CHANGED: return describe_settings(), SNUG_ANSWER_DONE;
+    case OPTION_FIXED: return SNUG_ANSWER_FIXED;
+    case OPTION_OUT_OF_RANGE:
+      return SNUG_ANSWER_OUT_OF_RANGE | (uint64_t)low << ANSWER_VALUE_SHIFT | (uint64_t)high << ANSWER_HIGH_SHIFT;
+    case OPTION_UNKNOWN: break;
+  }
+  return SNUG_ANSWER_UNKNOWN_SETTING;
+}
+
+static uint64_t answer_of(uint64_t words, const struct cache *own) {
+  switch (words & 0xff) {
+    case SNUG_REQUEST_PURGE: return SNUG_ANSWER_DONE | (uint64_t)purge_all_locked(own) << ANSWER_VALUE_SHIFT;
+    case SNUG_REQUEST_SET: return change_setting(words, false);
+    case SNUG_REQUEST_SWITCH: return change_setting(words, true);
+    default: return SNUG_ANSWER_UNKNOWN_KIND;
+  }
+}
+
+void control_obey(const struct cache *own) {
+  struct request request = read_request();
+  if (!is_for_us(&request)) return;
+  bool empties_cache = own != NULL && (request.words & 0xff) == SNUG_REQUEST_PURGE;
+  if (empties_cache) cache_empty_own();
+  if (!purge_try_lock()) return;
+  if (request.check != __atomic_load_n(&control_answered, __ATOMIC_RELAXED)) { /* nobody was faster */
+    counter_set(&snug_counters.answer, answer_of(request.words, own));
+    __atomic_store_n(&control_answered, request.check, __ATOMIC_RELAXED);
+    __atomic_store_n(&snug_counters.answer_to, request.check, __ATOMIC_RELEASE);
+  }
+  purge_unlock_all();
+}
+
+void control_announce(void) {
+  uint64_t kinds = 1u << SNUG_REQUEST_PURGE | 1u << SNUG_REQUEST_SET | 1u << SNUG_REQUEST_SWITCH;
+  snug_counters.abilities = kinds | (uint64_t)options_live() << ABILITY_SETTINGS_SHIFT;
+}
+
+void control_after_fork(void) { counter_set(&snug_counters.request_check, 0); }

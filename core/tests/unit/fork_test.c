@@ -1,0 +1,107 @@
+/* fork_test.c: what happens around a fork: all locks are held and passed by the thread that forks, dirty pages go
+ * first, the parent seals its slabs only on request and only after it has grown. (cache_test, slab_test and
+ * janitor_test test what each of those does in the child; stress/fork_storm all of it at once.) */
+#include "../../src/sys.c"
+#include "above_sys.h"
+#include "unit.h"
+
+static bool is_free(struct lock *lock, enum lock_rank rank) {
+  bool taken = lock_try(lock, rank);
+  if (taken) lock_give(lock, rank);
+  return taken;
+}
+
+static bool all_locks_are(bool wanted_free) {
+  bool same = is_free(&purge.lock, RANK_PURGE) == wanted_free && is_free(&caches.lock, RANK_CACHES) == wanted_free &&
+              is_free(&slabs.records_lock, RANK_RECORDS) == wanted_free &&
+              is_free(&pages.lock, RANK_PAGES) == wanted_free && is_free(&large.lock, RANK_LARGE) == wanted_free &&
+              is_free(&map.lock, RANK_MAP) == wanted_free;
+  for (unsigned i = 1; i < CLASS_COUNT; i++) same &= is_free(&slabs.heads[0][i].lock, RANK_CLASS) == wanted_free;
+  return same;
+}
+
+TEST(between_the_handlers_one_thread_has_all_locks) {
+  free(malloc(1));
+  CHECK(all_locks_are(true) && !lock_held_by_fork());
+  prepare();
+  bool seen_held = all_locks_are(false);
+  bool owner = lock_held_by_fork();
+  /* Another library's handler allocates: every way through the core, by the owner of the locks. */
+  for (size_t size = 1; size < 8 * MIB; size *= 2) free(realloc(malloc(size), size * 2));
+  free(memalign(2 * MIB, 100));
+  bool still_held = lock_held_by_fork() && all_locks_are(false);
+  parent();
+  CHECK(seen_held && owner && still_held && !lock_held_by_fork() && all_locks_are(true));
+  snug_check();
+}
+
+static void be_a_child(void) {
+  CHECK(all_locks_are(true) && !lock_held_by_fork() && !janitor_is_running());
+  CHECK(snug_counters.pid == (uint32_t)getpid());
+  for (size_t size = 1; size < 8 * MIB; size *= 2) free(malloc(size));
+  snug_check();
+}
+
+TEST(a_child_begins_with_free_locks) {
+  uint64_t forks = snug_counters.forks;
+  run_in_child(be_a_child);
+  CHECK(snug_counters.forks == forks + 1 && all_locks_are(true));
+}
+
+/* ---- memory ---- */
+
+static void make_dirty(size_t count) {
+  static void *runs[600];
+  REQUIRE(count <= COUNT_OF(runs));
+  for (size_t i = 0; i < count; i++) runs[i] = memset(malloc(40 * KIB), 1, 40 * KIB);
+  for (size_t i = 0; i < count; i++) free(runs[i]);
+}
+
+TEST(much_that_is_dirty_goes_before_a_fork_little_stays) {
+  options.purge_cpu_percent = options.background = 0;
+  snug_purge();
+  make_dirty(10);
+  size_t little = pages_dirty();
+  CHECK(little != 0 && little <= PURGE_BEFORE_FORK_PAGES);
+  prepare();
+  size_t after = pages_dirty();
+  parent();
+  CHECK_THAT(after == little, "%zu of %zu dirty pages", after, little);
+  make_dirty(500);
+  CHECK(pages_dirty() > PURGE_BEFORE_FORK_PAGES);
+  prepare();
+  after = pages_dirty();
+  parent();
+  CHECK_THAT(after * PAGE_BYTES < zone.page_bytes * 16, "%zu dirty pages", after);
+}
+
+TEST(a_parent_seals_on_request_once_and_when_it_has_grown) {
+  void *some = malloc(100 * PAGE_BYTES); /* a heap of which a quarter is more than a page */
+  uint16_t epoch = slabs.epoch;
+  prepare();
+  parent();
+  CHECK(slabs.epoch == epoch);
+  fork_seal_parent_next();
+  prepare();
+  parent();
+  CHECK(slabs.epoch == epoch + 1);
+  prepare();
+  parent();
+  CHECK(slabs.epoch == epoch + 1); /* once */
+  fork_seal_parent_next();
+  prepare();
+  parent();
+  CHECK(slabs.epoch == epoch + 1); /* not grown since */
+  size_t used = pages_used(), count = used / 64 + 100;
+  void **more = malloc(count * sizeof *more);
+  for (size_t i = 0; i < count; i++) more[i] = malloc(100 * PAGE_BYTES);
+  CHECK(pages_used() > used + used / 4);
+  fork_seal_parent_next();
+  prepare();
+  parent();
+  CHECK(slabs.epoch == epoch + 2);
+  for (size_t i = 0; i < count; i++) free(more[i]);
+  free(more);
+  free(some);
+  snug_check();
+}
