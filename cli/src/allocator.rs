@@ -12,6 +12,7 @@ pub enum Kind {
     Tcmalloc,
     Mimalloc,
     Snmalloc,
+    Rpmalloc,
     Glibc,
     Musl,
     Other,
@@ -119,6 +120,16 @@ pub const ROWS: &[Row] = &[
         symbols: &["sn_malloc", "sn_rust_alloc", "snmalloc_message"],
         install:
             "build it from https://github.com/microsoft/snmalloc and give the path of libsnmallocshim.so",
+    },
+    Row {
+        kind: Kind::Rpmalloc,
+        name: "rpmalloc",
+        file_stems: &["librpmalloc"],
+        file_names: &["librpmallocwrap.so", "librpmalloc.so"],
+        variables: &["RPMALLOC_*"],
+        symbols: &["rpmalloc", "rpmalloc_initialize"],
+        install:
+            "build it from https://github.com/mjansson/rpmalloc and give the path of librpmallocwrap.so",
     },
     Row {
         kind: Kind::Snug,
@@ -241,6 +252,7 @@ mod tests {
         assert_eq!(Kind::from_symbols(static_with_jemalloc.into_iter()), Some(Kind::Jemalloc));
         assert_eq!(Kind::from_symbols(["malloc", "_int_malloc"].into_iter()), Some(Kind::Glibc));
         assert_eq!(Kind::from_symbols(["malloc", "__dls2b"].into_iter()), Some(Kind::Musl));
+        assert_eq!(Kind::from_symbols(["rpmalloc", "malloc"].into_iter()), Some(Kind::Rpmalloc));
         assert_eq!(Kind::from_symbols(["malloc"].into_iter()), None);
     }
 

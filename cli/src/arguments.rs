@@ -1,8 +1,17 @@
 //! The command line: one enum of subcommands, with everything that `--help` says.
 
-use std::path::PathBuf;
+mod leak;
+mod live;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+
+pub use self::leak::{AdviseArguments, LeakArguments, LeakFailure};
+pub use self::live::{PurgeArguments, SetArguments, StatsArguments};
+use crate::exporter::arguments::ExporterArguments;
+use crate::top::arguments::TopArguments;
 
 /// snug: which memory allocator runs, what it costs, and which is best for your program.
 #[derive(Debug, Parser)]
@@ -11,7 +20,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
     version = crate::VERSION,
     about = "Says and changes which memory allocator a program uses, and what that does to its memory",
     after_help = "Examples:\n  snug run -- bundle exec puma\n  snug check puma\n  \
-        snug compare --runs 3 -- ruby script.rb\n\nEach command has its own --help with more.",
+        snug compare --runs 3 -- ruby script.rb\n  snug report a.json b.json\n\nEach command has its own --help with more.",
     subcommand_required = true,
     arg_required_else_help = true
 )]
@@ -25,6 +34,14 @@ pub enum Subcommands {
     Run(RunArguments),
     Check(CheckArguments),
     Compare(CompareArguments),
+    Report(ReportArguments),
+    Advise(AdviseArguments),
+    Leak(LeakArguments),
+    Top(TopArguments),
+    Stats(StatsArguments),
+    Purge(PurgeArguments),
+    Set(SetArguments),
+    Exporter(ExporterArguments),
     #[command(hide = true)]
     Generate(GenerateArguments),
 }
@@ -56,22 +73,35 @@ pub struct RunArguments {
 /// Say which allocator processes really use, and what is wrong
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "snug check [OPTIONS] <PID|NAME>...\n       snug check [OPTIONS] -- PROGRAM [ARGS]...",
+    override_usage = "snug check [OPTIONS] <PID|NAME|unit:UNIT>...\n       \
+        snug check [OPTIONS] --image IMAGE [-- PROGRAM [ARGS]...]\n       snug check [OPTIONS] -- PROGRAM [ARGS]...",
     after_help = "Examples:
   snug check 4711
   snug check puma --expect snug
   snug check --expect snug -- bundle exec puma
   snug check --json sidekiq | jq '.processes[].allocator'
+  snug check --expect jemalloc unit:puma.service
+  snug check --expect snug --image shop.tar
 
 For a PID, that process and everything below it; for a NAME, every process of that name (its command, its program's \
 file, or the first word of its title) and everything below them. With --, the program is started, looked at for --for \
 seconds or until it ends, and stopped; its output goes to stderr.
 
+A unit is checked by its processes, or, if none runs, by what its file would start. An image is an archive written by \
+`docker image save` or by OCI tools, an OCI layout, an unpacked root file system (name the program with -- then), or \
+the name of an image that docker has. Nothing of it is run: its entry command is followed through shells and scripts \
+to the program that stays, and what that would load is told from the files. PIDs of containers are looked at through \
+their own root; the paths shown are those inside.
+
+Where processes do not use what --expect says, lines to paste follow: for a Dockerfile, Kubernetes, systemd, a \
+Procfile and the shell, as far as they fit.
+
 Exit codes: 0 nothing is wrong; 1 a process uses another allocator than --expect, or something is wrong; 2 the request \
 makes no sense; 3 no such process, or it may not be looked at; 126, 127 the program can't be run."
 )]
 pub struct CheckArguments {
-    /// Fail unless every process uses this allocator: snug, jemalloc, tcmalloc, mimalloc, snmalloc, glibc or musl
+    /// Fail unless every process uses this allocator: snug, jemalloc, tcmalloc, mimalloc, snmalloc, rpmalloc, glibc
+    /// or musl
     #[arg(long, value_name = "ALLOCATOR")]
     pub expect: Option<String>,
     /// Write the answer as JSON
@@ -80,10 +110,20 @@ pub struct CheckArguments {
     /// How long to look at a program started with --, in seconds
     #[arg(long = "for", value_name = "SECONDS", default_value_t = 2.0)]
     pub for_s: f64,
+    /// A systemd unit, running or not; may be repeated. A name, or the path of a unit's file
+    #[arg(long, value_name = "UNIT", conflicts_with = "program")]
+    pub unit: Vec<String>,
+    /// An image: an archive, a directory, or a name that docker knows
+    #[arg(long, value_name = "IMAGE", conflicts_with_all = ["processes", "unit"])]
+    pub image: Option<String>,
+    /// Also write the lines to paste that put snug (or what --expect says) into use
+    #[arg(long)]
+    pub lines: bool,
     /// Processes, by identifier or by name
-    #[arg(value_name = "PID|NAME", required_unless_present = "program", conflicts_with = "program")]
+    #[arg(value_name = "PID|NAME|unit:UNIT", required_unless_present_any = ["program", "unit", "image"],
+          conflicts_with = "program")]
     pub processes: Vec<String>,
-    /// A program to start and look at
+    /// A program to start and look at; with --image, what it is to start
     #[arg(last = true, value_name = "PROGRAM")]
     pub program: Vec<String>,
 }
@@ -96,18 +136,22 @@ pub struct CheckArguments {
   snug compare -- ruby script.rb
   snug compare --runs 5 --with glibc,glibc:MALLOC_ARENA_MAX=2,jemalloc,snug -- ./server-test.sh
   snug compare --with glibc --with jemalloc:MALLOC_CONF=narenas:2,dirty_decay_ms:1000 -- ./program
+  snug compare --with popular,./build/libmine.so --save-set mine; snug compare --with mine -- ./program
   snug compare --only 'puma|ruby' --out results -- ./load-test.sh
+  snug compare --ready 3000 --requests 5000 --concurrency 8 --path / --path /search?q=a -- bundle exec puma -p 3000
+  snug compare --ready 'line:Listening on' --load 'wrk -d 30 http://localhost:3000/' --idle 20s -- ./server
+  snug compare --fail-if 'snug.rss_mean > 0.8 * glibc.rss_mean' --markdown comment.md -- ./load-test.sh
 
-The program is run to its end, as often as --runs says, under each allocator in turn, with an empty stdin. Its output \
+The program is run to its end, or, with --ready, started, put under load, left idle and stopped, as often as --runs says, under each allocator in turn, with an empty stdin. Its output \
 goes to files in OUT/logs. Lines 'snug-metric: NAME=VALUE' on its stdout become columns. A run fails if the program fails, if it \
 prints 'snug-metric: errors=N' with N above 0, or if a measured process did not load the allocator.
 
 Memory is that of all processes the program starts, daemons included: RSS is read every --interval-ms, PSS and USS a \
-tenth as often, and both more rarely if reading would cost more than 1.5 % of one core. With --only, CPU time and page faults too are \
+tenth as often, and both more rarely if reading would cost more than 0.8 % of one core. With --only, CPU time and page faults too are \
 those of the matching processes, as last sampled.
 
-Exit codes: 0 all runs went well; 1 a run failed; 2 the request makes no sense, or an allocator is missing or can't be \
-loaded; 126, 127 the program can't be run; 130 interrupted."
+Exit codes: 0 all runs went well; 1 a run failed, or --fail-if can't be decided; 2 the request makes no sense, or an \
+allocator is missing or can't be loaded; 4 a condition of --fail-if holds; 126, 127 the program can't be run; 130 interrupted."
 )]
 pub struct CompareArguments {
     /// Runs under each allocator
@@ -116,30 +160,147 @@ pub struct CompareArguments {
     /// Allocators: names or paths of libraries, separated by commas, each with :VARIABLE=VALUE as wanted;
     /// may be repeated
     ///
-    /// Names: glibc (what the program uses by itself), jemalloc, tcmalloc, mimalloc, snmalloc, snug. A path must hold
-    /// a slash. Settings follow after a colon and may be several: glibc:MALLOC_ARENA_MAX=2:MALLOC_TOP_PAD_=0. A comma
-    /// belongs to the value if what follows it is no allocator: jemalloc:MALLOC_CONF=narenas:2,tcache:false.
-    /// Without --with: glibc, glibc:MALLOC_ARENA_MAX=2, and of jemalloc, tcmalloc, mimalloc, snug those installed.
+    /// Names: glibc (what the program uses by itself), jemalloc, tcmalloc, mimalloc, snmalloc, rpmalloc, snug. A path
+    /// must hold a slash. Settings follow after a colon and may be several:
+    /// glibc:MALLOC_ARENA_MAX=2:MALLOC_TOP_PAD_=0. A comma belongs to the value if what follows it is no allocator:
+    /// jemalloc:MALLOC_CONF=narenas:2,tcache:false. snug's options need no variable: snug:purge_cpu_percent:2. Sets
+    /// stand for their allocators, as far as installed: popular (the default), all, and those you saved.
     #[arg(long, value_name = "LIST")]
     pub with: Vec<String>,
+    /// Save what --with names as a set of this name, for --with NAME; without a program, that is all
+    #[arg(long, value_name = "NAME", requires = "with")]
+    pub save_set: Option<String>,
+    /// Show which allocators are found here, with their versions, and all sets
+    #[arg(long)]
+    pub list_allocators: bool,
     /// Measure only processes whose command line matches this regular expression
     #[arg(long, value_name = "REGEX")]
     pub only: Option<String>,
-    /// Directory for results: compare.json, memory.svg, memory.png, logs [default: a new one in this directory]
+    /// Directory for results: report.html, report.md, runs.csv, compare.json, plots as SVG and PNG, logs [default: a
+    /// new one in this directory]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Milliseconds between two readings of RSS
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub interval_ms: u64,
-    /// Also write the results as JSON to this file; '-' is stdout, in place of the table
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
+    /// Exit with 4 if this holds, as "snug.rss_mean > 0.8 * glibc.rss_mean"; may be repeated
+    ///
+    /// Names are ALLOCATOR.QUANTITY, the medians of the runs. An allocator whose name has more than letters and digits
+    /// stands in quotes: "'glibc:MALLOC_ARENA_MAX=2'.rss_mean". Quantities: rss, pss, uss with _mean, _peak or _final;
+    /// wall, cpu, page_faults, requests_per_s, latency_p50, latency_p99 and so on; of one phase of a server
+    /// idle.rss_mean; metric.NAME for what the program prints. Numbers have the units kB MB GB KiB MiB GiB us ms s %.
+    /// + - * / ( ) and the word "and" are understood. Mistakes are found before the first run.
+    #[arg(long, value_name = "CONDITION")]
+    pub fail_if: Vec<String>,
     /// Go on with the other runs when one fails
     #[arg(long)]
     pub keep_going: bool,
+    #[command(flatten)]
+    pub output: OutputArguments,
+    #[command(flatten)]
+    pub server: ServerArguments,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    #[arg(required_unless_present_any = ["list_allocators", "save_set"], trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
     pub program: Vec<String>,
+}
+
+/// How a server is driven. Times are written as 500ms, 30s, 2m.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Servers, which do not end by themselves", group = ArgGroup::new("serving").multiple(true))]
+pub struct ServerArguments {
+    /// The program is a server, and ready when it accepts connections on this port, answers this URL with a status
+    /// below 500, or writes a line that holds TEXT
+    #[arg(long, value_name = "PORT|HOST:PORT|URL|line:TEXT", group = "serving")]
+    pub ready: Option<String>,
+    /// How long it may take to be ready
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = humantime::parse_duration, requires = "serving")]
+    pub ready_timeout: Duration,
+    /// A command that makes the load, for the shell; it is not measured. A status other than 0 fails the run
+    #[arg(long, value_name = "COMMAND", requires = "serving",
+          conflicts_with_all = ["requests", "path", "header", "allow_status"])]
+    pub load: Option<String>,
+    /// Built-in load: this many GET requests
+    #[arg(long, value_name = "N", requires = "serving", value_parser = clap::value_parser!(u64).range(1..))]
+    pub requests: Option<u64>,
+    /// Built-in load: requests at a time
+    #[arg(long, value_name = "N", default_value_t = 8, requires = "serving", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub concurrency: u32,
+    /// Built-in load: a path to request; several are requested in turn [default: /]
+    #[arg(long, value_name = "PATH", requires = "serving")]
+    pub path: Vec<String>,
+    /// Built-in load: where to send requests [default: where --ready looks]
+    #[arg(long, value_name = "URL", group = "serving")]
+    pub url: Option<String>,
+    /// Built-in load: a header of all requests, as 'Name: value'
+    #[arg(long, value_name = "HEADER", requires = "serving")]
+    pub header: Vec<String>,
+    /// Built-in load: statuses from 400 on that are no failure, separated by commas
+    #[arg(long, value_name = "CODES", requires = "serving", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(400..600))]
+    pub allow_status: Vec<u16>,
+    /// Load before the measured one: a number of requests (or runs of the command), or a time
+    #[arg(long, value_name = "N|TIME", requires = "serving")]
+    pub warmup: Option<String>,
+    /// How long to make load; a command is run again until then, and stopped
+    #[arg(long, value_name = "TIME", requires = "serving", value_parser = humantime::parse_duration)]
+    pub load_for: Option<Duration>,
+    /// How long to watch the server afterwards, while nothing happens
+    #[arg(long, value_name = "TIME", default_value = "10s", requires = "serving", value_parser = humantime::parse_duration)]
+    pub idle: Duration,
+    /// How long the server may take to end after SIGTERM
+    #[arg(long, value_name = "TIME", default_value = "10s", requires = "serving", value_parser = humantime::parse_duration)]
+    pub grace: Duration,
+}
+
+/// Show saved comparisons again, or set several side by side
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "snug report [OPTIONS] <[NAME=]FILE>...",
+    after_help = "Examples:
+  snug report results/compare.json --html report.html
+  snug report yesterday.json today.json
+  snug report laptop=a/compare.json staging=b/compare.json --html report.html --markdown comment.md
+  snug report main.json branch.json --fail-if 'branch.snug.rss_mean > 1.05 * main.snug.rss_mean'
+
+FILE is the compare.json of a snug compare, or its directory. Several files are compared with the first, each \
+allocator with itself: ratios with 95 % intervals, and \"no difference\" where the interval holds 1. Without NAME= a \
+file goes by its own name, or by that of its directory.
+
+Exit codes: 0; 1 a file can't be written, or --fail-if can't be decided; 2 the request makes no sense, or a file is no \
+result of this or an older snug compare; 4 a condition of --fail-if holds."
+)]
+pub struct ReportArguments {
+    /// Exit with 4 if this holds, as "snug.rss_mean > 0.8 * glibc.rss_mean"; may be repeated
+    ///
+    /// As for `snug compare`. If there are several files, names begin with that of the file:
+    /// "today.snug.rss_mean > 1.05 * yesterday.snug.rss_mean".
+    #[arg(long, value_name = "CONDITION")]
+    pub fail_if: Vec<String>,
+    /// Saved comparisons; the others are compared with the first
+    #[arg(required = true, value_name = "[NAME=]FILE")]
+    pub files: Vec<String>,
+    #[command(flatten)]
+    pub output: OutputArguments,
+    /// Write the report in all formats, and each plot as SVG and PNG, into this directory
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    pub out: Option<PathBuf>,
+}
+
+/// Results in files of one's own choice
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Output")]
+pub struct OutputArguments {
+    /// Also write the report as one HTML page to this file; '-' is stdout, in place of the table
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Also write the report as Markdown, for a pull request; '-' is stdout
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
+    /// Also write the runs as CSV, one row each; '-' is stdout
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+    /// Also write everything that was measured as JSON; '-' is stdout
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
 }
 
 /// Write shell completions or man pages

@@ -1,9 +1,10 @@
 //! The page of counters that a process under snug keeps, as described in core/include/snug_counters.h. This is the
 //! one mirror of that header in Rust; a test compiles the header and compares every offset.
 //!
-//! Only the part before the size classes is read here: it is small, and everything about a process as a whole.
+//! The head, before the size classes, is small and everything about a process as a whole. What is live needs the
+//! classes, too: `Account` has both.
 
-use std::mem::offset_of;
+use std::mem::{offset_of, size_of};
 
 /// First bytes of the page.
 pub const MAGIC: &[u8; 16] = b"snug counters\n\0\x01";
@@ -43,7 +44,7 @@ macro_rules! page {
             pub settings: [u8; 256],
             pub warnings: [u8; 256],
             $(pub $name: $type,)*
-            pub reserved: [u64; 6],
+            pub control: Control,
             pub classes: [[ClassLayout; CLASSES]; ARENAS],
         }
 
@@ -113,6 +114,152 @@ page! {
 /// How many bytes of the page `Counters::parse` wants.
 pub const HEAD_BYTES: usize = offset_of!(Layout, classes);
 
+/// Where `request`, `request_from` and `request_check` follow each other.
+pub const REQUEST_OFFSET: usize = offset_of!(Layout, control.request);
+
+/// Kinds of requests and answers, as `enum snug_request` and `enum snug_answer` number them.
+pub const REQUEST_PURGE: u32 = 1;
+pub const REQUEST_SET: u32 = 2;
+pub const REQUEST_SWITCH: u32 = 3;
+pub const ANSWER_DONE: u32 = 1;
+pub const ANSWER_OUT_OF_RANGE: u32 = 5;
+
+/// The words by which others ask, and the answer, as they lie in the page.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Control {
+    pub abilities: u64,
+    pub request: u64,
+    pub request_from: u64,
+    pub request_check: u64,
+    pub answer: u64,
+    pub answer_to: u64,
+}
+
+/// The head of a page with the words of requests.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Page {
+    pub head: Counters,
+    pub control: Control,
+}
+
+impl Page {
+    /// Reads a copy of the first `HEAD_BYTES` of a page.
+    pub fn parse(page: &[u8]) -> Result<Page, Unreadable> {
+        let head = Counters::parse(page)?;
+        let control = Control {
+            abilities: u64_at(page, offset_of!(Layout, control.abilities)),
+            request: u64_at(page, offset_of!(Layout, control.request)),
+            request_from: u64_at(page, offset_of!(Layout, control.request_from)),
+            request_check: u64_at(page, offset_of!(Layout, control.request_check)),
+            answer: u64_at(page, offset_of!(Layout, control.answer)),
+            answer_to: u64_at(page, offset_of!(Layout, control.answer_to)),
+        };
+        Ok(Page { head, control })
+    }
+}
+
+/// What `request_check` must be (Q1 of the header, `snug_request_check`).
+pub fn request_check(request: u64, from: u64, pid: u32) -> u64 {
+    let mut mixed = request.wrapping_add(u64::from(pid).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9).wrapping_add(from);
+    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (mixed ^ mixed >> 31) | 1
+}
+
+/// How many bytes of the page hold the rows of that many arenas, head included.
+pub fn bytes_with_arenas(arenas: u32) -> usize {
+    HEAD_BYTES + (arenas as usize).min(ARENAS) * CLASSES * size_of::<ClassLayout>()
+}
+
+/// One size class, summed over all arenas.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Class {
+    pub size_bytes: u64,
+    pub slabs: u64,
+    pub slab_bytes: u64,
+    pub outstanding_blocks: u64,
+    pub taken_blocks: u64,
+    pub sampled_requests: u64,
+    pub sampled_requested_bytes: u64,
+}
+
+impl Class {
+    /// Bytes of the blocks that are outside slabs: live, or cached by a thread.
+    pub fn outstanding_bytes(&self) -> u64 {
+        self.size_bytes * self.outstanding_blocks
+    }
+}
+
+/// A page of counters with its size classes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Account {
+    #[serde(flatten)]
+    pub head: Counters,
+    /// Classes that exist, smallest first.
+    pub classes: Vec<Class>,
+}
+
+impl Account {
+    /// Reads a copy of the first `bytes_with_arenas(arena_count)` bytes of a page. Arenas that were added since
+    /// that count was read are left out.
+    pub fn parse(page: &[u8]) -> Result<Account, Unreadable> {
+        let head = Counters::parse(page)?;
+        let rows = u32_at(page, offset_of!(Layout, class_count)) as usize;
+        let mut classes = vec![Class::default(); rows.min(CLASSES)];
+        let arenas = (page.len() - HEAD_BYTES) / (CLASSES * size_of::<ClassLayout>());
+        for arena in 0..arenas.min(head.arena_count as usize) {
+            for (row, class) in classes.iter_mut().enumerate() {
+                let at = HEAD_BYTES + (arena * CLASSES + row) * size_of::<ClassLayout>();
+                class.size_bytes =
+                    class.size_bytes.max(u32_at(page, at + offset_of!(ClassLayout, size_bytes)).into());
+                class.slabs += u64::from(u32_at(page, at + offset_of!(ClassLayout, slabs)));
+                class.slab_bytes += u64_at(page, at + offset_of!(ClassLayout, slab_bytes));
+                class.outstanding_blocks += u64_at(page, at + offset_of!(ClassLayout, outstanding_blocks));
+                class.taken_blocks += u64_at(page, at + offset_of!(ClassLayout, taken_blocks));
+                class.sampled_requests += u64_at(page, at + offset_of!(ClassLayout, sampled_requests));
+                class.sampled_requested_bytes +=
+                    u64_at(page, at + offset_of!(ClassLayout, sampled_requested_bytes));
+            }
+        }
+        classes.retain(|class| class.size_bytes > 0);
+        Ok(Account { head, classes })
+    }
+
+    /// Bytes of live blocks, as allocated (E2 of the header). Counters that were read while the program ran need
+    /// not agree, so this never falls below what large blocks alone hold.
+    pub fn live_bytes(&self) -> u64 {
+        let outstanding: u64 = self.classes.iter().map(Class::outstanding_bytes).sum();
+        outstanding.saturating_sub(self.head.cached_bytes) + self.head.run_bytes + self.head.large_bytes
+    }
+
+    /// Bytes that the heap holds in memory at most (E5 of the header).
+    pub fn resident_bytes(&self) -> u64 {
+        let head = &self.head;
+        let held = head.heap_top_bytes + head.large_bytes + head.large_retained_bytes + head.metadata_bytes;
+        held.saturating_sub(head.clean_bytes + head.slab_purged_bytes)
+    }
+
+    /// Share of the heap's memory that is not live, from 0 to 1: 1 - live / resident.
+    pub fn fragmentation(&self) -> f64 {
+        match self.resident_bytes() {
+            0 => 0.0,
+            resident => (1.0 - self.live_bytes() as f64 / resident as f64).max(0.0),
+        }
+    }
+
+    /// Blocks and their bytes that were ever taken out of slabs. What a thread's cache serves again from blocks
+    /// that were freed there is not counted: both are lower bounds of what was allocated.
+    pub fn taken(&self) -> (u64, u64) {
+        self.classes.iter().fold((0, 0), |(blocks, bytes), class| {
+            (
+                blocks + class.taken_blocks,
+                bytes.wrapping_add(class.taken_blocks.wrapping_mul(class.size_bytes)),
+            )
+        })
+    }
+}
+
 /// Why a page can't be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unreadable {
@@ -136,7 +283,7 @@ fn check_head(page: &[u8]) -> Result<(), Unreadable> {
         version => return Err(Unreadable::Version(version)),
     }
     let size = u32_at(page, offset_of!(Layout, size_bytes)) as usize;
-    if size < std::mem::size_of::<Layout>() {
+    if size < size_of::<Layout>() {
         return Err(Unreadable::Short);
     }
     Ok(())
@@ -167,12 +314,42 @@ mod tests {
         page[..16].copy_from_slice(MAGIC);
         let mut put = |offset: usize, bytes: &[u8]| page[offset..offset + bytes.len()].copy_from_slice(bytes);
         put(offset_of!(Layout, version), &VERSION.to_ne_bytes());
-        put(offset_of!(Layout, size_bytes), &(std::mem::size_of::<Layout>() as u32).to_ne_bytes());
+        put(offset_of!(Layout, size_bytes), &(size_of::<Layout>() as u32).to_ne_bytes());
         put(offset_of!(Layout, pid), &42u32.to_ne_bytes());
         put(offset_of!(Layout, snug_version), b"0.1.0\0");
         put(offset_of!(Layout, settings), b"background:1\0");
         put(offset_of!(Layout, dirty_bytes), &7777u64.to_ne_bytes());
         page
+    }
+
+    #[test]
+    fn classes_of_all_arenas_are_summed() {
+        let mut page = page();
+        page.resize(bytes_with_arenas(2), 0);
+        let mut put = |offset: usize, bytes: &[u8]| page[offset..offset + bytes.len()].copy_from_slice(bytes);
+        put(offset_of!(Layout, class_count), &3u32.to_ne_bytes());
+        put(offset_of!(Layout, arena_count), &3u32.to_ne_bytes());
+        put(offset_of!(Layout, run_bytes), &8192u64.to_ne_bytes());
+        put(offset_of!(Layout, cached_bytes), &100u64.to_ne_bytes());
+        put(offset_of!(Layout, heap_top_bytes), &40_000u64.to_ne_bytes());
+        for arena in 0..2 {
+            for row in 1..3usize {
+                let at = HEAD_BYTES + (arena * CLASSES + row) * size_of::<ClassLayout>();
+                put(at, &(16 * row as u32).to_ne_bytes());
+                put(at + offset_of!(ClassLayout, outstanding_blocks), &10u64.to_ne_bytes());
+                put(at + offset_of!(ClassLayout, taken_blocks), &(1000 * row as u64).to_ne_bytes());
+            }
+        }
+        let account = Account::parse(&page).unwrap();
+        assert_eq!(account.classes.len(), 2, "row 0 is unused");
+        assert_eq!(account.classes[1].outstanding_blocks, 20);
+        assert_eq!(account.live_bytes(), 20 * 16 + 20 * 32 - 100 + 8192);
+        assert_eq!(account.taken(), (6000, 2000 * 16 + 4000 * 32));
+        assert_eq!(account.resident_bytes(), 40_000);
+        let live = account.live_bytes() as f64;
+        assert!((account.fragmentation() - (1.0 - live / 40_000.0)).abs() < 1e-9);
+        // A page of which only the head was read has no classes with blocks.
+        assert_eq!(Account::parse(&page[..HEAD_BYTES]).unwrap().classes, []);
     }
 
     #[test]
@@ -203,7 +380,12 @@ mod tests {
         ("snug_version", offset_of!(Layout, snug_version)),
         ("settings", offset_of!(Layout, settings)),
         ("warnings", offset_of!(Layout, warnings)),
-        ("reserved", offset_of!(Layout, reserved)),
+        ("abilities", offset_of!(Layout, control.abilities)),
+        ("request", offset_of!(Layout, control.request)),
+        ("request_from", offset_of!(Layout, control.request_from)),
+        ("request_check", offset_of!(Layout, control.request_check)),
+        ("answer", offset_of!(Layout, control.answer)),
+        ("answer_to", offset_of!(Layout, control.answer_to)),
         ("classes", offset_of!(Layout, classes)),
     ];
     const CLASS_FIELDS: &[(&str, usize)] = &[
@@ -215,6 +397,16 @@ mod tests {
         ("sampled_requests", offset_of!(ClassLayout, sampled_requests)),
         ("sampled_requested_bytes", offset_of!(ClassLayout, sampled_requested_bytes)),
     ];
+
+    const WORDS: &[(&str, u32)] = &[
+        ("REQUEST_PURGE", REQUEST_PURGE),
+        ("REQUEST_SET", REQUEST_SET),
+        ("REQUEST_SWITCH", REQUEST_SWITCH),
+        ("ANSWER_DONE", ANSWER_DONE),
+        ("ANSWER_OUT_OF_RANGE", ANSWER_OUT_OF_RANGE),
+    ];
+    const CHECKED: &[(u64, u64, u32)] =
+        &[(0, 0, 0), (1, 4711, 42), (u64::MAX, 0xdead_beef_0000_0001, u32::MAX), (42 << 32 | 0x402, 7, 1)];
 
     /// A C program that prints every constant, size and offset of the header, one `name value` per line.
     fn layout_program() -> String {
@@ -228,6 +420,13 @@ mod tests {
         for (name, _) in HEAD_FIELDS.iter().chain(OFFSETS) {
             let line = format!("printf(\"page.{name} %zu\\n\", offsetof(struct snug_counters, {name}));\n");
             source.push_str(&line);
+        }
+        for (name, _) in WORDS {
+            source.push_str(&format!("printf(\"{name} %d\\n\", SNUG_{name});\n"));
+        }
+        for (index, (request, from, pid)) in CHECKED.iter().enumerate() {
+            let call = format!("snug_request_check({request}ull, {from}ull, {pid}u)");
+            source.push_str(&format!("printf(\"check[{index}] %llu\\n\", (unsigned long long){call});\n"));
         }
         for (name, _) in CLASS_FIELDS {
             let line =
@@ -265,10 +464,16 @@ mod tests {
         for (name, offset) in CLASS_FIELDS {
             assert_eq!(c[&format!("class.{name}")], *offset, "{name}");
         }
-        assert_eq!(c["page"], std::mem::size_of::<Layout>());
+        assert_eq!(c["page"], size_of::<Layout>());
         assert_eq!(c["class"], std::mem::size_of::<ClassLayout>());
         assert_eq!((c["VERSION"], c["ALIGN"]), (VERSION as usize, ALIGN as usize));
         assert_eq!((c["ARENAS"], c["CLASSES"]), (ARENAS, CLASSES));
+        for (name, value) in WORDS {
+            assert_eq!(c[*name], *value as usize, "{name}");
+        }
+        for (index, (request, from, pid)) in CHECKED.iter().enumerate() {
+            assert_eq!(c[&format!("check[{index}]")], request_check(*request, *from, *pid) as usize);
+        }
         for (index, byte) in MAGIC.iter().enumerate() {
             assert_eq!(c[&format!("magic[{index}]")], *byte as usize, "magic[{index}]");
         }

@@ -22,6 +22,8 @@ pub struct ElfFacts {
     pub dynamic: bool,
     /// DT_NEEDED, in order.
     pub needed: Vec<String>,
+    /// DT_RUNPATH and DT_RPATH: where its libraries are looked for first.
+    pub run_paths: Vec<String>,
     /// DT_SONAME.
     pub soname: Option<String>,
     /// Symbols the dynamic loader sees as defined here, with their addresses; only those asked for.
@@ -104,14 +106,15 @@ where
             if tag == Some(elf::DT_NULL) {
                 break;
             }
-            if tag == Some(elf::DT_NEEDED) || tag == Some(elf::DT_SONAME) {
-                let offset: u64 = entry.d_val(endian).into();
-                let Ok(name) = strings.get(offset as u32) else { continue };
-                let text = String::from_utf8_lossy(name).into_owned();
-                match tag {
-                    Some(elf::DT_NEEDED) => facts.needed.push(text),
-                    _ => facts.soname = Some(text),
-                }
+            let wanted = [elf::DT_NEEDED, elf::DT_SONAME, elf::DT_RUNPATH, elf::DT_RPATH];
+            let Some(tag) = tag.filter(|tag| wanted.contains(tag)) else { continue };
+            let offset: u64 = entry.d_val(endian).into();
+            let Ok(name) = strings.get(offset as u32) else { continue };
+            let text = String::from_utf8_lossy(name).into_owned();
+            match tag {
+                elf::DT_NEEDED => facts.needed.push(text),
+                elf::DT_SONAME => facts.soname = Some(text),
+                _ => facts.run_paths.push(text),
             }
         }
     }

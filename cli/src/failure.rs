@@ -9,6 +9,8 @@ pub const FAILED: u8 = 1;
 pub const USAGE: u8 = 2;
 /// Exit code for something that could not be looked at (no such process, no permission).
 pub const UNKNOWN: u8 = 3;
+/// Exit code when a condition of --fail-if holds.
+pub const CONDITION: u8 = 4;
 /// Exit code when snug itself could not do its part before the program started.
 pub const NOT_STARTED: u8 = 125;
 /// Exit code when the program was found but can't be executed, as shells use it.

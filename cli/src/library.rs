@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::allocator::{is_telling_symbol, Kind};
+use crate::allocator::{is_telling_symbol, Kind, ROWS};
 use crate::elf::{self, ElfFacts};
 use crate::failure::{Failure, Result, NOT_STARTED};
 
@@ -57,6 +57,33 @@ pub fn find_snug() -> Result<Library> {
     Err(failure.advise(advice).exit_code(NOT_STARTED))
 }
 
+/// Where the loader looks for libraries.
+fn directories() -> Vec<PathBuf> {
+    let search_path = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
+    let first = search_path.split([':', ';']).filter(|directory| !directory.is_empty());
+    first.chain(SYSTEM_DIRECTORIES.iter().copied()).map(PathBuf::from).collect()
+}
+
+/// Every library of an allocator that lies where the loader looks, each once.
+pub fn find_all() -> Vec<Library> {
+    let directories = directories();
+    let mut found: Vec<Library> = Vec::new();
+    for row in ROWS {
+        for (name, directory) in
+            row.file_names.iter().flat_map(|name| directories.iter().map(move |d| (name, d)))
+        {
+            let library =
+                Some(directory.join(name)).filter(|path| path.exists()).and_then(|path| open(&path).ok());
+            if let Some(library) =
+                library.filter(|library| found.iter().all(|other| other.path != library.path))
+            {
+                found.push(library);
+            }
+        }
+    }
+    found
+}
+
 /// Finds an allocator's library by its name, as the loader would.
 pub fn find_by_kind(kind: Kind) -> Result<Library> {
     if kind == Kind::Snug {
@@ -65,12 +92,10 @@ pub fn find_by_kind(kind: Kind) -> Result<Library> {
     let Some(row) = kind.row() else {
         return Err(Failure::new("this allocator has no name to look for; give the path of its library"));
     };
-    let search_path = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
-    let first = search_path.split([':', ';']).filter(|directory| !directory.is_empty());
-    let directories: Vec<&str> = first.chain(SYSTEM_DIRECTORIES.iter().copied()).collect();
+    let directories = directories();
     for name in row.file_names {
         for directory in &directories {
-            let path = Path::new(directory).join(name);
+            let path = directory.join(name);
             if path.exists() {
                 return open(&path);
             }

@@ -2,24 +2,40 @@
 
 #![deny(unsafe_code)]
 
+mod access;
+mod advise;
 mod allocator;
 mod arguments;
+mod cgroup;
 mod chart;
 mod check;
 mod children;
 mod compare;
+mod control;
 mod counters;
+mod deploy;
 mod elf;
+mod exporter;
 mod failure;
 mod generate;
+mod leak;
 mod library;
 mod machine;
 mod proc;
 mod program;
+mod purge;
+mod remote;
+mod report;
+mod role;
 mod run;
+mod set;
+mod stats;
 #[allow(unsafe_code)]
 mod system;
 mod terminal;
+mod top;
+mod tree;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -35,6 +51,14 @@ fn main() -> ExitCode {
         Subcommands::Run(arguments) => run::run(arguments),
         Subcommands::Check(arguments) => check::run(arguments),
         Subcommands::Compare(arguments) => compare::run(arguments),
+        Subcommands::Report(arguments) => report::run(arguments),
+        Subcommands::Top(arguments) => top::run(arguments),
+        Subcommands::Stats(arguments) => stats::run(arguments),
+        Subcommands::Purge(arguments) => purge::run(arguments),
+        Subcommands::Set(arguments) => set::run(arguments),
+        Subcommands::Exporter(arguments) => exporter::run(arguments),
+        Subcommands::Advise(arguments) => advise::run(arguments),
+        Subcommands::Leak(arguments) => leak::run(arguments),
         Subcommands::Generate(arguments) => generate::run(arguments),
     };
     match result {

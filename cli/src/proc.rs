@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
@@ -14,6 +14,11 @@ pub type Pid = i32;
 pub trait Processes {
     /// All process identifiers that exist now.
     fn pids(&mut self) -> io::Result<Vec<Pid>>;
+    /// The identifier that was given away last, to a process or a thread. While it stays the same there is nobody
+    /// new. None if that can't be told.
+    fn newest(&mut self) -> Option<Pid> {
+        None
+    }
     /// Replaces `buffer` by the whole content of `/proc/PID/file`.
     fn read(&mut self, pid: Pid, file: &'static str, buffer: &mut Vec<u8>) -> io::Result<()>;
     /// Where the link `/proc/PID/file` points.
@@ -22,12 +27,17 @@ pub trait Processes {
     fn forget(&mut self, _pid: Pid) {}
 }
 
-/// The kernel's `/proc`. Keeps `stat` files open: reading one again costs a third of opening it, and an open
-/// one can't be mistaken for a later process with the same identifier.
+/// The kernel's `/proc`. Keeps `stat` and `statm` files open: reading one again costs a third of opening it, and an
+/// open one can't be mistaken for a later process with the same identifier.
+/// Those of the first few hundred processes only: a program may have no more than 1024 files open, by default.
 #[derive(Default)]
 pub struct ProcFilesystem {
     stat_files: HashMap<Pid, File>,
+    statm_files: HashMap<Pid, File>,
 }
+
+/// Files of each kind that are kept open.
+const KEPT_MAX: usize = 300;
 
 impl ProcFilesystem {
     pub fn new() -> ProcFilesystem {
@@ -41,20 +51,30 @@ impl Processes for ProcFilesystem {
         Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
     }
 
+    fn newest(&mut self) -> Option<Pid> {
+        parse_newest(&std::fs::read_to_string("/proc/loadavg").ok()?)
+    }
+
     fn read(&mut self, pid: Pid, file: &'static str, buffer: &mut Vec<u8>) -> io::Result<()> {
-        if file != "stat" {
-            *buffer = std::fs::read(format!("/proc/{pid}/{file}"))?;
-            return Ok(());
-        }
-        let stat_file = match self.stat_files.entry(pid) {
-            std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
-            std::collections::hash_map::Entry::Vacant(entry) => {
-                entry.insert(File::open(format!("/proc/{pid}/stat"))?)
-            }
+        let kept = match file {
+            "stat" => &mut self.stat_files,
+            "statm" => &mut self.statm_files,
+            _ => return read_all(&mut File::open(format!("/proc/{pid}/{file}"))?, buffer),
         };
-        buffer.resize(2048, 0);
-        let length = stat_file.read_at(buffer, 0)?;
-        buffer.truncate(length);
+        let read = |file: &File, buffer: &mut Vec<u8>| -> io::Result<()> {
+            buffer.resize(2048, 0);
+            let length = file.read_at(buffer, 0)?;
+            buffer.truncate(length);
+            Ok(())
+        };
+        if let Some(open) = kept.get(&pid) {
+            return read(open, buffer);
+        }
+        let open = File::open(format!("/proc/{pid}/{file}"))?;
+        read(&open, buffer)?;
+        if kept.len() < KEPT_MAX {
+            kept.insert(pid, open);
+        }
         Ok(())
     }
 
@@ -64,15 +84,39 @@ impl Processes for ProcFilesystem {
 
     fn forget(&mut self, pid: Pid) {
         self.stat_files.remove(&pid);
+        self.statm_files.remove(&pid);
     }
 }
 
+/// Reads a file to its end in as few calls as can be: the kernel does not tell the sizes of these files, and mostly
+/// one read gets all.
+fn read_all(file: &mut File, buffer: &mut Vec<u8>) -> io::Result<()> {
+    const CHUNK: usize = 8192;
+    buffer.clear();
+    loop {
+        let filled = buffer.len();
+        buffer.resize(filled + CHUNK, 0);
+        let length = file.read(&mut buffer[filled..])?;
+        buffer.truncate(filled + length);
+        if length == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// The last word of `/proc/loadavg`, as in `0.20 0.18 0.12 1/80 11206`: proc(5).
+fn parse_newest(loadavg: &str) -> Option<Pid> {
+    loadavg.split_ascii_whitespace().nth(4)?.parse().ok()
+}
+
 /// What `/proc/PID/stat` says.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stat {
     pub name: String,
     pub state: char,
     pub parent: Pid,
+    /// The process group.
+    pub group: Pid,
     pub minor_faults: u64,
     pub major_faults: u64,
     pub user_ticks: u64,
@@ -80,6 +124,17 @@ pub struct Stat {
     pub threads: u64,
     pub start_ticks: u64,
     pub rss_pages: u64,
+}
+
+impl Stat {
+    /// Clock ticks of CPU time.
+    pub fn ticks(&self) -> u64 {
+        self.user_ticks + self.system_ticks
+    }
+
+    pub fn faults(&self) -> u64 {
+        self.minor_faults + self.major_faults
+    }
 }
 
 /// Reads a line of `/proc/PID/stat`. The name may hold spaces and parentheses: the last `)` ends it.
@@ -94,6 +149,7 @@ pub fn parse_stat(text: &[u8]) -> Option<Stat> {
         name: text.get(open + 1..close)?.to_string(),
         state: fields.first()?.chars().next()?,
         parent: fields.get(1)?.parse().ok()?,
+        group: fields.get(2)?.parse().ok()?,
         minor_faults: number(10)?,
         major_faults: number(12)?,
         user_ticks: number(14)?,
@@ -104,6 +160,11 @@ pub fn parse_stat(text: &[u8]) -> Option<Stat> {
     })
 }
 
+/// The second field of `/proc/PID/statm`: resident pages; 0 for a process of which only the exit status is left.
+pub fn parse_resident_pages(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
 /// What `/proc/PID/smaps_rollup` says, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rollup {
@@ -112,6 +173,8 @@ pub struct Rollup {
     /// Private_Clean + Private_Dirty: what would be gone if the process ended (USS).
     pub uss_bytes: u64,
     pub lazy_free_bytes: u64,
+    /// Not backed by a file.
+    pub anonymous_bytes: u64,
     pub huge_bytes: u64,
     pub swap_bytes: u64,
 }
@@ -133,6 +196,7 @@ pub fn parse_smaps_rollup(text: &[u8]) -> Option<Rollup> {
             }
             "Pss:" => rollup.pss_bytes = bytes,
             "Private_Clean:" | "Private_Dirty:" => rollup.uss_bytes += bytes,
+            "Anonymous:" => rollup.anonymous_bytes = bytes,
             "LazyFree:" => rollup.lazy_free_bytes = bytes,
             "AnonHugePages:" => rollup.huge_bytes = bytes,
             "Swap:" => rollup.swap_bytes = bytes,
@@ -202,6 +266,7 @@ pub fn parse_environment(text: &[u8]) -> Vec<(String, String)> {
 pub struct FakeProcesses {
     pub files: HashMap<(Pid, &'static str), Vec<u8>>,
     pub links: HashMap<(Pid, &'static str), PathBuf>,
+    pub newest: Option<Pid>,
 }
 
 #[cfg(test)]
@@ -212,6 +277,7 @@ impl FakeProcesses {
             "{pid} ({name}) S {parent} {pid} {pid} 0 -1 4194304 7 0 1 0 20 10 0 0 20 0 3 0 55 1000000 {rss_pages} 0\n"
         );
         self.files.insert((pid, "stat"), stat.into_bytes());
+        self.files.insert((pid, "statm"), format!("9000 {rss_pages} 30 1 0 700 0\n").into_bytes());
         self.files.insert((pid, "cmdline"), format!("{name}\0--flag\0").into_bytes());
         let rollup = format!("Rss: {} kB\nPss: {} kB\nPrivate_Dirty: 4 kB\n", rss_pages * 4, rss_pages * 2);
         self.files.insert((pid, "smaps_rollup"), rollup.into_bytes());
@@ -228,6 +294,10 @@ impl FakeProcesses {
 impl Processes for FakeProcesses {
     fn pids(&mut self) -> io::Result<Vec<Pid>> {
         Ok(self.files.keys().filter(|(_, file)| *file == "stat").map(|(pid, _)| *pid).collect())
+    }
+
+    fn newest(&mut self) -> Option<Pid> {
+        self.newest
     }
 
     fn read(&mut self, pid: Pid, file: &'static str, buffer: &mut Vec<u8>) -> io::Result<()> {
@@ -259,6 +329,16 @@ mod tests {
     }
 
     #[test]
+    fn the_newest_process() {
+        assert_eq!(parse_newest("0.20 0.18 0.12 1/80 11206\n"), Some(11206));
+        assert_eq!(parse_newest(""), None);
+        let mut processes = ProcFilesystem::new();
+        let before = processes.newest();
+        assert!(std::process::Command::new("true").status().unwrap().success());
+        assert_ne!(before, processes.newest());
+    }
+
+    #[test]
     fn stat_that_is_cut_short() {
         assert_eq!(parse_stat(b"42 (a) S 7 42"), None);
         assert_eq!(parse_stat(b""), None);
@@ -267,11 +347,11 @@ mod tests {
     #[test]
     fn rollup_in_bytes() {
         let text = b"55a-7ff ---p 0 00:00 0 [rollup]\nRss: 100 kB\nPss: 60 kB\nPss_Anon: 1 kB\n\
-            Private_Clean: 5 kB\nPrivate_Dirty: 40 kB\nLazyFree: 8 kB\nAnonHugePages: 0 kB\nSwap: 1 kB\n";
+            Private_Clean: 5 kB\nPrivate_Dirty: 40 kB\nAnonymous: 44 kB\nLazyFree: 8 kB\nAnonHugePages: 0 kB\nSwap: 1 kB\n";
         let rollup = parse_smaps_rollup(text).unwrap();
         assert_eq!(rollup.rss_bytes, 100 << 10);
         assert_eq!(rollup.pss_bytes, 60 << 10);
-        assert_eq!(rollup.uss_bytes, 45 << 10);
+        assert_eq!((rollup.uss_bytes, rollup.anonymous_bytes), (45 << 10, 44 << 10));
         assert_eq!((rollup.lazy_free_bytes, rollup.swap_bytes), (8 << 10, 1 << 10));
         assert_eq!(parse_smaps_rollup(b""), None);
     }
@@ -303,6 +383,8 @@ mod tests {
         let mut buffer = Vec::new();
         processes.read(own, "stat", &mut buffer).unwrap();
         assert!(parse_stat(&buffer).unwrap().rss_pages > 0);
+        processes.read(own, "statm", &mut buffer).unwrap();
+        assert!(parse_resident_pages(&buffer).unwrap() > 0);
         processes.read(own, "smaps_rollup", &mut buffer).unwrap();
         assert!(parse_smaps_rollup(&buffer).unwrap().pss_bytes > 0);
         assert!(processes.link(own, "exe").unwrap().is_absolute());

@@ -95,7 +95,7 @@ fn script_interpreter(path: &Path) -> Option<String> {
 }
 
 /// Reads `#!/usr/bin/env ruby` as `ruby`, and `#!/bin/sh -e` as `/bin/sh`.
-fn parse_script_start(start: &[u8]) -> Option<String> {
+pub fn parse_script_start(start: &[u8]) -> Option<String> {
     let line = start.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
     let line = String::from_utf8_lossy(line).into_owned();
     let mut words = line.split_ascii_whitespace();

@@ -91,10 +91,12 @@ fn whole_trees_by_name() {
 #[test]
 fn a_program_is_started_looked_at_and_stopped() {
     let Some(library) = jemalloc_library() else { return };
-    let mut command =
-        snug(&["check", "--for", "0.4", "--expect", "jemalloc", "--", "sh", "-c", "sleep 4242; true"]);
+    // Other runs of this test may go on beside this one.
+    let sleep = format!("sleep 4242.{}", std::process::id());
+    let script = format!("{sleep}; true");
+    let mut command = snug(&["check", "--for", "1.5", "--expect", "jemalloc", "--", "sh", "-c", &script]);
     run(command.env("LD_PRELOAD", &library)).expect_code(0).expect_stdout("all 2 processes use jemalloc");
-    assert!(!common::process_exists("sleep 4242"), "nothing is left behind");
+    assert!(!common::process_exists(&sleep), "nothing is left behind");
 }
 
 #[test]

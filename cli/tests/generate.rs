@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::process::Command;
+
 use common::{run, snug, Scratch};
 
 #[test]
@@ -11,30 +13,56 @@ fn the_version_is_that_of_the_project() {
     assert_eq!(answer.stdout, format!("snug {version}\n"));
 }
 
+/// The commands that `snug --help` lists.
+fn commands() -> Vec<String> {
+    let help = run(&mut snug(&["--help"])).expect_code(0).stdout;
+    let listed = help.lines().skip_while(|line| !line.starts_with("Commands:")).skip(1);
+    let words =
+        listed.take_while(|line| line.starts_with("  ")).filter_map(|line| line.split_whitespace().next());
+    let commands: Vec<String> = words.filter(|word| *word != "help").map(String::from).collect();
+    assert!(commands.len() >= 4 && commands.contains(&"top".to_string()), "{commands:?}");
+    commands
+}
+
 #[test]
-fn help_has_examples() {
-    for command in ["run", "check", "compare"] {
-        run(&mut snug(&[command, "--help"]))
+fn every_help_has_an_example_and_exit_codes() {
+    for command in commands() {
+        run(&mut snug(&[&command, "--help"]))
             .expect_code(0)
-            .expect_stdout("Examples:")
-            .expect_stdout("Exit codes");
+            .expect_stdout("Example")
+            .expect_stdout(&format!("  snug {command}"));
+    }
+    for command in ["run", "check", "compare", "top"] {
+        run(&mut snug(&[command, "--help"])).expect_code(0).expect_stdout("Exit codes");
     }
 }
 
 #[test]
 fn completions_for_each_shell() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
-        run(&mut snug(&["generate", "completions", shell])).expect_code(0).expect_stdout("compare");
+        let answer = run(&mut snug(&["generate", "completions", shell])).expect_code(0);
+        for command in commands() {
+            assert!(answer.stdout.contains(&command), "{shell} knows no {command}");
+        }
     }
+    // bash reads what is meant for it.
+    let script = run(&mut snug(&["generate", "completions", "bash"])).stdout;
+    let ask = "COMP_WORDS=(snug to); COMP_CWORD=1; _snug snug to snug; echo \"${COMPREPLY[@]}\"";
+    let answer = run(Command::new("bash").args(["--norc", "-c", &format!("{script}\n{ask}")]));
+    assert_eq!(answer.expect_code(0).stdout.trim(), "top");
 }
 
 #[test]
-fn man_pages() {
+fn man_pages_of_all_commands() {
     let scratch = Scratch::new();
     run(&mut snug(&["generate", "man"])).expect_code(0).expect_stdout(".TH snug 1");
     run(&mut snug(&["generate", "man", "--out", &scratch.text("man")])).expect_code(0);
-    for page in ["snug.1", "snug-run.1", "snug-check.1", "snug-compare.1"] {
-        assert!(scratch.path("man").join(page).exists(), "{page}");
+    for command in commands() {
+        let page = std::fs::read_to_string(scratch.path("man").join(format!("snug-{command}.1"))).unwrap();
+        assert!(
+            page.contains("Example") && page.contains("--help") || page.contains("\\-\\-help"),
+            "{command}: {page}"
+        );
     }
 }
 

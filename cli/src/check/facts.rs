@@ -7,6 +7,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::rc::Rc;
 
+use super::report::{Place, Problem};
 use crate::allocator::Kind;
 use crate::counters::Counters;
 use crate::elf::ElfFacts;
@@ -28,10 +29,17 @@ pub struct Facts {
     pub system_preload: Vec<String>,
     /// What is at the paths that LD_PRELOAD names.
     pub preload_files: Vec<(String, PreloadFile)>,
+    /// Where its page of counters lies, if there is a sign of one.
+    pub counters_at: Option<u64>,
     pub counters: Option<Counters>,
     /// Why there are no counters although snug is loaded.
     pub counters_error: Option<String>,
     pub transparent_huge_pages: String,
+    /// Libraries that are nowhere: who needs them, and their names. For programs that do not run.
+    pub missing: Vec<(String, String)>,
+    /// What was noticed while looking.
+    pub notes: Vec<Problem>,
+    pub place: Place,
 }
 
 /// A mapped ELF file.

@@ -1,21 +1,18 @@
 //! Looks up the facts about processes: mapped files, environment, counters. Decides nothing.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::IoSliceMut;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use nix::sys::uio::{process_vm_readv, RemoteIoVec};
-use nix::unistd::Pid as NixPid;
-
 use super::facts::{Facts, Image, PreloadFile};
+use super::place::{self, Signs};
+use super::report::Place;
+use super::root::{self, DirectoryRoot};
 use crate::allocator::{is_telling_symbol, Kind};
-use crate::counters::{self, Counters};
 use crate::elf::{self, ElfFacts};
-use crate::library;
 use crate::proc::{self, Mapping, Pid, ProcFilesystem, Processes};
+use crate::{library, remote};
 
 /// Looks at processes and remembers what it learned of files, which many processes share.
 pub struct Inspector {
@@ -86,8 +83,17 @@ impl Inspector {
             Err(_) => return Err(Hidden::Gone),
         };
         let executable_path = self.executable(pid).ok_or(Hidden::Gone)?;
-        let namespace =
-            self.source.link(pid, "ns/mnt").map_or_else(|_| String::new(), |link| link.display().to_string());
+        // A changed root shows in these paths, but not in what the process itself knows.
+        let changed_root = self.source.link(pid, "root").map_or_else(|_| String::new(), path_text);
+        let inside = |path: String| match path.strip_prefix(&changed_root) {
+            Some(rest) if rest.starts_with('/') => rest.to_string(),
+            _ => path,
+        };
+        let executable_path = inside(executable_path);
+        let maps: Vec<Mapping> =
+            maps.into_iter().map(|mapping| Mapping { path: inside(mapping.path), ..mapping }).collect();
+        let namespace = self.source.link(pid, "ns/mnt").map_or_else(|_| String::new(), path_text);
+        let namespace = format!("{namespace}{changed_root}");
         let root = format!("/proc/{pid}/root");
         let mut images = self.images(pid, &maps, &namespace, &root);
         let executable_index =
@@ -100,12 +106,19 @@ impl Inspector {
             .find(|(name, _)| name == "LD_PRELOAD")
             .map(|(_, value)| value.as_str());
         let preload_files = self.preload_files(preload.unwrap_or_default(), &namespace, &root);
-        let (counters, counters_error) = match read_counters(pid, &maps, &buffer, &executable, &images) {
+        let elf_files = images.iter().chain(std::iter::once(&executable));
+        let elf_files = elf_files.filter_map(|image| Some((image.path.as_str(), image.elf.as_deref()?)));
+        let is_static = executable.elf.as_ref().is_some_and(|elf| elf.is_static_program());
+        let static_executable = is_static.then_some(executable.path.as_str());
+        let counters_at = remote::find_page(pid, &maps, &buffer, elf_files, static_executable);
+        let (counters, counters_error) = match counters_at.map(|address| remote::read_counters(pid, address))
+        {
             Some(Ok(counters)) => (Some(counters), None),
             Some(Err(error)) => (None, Some(error)),
             None => (None, None),
         };
-        let system_preload = std::fs::read_to_string(format!("{root}/etc/ld.so.preload")).unwrap_or_default();
+        let inside_root = DirectoryRoot(root.clone().into());
+        let system_preload = root::read_text(&inside_root, "/etc/ld.so.preload").unwrap_or_default();
         let mode =
             std::fs::metadata(format!("{root}{}", executable.path)).map_or(0, |metadata| metadata.mode());
         Ok(Facts {
@@ -118,10 +131,35 @@ impl Inspector {
             environment,
             system_preload: system_preload.split_whitespace().map(String::from).collect(),
             preload_files,
+            counters_at,
             counters,
             counters_error,
             transparent_huge_pages: self.transparent_huge_pages.clone(),
+            place: self.place(pid),
+            ..Facts::default()
         })
+    }
+
+    /// Its container or its unit.
+    fn place(&mut self, pid: Pid) -> Place {
+        let text = |bytes: Option<Vec<u8>>| String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
+        let cgroup = text(self.read(pid, "cgroup"));
+        let status = text(self.read(pid, "status"));
+        let own = std::fs::read_link("/proc/self/ns/pid").ok();
+        let other_pid_namespace = self.source.link(pid, "ns/pid").is_ok_and(|link| Some(link) != own);
+        place::place(&Signs { cgroup: &cgroup, status: &status, other_pid_namespace })
+    }
+
+    /// Processes in the control group of this name, a unit's for example.
+    pub fn in_group(&mut self, name: &str) -> Vec<Pid> {
+        let pids = self.source.pids().unwrap_or_default();
+        let is_in = |pid: &Pid| {
+            let text = self.read(*pid, "cgroup").unwrap_or_default();
+            let text = String::from_utf8_lossy(&text);
+            let found = place::components(&text).any(|component| component == name);
+            found
+        };
+        pids.into_iter().filter(is_in).collect()
     }
 
     fn read(&mut self, pid: Pid, file: &'static str) -> Option<Vec<u8>> {
@@ -177,7 +215,9 @@ impl Inspector {
     fn preload_files(&mut self, preload: &str, namespace: &str, root: &str) -> Vec<(String, PreloadFile)> {
         let mut files = Vec::new();
         for path in preload.split([':', ' ']).filter(|path| path.starts_with('/')) {
-            let file = format!("{root}{path}");
+            // Links of a container lead to its own files.
+            let found = root::file(&DirectoryRoot(root.into()), path).unwrap_or_else(|| path.to_string());
+            let file = format!("{root}{found}");
             let state = match (Path::new(&file).exists(), self.elf(namespace, path, &file)) {
                 (false, _) => PreloadFile::Missing,
                 (true, None) => PreloadFile::NotElf,
@@ -189,89 +229,12 @@ impl Inspector {
     }
 }
 
+fn path_text(path: PathBuf) -> String {
+    path.to_string_lossy().into_owned()
+}
+
 fn read_elf(file: &str) -> Option<Rc<ElfFacts>> {
     elf::read(Path::new(file), &is_telling_symbol).ok().flatten().map(Rc::new)
-}
-
-/// Reads the page of counters, if the process has one: by its symbol, or in a stripped static program by its
-/// magic. None if there is no sign of snug; an error if there is and it can't be read.
-fn read_counters(
-    pid: Pid,
-    maps: &[Mapping],
-    maps_text: &[u8],
-    executable: &Image,
-    objects: &[Image],
-) -> Option<Result<Counters, String>> {
-    for image in objects.iter().chain(std::iter::once(executable)) {
-        let Some(elf) = &image.elf else { continue };
-        let symbol = elf.exported.get("snug_counters").or(elf.internal.get("snug_counters"));
-        let (Some(symbol), Some((first_address, first_offset))) = (symbol, elf.first_load) else { continue };
-        let first_map = maps.iter().find(|mapping| mapping.path == image.path)?;
-        // A segment is mapped at its address plus the load base, each rounded down to pages alike.
-        let base =
-            (first_map.start - first_map.offset).wrapping_sub(first_address.wrapping_sub(first_offset));
-        let address = base.wrapping_add(*symbol);
-        return Some(match read_memory(pid, address, counters::HEAD_BYTES) {
-            Ok(page) => Counters::parse(&page).map_err(|why| format!("its page of counters is {why:?}")),
-            Err(error) => Err(error.to_string()),
-        });
-    }
-    let is_static = executable.elf.as_ref().is_some_and(|elf| elf.is_static_program());
-    if !is_static {
-        return None;
-    }
-    let ranges = writable_ranges(maps_text, &executable.path);
-    let addresses =
-        ranges.into_iter().flat_map(|(start, end)| (start..end).step_by(counters::ALIGN as usize));
-    for address in addresses {
-        let Ok(start) = read_memory(pid, address, counters::MAGIC.len()) else { continue };
-        if start == counters::MAGIC {
-            let page = read_memory(pid, address, counters::HEAD_BYTES).map_err(|error| error.to_string());
-            return Some(page.and_then(|page| Counters::parse(&page).map_err(|why| format!("{why:?}"))));
-        }
-    }
-    None
-}
-
-/// Writable mappings of a file and the anonymous ones that directly follow them: its zeroed data.
-fn writable_ranges(maps_text: &[u8], path: &str) -> Vec<(u64, u64)> {
-    let text = String::from_utf8_lossy(maps_text);
-    let mut ranges: Vec<(u64, u64)> = Vec::new();
-    let mut end_of_file_part = 0;
-    for line in text.lines() {
-        let mut words = line.split_ascii_whitespace();
-        let (Some(range), Some(permissions)) = (words.next(), words.next()) else { continue };
-        let Some((start, end)) = range.split_once('-') else { continue };
-        let (Ok(start), Ok(end)) = (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16)) else {
-            continue;
-        };
-        let of_file = line.contains(path);
-        let follows = start == end_of_file_part && words.nth(3).is_none_or(|name| name == "[heap]");
-        if of_file || follows {
-            end_of_file_part = end;
-            if permissions.starts_with("rw") {
-                ranges.push((start, end));
-            }
-        }
-    }
-    ranges
-}
-
-/// Copies memory of another process without stopping it.
-fn read_memory(pid: Pid, address: u64, length: usize) -> std::io::Result<Vec<u8>> {
-    let mut buffer = vec![0u8; length];
-    let remote = [RemoteIoVec { base: address as usize, len: length }];
-    let copied = process_vm_readv(NixPid::from_raw(pid), &mut [IoSliceMut::new(&mut buffer)], &remote);
-    match copied {
-        Ok(count) if count == length => return Ok(buffer),
-        Err(nix::errno::Errno::EPERM | nix::errno::Errno::ESRCH) => {
-            return Err(std::io::Error::from(std::io::ErrorKind::PermissionDenied))
-        }
-        // Sandboxes may refuse the call itself: the file does the same.
-        _ => {}
-    }
-    File::open(format!("/proc/{pid}/mem"))?.read_exact_at(&mut buffer, address)?;
-    Ok(buffer)
 }
 
 /// Facts about a program that is not running, from what the loader says that it would load.
@@ -311,9 +274,11 @@ pub fn facts_before_start(
         environment: Some(environment),
         system_preload: system_preload.split_whitespace().map(String::from).collect(),
         preload_files,
+        counters_at: None,
         counters: None,
         counters_error: None,
         transparent_huge_pages: inspector.transparent_huge_pages.clone(),
+        ..Facts::default()
     }
 }
 
@@ -329,20 +294,5 @@ mod tests {
         assert!(facts.executable.elf.is_some());
         assert!(facts.environment.is_some());
         assert_eq!(inspector.facts(Pid::MAX).unwrap_err(), Hidden::Gone);
-    }
-
-    #[test]
-    fn own_memory_can_be_read() {
-        let text = *b"a text to find again";
-        let read = read_memory(std::process::id() as Pid, text.as_ptr() as u64, text.len()).unwrap();
-        assert_eq!(read, text);
-        assert!(read_memory(std::process::id() as Pid, 8, 16).is_err());
-    }
-
-    #[test]
-    fn zeroed_data_follows_the_file() {
-        let maps = b"1000-2000 r-xp 0 fe:00 7 /bin/app\n2000-3000 rw-p 1000 fe:00 7 /bin/app\n\
-            3000-5000 rw-p 0 00:00 0 \n5000-6000 rw-p 0 00:00 0 [heap]\n8000-9000 rw-p 0 00:00 0 \n";
-        assert_eq!(writable_ranges(maps, "/bin/app"), [(0x2000, 0x3000), (0x3000, 0x5000), (0x5000, 0x6000)]);
     }
 }

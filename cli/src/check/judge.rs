@@ -17,6 +17,8 @@ pub fn judge(facts: &Facts) -> ProcessReport {
     linkage_problems(facts, &preloaded, allocator.as_ref(), &mut problems);
     image_problems(facts, allocator.as_ref(), &mut problems);
     environment_problems(facts, allocator.as_ref(), &mut problems);
+    missing_libraries(facts, &mut problems);
+    problems.extend(facts.notes.iter().cloned());
     problems.sort_by_key(|problem| std::cmp::Reverse(problem.severity));
     let (settings, settings_source) = settings(facts, allocator.as_ref());
     ProcessReport {
@@ -24,6 +26,7 @@ pub fn judge(facts: &Facts) -> ProcessReport {
         parent: facts.parent,
         depth: 0,
         command: facts.command.clone(),
+        place: facts.place.clone(),
         executable: facts.executable.path.clone(),
         allocator,
         settings,
@@ -263,6 +266,18 @@ fn image_problems(facts: &Facts, used: Option<&AllocatorUsed>, problems: &mut Ve
                 used.file
             ),
             "restart the process",
+        ));
+    }
+}
+
+/// Libraries without which the loader ends the program before it starts.
+fn missing_libraries(facts: &Facts, problems: &mut Vec<Problem>) {
+    for (who, needed) in &facts.missing {
+        problems.push(problem(
+            "missing-library",
+            Severity::Error,
+            format!("{who} needs {needed}, which is not there: the program will not start"),
+            format!("install the package that brings {needed}"),
         ));
     }
 }

@@ -1,15 +1,26 @@
 //! `snug check`: says which allocator processes really use and what is wrong.
 //!
-//! `inspect` looks up `facts`, `judge` decides from them, `report` is what was found, `text` and `json` write it.
+//! `inspect` looks up `facts` of processes, `judge` decides from them, `report` is what was found, `text` and `json`
+//! write it, `changes` says what to paste. What does not run is looked at from its files: `subject` takes units and
+//! images, `entry` follows a command to the program that stays, `loading` tells what that would load, `root` and
+//! `archive` are file systems to look into.
 
-mod facts;
-mod inspect;
+mod archive;
+mod changes;
+mod entry;
+pub mod facts;
+pub mod inspect;
 mod json;
-mod judge;
-mod report;
+pub mod judge;
+mod loading;
+mod place;
+pub mod report;
+mod root;
+mod subject;
 mod text;
+mod unit;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -17,13 +28,14 @@ use std::time::{Duration, Instant};
 
 use self::inspect::{Hidden, Inspector};
 use self::report::{ProcessReport, Report, Severity, FORMAT, FORMAT_VERSION};
+use self::subject::UnitSubject;
 use crate::allocator::{closest, known_names, Kind, ROWS};
 use crate::arguments::CheckArguments;
 use crate::children::{Children, Waited};
 use crate::failure::{Context, Failure, Result, FAILED, INTERRUPTED, UNKNOWN, USAGE};
 use crate::proc::Pid;
 use crate::program::{self, Program};
-use crate::{machine, system, terminal, VERSION};
+use crate::{library, machine, system, terminal, tree, VERSION};
 
 /// Time between two looks at a program that was started to be looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
@@ -38,10 +50,10 @@ pub fn run(arguments: &CheckArguments) -> Result<()> {
     let expected = arguments.expect.as_deref().map(parse_expected).transpose()?;
     let huge_pages = machine::describe().transparent_huge_pages;
     let mut inspector = Inspector::new(huge_pages.clone());
-    let mut processes = if arguments.program.is_empty() {
-        existing_processes(&mut inspector, &arguments.processes)?
-    } else {
-        started_program(&mut inspector, arguments)?
+    let mut processes = match &arguments.image {
+        Some(image) => subject::image(image, &arguments.program, &huge_pages)?,
+        None if arguments.program.is_empty() => named(&mut inspector, arguments, &huge_pages)?,
+        None => started_program(&mut inspector, arguments)?,
     };
     set_depths(&mut processes);
     let mut report = Report {
@@ -52,8 +64,13 @@ pub fn run(arguments: &CheckArguments) -> Result<()> {
         expectation_met: None,
         transparent_huge_pages: huge_pages,
         processes,
+        changes: Vec::new(),
     };
     report.expectation_met = expected.map(|_| report.unexpected().is_empty());
+    if arguments.lines || report.expectation_met == Some(false) {
+        let kind = expected.unwrap_or(Kind::Snug);
+        report.changes = changes::changes(&report, kind, library_or_usual(kind).as_deref());
+    }
     let mut stdout = anstream::stdout().lock();
     let writer: &dyn Writer = if arguments.json {
         &json::JsonWriter
@@ -62,6 +79,12 @@ pub fn run(arguments: &CheckArguments) -> Result<()> {
     };
     writer.write(&report, &mut stdout).cannot(|| "write to stdout".into())?;
     answer(&report)
+}
+
+/// The library of an allocator on this machine, or where it would be once installed.
+fn library_or_usual(kind: Kind) -> Option<PathBuf> {
+    let usual = || Some(PathBuf::from("/usr/local/lib").join(kind.row()?.file_names.first()?));
+    library::find_by_kind(kind).ok().map(|library| library.path).or_else(usual)
 }
 
 /// The exit code, as a failure where it is not 0. What it means stands in the report already.
@@ -86,16 +109,48 @@ fn parse_expected(name: &str) -> Result<Kind> {
     })
 }
 
-/// Looks at processes that run already.
-fn existing_processes(inspector: &mut Inspector, wanted: &[String]) -> Result<Vec<ProcessReport>> {
-    let all = inspector.processes();
+/// Looks at processes and units that are named.
+fn named(
+    inspector: &mut Inspector,
+    arguments: &CheckArguments,
+    huge_pages: &str,
+) -> Result<Vec<ProcessReport>> {
+    let units = arguments.processes.iter().filter_map(|name| name.strip_prefix("unit:"));
+    let units = units.chain(arguments.unit.iter().map(String::as_str));
+    let mut reports = Vec::new();
     let mut roots = Vec::new();
-    for name in wanted {
-        roots.extend(find_roots(inspector, &all, name)?);
+    for unit in units {
+        match subject::unit(inspector, unit, huge_pages)? {
+            UnitSubject::Running(pids) => roots.extend(pids),
+            UnitSubject::Stopped(stopped) => {
+                anstream::eprintln!(
+                    "snug: {} does not run: this is what its file would start",
+                    unit::full_name(unit)
+                );
+                reports.extend(stopped);
+            }
+        }
     }
+    let all = inspector.processes();
+    for name in arguments.processes.iter().filter(|name| !name.starts_with("unit:")) {
+        roots.extend(tree::find_roots(inspector, &all, name)?);
+    }
+    if !roots.is_empty() {
+        reports.extend(existing_processes(inspector, &all, &roots)?);
+    }
+    Ok(reports)
+}
+
+/// Looks at processes that run already, and all below them.
+fn existing_processes(
+    inspector: &mut Inspector,
+    all: &[(Pid, Pid, String)],
+    roots: &[Pid],
+) -> Result<Vec<ProcessReport>> {
     let parents: BTreeMap<Pid, Pid> = all.iter().map(|(pid, parent, _)| (*pid, *parent)).collect();
     let own = std::process::id() as Pid;
-    let chosen = descendants(&parents, &roots).into_iter().filter(|pid| *pid != own || roots.contains(pid));
+    let chosen =
+        tree::descendants(&parents, roots).into_iter().filter(|pid| *pid != own || roots.contains(pid));
     let mut reports = Vec::new();
     let mut forbidden = Vec::new();
     for pid in chosen {
@@ -121,89 +176,6 @@ fn existing_processes(inspector: &mut Inspector, wanted: &[String]) -> Result<Ve
     Ok(reports)
 }
 
-/// The processes that a PID or a name stands for.
-fn find_roots(inspector: &mut Inspector, all: &[(Pid, Pid, String)], wanted: &str) -> Result<Vec<Pid>> {
-    if let Ok(pid) = wanted.parse::<Pid>() {
-        if all.iter().any(|(other, _, _)| *other == pid) {
-            return Ok(vec![pid]);
-        }
-        return Err(Failure::new(format!("there is no process {pid}")).exit_code(UNKNOWN));
-    }
-    let own = ancestors(all, std::process::id() as Pid);
-    let mut found = Vec::new();
-    for (pid, _, name) in all {
-        if own.contains(pid) {
-            continue;
-        }
-        let executable = inspector.executable(*pid).unwrap_or_default();
-        if name_matches(wanted, name, &executable, &inspector.arguments(*pid)) {
-            found.push(*pid);
-        }
-    }
-    if found.is_empty() {
-        return Err(Failure::new(format!("no process is called '{wanted}'"))
-            .advise("give its PID, the name of its program, or `-- PROGRAM` to start it")
-            .exit_code(UNKNOWN));
-    }
-    Ok(found)
-}
-
-/// Whether a process goes by this name: its own name, its program's file, the first word of its title, or the
-/// script that an interpreter runs.
-fn name_matches(wanted: &str, name: &str, executable: &str, arguments: &[String]) -> bool {
-    let file = |path: &str| path.rsplit('/').next().unwrap_or(path).to_string();
-    let title = arguments.first().and_then(|first| first.split([' ', ':']).next()).unwrap_or_default();
-    // The first argument that is no option is an interpreter's script.
-    let script = arguments.iter().skip(1).find(|argument| !argument.starts_with('-'));
-    name == wanted
-        || file(executable) == wanted
-        || file(title) == wanted
-        || script.is_some_and(|script| file(script) == wanted)
-}
-
-/// This process and all above it: `snug check puma` is not itself a puma, nor is the shell that runs it.
-fn ancestors(all: &[(Pid, Pid, String)], own: Pid) -> HashSet<Pid> {
-    let mut ancestors = HashSet::new();
-    let mut at = own;
-    while ancestors.insert(at) {
-        match all.iter().find(|(pid, _, _)| *pid == at) {
-            Some((_, parent, _)) => at = *parent,
-            None => break,
-        }
-    }
-    ancestors
-}
-
-/// The roots and everything below them, parents before children.
-fn descendants(parents: &BTreeMap<Pid, Pid>, roots: &[Pid]) -> Vec<Pid> {
-    let wanted: HashSet<Pid> = roots.iter().copied().collect();
-    let is_below_another = |pid: Pid| {
-        let mut at = pid;
-        for _ in 0..parents.len() {
-            match parents.get(&at) {
-                Some(parent) if wanted.contains(parent) => return true,
-                Some(parent) => at = *parent,
-                None => return false,
-            }
-        }
-        false
-    };
-    let mut order = Vec::new();
-    let mut stack: Vec<Pid> = roots.iter().copied().filter(|root| !is_below_another(*root)).rev().collect();
-    stack.dedup();
-    while let Some(pid) = stack.pop() {
-        if order.contains(&pid) {
-            continue;
-        }
-        order.push(pid);
-        let children = parents.iter().filter(|(_, parent)| **parent == pid).map(|(child, _)| *child);
-        let mut children: Vec<Pid> = children.collect();
-        children.sort_unstable_by(|left, right| right.cmp(left));
-        stack.extend(children);
-    }
-    order
-}
-
 fn set_depths(processes: &mut [ProcessReport]) {
     for index in 0..processes.len() {
         let parent = processes[index].parent;
@@ -227,7 +199,7 @@ fn started_program(inspector: &mut Inspector, arguments: &CheckArguments) -> Res
     while start.elapsed().as_secs_f64() < arguments.for_s && !interrupted {
         let parents: BTreeMap<Pid, Pid> =
             inspector.processes().into_iter().map(|(pid, parent, _)| (pid, parent)).collect();
-        for pid in descendants(&parents, &[own]).into_iter().filter(|pid| *pid != own) {
+        for pid in tree::descendants(&parents, &[own]).into_iter().filter(|pid| *pid != own) {
             if let Ok(facts) = inspector.facts(pid) {
                 let mut report = judge::judge(&facts);
                 // Nobody defines malloc yet: the loader is still at work.
@@ -288,31 +260,13 @@ fn stop(children: &mut Children, inspector: &mut Inspector, own: Pid) {
     children.stop_all(&mut |_| {}, &mut || {
         let all = inspector.processes();
         let parents: BTreeMap<Pid, Pid> = all.into_iter().map(|(pid, parent, _)| (pid, parent)).collect();
-        descendants(&parents, &[own]).into_iter().filter(|pid| *pid != own).collect()
+        tree::descendants(&parents, &[own]).into_iter().filter(|pid| *pid != own).collect()
     });
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_of_processes() {
-        let arguments = |list: &[&str]| list.iter().map(|word| word.to_string()).collect::<Vec<_>>();
-        let ruby = "/usr/bin/ruby3.1";
-        assert!(name_matches("puma", "ruby", ruby, &arguments(&["puma 5.6.5 (tcp://0.0.0.0:9292)"])));
-        assert!(name_matches("puma", "ruby", ruby, &arguments(&["puma: cluster worker 0: 123"])));
-        assert!(name_matches("puma", "ruby", ruby, &arguments(&["ruby", "-W0", "/usr/bin/puma", "-t", "5"])));
-        assert!(name_matches("ruby3.1", "x", ruby, &[]));
-        assert!(!name_matches("puma", "vim", "/usr/bin/vim", &arguments(&["vim", "puma.rb"])));
-    }
-
-    #[test]
-    fn trees_come_parents_first_and_once() {
-        let parents = BTreeMap::from([(1, 0), (10, 1), (11, 10), (12, 11), (20, 1)]);
-        assert_eq!(descendants(&parents, &[11, 10, 20]), [10, 11, 12, 20]);
-        assert_eq!(descendants(&parents, &[12]), [12]);
-    }
 
     #[test]
     fn misspelt_expectations_are_named() {

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::allocator::Kind;
 use crate::counters::Counters;
+use crate::deploy::Snippet;
 use crate::proc::Pid;
 
 /// Name and version of the JSON format.
@@ -24,6 +25,27 @@ pub struct Report {
     pub expectation_met: Option<bool>,
     pub transparent_huge_pages: String,
     pub processes: Vec<ProcessReport>,
+    /// Lines to paste, where something is to be changed.
+    pub changes: Vec<Snippet>,
+}
+
+/// Where a process runs, as far as it matters to paths and to how it is deployed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum Place {
+    #[default]
+    Host,
+    /// In namespaces of its own. Paths of its report are those inside.
+    Container {
+        /// As the control group names it.
+        id: Option<String>,
+        /// Its identifier inside.
+        pid_inside: Option<Pid>,
+    },
+    /// In a systemd unit, running or not.
+    Unit { name: String },
+    /// The entry command of an image, not running.
+    Image { name: String },
 }
 
 /// One process.
@@ -34,6 +56,7 @@ pub struct ProcessReport {
     /// How many processes of the answer are above it.
     pub depth: usize,
     pub command: String,
+    pub place: Place,
     pub executable: String,
     pub allocator: Option<AllocatorUsed>,
     /// Settings in effect: name and value.
@@ -97,6 +120,24 @@ pub struct Problem {
     pub fix: String,
 }
 
+impl Place {
+    /// One line for people; None where there is nothing to say.
+    pub fn text(&self) -> Option<String> {
+        match self {
+            Place::Host => None,
+            Place::Container { id, pid_inside } => {
+                let id = id.as_deref().map_or(String::new(), |id| format!(" {}", &id[..id.len().min(12)]));
+                let inside = pid_inside.map_or(String::new(), |pid| format!(", where it is PID {pid}"));
+                Some(format!("in the container{id}{inside}; paths are those inside"))
+            }
+            Place::Unit { name } => Some(format!("of the unit {name}")),
+            Place::Image { name } => {
+                Some(format!("entry command of the image {name}; paths are those inside"))
+            }
+        }
+    }
+}
+
 impl How {
     /// For people.
     pub fn text(self) -> &'static str {
@@ -125,6 +166,11 @@ impl ProcessReport {
         }
     }
 
+    /// Whether it can start at all; what runs already has.
+    pub fn starts(&self) -> bool {
+        !self.problems.iter().any(|problem| ["missing-library", "glibc-too-old"].contains(&problem.id))
+    }
+
     /// Whether it uses this allocator.
     pub fn uses(&self, kind: Kind) -> bool {
         self.allocator.as_ref().is_some_and(|used| used.kind == kind)
@@ -137,10 +183,12 @@ impl Report {
         self.processes.iter().flat_map(|process| &process.problems).map(|problem| problem.severity).max()
     }
 
-    /// Processes that use another allocator than expected.
+    /// Processes that use another allocator than expected, or would not even start.
     pub fn unexpected(&self) -> Vec<&ProcessReport> {
         match self.expected {
-            Some(kind) => self.processes.iter().filter(|process| !process.uses(kind)).collect(),
+            Some(kind) => {
+                self.processes.iter().filter(|process| !process.uses(kind) || !process.starts()).collect()
+            }
             None => Vec::new(),
         }
     }

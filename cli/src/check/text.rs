@@ -16,6 +16,10 @@ pub struct TextWriter {
 impl Writer for TextWriter {
     fn write(&self, report: &Report, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}", self.processes(report))?;
+        for (place, processes) in grouped_places(report) {
+            let of = of_processes(&processes, report);
+            writeln!(out, "\n{}{of}", if of.is_empty() { place } else { format!("{place};") })?;
+        }
         for (settings, source, processes) in grouped_settings(report) {
             let source = match source {
                 SettingsSource::Allocator => "settings in effect",
@@ -33,8 +37,32 @@ impl Writer for TextWriter {
             writeln!(out, "\n{label} {}{}", problem.message, of_processes(&processes, report))?;
             writeln!(out, "  fix: {}", problem.fix)?;
         }
-        writeln!(out, "\n{}", styled(&verdict(report), terminal::BOLD, self.colours))
+        writeln!(out, "\n{}", styled(&verdict(report), terminal::BOLD, self.colours))?;
+        if !report.changes.is_empty() {
+            writeln!(out, "\nLines that change it:")?;
+        }
+        for change in &report.changes {
+            let title = styled(change.title, terminal::BOLD, self.colours);
+            writeln!(out, "\n{title} ({}):", change.file)?;
+            for line in change.text.lines() {
+                writeln!(out, "{}", format!("    {line}").trim_end())?;
+            }
+        }
+        Ok(())
     }
+}
+
+/// Places, with the processes that are there.
+fn grouped_places(report: &Report) -> Vec<(String, Vec<i32>)> {
+    let mut groups: Vec<(String, Vec<i32>)> = Vec::new();
+    for process in &report.processes {
+        let Some(text) = process.place.text() else { continue };
+        match groups.iter_mut().find(|group| group.0 == text) {
+            Some(group) => group.1.push(process.pid),
+            None => groups.push((text, vec![process.pid])),
+        }
+    }
+    groups
 }
 
 impl TextWriter {
@@ -117,6 +145,9 @@ pub fn verdict(report: &Report) -> String {
         return match unexpected.as_slice() {
             [] if count == 1 => format!("As expected: it uses {}.", kind.name()),
             [] => format!("As expected: all {count} processes use {}.", kind.name()),
+            [one] if count == 1 && one.uses(kind) => {
+                format!("Not as expected: it would use {}, but it does not start.", kind.name())
+            }
             [one] if count == 1 => {
                 format!("Not as expected: it uses {}, not {}.", one.allocator_text(), kind.name())
             }
@@ -168,6 +199,7 @@ mod tests {
             parent: 1,
             depth: usize::from(pid != 1),
             command: "puma".into(),
+            place: Place::Host,
             executable: "/usr/bin/ruby".into(),
             allocator: Some(AllocatorUsed {
                 kind,
@@ -191,6 +223,7 @@ mod tests {
             expectation_met: None,
             transparent_huge_pages: "madvise".into(),
             processes,
+            changes: Vec::new(),
         }
     }
 
@@ -220,5 +253,14 @@ mod tests {
         );
         let one = vec![process(1, Kind::Snug, vec![])];
         assert_eq!(verdict(&report(one, Some(Kind::Snug))), "As expected: it uses snug.");
+        let fatal = Problem {
+            id: "missing-library",
+            severity: Severity::Error,
+            message: "m".into(),
+            fix: "f".into(),
+        };
+        let one = vec![process(1, Kind::Snug, vec![fatal])];
+        let text = verdict(&report(one, Some(Kind::Snug)));
+        assert_eq!(text, "Not as expected: it would use snug, but it does not start.");
     }
 }

@@ -37,6 +37,8 @@ pub fn comparison(memory_mb: &[(&str, &[f64])]) -> Comparison {
             detail_interval_ms: 500,
             overhead_limit: 0.01,
             only: None,
+            serving: None,
+            no_cgroup_peak: None,
         },
         allocators: allocators.collect(),
         runs: runs.collect(),
@@ -67,12 +69,15 @@ fn run(label: &str, round: u32, mean_bytes: f64) -> Run {
         major_faults: 0,
         memory: memory.collect(),
         metrics: BTreeMap::from([("requests_per_s".to_string(), 50.0 + f64::from(round))]),
+        latency: None,
         phases: Vec::new(),
         processes_seen: 1,
         processes: Vec::new(),
         samples: Samples {
             processes: vec![1; time_s.len()],
             threads: vec![3; time_s.len()],
+            cpu_s: time_s.iter().map(|time| time * 0.9).collect(),
+            page_faults: (0..time_s.len() as u64).map(|index| index * 10).collect(),
             time_s: time_s.clone(),
             rss_bytes: rss_bytes.clone(),
         },
@@ -88,4 +93,70 @@ fn run(label: &str, round: u32, mean_bytes: f64) -> Run {
         notes: Vec::new(),
         log: "logs/1".into(),
     }
+}
+
+/// A server with phases and latencies, three runs each: what is faster, what holds more memory when idle, and what
+/// makes no difference.
+pub fn server() -> Comparison {
+    let mut comparison = comparison(&[
+        ("glibc", &[412.0, 405.0, 420.0]),
+        ("glibc:MALLOC_ARENA_MAX=2", &[291.0, 287.0, 296.0]),
+        ("jemalloc:MALLOC_CONF=narenas:2,dirty_decay_ms:1000", &[268.0, 264.0, 273.0]),
+        ("snug", &[205.0, 202.0, 209.0]),
+    ]);
+    for run in &mut comparison.runs {
+        // Requests per second, and the part of the memory that comes back in the idle phase.
+        let (rate, returned) = match run.allocator.as_str() {
+            "glibc" => (512.0, 0.02),
+            "snug" => (530.0, 0.62),
+            label if label.starts_with("glibc:") => (488.0, 0.05),
+            _ => (534.0, 0.31),
+        };
+        let jitter = 1.0 + 0.006 * (f64::from(run.round) - 2.0);
+        serve(run, rate * jitter, returned);
+    }
+    comparison.summary = super::summary::summarise(&comparison);
+    comparison
+}
+
+/// Makes the run one of a server that boots for 2 s, is warmed for 4 s, loaded for 20 s and idle for 10 s.
+fn serve(run: &mut Run, requests_per_s: f64, returned: f64) {
+    let mean_bytes = run.memory["rss_mean_bytes"];
+    let late_s = 0.1 * f64::from(run.round);
+    let starts = [0.0, 2.0 + late_s, 6.0 + late_s, 26.0 + late_s, 36.0 + late_s];
+    let phase = |index: usize, name: &str| Phase {
+        name: name.into(),
+        start_s: starts[index],
+        end_s: starts[index + 1],
+    };
+    run.phases =
+        ["boot", "warm", "load", "idle"].iter().enumerate().map(|(i, name)| phase(i, name)).collect();
+    run.wall_s = starts[4];
+    let time_s: Vec<f64> =
+        (0..=180).map(|step| f64::from(step) * 0.2).filter(|time| *time < starts[4]).collect();
+    let level = |time: f64| {
+        let grown = 0.25 + 0.15 * (time / starts[1]).min(1.0);
+        let loaded = 0.75 * (1.0 - (-(time - starts[1]).max(0.0) / 5.0).exp());
+        let busy = if time > starts[1] && time < starts[3] { 0.03 * (time * 5.0).sin() } else { 0.0 };
+        let back = returned * (1.0 - (-(time - starts[3]).max(0.0) / 0.8).exp());
+        (grown + loaded) * (1.0 - back) + busy
+    };
+    run.samples.rss_bytes = time_s.iter().map(|time| (mean_bytes * level(*time)) as u64).collect();
+    run.samples.processes = vec![3; time_s.len()];
+    run.samples.threads = vec![15; time_s.len()];
+    run.details.pss_bytes = run.samples.rss_bytes.clone();
+    run.details.processes = run.samples.processes.clone();
+    run.details.time_s = time_s.clone();
+    run.samples.time_s = time_s;
+    let latency_s = |factor: f64| 8.0 / requests_per_s * factor;
+    let tail = [(50.0, 0.8), (75.0, 1.1), (90.0, 1.6), (99.0, 2.9), (99.9, 5.2), (100.0, 9.5)];
+    run.metrics.clear();
+    run.latency = Some(Latency {
+        requests: (requests_per_s * 20.0) as u64,
+        failed: 0,
+        requests_per_s,
+        percentiles: tail
+            .map(|(percent, factor)| Percentile { percent, latency_s: latency_s(factor) })
+            .to_vec(),
+    });
 }

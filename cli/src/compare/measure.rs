@@ -3,15 +3,20 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{self, Signal};
+use nix::unistd::Pid as NixPid;
 
-use super::results::{Evidence, Loaded, Overhead, Phase, ProcessSeen, Run, Settings};
+use super::drive::{with_ending, Drive, Step};
+use super::judge;
+use super::quantities::{self, Window};
+use super::results::{Evidence, Latency, Loaded, Overhead, Phase, ProcessSeen, Run, Settings};
 use super::sample::{Collected, Pace, Sampler, Target};
-use super::statistics::time_weighted_mean;
+use super::serving::Plan;
+use crate::cgroup::Group;
 use crate::children::{Children, Waited};
 use crate::failure::{Context, Failure, Result, INTERRUPTED};
 use crate::machine;
@@ -22,8 +27,6 @@ use crate::system::{self, Ending, Reaped};
 const PROCESSES_KEPT: usize = 100;
 /// Reading RSS gets this part of what measuring may cost; PSS, which is dearer, the rest.
 const RSS_SHARE: f64 = 1.0 / 3.0;
-/// Lines of the program's stderr shown when it fails.
-const TAIL_LINES: usize = 15;
 
 /// One run to make.
 pub struct Request<'a> {
@@ -33,6 +36,8 @@ pub struct Request<'a> {
     pub environment: &'a BTreeMap<String, String>,
     pub target: Target,
     pub settings: &'a Settings,
+    /// How to drive a server; None: the program ends by itself.
+    pub plan: Option<&'a Plan>,
     /// The loader was seen to accept the library for this program.
     pub probed: bool,
     /// Where the program's output goes, without its ending.
@@ -51,6 +56,8 @@ struct Usage {
     system: Duration,
     minor_faults: u64,
     major_faults: u64,
+    /// CPU time of the load, which is not the program's.
+    load: Duration,
 }
 
 impl Usage {
@@ -62,113 +69,179 @@ impl Usage {
     }
 }
 
+/// How the measured part of a run ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Followed {
+    /// The program ended; of a server, in this phase, before it was told to.
+    Ended(Ending, Option<&'static str>),
+    /// The server went through all phases and was then told to stop; None: it had to be killed.
+    Served(Option<Ending>),
+    /// A phase failed.
+    Failed(String),
+}
+
+/// What is told while a run goes on.
+pub struct Moment {
+    pub time_s: f64,
+    pub rss_bytes: u64,
+    /// The phase of a server.
+    pub phase: Option<&'static str>,
+}
+
+/// One run on its way.
+struct Following<'a> {
+    root: Pid,
+    start: Instant,
+    sampler: Sampler<ProcFilesystem>,
+    usage: Usage,
+    drive: Option<Drive<'a>>,
+    rss_pace: Pace,
+    detail_pace: Pace,
+}
+
 impl Supervisor {
     /// Call once, before any thread starts.
     pub fn new() -> Result<Supervisor> {
         Ok(Supervisor { children: Children::new()? })
     }
 
-    /// Runs the program to its end. `progress` is told the time and the resident bytes at each sample. An `Err`
-    /// means that nothing further can be run; a run that failed is an `Ok` that says so.
-    pub fn run(&mut self, request: &Request, progress: &mut dyn FnMut(f64, u64)) -> Result<Run> {
+    /// Runs the program to its end, or a server through its phases. `progress` is told of each sample. An `Err` means
+    /// that nothing further can be run; a run that failed is an `Ok` that says so.
+    pub fn run(&mut self, request: &Request, progress: &mut dyn FnMut(Moment)) -> Result<Run> {
         let started_at = machine::now_utc();
-        let own_cpu_before = system::own_cpu();
+        let drive = request.plan.map(|plan| Drive::begin(plan, &request.log)).transpose()?;
+        let (own_before, thread_before) = (system::own_cpu(), system::thread_cpu());
         let busy_before_s = machine::busy_cpu_s();
-        let own = std::process::id() as Pid;
         let mut sampler = Sampler::new(
             ProcFilesystem::new(),
-            own,
+            std::process::id() as Pid,
             request.target.clone(),
             machine::page_size_bytes(),
             machine::ticks_per_second(),
         );
         sampler.look_around();
-        let start = Instant::now();
-        let root = spawn(request)?;
-        let mut usage = Usage::default();
-        let ending = self.follow(root, start, request.settings, &mut sampler, &mut usage, progress);
-        let wall_s = start.elapsed().as_secs_f64();
-        let outlived = self.stop_leftovers(start, &mut sampler, &mut usage);
-        let ending = ending?;
-        let collected = sampler.finish();
-        let own_cpu_s = (system::own_cpu() - own_cpu_before).as_secs_f64();
-        let busy_s = machine::busy_cpu_s() - busy_before_s;
-        let mut run = describe(request, started_at, wall_s, &usage, collected);
-        run.overhead.cpu_s = own_cpu_s;
-        run.overhead.share_of_one_core = own_cpu_s / wall_s.max(1e-9);
-        let tree_s = (usage.user + usage.system).as_secs_f64();
-        run.other_busy_cores = ((busy_s - tree_s - own_cpu_s) / wall_s.max(1e-9)).max(0.0);
-        if !outlived.is_empty() {
-            run.notes.push(format!(
-                "{} of its processes outlived the program and were stopped: {}",
-                outlived.len(),
-                outlived.join("; ")
-            ));
-        }
-        run.exit_code = match ending {
-            Ending::Exited(code) => Some(code),
-            Ending::Signalled(_) => None,
+        let (interval_s, detail_s) = (request.settings.interval_ms, request.settings.detail_interval_ms);
+        let pace = |milliseconds: u64, share| {
+            Pace::new(milliseconds as f64 / 1000.0, request.settings.overhead_limit * share)
         };
-        run.failure = judge(request, ending, &run);
+        let group = Group::create(&format!("snug-compare-{}", std::process::id())).ok();
+        let start = Instant::now();
+        let mut following = Following {
+            root: spawn(request, group.as_ref())?,
+            start,
+            sampler,
+            usage: Usage::default(),
+            drive,
+            rss_pace: pace(interval_s, RSS_SHARE),
+            detail_pace: pace(detail_s, 1.0 - RSS_SHARE),
+        };
+        let followed = self.follow(&mut following, progress);
+        let wall_s = start.elapsed().as_secs_f64();
+        let followed = followed.and_then(|followed| self.stop_server(&mut following, request.plan, followed));
+        let outlived = self.stop_leftovers(&mut following);
+        let followed = followed?;
+        let own_s = (system::own_cpu() - own_before).as_secs_f64();
+        let measuring_s = (system::thread_cpu() - thread_before).as_secs_f64();
+        let all_s = start.elapsed().as_secs_f64();
+        let busy_s = machine::busy_cpu_s() - busy_before_s;
+        let Following { sampler, usage, drive, .. } = following;
+        let (phases, latency) = drive.map_or((Vec::new(), None), |drive| (drive.phases, drive.latency));
+        let mut run = describe(request, started_at, wall_s, &usage, sampler.finish(), phases, latency);
+        let peak = group.and_then(|group| group.peak_bytes());
+        run.memory.extend(peak.map(|bytes| ("cgroup_peak_bytes".to_string(), bytes as f64)));
+        run.overhead.cpu_s = measuring_s;
+        run.overhead.share_of_one_core = measuring_s / all_s.max(1e-9);
+        let ours_s = (usage.user + usage.system + usage.load).as_secs_f64() + own_s;
+        run.other_busy_cores = ((busy_s - ours_s) / all_s.max(1e-9)).max(0.0);
+        run.notes.extend(judge::leftovers(request, &followed, &outlived));
+        if let Followed::Ended(Ending::Exited(code), _) | Followed::Served(Some(Ending::Exited(code))) =
+            followed
+        {
+            run.exit_code = Some(code);
+        }
+        run.failure = judge::judge(request, &followed, &run);
         keep_largest(&mut run.processes);
         Ok(run)
     }
 
-    /// Samples until the root process has ended.
-    fn follow(
-        &mut self,
-        root: Pid,
-        start: Instant,
-        settings: &Settings,
-        sampler: &mut Sampler<ProcFilesystem>,
-        usage: &mut Usage,
-        progress: &mut dyn FnMut(f64, u64),
-    ) -> Result<Ending> {
-        let mut pace = Pace::new(settings.interval_ms as f64 / 1000.0, settings.overhead_limit * RSS_SHARE);
-        let mut detail_pace = Pace::new(
-            settings.detail_interval_ms as f64 / 1000.0,
-            settings.overhead_limit * (1.0 - RSS_SHARE),
-        );
+    /// Samples until the root process has ended, or the server's phases are over.
+    fn follow(&mut self, following: &mut Following, progress: &mut dyn FnMut(Moment)) -> Result<Followed> {
         loop {
-            let mut ending = None;
-            while let Waited::Ended(reaped) = self.children.reap() {
-                usage.add(&reaped);
-                if reaped.pid == root {
-                    ending = Some(reaped.ending);
+            if let Some(ending) = self.reap(following) {
+                return Ok(Followed::Ended(ending, following.drive.as_ref().map(Drive::phase)));
+            }
+            let mut next_s = following.sample_if_due(progress);
+            let now_s = following.now_s();
+            let step = following.drive.as_mut().map(|drive| drive.step(now_s)).transpose()?;
+            if let Some(group) = following.drive.as_ref().and_then(Drive::load_process) {
+                following.sampler.leave_out(group);
+            }
+            match step {
+                None => {}
+                Some(Step::Wait(wait_s)) => next_s = next_s.min(now_s + wait_s),
+                Some(Step::NextPhase) => {
+                    following.sample_now();
+                    continue;
                 }
+                Some(Step::Over) => {
+                    following.sample_now();
+                    following.sample_if_due(progress);
+                    return Ok(Followed::Served(None));
+                }
+                Some(Step::Failed(why)) => return Ok(Followed::Failed(why)),
             }
-            if let Some(ending) = ending {
-                return Ok(ending);
-            }
-            let mut now_s = start.elapsed().as_secs_f64();
-            if now_s >= pace.next_s {
-                let before = system::own_cpu();
-                let rss_bytes = sampler.sample(now_s);
-                pace.looked(now_s, (system::own_cpu() - before).as_secs_f64());
-                progress(now_s, rss_bytes);
-                now_s = start.elapsed().as_secs_f64();
-            }
-            if now_s >= detail_pace.next_s {
-                let before = system::own_cpu();
-                sampler.sample_details(now_s);
-                detail_pace.looked(now_s, (system::own_cpu() - before).as_secs_f64());
-            }
-            let next_s = pace.next_s.min(detail_pace.next_s);
-            let wait = Duration::from_secs_f64((next_s - start.elapsed().as_secs_f64()).max(0.0));
-            if self.children.wait_for_signal(wait) {
-                return Err(Failure::new("interrupted").exit_code(INTERRUPTED));
+            if self.children.wait_for_signal(Duration::from_secs_f64((next_s - following.now_s()).max(0.0))) {
+                return Err(interrupted());
             }
         }
     }
 
-    /// Ends every process that is left of the tree. Returns the commands of those that had to be told.
-    fn stop_leftovers(
+    /// Takes the status of all children that have ended. Returns the root's.
+    fn reap(&mut self, following: &mut Following) -> Option<Ending> {
+        let mut ending = None;
+        while let Waited::Ended(reaped) = self.children.reap() {
+            following.ended(&reaped);
+            if reaped.pid == following.root {
+                ending = Some(reaped.ending);
+            }
+        }
+        ending
+    }
+
+    /// Asks the server to end, which may take it as long as the plan allows.
+    fn stop_server(
         &mut self,
-        start: Instant,
-        sampler: &mut Sampler<ProcFilesystem>,
-        usage: &mut Usage,
-    ) -> Vec<String> {
+        following: &mut Following,
+        plan: Option<&Plan>,
+        followed: Followed,
+    ) -> Result<Followed> {
+        let (Some(plan), false) = (plan, matches!(followed, Followed::Ended(..))) else {
+            return Ok(followed);
+        };
+        let root = NixPid::from_raw(following.root);
+        // It may have ended since it was last looked at.
+        let _ = signal::kill(root, Signal::SIGTERM);
+        let begin = Instant::now();
+        while begin.elapsed() < plan.grace {
+            if let Some(ending) = self.reap(following) {
+                return Ok(if matches!(followed, Followed::Served(_)) {
+                    Followed::Served(Some(ending))
+                } else {
+                    followed
+                });
+            }
+            if self.children.wait_for_signal(Duration::from_millis(20)) {
+                return Err(interrupted());
+            }
+        }
+        let _ = signal::killpg(root, Signal::SIGKILL);
+        Ok(followed)
+    }
+
+    /// Ends every process that is left of the tree. Returns the commands of those that had to be told.
+    fn stop_leftovers(&mut self, following: &mut Following) -> Vec<String> {
         let mut commands: BTreeMap<Pid, String> = BTreeMap::new();
+        let Following { sampler, usage, start, .. } = following;
         let told = self.children.stop_all(&mut |reaped| usage.add(reaped), &mut || {
             let alive = sampler.alive(start.elapsed().as_secs_f64());
             commands.extend(alive.iter().cloned());
@@ -178,25 +251,81 @@ impl Supervisor {
     }
 }
 
-fn spawn(request: &Request) -> Result<Pid> {
+impl Following<'_> {
+    fn now_s(&self) -> f64 {
+        self.start.elapsed().as_secs_f64()
+    }
+
+    /// Accounts for a process that has ended.
+    fn ended(&mut self, reaped: &Reaped) {
+        if self.sampler.is_load(reaped.pid) {
+            self.usage.load += reaped.user + reaped.system;
+        } else {
+            self.usage.add(reaped);
+        }
+        if let Some(drive) = &mut self.drive {
+            drive.ended(reaped.pid, reaped.ending);
+        }
+    }
+
+    /// Makes both kinds of sample due.
+    fn sample_now(&mut self) {
+        let now_s = self.now_s();
+        self.sampler.refresh_all();
+        self.rss_pace.next_s = now_s;
+        self.detail_pace.next_s = now_s;
+    }
+
+    /// Takes the samples that are due. Returns when the next one is.
+    fn sample_if_due(&mut self, progress: &mut dyn FnMut(Moment)) -> f64 {
+        let now_s = self.now_s();
+        if now_s >= self.rss_pace.next_s {
+            let before = system::thread_cpu();
+            let rss_bytes = self.sampler.sample(now_s);
+            self.rss_pace.looked(now_s, (system::thread_cpu() - before).as_secs_f64());
+            progress(Moment { time_s: now_s, rss_bytes, phase: self.drive.as_ref().map(Drive::phase) });
+        }
+        let now_s = self.now_s();
+        if now_s >= self.detail_pace.next_s {
+            let before = system::thread_cpu();
+            self.sampler.sample_details(now_s);
+            self.detail_pace.looked(now_s, (system::thread_cpu() - before).as_secs_f64());
+        }
+        self.rss_pace.next_s.min(self.detail_pace.next_s)
+    }
+}
+
+fn interrupted() -> Failure {
+    Failure::new("interrupted").exit_code(INTERRUPTED)
+}
+
+fn spawn(request: &Request, group: Option<&Group>) -> Result<Pid> {
     let output = |ending: &str| -> Result<File> {
-        let path = request.log.with_file_name(format!("{}.{ending}", file_name(&request.log)));
+        let path = with_ending(&request.log, ending);
         File::create(&path).cannot(|| format!("write {}", path.display()))
     };
     let mut command = Command::new(&request.program[0]);
     command.args(&request.program[1..]).envs(request.environment);
     command.stdin(Stdio::null()).stdout(output("stdout")?).stderr(output("stderr")?);
     system::isolate(&mut command);
+    if let Some(file) = group.and_then(|group| File::options().write(true).open(group.processes_file()).ok())
+    {
+        system::join_group(&mut command, file);
+    }
     let child = command.spawn().cannot(|| format!("run {}", request.program[0]))?;
     Ok(child.id() as Pid)
 }
 
-fn file_name(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
 /// Puts the measurements into the data model.
-fn describe(request: &Request, started_at: String, wall_s: f64, usage: &Usage, collected: Collected) -> Run {
+fn describe(
+    request: &Request,
+    started_at: String,
+    wall_s: f64,
+    usage: &Usage,
+    collected: Collected,
+    phases: Vec<Phase>,
+    latency: Option<Latency>,
+) -> Run {
     let whole_tree = request.target.only.is_none();
     let count = |loaded: Loaded| {
         collected.processes.iter().filter(|process| process.allocator_loaded == loaded).count() as u32
@@ -204,6 +333,14 @@ fn describe(request: &Request, started_at: String, wall_s: f64, usage: &Usage, c
     let mut notes = Vec::new();
     if collected.unreadable > 0 {
         notes.push("some processes could not be read in detail (setuid or another user's)".to_string());
+    }
+    // Starting up and shutting down are no part of what a server needs.
+    let served = phases.iter().find(|phase| phase.name == "boot").map_or(0.0, |boot| boot.end_s);
+    let window = Window { start_s: served, end_s: wall_s };
+    let mut metrics = BTreeMap::new();
+    for ending in ["stdout", "load.stdout"] {
+        let output = std::fs::read(with_ending(&request.log, ending)).unwrap_or_default();
+        metrics.extend(parse_metrics(&output));
     }
     let mean_gap_ms = |times: &[f64]| wall_s * 1000.0 / times.len().max(1) as f64;
     Run {
@@ -217,9 +354,10 @@ fn describe(request: &Request, started_at: String, wall_s: f64, usage: &Usage, c
         cpu_system_s: if whole_tree { usage.system.as_secs_f64() } else { collected.system_s },
         minor_faults: if whole_tree { usage.minor_faults } else { collected.minor_faults },
         major_faults: if whole_tree { usage.major_faults } else { collected.major_faults },
-        memory: memory(&collected, wall_s),
-        metrics: parse_metrics(&std::fs::read(log_path(request, "stdout")).unwrap_or_default()),
-        phases: vec![Phase { name: "run".into(), start_s: 0.0, end_s: wall_s }],
+        memory: quantities::memory(&collected.samples, &collected.details, window),
+        metrics,
+        latency,
+        phases: if request.plan.is_some() { phases } else { whole_run(wall_s) },
         evidence: Evidence {
             probe: request.probed,
             processes_loaded: count(Loaded::Yes),
@@ -241,63 +379,9 @@ fn describe(request: &Request, started_at: String, wall_s: f64, usage: &Usage, c
     }
 }
 
-fn log_path(request: &Request, ending: &str) -> PathBuf {
-    request.log.with_file_name(format!("{}.{ending}", file_name(&request.log)))
-}
-
-/// Mean, peak and final value of each kind of memory, and what else the samples say.
-fn memory(collected: &Collected, wall_s: f64) -> BTreeMap<String, f64> {
-    let mut memory = BTreeMap::new();
-    let samples = &collected.samples;
-    // Before the first and after the last measured process there is nothing to average over.
-    let first = samples.processes.iter().position(|count| *count > 0);
-    let last = samples.processes.iter().rposition(|count| *count > 0);
-    if let (Some(first), Some(last)) = (first, last) {
-        let times = &samples.time_s[first..=last];
-        let end_s = samples.time_s.get(last + 1).copied().unwrap_or(wall_s);
-        let processes = &samples.processes[first..=last];
-        summarise(&mut memory, "rss", times, &samples.rss_bytes[first..=last], processes, end_s);
-        let counts: Vec<u64> = processes.iter().map(|count| u64::from(*count)).collect();
-        memory.insert("processes_mean".into(), time_weighted_mean(times, &counts, end_s));
-        memory.insert("threads_peak".into(), f64::from(samples.threads.iter().copied().max().unwrap_or(0)));
-        let details = &collected.details;
-        for (name, values) in [
-            ("pss", &details.pss_bytes),
-            ("uss", &details.uss_bytes),
-            ("lazy_free", &details.lazy_free_bytes),
-            ("huge", &details.huge_bytes),
-            ("swap", &details.swap_bytes),
-        ] {
-            summarise(&mut memory, name, &details.time_s, values, &details.processes, end_s);
-        }
-    }
-    memory
-}
-
-fn summarise(
-    memory: &mut BTreeMap<String, f64>,
-    name: &str,
-    times: &[f64],
-    values: &[u64],
-    processes: &[u32],
-    end_s: f64,
-) {
-    let (Some(peak), Some(last)) = (values.iter().max(), final_value(values, processes)) else { return };
-    memory.insert(format!("{name}_mean_bytes"), time_weighted_mean(times, values, end_s));
-    memory.insert(format!("{name}_peak_bytes"), *peak as f64);
-    memory.insert(format!("{name}_final_bytes"), last as f64);
-}
-
-/// The last value while the usual number of processes was there: a tree that is shutting down, one process after
-/// the other, says nothing about the memory it had at its end.
-fn final_value(values: &[u64], processes: &[u32]) -> Option<u64> {
-    let mut counts: BTreeMap<u32, u32> = BTreeMap::new();
-    for count in processes.iter().filter(|count| **count > 0) {
-        *counts.entry(*count).or_default() += 1;
-    }
-    let usual = counts.iter().max_by_key(|(_, times)| **times).map(|(count, _)| *count)?;
-    let index = processes.iter().rposition(|count| *count == usual)?;
-    values.get(index).copied()
+/// A program that ends by itself has one phase.
+fn whole_run(wall_s: f64) -> Vec<Phase> {
+    vec![Phase { name: "run".into(), start_s: 0.0, end_s: wall_s }]
 }
 
 /// Reads lines `snug-metric: NAME=VALUE`. A name that comes again replaces the value before.
@@ -317,55 +401,6 @@ fn keep_largest(processes: &mut Vec<ProcessSeen>) {
     }
 }
 
-/// What was wrong with a run; None if nothing.
-fn judge(request: &Request, ending: Ending, run: &Run) -> Option<String> {
-    let label = request.label;
-    let tail = || {
-        let tail = stderr_tail(&std::fs::read(log_path(request, "stderr")).unwrap_or_default());
-        let log = log_path(request, "stderr");
-        if tail.is_empty() {
-            format!("it wrote nothing to stderr; its output is in {}", log.display())
-        } else {
-            format!("the end of its stderr ({}):\n{tail}", log.display())
-        }
-    };
-    match ending {
-        Ending::Exited(0) => {}
-        Ending::Exited(code) => return Some(format!("the program exited with code {code}; {}", tail())),
-        Ending::Signalled(signal) => {
-            let name =
-                Signal::try_from(signal).map_or_else(|_| signal.to_string(), |signal| signal.to_string());
-            return Some(format!("the program was killed by {name}; {}", tail()));
-        }
-    }
-    if let Some(errors) = run.metrics.get("errors").filter(|errors| **errors > 0.0) {
-        return Some(format!("the program reported {errors} errors; {}", tail()));
-    }
-    if let Some(process) = run.processes.iter().find(|process| process.allocator_loaded == Loaded::No) {
-        return Some(format!(
-            "{label} was not loaded in process {} ({}): something removed LD_PRELOAD from its environment, or it is \
-             a static program. Measure only the processes that you mean: --only REGEX",
-            process.pid, process.command
-        ));
-    }
-    if run.processes.is_empty() {
-        let which = match &request.settings.only {
-            Some(only) => format!("no process matched --only {only:?}"),
-            None => "the program ended before it could be sampled".to_string(),
-        };
-        return request.settings.only.as_ref().map(|_| which);
-    }
-    None
-}
-
-/// The last lines of what a program wrote.
-fn stderr_tail(output: &[u8]) -> String {
-    let text = String::from_utf8_lossy(output);
-    let lines: Vec<&str> = text.lines().collect();
-    let shown = &lines[lines.len().saturating_sub(TAIL_LINES)..];
-    shown.iter().map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -378,21 +413,5 @@ mod tests {
         assert_eq!(metrics.len(), 2);
         assert_eq!(metrics["requests_per_s"], 51.3);
         assert_eq!(metrics["p99_ms"], 12.0);
-    }
-
-    #[test]
-    fn final_memory_is_that_of_the_whole_tree() {
-        assert_eq!(final_value(&[1, 50, 60, 61, 20, 0], &[1, 4, 4, 4, 2, 0]), Some(61));
-        assert_eq!(final_value(&[], &[]), None);
-        assert_eq!(final_value(&[0, 0], &[0, 0]), None);
-    }
-
-    #[test]
-    fn tails_are_short() {
-        let many: String = (0..100).map(|line| format!("line {line}\n")).collect();
-        let tail = stderr_tail(many.as_bytes());
-        assert_eq!(tail.lines().count(), TAIL_LINES);
-        assert!(tail.ends_with("line 99"));
-        assert_eq!(stderr_tail(b""), "");
     }
 }

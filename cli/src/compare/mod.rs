@@ -1,19 +1,37 @@
 //! `snug compare`: runs a program under several allocators and says what each does for it.
 //!
 //! `plan` decides what runs, `measure` runs it and `sample` follows its processes, `results` is what was measured,
-//! `summary` says what it means, and `table`, `json` and `plot` write it.
+//! `summary` says what it means, `view` what of it is shown, and `table`, `csv`, `markdown`, `json`, `html` and `plot`
+//! write it. `saved` reads comparisons back, `change` sets two side by side, and `condition` decides `--fail-if`.
 
+pub mod change;
+pub mod condition;
+mod csv;
+mod drive;
 #[cfg(test)]
 pub mod fixture;
+pub mod html;
+mod http;
+mod inventory;
 mod json;
+mod judge;
+mod lexer;
+pub mod markdown;
 mod measure;
-mod plan;
-mod plot;
+pub mod output;
+pub mod plan;
+pub mod plot;
+mod probe;
+mod quantities;
 pub mod results;
-mod sample;
-mod statistics;
-mod summary;
-mod table;
+pub mod sample;
+pub mod saved;
+mod serving;
+pub mod sets;
+pub mod statistics;
+pub mod summary;
+pub mod table;
+pub mod view;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,12 +41,15 @@ use std::path::{Path, PathBuf};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use regex_lite::Regex;
 
-use self::measure::{Request, Supervisor};
+use self::condition::Scope;
+use self::measure::{Moment, Request, Supervisor};
 use self::plan::Candidate;
 use self::results::{Allocator, Comparison, Run, Settings, Summary, FORMAT, FORMAT_VERSION};
 use self::sample::Target;
+use self::sets::Sets;
 use crate::allocator::Kind;
 use crate::arguments::CompareArguments;
+use crate::cgroup::Group;
 use crate::failure::{Context, Failure, Result, USAGE};
 use crate::program::{self, Program};
 use crate::{library, machine, terminal, VERSION};
@@ -36,7 +57,7 @@ use crate::{library, machine, terminal, VERSION};
 /// PSS is read at most this many times more rarely than RSS.
 const DETAIL_EVERY: u64 = 10;
 /// Measuring may take this share of one core.
-const OVERHEAD_LIMIT: f64 = 0.015;
+const OVERHEAD_LIMIT: f64 = 0.008;
 
 /// Writes a comparison in one format.
 pub trait Writer {
@@ -45,8 +66,44 @@ pub trait Writer {
 
 /// Runs the command.
 pub fn run(arguments: &CompareArguments) -> Result<()> {
-    let candidates = choose_candidates(&arguments.with).map_err(before_start)?;
+    output::check(&arguments.output)?;
+    let mut sets = Sets::load()?;
+    if arguments.list_allocators {
+        return inventory::show(&sets);
+    }
+    let candidates = choose_candidates(&arguments.with, &sets).map_err(before_start)?;
+    if let Some(name) = &arguments.save_set {
+        save_set(&mut sets, name, &arguments.with)?;
+        if arguments.program.is_empty() {
+            return Ok(());
+        }
+    }
+    let conditions = condition::parse_all(&arguments.fail_if, &scopes(&candidates))?;
+    let comparison = measure_candidates(arguments, &candidates, &mut |_| {})?;
+    let measured = comparison.summary.allocators.iter().zip(scopes(&candidates));
+    let scopes: Vec<Scope> =
+        measured.map(|(row, scope)| Scope { quantities: row.medians(), ..scope }).collect();
+    condition::judge(&conditions, &scopes)
+}
+
+/// Runs all of it and writes the results, for another command to go on with. `observe` is told which allocator runs
+/// whenever memory was read.
+pub fn measure(arguments: &CompareArguments, observe: &mut dyn FnMut(&Allocator)) -> Result<Comparison> {
+    if arguments.program.is_empty() {
+        return Err(Failure::new("there is no program to run").advise("name it after --").exit_code(USAGE));
+    }
+    output::check(&arguments.output)?;
+    let candidates = choose_candidates(&arguments.with, &Sets::load()?).map_err(before_start)?;
+    measure_candidates(arguments, &candidates, observe)
+}
+
+fn measure_candidates(
+    arguments: &CompareArguments,
+    candidates: &[Candidate],
+    observe: &mut dyn FnMut(&Allocator),
+) -> Result<Comparison> {
     let only = arguments.only.as_deref().map(parse_only).transpose()?;
+    let plan = serving::plan(&arguments.server)?;
     let program = program::find(&arguments.program[0], &std::env::var("PATH").unwrap_or_default())?;
     let existing_preload = std::env::var("LD_PRELOAD").ok().filter(|value| !value.is_empty());
     refuse_preloaded_allocator(existing_preload.as_deref())?;
@@ -59,28 +116,55 @@ pub fn run(arguments: &CompareArguments) -> Result<()> {
         probed.push(probe(&program, candidate, environment).map_err(before_start)?);
     }
     let out = output_directory(arguments)?;
-    let mut comparison = begin(arguments, &candidates, &environments);
+    let mut comparison = begin(arguments, plan.as_ref(), candidates, &environments);
+    let requests = Requests { candidates, environments: &environments, probed: &probed, only, plan };
+    let stopped = measure_all(arguments, &requests, &out, &mut comparison, observe)?;
+    finish(arguments, comparison, &out, stopped)
+}
+
+/// What all runs are made of; one element for each candidate.
+struct Requests<'a> {
+    candidates: &'a [Candidate],
+    environments: &'a [BTreeMap<String, String>],
+    probed: &'a [bool],
+    only: Option<Regex>,
+    plan: Option<serving::Plan>,
+}
+
+/// Makes all runs and adds them to the comparison. Returns why it stopped early, if it did.
+fn measure_all(
+    arguments: &CompareArguments,
+    requests: &Requests,
+    out: &Path,
+    comparison: &mut Comparison,
+    observe: &mut dyn FnMut(&Allocator),
+) -> Result<Option<Failure>> {
+    let allocators = comparison.allocators.clone();
     let mut supervisor = Supervisor::new()?;
-    let order = plan::order(candidates.len(), arguments.runs);
+    let order = plan::order(requests.candidates.len(), arguments.runs);
     let progress = Progress::new(order.len(), arguments.keep_going);
     let mut stopped = None;
     for (index, (round, candidate_index)) in order.into_iter().enumerate() {
-        let candidate = &candidates[candidate_index];
+        let candidate = &requests.candidates[candidate_index];
         progress.start(index, round, arguments.runs, &candidate.label);
         let request = Request {
             label: &candidate.label,
             round,
             program: &arguments.program,
-            environment: &environments[candidate_index],
+            environment: &requests.environments[candidate_index],
             target: Target {
-                only: only.clone(),
+                only: requests.only.clone(),
                 library: candidate.library.as_ref().map(|l| l.path.clone()),
             },
             settings: &comparison.settings,
-            probed: probed[candidate_index],
+            plan: requests.plan.as_ref(),
+            probed: requests.probed[candidate_index],
             log: out.join("logs").join(format!("{round}-{}", plan::file_stem(&candidate.label))),
         };
-        match supervisor.run(&request, &mut |time_s, rss_bytes| progress.update(time_s, rss_bytes)) {
+        match supervisor.run(&request, &mut |moment| {
+            progress.update(&moment);
+            observe(&allocators[candidate_index]);
+        }) {
             Ok(run) => {
                 progress.finished(&run);
                 let failure = run.failure.clone();
@@ -100,7 +184,21 @@ pub fn run(arguments: &CompareArguments) -> Result<()> {
         }
     }
     progress.clear();
-    finish(arguments, comparison, &out, stopped)
+    Ok(stopped)
+}
+
+/// Saves what --with names.
+fn save_set(sets: &mut Sets, name: &str, with: &[String]) -> Result<()> {
+    let entries = plan::parse_list(with, sets)?.iter().map(plan::Entry::label).collect();
+    let path = sets.save(name, entries)?;
+    anstream::eprintln!("saved in {}; use it by --with {name}", path.display());
+    Ok(())
+}
+
+/// What conditions may speak of, before anything was measured.
+fn scopes(candidates: &[Candidate]) -> Vec<Scope> {
+    let scope = |candidate: &Candidate| Scope { label: candidate.label.clone(), ..Scope::default() };
+    candidates.iter().map(scope).collect()
 }
 
 /// Writes what was measured, also when not all could be, and turns failed runs into a failure.
@@ -109,7 +207,7 @@ fn finish(
     mut comparison: Comparison,
     out: &Path,
     stopped: Option<Failure>,
-) -> Result<()> {
+) -> Result<Comparison> {
     comparison.summary = summary::summarise(&comparison);
     if comparison.runs.iter().any(|run| run.failure.is_none()) {
         write_all(arguments, &comparison, out)?;
@@ -127,48 +225,33 @@ fn finish(
             run.allocator,
             run.failure.as_deref().unwrap_or_default()
         ))),
-        None => Ok(()),
+        None => Ok(comparison),
     }
 }
 
 fn write_all(arguments: &CompareArguments, comparison: &Comparison, out: &Path) -> Result<()> {
-    let to_file = |path: &Path, writer: &dyn Writer| -> Result<()> {
-        let mut content = Vec::new();
-        writer.write(comparison, &mut content).cannot(|| format!("make {}", path.display()))?;
-        fs::write(path, content).cannot(|| format!("write {}", path.display()))
-    };
-    to_file(&out.join("compare.json"), &json::JsonWriter)?;
-    to_file(&out.join("memory.svg"), &plot::SvgWriter)?;
-    to_file(&out.join("memory.png"), &plot::PngWriter)?;
-    let mut stdout = anstream::stdout().lock();
-    match arguments.json.as_deref() {
-        Some(path) if path == Path::new("-") => {
-            json::JsonWriter.write(comparison, &mut stdout).cannot(|| "write to stdout".into())?;
-        }
-        other => {
-            if let Some(path) = other {
-                to_file(path, &json::JsonWriter)?;
-            }
-            let writer = table::TableWriter { colours: terminal::stdout_colours() };
-            writer.write(comparison, &mut stdout).cannot(|| "write to stdout".into())?;
-        }
+    let writers = output::writers(html::HtmlWriter::default(), markdown::MarkdownWriter::default());
+    output::write_directory(out, comparison, &writers)?;
+    if !output::write_wanted(&arguments.output, comparison, &writers)? {
+        let writer = table::TableWriter { colours: terminal::stdout_colours() };
+        writer.write(comparison, &mut anstream::stdout().lock()).cannot(|| "write to stdout".into())?;
     }
     let shown = out.display();
     anstream::eprintln!(
-        "results: {shown}/compare.json, {shown}/memory.svg, {shown}/memory.png, {shown}/logs"
+        "results: {shown}/report.html, and beside it report.md, runs.csv, compare.json, plots as SVG and PNG, logs"
     );
     Ok(())
 }
 
 /// Turns `--with` into allocators that exist here. Nothing is started before all of it is known to be right.
-fn choose_candidates(lists: &[String]) -> Result<Vec<Candidate>> {
-    if !lists.is_empty() {
-        return plan::parse_list(lists)?.iter().map(plan::resolve).collect();
-    }
-    let (found, missing) = plan::default_candidates();
+fn choose_candidates(lists: &[String], sets: &Sets) -> Result<Vec<Candidate>> {
+    let popular = [sets::POPULAR.to_string()];
+    let entries = plan::parse_list(if lists.is_empty() { &popular } else { lists }, sets)?;
+    let (found, missing) = plan::resolve_all(&entries)?;
     for failure in missing {
         let first_line = failure.message.lines().next().unwrap_or_default();
-        anstream::eprintln!("left out: {}", first_line.trim_end_matches("; looked for"));
+        let advice = failure.advice.map_or_else(String::new, |advice| format!(" ({advice})"));
+        anstream::eprintln!("left out: {}{advice}", first_line.trim_end_matches("; looked for"));
     }
     Ok(found)
 }
@@ -240,6 +323,7 @@ fn output_directory(arguments: &CompareArguments) -> Result<PathBuf> {
 /// A comparison without runs: all that is known before the first.
 fn begin(
     arguments: &CompareArguments,
+    plan: Option<&serving::Plan>,
     candidates: &[Candidate],
     environments: &[BTreeMap<String, String>],
 ) -> Comparison {
@@ -272,6 +356,8 @@ fn begin(
             detail_interval_ms: arguments.interval_ms * DETAIL_EVERY,
             overhead_limit: OVERHEAD_LIMIT,
             only: arguments.only.clone(),
+            serving: plan.map(|plan| serving::describe(plan, &arguments.server)),
+            no_cgroup_peak: Group::create(&format!("snug-compare-{}", std::process::id())).err(),
         },
         allocators: allocators.collect(),
         runs: Vec::new(),
@@ -280,7 +366,7 @@ fn begin(
 }
 
 /// The C library of this process, whose version stands for the system's.
-fn c_library() -> Option<PathBuf> {
+pub fn c_library() -> Option<PathBuf> {
     let maps = crate::proc::parse_maps(&fs::read("/proc/self/maps").ok()?);
     let found = maps.iter().find(|mapping| Kind::from_file_name(&mapping.path) == Some(Kind::Glibc));
     found.map(|mapping| PathBuf::from(&mapping.path))
@@ -311,15 +397,16 @@ impl Progress {
         self.bar.set_message(self.bar.prefix());
     }
 
-    fn update(&self, time_s: f64, rss_bytes: u64) {
+    fn update(&self, moment: &Moment) {
         if self.is_terminal {
-            let size = terminal::bytes(rss_bytes as f64);
+            let (time_s, size) = (moment.time_s, terminal::bytes(moment.rss_bytes as f64));
+            let phase = moment.phase.map_or_else(String::new, |phase| format!(" {phase}"));
             // There is nothing to go by before the first run has ended.
             let left = match self.bar.position() {
                 0 => String::new(),
                 _ => format!(", about {} s left", self.bar.eta().as_secs()),
             };
-            self.bar.set_message(format!("{}: {time_s:.0} s, {size}{left}", self.bar.prefix()));
+            self.bar.set_message(format!("{}:{phase} {time_s:.0} s, {size}{left}", self.bar.prefix()));
         }
     }
 

@@ -4,9 +4,13 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use super::sets::Sets;
 use crate::allocator::{closest, known_names, Kind, ROWS};
 use crate::failure::{Failure, Result, USAGE};
 use crate::library::{self, prepend_preload, Library};
+
+/// The variable that holds snug's options.
+const SNUG_VARIABLE: &str = "SNUG";
 
 /// One entry of `--with` as it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +19,8 @@ pub struct Entry {
     pub source: Source,
     /// Variables to set, in the order written.
     pub variables: Vec<(String, String)>,
+    /// It comes from a set: left out if it is not installed.
+    pub from_set: bool,
 }
 
 /// What an entry asks to be loaded.
@@ -53,24 +59,49 @@ impl Entry {
 ///
 /// A list is separated by commas; an entry is NAME or a path, then any number of `:VARIABLE=VALUE`. A comma
 /// belongs to the value when what follows it can't start an entry: `jemalloc:MALLOC_CONF=narenas:2,tcache:false`
-/// is one entry, because `tcache:false` names no allocator.
-pub fn parse_list(lists: &[String]) -> Result<Vec<Entry>> {
+/// is one entry, because `tcache:false` names no allocator. The name of a set stands for its entries.
+pub fn parse_list(lists: &[String], sets: &Sets) -> Result<Vec<Entry>> {
     let mut entries: Vec<Entry> = Vec::new();
     for list in lists {
         let mut open: Option<Entry> = None;
         for piece in list.split(',') {
+            if let Some(set) = sets.entries(piece) {
+                entries.extend(open.take());
+                entries.extend(parse_set(piece, &set)?);
+                continue;
+            }
             match parse_entry(piece)? {
                 Some(entry) => entries.extend(open.replace(entry)),
-                None => extend_value(&mut open, piece)?,
+                None => extend_value(&mut open, piece, sets)?,
             }
         }
         entries.extend(open);
     }
-    for (index, entry) in entries.iter().enumerate() {
-        if entries[..index].contains(entry) {
-            let message = format!("--with names {} twice", entry.label());
-            return Err(usage(message, "give each allocator and setting once; --runs repeats them"));
+    let mut kept: Vec<Entry> = Vec::new();
+    for entry in entries {
+        match kept.iter_mut().find(|other| other.label() == entry.label()) {
+            None => kept.push(entry),
+            // Sets may overlap; who names an entry by itself insists on it.
+            Some(other) if other.from_set || entry.from_set => other.from_set &= entry.from_set,
+            Some(_) => {
+                let message = format!("--with names {} twice", entry.label());
+                return Err(usage(message, "give each allocator and setting once; --runs repeats them"));
+            }
         }
+    }
+    Ok(kept)
+}
+
+/// Reads the entries of a set, each by itself.
+fn parse_set(name: &str, texts: &[String]) -> Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    for text in texts {
+        let parsed = parse_list(std::slice::from_ref(text), &Sets::default());
+        let parsed = parsed.map_err(|failure| Failure {
+            message: format!("in the set {name}: {}", failure.message),
+            ..failure
+        })?;
+        entries.extend(parsed.into_iter().map(|entry| Entry { from_set: true, ..entry }));
     }
     Ok(entries)
 }
@@ -92,10 +123,11 @@ fn parse_entry(piece: &str) -> Result<Option<Entry>> {
         None => return Ok(None),
     };
     let variables = settings.map(|text| parse_variables(head, text)).transpose()?.unwrap_or_default();
-    Ok(Some(Entry { source, variables }))
+    Ok(Some(Entry { source, variables, from_set: false }))
 }
 
-/// Reads `VARIABLE=VALUE[:VARIABLE=VALUE]...`. A colon belongs to the value unless a variable follows it.
+/// Reads `VARIABLE=VALUE[:VARIABLE=VALUE]...`. A colon belongs to the value unless a variable follows it. snug's
+/// options may come without their variable: `snug:purge_cpu_percent:2`.
 fn parse_variables(head: &str, text: &str) -> Result<Vec<(String, String)>> {
     let mut variables: Vec<(String, String)> = Vec::new();
     for part in text.split(':') {
@@ -105,6 +137,9 @@ fn parse_variables(head: &str, text: &str) -> Result<Vec<(String, String)>> {
             }
             _ => match variables.last_mut() {
                 Some((_, value)) => value.push_str(&format!(":{part}")),
+                None if head == Kind::Snug.name() && !part.is_empty() => {
+                    variables.push((SNUG_VARIABLE.into(), part.to_string()));
+                }
                 None => {
                     return Err(usage(
                         format!("'{part}' after {head}: is no setting"),
@@ -123,7 +158,7 @@ fn is_variable_name(text: &str) -> bool {
 }
 
 /// Takes a piece that starts no entry as the rest of the value before it.
-fn extend_value(open: &mut Option<Entry>, piece: &str) -> Result<()> {
+fn extend_value(open: &mut Option<Entry>, piece: &str, sets: &Sets) -> Result<()> {
     let name = piece.split(':').next().unwrap_or(piece);
     let value = open.as_mut().and_then(|entry| entry.variables.last_mut());
     // A value goes on with `key:value`, never with a bare word or with NAME:VARIABLE=...: those are misspelt.
@@ -138,11 +173,15 @@ fn extend_value(open: &mut Option<Entry>, piece: &str) -> Result<()> {
         }
         _ if name.is_empty() => Err(usage("--with has an empty entry", "remove the extra comma")),
         _ => {
-            let names = ROWS.iter().map(|row| row.name);
+            let names = ROWS.iter().map(|row| row.name).chain(sets.names());
             let hint = closest(name, names).map(|name| format!("did you mean {name}? ")).unwrap_or_default();
             Err(usage(
                 format!("--with: unknown allocator '{name}'"),
-                format!("{hint}known are {}, or the path of a library (it must hold a /)", known_names()),
+                format!(
+                    "{hint}known are {}, the path of a library (it must hold a /), and the sets {}",
+                    known_names(),
+                    sets.names().collect::<Vec<_>>().join(", ")
+                ),
             ))
         }
     }
@@ -164,27 +203,18 @@ pub fn resolve(entry: &Entry) -> Result<Candidate> {
     Ok(Candidate { label, kind, library, variables: entry.variables.clone() })
 }
 
-/// The allocators compared when none are named: the usual ones, as far as they are installed. Returns those
-/// found and, for each of the others, why not.
-pub fn default_candidates() -> (Vec<Candidate>, Vec<Failure>) {
-    let named = |kind| Entry { source: Source::Named(kind), variables: Vec::new() };
-    let arena_max = vec![("MALLOC_ARENA_MAX".to_string(), "2".to_string())];
-    let entries = [
-        named(Kind::Glibc),
-        Entry { source: Source::Named(Kind::Glibc), variables: arena_max },
-        named(Kind::Jemalloc),
-        named(Kind::Tcmalloc),
-        named(Kind::Mimalloc),
-        named(Kind::Snug),
-    ];
+/// Finds what all entries ask for. Returns with them why entries of sets had to be left out.
+pub fn resolve_all(entries: &[Entry]) -> Result<(Vec<Candidate>, Vec<Failure>)> {
     let (mut found, mut missing) = (Vec::new(), Vec::new());
-    for entry in &entries {
+    for entry in entries {
         match resolve(entry) {
             Ok(candidate) => found.push(candidate),
-            Err(failure) => missing.push(failure),
+            Err(failure) if entry.from_set => missing.push(failure),
+            Err(failure) => return Err(failure),
         }
     }
-    (found, missing)
+    missing.dedup();
+    Ok((found, missing))
 }
 
 /// The variables to set for a candidate, given those that are set already.
@@ -219,11 +249,11 @@ mod tests {
 
     fn labels(lists: &[&str]) -> Vec<String> {
         let lists: Vec<String> = lists.iter().map(|list| list.to_string()).collect();
-        parse_list(&lists).unwrap().iter().map(Entry::label).collect()
+        parse_list(&lists, &Sets::default()).unwrap().iter().map(Entry::label).collect()
     }
 
     fn error(list: &str) -> Failure {
-        parse_list(&[list.to_string()]).unwrap_err()
+        parse_list(&[list.to_string()], &Sets::default()).unwrap_err()
     }
 
     #[test]
@@ -247,7 +277,7 @@ mod tests {
     fn several_variables_and_colons_inside_values() {
         let list =
             "glibc:MALLOC_ARENA_MAX=2:GLIBC_TUNABLES=glibc.malloc.tcache_count=0:glibc.malloc.arena_max=1";
-        let entries = parse_list(&[list.to_string()]).unwrap();
+        let entries = parse_list(&[list.to_string()], &Sets::default()).unwrap();
         assert_eq!(entries[0].variables.len(), 2);
         assert_eq!(entries[0].variables[1].1, "glibc.malloc.tcache_count=0:glibc.malloc.arena_max=1");
         assert_eq!(entries[0].label(), list);
@@ -263,6 +293,36 @@ mod tests {
         assert!(error("glibc:2").message.contains("is no setting"));
         assert!(error("snug,glibc,snug").message.contains("snug twice"));
         assert_eq!(error("nonsense").exit_code, USAGE);
+    }
+
+    #[test]
+    fn options_of_snug_need_no_variable() {
+        let expected = ["snug:SNUG=purge_cpu_percent:2,thp:1", "snug:SNUG=background:0", "glibc"];
+        assert_eq!(labels(&["snug:purge_cpu_percent:2,thp:1,snug:SNUG=background:0,glibc"]), expected);
+    }
+
+    #[test]
+    fn sets_stand_for_their_entries() {
+        let popular = labels(&["popular"]);
+        assert_eq!(popular.len(), 7);
+        assert!(
+            popular.contains(&"jemalloc:MALLOC_CONF=narenas:2,dirty_decay_ms:1000,muzzy_decay_ms:0".into())
+        );
+        let entries = |list: &str| parse_list(&[list.to_string()], &Sets::default()).unwrap();
+        let overlapping = entries("snug,popular,glibc:MALLOC_ARENA_MAX=4");
+        assert_eq!(overlapping.len(), 8);
+        assert!(!overlapping[0].from_set && overlapping[1].from_set && !overlapping[7].from_set);
+        assert!(error("popula").advice.unwrap().contains("did you mean popular?"));
+    }
+
+    #[test]
+    fn what_a_set_lacks_is_left_out_and_what_is_named_is_not() {
+        let missing =
+            |from_set| Entry { source: Source::File("/nonexistent.so".into()), variables: vec![], from_set };
+        let glibc = Entry { source: Source::Named(Kind::Glibc), variables: vec![], from_set: true };
+        let (found, left_out) = resolve_all(&[glibc, missing(true)]).unwrap();
+        assert_eq!((found.len(), left_out.len()), (1, 1));
+        assert!(resolve_all(&[missing(false)]).is_err());
     }
 
     #[test]

@@ -45,6 +45,31 @@ pub struct Settings {
     pub overhead_limit: f64,
     /// Only processes whose command line matches are measured.
     pub only: Option<String>,
+    /// How a server was driven; None for a program that ends by itself.
+    #[serde(default)]
+    pub serving: Option<Serving>,
+    /// Why the peak of a control group could not be measured; None if it was.
+    #[serde(default)]
+    pub no_cgroup_peak: Option<String>,
+}
+
+/// How a server was brought up, put under load and left idle. Texts are as given on the command line.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Serving {
+    /// What says that it serves: a port, an URL, or `line:TEXT`.
+    pub ready: String,
+    /// The command that makes the load; None for built-in requests, or no load at all.
+    pub load_command: Option<String>,
+    /// Built-in requests: where to, and how many at a time.
+    pub url: Option<String>,
+    pub paths: Vec<String>,
+    pub concurrency: u32,
+    /// How much of the load: requests (or times that the command runs), seconds, or whichever ends first.
+    pub warm_count: Option<u64>,
+    pub warm_s: Option<f64>,
+    pub load_count: Option<u64>,
+    pub load_s: Option<f64>,
+    pub idle_s: f64,
 }
 
 /// One column of the comparison: an allocator with its settings.
@@ -75,10 +100,14 @@ pub struct Run {
     pub cpu_system_s: f64,
     pub minor_faults: u64,
     pub major_faults: u64,
+    /// Quantities by name. Of a server: from the moment it served to the end of the idle phase.
     pub memory: BTreeMap<String, f64>,
     /// What the program reported by `snug-metric: NAME=VALUE`.
     pub metrics: BTreeMap<String, f64>,
-    /// Parts of the run that can be told apart in plots.
+    /// What clients of the program saw; None when nobody measured it.
+    #[serde(default)]
+    pub latency: Option<Latency>,
+    /// Parts of the run: "boot", "warm", "load", "idle" of a server, as far as there were any; else one, "run".
     pub phases: Vec<Phase>,
     /// How many processes were measured, and the largest of them.
     pub processes_seen: u32,
@@ -91,6 +120,23 @@ pub struct Run {
     pub other_busy_cores: f64,
     pub notes: Vec<String>,
     pub log: String,
+}
+
+/// Requests that a load made of a server, and how long the answers took.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    pub requests: u64,
+    pub failed: u64,
+    pub requests_per_s: f64,
+    /// In rising order of `percent`.
+    pub percentiles: Vec<Percentile>,
+}
+
+/// So many percent of the requests were answered within this time.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Percentile {
+    pub percent: f64,
+    pub latency_s: f64,
 }
 
 /// A named part of a run.
@@ -134,6 +180,11 @@ pub struct Samples {
     pub rss_bytes: Vec<u64>,
     pub processes: Vec<u32>,
     pub threads: Vec<u32>,
+    /// CPU time and page faults since the run started, those of processes that have ended included.
+    #[serde(default)]
+    pub cpu_s: Vec<f64>,
+    #[serde(default)]
+    pub page_faults: Vec<u64>,
 }
 
 /// Sums of what is dearer to read, one element per moment.
@@ -178,7 +229,7 @@ pub struct Summary {
     pub baseline: String,
     /// Quantity that stands for memory: rss where one process runs, pss where several share pages.
     pub memory_measure: String,
-    /// By allocator, in the order asked for; then by quantity.
+    /// By allocator, in the order asked for; then by quantity. Of a phase: "idle.rss_mean_bytes" and so on.
     pub allocators: Vec<SummaryRow>,
     pub conclusion: String,
     pub warnings: Vec<String>,
@@ -201,6 +252,9 @@ pub struct Estimate {
     pub standard_deviation: Option<f64>,
     /// 95 % confidence interval of the mean; None for one run.
     pub interval: Option<(f64, f64)>,
+    /// 95 % confidence interval of the median; None for one run.
+    #[serde(default)]
+    pub median_interval: Option<(f64, f64)>,
     pub ratio: Option<Ratio>,
 }
 
@@ -210,6 +264,20 @@ pub struct Ratio {
     pub value: f64,
     /// 95 % confidence interval; None for one run.
     pub interval: Option<(f64, f64)>,
+}
+
+impl Ratio {
+    /// The interval holds 1: no difference from the baseline can be shown.
+    pub fn no_difference(&self) -> bool {
+        self.interval.is_some_and(|(low, high)| low <= 1.0 && high >= 1.0)
+    }
+}
+
+impl SummaryRow {
+    /// The median of each quantity.
+    pub fn medians(&self) -> BTreeMap<String, f64> {
+        self.quantities.iter().map(|(name, estimate)| (name.clone(), estimate.median)).collect()
+    }
 }
 
 impl Comparison {

@@ -12,11 +12,20 @@ use regex_lite::Regex;
 use super::results::{Details, Loaded, ProcessSeen, Samples};
 use crate::allocator::Kind;
 use crate::proc::{self, Mapping, Pid, Processes, Stat};
+use crate::tree;
 
 /// A process without its C library after this long will not load anything any more.
 const LOADING_TAKES_AT_MOST_S: f64 = 1.0;
-/// Command lines of processes younger than this are read again each time: they may be about to exec.
+/// Command lines of processes younger than this are read again every so often: they may have called exec. Mostly
+/// their name changes then, too, and that is seen at once.
 const YOUNG_S: f64 = 1.0;
+const YOUNG_READ_EVERY_S: f64 = 0.1;
+/// And those of older ones every so often: many servers change their title.
+const READ_EVERY_S: f64 = 2.0;
+
+/// The whole state of a process is read this often once it is no longer young; its resident size, which costs a fifth
+/// of that, each time.
+const STATE_EVERY_S: f64 = 0.25;
 
 /// What to look for in the tree.
 #[derive(Debug, Clone, Default)]
@@ -27,15 +36,19 @@ pub struct Target {
     pub library: Option<PathBuf>,
 }
 
-/// A process of the tree.
+/// A process below this one.
 struct Tracked {
+    /// It makes the load and is not measured.
+    load: bool,
     command: String,
     command_since_s: f64,
+    command_read_s: f64,
     measured: bool,
     ever_measured: bool,
     first_s: f64,
     last_s: f64,
     stat: Stat,
+    stat_read_s: f64,
     rss_peak_pages: u64,
     /// None: not decided yet.
     loaded: Option<Loaded>,
@@ -50,7 +63,15 @@ pub struct Sampler<P: Processes> {
     ticks_per_s: f64,
     /// Every process that exists; None for those outside of the tree.
     known: HashMap<Pid, Option<Tracked>>,
+    /// The newest process or thread of the machine when processes were last listed.
+    newest: Option<Pid>,
+    /// The next sample reads the whole state of all processes.
+    whole_state: bool,
+    /// Process groups that make the load.
+    load_groups: Vec<Pid>,
     ended: Vec<(ProcessSeen, Stat)>,
+    /// Their CPU ticks and page faults.
+    used_by_ended: (u64, u64),
     found: Vec<String>,
     unreadable: u32,
     pub samples: Samples,
@@ -84,7 +105,11 @@ impl<P: Processes> Sampler<P> {
             page_size_bytes,
             ticks_per_s,
             known: HashMap::new(),
+            newest: None,
+            whole_state: false,
+            load_groups: Vec::new(),
             ended: Vec::new(),
+            used_by_ended: (0, 0),
             found: Vec::new(),
             unreadable: 0,
             samples: Samples::default(),
@@ -98,11 +123,22 @@ impl<P: Processes> Sampler<P> {
         self.refresh_tree(0.0);
     }
 
+    /// Processes of this group, and those they start, make the load: they are not measured. To be called before
+    /// the next sample is taken.
+    pub fn leave_out(&mut self, group: Pid) {
+        self.load_groups.push(group);
+    }
+
+    /// Whether a process makes the load.
+    pub fn is_load(&self, pid: Pid) -> bool {
+        self.load_groups.contains(&pid) || matches!(self.known.get(&pid), Some(Some(tracked)) if tracked.load)
+    }
+
     /// Reads resident sizes. Returns their sum in bytes.
     pub fn sample(&mut self, now_s: f64) -> u64 {
         self.refresh_tree(now_s);
         let (mut rss_pages, mut processes, mut threads) = (0, 0, 0);
-        for pid in self.tree() {
+        for pid in self.measurable() {
             if !self.update(pid, now_s) {
                 continue;
             }
@@ -114,20 +150,32 @@ impl<P: Processes> Sampler<P> {
                 threads += tracked.stat.threads as u32;
             }
         }
+        self.whole_state = false;
         let rss_bytes = rss_pages * self.page_size_bytes;
         self.samples.time_s.push(rounded(now_s));
         self.samples.rss_bytes.push(rss_bytes);
         self.samples.processes.push(processes);
         self.samples.threads.push(threads);
+        let (ticks, faults) = self.used_so_far();
+        self.samples.cpu_s.push(ticks as f64 / self.ticks_per_s);
+        self.samples.page_faults.push(faults);
         rss_bytes
+    }
+
+    /// Lets the next sample be exact in CPU time and page faults, too.
+    pub fn refresh_all(&mut self) {
+        self.whole_state = true;
     }
 
     /// Reads proportional and unique set sizes of the processes that the last `sample` saw.
     pub fn sample_details(&mut self, now_s: f64) {
         let mut sum = proc::Rollup::default();
         let mut processes = 0;
-        for pid in self.tree() {
-            self.refresh_command(pid, now_s);
+        for pid in self.measurable() {
+            let Some(Some(tracked)) = self.known.get(&pid) else { continue };
+            if now_s - tracked.command_read_s >= READ_EVERY_S {
+                self.refresh_command(pid, now_s);
+            }
             let Some(Some(tracked)) = self.known.get(&pid) else { continue };
             if !tracked.measured {
                 continue;
@@ -201,12 +249,33 @@ impl<P: Processes> Sampler<P> {
         collected
     }
 
+    /// Everything below this process.
     fn tree(&self) -> Vec<Pid> {
         self.known.iter().filter(|(_, tracked)| tracked.is_some()).map(|(pid, _)| *pid).collect()
     }
 
+    /// The tree without what makes the load.
+    fn measurable(&self) -> Vec<Pid> {
+        let is_measurable = |tracked: &Option<Tracked>| tracked.as_ref().is_some_and(|tracked| !tracked.load);
+        self.known.iter().filter(|(_, tracked)| is_measurable(tracked)).map(|(pid, _)| *pid).collect()
+    }
+
+    /// CPU ticks and page faults of the measured processes since the start, also of those that have ended.
+    fn used_so_far(&self) -> (u64, u64) {
+        let alive = self.known.values().flatten().filter(|tracked| tracked.ever_measured);
+        alive.fold(self.used_by_ended, |(ticks, faults), tracked| {
+            (ticks + tracked.stat.ticks(), faults + tracked.stat.faults())
+        })
+    }
+
     /// Finds processes that have come or gone. A process that was outside of the tree once stays so.
     fn refresh_tree(&mut self, now_s: f64) {
+        // Listing all processes is most of the cost of a sample. Those that have ended are noticed when read.
+        let newest = self.source.newest();
+        if newest.is_some() && newest == self.newest {
+            return;
+        }
+        self.newest = newest;
         let Ok(pids) = self.source.pids() else { return };
         let exists: std::collections::HashSet<Pid> = pids.iter().copied().collect();
         let gone: Vec<Pid> = self.known.keys().filter(|pid| !exists.contains(pid)).copied().collect();
@@ -222,34 +291,25 @@ impl<P: Processes> Sampler<P> {
                 unknown.extend(proc::parse_stat(&self.buffer).map(|stat| (pid, stat)));
             }
         }
-        // A parent may come later in the list than its child: go round until nothing more is settled.
-        loop {
-            let before = unknown.len();
-            let waiting: std::collections::HashSet<Pid> = unknown.iter().map(|(pid, _)| *pid).collect();
-            unknown.retain(|(pid, stat)| {
-                let inside = stat.parent == self.own || matches!(self.known.get(&stat.parent), Some(Some(_)));
-                if !inside && waiting.contains(&stat.parent) {
-                    return true;
-                }
-                let tracked = inside.then(|| Tracked::new(stat.clone(), now_s));
-                if tracked.is_none() {
-                    self.source.forget(*pid);
-                }
-                self.known.insert(*pid, tracked);
-                false
+        tree::parents_first(&mut unknown);
+        for (pid, stat) in unknown {
+            let parent = self.known.get(&stat.parent).and_then(Option::as_ref);
+            let tracked = (stat.parent == self.own || parent.is_some()).then(|| {
+                let load = parent.is_some_and(|parent| parent.load) || self.load_groups.contains(&stat.group);
+                Tracked::new(stat, load, now_s)
             });
-            if unknown.is_empty() || unknown.len() == before {
-                break;
+            if tracked.is_none() {
+                self.source.forget(pid);
             }
-        }
-        for (pid, _) in unknown {
-            self.known.insert(pid, None);
-            self.source.forget(pid);
+            self.known.insert(pid, tracked);
         }
     }
 
     /// Reads a process of the tree again. False if it is gone or only its exit status is left.
     fn update(&mut self, pid: Pid, now_s: f64) -> bool {
+        if self.update_resident(pid, now_s) {
+            return true;
+        }
         let stat = match self.source.read(pid, "stat", &mut self.buffer) {
             Ok(()) => proc::parse_stat(&self.buffer),
             Err(_) => None,
@@ -259,16 +319,35 @@ impl<P: Processes> Sampler<P> {
             return false;
         };
         let Some(Some(tracked)) = self.known.get_mut(&pid) else { return false };
+        tracked.stat_read_s = now_s;
         let ending = matches!(stat.state, 'Z' | 'X' | 'x');
         tracked.rss_peak_pages = tracked.rss_peak_pages.max(stat.rss_pages);
+        let renamed = tracked.stat.name != stat.name;
         tracked.stat = stat;
         if ending {
             return false;
         }
         tracked.last_s = now_s;
-        if tracked.command.is_empty() || now_s - tracked.first_s < YOUNG_S {
+        let is_old = now_s - tracked.command_read_s >= YOUNG_READ_EVERY_S;
+        if tracked.command.is_empty() || renamed || is_old && now_s - tracked.first_s < YOUNG_S {
             self.refresh_command(pid, now_s);
         }
+        true
+    }
+
+    /// Reads only the resident size, where that will do: of a process whose state was read lately and that lives.
+    fn update_resident(&mut self, pid: Pid, now_s: f64) -> bool {
+        let Some(Some(tracked)) = self.known.get_mut(&pid) else { return false };
+        let is_young = now_s - tracked.first_s < YOUNG_S;
+        if is_young || self.whole_state || now_s - tracked.stat_read_s >= STATE_EVERY_S {
+            return false;
+        }
+        let read = self.source.read(pid, "statm", &mut self.buffer);
+        let pages = read.ok().and_then(|()| proc::parse_resident_pages(&self.buffer));
+        let Some(pages) = pages.filter(|pages| *pages > 0) else { return false };
+        tracked.stat.rss_pages = pages;
+        tracked.rss_peak_pages = tracked.rss_peak_pages.max(pages);
+        tracked.last_s = now_s;
         true
     }
 
@@ -279,13 +358,15 @@ impl<P: Processes> Sampler<P> {
         }
         let command = proc::parse_command_line(&self.buffer);
         let Some(Some(tracked)) = self.known.get_mut(&pid) else { return };
+        tracked.command_read_s = now_s;
         if command.is_empty() || command == tracked.command {
             return;
         }
         tracked.command = command;
         tracked.command_since_s = now_s;
         tracked.loaded = None;
-        tracked.measured = self.target.only.as_ref().is_none_or(|only| only.is_match(&tracked.command));
+        let matches = self.target.only.as_ref().is_none_or(|only| only.is_match(&tracked.command));
+        tracked.measured = matches && !tracked.load;
         tracked.ever_measured |= tracked.measured;
     }
 
@@ -296,6 +377,10 @@ impl<P: Processes> Sampler<P> {
         if !tracked.measured || tracked.loaded.is_some() {
             return;
         }
+        let age_s = now_s - tracked.command_since_s;
+        if self.target.library.is_none() && age_s <= LOADING_TAKES_AT_MOST_S / 4.0 {
+            return;
+        }
         if self.source.read(pid, "maps", &mut self.buffer).is_err() {
             return;
         }
@@ -304,7 +389,6 @@ impl<P: Processes> Sampler<P> {
             return;
         }
         let Some(Some(tracked)) = self.known.get_mut(&pid) else { return };
-        let age_s = now_s - tracked.command_since_s;
         let has_c_library = maps.iter().any(|mapping| {
             Kind::from_file_name(&mapping.path).is_some_and(Kind::is_c_library) && mapping.executable
         });
@@ -317,7 +401,7 @@ impl<P: Processes> Sampler<P> {
                     tracked.loaded = Some(Loaded::No);
                 }
             }
-            None if age_s > LOADING_TAKES_AT_MOST_S / 4.0 => {
+            None => {
                 tracked.loaded = Some(Loaded::NotAsked);
                 for name in allocator_files(&maps) {
                     if !self.found.contains(&name) {
@@ -325,7 +409,6 @@ impl<P: Processes> Sampler<P> {
                     }
                 }
             }
-            None => {}
         }
     }
 
@@ -336,7 +419,9 @@ impl<P: Processes> Sampler<P> {
         if !tracked.ever_measured {
             return;
         }
-        let ticks = tracked.stat.user_ticks + tracked.stat.system_ticks;
+        let (ticks, faults) = (tracked.stat.ticks(), tracked.stat.faults());
+        self.used_by_ended.0 += ticks;
+        self.used_by_ended.1 += faults;
         let unseen = if self.target.library.is_some() { Loaded::TooShort } else { Loaded::NotAsked };
         let seen = ProcessSeen {
             pid,
@@ -352,15 +437,18 @@ impl<P: Processes> Sampler<P> {
 }
 
 impl Tracked {
-    fn new(stat: Stat, now_s: f64) -> Tracked {
+    fn new(stat: Stat, load: bool, now_s: f64) -> Tracked {
         Tracked {
+            load,
             command: String::new(),
             command_since_s: now_s,
+            command_read_s: now_s,
             measured: false,
             ever_measured: false,
             first_s: now_s,
             last_s: now_s,
             stat,
+            stat_read_s: f64::NEG_INFINITY,
             rss_peak_pages: 0,
             loaded: None,
         }
@@ -399,6 +487,8 @@ impl Pace {
     const FIRST_GAP_S: f64 = 0.001;
     /// And each further one is longer by this factor, up to the interval.
     const GROWTH: f64 = 1.5;
+    /// Until then it may cost so many times the share.
+    const FIRST_SHARES: f64 = 50.0;
     /// Even at a high cost, look this often.
     const LONGEST_GAP_S: f64 = 5.0;
 
@@ -410,7 +500,8 @@ impl Pace {
     /// Sets the time of the next look after one that cost so much CPU time.
     pub fn looked(&mut self, now_s: f64, cost_s: f64) {
         if self.gap_s < self.interval_s {
-            self.gap_s = (self.gap_s * Pace::GROWTH).min(self.interval_s);
+            let affordable_s = cost_s / (self.share * Pace::FIRST_SHARES);
+            self.gap_s = (self.gap_s * Pace::GROWTH).max(affordable_s).min(self.interval_s);
             self.next_s = now_s + self.gap_s;
             return;
         }
@@ -464,6 +555,32 @@ mod tests {
     }
 
     #[test]
+    fn the_load_is_not_measured_but_known() {
+        let mut sampler = sampler(Target::default(), tree());
+        sampler.leave_out(500);
+        sampler.sample(0.0);
+        // A process group has the number of its first process.
+        sampler.source.set(500, OWN, "wrk", 4000);
+        sampler.source.set(501, 500, "wrk-helper", 4000);
+        sampler.source.set(502, 101, "worker", 10);
+        assert_eq!(sampler.sample(0.1), 1210 * 4096);
+        assert!(sampler.is_load(500) && sampler.is_load(501) && !sampler.is_load(502));
+        assert!(sampler.alive(0.1).iter().any(|(pid, _)| *pid == 501), "it is stopped with the rest");
+        assert_eq!(sampler.finish().processes.len(), 3);
+    }
+
+    #[test]
+    fn what_was_used_never_shrinks() {
+        let mut sampler = sampler(Target::default(), tree());
+        sampler.sample(0.0);
+        sampler.source.remove(90);
+        sampler.sample(0.1);
+        assert_eq!(sampler.samples.processes, [2, 1]);
+        assert_eq!(sampler.samples.cpu_s, [0.6, 0.6]);
+        assert_eq!(sampler.samples.page_faults, [16, 16]);
+    }
+
+    #[test]
     fn only_matching_processes_count_and_exec_changes_that() {
         let target = Target { only: Some(Regex::new("^worker").unwrap()), ..Target::default() };
         let mut sampler = sampler(target, tree());
@@ -486,6 +603,34 @@ mod tests {
         let collected = sampler.finish();
         let loaded = |pid| collected.processes.iter().find(|p| p.pid == pid).unwrap().allocator_loaded;
         assert_eq!((loaded(101), loaded(90), loaded(102)), (Loaded::Yes, Loaded::No, Loaded::TooShort));
+    }
+
+    #[test]
+    fn processes_are_listed_when_there_may_be_new_ones() {
+        let mut processes = tree();
+        processes.newest = Some(300);
+        let mut sampler = sampler(Target::default(), processes);
+        sampler.sample(0.0);
+        sampler.source.remove(90);
+        sampler.source.set(400, OWN, "late", 10);
+        assert_eq!(sampler.sample(0.1), 1000 * 4096, "one has ended, the new one is not looked for");
+        sampler.source.newest = Some(400);
+        assert_eq!(sampler.sample(0.2), 1010 * 4096);
+    }
+
+    #[test]
+    fn states_are_read_more_rarely_than_sizes() {
+        let mut sampler = sampler(Target::default(), tree());
+        sampler.sample(0.0);
+        sampler.sample(5.0);
+        let busy = String::from_utf8(sampler.source.files[&(90, "stat")].clone()).unwrap();
+        sampler.source.files.insert((90, "stat"), busy.replace(" 20 10 ", " 20 60 ").into_bytes());
+        sampler.source.files.insert((90, "statm"), b"9000 500 30 1 0 700 0".to_vec());
+        assert_eq!(sampler.sample(5.1), 1500 * 4096);
+        sampler.refresh_all();
+        sampler.source.files.insert((90, "statm"), b"0 0 0 0 0 0 0".to_vec());
+        sampler.sample(5.2);
+        assert_eq!(sampler.samples.cpu_s, [0.6, 0.6, 0.6, 1.1]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::results::{Allocator, Comparison, Estimate, Ratio, Run, Summary, SummaryRow};
-use super::statistics;
+use super::{quantities, statistics};
 use crate::allocator::Kind;
 use crate::terminal;
 
@@ -49,7 +49,7 @@ pub fn summarise(comparison: &Comparison) -> Summary {
         conclusion: String::new(),
         warnings: Vec::new(),
     };
-    summary.conclusion = conclusion(&comparison.allocators, &summary);
+    summary.conclusion = conclusion(&comparison.allocators, &summary, comparison.settings.serving.is_some());
     summary.warnings = warnings(comparison, &summary.baseline);
     summary
 }
@@ -72,7 +72,7 @@ fn memory_measure(runs: &[Run]) -> String {
 }
 
 /// Everything about a run that can be compared, by name.
-fn quantities_of(run: &Run) -> BTreeMap<String, f64> {
+pub fn quantities_of(run: &Run) -> BTreeMap<String, f64> {
     let mut quantities = run.memory.clone();
     quantities.insert("wall_s".into(), run.wall_s);
     quantities.insert("cpu_s".into(), run.cpu_user_s + run.cpu_system_s);
@@ -82,6 +82,12 @@ fn quantities_of(run: &Run) -> BTreeMap<String, f64> {
     for (name, value) in &run.metrics {
         quantities.insert(format!("metric:{name}"), *value);
     }
+    if let Some(latency) = &run.latency {
+        quantities.insert("requests_per_s".into(), latency.requests_per_s);
+        let named = |percent: f64| format!("latency_p{}_s", percent.to_string().replace('.', "_"));
+        quantities.extend(latency.percentiles.iter().map(|p| (named(p.percent), p.latency_s)));
+    }
+    quantities.extend(quantities::of_phases(run));
     quantities
 }
 
@@ -100,7 +106,7 @@ fn estimates(
 }
 
 /// The result in one sentence: what memory and time do under the allocator of interest, relative to the baseline.
-fn conclusion(allocators: &[Allocator], summary: &Summary) -> String {
+fn conclusion(allocators: &[Allocator], summary: &Summary, is_server: bool) -> String {
     let memory = format!("{}_mean_bytes", summary.memory_measure);
     let unsampled = |row: &SummaryRow| row.runs > 0 && !row.quantities.contains_key(&memory);
     if summary.allocators.iter().any(unsampled) {
@@ -114,11 +120,11 @@ fn conclusion(allocators: &[Allocator], summary: &Summary) -> String {
     };
     let measured = allocators.iter().filter(|allocator| of(&allocator.label, &memory).is_some());
     let others: Vec<&Allocator> = measured.filter(|allocator| allocator.label != summary.baseline).collect();
-    let mean_of = |label: &str| of(label, &memory).map_or(f64::MAX, |estimate| estimate.mean);
+    let mean_of = |label: &str| of(label, &memory).map_or(f64::MAX, |estimate| estimate.median);
     let Some(subject) = subject(&others, mean_of) else {
         return match of(&summary.baseline, &memory) {
             Some(estimate) => {
-                let size = terminal::bytes(estimate.mean);
+                let size = terminal::bytes(estimate.median);
                 format!(
                     "{} uses {size} of memory (mean {measure}); there is nothing to compare it with.",
                     summary.baseline
@@ -136,7 +142,9 @@ fn conclusion(allocators: &[Allocator], summary: &Summary) -> String {
     for (quantity, name) in throughput.iter().map(|name| (format!("metric:{name}"), name.as_str())) {
         parts.extend(of(&subject.label, &quantity).and_then(|e| e.ratio).map(|ratio| clause(name, ratio)));
     }
-    parts.extend(of(&subject.label, "wall_s").and_then(|e| e.ratio).map(|ratio| clause("wall time", ratio)));
+    for (quantity, name) in other_quantities(summary, is_server) {
+        parts.extend(of(&subject.label, &quantity).and_then(|e| e.ratio).map(|ratio| clause(name, ratio)));
+    }
     let rivals = others.iter().filter(|allocator| allocator.kind != subject.kind);
     let smallest = rivals.min_by(|a, b| mean_of(&a.label).total_cmp(&mean_of(&b.label)));
     if let Some(ratio) = smallest.and_then(|rival| of(&rival.label, &memory)?.ratio) {
@@ -148,6 +156,19 @@ fn conclusion(allocators: &[Allocator], summary: &Summary) -> String {
         text.push_str(" One run each cannot tell a difference from noise: use --runs 3 or more.");
     }
     text
+}
+
+/// What the sentence says of besides memory and throughput that the program reported.
+fn other_quantities(summary: &Summary, is_server: bool) -> Vec<(String, &'static str)> {
+    if !is_server {
+        return vec![("wall_s".into(), "wall time")];
+    }
+    vec![
+        (format!("idle.{}_final_bytes", summary.memory_measure), "memory after idling"),
+        ("requests_per_s".into(), "the rate of requests"),
+        ("latency_p99_s".into(), "p99 latency"),
+        ("load.cpu_s".into(), "CPU time under load"),
+    ]
 }
 
 /// The allocator that the sentence is about: snug, or else the one with least memory.
@@ -174,7 +195,7 @@ fn sentence_part(subject: &str, baseline: &str, quantity: &str, ratio: Ratio) ->
             "The {quantity} of the runs differs too much to tell {subject} from {baseline} (use more --runs, or a longer \
              program)"
         ),
-        Some((low, high)) if low <= 1.0 && high >= 1.0 => format!(
+        Some((low, high)) if ratio.no_difference() => format!(
             "Between {subject} and {baseline} no difference in {quantity} can be shown ({value:.2} times, 95 % interval \
              {low:.2} to {high:.2})"
         ),
@@ -191,7 +212,7 @@ fn clause(name: &str, ratio: Ratio) -> String {
         Some((low, high)) if low <= 1.0 && high > low * UNDECIDED => {
             format!("for {name} the runs differ too much to tell")
         }
-        Some((low, high)) if low <= 1.0 && high >= 1.0 => {
+        Some((low, high)) if ratio.no_difference() => {
             format!("no difference in {name} can be shown ({value:.2} times, {low:.2} to {high:.2})")
         }
         Some((low, high)) => format!("{name} is {value:.2} times ({low:.2} to {high:.2})"),
@@ -217,6 +238,9 @@ fn warnings(comparison: &Comparison, baseline: &str) -> Vec<String> {
         for note in &run.notes {
             warnings.insert(format!("{}: {note}", run.allocator));
         }
+    }
+    if let Some(reason) = &comparison.settings.no_cgroup_peak {
+        warnings.insert(format!("the peak that a container's limit would see is not shown: {reason}"));
     }
     memory_warnings(comparison, &mut warnings);
     let long_runs = comparison.runs.iter().filter(|run| run.wall_s >= SHORTEST_FOR_BUSY_S);

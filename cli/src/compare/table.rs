@@ -15,11 +15,14 @@ pub struct TableWriter {
     pub colours: bool,
 }
 
-/// One kind of column: its heading and how to fill a cell.
+/// One kind of column: its heading and how to fill a cell. The second line of a cell is the 95 % interval.
 struct Column {
     heading: String,
     cell: Box<dyn Fn(&SummaryRow) -> String>,
 }
+
+/// Follows a ratio whose interval holds 1.
+const SAME: &str = " ~";
 
 impl Writer for TableWriter {
     fn write(&self, comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
@@ -35,11 +38,20 @@ impl Writer for TableWriter {
         table.set_header(std::iter::once(Cell::new(heading("allocator"))).chain(headings));
         for (row, allocator) in comparison.summary.allocators.iter().zip(&comparison.allocators) {
             let emphasised = allocator.kind == Kind::Snug && self.colours;
-            let shown = |text: String| styled(&text, terminal::BOLD, emphasised);
-            let cells = columns
-                .iter()
-                .map(|column| Cell::new(shown((column.cell)(row))).set_alignment(CellAlignment::Right));
-            let name = label_lines(&allocator.label).into_iter().map(shown).collect::<Vec<_>>().join("\n");
+            let shown = |text: &str| styled(text, terminal::BOLD, emphasised);
+            let faint = |text: &str| styled(text, terminal::FAINT, self.colours);
+            let cells = columns.iter().map(|column| {
+                let text = (column.cell)(row);
+                let lines = text.split_once('\n').map_or_else(
+                    || shown(&text),
+                    |(value, interval)| format!("{}\n{}", shown(value), faint(interval)),
+                );
+                Cell::new(lines).set_alignment(CellAlignment::Right)
+            });
+            let mut name: Vec<String> =
+                label_lines(&allocator.label).iter().map(|line| shown(line)).collect();
+            name.extend(allocator.version.as_ref().map(|version| faint(&format!("  {version}"))));
+            let name = name.join("\n");
             table.add_row(std::iter::once(Cell::new(name)).chain(cells));
         }
         if let Some(first) = table.column_mut(0) {
@@ -48,6 +60,12 @@ impl Writer for TableWriter {
         }
         writeln!(out, "{}", heading(&title(comparison)))?;
         writeln!(out, "{}", table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n"))?;
+        let any_same = comparison.summary.allocators.iter().any(|row| {
+            columns.iter().any(|column| (column.cell)(row).lines().any(|line| line.ends_with(SAME)))
+        });
+        if any_same {
+            writeln!(out, "~ no difference: the 95 % interval of the ratio holds 1")?;
+        }
         writeln!(out)?;
         for warning in &comparison.summary.warnings {
             writeln!(out, "{} {warning}", styled("note:", terminal::WARNING, self.colours))?;
@@ -67,10 +85,11 @@ fn title(comparison: &Comparison) -> String {
     };
     let spread = match comparison.settings.rounds {
         1 => "one run each".to_string(),
-        rounds => format!("means of {rounds} runs ± their standard deviation"),
+        rounds => format!("medians of {rounds} runs, below them 95 % intervals"),
     };
+    let when = if comparison.settings.serving.is_some() { ", from ready to the end of idling" } else { "" };
     format!(
-        "Memory in MB ({measure}; {which}), times in s; {spread}; x: times {}",
+        "Memory in MB ({measure}; {which}{when}), times in s; {spread}; x: times {}",
         comparison.summary.baseline
     )
 }
@@ -82,17 +101,33 @@ fn columns(comparison: &Comparison) -> Vec<Column> {
         spread_column("mean\nmemory", &mean, 1e-6),
         ratio_column(&mean),
         plain_column("peak", &format!("{measure}_peak_bytes"), terminal::megabytes),
-        plain_column("final", &format!("{measure}_final_bytes"), terminal::megabytes),
+        plain_column("cgroup\npeak", "cgroup_peak_bytes", terminal::megabytes),
     ];
+    if comparison.settings.serving.is_some() {
+        let idle = format!("idle.{measure}_final_bytes");
+        columns.extend([spread_column("after\nidling", &idle, 1e-6), ratio_column(&idle)]);
+    } else {
+        columns.push(plain_column("final", &format!("{measure}_final_bytes"), terminal::megabytes));
+    }
     if measure == "pss" {
         columns.push(plain_column("mean\nRSS", "rss_mean_bytes", terminal::megabytes));
         columns.push(plain_column("mean\nUSS", "uss_mean_bytes", terminal::megabytes));
     }
-    columns.push(spread_column("wall\ntime", "wall_s", 1.0));
-    columns.push(ratio_column("wall_s"));
-    columns.push(spread_column("CPU\ntime", "cpu_s", 1.0));
-    columns.push(ratio_column("cpu_s"));
-    columns.push(plain_column("page\nfaults", "page_faults", short_count));
+    let (cpu, faults) = if comparison.settings.serving.is_none() {
+        columns.extend([spread_column("wall\ntime", "wall_s", 1.0), ratio_column("wall_s")]);
+        ("cpu_s", "page_faults")
+    } else {
+        for (heading, quantity, factor) in [
+            ("requests\nper s", "requests_per_s", 1.0),
+            ("p50\nms", "latency_p50_s", 1e3),
+            ("p99\nms", "latency_p99_s", 1e3),
+        ] {
+            columns.extend([spread_column(heading, quantity, factor), ratio_column(quantity)]);
+        }
+        ("load.cpu_s", "load.page_faults")
+    };
+    columns.extend([spread_column("CPU\ntime", cpu, 1.0), ratio_column(cpu)]);
+    columns.push(plain_column("page\nfaults", faults, short_count));
     let metrics: BTreeSet<&String> = comparison.runs.iter().flat_map(|run| run.metrics.keys()).collect();
     // Errors make a run fail: a column of zeros says nothing.
     for name in metrics.into_iter().filter(|name| *name != "errors") {
@@ -104,6 +139,10 @@ fn columns(comparison: &Comparison) -> Vec<Column> {
             cell: Box::new(|row| row.failed_runs.to_string()),
         });
     }
+    // A server without load has no latencies: a column of dashes says nothing.
+    let is_filled =
+        |column: &Column| comparison.summary.allocators.iter().any(|row| (column.cell)(row) != "-");
+    columns.retain(is_filled);
     columns
 }
 
@@ -115,25 +154,30 @@ fn column(heading: &str, quantity: &str, show: impl Fn(&Estimate) -> String + 's
 }
 
 fn plain_column(heading: &str, quantity: &str, show: fn(f64) -> String) -> Column {
-    column(heading, quantity, move |estimate| show(estimate.mean))
+    column(heading, quantity, move |estimate| show(estimate.median))
 }
 
 fn spread_column(heading: &str, quantity: &str, factor: f64) -> Column {
     column(heading, quantity, move |estimate| {
-        let mean = short_number(estimate.mean * factor);
-        match estimate.standard_deviation {
-            Some(deviation) => {
-                let digits = mean.split_once('.').map_or(0, |(_, decimals)| decimals.len());
-                format!("{mean} ±{:.digits$}", deviation * factor)
+        let median = short_number(estimate.median * factor);
+        let digits = median.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+        match estimate.median_interval {
+            // Student's interval may reach below what the quantity can be.
+            Some((low, high)) => {
+                format!("{median}\n{:.digits$}-{:.digits$}", (low * factor).max(0.0), high * factor)
             }
-            None => mean,
+            None => median,
         }
     })
 }
 
 fn ratio_column(quantity: &str) -> Column {
     column("x", quantity, |estimate| match estimate.ratio {
-        Some(ratio) => format!("{:.2}", ratio.value),
+        Some(ratio) => {
+            let same = if ratio.no_difference() { SAME } else { "" };
+            let interval = ratio.interval.map(|(low, high)| format!("\n{low:.2}-{high:.2}"));
+            format!("{:.2}{same}{}", ratio.value, interval.unwrap_or_default())
+        }
         None => "1".into(),
     })
 }
@@ -157,6 +201,7 @@ fn label_lines(label: &str) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::compare::fixture;
+    use crate::compare::results::{Latency, Percentile, Phase, Serving};
 
     fn render(comparison: &Comparison) -> String {
         let mut out = Vec::new();
@@ -167,11 +212,35 @@ mod tests {
     #[test]
     fn rows_columns_and_conclusion() {
         let text = render(&fixture::comparison(&[("glibc", &[100.0, 102.0]), ("snug", &[50.0, 51.0])]));
-        let snug = text.lines().find(|line| line.trim_start().starts_with("snug")).unwrap();
-        assert!(snug.contains("50.5 ±0.7") && snug.contains("0.50"), "{text}");
+        let mut lines = text.lines().skip_while(|line| !line.trim_start().starts_with("snug"));
+        let (values, intervals) = (lines.next().unwrap(), lines.next().unwrap());
+        assert!(values.contains("50.5") && values.contains("0.50") && values.contains("1.00 ~"), "{text}");
+        assert!(intervals.contains("44.1-56.9") && intervals.contains("1.0"), "{text}");
+        assert!(text.contains("~ no difference"), "{text}");
         assert!(text.contains("requests_per_s") && text.contains("page"), "{text}");
         assert!(text.trim_end().ends_with('.'), "{text}");
         assert!(!text.contains('\u{1b}'), "no colours asked for: {text}");
+    }
+
+    #[test]
+    fn servers_show_what_their_clients_saw() {
+        let mut comparison = fixture::comparison(&[("glibc", &[100.0, 101.0]), ("snug", &[50.0, 51.0])]);
+        comparison.settings.serving = Some(Serving::default());
+        for run in &mut comparison.runs {
+            let percentiles = [50.0, 99.0].map(|percent| Percentile { percent, latency_s: percent / 1e4 });
+            run.latency = Some(Latency {
+                requests: 9,
+                failed: 0,
+                requests_per_s: 77.0,
+                percentiles: percentiles.to_vec(),
+            });
+            run.phases = vec![Phase { name: "idle".into(), start_s: 5.0, end_s: 9.0 }];
+        }
+        comparison.summary = crate::compare::summary::summarise(&comparison);
+        let text = render(&comparison);
+        assert!(text.contains("p99") && text.contains("9.90") && text.contains("idling"), "{text}");
+        assert!(!text.contains("wall"), "how long it was watched says nothing: {text}");
+        assert!(comparison.summary.conclusion.contains("p99 latency"), "{}", comparison.summary.conclusion);
     }
 
     #[test]

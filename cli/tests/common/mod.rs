@@ -166,7 +166,16 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// Whether a process with this text in its command line exists.
 pub fn process_exists(text: &str) -> bool {
+    command_lines().iter().any(|line| line.contains(text))
+}
+
+/// Whether a process with just this command line exists: not one that is to start it.
+pub fn process_runs(line: &str) -> bool {
+    command_lines().iter().any(|other| other.trim_end() == line)
+}
+
+fn command_lines() -> Vec<String> {
     let entries = std::fs::read_dir("/proc").expect("/proc can be read");
     let lines = entries.flatten().filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
-    lines.into_iter().any(|line| String::from_utf8_lossy(&line).replace('\0', " ").contains(text))
+    lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " ")).collect()
 }

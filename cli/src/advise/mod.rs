@@ -1,0 +1,124 @@
+//! `snug advise`: compares allocators on a program and says which to use, if any, with the lines that deploy it.
+
+mod decide;
+
+use std::collections::HashSet;
+use std::io::Write;
+use std::path::Path;
+use std::time::Instant;
+
+use self::decide::{Advice, Composition, Decision};
+use crate::arguments::AdviseArguments;
+use crate::compare;
+use crate::compare::results::Comparison;
+use crate::deploy::{self, Deployment};
+use crate::failure::{Context, Result};
+use crate::leak::heaps::RealHeaps;
+use crate::leak::watch::{Roots, Watched, Watcher};
+use crate::proc::{Pid, ProcFilesystem};
+use crate::terminal::{self, styled};
+
+/// Seconds between two looks at what memory consists of: each reads the mappings' sums, which is dear.
+const LOOK_EVERY_S: f64 = 0.5;
+
+/// Runs the command.
+pub fn run(arguments: &AdviseArguments) -> Result<()> {
+    let mut looker = Looker::new();
+    let comparison = compare::measure(&arguments.compare, &mut |allocator| {
+        if decide::looks_inside(allocator) {
+            looker.look();
+        }
+    })?;
+    let decision = decide::decide(&comparison, composition(&looker.watcher.finish()).as_ref());
+    let mut out = anstream::stdout().lock();
+    write(&decision, &comparison, &mut out).cannot(|| "write to stdout".into())
+}
+
+fn write(decision: &Decision, comparison: &Comparison, out: &mut dyn Write) -> std::io::Result<()> {
+    let colours = terminal::stdout_colours();
+    let style = match decision.advice {
+        Advice::Use(_) => terminal::GOOD,
+        Advice::Stay => terminal::BOLD,
+        Advice::Unknown => terminal::WARNING,
+    };
+    writeln!(out, "\n{}", styled(&decision.answer, style, colours))?;
+    for line in &decision.evidence {
+        writeln!(out, "  {line}")?;
+    }
+    let Advice::Use(index) = decision.advice else { return Ok(()) };
+    let allocator = &comparison.allocators[index];
+    let variables: Vec<(String, String)> = allocator
+        .environment
+        .iter()
+        .filter(|(name, _)| *name != "LD_PRELOAD")
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    let snippets = deploy::lines(&Deployment {
+        kind: allocator.kind,
+        library: allocator.library.as_deref().map(Path::new),
+        variables: &variables,
+        program: &comparison.program,
+    });
+    for snippet in snippets {
+        writeln!(out, "\n{} ({})", styled(snippet.title, terminal::BOLD, colours), snippet.file)?;
+        for line in snippet.text.lines() {
+            writeln!(out, "    {line}")?;
+        }
+    }
+    writeln!(
+        out,
+        "\nThen see that it is active in every process: snug check --expect {} NAME",
+        allocator.kind.name()
+    )
+}
+
+/// Looks at the processes below this one now and then, while a comparison runs them.
+struct Looker {
+    begin: Instant,
+    next_s: f64,
+    watcher: Watcher<ProcFilesystem, RealHeaps>,
+}
+
+impl Looker {
+    fn new() -> Looker {
+        let roots = Roots { root: std::process::id() as Pid, own: None };
+        let watcher = Watcher::new(ProcFilesystem::new(), RealHeaps::new(), roots);
+        Looker { begin: Instant::now(), next_s: 0.0, watcher }
+    }
+
+    fn look(&mut self) {
+        let now_s = self.begin.elapsed().as_secs_f64();
+        if now_s >= self.next_s {
+            self.watcher.read(now_s);
+            self.next_s = now_s + LOOK_EVERY_S;
+        }
+    }
+}
+
+/// Means over all moments. Only processes with snug in them count: a load has it not. None if there were none.
+fn composition(watched: &Watched) -> Option<Composition> {
+    let mut sum = Composition::default();
+    let mut moments = HashSet::new();
+    for process in &watched.processes {
+        for (moment, reading) in &process.readings {
+            let Some((live, heap)) = reading.heap else { continue };
+            moments.insert(*moment);
+            let heap = heap.min(reading.anonymous) as f64;
+            sum.rss += reading.rss as f64;
+            sum.files += reading.rss.saturating_sub(reading.anonymous + reading.lazy_free) as f64;
+            sum.heap += heap;
+            sum.live += (live as f64).min(heap);
+            sum.mapped += reading.anonymous as f64 - heap;
+            sum.is_python |= process.command.contains("python");
+        }
+    }
+    let mean = |total: f64| total / moments.len() as f64;
+    (!moments.is_empty()).then(|| Composition {
+        rss: mean(sum.rss),
+        files: mean(sum.files),
+        heap: mean(sum.heap),
+        live: mean(sum.live),
+        mapped: mean(sum.mapped),
+        is_python: sum.is_python,
+    })
+}

@@ -1,0 +1,329 @@
+//! How a server is measured: when it counts as ready, what load it gets, how long it is watched afterwards. From
+//! the command line to a plan; nothing here runs anything.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::Duration;
+
+use ureq::http::Uri;
+
+use super::http::Target;
+use super::results::Serving;
+use crate::arguments::ServerArguments;
+use crate::failure::{Failure, Result, USAGE};
+
+/// Requests made when neither a number nor a time is given.
+const REQUESTS: u64 = 1000;
+
+/// Everything to be done with a server between its start and its end.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub ready: Ready,
+    pub ready_timeout: Duration,
+    /// None: it is only started and left idle.
+    pub load: Option<Load>,
+    pub warm: Amount,
+    pub load_amount: Amount,
+    pub idle: Duration,
+    /// How long it may take to end after SIGTERM.
+    pub grace: Duration,
+}
+
+/// What says that the server serves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ready {
+    /// One of these addresses accepts connections.
+    Port { shown: String, addresses: Vec<SocketAddr> },
+    /// It wrote a line that holds this text.
+    Line(String),
+    /// It answers requests for this URL, with a status below 500.
+    Url { url: String, addresses: Vec<SocketAddr> },
+}
+
+/// What makes the load.
+#[derive(Debug, Clone)]
+pub enum Load {
+    /// A command line for the shell.
+    Command(String),
+    /// Requests of our own.
+    Requests(Target),
+}
+
+/// How much of a load: so many requests (or times that the command runs), so long, or what ends first. Neither:
+/// none.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Amount {
+    pub count: Option<u64>,
+    pub time: Option<Duration>,
+}
+
+impl Amount {
+    pub fn is_none(&self) -> bool {
+        self.count.is_none() && self.time.is_none()
+    }
+}
+
+impl Ready {
+    /// Where the server will listen, as far as that is known.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        match self {
+            Ready::Port { addresses, .. } | Ready::Url { addresses, .. } => addresses,
+            Ready::Line(_) => &[],
+        }
+    }
+}
+
+impl std::fmt::Display for Ready {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Ready::Port { shown, .. } => write!(formatter, "port {shown} accepted no connection"),
+            Ready::Line(text) => write!(formatter, "it wrote no line with {text:?}"),
+            Ready::Url { url, .. } => write!(formatter, "{url} gave no answer with a status below 500"),
+        }
+    }
+}
+
+/// Makes a plan of the options; None if they do not describe a server.
+pub fn plan(arguments: &ServerArguments) -> Result<Option<Plan>> {
+    let Some(ready) = arguments.ready.as_deref().or(arguments.url.as_deref()) else { return Ok(None) };
+    let ready = parse_ready(ready)?;
+    let load_amount = Amount { count: arguments.requests, time: arguments.load_for };
+    let requests_wanted = !load_amount.is_none() || !arguments.path.is_empty() || arguments.url.is_some();
+    let load = match &arguments.load {
+        Some(command) => Some(Load::Command(command.clone())),
+        None if requests_wanted => Some(Load::Requests(target(arguments, &ready)?)),
+        None => None,
+    };
+    let load_amount = match &load {
+        Some(Load::Command(_)) if load_amount.is_none() => Amount { count: Some(1), time: None },
+        Some(Load::Requests(_)) if load_amount.is_none() => Amount { count: Some(REQUESTS), time: None },
+        _ => load_amount,
+    };
+    let warm = arguments.warmup.as_deref().map(parse_amount).transpose()?.unwrap_or_default();
+    if load.is_none() && !warm.is_none() {
+        return Err(usage(
+            "--warmup needs a load to warm up with",
+            "add --requests N, --load-for TIME or --load COMMAND",
+        ));
+    }
+    Ok(Some(Plan {
+        ready,
+        ready_timeout: arguments.ready_timeout,
+        load,
+        warm,
+        load_amount,
+        idle: arguments.idle,
+        grace: arguments.grace,
+    }))
+}
+
+/// The plan as it is saved with the results.
+pub fn describe(plan: &Plan, arguments: &ServerArguments) -> Serving {
+    let seconds = |time: Duration| time.as_secs_f64();
+    let mut serving = Serving {
+        ready: arguments.ready.clone().or(arguments.url.clone()).unwrap_or_default(),
+        warm_count: plan.warm.count,
+        warm_s: plan.warm.time.map(seconds),
+        load_count: plan.load_amount.count,
+        load_s: plan.load_amount.time.map(seconds),
+        idle_s: seconds(plan.idle),
+        ..Serving::default()
+    };
+    match &plan.load {
+        Some(Load::Command(command)) => serving.load_command = Some(command.clone()),
+        Some(Load::Requests(target)) => {
+            serving.url = Some(target.base.clone());
+            serving.paths.clone_from(&target.paths);
+            serving.concurrency = target.concurrency;
+        }
+        None => {}
+    }
+    serving
+}
+
+fn usage(message: impl Into<String>, advice: impl Into<String>) -> Failure {
+    Failure::new(message).advise(advice).exit_code(USAGE)
+}
+
+/// Reads `3000`, `host:port`, `http://...` or `line:TEXT`.
+fn parse_ready(text: &str) -> Result<Ready> {
+    if let Some(line) = text.strip_prefix("line:") {
+        let empty =
+            usage("--ready line: has no text to wait for", "write for example --ready 'line:Listening on'");
+        return if line.is_empty() { Err(empty) } else { Ok(Ready::Line(line.to_string())) };
+    }
+    if text.contains("://") {
+        let uri = parse_url(text)?;
+        let (host, port) = (uri.host().unwrap_or_default(), uri.port_u16().unwrap_or(80));
+        return Ok(Ready::Url { url: text.to_string(), addresses: resolve(host, port)? });
+    }
+    let (host, port) = text.rsplit_once(':').unwrap_or(("localhost", text));
+    let port: u16 = port.parse().ok().filter(|port| *port > 0).ok_or_else(|| {
+        usage(
+            format!("--ready {text:?} is neither a port, host:port, an URL nor line:TEXT"),
+            "for example --ready 3000, --ready http://localhost:3000/up or --ready 'line:Listening on'",
+        )
+    })?;
+    Ok(Ready::Port { shown: text.to_string(), addresses: resolve(host, port)? })
+}
+
+fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>> {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    match (host, port).to_socket_addrs().map(Iterator::collect::<Vec<_>>) {
+        Ok(addresses) if !addresses.is_empty() => Ok(addresses),
+        Ok(_) => {
+            Err(usage(format!("{host} has no address"), "give an address as a number, such as 127.0.0.1"))
+        }
+        Err(error) => Err(usage(
+            format!("cannot find {host}: {error}"),
+            "give an address as a number, such as 127.0.0.1",
+        )),
+    }
+}
+
+fn parse_url(text: &str) -> Result<Uri> {
+    let uri: Uri = text.parse().map_err(|error| {
+        usage(format!("{text:?} is no URL: {error}"), "for example http://localhost:3000/")
+    })?;
+    match uri.scheme_str() {
+        Some("http") if uri.host().is_some_and(|host| !host.is_empty()) => Ok(uri),
+        Some("https") => Err(usage(
+            format!("{text}: built-in requests do not speak TLS"),
+            "let the server speak plain HTTP for this, or make the load with --load COMMAND and --ready PORT",
+        )),
+        _ => Err(usage(format!("{text:?} is no URL of a server"), "for example http://localhost:3000/")),
+    }
+}
+
+/// Where requests go and what counts as a good answer.
+fn target(arguments: &ServerArguments, ready: &Ready) -> Result<Target> {
+    let base = match (&arguments.url, ready) {
+        (Some(url), _) | (None, Ready::Url { url, .. }) => {
+            let uri = parse_url(url)?;
+            format!("http://{}", uri.authority().map_or("", |authority| authority.as_str()))
+        }
+        (None, Ready::Port { shown, .. }) if shown.contains(':') => format!("http://{shown}"),
+        (None, Ready::Port { shown, .. }) => format!("http://localhost:{shown}"),
+        (None, Ready::Line(_)) => {
+            return Err(usage(
+                "requests need to know where to go",
+                "add --url http://localhost:PORT, or give --ready a port or an URL",
+            ))
+        }
+    };
+    let paths = match arguments.path.is_empty() {
+        // An URL that was given to be requested names a path itself.
+        true => arguments
+            .url
+            .as_deref()
+            .map(parse_url)
+            .transpose()?
+            .and_then(|uri| uri.path_and_query().map(|path| vec![path.as_str().to_string()])),
+        false => Some(arguments.path.clone()),
+    };
+    let paths = paths.unwrap_or_else(|| vec!["/".into()]);
+    for path in &paths {
+        if !path.starts_with('/') || format!("{base}{path}").parse::<Uri>().is_err() {
+            return Err(usage(
+                format!("--path {path:?} is no path"),
+                "it starts with / and has no spaces: --path '/a?b=c'",
+            ));
+        }
+    }
+    Ok(Target {
+        base,
+        paths,
+        concurrency: arguments.concurrency,
+        headers: arguments.header.iter().map(|header| parse_header(header)).collect::<Result<_>>()?,
+        allowed: arguments.allow_status.clone(),
+    })
+}
+
+/// Reads `Name: value`.
+fn parse_header(text: &str) -> Result<(String, String)> {
+    use ureq::http::{HeaderName, HeaderValue};
+    let pair = text.split_once(':').map(|(name, value)| (name.trim(), value.trim()));
+    let valid = pair
+        .filter(|(name, value)| name.parse::<HeaderName>().is_ok() && value.parse::<HeaderValue>().is_ok());
+    let (name, value) =
+        valid.ok_or_else(|| usage(format!("--header {text:?} is no header"), "write it as 'Name: value'"))?;
+    Ok((name.to_string(), value.to_string()))
+}
+
+/// Reads a number of requests, or a time.
+fn parse_amount(text: &str) -> Result<Amount> {
+    if let Ok(count) = text.parse::<u64>() {
+        return Ok(Amount { count: (count > 0).then_some(count), time: None });
+    }
+    match humantime::parse_duration(text) {
+        Ok(time) => Ok(Amount { count: None, time: Some(time) }),
+        Err(_) => Err(usage(
+            format!("--warmup {text:?} is neither a number of requests nor a time"),
+            "for example --warmup 200 or --warmup 5s",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arguments::{Arguments, Subcommands};
+    use clap::Parser;
+
+    fn planned(options: &str) -> Result<Option<Plan>> {
+        let line = format!("snug compare {options} -- server");
+        match Arguments::try_parse_from(line.split(' ').filter(|word| !word.is_empty())).unwrap().command {
+            Subcommands::Compare(arguments) => plan(&arguments.server),
+            _ => unreachable!(),
+        }
+    }
+
+    fn requests(options: &str) -> (Target, Plan) {
+        let plan = planned(options).unwrap().unwrap();
+        match plan.load.clone() {
+            Some(Load::Requests(target)) => (target, plan),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_program_that_ends_by_itself_has_no_plan() {
+        assert!(planned("--runs 2").unwrap().is_none());
+    }
+
+    #[test]
+    fn requests_go_where_the_server_is_ready() {
+        let (target, plan) = requests("--ready 3000 --requests 50 --path /a --path /b?c=d --warmup 5");
+        assert_eq!((target.base.as_str(), target.concurrency), ("http://localhost:3000", 8));
+        assert_eq!(target.paths, ["/a", "/b?c=d"]);
+        assert_eq!(plan.load_amount, Amount { count: Some(50), time: None });
+        assert_eq!(plan.warm.count, Some(5));
+        let (target, plan) = requests("--ready http://127.0.0.1:9292/up --load-for 30s");
+        assert_eq!((target.base.as_str(), target.paths[0].as_str()), ("http://127.0.0.1:9292", "/"));
+        assert_eq!(plan.load_amount, Amount { count: None, time: Some(Duration::from_secs(30)) });
+        let (target, plan) = requests("--url http://127.0.0.1:9292/shop --ready line:up");
+        assert_eq!((target.base.as_str(), target.paths[0].as_str()), ("http://127.0.0.1:9292", "/shop"));
+        assert_eq!((plan.load_amount.count, plan.ready), (Some(REQUESTS), Ready::Line("up".into())));
+    }
+
+    #[test]
+    fn a_command_runs_once_or_as_long_as_asked() {
+        let plan = planned("--ready 3000 --load wrk").unwrap().unwrap();
+        assert_eq!(plan.load_amount.count, Some(1));
+        let plan = planned("--ready 3000 --load wrk --load-for 3s").unwrap().unwrap();
+        assert_eq!(plan.load_amount, Amount { count: None, time: Some(Duration::from_secs(3)) });
+        assert!(planned("--ready 3000").unwrap().unwrap().load.is_none());
+    }
+
+    #[test]
+    fn mistakes_say_what_to_write() {
+        let advice = |options| planned(options).unwrap_err().advice.unwrap();
+        assert!(advice("--ready abc").contains("--ready 3000"));
+        assert!(advice("--ready line:").contains("line:Listening"));
+        assert!(advice("--ready line:up --requests 5").contains("--url"));
+        assert!(advice("--ready https://localhost/ --requests 5").contains("--load COMMAND"));
+        assert!(advice("--ready 3000 --path shop").contains("starts with /"));
+        assert!(advice("--ready 3000 --requests 5 --header nonsense").contains("Name: value"));
+        assert!(advice("--ready 3000 --warmup 5").contains("--requests"));
+        assert!(advice("--ready 3000 --requests 5 --warmup soon").contains("--warmup 5s"));
+    }
+}

@@ -1,0 +1,336 @@
+//! What the written reports show of a comparison, in words and numbers ready to print: which quantities, in which
+//! unit, and what each ratio means. Markdown and HTML only lay it out. Pure.
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+
+use super::results::{Allocator, Comparison, Estimate, Ratio};
+use crate::allocator::Kind;
+use crate::terminal::{short_count, short_number};
+
+/// A quantity that is worth a column.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Quantity {
+    /// As in `SummaryRow::quantities`.
+    pub name: String,
+    pub heading: String,
+    pub unit: &'static str,
+    /// From the quantity's own unit to the one shown.
+    pub factor: f64,
+    /// What a reader wants; None where nothing can be said.
+    pub wanted: Option<Wanted>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    Less,
+    More,
+}
+
+/// What a ratio to the baseline says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is the baseline.
+    Baseline,
+    Better,
+    Worse,
+    /// It differs, and neither way is better.
+    Differs,
+    /// The interval holds 1.
+    NoDifference,
+    /// One run each: there is no interval.
+    Unproven,
+    /// Nothing to divide by.
+    NoRatio,
+}
+
+impl Verdict {
+    /// A name for style sheets.
+    pub fn class(self) -> &'static str {
+        match self {
+            Verdict::Baseline => "baseline",
+            Verdict::Better => "better",
+            Verdict::Worse => "worse",
+            Verdict::Differs => "differs",
+            Verdict::NoDifference => "same",
+            Verdict::Unproven => "unproven",
+            Verdict::NoRatio => "none",
+        }
+    }
+}
+
+/// One number of the table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cell {
+    /// Median of the runs.
+    pub value: String,
+    /// 95 % interval of the median, as "1.2 to 1.4"; empty for one run.
+    pub spread: String,
+    /// As "0.50×"; empty for the baseline.
+    pub ratio: String,
+    /// As "0.48 to 0.52"; empty if there is none.
+    pub interval: String,
+    pub verdict: Verdict,
+    /// The value as a part of the largest in its column, in percent.
+    pub share_percent: u32,
+}
+
+/// One allocator.
+#[derive(Debug, Clone)]
+pub struct Row {
+    pub label: String,
+    pub kind: Kind,
+    pub runs: u32,
+    pub failed_runs: u32,
+    /// As many as there are quantities.
+    pub cells: Vec<Option<Cell>>,
+}
+
+/// Allocators by quantities.
+#[derive(Debug, Clone)]
+pub struct Table {
+    pub quantities: Vec<Quantity>,
+    pub rows: Vec<Row>,
+}
+
+/// The table of the most important quantities.
+pub fn table(comparison: &Comparison) -> Table {
+    fill(comparison, quantities(comparison))
+}
+
+/// Memory by phase: its mean, and at the end of the last phase what remains. None if the runs have no phases.
+pub fn phase_table(comparison: &Comparison) -> Option<Table> {
+    let measure = &comparison.summary.memory_measure;
+    let of_phase =
+        |phase: &String| memory(&format!("{phase}.{measure}_mean_bytes"), &format!("mean, {phase}"));
+    let phases = phases(comparison);
+    let mut quantities: Vec<Quantity> = phases.iter().map(of_phase).collect();
+    let last = phases.last()?;
+    quantities.push(memory(&format!("{last}.{measure}_final_bytes"), &format!("end of {last}")));
+    let table = fill(comparison, measured(comparison, quantities));
+    (!table.quantities.is_empty()).then_some(table)
+}
+
+/// Names of the phases, in order; none if a run is a single phase.
+pub fn phases(comparison: &Comparison) -> Vec<String> {
+    let good = comparison.runs.iter().filter(|run| run.failure.is_none() && run.phases.len() > 1);
+    let longest = good.max_by_key(|run| run.phases.len());
+    longest.map(|run| run.phases.iter().map(|phase| phase.name.clone()).collect()).unwrap_or_default()
+}
+
+/// The quantity that says how much work was done per second; None if nothing does.
+pub fn throughput_quantity(comparison: &Comparison) -> Option<String> {
+    let names = || comparison.summary.allocators.iter().flat_map(|row| row.quantities.keys());
+    let plain = names().find(|name| *name == "requests_per_s");
+    plain.or_else(|| names().find(|name| name.starts_with("metric:") && name.ends_with("_per_s"))).cloned()
+}
+
+/// The allocator in question: snug, or else the one with least memory that is not the baseline.
+pub fn subject(comparison: &Comparison) -> Option<&str> {
+    let summary = &comparison.summary;
+    let quantity = format!("{}_mean_bytes", summary.memory_measure);
+    let others = comparison.allocators.iter().filter(|allocator| allocator.label != summary.baseline);
+    let measured = others.filter_map(|one| Some((one, comparison.estimate(&one.label, &quantity)?.median)));
+    let key = |(one, mean): &(&Allocator, f64)| (one.kind != Kind::Snug, *mean);
+    let least = measured.min_by(|left, right| key(left).partial_cmp(&key(right)).unwrap_or(Ordering::Equal));
+    least.map(|(allocator, _)| allocator.label.as_str())
+}
+
+/// How to show a quantity, by its name. Units are those that the name ends in.
+pub fn describe(name: &str) -> Quantity {
+    let (unit, factor, wanted) = match name {
+        _ if name.ends_with("_bytes") => ("MB", 1e-6, Some(Wanted::Less)),
+        _ if name.ends_with("_mb") => ("MB", 1.0, Some(Wanted::Less)),
+        _ if name.ends_with("_per_s") => ("/s", 1.0, Some(Wanted::More)),
+        _ if name.contains("latency_") && name.ends_with("_s") => ("ms", 1e3, Some(Wanted::Less)),
+        _ if name.ends_with("_ms") => ("ms", 1.0, Some(Wanted::Less)),
+        _ if name.ends_with("_s") => ("s", 1.0, Some(Wanted::Less)),
+        _ if name.ends_with("page_faults") => ("", 1.0, Some(Wanted::Less)),
+        _ => ("", 1.0, None),
+    };
+    let heading = name.strip_prefix("metric:").unwrap_or(name);
+    let stems = ["_bytes", "_mb", "_per_s", "_ms", "_s"];
+    let stem = stems.iter().find_map(|ending| heading.strip_suffix(ending)).unwrap_or(heading);
+    let heading = if unit.is_empty() { heading } else { stem }.replace('_', " ");
+    Quantity { name: name.into(), heading, unit, factor, wanted }
+}
+
+fn memory(name: &str, heading: &str) -> Quantity {
+    named(name, heading)
+}
+
+fn named(name: &str, heading: &str) -> Quantity {
+    Quantity { heading: heading.into(), ..describe(name) }
+}
+
+/// The quantities worth a column: memory, work done, latency, time, page faults, and what the program reported.
+pub fn quantities(comparison: &Comparison) -> Vec<Quantity> {
+    let measure = comparison.summary.memory_measure.as_str();
+    let upper = measure.to_uppercase();
+    let mut all = vec![
+        memory(&format!("{measure}_mean_bytes"), &format!("mean {upper}")),
+        memory(&format!("{measure}_peak_bytes"), "peak"),
+        memory(&format!("{measure}_final_bytes"), "final"),
+    ];
+    if measure == "pss" {
+        all.push(memory("rss_mean_bytes", "mean RSS"));
+        all.push(memory("uss_mean_bytes", "mean USS"));
+    }
+    all.push(named("requests_per_s", "requests"));
+    all.extend(["50", "99"].map(|percent| named(&format!("latency_p{percent}_s"), &format!("p{percent}"))));
+    // How long a server runs is what it was asked to.
+    if phases(comparison).is_empty() {
+        all.push(named("wall_s", "wall time"));
+    }
+    all.push(named("cpu_s", "CPU time"));
+    all.push(named("page_faults", "page faults"));
+    let metrics: BTreeSet<&String> = comparison.runs.iter().flat_map(|run| run.metrics.keys()).collect();
+    // Errors make a run fail: a column of zeros says nothing.
+    let metrics = metrics.into_iter().filter(|name| *name != "errors");
+    all.extend(metrics.map(|name| describe(&format!("metric:{name}"))));
+    measured(comparison, all)
+}
+
+fn measured(comparison: &Comparison, mut quantities: Vec<Quantity>) -> Vec<Quantity> {
+    let rows = &comparison.summary.allocators;
+    quantities.retain(|quantity| rows.iter().any(|row| row.quantities.contains_key(&quantity.name)));
+    quantities
+}
+
+fn fill(comparison: &Comparison, quantities: Vec<Quantity>) -> Table {
+    let largest = |quantity: &Quantity| {
+        let rows = comparison.summary.allocators.iter();
+        rows.filter_map(|row| row.quantities.get(&quantity.name)).map(|e| e.median).fold(0.0, f64::max)
+    };
+    let rows = comparison.summary.allocators.iter().zip(&comparison.allocators).map(|(row, allocator)| {
+        let is_baseline = row.allocator == comparison.summary.baseline;
+        let cell = |quantity: &Quantity| {
+            let estimate = row.quantities.get(&quantity.name)?;
+            Some(cell(quantity, estimate, is_baseline, largest(quantity)))
+        };
+        Row {
+            label: row.allocator.clone(),
+            kind: allocator.kind,
+            runs: row.runs,
+            failed_runs: row.failed_runs,
+            cells: quantities.iter().map(cell).collect(),
+        }
+    });
+    Table { rows: rows.collect(), quantities }
+}
+
+fn cell(quantity: &Quantity, estimate: &Estimate, is_baseline: bool, largest: f64) -> Cell {
+    let value = number(quantity, estimate.median);
+    // Student's interval may reach below what the quantity can be.
+    let within =
+        |(low, high): (f64, f64)| format!("{} to {}", number(quantity, low.max(0.0)), number(quantity, high));
+    let spread = estimate.median_interval.map_or_else(String::new, within);
+    Cell {
+        value,
+        spread,
+        ratio: estimate.ratio.map_or_else(String::new, |ratio| format!("{:.2}×", ratio.value)),
+        interval: estimate.ratio.map_or_else(String::new, interval),
+        verdict: if is_baseline { Verdict::Baseline } else { verdict(estimate.ratio, quantity.wanted) },
+        share_percent: if largest > 0.0 { (estimate.median / largest * 100.0).round() as u32 } else { 0 },
+    }
+}
+
+/// A value of a quantity in the unit that is shown, without the unit.
+pub fn number(quantity: &Quantity, value: f64) -> String {
+    if quantity.unit.is_empty() && value.abs() >= 1e4 {
+        short_count(value)
+    } else {
+        short_number(value * quantity.factor)
+    }
+}
+
+/// A value of a quantity with its unit.
+pub fn with_unit(quantity: &Quantity, value: f64) -> String {
+    let number = number(quantity, value);
+    match quantity.unit {
+        "" => number,
+        unit if unit.starts_with('/') => format!("{number}{unit}"),
+        unit => format!("{number} {unit}"),
+    }
+}
+
+/// The interval of a ratio as text; empty if there is none.
+pub fn interval(ratio: Ratio) -> String {
+    ratio.interval.map_or_else(String::new, |(low, high)| format!("{low:.2} to {high:.2}"))
+}
+
+/// What a ratio says to someone who wants less, or more.
+pub fn verdict(ratio: Option<Ratio>, wanted: Option<Wanted>) -> Verdict {
+    let Some(ratio) = ratio else { return Verdict::NoRatio };
+    let Some((low, high)) = ratio.interval else { return Verdict::Unproven };
+    match wanted {
+        _ if low <= 1.0 && high >= 1.0 => Verdict::NoDifference,
+        Some(Wanted::Less) if high < 1.0 => Verdict::Better,
+        Some(Wanted::More) if low > 1.0 => Verdict::Better,
+        Some(_) => Verdict::Worse,
+        None => Verdict::Differs,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::fixture;
+
+    fn headings(table: &Table) -> Vec<&str> {
+        table.quantities.iter().map(|quantity| quantity.heading.as_str()).collect()
+    }
+
+    #[test]
+    fn programs_and_servers_have_their_columns() {
+        let program = table(&fixture::comparison(&[("glibc", &[100.0, 102.0]), ("snug", &[50.0, 51.0])]));
+        assert_eq!(
+            headings(&program),
+            ["mean RSS", "peak", "final", "wall time", "CPU time", "page faults", "requests"]
+        );
+        let server = table(&fixture::server());
+        assert!(!headings(&server).contains(&"wall time") && headings(&server).contains(&"p99"));
+        let phases = phase_table(&fixture::server()).unwrap();
+        assert_eq!(
+            headings(&phases),
+            ["mean, boot", "mean, warm", "mean, load", "mean, idle", "end of idle"]
+        );
+        assert!(phase_table(&fixture::comparison(&[("glibc", &[1.0])])).is_none());
+    }
+
+    #[test]
+    fn cells_say_what_the_ratio_means() {
+        let table = table(&fixture::comparison(&[("glibc", &[100.0, 102.0]), ("snug", &[50.0, 51.0])]));
+        let mean = table.rows[1].cells[0].clone().unwrap();
+        assert_eq!(mean.value, "50.5");
+        assert!(mean.spread.contains(" to "), "{}", mean.spread);
+        assert_eq!((mean.ratio.as_str(), mean.verdict), ("0.50×", Verdict::Better));
+        assert_eq!(mean.share_percent, 50);
+        assert_eq!(table.rows[0].cells[0].as_ref().unwrap().verdict, Verdict::Baseline);
+        assert_eq!(table.rows[1].cells[3].as_ref().unwrap().verdict, Verdict::NoDifference);
+    }
+
+    #[test]
+    fn verdicts_depend_on_what_is_wanted() {
+        let ratio = |low, high| Some(Ratio { value: 1.0, interval: Some((low, high)) });
+        assert_eq!(verdict(ratio(1.1, 1.2), Some(Wanted::More)), Verdict::Better);
+        assert_eq!(verdict(ratio(1.1, 1.2), Some(Wanted::Less)), Verdict::Worse);
+        assert_eq!(verdict(ratio(1.1, 1.2), None), Verdict::Differs);
+        assert_eq!(verdict(ratio(0.9, 1.2), Some(Wanted::Less)), Verdict::NoDifference);
+        assert_eq!(
+            verdict(Some(Ratio { value: 2.0, interval: None }), Some(Wanted::Less)),
+            Verdict::Unproven
+        );
+        assert_eq!(verdict(None, None), Verdict::NoRatio);
+    }
+
+    #[test]
+    fn units_follow_from_names() {
+        let shown = |name| (describe(name).heading, describe(name).unit);
+        assert_eq!(shown("idle.rss_mean_bytes"), ("idle.rss mean".into(), "MB"));
+        assert_eq!(shown("metric:tasks_per_s"), ("tasks".into(), "/s"));
+        assert_eq!(shown("metric:p99_ms"), ("p99".into(), "ms"));
+        assert_eq!(shown("latency_p99_s"), ("latency p99".into(), "ms"));
+        assert_eq!(shown("metric:widgets"), ("widgets".into(), ""));
+    }
+}

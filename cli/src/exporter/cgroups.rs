@@ -1,0 +1,136 @@
+//! Control groups of processes: how much memory they use and may use. Versions 1 and 2.
+
+use std::path::{Path, PathBuf};
+
+/// Limits from here on are none: version 1 writes the largest multiple of a page for "no limit".
+const NO_LIMIT_BYTES: u64 = 1 << 62;
+
+/// Memory of a control group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cgroup {
+    /// Its path below the root of the control groups.
+    pub path: String,
+    pub used_bytes: u64,
+    /// What of that are cached files which the kernel can drop at once.
+    pub inactive_file_bytes: u64,
+    /// The lowest limit of it and of those above it.
+    pub limit_bytes: Option<u64>,
+}
+
+/// Where the memory of a control group is counted.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    root: PathBuf,
+    path: String,
+    version_1: bool,
+}
+
+/// Reads `/proc/PID/cgroup`: version 1's memory hierarchy if there is one, else version 2's only one.
+pub fn place(text: &str, root: &Path) -> Option<Place> {
+    let fields = |line: &'_ str| -> Option<(String, String)> {
+        let mut parts = line.splitn(3, ':').skip(1);
+        Some((parts.next()?.to_string(), parts.next()?.to_string()))
+    };
+    let lines: Vec<(String, String)> = text.lines().filter_map(fields).collect();
+    let version_1 = lines.iter().find(|(names, _)| names.split(',').any(|name| name == "memory"));
+    match version_1 {
+        Some((_, path)) => Some(Place { root: root.join("memory"), path: path.clone(), version_1: true }),
+        None => {
+            let (_, path) = lines.iter().find(|(names, _)| names.is_empty())?;
+            Some(Place { root: root.to_path_buf(), path: path.clone(), version_1: false })
+        }
+    }
+}
+
+impl Place {
+    /// Its path below the root of the control groups.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Reads what is counted there; None if it counts no memory, as the root of version 2.
+    pub fn read(&self) -> Option<Cgroup> {
+        let (usage, limit, inactive) = match self.version_1 {
+            true => ("memory.usage_in_bytes", "memory.limit_in_bytes", "total_inactive_file"),
+            false => ("memory.current", "memory.max", "inactive_file"),
+        };
+        let directory = self.directory()?;
+        let number = |directory: &Path, file: &str| -> Option<u64> {
+            std::fs::read_to_string(directory.join(file)).ok()?.trim().parse().ok()
+        };
+        let used_bytes = number(&directory, usage)?;
+        let stat = std::fs::read_to_string(directory.join("memory.stat")).unwrap_or_default();
+        let inactive = stat.lines().find_map(|line| line.strip_prefix(inactive)?.trim().parse().ok());
+        let levels = directory.ancestors().take_while(|level| level.starts_with(&self.root));
+        let limits = levels.filter_map(|level| number(level, limit)).filter(|limit| *limit < NO_LIMIT_BYTES);
+        Some(Cgroup {
+            path: self.path.clone(),
+            used_bytes,
+            inactive_file_bytes: inactive.unwrap_or(0),
+            limit_bytes: limits.min(),
+        })
+    }
+
+    /// Inside a container the path may be that of the host; then the container's own root has the files.
+    fn directory(&self) -> Option<PathBuf> {
+        let below = self.root.join(self.path.trim_start_matches('/'));
+        [below, self.root.clone()].into_iter().find(|directory| directory.is_dir())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Files(PathBuf);
+
+    impl Files {
+        fn new(name: &str, files: &[(&str, &str)]) -> Files {
+            let root = std::env::temp_dir().join(format!("snug-cgroups-{name}-{}", std::process::id()));
+            for (path, content) in files {
+                std::fs::create_dir_all(root.join(path).parent().unwrap()).unwrap();
+                std::fs::write(root.join(path), content).unwrap();
+            }
+            Files(root)
+        }
+    }
+
+    impl Drop for Files {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn version_2() {
+        let files = Files::new(
+            "2",
+            &[
+                ("app.slice/memory.max", "1000000\n"),
+                ("app.slice/puma/memory.max", "max\n"),
+                ("app.slice/puma/memory.current", "700000\n"),
+                ("app.slice/puma/memory.stat", "anon 5\ninactive_file 4096\n"),
+            ],
+        );
+        let cgroup = place("0::/app.slice/puma\n", &files.0).unwrap().read().unwrap();
+        assert_eq!(cgroup.path, "/app.slice/puma");
+        assert_eq!((cgroup.used_bytes, cgroup.inactive_file_bytes), (700_000, 4096));
+        assert_eq!(cgroup.limit_bytes, Some(1_000_000), "that of the one above counts, too");
+        assert_eq!(place("0::/\n", &files.0).unwrap().read(), None);
+    }
+
+    #[test]
+    fn version_1_and_paths_of_the_host() {
+        let files = Files::new(
+            "1",
+            &[
+                ("memory/memory.limit_in_bytes", "9223372036854771712\n"),
+                ("memory/memory.usage_in_bytes", "123\n"),
+                ("memory/memory.stat", "inactive_file 1\ntotal_inactive_file 7\n"),
+            ],
+        );
+        let cgroup = place("5:cpu:/x\n4:memory:/docker/abc\n0::/\n", &files.0).unwrap().read().unwrap();
+        assert_eq!((cgroup.used_bytes, cgroup.inactive_file_bytes, cgroup.limit_bytes), (123, 7, None));
+        assert_eq!(place("", &files.0), None);
+    }
+}

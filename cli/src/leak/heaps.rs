@@ -1,0 +1,34 @@
+//! Which allocator a process uses, and what that says about itself: snug's page of counters.
+
+use super::watch::{Heaps, Identity};
+use crate::allocator::Kind;
+use crate::check::inspect::Inspector;
+use crate::proc::Pid;
+use crate::watch::Allocators;
+
+/// Allocators of real processes.
+pub struct RealHeaps {
+    inspector: Inspector,
+    /// Arenas that the last page of counters had: as many are read at once.
+    arenas: u32,
+}
+
+impl RealHeaps {
+    pub fn new() -> RealHeaps {
+        RealHeaps { inspector: Inspector::new(String::new()), arenas: 1 }
+    }
+}
+
+impl Heaps for RealHeaps {
+    fn identify(&mut self, pid: Pid) -> Option<Identity> {
+        let found = Allocators::identify(&mut self.inspector, pid)?;
+        let kind = found.allocator?.kind;
+        Some(Identity { kind, counters_at: found.counters_at.filter(|_| kind == Kind::Snug) })
+    }
+
+    fn read(&mut self, pid: Pid, identity: &Identity) -> Option<(u64, u64)> {
+        let account = self.inspector.account(pid, identity.counters_at?, self.arenas).ok()?;
+        self.arenas = account.head.arena_count;
+        Some((account.live_bytes(), account.resident_bytes()))
+    }
+}

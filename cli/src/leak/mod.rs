@@ -1,0 +1,389 @@
+//! `snug leak`: runs or watches a program and says whether its memory grows for ever, and why.
+//!
+//! `watch` reads processes, `assemble` makes series of the readings, `trend` judges one series and `verdict` all of
+//! them, `report` finds the words, `text`, `json` and `plot` write them. `simulate` makes up series to test with.
+
+mod assemble;
+mod errand;
+pub mod heaps;
+mod json;
+mod plot;
+mod report;
+#[cfg(test)]
+mod simulate;
+mod text;
+pub mod trend;
+pub mod verdict;
+pub mod watch;
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use self::errand::Errand;
+use self::heaps::RealHeaps;
+use self::report::{duration, Findings, Report};
+use self::verdict::Verdict;
+use self::watch::{Roots, Watched, Watcher};
+use crate::arguments::{LeakArguments, LeakFailure};
+use crate::children::{Children, Waited};
+use crate::compare::{plan, sample::Pace, sets::Sets};
+use crate::failure::{Context, Failure, Result, FAILED, UNKNOWN, USAGE};
+use crate::proc::{Pid, ProcFilesystem};
+use crate::system::{self, Ending};
+use crate::{library, program, terminal};
+
+/// Readings in a watch, if nothing else is asked for; between these limits of the interval.
+const READINGS: f64 = 600.0;
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+const LONGEST_INTERVAL: Duration = Duration::from_secs(30);
+/// Reading may take this share of one core.
+const OVERHEAD_LIMIT: f64 = 0.01;
+const OVERHEAD_ASKED_FOR: f64 = 0.5;
+/// Requests are counted at most this often: the command may be a request itself.
+const COUNT_EVERY_S: f64 = 1.0;
+/// A count of requests this old still stands for now, in intervals of counting.
+const FRESH: f64 = 3.0;
+
+/// Writes a report in one format.
+pub trait Writer {
+    fn write(&self, report: &Report, out: &mut dyn Write) -> io::Result<()>;
+}
+
+/// Runs the command.
+pub fn run(arguments: &LeakArguments) -> Result<()> {
+    let environment = match arguments.program.first() {
+        Some(name) => Some(prepare(arguments, name)?),
+        None => None,
+    };
+    let mut children = Children::new()?;
+    let root = match (&environment, arguments.pid) {
+        (Some(environment), _) => start(&arguments.program, environment)?,
+        (None, Some(pid)) => {
+            let exists = Path::new(&format!("/proc/{pid}")).exists();
+            exists
+                .then_some(pid)
+                .ok_or_else(|| Failure::new(format!("there is no process {pid}")).exit_code(UNKNOWN))?
+        }
+        (None, None) => unreachable!("clap asks for one of them"),
+    };
+    let mut session = Session::new(arguments, root, environment.is_some())?;
+    let followed = session.follow(&mut children);
+    let requests = std::mem::take(&mut session.requests);
+    let (watched, notes) = session.stop(&mut children);
+    followed?;
+    for note in notes {
+        anstream::eprintln!("{} {note}", terminal::styled("note:", terminal::WARNING, true));
+    }
+    answer(arguments, &watched, requests, root)
+}
+
+/// Judges what was read and writes the answer.
+fn answer(arguments: &LeakArguments, watched: &Watched, requests: Requests, root: Pid) -> Result<()> {
+    if watched.processes.is_empty() {
+        let failure = if watched.forbidden.is_empty() {
+            Failure::new("the program ended before its memory could be read")
+                .advise("give it more to do, or a smaller --interval")
+        } else {
+            Failure::new(format!("not permitted to read the memory of process {root}"))
+                .advise("run snug leak as the user that owns it, or as root")
+        };
+        return Err(failure.exit_code(UNKNOWN));
+    }
+    let assembled = assemble::assemble(watched);
+    let tolerance = arguments.tolerance_percent / 100.0;
+    let report = Report::new(Findings {
+        subject: match arguments.pid {
+            Some(pid) => format!("PID {pid}: {}", watched.processes[0].command),
+            None => terminal::shell_line(&arguments.program),
+        },
+        watched,
+        assembled: &assembled,
+        total: verdict::judge(&assembled.total, tolerance),
+        by_age: assembled.by_age.as_ref().map(|by_age| verdict::judge(&by_age.series, tolerance)),
+        requests: requests.counts,
+        request_unit: requests.unit,
+    });
+    if let Some(path) = &arguments.plot {
+        plot::write(&report, path)?;
+        anstream::eprintln!("plot: {}", path.display());
+    }
+    let writer: &dyn Writer = if arguments.json {
+        &json::JsonWriter
+    } else {
+        &text::TextWriter { colours: terminal::stdout_colours() }
+    };
+    writer.write(&report, &mut anstream::stdout().lock()).cannot(|| "write to stdout".into())?;
+    if arguments.fail_on.iter().any(|failure| failure.includes(report.verdict)) {
+        return Err(Failure::already_told(FAILED));
+    }
+    Ok(())
+}
+
+impl LeakFailure {
+    /// Where live bytes are not known, growth may be either.
+    fn includes(self, verdict: Verdict) -> bool {
+        match self {
+            LeakFailure::Leak => matches!(verdict, Verdict::Leak | Verdict::Growing),
+            LeakFailure::Bloat => matches!(verdict, Verdict::Bloat | Verdict::Growing),
+            LeakFailure::Fragmented => verdict == Verdict::Fragmented,
+            LeakFailure::Unclear => verdict == Verdict::Unclear,
+        }
+    }
+}
+
+/// Finds the program and the allocator. Returns the variables to set.
+fn prepare(arguments: &LeakArguments, name: &str) -> Result<BTreeMap<String, String>> {
+    let program = program::find(name, &std::env::var("PATH").unwrap_or_default())?;
+    let with = arguments.with.clone().unwrap_or_else(|| "snug".into());
+    let entries = plan::parse_list(&[with], &Sets::default())?;
+    let [entry] = entries.as_slice() else {
+        return Err(Failure::new("--with takes one allocator").exit_code(USAGE));
+    };
+    let candidate = plan::resolve(entry).map_err(|failure| match arguments.with {
+        Some(_) => failure.exit_code(USAGE),
+        None => failure,
+    })?;
+    if let Some(library) = &candidate.library {
+        if let Some(obstacle) = program::preload_obstacle(&program, &library.path, &library.elf) {
+            return Err(obstacle.exit_code(USAGE));
+        }
+    }
+    let existing = std::env::var("LD_PRELOAD").ok().filter(|value| !value.is_empty());
+    let mut environment = plan::environment(&candidate, existing.as_deref());
+    if let (Some(library), None) = (&candidate.library, environment.get("LD_PRELOAD")) {
+        environment.insert("LD_PRELOAD".into(), library::prepend_preload(&library.path, existing.as_deref()));
+    }
+    Ok(environment)
+}
+
+/// Starts the program; what it writes goes to stderr.
+fn start(arguments: &[String], environment: &BTreeMap<String, String>) -> Result<Pid> {
+    let mut command = Command::new(&arguments[0]);
+    command.args(&arguments[1..]).envs(environment).stdin(Stdio::null()).stdout(Stdio::from(io::stderr()));
+    system::isolate(&mut command);
+    let child = command.spawn().cannot(|| format!("run {}", arguments[0]))?;
+    Ok(child.id() as Pid)
+}
+
+/// Requests so far, by number of the moment. Empty if nobody counts them.
+#[derive(Default)]
+struct Requests {
+    counts: Vec<f64>,
+    unit: &'static str,
+}
+
+/// One watch.
+struct Session<'a> {
+    arguments: &'a LeakArguments,
+    root: Pid,
+    started: bool,
+    watcher: Watcher<ProcFilesystem, RealHeaps>,
+    begin: Instant,
+    load: Option<Errand>,
+    counter: Option<Errand>,
+    /// The last count of requests and when it was made.
+    counted: Option<(f64, f64)>,
+    requests: Requests,
+    ending: Option<Ending>,
+    progress: Progress,
+}
+
+impl<'a> Session<'a> {
+    fn new(arguments: &'a LeakArguments, root: Pid, started: bool) -> Result<Session<'a>> {
+        let roots = Roots { root, own: started.then(|| std::process::id() as Pid) };
+        let errand = |command: &Option<String>, pause_s| -> Result<Option<Errand>> {
+            command.as_deref().map(|command| Errand::new(command, pause_s)).transpose()
+        };
+        Ok(Session {
+            arguments,
+            root,
+            started,
+            watcher: Watcher::new(ProcFilesystem::new(), RealHeaps::new(), roots),
+            begin: Instant::now(),
+            load: errand(&arguments.load, 0.0)?,
+            counter: errand(&arguments.requests_from, COUNT_EVERY_S)?,
+            counted: None,
+            requests: Requests {
+                counts: Vec::new(),
+                unit: if arguments.requests_from.is_some() { "request" } else { "run of the load" },
+            },
+            ending: None,
+            progress: Progress::new(arguments.watch_for),
+        })
+    }
+
+    fn now_s(&self) -> f64 {
+        self.begin.elapsed().as_secs_f64()
+    }
+
+    /// Reads until the time is over, the program has ended, or a signal asks to stop.
+    fn follow(&mut self, children: &mut Children) -> Result<()> {
+        let interval = self.arguments.interval.unwrap_or_else(|| {
+            self.arguments.watch_for.div_f64(READINGS).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL)
+        });
+        // Who names an interval wants it.
+        let share = if self.arguments.interval.is_some() { OVERHEAD_ASKED_FOR } else { OVERHEAD_LIMIT };
+        let mut pace = Pace::new(interval.as_secs_f64(), share);
+        let end_s = self.arguments.watch_for.as_secs_f64();
+        loop {
+            while let Waited::Ended(reaped) = children.reap() {
+                self.reaped(reaped.pid, reaped.ending);
+            }
+            let now_s = self.now_s();
+            let over = now_s >= end_s || self.ending.is_some();
+            if now_s >= pace.next_s || (over && self.ending.is_none()) {
+                let before = system::own_cpu();
+                let (processes, rss_bytes) = self.watcher.read(now_s);
+                self.note_requests(now_s);
+                pace.looked(now_s, (system::own_cpu() - before).as_secs_f64());
+                self.progress.update(now_s, processes, rss_bytes);
+                if processes == 0 && !self.started {
+                    return Ok(());
+                }
+            }
+            if over {
+                return Ok(());
+            }
+            self.run_errands()?;
+            let errands = [&self.load, &self.counter].into_iter().flatten().filter_map(Errand::next_s);
+            let next_s = errands.fold(pace.next_s.min(end_s), f64::min);
+            let wait = Duration::from_secs_f64((next_s - self.now_s()).max(0.0));
+            if children.wait_for_signal(wait) {
+                anstream::eprintln!("stopped after {}", duration(self.now_s()));
+                return Ok(());
+            }
+        }
+    }
+
+    fn run_errands(&mut self) -> Result<()> {
+        let now_s = self.now_s();
+        for errand in [&mut self.load, &mut self.counter].into_iter().flatten() {
+            if let Some(group) = errand.start_if_due(now_s)? {
+                self.watcher.leave_out(group);
+            }
+        }
+        Ok(())
+    }
+
+    fn reaped(&mut self, pid: Pid, ending: Ending) {
+        let now_s = self.now_s();
+        if pid == self.root {
+            self.ending = Some(ending);
+        }
+        if let Some(load) = &mut self.load {
+            load.ended(pid, ending, now_s);
+        }
+        if let Some(counter) = &mut self.counter {
+            if counter.ended(pid, ending, now_s) && ending == Ending::Exited(0) {
+                self.counted = errand::first_number(&counter.output()).map(|count| (now_s, count));
+            }
+        }
+    }
+
+    /// Notes the requests made so far for the moment that was just read.
+    fn note_requests(&mut self, now_s: f64) {
+        let last = self.requests.counts.last().copied();
+        let count = match (&self.counter, &self.load) {
+            (Some(_), _) => {
+                let fresh = self.counted.filter(|(at_s, _)| now_s - at_s < FRESH * COUNT_EVERY_S.max(1.0));
+                fresh.map(|(_, count)| count).or(last).unwrap_or(0.0)
+            }
+            (None, Some(load)) => load.succeeded as f64,
+            (None, None) => return,
+        };
+        self.requests.counts.push(count);
+    }
+
+    /// Ends what was started here. Returns what was read, and what the user should know.
+    fn stop(mut self, children: &mut Children) -> (Watched, Vec<String>) {
+        self.progress.bar.finish_and_clear();
+        let mut notes = Vec::new();
+        match self.ending {
+            Some(Ending::Exited(0)) | None => {}
+            Some(Ending::Exited(code)) => notes.push(format!("the program exited with code {code}")),
+            Some(Ending::Signalled(signal)) => {
+                notes.push(format!("the program was killed by signal {signal}"))
+            }
+        }
+        if let Some(load) = &mut self.load {
+            if load.succeeded == 0 && load.failed > 0 {
+                let output = load.output();
+                let tail: Vec<&str> = output.lines().rev().take(5).collect();
+                let tail: Vec<String> = tail.iter().rev().map(|line| format!("    {line}")).collect();
+                notes.push(format!(
+                    "the load failed each of {} times; the last wrote:\n{}",
+                    load.failed,
+                    tail.join("\n")
+                ));
+            } else if load.failed_later > 0 {
+                notes.push(format!(
+                    "the load failed {} of {} times",
+                    load.failed_later,
+                    load.failed_later + load.succeeded
+                ));
+            }
+        }
+        if self.counter.is_some() && self.counted.is_none() {
+            notes.push("--requests-from printed no number".into());
+        }
+        let own = std::process::id() as Pid;
+        children.stop_all(&mut |_| {}, &mut || crate::leak::below(own));
+        (self.watcher.finish(), notes)
+    }
+}
+
+/// Every process below this one.
+fn below(own: Pid) -> Vec<Pid> {
+    use crate::proc::{parse_stat, Processes};
+    let mut source = ProcFilesystem::new();
+    let mut buffer = Vec::new();
+    let mut parents = BTreeMap::new();
+    for pid in source.pids().unwrap_or_default() {
+        if source.read(pid, "stat", &mut buffer).is_ok() {
+            parents.extend(parse_stat(&buffer).map(|stat| (pid, stat.parent)));
+        }
+        source.forget(pid);
+    }
+    crate::tree::descendants(&parents, &[own]).into_iter().filter(|pid| *pid != own).collect()
+}
+
+/// The bar on a terminal, or else one line at the beginning.
+struct Progress {
+    bar: ProgressBar,
+    is_terminal: bool,
+}
+
+impl Progress {
+    fn new(watch_for: Duration) -> Progress {
+        let is_terminal = io::stderr().is_terminal();
+        let target =
+            if is_terminal { ProgressDrawTarget::stderr_with_hz(4) } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(Some(watch_for.as_secs().max(1)), target);
+        let style = ProgressStyle::with_template("{bar:20} {wide_msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        if !is_terminal {
+            anstream::eprintln!(
+                "watching for {}; Ctrl-C ends it with the verdict so far",
+                duration(watch_for.as_secs_f64())
+            );
+        }
+        Progress { bar, is_terminal }
+    }
+
+    fn update(&self, now_s: f64, processes: usize, rss_bytes: u64) {
+        if self.is_terminal {
+            self.bar.set_position(now_s as u64);
+            let plural = if processes == 1 { "process" } else { "processes" };
+            self.bar.set_message(format!(
+                "{}, {processes} {plural}, {} (Ctrl-C: verdict so far)",
+                duration(now_s),
+                terminal::bytes(rss_bytes as f64)
+            ));
+        }
+    }
+}

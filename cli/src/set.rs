@@ -1,0 +1,37 @@
+//! `snug set`: changes settings of a running process.
+
+use std::io::Write;
+use std::time::Duration;
+
+use crate::arguments::SetArguments;
+use crate::control::{self, SetOutcome, Silence};
+use crate::failure::{Context, Failure, Result, FAILED};
+
+/// Runs the command. The first setting that fails ends it.
+pub fn run(arguments: &SetArguments) -> Result<()> {
+    for (key, value) in &arguments.pairs {
+        let outcome = control::set(arguments.pid, key, value, Duration::from_secs_f64(arguments.wait))?;
+        let line = if arguments.json {
+            serde_json::to_string(&outcome).cannot(|| "write JSON".into())?
+        } else {
+            sentence(&outcome)
+        };
+        writeln!(anstream::stdout(), "{line}").cannot(|| "write to stdout".into())?;
+        if !matches!(outcome.silence, None | Some(Silence::Idle)) {
+            return Err(Failure::already_told(FAILED));
+        }
+    }
+    Ok(())
+}
+
+/// What came of it, for people.
+pub fn sentence(outcome: &SetOutcome) -> String {
+    let SetOutcome { pid, key, before, value, .. } = outcome;
+    let why = match outcome.silence {
+        None => return format!("{pid}: {key} is {value} now, was {before}"),
+        Some(Silence::Idle) => "sleeps",
+        Some(Silence::Busy) => "works, but made no slow call into its allocator",
+        Some(Silence::Stopped) => "is stopped",
+    };
+    format!("{pid}: {why}; it takes {key}={value} at its next slow call, and until then keeps {before}")
+}

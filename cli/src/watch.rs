@@ -1,0 +1,537 @@
+//! Reads many processes again and again at little cost: `/proc` for all, the page of counters for those under snug.
+//! Knows nothing of how readings are shown.
+//!
+//! What a reading costs: one line of `/proc/PID/stat` and one copy of a few KB per process. Which allocator a
+//! process uses is found once and again after an exec. PSS makes the kernel walk all pages of a process, so it is
+//! read as often as a share of one core pays for, the oldest first.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::allocator::Kind;
+use crate::check::inspect::{Hidden, Inspector};
+use crate::check::judge;
+use crate::check::report::{AllocatorUsed, Problem};
+use crate::counters::Account;
+use crate::proc::{self, Pid, Processes, Stat};
+use crate::{machine, remote, role, system, tree};
+
+/// Share of one core that reading PSS may take.
+const PSS_SHARE: f64 = 0.005;
+/// Processes that are not shown are looked at again after so many readings: they may have grown.
+const LOOK_AGAIN_AFTER: u64 = 5;
+/// Without a choice, processes from this size on are shown.
+const WORTH_SHOWING_BYTES: u64 = 8_000_000;
+/// How many readings a history keeps.
+const HISTORY: usize = 120;
+
+/// Which processes to watch. Nothing chosen: those of this user that are worth it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// These and everything below them.
+    pub pids: Vec<Pid>,
+    /// Every process of these names, whenever it starts, and everything below them.
+    pub names: Vec<String>,
+    /// Those of this user that are worth it, instead of one's own.
+    pub user: Option<u32>,
+    /// All in this directory of the control groups, and below it.
+    pub cgroup: Option<PathBuf>,
+}
+
+/// One process at one moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reading {
+    pub pid: Pid,
+    pub parent: Pid,
+    /// How many processes that are shown stand above it.
+    pub depth: usize,
+    pub role: String,
+    pub command: String,
+    pub identity: Identity,
+    pub rss_bytes: u64,
+    /// None: not read yet, or not permitted.
+    pub pss_bytes: Option<u64>,
+    /// CPU time per time, in cores; None at the first reading.
+    pub cpu_cores: Option<f64>,
+    pub faults_per_s: Option<f64>,
+    pub threads: u64,
+    /// What the kernel counted since it started.
+    pub stat: Stat,
+    /// None for other allocators than snug.
+    pub heap: Option<Heap>,
+    /// RSS of the last readings, the oldest first.
+    pub rss_history: Vec<u64>,
+    pub live_history: Vec<u64>,
+}
+
+/// The heap of a process under snug.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Heap {
+    pub account: Account,
+    /// Bytes and blocks that left the slabs, per second; None at the first reading.
+    pub taken_bytes_per_s: Option<f64>,
+    pub taken_blocks_per_s: Option<f64>,
+}
+
+/// Which allocator a process uses.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Identity {
+    pub allocator: Option<AllocatorUsed>,
+    /// Where its page of counters lies.
+    pub counters_at: Option<u64>,
+    /// Why the counters can't be read, although it uses snug.
+    pub counters_error: Option<String>,
+    pub problems: Vec<Problem>,
+    pub settings: BTreeMap<String, String>,
+    /// It belongs to somebody else.
+    pub not_permitted: bool,
+}
+
+impl Identity {
+    /// Name and version for people.
+    pub fn text(&self) -> String {
+        match &self.allocator {
+            Some(used) => match &used.version {
+                Some(version) => format!("{} {version}", used.kind.name()),
+                None => used.kind.name().to_string(),
+            },
+            None if self.not_permitted => "not permitted".into(),
+            None => "unknown".into(),
+        }
+    }
+
+    fn is_c_library(&self) -> bool {
+        self.allocator.as_ref().is_none_or(|used| used.kind.is_c_library())
+    }
+}
+
+/// Where allocators are looked up: `Inspector` in truth, made up in tests.
+pub trait Allocators {
+    /// None: the process has gone or is just starting.
+    fn identify(&mut self, pid: Pid) -> Option<Identity>;
+    fn account(&mut self, pid: Pid, address: u64, arenas: u32) -> Result<Account, String>;
+    /// The user whose process it is.
+    fn owner(&mut self, pid: Pid) -> Option<u32>;
+}
+
+impl Allocators for Inspector {
+    fn identify(&mut self, pid: Pid) -> Option<Identity> {
+        match self.facts(pid) {
+            Ok(facts) => {
+                let report = judge::judge(&facts);
+                Some(Identity {
+                    allocator: report.allocator,
+                    counters_at: facts.counters_at.filter(|_| facts.counters.is_some()),
+                    counters_error: facts.counters_error,
+                    problems: report.problems,
+                    settings: report.settings,
+                    not_permitted: false,
+                })
+            }
+            Err(Hidden::NotPermitted) => Some(Identity { not_permitted: true, ..Identity::default() }),
+            Err(Hidden::Gone) => None,
+        }
+    }
+
+    fn account(&mut self, pid: Pid, address: u64, arenas: u32) -> Result<Account, String> {
+        remote::read_account(pid, address, arenas)
+    }
+
+    fn owner(&mut self, pid: Pid) -> Option<u32> {
+        use std::os::unix::fs::MetadataExt;
+        std::fs::metadata(format!("/proc/{pid}")).ok().map(|metadata| metadata.uid())
+    }
+}
+
+/// What is remembered of a process between readings.
+struct Watched {
+    stat: Stat,
+    at_s: f64,
+    role: String,
+    command: String,
+    identity: Option<Identity>,
+    pss_bytes: Option<u64>,
+    pss_at_s: f64,
+    heap: Option<Heap>,
+    cpu_cores: Option<f64>,
+    faults_per_s: Option<f64>,
+    shown: bool,
+    /// Whether it goes by one of the chosen names; None: to be looked at.
+    named: Option<bool>,
+    rss_history: VecDeque<u64>,
+    live_history: VecDeque<u64>,
+}
+
+/// Watches processes.
+pub struct Watcher<P: Processes, A: Allocators> {
+    source: P,
+    allocators: A,
+    choice: Choice,
+    own: Pid,
+    /// Whose processes are worth showing; None: everybody's.
+    user: Option<u32>,
+    page_size_bytes: u64,
+    ticks_per_s: f64,
+    watched: HashMap<Pid, Watched>,
+    readings: u64,
+    /// Seconds of CPU time that PSS may still use.
+    pss_budget_s: f64,
+    last_s: Option<f64>,
+    buffer: Vec<u8>,
+}
+
+impl<P: Processes, A: Allocators> Watcher<P, A> {
+    pub fn new(source: P, allocators: A, choice: Choice) -> Watcher<P, A> {
+        Watcher {
+            source,
+            allocators,
+            own: std::process::id() as Pid,
+            user: choice.user.or_else(own_user),
+            choice,
+            page_size_bytes: machine::page_size_bytes(),
+            ticks_per_s: machine::ticks_per_second(),
+            watched: HashMap::new(),
+            readings: 0,
+            pss_budget_s: 0.05,
+            last_s: None,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Reads all processes once. `now_s` is a clock that only goes forward.
+    pub fn read(&mut self, now_s: f64) -> Vec<Reading> {
+        let pids = self.source.pids().unwrap_or_default();
+        self.forget_all_but(&pids);
+        for pid in &pids {
+            self.update_stat(*pid, now_s);
+        }
+        for pid in self.chosen() {
+            self.update_heap(pid, now_s);
+        }
+        self.update_pss(now_s);
+        self.readings += 1;
+        self.last_s = Some(now_s);
+        self.result()
+    }
+
+    fn forget_all_but(&mut self, pids: &[Pid]) {
+        let existing: HashSet<Pid> = pids.iter().copied().collect();
+        let gone: Vec<Pid> = self.watched.keys().copied().filter(|pid| !existing.contains(pid)).collect();
+        for pid in gone {
+            self.source.forget(pid);
+            self.watched.remove(&pid);
+        }
+    }
+
+    /// Reads `stat` of a process that is new, shown, or due for another look.
+    fn update_stat(&mut self, pid: Pid, now_s: f64) {
+        let known = self.watched.get(&pid);
+        let skip =
+            known.is_some_and(|known| !known.shown) && (self.readings + pid as u64) % LOOK_AGAIN_AFTER != 0;
+        if skip {
+            return;
+        }
+        let shown = known.is_some_and(|known| known.shown);
+        let read = self.source.read(pid, "stat", &mut self.buffer);
+        if !shown {
+            // Thousands of open files would meet the limit of this process.
+            self.source.forget(pid);
+        }
+        let stat = match read.ok().and_then(|()| proc::parse_stat(&self.buffer)) {
+            Some(stat) if stat.state != 'Z' && stat.state != 'X' => stat,
+            _ => {
+                self.source.forget(pid);
+                self.watched.remove(&pid);
+                return;
+            }
+        };
+        match self.watched.get_mut(&pid) {
+            Some(known) if known.stat.start_ticks == stat.start_ticks => {
+                let elapsed_s = now_s - known.at_s;
+                if elapsed_s > 0.0 {
+                    let ticks = |stat: &Stat| (stat.user_ticks + stat.system_ticks) as f64;
+                    let spent_s = (ticks(&stat) - ticks(&known.stat)) / self.ticks_per_s;
+                    known.cpu_cores = Some((spent_s / elapsed_s).max(0.0));
+                    let faults = stat.minor_faults.saturating_sub(known.stat.minor_faults);
+                    known.faults_per_s = Some(faults as f64 / elapsed_s);
+                }
+                if known.stat.name != stat.name {
+                    // It executes another program now.
+                    known.identity = None;
+                    known.heap = None;
+                    known.named = None;
+                }
+                known.stat = stat;
+                known.at_s = now_s;
+            }
+            _ => {
+                self.source.forget(pid);
+                self.watched.insert(pid, Watched::new(stat, now_s));
+            }
+        }
+    }
+
+    /// Decides who is shown, which finds out allocators where that matters. Returns their identifiers.
+    fn chosen(&mut self) -> Vec<Pid> {
+        let mut pids: Vec<Pid> = self.watched.keys().copied().collect();
+        pids.sort_unstable();
+        let by_choice = !self.choice.pids.is_empty() || !self.choice.names.is_empty();
+        let chosen: Vec<Pid> = if let Some(directory) = &self.choice.cgroup {
+            let members = cgroup_members(directory);
+            pids.retain(|pid| members.contains(pid) && *pid != self.own);
+            pids
+        } else if by_choice {
+            let mut roots = self.choice.pids.clone();
+            if !self.choice.names.is_empty() {
+                roots.extend(self.named(&pids));
+            }
+            let parents = self.watched.iter().map(|(pid, known)| (*pid, known.stat.parent)).collect();
+            let known = tree::descendants(&parents, &roots);
+            known.into_iter().filter(|pid| self.watched.contains_key(pid) && *pid != self.own).collect()
+        } else {
+            pids.into_iter().filter(|pid| self.is_worth_showing(*pid)).collect()
+        };
+        let set: HashSet<Pid> = chosen.iter().copied().collect();
+        for (pid, known) in &mut self.watched {
+            known.shown = set.contains(pid);
+        }
+        chosen
+    }
+
+    fn named(&mut self, pids: &[Pid]) -> Vec<Pid> {
+        let all: Vec<(Pid, Pid, String)> = self
+            .watched
+            .iter()
+            .map(|(pid, known)| (*pid, known.stat.parent, known.stat.name.clone()))
+            .collect();
+        let above = tree::ancestors(&all, self.own);
+        let mut named = Vec::new();
+        for pid in pids.iter().copied().filter(|pid| !above.contains(pid)) {
+            // Titles change: looked at again now and then.
+            let due = (self.readings + pid as u64) % LOOK_AGAIN_AFTER == 0;
+            let is_named = match self.watched[&pid].named {
+                Some(is_named) if !due => is_named,
+                _ => self.goes_by_name(pid),
+            };
+            self.watched.get_mut(&pid).expect("it is watched").named = Some(is_named);
+            if is_named {
+                named.push(pid);
+            }
+        }
+        named
+    }
+
+    fn goes_by_name(&mut self, pid: Pid) -> bool {
+        let executable = self.source.link(pid, "exe").unwrap_or_default();
+        let executable = executable.to_string_lossy();
+        let arguments = self.arguments(pid);
+        let name = &self.watched[&pid].stat.name;
+        self.choice.names.iter().any(|wanted| tree::name_matches(wanted, name, &executable, &arguments))
+    }
+
+    fn is_worth_showing(&mut self, pid: Pid) -> bool {
+        let known = &self.watched[&pid];
+        let rss_bytes = known.stat.rss_pages * self.page_size_bytes;
+        if pid == self.own || rss_bytes == 0 {
+            return false;
+        }
+        if known.identity.is_none() {
+            if self.user.is_some() && self.allocators.owner(pid) != self.user {
+                return false;
+            }
+            self.identify(pid);
+        }
+        rss_bytes >= WORTH_SHOWING_BYTES
+            || self.watched[&pid].identity.as_ref().is_some_and(|identity| !identity.is_c_library())
+    }
+
+    fn arguments(&mut self, pid: Pid) -> Vec<String> {
+        if self.source.read(pid, "cmdline", &mut self.buffer).is_err() {
+            return Vec::new();
+        }
+        let text = String::from_utf8_lossy(&self.buffer);
+        text.split('\0').filter(|word| !word.is_empty()).map(String::from).collect()
+    }
+
+    /// Finds out which allocator a process uses and what it does.
+    fn identify(&mut self, pid: Pid) {
+        let identity = self.allocators.identify(pid);
+        if let Some(known) = self.watched.get_mut(&pid) {
+            known.identity = identity;
+        }
+    }
+
+    /// Reads the counters of one process that is shown.
+    fn update_heap(&mut self, pid: Pid, now_s: f64) {
+        let known = &self.watched[&pid];
+        let undecided = known.identity.as_ref().is_none_or(|identity| {
+            // A young process may still be loading its libraries.
+            identity.allocator.is_none() && !identity.not_permitted
+        });
+        if undecided {
+            self.identify(pid);
+        }
+        // Servers change their titles while they run, at little cost to us if we look now and then.
+        if self.watched[&pid].role.is_empty() || (self.readings + pid as u64) % LOOK_AGAIN_AFTER == 0 {
+            let arguments = self.arguments(pid);
+            let known = self.watched.get_mut(&pid).expect("it is shown");
+            known.role = role::role(&arguments, &known.stat.name);
+            known.command = arguments.join(" ");
+        }
+        let known = &self.watched[&pid];
+        let address = known.identity.as_ref().and_then(|identity| identity.counters_at);
+        let before = known.heap.as_ref();
+        let arenas = before.map_or(1, |heap| heap.account.head.arena_count);
+        let heap = address.map(|address| self.allocators.account(pid, address, arenas));
+        let elapsed_s = self.last_s.map_or(0.0, |last_s| now_s - last_s);
+        let known = self.watched.get_mut(&pid).expect("it is shown");
+        match heap {
+            Some(Ok(account)) => known.heap = Some(Heap::new(account, known.heap.as_ref(), elapsed_s)),
+            // It has ended, or another program has taken its place.
+            Some(Err(_)) => {
+                known.heap = None;
+                known.identity = None;
+            }
+            None => known.heap = None,
+        }
+        push(&mut known.rss_history, known.stat.rss_pages * self.page_size_bytes);
+        if let Some(heap) = &known.heap {
+            push(&mut known.live_history, heap.account.live_bytes());
+        }
+    }
+
+    /// Reads PSS of the processes that have waited longest, as far as the budget goes; new ones in any case.
+    fn update_pss(&mut self, now_s: f64) {
+        let elapsed_s = self.last_s.map_or(0.0, |last_s| now_s - last_s);
+        self.pss_budget_s = (self.pss_budget_s + elapsed_s * PSS_SHARE).min(0.1);
+        let mut waiting: Vec<(f64, Pid)> = self
+            .watched
+            .iter()
+            .filter(|(_, known)| known.shown)
+            .map(|(pid, known)| (known.pss_at_s, *pid))
+            .collect();
+        waiting.sort_by(|left, right| left.0.total_cmp(&right.0));
+        for (read_at_s, pid) in waiting {
+            if self.pss_budget_s <= 0.0 && read_at_s > f64::NEG_INFINITY {
+                break;
+            }
+            let before = system::own_cpu();
+            let read = self.source.read(pid, "smaps_rollup", &mut self.buffer);
+            let rollup = read.ok().and_then(|()| proc::parse_smaps_rollup(&self.buffer));
+            let known = self.watched.get_mut(&pid).expect("it is watched");
+            known.pss_bytes = rollup.map(|rollup| rollup.pss_bytes);
+            known.pss_at_s = now_s;
+            self.pss_budget_s -=
+                system::own_cpu().saturating_sub(before).max(Duration::from_micros(20)).as_secs_f64();
+        }
+    }
+
+    fn result(&self) -> Vec<Reading> {
+        let mut pids: Vec<Pid> =
+            self.watched.iter().filter(|(_, known)| known.shown).map(|(pid, _)| *pid).collect();
+        pids.sort_unstable();
+        let parents: BTreeMap<Pid, Pid> =
+            pids.iter().map(|pid| (*pid, self.watched[pid].stat.parent)).collect();
+        let order = tree::descendants(&parents, &pids);
+        let mut readings: Vec<Reading> = Vec::new();
+        for pid in order {
+            let known = &self.watched[&pid];
+            let above = readings.iter().find(|reading| reading.pid == known.stat.parent);
+            let depth = above.map_or(0, |above| above.depth + 1);
+            readings.push(Reading {
+                pid,
+                parent: known.stat.parent,
+                depth,
+                role: known.role.clone(),
+                command: known.command.clone(),
+                identity: known.identity.clone().unwrap_or_default(),
+                rss_bytes: known.stat.rss_pages * self.page_size_bytes,
+                pss_bytes: known.pss_bytes,
+                cpu_cores: known.cpu_cores,
+                faults_per_s: known.faults_per_s,
+                threads: known.stat.threads,
+                stat: known.stat.clone(),
+                heap: known.heap.clone(),
+                rss_history: known.rss_history.iter().copied().collect(),
+                live_history: known.live_history.iter().copied().collect(),
+            });
+        }
+        readings
+    }
+}
+
+/// This user; None for root, who looks at everybody's.
+fn own_user() -> Option<u32> {
+    Some(nix::unistd::geteuid().as_raw()).filter(|user| *user != 0)
+}
+
+/// The processes of a control group and those below it.
+fn cgroup_members(directory: &Path) -> HashSet<Pid> {
+    let text = std::fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+    let mut members: HashSet<Pid> = text.lines().filter_map(|line| line.parse().ok()).collect();
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        members.extend(cgroup_members(&entry.path()));
+    }
+    members
+}
+
+fn push(history: &mut VecDeque<u64>, value: u64) {
+    if history.len() == HISTORY {
+        history.pop_front();
+    }
+    history.push_back(value);
+}
+
+impl Watched {
+    fn new(stat: Stat, now_s: f64) -> Watched {
+        Watched {
+            stat,
+            at_s: now_s,
+            role: String::new(),
+            command: String::new(),
+            identity: None,
+            pss_bytes: None,
+            pss_at_s: f64::NEG_INFINITY,
+            heap: None,
+            cpu_cores: None,
+            faults_per_s: None,
+            shown: false,
+            named: None,
+            rss_history: VecDeque::new(),
+            live_history: VecDeque::new(),
+        }
+    }
+}
+
+impl Heap {
+    fn new(account: Account, before: Option<&Heap>, elapsed_s: f64) -> Heap {
+        let (blocks, bytes) = account.taken();
+        let rates = before.filter(|_| elapsed_s > 0.0).map(|before| {
+            let (blocks_before, bytes_before) = before.account.taken();
+            let per_s = |now: u64, then: u64| now.saturating_sub(then) as f64 / elapsed_s;
+            (per_s(blocks, blocks_before), per_s(bytes, bytes_before))
+        });
+        Heap {
+            account,
+            taken_blocks_per_s: rates.map(|(blocks, _)| blocks),
+            taken_bytes_per_s: rates.map(|(_, bytes)| bytes),
+        }
+    }
+}
+
+impl Reading {
+    /// Whether the process runs under snug and its counters can be read.
+    pub fn live_bytes(&self) -> Option<u64> {
+        self.heap.as_ref().map(|heap| heap.account.live_bytes())
+    }
+
+    /// The allocator's kind.
+    pub fn kind(&self) -> Option<Kind> {
+        self.identity.allocator.as_ref().map(|used| used.kind)
+    }
+}
+
+#[cfg(test)]
+mod tests;

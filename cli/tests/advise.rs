@@ -1,0 +1,87 @@
+//! `snug advise` on real programs.
+
+mod common;
+
+use common::{run, snug, snug_library, Answer, Scratch, SLEEPER};
+
+/// Threads that each allocate and free alone keep an arena each under glibc, and leave holes in it.
+const ARENAS: &str = r#"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+enum { THREADS = 8, BLOCKS = 6000 };
+static pthread_barrier_t barrier;
+static void *work(void *unused) {
+  static _Thread_local char *blocks[BLOCKS];
+  for (int i = 0; i < BLOCKS; i++) blocks[i] = memset(malloc(900), 1, 900);
+  pthread_barrier_wait(&barrier);
+  for (int i = 0; i < BLOCKS; i++) if (i % 16 != 0) free(blocks[i]);
+  /* Churn in which no more than this is ever live. */
+  for (int i = 0; i < 1500; i++) { free(memset(malloc(900), 1, 900)); usleep(2000); }
+  pthread_barrier_wait(&barrier);
+  return unused;
+}
+int main(void) {
+  pthread_t threads[THREADS];
+  pthread_barrier_init(&barrier, NULL, THREADS);
+  for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, work, NULL);
+  for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+  return 0;
+}
+"#;
+
+/// All memory is mapped by the program itself.
+const MAPPER: &str = r#"
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(void) {
+  size_t size_bytes = 64u << 20;
+  char *memory = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  memset(memory, 1, size_bytes);
+  usleep(1500000);
+  return 0;
+}
+"#;
+
+fn advise(library: &str, scratch: &Scratch, arguments: &[&str]) -> Answer {
+    let out = scratch.text("out");
+    let mut all = vec!["advise", "--out", &out, "--with", "glibc,snug"];
+    all.extend(arguments);
+    run(snug(&all).env("SNUG_LIBRARY", library))
+}
+
+#[test]
+fn a_program_that_another_allocator_helps_gets_lines_to_paste() {
+    let Some(library) = snug_library() else { return };
+    let scratch = Scratch::new();
+    let program = scratch.compile("arenas", ARENAS, &["-pthread", "-O1"]);
+    let answer = advise(&library, &scratch, &["--runs", "3", "--", &program]).expect_code(0);
+    assert!(answer.stdout.contains("Use snug: it saves"), "{answer:#?}");
+    assert!(answer.stdout.contains("under snug the memory ("), "{answer:#?}");
+    assert!(answer.stdout.contains(&format!("Environment=LD_PRELOAD={library}")), "{answer:#?}");
+    assert!(answer.stdout.contains("snug check --expect snug"), "{answer:#?}");
+    assert!(scratch.path("out/compare.json").exists(), "the comparison is there to be looked at");
+}
+
+#[test]
+fn a_program_that_none_helps_is_told_why() {
+    let Some(library) = snug_library() else { return };
+    let scratch = Scratch::new();
+    let program = scratch.compile("mapper", MAPPER, &[]);
+    let answer = advise(&library, &scratch, &["--runs", "2", "--", &program]).expect_code(0);
+    assert!(answer.stdout.contains("Changing the allocator will not help"), "{answer:#?}");
+    assert!(answer.stdout.contains("mapped by the program itself"), "{answer:#?}");
+    assert!(!answer.stdout.contains("Dockerfile"), "{answer:#?}");
+}
+
+#[test]
+fn one_run_is_not_enough() {
+    let Some(library) = snug_library() else { return };
+    let scratch = Scratch::new();
+    let program = scratch.compile("sleeper", SLEEPER, &[]);
+    advise(&library, &scratch, &["--runs", "1", "--", &program, "1.5"])
+        .expect_code(0)
+        .expect_stdout("use --runs 3");
+}

@@ -1,0 +1,277 @@
+//! `snug compare` on servers: ready, load, idle, and all that can go wrong with them.
+
+mod common;
+
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use common::{jemalloc_library, run, snug, Answer, Scratch};
+use serde_json::Value;
+
+/// Serves on the port given: / answers, /grow keeps a megabyte for each request, /missing is a 404, /error a 500.
+/// The second argument says what else it does.
+const SERVER: &str = r#"
+import http.server, os, signal, subprocess, sys, time
+port, how = int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else ""
+if how == "exit":
+    print("the cause of it", file=sys.stderr); sys.exit(3)
+if how == "slow":
+    time.sleep(60)
+if how == "stubborn":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if how == "child":
+    subprocess.Popen(["sleep", "5151.%d" % port], start_new_session=True)
+kept = []
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        if self.path == "/grow":
+            kept.append(bytearray(os.urandom(1 << 20)))
+        if self.path == "/die":
+            os._exit(9)
+        status = {"/missing": 404, "/error": 500}.get(self.path, 200)
+        body = b"kept " + str(len(kept)).encode() + self.headers.get("X-Who", "").encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *arguments):
+        pass
+http.server.ThreadingHTTPServer.daemon_threads = True
+server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
+print("Listening on", port, flush=True)
+server.serve_forever()
+"#;
+
+/// A server of one test, with a port of its own.
+struct Server {
+    scratch: Scratch,
+    port: u16,
+}
+
+impl Server {
+    fn new() -> Server {
+        let scratch = Scratch::new();
+        std::fs::write(scratch.path("server.py"), SERVER).unwrap();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        Server { scratch, port }
+    }
+
+    /// The command; `how` is what the server does.
+    fn command(&self, options: &[&str], how: &str) -> Command {
+        let (out, script, port) =
+            (self.scratch.text("out"), self.scratch.text("server.py"), self.port.to_string());
+        let mut command = snug(&["compare", "--runs", "1", "--out", &out]);
+        if !options.contains(&"--with") {
+            command.args(["--with", "glibc"]);
+        }
+        let here = |option: &&str| option.replace("PORT", &port);
+        command.args(options.iter().map(here)).args(["--", "/usr/bin/python3", &script, &port, how]);
+        command
+    }
+
+    fn compare(&self, options: &[&str], how: &str) -> Answer {
+        run(&mut self.command(options, how))
+    }
+
+    /// The first run in the results.
+    fn run(&self) -> Value {
+        let text =
+            std::fs::read_to_string(self.scratch.path("out/compare.json")).expect("compare.json was written");
+        let results: Value = serde_json::from_str(&text).expect("it is JSON");
+        results["runs"][0].clone()
+    }
+
+    /// Nothing of the server is left. Its sleeping child has the port in its command line, as other runs of these
+    /// tests may go on beside this one.
+    fn expect_gone(&self) {
+        assert!(!common::process_exists(&format!("sleep 5151.{}", self.port)), "its child is still there");
+        assert!(!common::process_exists(&self.scratch.text("server.py")), "the server is still there");
+    }
+}
+
+fn phases(run: &Value) -> Vec<&str> {
+    run["phases"].as_array().unwrap().iter().map(|phase| phase["name"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn requests_make_the_load() {
+    let server = Server::new();
+    let options = [
+        "--ready",
+        "PORT",
+        "--requests",
+        "60",
+        "--concurrency",
+        "3",
+        "--path",
+        "/grow",
+        "--path",
+        "/",
+        "--warmup",
+        "6",
+        "--idle",
+        "400ms",
+        "--header",
+        "X-Who: me",
+        "--url",
+        "http://127.0.0.1:PORT",
+    ];
+    server.compare(&options, "").expect_code(0);
+    server.expect_gone();
+    let run = server.run();
+    assert_eq!(phases(&run), ["boot", "warm", "load", "idle"]);
+    let latency = &run["latency"];
+    assert_eq!((latency["requests"].as_u64(), latency["failed"].as_u64()), (Some(60), Some(0)));
+    assert!(latency["requests_per_s"].as_f64().unwrap() > 1.0);
+    let percentiles = latency["percentiles"].as_array().unwrap();
+    assert!(percentiles.iter().any(|p| p["percent"] == 99.0 && p["latency_s"].as_f64().unwrap() > 0.0));
+    // 3 MB while warming up, 30 under load: idle begins with all of them.
+    let results: Value =
+        serde_json::from_str(&std::fs::read_to_string(server.scratch.path("out/compare.json")).unwrap())
+            .unwrap();
+    let quantities = &results["summary"]["allocators"][0]["quantities"];
+    let median =
+        |name: &str| quantities[name]["median"].as_f64().unwrap_or_else(|| panic!("{name}: {quantities}"));
+    assert!(median("idle.rss_mean_bytes") > median("boot.rss_peak_bytes") + 30e6);
+    assert!((0.4..3.0).contains(&median("idle.wall_s")));
+    assert!(median("load.page_faults") > 5000.0 && median("idle.page_faults") < median("load.page_faults"));
+    assert!(median("latency_p99_s") >= median("latency_p50_s"));
+    assert_eq!(median("requests_per_s"), latency["requests_per_s"].as_f64().unwrap());
+    assert_eq!(results["settings"]["serving"]["load_count"], 60);
+}
+
+#[test]
+fn ready_by_line_and_by_url() {
+    let server = Server::new();
+    server.compare(&["--ready", "line:Listening on", "--idle", "200ms"], "").expect_code(0);
+    assert_eq!(phases(&server.run()), ["boot", "idle"]);
+    let options = ["--ready", "http://127.0.0.1:PORT/missing", "--load-for", "300ms", "--idle", "0s"];
+    server.compare(&options, "").expect_code(0);
+    let run = server.run();
+    assert_eq!(phases(&run), ["boot", "load"]);
+    assert!(run["latency"]["requests"].as_u64().unwrap() > 5);
+    assert!((0.3..2.0).contains(
+        &(run["phases"][1]["end_s"].as_f64().unwrap() - run["phases"][1]["start_s"].as_f64().unwrap())
+    ));
+    // A server that answers with 500 is not ready.
+    let options = ["--ready", "http://127.0.0.1:PORT/error", "--ready-timeout", "700ms"];
+    server.compare(&options, "").expect_code(1).expect_stderr("not ready after 0.7 s");
+    server.expect_gone();
+}
+
+#[test]
+fn a_command_makes_the_load_and_is_not_measured() {
+    let server = Server::new();
+    let hog =
+        "/usr/bin/python3 -c \"import time, urllib.request; hog = bytearray(200 << 20); time.sleep(0.4); \
+               urllib.request.urlopen('http://127.0.0.1:PORT/grow').read()\"; echo snug-metric: pages=7"
+            .replace("PORT", &server.port.to_string());
+    server.compare(&["--ready", "PORT", "--load", &hog, "--idle", "200ms"], "").expect_code(0);
+    let run = server.run();
+    assert_eq!(phases(&run), ["boot", "load", "idle"]);
+    assert!(run["memory"]["rss_peak_bytes"].as_f64().unwrap() < 100e6, "the load's 200 MB do not count");
+    assert_eq!(run["processes_seen"], 1);
+    assert_eq!(run["metrics"]["pages"], 7.0);
+    assert!(run["cpu_user_s"].as_f64().unwrap() < 5.0);
+
+    // As long as asked, however often that is; what runs then is stopped.
+    let load = "echo again; sleep 0.1";
+    server
+        .compare(&["--ready", "PORT", "--load", load, "--load-for", "500ms", "--idle", "0s"], "")
+        .expect_code(0);
+    let log = std::fs::read_to_string(server.scratch.path("out/logs/1-glibc.load.stdout")).unwrap();
+    assert!((2..=6).contains(&log.lines().count()), "{log}");
+
+    let failing = ["--ready", "PORT", "--load", "echo why it failed >&2; exit 4"];
+    server
+        .compare(&failing, "")
+        .expect_code(1)
+        .expect_stderr("the load exited with code 4")
+        .expect_stderr("why it failed");
+    server.expect_gone();
+}
+
+#[test]
+fn failed_requests_fail_the_run() {
+    let server = Server::new();
+    let call = |more: &[&str]| {
+        let options =
+            ["--ready", "PORT", "--requests", "10", "--path", "/", "--path", "/missing", "--idle", "0s"];
+        server.compare(&[&options[..], more].concat(), "")
+    };
+    call(&[])
+        .expect_code(1)
+        .expect_stderr("5 of 10 requests failed")
+        .expect_stderr("GET /missing: status 404");
+    call(&["--allow-status", "404,500"]).expect_code(0);
+    assert_eq!(server.run()["latency"]["failed"], 0);
+    let dies = ["--ready", "PORT", "--requests", "10", "--path", "/die"];
+    server.compare(&dies, "").expect_code(1).expect_stderr("the server exited with code 9 in the load phase");
+    server.expect_gone();
+}
+
+#[test]
+fn servers_that_do_not_come_up() {
+    let server = Server::new();
+    server
+        .compare(&["--ready", "PORT"], "exit")
+        .expect_code(1)
+        .expect_stderr("exited with code 3 before it was ready")
+        .expect_stderr("the cause of it");
+    server
+        .compare(&["--ready", "PORT", "--ready-timeout", "500ms"], "slow")
+        .expect_code(1)
+        .expect_stderr("not ready after 0.5 s")
+        .expect_stderr("accepted no connection");
+    server.expect_gone();
+    let taken = TcpListener::bind(("127.0.0.1", server.port)).unwrap();
+    server.compare(&["--ready", "PORT"], "").expect_code(1).expect_stderr("somebody listens on");
+    drop(taken);
+}
+
+#[test]
+fn servers_that_do_not_end() {
+    let server = Server::new();
+    let options = ["--ready", "PORT", "--idle", "0s", "--grace", "300ms"];
+    server.compare(&options, "stubborn").expect_code(0).expect_stdout("did not end within 0.3 s of SIGTERM");
+    server.expect_gone();
+    server.compare(&options, "child").expect_code(0);
+    server.expect_gone();
+}
+
+#[test]
+fn the_allocator_is_loaded_into_servers_but_not_into_the_load() {
+    let Some(library) = jemalloc_library() else { return };
+    let server = Server::new();
+    let load = "test -z \"$LD_PRELOAD\"";
+    server
+        .compare(&["--ready", "PORT", "--with", &library, "--load", load, "--idle", "100ms"], "")
+        .expect_code(0);
+    assert_eq!(server.run()["evidence"]["processes_loaded"], 1);
+}
+
+#[test]
+fn interruption_stops_server_and_load() {
+    let server = Server::new();
+    let mut command =
+        server.command(&["--ready", "PORT", "--load", "sleep 6161.PORT & sleep 6161.PORT"], "child");
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let load = format!("sleep 6161.{}", server.port);
+    common::eventually("the load runs", || common::process_runs(&load));
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    server.expect_gone();
+    assert!(!common::process_exists(&load));
+}
+
+#[test]
+fn options_that_need_a_server_say_so() {
+    run(&mut snug(&["compare", "--requests", "5", "--", "true"])).expect_code(2).expect_stderr("--ready");
+    run(&mut snug(&["compare", "--ready", "nonsense", "--", "true"]))
+        .expect_code(2)
+        .expect_stderr("--ready 3000");
+}

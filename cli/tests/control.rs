@@ -1,0 +1,233 @@
+//! `snug stats`, `snug purge` and `snug set` on real processes.
+
+mod common;
+
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use common::{run, snug, snug_library, Scratch};
+
+/// Ends at the end of the test.
+struct Running(Child);
+
+impl Running {
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+
+    fn signal(&self, name: &str) {
+        assert!(Command::new("kill").args([name, &self.pid()]).status().unwrap().success());
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Leaves some 40 MB dirty, then: `server` works in slow paths, `loop` in thread caches alone, `sleep` does nothing.
+const PROGRAM: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(int count, char **arguments) {
+  static void *blocks[400];
+  const char *what = count > 1 ? arguments[1] : "sleep";
+  for (int i = 0; i < 400; i++) blocks[i] = memset(malloc(100000), 1, 100000);
+  for (int i = 0; i < 400; i++) free(blocks[i]);
+  char *volatile kept = malloc(3000000);
+  memset(kept, 1, 3000000);
+  puts("ready");
+  fflush(stdout);
+  if (strcmp(what, "server") == 0) {
+    for (;; usleep(2000)) for (int i = 0; i < 20; i++) free(memset(malloc(50000), 1, 50000));
+  }
+  if (strcmp(what, "loop") == 0) {
+    for (void *volatile block;;) { block = malloc(64); free(block); }
+  }
+  for (;;) pause();
+}
+"#;
+
+/// Starts the program under a library, with settings, and waits until it says that it is ready.
+fn start(scratch: &Scratch, what: &str, library: Option<&str>, settings: &str) -> Running {
+    use std::io::Read;
+    let program = scratch.path("program");
+    let program = match program.exists() {
+        true => scratch.text("program"),
+        false => scratch.compile("program", PROGRAM, &[]),
+    };
+    let mut command = Command::new(program);
+    command.arg(what).env_remove("LD_PRELOAD").env("SNUG", settings).stdout(Stdio::piped());
+    if let Some(library) = library {
+        command.env("LD_PRELOAD", library);
+    }
+    let mut running = Running(command.spawn().unwrap());
+    running.0.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
+    running
+}
+
+#[test]
+fn a_working_process_purges() {
+    let Some(library) = snug_library() else { return };
+    let scratch = Scratch::new();
+    // Without a budget and a helper thread only a request gives this memory back.
+    let server = start(&scratch, "server", Some(&library), "purge_cpu_percent:0,background:0");
+    let answer = run(&mut snug(&["purge", &server.pid(), "--json", "--wait", "10"])).expect_code(0);
+    let outcome = answer.json();
+    assert!(outcome["given_back_bytes"].as_u64().unwrap() > 30_000_000, "{outcome}");
+    let rss = |name: &str| outcome[name].as_u64().unwrap();
+    assert!(rss("rss_before_bytes") > rss("rss_after_bytes") + 30_000_000, "{outcome}");
+    run(&mut snug(&["purge", &server.pid(), "--wait", "10"])).expect_code(0).expect_stdout("gave back");
+}
+
+#[test]
+fn settings_change_and_bad_ones_are_refused() {
+    let Some(library) = snug_library() else { return };
+    let scratch = Scratch::new();
+    let server = start(&scratch, "server", Some(&library), "background:1");
+    let pid = server.pid();
+    let set = |pair: &str| run(&mut snug(&["set", &pid, pair, "--wait", "10"]));
+    set("purge_cpu_percent=7").expect_code(0).expect_stdout("purge_cpu_percent is 7 now, was 1");
+    set("background=off").expect_code(0).expect_stdout("background is 0 now, was 1");
+    let stats = run(&mut snug(&["stats", &pid, "--json"])).expect_code(0).json();
+    assert_eq!(
+        (&stats["settings"]["purge_cpu_percent"], &stats["settings"]["background"]),
+        (&"7".into(), &"0".into())
+    );
+    set("purge_cpu_percent=101").expect_code(2).expect_stderr("use a number from 0 to 100");
+    set("purge_cpu_percent=on").expect_code(2).expect_stderr("use a number from 0 to 100");
+    set("purge_cpu_percent=much").expect_code(2).expect_stderr("bad value 'much'");
+    set("purge_cpu=1").expect_code(2).expect_stderr("did you mean 'purge_cpu_percent'?");
+    set("thp=1").expect_code(2).expect_stderr("SNUG=thp:1");
+    set("thp").expect_code(2).expect_stderr("KEY=VALUE");
+}
+
+#[test]
+fn silence_is_explained() {
+    let Some(library) = snug_library() else { return };
+    let scratch = Scratch::new();
+    let sleeper = start(&scratch, "sleep", Some(&library), "");
+    common::eventually("its free memory goes back", || {
+        let stats = run(&mut snug(&["stats", &sleeper.pid(), "--json"])).json();
+        stats["heap"]["idle_purges"].as_u64() == Some(1)
+    });
+    run(&mut snug(&["purge", &sleeper.pid(), "--wait", "0.5"]))
+        .expect_code(0)
+        .expect_stdout("sleeps, so nothing in it can answer; its free memory went back");
+    let sleeper = start(&scratch, "sleep", Some(&library), "background:0");
+    run(&mut snug(&["purge", &sleeper.pid(), "--wait", "0.5"])).expect_code(0).expect_stdout("background:0");
+    run(&mut snug(&["set", &sleeper.pid(), "background=1", "--wait", "0.5"]))
+        .expect_code(0)
+        .expect_stdout("it takes background=1 at its next slow call");
+    let looping = start(&scratch, "loop", Some(&library), "background:0");
+    run(&mut snug(&["purge", &looping.pid(), "--wait", "0.5"]))
+        .expect_code(1)
+        .expect_stdout("made no slow call");
+    let stopped = start(&scratch, "server", Some(&library), "purge_cpu_percent:0,background:0");
+    stopped.signal("-STOP");
+    run(&mut snug(&["purge", &stopped.pid(), "--wait", "0.5"])).expect_code(1).expect_stdout("is stopped");
+    // What was not answered was withdrawn: a purge that comes out of the blue would be wrong.
+    let purged = || {
+        run(&mut snug(&["stats", &stopped.pid(), "--json"])).json()["heap"]["purged_bytes"].as_u64().unwrap()
+    };
+    let before = purged();
+    stopped.signal("-CONT");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert!(purged() < before + 20_000_000, "it was purged after all");
+}
+
+#[test]
+fn several_may_ask_at_once() {
+    let Some(library) = snug_library() else { return };
+    let scratch = Scratch::new();
+    let server = start(&scratch, "server", Some(&library), "background:0");
+    let children: Vec<Child> = (0..8)
+        .map(|number| {
+            let mut command = match number % 2 {
+                0 => snug(&["purge", &server.pid(), "--wait", "20"]),
+                _ => snug(&["set", &server.pid(), &format!("purge_cpu_percent={number}"), "--wait", "20"]),
+            };
+            command.stdout(Stdio::null()).spawn().unwrap()
+        })
+        .collect();
+    for mut child in children {
+        assert!(child.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn a_heap_is_shown() {
+    let Some(library) = snug_library() else { return };
+    let scratch = Scratch::new();
+    let server = start(&scratch, "server", Some(&library), "");
+    let answer = run(&mut snug(&["stats", &server.pid(), "--classes"])).expect_code(0);
+    for text in ["PSS", "live", "fragmentation", "purge_cpu_percent:1", "size classes", "preloaded"] {
+        assert!(answer.stdout.contains(text), "no {text}: {answer:#?}");
+    }
+    let read = || run(&mut snug(&["stats", &server.pid(), "--json"])).expect_code(0).json();
+    let mut stats = read();
+    for _ in 0..100 {
+        if stats["heap"]["metadata_bytes"] != 0 {
+            break; // gauges are written at ticks, of which a young process has had none
+        }
+        sleep(Duration::from_millis(50));
+        stats = read();
+    }
+    let heap = &stats["heap"];
+    let bytes = |name: &str| heap[name].as_u64().unwrap();
+    assert!((3_000_000..5_000_000).contains(&bytes("live_allocated_bytes")), "{heap}");
+    // One block of 50,000 bytes may come or go while the counters are read.
+    assert!(bytes("live_requested_bytes") <= bytes("live_allocated_bytes") + 50_000, "{heap}");
+    assert!(bytes("metadata_bytes") > 0, "{heap}");
+    assert!(stats["rss_bytes"].as_u64().unwrap() >= 3_000_000);
+}
+
+#[test]
+fn other_allocators_take_no_requests() {
+    let scratch = Scratch::new();
+    let server = start(&scratch, "server", None, "");
+    let pid = server.pid();
+    run(&mut snug(&["stats", &pid])).expect_code(0).expect_stdout("unknown").expect_stdout("heap: glibc 2.");
+    assert!(run(&mut snug(&["stats", &pid, "--json"])).json()["heap"].is_null());
+    run(&mut snug(&["purge", &pid])).expect_code(1).expect_stderr("uses glibc 2.").expect_stderr("snug run");
+    run(&mut snug(&["set", &pid, "thp=1"])).expect_code(1).expect_stderr("uses glibc 2.");
+}
+
+#[test]
+fn who_cannot_be_asked_is_told() {
+    for command in ["stats", "purge"] {
+        run(&mut snug(&[command, "2147483646"]))
+            .expect_code(3)
+            .expect_stderr("there is no process 2147483646");
+    }
+    run(&mut snug(&["set", "2147483646", "background=1"]))
+        .expect_code(3)
+        .expect_stderr("there is no process");
+    run(&mut snug(&["stats", "0"])).expect_code(2);
+}
+
+/// As another user, where this one may become it.
+#[test]
+fn processes_of_others_are_theirs() {
+    let is_root =
+        String::from_utf8(Command::new("id").arg("-u").output().unwrap().stdout).unwrap().trim() == "0";
+    if !is_root {
+        return;
+    }
+    let scratch = Scratch::new();
+    let server = start(&scratch, "sleep", None, "");
+    // The tool where everybody may execute it.
+    let tool = scratch.path("snug");
+    std::fs::copy(env!("CARGO_BIN_EXE_snug"), &tool).unwrap();
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(&tool)
+        .args(["purge", &server.pid()]);
+    run(&mut command).expect_code(3).expect_stderr("belongs to root").expect_stderr("as root");
+}

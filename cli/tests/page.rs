@@ -1,0 +1,197 @@
+//! The HTML report in a real browser: nothing is asked of the network, nothing is complained about on the console,
+//! the plots are there and fit, by day and by night, on a desk and on a telephone.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+
+use common::{run, snug, Scratch};
+use serde_json::Value;
+
+const SAVED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/server.json");
+
+/// What the browser asks of its maker by itself, whatever it shows, in spite of all options against it.
+const BROWSERS_OWN: &[&str] = &[
+    "accounts.google.com",
+    "clients2.google.com",
+    "clientservices.googleapis.com",
+    "content-autofill.googleapis.com",
+    "edgedl.me.gvt1.com",
+    "optimizationguide-pa.googleapis.com",
+    "redirector.gvt1.com",
+    "safebrowsing.googleapis.com",
+    "safebrowsingohttpgateway.googleapis.com",
+    "update.googleapis.com",
+];
+
+/// What a script at the end of the page sees; it becomes the text of an element that is added.
+const LOOK: &str = r##"<script>
+const seen = (element) => { const box = element.getBoundingClientRect(); return box.width > 0 && box.height > 0; };
+const plots = [...document.querySelectorAll('.picture svg')].filter(seen);
+const memory = document.querySelector('#memory');
+const shown = [...memory.querySelectorAll('.picture svg')].find(seen);
+const box = shown.getBoundingClientRect();
+shown.dispatchEvent(new PointerEvent('pointermove', { clientX: box.left + box.width / 2, clientY: box.top + 50 }));
+const readout = memory.querySelector('.readout');
+const entry = memory.querySelector('.legend tr[data-series]');
+entry.click();
+const result = {
+  widths: plots.map((plot) => Math.round(plot.getBoundingClientRect().width)),
+  lines: plots.map((plot) => plot.querySelectorAll('polyline.main').length),
+  marks: plots.map((plot) => plot.querySelectorAll('.mark').length),
+  bands: [...shown.querySelectorAll('text')].map((text) => text.textContent),
+  readout: readout ? readout.innerText : '',
+  hidden: shown.querySelectorAll('g.series.away').length,
+  loads: performance.getEntriesByType('resource').length,
+  page: document.documentElement.scrollWidth, window: innerWidth,
+  paper: getComputedStyle(document.body).backgroundColor,
+};
+const output = document.createElement('output');
+output.id = 'seen';
+output.textContent = JSON.stringify(result);
+document.body.append(output);
+</script></body>"##;
+
+/// What the browser made of a page.
+struct Visit {
+    /// What the script saw; null if it did not run to its end.
+    seen: Value,
+    console: Vec<String>,
+    /// First lines of what was asked of the network.
+    requests: Vec<String>,
+}
+
+/// The browser: None, with a line that is seen, if there is none here.
+fn chromium() -> Option<String> {
+    let named = std::env::var("CHROMIUM").ok();
+    let names = named.iter().map(String::as_str).chain(["chromium", "chromium-browser", "google-chrome"]);
+    let works = |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success());
+    if let Some(found) = names.into_iter().find(works) {
+        return Some(found.to_string());
+    }
+    assert!(
+        std::env::var("SNUG_REQUIRE_CHROMIUM").is_err(),
+        "SNUG_REQUIRE_CHROMIUM is set, and there is no chromium"
+    );
+    let _ = writeln!(std::io::stderr(), "SKIPPED: no chromium (set SNUG_REQUIRE_CHROMIUM=1 to insist)");
+    None
+}
+
+/// Everything that would leave the browser goes to a proxy of ours, which answers nothing and remembers.
+fn proxy() -> (u16, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&requests);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let mut line = String::new();
+            let _ = BufReader::new(stream).read_line(&mut line);
+            kept.lock().unwrap().push(line.trim().to_string());
+        }
+    });
+    (port, requests)
+}
+
+fn visit(chromium: &str, scratch: &Scratch, name: &str, page: &str, more: &[&str]) -> Visit {
+    let file = scratch.path(&format!("{name}.html"));
+    std::fs::write(&file, page).unwrap();
+    let (port, requests) = proxy();
+    let profile = format!("--user-data-dir={}", scratch.text(&format!("{name}-profile")));
+    let output = Command::new("timeout")
+        .args(["-k", "5", "60", chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic"])
+        .args(["--no-first-run", "--disable-background-networking", "--disable-component-update"])
+        .args(["--disable-sync", "--disable-dev-shm-usage", "--enable-logging=stderr", "--hide-scrollbars"])
+        .args([&profile, &format!("--proxy-server=127.0.0.1:{port}"), "--proxy-bypass-list=<-loopback>"])
+        .args(more)
+        .args(["--virtual-time-budget=2000", "--dump-dom", &format!("file://{}", file.display())])
+        .output()
+        .expect("chromium can be started");
+    let (dom, log) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let seen = dom.split_once("<output id=\"seen\">").and_then(|(_, rest)| rest.split_once("</output>"));
+    let seen =
+        seen.map_or(Value::Null, |(json, _)| serde_json::from_str(&json.replace("&amp;", "&")).unwrap());
+    assert!(dom.contains("</html>"), "chromium gave no page: {log}");
+    let console = log.lines().filter(|line| line.contains("CONSOLE")).map(String::from).collect();
+    let own = |line: &String| BROWSERS_OWN.contains(&host(line));
+    let requests = requests.lock().unwrap().iter().filter(|line| !own(line)).cloned().collect();
+    Visit { seen, console, requests }
+}
+
+/// The host in `GET http://host/path HTTP/1.1` or `CONNECT host:443 HTTP/1.1`.
+fn host(line: &str) -> &str {
+    let target = line.split(' ').nth(1).unwrap_or_default();
+    let target = target.strip_prefix("http://").unwrap_or(target);
+    target.split(['/', ':']).next().unwrap_or_default()
+}
+
+fn report(files: &[&str]) -> String {
+    let mut arguments = vec!["report"];
+    arguments.extend(files);
+    arguments.extend(["--html", "-"]);
+    run(&mut snug(&arguments)).expect_code(0).stdout.replace("</body>", LOOK)
+}
+
+#[test]
+fn the_page_is_whole_in_a_browser() {
+    let Some(chromium) = chromium() else { return };
+    let scratch = Scratch::new();
+    let page = report(&[SAVED]);
+    let check = |name: &str, more: &[&str]| -> Value {
+        let visit = visit(&chromium, &scratch, name, &page, more);
+        assert!(visit.console.is_empty(), "{name}: {:?}", visit.console);
+        assert!(visit.requests.is_empty(), "{name}: {:?}", visit.requests);
+        let seen = visit.seen;
+        assert_eq!(seen["lines"], serde_json::json!([4, 0, 4]), "{name}: {seen}");
+        assert_eq!(seen["marks"], serde_json::json!([12, 4, 24]), "{name}: {seen}");
+        let texts = seen["bands"].as_array().unwrap();
+        assert!(["boot", "load", "idle"].iter().all(|phase| texts.contains(&Value::from(*phase))), "{seen}");
+        let readout = seen["readout"].as_str().unwrap();
+        assert!(readout.contains("snug") && readout.contains("MB") && readout.contains("at"), "{seen}");
+        assert_eq!(seen["loads"], 0, "{name}: {seen}");
+        assert_eq!(seen["hidden"], 1, "{name}: a click on the legend hides a line");
+        assert!(
+            seen["page"].as_u64() <= seen["window"].as_u64(),
+            "{name}: nothing is wider than the page: {seen}"
+        );
+        seen
+    };
+    let wide = check("wide", &["--window-size=1280,900"]);
+    assert!(wide["widths"].as_array().unwrap().iter().all(|width| width.as_u64() > Some(600)), "{wide}");
+    assert_eq!(wide["paper"], "rgb(255, 255, 255)");
+    let narrow = check("narrow", &["--window-size=500,900"]);
+    assert!(narrow["widths"].as_array().unwrap().iter().all(|width| width.as_u64() > Some(300)), "{narrow}");
+    assert!(narrow["window"].as_u64() <= Some(520), "the window is narrow: {narrow}");
+    let dark = check("dark", &["--window-size=1280,900", "--blink-settings=preferredColorScheme=0"]);
+    assert_eq!(dark["paper"], "rgb(22, 25, 29)");
+}
+
+#[test]
+fn several_files_make_a_page_too() {
+    let Some(chromium) = chromium() else { return };
+    let scratch = Scratch::new();
+    let visit = visit(&chromium, &scratch, "two", &report(&[SAVED, SAVED]), &["--window-size=1280,900"]);
+    assert!(
+        visit.console.is_empty() && visit.requests.is_empty(),
+        "{:?} {:?}",
+        visit.console,
+        visit.requests
+    );
+    assert_eq!(visit.seen["lines"], serde_json::json!([8, 0, 8]));
+}
+
+#[test]
+fn a_page_that_does_wrong_would_be_noticed() {
+    let Some(chromium) = chromium() else { return };
+    let scratch = Scratch::new();
+    let wrong = "<!DOCTYPE html><html><body><img src=\"http://example.invalid/picture.png\">\
+                 <script>console.error('complaint'); missing();</script></body></html>";
+    let visit = visit(&chromium, &scratch, "wrong", wrong, &[]);
+    assert!(visit.requests.iter().any(|line| line.contains("example.invalid")), "{:?}", visit.requests);
+    assert!(visit.console.iter().any(|line| line.contains("complaint")), "{:?}", visit.console);
+    assert!(visit.console.iter().any(|line| line.contains("missing is not defined")), "{:?}", visit.console);
+    assert_eq!(visit.seen, Value::Null);
+}
