@@ -37,9 +37,17 @@ end
 
 # While one thread or process writes, others wait for the database. SQLite's own timeout would wait with
 # Ruby's lock held, and so keep the thread that writes from ending.
+#
+# A transaction asks for the right to write when it begins. One that reads first, as Rails does for a table's
+# indexes before its first insert in a process, and writes after another process has written, is refused at once,
+# whatever the busy handler says: what it read is no longer true (SQLITE_BUSY_SNAPSHOT).
 module PatientConnection
   RETRY_SECONDS = 0.002
-  RETRIES = 10_000
+  RETRIES = 30_000
+
+  def begin_db_transaction
+    log("begin immediate transaction", "TRANSACTION") { raw_connection.transaction(:immediate) }
+  end
 
   def configure_connection
     super

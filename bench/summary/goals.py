@@ -1,0 +1,114 @@
+"""Whether snug meets its goals on a workload, from the measured values alone. Pure.
+
+The goals: mean memory at most 0.85 times that of the best peer; throughput that of the fastest peer, with a p99 no
+worse than its; page faults no more than the median peer's. Where several processes share pages, their memory together
+the lowest of all is a goal of its own. A difference below the scatter of the runs is none, except for memory.
+"""
+
+import statistics
+from dataclasses import dataclass
+
+from . import results
+
+MEMORY_GOAL = 0.85
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One goal on one workload."""
+
+    goal: str
+    met: bool
+    ratio: float  # snug's value over that of the peer it is held against
+    limit: float
+    peer: str  # whom it is held against
+    scattered: bool = False  # met only because the runs scatter too much to tell a difference
+
+    def text(self):
+        """As "met: 0.71 of jemalloc 5.3.0" or "missed by 0.06: 0.91 of ..."."""
+        against = f"{self.ratio:.2f} of {self.peer}"
+        if self.met:
+            return f"met: {against}" + (", no difference" if self.scattered else "")
+        return f"missed by {abs(self.ratio - self.limit):.2f}: {against}"
+
+
+def verdicts(result):
+    """The verdict on each goal that the results can decide; none if snug or all peers are missing."""
+    snug, peers = result.snug(), result.peers()
+    if snug is None or not peers:
+        return []
+    return [verdict for verdict in (memory(snug, peers), family(result, snug, peers), throughput(snug, peers),
+                                    p99(snug, peers), faults(snug, peers)) if verdict is not None]
+
+
+def best(peers, quantity, most=False):
+    """The peer with the least, or the most, of a quantity; None if no peer has it."""
+    having = [peer for peer in peers if peer.mean(quantity) is not None]
+    return (max if most else min)(having, key=lambda peer: peer.mean(quantity), default=None)
+
+
+def memory(snug, peers):
+    peer = best(peers, "memory_mb")
+    if peer is None or snug.mean("memory_mb") is None:
+        return None
+    ratio = snug.mean("memory_mb") / peer.mean("memory_mb")
+    return Verdict(f"memory <= {MEMORY_GOAL} of the best peer", ratio <= MEMORY_GOAL, ratio, MEMORY_GOAL, peer.name)
+
+
+def family(result, snug, peers):
+    peer = best(peers, "memory_mb")
+    if result.measure != "PSS" or peer is None or snug.mean("memory_mb") is None:
+        return None
+    ratio = snug.mean("memory_mb") / peer.mean("memory_mb")
+    return Verdict("PSS of all processes the lowest", ratio <= 1, ratio, 1.0, peer.name)
+
+
+def no_worse(goal, snug, peer, quantity, more_is_better):
+    """The verdict that snug is as good as the peer, or that the runs show no difference."""
+    if peer is None or not peer.mean(quantity) or snug.mean(quantity) is None:
+        return None
+    ratio = snug.mean(quantity) / peer.mean(quantity)
+    as_good = ratio >= 1 if more_is_better else ratio <= 1
+    scattered = not as_good and not results.differs(snug.values[quantity], peer.values[quantity])
+    return Verdict(goal, as_good or scattered, ratio, 1.0, peer.name, scattered)
+
+
+def throughput(snug, peers):
+    return no_worse("throughput of the fastest peer", snug, best(peers, "throughput", most=True), "throughput", True)
+
+
+def p99(snug, peers):
+    return no_worse("p99 no worse than its", snug, best(peers, "throughput", most=True), "p99_ms", False)
+
+
+def faults(snug, peers):
+    means = [peer.mean("faults") for peer in peers if peer.mean("faults") is not None]
+    if not means or snug.mean("faults") is None:
+        return None
+    median = statistics.median(means)
+    ratio = snug.mean("faults") / median if median else float("inf")
+    return Verdict("page faults <= the median peer's", ratio <= 1, ratio, 1.0, "the median peer's")
+
+
+def better_peers(result):
+    """For each quantity the peers that are better than snug by more than the runs scatter, best first.
+
+    A list of (heading of the quantity, [(peer's name, peer's mean over snug's)]), without empty entries.
+    """
+    snug, found = result.snug(), []
+    if snug is None:
+        return []
+    for quantity, heading, more_is_better, _ in results.QUANTITIES:
+        own = snug.mean(quantity)
+        if not own:
+            continue
+        better = []
+        for peer in result.peers():
+            theirs = peer.mean(quantity)
+            if theirs is None or theirs == own or (theirs > own) != more_is_better:
+                continue
+            if results.differs(peer.values[quantity], snug.values[quantity]):
+                better.append((peer.name, theirs / own))
+        if better:
+            found.append((heading, sorted(better, key=lambda entry: entry[1], reverse=more_is_better)))
+    return found

@@ -1,0 +1,43 @@
+"""What of a comparison's results is kept in the repository: small, and without names of this machine's directories."""
+
+import json
+from pathlib import Path
+
+KEPT_TEXTS = ("report.md", "runs.csv", "table.txt")
+# Moments of a run that are kept: enough for the plot of memory over time, 0.1 MB for thirty runs.
+MOMENTS = 100
+
+
+def thinned(series, moments=MOMENTS):
+    """Columns of samples with at most so many elements each, the last among them."""
+    length = len(series["time_s"])
+    step = -(-length // moments) if length else 1
+    kept = range(length - 1, -1, -step)[::-1]
+    return {name: [column[place] for place in kept] if len(column) == length else column
+            for name, column in series.items()}
+
+
+def thinned_comparison(comparison):
+    """A compare.json with fewer samples; everything that was computed from all of them stays."""
+    runs = [{**run, "samples": thinned(run["samples"]), "details": thinned(run["details"])}
+            for run in comparison["runs"]]
+    return {**comparison, "runs": runs}
+
+
+def without_directories(text, root, out):
+    """Paths below the repository become relative; those of the results' own directory go by OUT."""
+    return text.replace(str(out), "OUT").replace(f"{root}/", "").replace(str(root), ".")
+
+
+def keep(source: Path, target: Path, root: Path):
+    """Copies what is kept of a comparison's directory."""
+    target.mkdir(parents=True, exist_ok=True)
+    comparison = json.loads((source / "compare.json").read_text())
+    # Samples one number apart would make thousands of lines; a run a line makes differences readable.
+    thin = thinned_comparison(comparison)
+    runs = ",\n".join(json.dumps(run, separators=(",", ":")) for run in thin.pop("runs"))
+    text = json.dumps(thin, separators=(",", ":"))[:-1] + ',"runs":[\n' + runs + "\n]}\n"
+    (target / "compare.json").write_text(without_directories(text, root, source))
+    for path in sorted(source.iterdir()):
+        if path.name in KEPT_TEXTS or path.suffix == ".svg":
+            (target / path.name).write_text(without_directories(path.read_text(), root, source))

@@ -1,0 +1,114 @@
+"""The page about all workloads of a day, as Markdown. Pure."""
+
+import statistics
+
+from . import goals
+
+# What compare.json does not hold, so that nobody takes silence for success.
+NOT_DECIDED = """Not decided here, because a peer does not tell its live bytes: resident over live, and idle memory against live
+plus what is outside of malloc. `bench/traces` measures the first; the column *idle* is what is left some seconds after
+the load. Private memory (USS) of forked workers counts all their pages, not malloc's alone."""
+
+
+def machine_line(machine):
+    gibibytes = machine["memory_bytes"] / 2 ** 30
+    cpus = "1 CPU" if machine["cpus"] == 1 else f"{machine['cpus']} CPUs"
+    return (f"{machine['cpu']}, {cpus}, {gibibytes:.0f} GiB, {machine['system']}, Linux {machine['kernel']}, "
+            f"{machine['architecture']}, huge pages: {machine['transparent_huge_pages']}")
+
+
+def number(value, decimals):
+    """Three digits or so: 1234, 12.3."""
+    if value is None:
+        return "–"
+    return f"{value:.0f}" if value >= 1000 else f"{value:.{decimals}f}"
+
+
+def cell(row, quantity, decimals):
+    """Mean and standard deviation of the runs."""
+    mean = row.mean(quantity)
+    values = row.values.get(quantity, [])
+    scatter = f" ± {number(statistics.stdev(values), decimals)}" if len(values) > 1 else ""
+    return number(mean, decimals) + scatter
+
+
+def table(result):
+    """A row for each allocator, those with least memory first."""
+    snug = result.snug()
+    own = {"memory_mb": f"mean {result.measure}, MB",
+           "throughput": result.throughput_name.removesuffix("_per_s").replace("_", " ") + " per s"}
+    headings = [own.get(name, heading) for name, heading, _, _ in result.quantities()]
+    lines = ["| allocator | runs | snug's memory is × this | " + " | ".join(headings) + " |",
+             "|---|--:|--:|" + "--:|" * len(headings)]
+    for row in sorted(result.rows, key=lambda row: row.mean("memory_mb") or float("inf")):
+        good = max((len(values) for values in row.values.values()), default=0)
+        runs = f"{good}, {row.failed} failed" if row.failed else f"{good}"
+        memory = row.mean("memory_mb")
+        ratio = f"{snug.mean('memory_mb') / memory:.2f}" if snug and memory and snug.mean("memory_mb") else "–"
+        name = f"**{row.name}**" if row.kind == "snug" else row.name
+        cells = [cell(row, quantity, decimals) for quantity, _, _, decimals in result.quantities()]
+        lines.append(f"| {name} | {runs} | {ratio} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def goals_table(everything):
+    lines = ["| workload | goal | |", "|---|---|---|"]
+    for result in everything:
+        verdicts = goals.verdicts(result)
+        if not verdicts:
+            lines.append(f"| {result.workload} | | not measured: no good run of snug, or of any peer |")
+        for place, verdict in enumerate(verdicts):
+            text = verdict.text() if verdict.met else f"**{verdict.text()}**"
+            lines.append(f"| {result.workload if place == 0 else ''} | {verdict.goal} | {text} |")
+    return lines
+
+
+def count_line(everything):
+    verdicts = [verdict for result in everything for verdict in goals.verdicts(result)]
+    return f"{sum(verdict.met for verdict in verdicts)} of {len(verdicts)} goals met."
+
+
+def better_lines(result):
+    better = goals.better_peers(result)
+    if result.snug() is None:
+        return ["No run of snug went well."]
+    if not better:
+        return ["No peer is better in any of these."]
+    margin = "by more than the runs scatter" if result.comparison["settings"]["rounds"] > 1 else "in one run each"
+    return [f"Peers that are better than snug, {margin}:", ""] + [
+        f"- {heading}: " + "; ".join(f"{name} ({ratio:.2f} × snug's)" for name, ratio in peers)
+        for heading, peers in better]
+
+
+def section(result, pictures):
+    summary = result.comparison["summary"]
+    lines = [f"## {result.workload}", "", *table(result), "", *better_lines(result), ""]
+    lines += [f"![{result.workload}: {picture.rpartition('.')[0]}]({result.workload}/{picture})" for picture in pictures]
+    if pictures:
+        lines.append("")
+    lines += [f"- {warning}" for warning in summary["warnings"]]
+    rounds = result.comparison["settings"]["rounds"]
+    lines += [f"- {rounds} run{'s' if rounds > 1 else ''} under each allocator, interleaved; begun {result.comparison['started_at']}",
+              f"- `{' '.join(quoted(word) for word in result.comparison['invocation'])}`", ""]
+    return lines
+
+
+def quoted(word):
+    """A word of a command line as a shell takes it."""
+    plain = word and all(character.isalnum() or character in "-_./=:,+%@" for character in word)
+    return word if plain else "'" + word.replace("'", "'\\''") + "'"
+
+
+def page(everything, pictures):
+    """The whole page, dated by its earliest run. `pictures` has, for each workload, the names of the plots in its directory."""
+    first = everything[0].comparison
+    machines = {machine_line(result.comparison["machine"]) for result in everything}
+    day = min(result.comparison["started_at"] for result in everything)[:10]
+    short = any("--quick" in result.comparison["invocation"] for result in everything)
+    lines = [f"# Measured {day}{', the short form of the workloads' if short else ''}", "", f"snug {first['snug_version']} and its peers on: {'; '.join(sorted(machines))}.",
+             "Means over the runs ± standard deviation. Each allocator was preloaded into the server only. Made by",
+             "`bench/compare`; the command is under each table.", "", "## Goals", "", count_line(everything), "",
+             *goals_table(everything), "", NOT_DECIDED, ""]
+    for result in everything:
+        lines += section(result, pictures.get(result.workload, []))
+    return "\n".join(lines)

@@ -1,0 +1,176 @@
+#!/usr/bin/python3
+"""Tests of the page about measured workloads. Run: bench/tests/test_summary.py (standard library only)."""
+
+import json
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+BENCH = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(BENCH))
+
+from summary import goals, keep, page, results  # noqa: E402
+
+MACHINE = {"cpu": "CPU", "cpus": 2, "memory_bytes": 8 << 30, "system": "Debian", "kernel": "6.1",
+           "architecture": "x86_64", "transparent_huge_pages": "madvise"}
+
+
+def run(allocator, memory_mb, per_s, p99_ms, faults, failure=None):
+    count = 250
+    samples = {"time_s": list(range(count)), "rss_bytes": list(range(count)), "cpu_s": []}
+    return {"allocator": allocator, "failure": failure, "minor_faults": faults, "major_faults": 0,
+            "memory": {"rss_mean_bytes": memory_mb * 1e6, "pss_mean_bytes": memory_mb * 0.9e6, "uss_mean_bytes": memory_mb * 0.8e6},
+            "metrics": {"requests_per_s": per_s, "p99_ms": p99_ms, "idle_rss_mb": memory_mb / 2},
+            "samples": samples, "details": {"time_s": [0.5], "pss_bytes": [7]}, "log": "/home/me/snug/x/logs/1"}
+
+
+def comparison(runs, measure="rss"):
+    allocators = {
+        "glibc": ("glibc", "2.36", {}),
+        "glibc:MALLOC_ARENA_MAX=2": ("glibc", "2.36", {"MALLOC_ARENA_MAX": "2"}),
+        "jemalloc:MALLOC_CONF=narenas:2": ("jemalloc", "5.3.0", {"MALLOC_CONF": "narenas:2", "LD_PRELOAD": "/l/j.so"}),
+        "./build/peers/libsnmalloc.so.0.7.6": ("snmalloc", "library 0.7.6", {"LD_PRELOAD": "/l/s.so"}),
+        "./build/peers/librpmalloc.so.b097fd0": ("other", None, {"LD_PRELOAD": "/l/r.so"}),
+        "snug": ("snug", "0.1.0", {"LD_PRELOAD": "/home/me/snug/build/libsnug.so"}),
+    }
+    used = [label for label in allocators if any(one["allocator"] == label for one in runs)]
+    return {"snug_version": "0.1.0", "started_at": "2026-11-21T02:03:04Z", "machine": MACHINE,
+            "invocation": ["build/snug", "compare", "--with", "jemalloc:MALLOC_CONF=a:1,b:2", "--only", "a|b"],
+            "settings": {"rounds": 2}, "summary": {"memory_measure": measure, "warnings": ["the machine was busy"]},
+            "allocators": [{"label": label, "kind": allocators[label][0], "version": allocators[label][1],
+                            "environment": allocators[label][2]} for label in used], "runs": runs}
+
+
+def read(runs, measure="rss"):
+    return results.read("rails_puma", comparison(runs, measure))
+
+
+def by_goal(result):
+    return {verdict.goal.split()[0]: verdict for verdict in goals.verdicts(result)}
+
+
+class ReadTest(unittest.TestCase):
+    def test_names_hold_version_and_settings(self):
+        names = [row.name for row in read([run(label, 1, 1, 1, 1) for label in (
+            "glibc", "glibc:MALLOC_ARENA_MAX=2", "jemalloc:MALLOC_CONF=narenas:2", "./build/peers/libsnmalloc.so.0.7.6",
+            "./build/peers/librpmalloc.so.b097fd0", "snug")]).rows]
+        self.assertEqual(names, ["glibc 2.36", "glibc 2.36, MALLOC_ARENA_MAX=2", "jemalloc 5.3.0, narenas:2",
+                                 "snmalloc 0.7.6", "rpmalloc b097fd0", "snug 0.1.0"])
+
+    def test_failed_runs_count_for_nothing_but_are_counted(self):
+        result = read([run("glibc", 100, 10, 5, 1000), run("glibc", 900, 1, 5, 1000, "it crashed"),
+                       run("snug", 50, 10, 5, 1000)])
+        self.assertEqual((result.rows[0].mean("memory_mb"), result.rows[0].failed), (100, 1))
+
+    def test_memory_of_a_family_is_pss(self):
+        self.assertAlmostEqual(read([run("snug", 100, 1, 1, 1)], "pss").rows[0].mean("memory_mb"), 90)
+
+    def test_difference_and_scatter(self):
+        self.assertTrue(results.differs([10, 11, 10.5], [20, 21, 20.5]))
+        self.assertFalse(results.differs([10, 20, 15], [14, 24, 19]))
+        self.assertFalse(results.differs([5, 5], [5, 5]))
+        # Welch's interval for these is 1 +- 0.9997 with t(4) = 2.776: just a difference.
+        self.assertTrue(results.differs([0.0, 0.4411, 0.8822], [1.0, 1.4411, 1.8822]))
+        self.assertFalse(results.differs([0.0, 0.4414, 0.8828], [1.0, 1.4414, 1.8828]))
+
+
+class GoalsTest(unittest.TestCase):
+    def test_all_met(self):
+        verdicts = by_goal(read([run("glibc", 100, 10, 50, 3000), run("jemalloc:MALLOC_CONF=narenas:2", 80, 12, 40, 2000),
+                                 run("snug", 60, 13, 39, 2500)]))
+        self.assertEqual([verdict.met for verdict in verdicts.values()], [True] * 4)
+        self.assertEqual(verdicts["memory"].text(), "met: 0.75 of jemalloc 5.3.0, narenas:2")
+        self.assertAlmostEqual(verdicts["page"].ratio, 1.0)
+
+    def test_each_missed(self):
+        verdicts = by_goal(read([run("glibc", 100, 10, 50, 3000), run("jemalloc:MALLOC_CONF=narenas:2", 60, 12, 40, 2000),
+                                 run("snug", 54, 11, 44, 2600)]))
+        self.assertEqual([verdict.met for verdict in verdicts.values()], [False] * 4)
+        self.assertEqual(verdicts["memory"].text(), "missed by 0.05: 0.90 of jemalloc 5.3.0, narenas:2")
+        self.assertEqual(verdicts["throughput"].text(), "missed by 0.08: 0.92 of jemalloc 5.3.0, narenas:2")
+        self.assertEqual(verdicts["p99"].text(), "missed by 0.10: 1.10 of jemalloc 5.3.0, narenas:2")
+        self.assertEqual(verdicts["page"].text(), "missed by 0.04: 1.04 of the median peer's")
+
+    def test_scatter_is_no_difference(self):
+        runs = [run("glibc", 100, per_s, 50, 1) for per_s in (10, 12, 11)] + [run("snug", 50, per_s, 50, 1)
+                                                                              for per_s in (9.5, 11.5, 11)]
+        verdict = by_goal(read(runs))["throughput"]
+        self.assertTrue(verdict.met and verdict.scattered)
+        self.assertIn("no difference", verdict.text())
+
+    def test_families_have_to_be_the_smallest(self):
+        runs = [run("glibc", 100, 10, 5, 1), run("snug", 101, 10, 5, 1)]
+        self.assertNotIn("PSS", by_goal(read(runs)))
+        self.assertFalse(by_goal(read(runs, "pss"))["PSS"].met)
+
+    def test_without_snug_nothing_is_decided(self):
+        self.assertEqual(goals.verdicts(read([run("glibc", 1, 1, 1, 1), run("snug", 1, 1, 1, 1, "crashed")])), [])
+
+    def test_better_peers_are_named(self):
+        runs = [run("glibc", 40, 20, 5, 1000), run("snug", 50, 10, 5, 500)]
+        self.assertEqual(goals.better_peers(read(runs)), [("mean memory, MB", [("glibc 2.36", 0.8)]),
+                                                          ("per s", [("glibc 2.36", 2.0)]),
+                                                          ("idle, MB", [("glibc 2.36", 0.8)])])
+
+
+class PageTest(unittest.TestCase):
+    def test_the_page(self):
+        runs = [run("glibc", 100, 10, 50, 3000), run("glibc", 102, 10, 50, 3000), run("snug", 60, 13, 39, 2500),
+                run("snug", 60, 13, 39, 2500, "crashed")]
+        text = page.page([read(runs)], {"rails_puma": ["frontier.svg"]})
+        for expected in ("# Measured 2026-11-21", "CPU, 2 CPUs, 8 GiB", "4 of 4 goals met", "| **snug 0.1.0** | 1, 1 failed |",
+                         "| glibc 2.36 | 2 | 0.59 | 101.0 ± 1.4 |", "![rails_puma: frontier](rails_puma/frontier.svg)",
+                         "the machine was busy", "No peer is better", "jemalloc:MALLOC_CONF=a:1,b:2 --only 'a|b'"):
+            self.assertIn(expected, text)
+
+    def test_private_memory_is_a_column_for_families_only(self):
+        runs = [run("glibc", 100, 10, 50, 3000), run("snug", 60, 13, 39, 2500)]
+        self.assertIn("| **snug 0.1.0** | 1 | 1.00 | 54.0 | 13.0 | 39.0 | 2.5 | 30.0 | 48.0 |", "\n".join(page.table(read(runs, "pss"))))
+        self.assertNotIn("USS", "\n".join(page.table(read(runs))))
+
+    def test_missed_goals_stand_out(self):
+        text = page.page([read([run("glibc", 50, 10, 50, 1), run("snug", 60, 10, 50, 1)])], {})
+        self.assertIn("**missed by 0.35: 1.20 of glibc 2.36**", text)
+
+
+class KeepTest(unittest.TestCase):
+    def test_thinned_series_keep_their_end(self):
+        thin = keep.thinned({"time_s": list(range(250)), "rss": list(range(250)), "none": []}, 100)
+        self.assertEqual(len(thin["time_s"]), 84)
+        self.assertEqual((thin["time_s"][-1], thin["time_s"]), (249, thin["rss"]))
+        self.assertEqual(thin["none"], [])
+        self.assertEqual(keep.thinned({"time_s": []}), {"time_s": []})
+        self.assertEqual(keep.thinned({"time_s": [1, 2]}), {"time_s": [1, 2]})
+
+    def test_from_comparison_to_page(self):
+        with tempfile.TemporaryDirectory() as directory:
+            root = Path(directory)
+            work, kept = root / "work", root / "2026-11-21/rails_puma"
+            work.mkdir()
+            whole = comparison([run("glibc", 100, 10, 50, 3000), run("snug", 60, 13, 39, 2500)])
+            (work / "compare.json").write_text(json.dumps(whole))
+            (work / "table.txt").write_text(f"see {work}/logs and /home/me/snug/build")
+            (work / "frontier.svg").write_text("<svg/>")
+            (work / "frontier.png").write_bytes(b"\x89PNG")
+            keep.keep(work, kept, Path("/home/me/snug"))
+            self.assertEqual(sorted(path.name for path in kept.iterdir()), ["compare.json", "frontier.svg", "table.txt"])
+            self.assertEqual((kept / "table.txt").read_text(), "see OUT/logs and build")
+            text = (kept / "compare.json").read_text()
+            self.assertNotIn("/home/me", text)
+            self.assertEqual([one["metrics"] for one in json.loads(text)["runs"]], [one["metrics"] for one in whole["runs"]])
+            command = [BENCH / "summarise", kept.parent]
+            self.assertEqual(subprocess.run(command, stdout=subprocess.DEVNULL).returncode, 0)
+            self.assertIn("rails_puma/frontier.svg", (kept.parent / "README.md").read_text())
+
+    def test_a_directory_without_results_is_an_error(self):
+        with tempfile.TemporaryDirectory() as directory:
+            result = subprocess.run([BENCH / "summarise", directory], capture_output=True, text=True)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("holds no */compare.json", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
