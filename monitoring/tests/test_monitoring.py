@@ -1,0 +1,302 @@
+#!/usr/bin/env python3
+"""`snug exporter` against a real Prometheus server: what it exports, what it costs, and that the rules and the dashboard
+in monitoring/ ask for what there is.
+
+  monitoring/tests/test_monitoring.py            all tests
+  monitoring/tests/test_monitoring.py -k cost    some
+
+Needs build/snug and build/libsnug.so (or SNUG_PROGRAM and SNUG_LIBRARY), and Debian's package prometheus. Everything it starts
+it ends, and its files are in a directory that it removes.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import urllib.error
+import urllib.parse
+import urllib.request
+
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
+MONITORING = PROJECT / "monitoring"
+SNUG = os.environ.get("SNUG_PROGRAM", str(PROJECT / "build/snug"))
+LIBRARY = os.environ.get("SNUG_LIBRARY", str(PROJECT / "build/libsnug.so"))
+# A worker: some live memory, and some work every 20 ms.
+WORKER = """
+import time
+kept = [bytes(1000) for _ in range(20000)]
+while True:
+    list(bytes(50000) for _ in range(50))
+    time.sleep(0.02)
+"""
+SLEEPER = "import time; kept = [bytes(1000) for _ in range(5000)]; time.sleep(1000)"
+SCRAPES = 30
+SCRAPE_INTERVAL_S = 15
+# What the exporter may spend on PSS beside what its readings cost: PSS_SHARE in cli/src/watch.rs.
+PSS_SHARE = 0.005
+
+
+def start_worker(title, program, preload=True):
+    """A Python program under a title, as a server would give itself one."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("LD_PRELOAD", "SNUG")}
+    if preload:
+        environment["LD_PRELOAD"] = LIBRARY
+    # Should this test be killed, they go with it.
+    dies_with_us = "import ctypes; ctypes.CDLL(None).prctl(1, 9)\n"
+    return subprocess.Popen([title, "-c", dies_with_us + program], executable=sys.executable, env=environment)
+
+
+def end(process):
+    process.kill()
+    process.wait()
+
+
+def free_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+def get(url):
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return answer.read().decode()
+
+
+class Exporter:
+    """A running `snug exporter`."""
+
+    def __init__(self, *arguments):
+        self.process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", SNUG, "exporter", "--listen", "127.0.0.1:0", *arguments], stderr=subprocess.PIPE, text=True,
+                                        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # a job in the background ignores it
+        line = self.process.stderr.readline()
+        found = re.search(r"http://(\S+)/metrics", line)
+        if found is None:
+            end(self.process)
+            raise AssertionError(f"the exporter said: {line}")
+        self.address = found[1]
+
+    def metrics(self):
+        return get(f"http://{self.address}/metrics")
+
+    def end(self):
+        end(self.process)
+        self.process.stderr.close()
+
+
+class Prometheus:
+    """A running server that scrapes one exporter, with its files in a directory."""
+
+    def __init__(self, directory, target):
+        self.port = free_port()
+        configuration = pathlib.Path(directory, "prometheus.yml")
+        configuration.write_text(f"""
+global: {{scrape_interval: 1s, evaluation_interval: 1s}}
+rule_files: [{MONITORING}/alerts.yml]
+scrape_configs:
+  - job_name: snug
+    static_configs: [{{targets: ["{target}"]}}]
+""")
+        self.log = open(pathlib.Path(directory, "log"), "w")
+        self.process = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", "prometheus", f"--config.file={configuration}", f"--storage.tsdb.path={directory}/data",
+             f"--web.listen-address=127.0.0.1:{self.port}", "--log.level=warn"], stderr=self.log, stdout=self.log)
+
+    def query(self, expression):
+        url = f"http://127.0.0.1:{self.port}/api/v1/query?" + urllib.parse.urlencode({"query": expression})
+        try:
+            answer = json.loads(get(url))
+        except urllib.error.HTTPError as error:
+            if error.code == 503:
+                return []  # it still reads its files
+            raise AssertionError(f"{expression}: {error.read().decode()}") from None
+        except OSError:
+            return []  # not up yet
+        return answer["data"]["result"]
+
+    def wait_for(self, expression):
+        for _ in range(300):
+            result = self.query(expression)
+            if result:
+                return result
+            time.sleep(0.1)
+        raise AssertionError(f"no answer to {expression} within 30 s")
+
+    def end(self):
+        self.process.terminate()
+        self.process.wait()
+        self.log.close()
+
+
+class Monitoring(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = tempfile.mkdtemp(prefix="snug-monitoring-")
+        cls.addClassCleanup(shutil.rmtree, cls.directory)
+        cls.workers = [start_worker("puma: cluster worker 0: 1 [shop]", WORKER),
+                       start_worker("puma: cluster worker 1: 1 [shop]", WORKER),
+                       start_worker("puma: cluster worker 2: 1 [shop]", WORKER, preload=False)]
+        for worker in cls.workers:
+            cls.addClassCleanup(end, worker)
+        time.sleep(2)
+        pids = [word for worker in cls.workers for word in ("--pid", str(worker.pid))]
+        cls.exporter = Exporter(*pids, "--cache", "0.5")
+        cls.addClassCleanup(cls.exporter.end)
+        cls.prometheus = Prometheus(cls.directory, cls.exporter.address)
+        cls.addClassCleanup(cls.prometheus.end)
+        cls.prometheus.wait_for("snug_heap_live_bytes")
+        # Rates need some scrapes.
+        cls.prometheus.wait_for("rate(snug_process_cpu_seconds_total[1m])")
+
+    def test_metrics_are_well_formed(self):
+        checked = subprocess.run(["promtool", "check", "metrics"], input=self.exporter.metrics(), capture_output=True, text=True)
+        self.assertEqual((checked.returncode, checked.stdout + checked.stderr), (0, ""))
+        one = subprocess.run([SNUG, "stats", str(self.workers[0].pid), "--prometheus"], capture_output=True, text=True, check=True)
+        checked = subprocess.run(["promtool", "check", "metrics"], input=one.stdout, capture_output=True, text=True)
+        self.assertEqual((checked.returncode, checked.stdout + checked.stderr), (0, ""))
+        self.assertIn('role="puma worker",worker="0"', one.stdout)
+        self.assertNotIn('worker="1"', one.stdout)
+
+    def test_values_are_those_of_the_processes(self):
+        stats = json.loads(subprocess.run([SNUG, "stats", str(self.workers[0].pid), "--json"], capture_output=True, check=True).stdout)
+        selected = '{role="puma worker",worker="0",allocator="snug",job="snug"}'
+        for name, expected in (("snug_heap_live_bytes", stats["heap"]["live_allocated_bytes"]),
+                               ("snug_process_resident_bytes", stats["rss_bytes"])):
+            value = float(self.prometheus.wait_for(name + selected)[0]["value"][1])
+            self.assertAlmostEqual(value, expected, delta=0.25 * expected, msg=name)
+        pid = self.prometheus.wait_for("snug_process_pid" + selected)[0]["value"][1]
+        self.assertEqual(int(pid), self.workers[0].pid)
+        started = float(self.prometheus.wait_for("snug_process_start_time_seconds" + selected)[0]["value"][1])
+        self.assertLess(abs(time.time() - started), 300)
+        self.assertGreater(float(self.prometheus.wait_for("snug_process_proportional_bytes" + selected)[0]["value"][1]), 1e6)
+
+    def test_other_allocators_have_what_can_be_known(self):
+        selected = '{role="puma worker",worker="2",allocator="glibc"}'
+        self.assertTrue(self.prometheus.wait_for("snug_process_resident_bytes" + selected))
+        self.assertEqual(self.prometheus.query("snug_heap_live_bytes" + selected), [])
+        version = self.prometheus.wait_for('snug_process_info{allocator="glibc"}')[0]["metric"]["version"]
+        self.assertRegex(version, r"^2\.")
+
+    def test_rules_hold(self):
+        for command in (["check", "rules", "alerts.yml"], ["test", "rules", "alerts_test.yml"]):
+            done = subprocess.run(["promtool", *command], cwd=MONITORING, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def exported(self):
+        return set(re.findall(r"^# TYPE (\S+)", self.exporter.metrics(), re.M))
+
+    def absent_here(self):
+        """Metrics that this machine may lack: a limit, or all of the control group where its files are not mounted."""
+        absent = {"snug_cgroup_memory_limit_bytes"}
+        if not any(name.startswith("snug_cgroup_") for name in self.exported()):
+            absent |= {"snug_cgroup_memory_bytes", "snug_cgroup_memory_working_bytes"}
+        return absent
+
+    def test_rules_and_dashboard_name_metrics_that_exist(self):
+        exported = self.exported() | self.absent_here()
+        for path in sorted(MONITORING.glob("*.yml")) + sorted(MONITORING.glob("*.json")):
+            named = set(re.findall(r"\bsnug_(?:process|heap|cgroup|exporter)_\w+", path.read_text()))
+            self.assertTrue(named, path)
+            self.assertEqual(named - exported, set(), path.name)
+
+    def test_metrics_are_documented(self):
+        documented = set(re.findall(r"`(snug_\w+[a-z])`", (MONITORING / "README.md").read_text()))
+        self.assertEqual(self.exported() - documented, set())
+        self.assertEqual(documented - self.exported(), self.absent_here() - self.exported())
+
+    def test_every_panel_of_the_dashboard_has_an_answer(self):
+        dashboard = json.loads((MONITORING / "dashboard.json").read_text())
+        variables = {"job": ".*", "role": ".*", "split": "allocator", "canary": "snug", "baseline": "glibc", "__rate_interval": "1m"}
+        self.assertEqual({variable["name"] for variable in dashboard["templating"]["list"]} | {"__rate_interval"}, set(variables) | {"datasource"})
+        identifiers = [panel["id"] for panel in dashboard["panels"]]
+        self.assertEqual(len(identifiers), len(set(identifiers)))
+        for panel in dashboard["panels"]:
+            for target in panel.get("targets", []):
+                expression = re.sub(r"\$(\w+)", lambda found: variables[found[1]], target["expr"])
+                if "limit_bytes" in expression or "cgroup" in expression and not self.prometheus.query(expression):
+                    self.prometheus.query(expression)  # parses; a machine without limits has no answer
+                else:
+                    self.assertTrue(self.prometheus.wait_for(expression), f"{panel['title']}: {expression}")
+
+    def test_alerts_are_evaluated(self):
+        rules = json.loads(get(f"http://127.0.0.1:{self.prometheus.port}/api/v1/rules"))["data"]["groups"][0]["rules"]
+        names = {rule["name"] for rule in rules}
+        self.assertIn("SnugMemoryLeak", names)
+        for _ in range(100):
+            rules = json.loads(get(f"http://127.0.0.1:{self.prometheus.port}/api/v1/rules"))["data"]["groups"][0]["rules"]
+            if all(rule["health"] != "unknown" for rule in rules):
+                break
+            time.sleep(0.1)
+        self.assertEqual({rule["health"] for rule in rules}, {"ok"}, rules)
+
+    def test_roles_by_rule(self):
+        jobs = start_worker("gunicorn", "import subprocess, sys, time; time.sleep(1000)")
+        try:
+            lines = subprocess.run([SNUG, "exporter", "--once", "--pid", str(jobs.pid), "--role", "time.sleep=jobs 7"],
+                                   capture_output=True, text=True, check=True).stdout
+        finally:
+            end(jobs)
+        self.assertIn('role="jobs",worker="7"', lines)
+
+    def test_it_answers_only_what_it_has(self):
+        self.assertIn("/metrics", get(f"http://{self.exporter.address}/"))
+        with self.assertRaises(urllib.error.HTTPError) as refused:
+            get(f"http://{self.exporter.address}/etc/passwd")
+        self.assertEqual(refused.exception.code, 404)
+        refused.exception.close()
+        second = subprocess.run([SNUG, "exporter", "--listen", self.exporter.address], capture_output=True, text=True, timeout=30)
+        self.assertEqual(second.returncode, 1)
+        self.assertIn("cannot listen on", second.stderr)
+
+    def test_ctrl_c_ends_it(self):
+        exporter = Exporter("--pid", str(self.workers[0].pid))
+        exporter.process.send_signal(signal.SIGINT)
+        exporter.process.wait(timeout=10)
+        exporter.process.stderr.close()
+
+
+class Cost(unittest.TestCase):
+    def test_cost_is_below_one_percent_of_a_core_for_50_processes(self):
+        processes = [start_worker(f"puma: cluster worker {number}: 1 [shop]", SLEEPER) for number in range(50)]
+        exporter = None
+        try:
+            time.sleep(5)
+            exporter = Exporter(*[word for process in processes for word in ("--pid", str(process.pid))], "--cache", "0")
+            used = lambda: float(re.search(r"^snug_exporter_cpu_seconds_total (\S+)", exporter.metrics(), re.M)[1])
+            for _ in range(3):
+                text = exporter.metrics()  # what it learns once, it learns now
+            self.assertEqual(len(re.findall(r"^snug_heap_live_bytes\{", text, re.M)), 50)
+            before = used()
+            for _ in range(SCRAPES - 1):
+                exporter.metrics()
+            each_s = (used() - before) / SCRAPES
+        finally:
+            if exporter is not None:
+                exporter.end()
+            for process in processes:
+                end(process)
+        share = each_s / SCRAPE_INTERVAL_S + PSS_SHARE
+        print(f"\n  a scrape of 50 processes takes {each_s * 1000:.1f} ms of CPU time: at one in {SCRAPE_INTERVAL_S} s "
+              f"{each_s / SCRAPE_INTERVAL_S:.3%} of a core, and at most {PSS_SHARE:.1%} for PSS", file=sys.stderr)
+        self.assertLess(share, 0.01)
+
+
+if __name__ == "__main__":
+    if shutil.which("prometheus") is None or shutil.which("promtool") is None:
+        sys.exit("prometheus is missing: apt install prometheus (tools/install-deps test)")
+    # Ended by a time limit, it still ends what it started.
+    def interrupt(*_):
+        raise KeyboardInterrupt
+    signal.signal(signal.SIGTERM, interrupt)
+    program = unittest.main(verbosity=1, exit=False)
+    result = program.result
+    failed = len(result.failures) + len(result.errors)
+    print(f"monitoring: {result.testsRun - failed} passed, {failed} failed")
+    sys.exit(0 if failed == 0 else 1)
