@@ -4,7 +4,7 @@
 #   make demo       a multi-threaded Ruby program under glibc, jemalloc and snug; QUICK=1 for a minute's worth
 #   make test       everything that must hold, in about half an hour; SECONDS=... lengthens stress and fuzz
 #   make test-programs   all real programs under the preloaded library
-#   make bench      all servers of bench/workloads under all allocators; hours
+#   make bench      all servers of bench/workloads under all allocators; hours; QUICK=1 for their short form
 #   make check      structure of the sources; make format applies .clang-format
 #   make install    into PREFIX (/usr/local), under DESTDIR
 CC = gcc
@@ -18,9 +18,9 @@ CFLAGS = -O2 -g
 CORE_CFLAGS = -std=gnu11 $(CFLAGS) $(WARNINGS) -fPIC -fvisibility=hidden -fno-stack-protector -fno-builtin-malloc
 CORE_LDFLAGS = -shared -Wl,-soname,libsnug.so.0 -Wl,-z,now,-z,nodelete,-z,relro
 CORE_SOURCES = $(wildcard core/src/*.[ch] core/include/*.h)
-CLI_SOURCES = $(shell find cli/src cli/Cargo.toml cli/Cargo.lock -type f 2>/dev/null) VERSION
+CLI_SOURCES = $(shell find cli/src cli/templates cli/Cargo.toml cli/Cargo.lock -type f 2>/dev/null) VERSION
 
-.PHONY: all library tool demo bench test check install clean
+.PHONY: all library tool demo bench bench-peers test check install clean
 all: library tool
 library: $(BUILD)/libsnug.so $(BUILD)/libsnug.a
 tool: build/snug
@@ -50,9 +50,14 @@ build/snug: $(CLI_SOURCES) core/include/snug_counters.h | build/deps-build
 demo: all build/deps-demo
 	bench/demo
 
+# Other allocators, newest releases on crates.io; bench/peers/README.md.
+bench-peers: build/deps-build build/deps-bench
+	bench/peers/build
+
 bench: all build/deps-bench
+	-bench/peers/build
 	bench/workloads/celery/setup
-	bench/compare
+	bench/compare $(if $(QUICK),--quick)
 
 # ---- tests: each target prints "N passed, N failed"; the fragments say how to run one alone ----
 
@@ -67,15 +72,18 @@ AARCH64 = CC=aarch64-linux-gnu-gcc CXX=aarch64-linux-gnu-g++ AR=aarch64-linux-gn
           RUN='qemu-aarch64 -L /usr/aarch64-linux-gnu'
 CLANG_BUILD = CC=clang-14 CXX=clang++-14 BUILD=build/clang
 
-.PHONY: test-cli test-bench test-musl test-aarch64 test-clang test-sanitizers test-soak
+.PHONY: test-cli test-bench test-monitoring test-musl test-aarch64 test-clang test-sanitizers test-soak
 test: all build/deps-test
 	+tools/run-tests $(if $(ONLY),$(ONLY),all)
 
 test-cli: all
-	SNUG_REQUIRE_LIBRARY=1 $(CARGO) test --release --locked --manifest-path cli/Cargo.toml --target-dir build/cargo
+	SNUG_REQUIRE_LIBRARY=1 SNUG_REQUIRE_CHROMIUM=1 $(CARGO) test --release --locked --manifest-path cli/Cargo.toml --target-dir build/cargo
 
 test-bench:
 	python3 -m unittest discover -s bench/tests -q
+
+test-monitoring: all
+	monitoring/tests/test_monitoring.py
 
 test-musl:
 	$(MAKE) library $(MUSL)
@@ -92,7 +100,7 @@ test-clang:
 	$(MAKE) test-api test-misuse $(CLANG_BUILD)
 
 test-sanitizers:
-	$(MAKE) test-stress-thread test-stress-undefined CC=clang-14 CLANG=clang-14 BUILD=build/sanitizers LIB= SECONDS=$(SECONDS)
+	$(MAKE) test-stress-thread test-stress-undefined test-stress-address CC=clang-14 CLANG=clang-14 BUILD=build/sanitizers LIB= SECONDS=$(SECONDS)
 	$(MAKE) test-libfuzzer CLANG=clang-14 SECONDS=$(SECONDS)
 
 check: all
@@ -114,6 +122,10 @@ install: all
 	install -m 644 core/include/snug.h core/include/snug_counters.h $(DESTDIR)$(PREFIX)/include/
 	install -m 644 docs/man/snug.3 $(DESTDIR)$(PREFIX)/share/man/man3/
 	build/snug generate man --out $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
+	build/snug generate completions bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/snug
+	build/snug generate completions zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_snug
+	build/snug generate completions fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/snug.fish
 
 clean:
 	rm -rf build

@@ -11,6 +11,7 @@ Run: tools/generate_classes.py > core/src/classes.h   (`make check` compares)
 PAGE_BYTES = 4096
 CLASS_MAX_BYTES = 32768
 SMALL_MAX_BYTES = 1024
+STRIDE_BYTES = 16  # of a bin (core/src/cache.h)
 SLOTS_MAX = 256
 PAGES_MAX = 64
 RECIPROCAL_SHIFT = 35  # exact for all offsets of a slab: an error below 2^16 times an offset below 2^18 stays below 2^35
@@ -69,6 +70,7 @@ def main():
     print("enum {")
     print(f"  CLASS_COUNT = {len(classes) + 1},      /* row 0 is no class: a page that belongs to no block */")
     print(f"  CLASS_SMALL_LAST = {small_last}, /* last class of the fast path */")
+    print(f"  CLASS_STRIDE_BYTES = {STRIDE_BYTES}, /* class_offset_small is in rows of this size: saves the fast path a shift */")
     print(f"  CLASS_SMALL_MAX_BYTES = {SMALL_MAX_BYTES},")
     print(f"  CLASS_MAX_BYTES = {classes[-1]},")
     print(f"  CLASS_LARGE_GRANULE_BYTES = 128, /* class_index_large has a row for each */")
@@ -84,8 +86,9 @@ def main():
         reciprocal = (2**RECIPROCAL_SHIFT + size - 1) // size
         print(f"  {{{size}, {slots}, {pages}, {reciprocal}u, {8 * 65536 // slots}}},")
     print("};\n")
-    print("/* Class of a size of at most CLASS_SMALL_MAX_BYTES, by (size + 15) / 16. */")
-    print(f"static const uint8_t class_index_small[{len(small_index)}] = {{\n{rows(small_index)}\n}};\n")
+    print("/* Class of a size of at most CLASS_SMALL_MAX_BYTES, times CLASS_STRIDE_BYTES, by (size + 15) / 16. */")
+    small_offset = [index * STRIDE_BYTES for index in small_index]
+    print(f"static const uint16_t class_offset_small[{len(small_offset)}] = {{\n{rows(small_offset)}\n}};\n")
     print("/* Smallest class a size can have, by (size - 1) / 128; the size may be one class above. */")
     print(f"static const uint8_t class_index_large[{len(big_index)}] = {{\n{rows(big_index)}\n}};\n")
     print("#endif")
