@@ -128,8 +128,7 @@ pub const ROWS: &[Row] = &[
         file_names: &["librpmallocwrap.so", "librpmalloc.so"],
         variables: &["RPMALLOC_*"],
         symbols: &["rpmalloc", "rpmalloc_initialize"],
-        install:
-            "build it from https://github.com/mjansson/rpmalloc and give the path of librpmallocwrap.so",
+        install: "build it from https://github.com/mjansson/rpmalloc and give the path of librpmallocwrap.so",
     },
     Row {
         kind: Kind::Snug,

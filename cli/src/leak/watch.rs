@@ -159,7 +159,8 @@ impl<P: Processes, H: Heaps> Watcher<P, H> {
             self.known.remove(&pid);
         }
         let new: Vec<Pid> = pids.into_iter().filter(|pid| !self.known.contains_key(pid)).collect();
-        let mut new: Vec<(Pid, Stat)> = new.into_iter().filter_map(|pid| Some((pid, self.stat(pid)?))).collect();
+        let mut new: Vec<(Pid, Stat)> =
+            new.into_iter().filter_map(|pid| Some((pid, self.stat(pid)?))).collect();
         tree::parents_first(&mut new);
         for (pid, stat) in new {
             let index = self.is_inside(pid, &stat).then_some(self.watched.processes.len());
