@@ -109,8 +109,11 @@ EXPORT void cfree(void *block) { block_give(block); }
 
 EXPORT size_t snug_purge(void) {
   start_if_needed();
+  cache_slow_path_begins();
   cache_empty_own();
-  return purge_all(this_thread.own);
+  size_t bytes = purge_all(this_thread.own);
+  cache_slow_path_ends();
+  return bytes;
 }
 
 /* Returns 1 if memory was given back. A server calls this when it has loaded what its workers share (Ruby's

@@ -21,6 +21,7 @@ static void *take_run_or_large(size_t size_bytes, size_t alignment, bool *clean)
 /* A block for which no class is made. */
 static void *take_big(size_t size_bytes, size_t alignment, bool *clean) {
   if (size_bytes > PTRDIFF_MAX) return NULL;
+  cache_slow_path_begins();
   void *block = take_run_or_large(size_bytes, alignment, clean);
   if (unlikely(block == NULL) && size_bytes <= zone.reserved_pages * PAGE_BYTES) {
     /* A limit: what the heap holds but does not need may be just what is missing. */
@@ -28,6 +29,7 @@ static void *take_big(size_t size_bytes, size_t alignment, bool *clean) {
     if (pages_shrink() + given_back != 0) block = take_run_or_large(size_bytes, alignment, clean);
   }
   maintain(MAINTAIN_BIG_BLOCK);
+  cache_slow_path_ends();
   return block;
 }
 
@@ -39,8 +41,10 @@ void *block_take_slow(size_t size_bytes) {
   unsigned class_index = class_of(size_bytes);
   void *block = cache_pop(class_index); /* sizes above the fast path's have bins, too */
   if (block != NULL) return block;
+  cache_slow_path_begins();
   block = cache_refill(class_index, size_bytes);
   maintain(1);
+  cache_slow_path_ends();
   return likely(block != NULL) ? block : take_big(size_bytes, 1, &clean);
 }
 
@@ -92,6 +96,7 @@ void block_give_slow(void *block) {
   cache_end(); /* as above */
   if (block == NULL) return;
   start_if_needed();
+  cache_slow_path_begins();
   size_t page = page_index(block);
   if (page >= zone_pages()) {
     if (!large_give(block)) fatal_not_a_block(block);
@@ -106,6 +111,7 @@ void block_give_slow(void *block) {
     }
   }
   maintain(1);
+  cache_slow_path_ends();
 }
 
 /* ---- sizes ---- */
@@ -114,7 +120,9 @@ size_t block_size(const void *block) {
   start_if_needed();
   size_t page = page_index(block), size_bytes;
   if (page >= zone_pages()) {
+    cache_slow_path_begins();
     size_bytes = large_size(block);
+    cache_slow_path_ends();
   } else {
     unsigned kind = page_kind(page);
     if (is_class(kind)) return slab_block_size(block);
@@ -150,26 +158,32 @@ void block_give_sized_slow(void *block, size_t alignment, size_t size_bytes) {
   block_give(block);
 }
 
-/* Tries to resize without another block. */
-static void *resize_in_place(void *block, size_t block_bytes, size_t size_bytes) {
+/* Tries to resize a run or a large block without another block. */
+static void *resize_big(void *block, size_t size_bytes) {
   if (page_index(block) >= zone_pages()) {
     return size_bytes >= LARGE_MIN_BYTES / 2 ? large_resize(block, size_bytes) : NULL;
   }
-  if (page_kind(page_index(block)) == KIND_RUN) {
-    bool stays_run = size_bytes > CLASS_MAX_BYTES && size_bytes < LARGE_MIN_BYTES;
-    return stays_run && run_resize(block, size_bytes) ? block : NULL;
+  bool stays_run = size_bytes > CLASS_MAX_BYTES && size_bytes < LARGE_MIN_BYTES;
+  return stays_run && run_resize(block, size_bytes) ? block : NULL;
+}
+
+/* Tries to resize without another block. */
+static void *resize_in_place(void *block, size_t block_bytes, size_t size_bytes) {
+  if (page_index(block) < zone_pages() && page_kind(page_index(block)) != KIND_RUN) {
+    return resize_keeps(block_bytes, size_bytes) ? block : NULL;
   }
-  return resize_keeps(block_bytes, size_bytes) ? block : NULL;
+  cache_slow_path_begins();
+  block = resize_big(block, size_bytes);
+  if (block != NULL) maintain(MAINTAIN_BIG_BLOCK);
+  cache_slow_path_ends();
+  return block;
 }
 
 void *block_resize(void *block, size_t size_bytes) {
   size_t block_bytes = block_size(block);
   if (size_bytes > PTRDIFF_MAX) return NULL;
   void *result = resize_in_place(block, block_bytes, size_bytes);
-  if (result != NULL) {
-    if (block_bytes > CLASS_MAX_BYTES) maintain(MAINTAIN_BIG_BLOCK);
-    return result;
-  }
+  if (result != NULL) return result;
   result = block_take(size_bytes);
   if (result == NULL && size_bytes <= block_bytes) { /* a smaller block never fails */
     __atomic_store_n(&some_blocks_are_too_long, true, __ATOMIC_RELAXED);

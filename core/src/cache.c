@@ -334,6 +334,7 @@ static void release_cache(struct cache *cache) {
 /* Runs at the end of a thread, perhaps before other destructors that still free: those do without a cache. */
 static void thread_ends(void *argument) {
   struct thread *thread = argument;
+  cache_slow_path_begins();
   lock_take(&caches.lock, RANK_CACHES);
   struct cache *cache = thread->own;
   thread->without = 1;
@@ -341,6 +342,7 @@ static void thread_ends(void *argument) {
   thread->door = &empty_cache.door;
   if (cache != NULL) release_cache(cache);
   lock_give(&caches.lock, RANK_CACHES);
+  cache_slow_path_ends();
 }
 
 /* ---- arenas ---- */
@@ -577,6 +579,6 @@ void cache_check(void) {
   lock_give(&caches.lock, RANK_CACHES);
 }
 
-void cache_lock_all(void) { lock_take(&caches.lock, RANK_CACHES); }
-void cache_unlock_all(void) { lock_give(&caches.lock, RANK_CACHES); }
+void cache_lock_all(void) { lock_take_in_fork(&caches.lock, RANK_CACHES); }
+void cache_unlock_all(void) { lock_give_in_fork(&caches.lock, RANK_CACHES); }
 void cache_reset_locks(void) { lock_reset(&caches.lock); }

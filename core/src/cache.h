@@ -75,10 +75,24 @@ struct thread {
   uint32_t tag;        /* arena << ARENA_SHIFT of the thread's blocks */
   uint32_t without;    /* no cache any more (the thread is ending), or none possible */
   uint32_t slow_calls; /* owner: slow paths since the last look at the clock, for maintain.h */
+  uint32_t inside;     /* owner: it is in so many slow paths, where locks are taken */
 };
 
 HIDDEN extern struct cache empty_cache;
 HIDDEN extern __thread struct thread this_thread FIXED_TLS;
+
+/* Around whatever may take locks on behalf of the program, so that a signal handler that forks can tell (K4). */
+static ALWAYS_INLINE void cache_slow_path_begins(void) {
+  this_thread.inside++;
+  __atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+static ALWAYS_INLINE void cache_slow_path_ends(void) {
+  __atomic_signal_fence(__ATOMIC_SEQ_CST);
+  this_thread.inside--;
+}
+
+static inline bool cache_thread_is_inside(void) { return this_thread.inside != 0; }
 
 HIDDEN bool cache_init(void);
 

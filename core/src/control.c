@@ -69,7 +69,7 @@ void control_obey(const struct cache *own) {
     __atomic_store_n(&control_answered, request.check, __ATOMIC_RELAXED);
     __atomic_store_n(&snug_counters.answer_to, request.check, __ATOMIC_RELEASE);
   }
-  purge_unlock_all();
+  purge_unlock();
 }
 
 void control_announce(void) {

@@ -44,8 +44,9 @@ void fork_unlock_all(void) {
 }
 
 static void prepare(void) {
+  lock_pass_over(cache_thread_is_inside());
   janitor_stop();
-  if (pages_dirty() > PURGE_BEFORE_FORK_PAGES) pages_purge(0, false);
+  if (pages_dirty() > PURGE_BEFORE_FORK_PAGES && !lock_passes_over()) pages_purge(0, false);
   fork_lock_all();
 }
 
@@ -59,10 +60,12 @@ static bool heap_has_grown(void) {
 }
 
 static void parent(void) {
-  if (__atomic_exchange_n(&seal_parent, false, __ATOMIC_RELAXED) && heap_has_grown()) slab_seal(UNSEAL_PARENT_SHIFT);
+  bool seals = !lock_passes_over() && __atomic_exchange_n(&seal_parent, false, __ATOMIC_RELAXED);
+  if (seals && heap_has_grown()) slab_seal(UNSEAL_PARENT_SHIFT);
   counter_bump(&snug_counters.forks, 1);
   fork_unlock_all();
   janitor_after_fork(false);
+  lock_pass_over(false);
 }
 
 static void child(void) {
@@ -78,6 +81,7 @@ static void child(void) {
   snug_counters.pid = sys_process_id();
   control_after_fork();
   cache_after_fork();
+  lock_pass_over(false);
 }
 
 void fork_register_handlers(void) { pthread_atfork(prepare, parent, child); }

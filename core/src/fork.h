@@ -1,7 +1,12 @@
 /* fork.h: makes fork(2) safe at any moment of a multi-threaded parent, and cheap for children that exec.
  *
  * The prepare handler takes every lock, in the order of their ranks, so that the child's copy of the metadata is
- * whole. Other libraries' handlers may still allocate in this thread meanwhile (K3 in lock.h). */
+ * whole. Other libraries' handlers may still allocate in this thread meanwhile (K3 in lock.h).
+ *
+ * A signal handler that forks may have interrupted its own thread anywhere in here, under locks. It must not hang: it
+ * passes over the locks that it can't have (K4) and changes nothing. Its child goes on where the thread was interrupted,
+ * so what the thread was changing becomes whole there, too. What another thread was changing while it waited for one of
+ * the locks passed over does not; but a child of several threads may only call what is safe in signal handlers. */
 #ifndef SNUG_FORK_H
 #define SNUG_FORK_H
 

@@ -70,7 +70,13 @@ static void run(void) {
 /* The kernel clears its word a moment before the thread leaves the process, and callers need it to have left. */
 static void wait_until_gone(void) {
   uint32_t id, nobody_wakes = 0;
-  while ((id = __atomic_load_n(&janitor.alive, __ATOMIC_ACQUIRE)) != 0) sys_futex_wait_shared(&janitor.alive, id);
+  while ((id = __atomic_load_n(&janitor.alive, __ATOMIC_ACQUIRE)) != 0) {
+    if (likely(!lock_passes_over())) {
+      sys_futex_wait_shared(&janitor.alive, id);
+    } else if (!lock_wait_in_fork()) {
+      return; /* it waits for a lock that this thread holds (K4) */
+    }
+  }
   id = __atomic_exchange_n(&janitor.last, 0, __ATOMIC_RELAXED);
   for (int i = 0; i < LEAVE_LOOKS && id != 0 && sys_thread_exists(sys_process_id(), id); i++) {
     if (i < LEAVE_YIELDS) {
@@ -109,7 +115,7 @@ void janitor_start(void) {
 }
 
 void janitor_stop(void) {
-  lock_take(&janitor.lock, RANK_JANITOR);
+  lock_take_in_fork(&janitor.lock, RANK_JANITOR);
   __atomic_store_n(&janitor.stop, 1, __ATOMIC_RELEASE);
   sys_futex_wake(&janitor.stop, 1);
   wait_until_gone();
@@ -121,6 +127,6 @@ void janitor_after_fork(bool in_child) {
     __atomic_store_n(&janitor.alive, 0, __ATOMIC_RELAXED);
     lock_reset(&janitor.lock);
   } else {
-    lock_give(&janitor.lock, RANK_JANITOR);
+    lock_give_in_fork(&janitor.lock, RANK_JANITOR);
   }
 }

@@ -5,7 +5,7 @@
  * being loaded), where pthread_create would wait for itself. It has no libc thread state, uses only sys.h, receives no
  * signal, and gives up its capabilities, since setuid(2) in the program does not reach it. (docs/decisions/0005)
  *
- *  J1  At most one runs, and never across a fork: the prepare handler stops it and waits.
+ *  J1  At most one runs, and never across a fork: the prepare handler stops it and waits (but K4).
  *  J2  It touches no thread-local variable of this library.
  */
 #ifndef SNUG_JANITOR_H

@@ -312,6 +312,6 @@ void large_check(void) {
   lock_give(&large.lock, RANK_LARGE);
 }
 
-void large_lock_all(void) { lock_take(&large.lock, RANK_LARGE); }
-void large_unlock_all(void) { lock_give(&large.lock, RANK_LARGE); }
+void large_lock_all(void) { lock_take_in_fork(&large.lock, RANK_LARGE); }
+void large_unlock_all(void) { lock_give_in_fork(&large.lock, RANK_LARGE); }
 void large_reset_locks(void) { lock_reset(&large.lock); }

@@ -2,11 +2,16 @@
 
 #include "sys.h"
 
-enum { SPINS = 100 };
+enum {
+  SPINS = 100,
+  FORK_WAITS = 50, /* of a millisecond: under a lock others stay for microseconds (K2) */
+};
 
 const void *lock_all_owner __attribute__((aligned(64))); /* read at every release: no neighbour that changes */
 
 static __thread char self_marker FIXED_TLS; /* only its address is used */
+static __thread bool passes_over FIXED_TLS;
+static __thread uint32_t waited FIXED_TLS; /* in the fork that is going on */
 
 const void *lock_self(void) {
   static const char janitor_marker; /* it has no thread-local variables (J2) */
@@ -36,15 +41,54 @@ bool lock_take_slow(struct lock *lock) {
 
 void lock_give_slow(struct lock *lock) { sys_futex_wake(&lock->state, 1); }
 
+/* ---- fork ---- */
+
+void lock_pass_over(bool on) {
+  passes_over = on;
+  waited = 0;
+}
+
+bool lock_passes_over(void) { return passes_over; }
+
+bool lock_wait_in_fork(void) {
+  uint32_t nobody_wakes = 0;
+  if (waited == FORK_WAITS) return false;
+  waited++;
+  sys_futex_wait(&nobody_wakes, 0, UINT64_C(1000000));
+  return true;
+}
+
+void lock_take_in_fork(struct lock *lock, enum lock_rank rank) {
+  if (likely(!passes_over)) {
+    lock_take(lock, rank);
+    return;
+  }
+  while (!lock_try(lock, rank)) {
+    if (!lock_wait_in_fork()) return;
+  }
+  __atomic_store_n(&lock->forker, lock_self(), __ATOMIC_RELAXED);
+}
+
+void lock_give_in_fork(struct lock *lock, enum lock_rank rank) {
+  if (unlikely(passes_over)) {
+    if (__atomic_load_n(&lock->forker, __ATOMIC_RELAXED) != lock_self()) return;
+    __atomic_store_n(&lock->forker, NULL, __ATOMIC_RELAXED);
+  }
+  lock_give(lock, rank);
+}
+
+/* ---- ranks ---- */
+
 /* Debug builds: the ranks this thread holds, one bit each; class locks may nest (K1), so count those. */
 #if SNUG_DEBUG
 static __thread uint32_t held[RANK_MAP + 1] FIXED_TLS;
+static __thread bool is_unknown FIXED_TLS; /* what a child of an interrupted thread holds (K4) */
 #endif
 
 void lock_debug_take(enum lock_rank rank) {
 #if SNUG_DEBUG
   for (int higher = rank + (rank == RANK_CLASS); higher <= RANK_MAP; higher++) {
-    ASSERT(held[higher] == 0 || __atomic_load_n(&lock_all_owner, __ATOMIC_RELAXED) != NULL);
+    ASSERT(held[higher] == 0 || is_unknown || __atomic_load_n(&lock_all_owner, __ATOMIC_RELAXED) != NULL);
   }
   lock_debug_note(rank);
 #else
@@ -63,13 +107,14 @@ void lock_debug_note(enum lock_rank rank) {
 void lock_debug_reset(void) {
 #if SNUG_DEBUG
   for (int rank = 0; rank <= RANK_MAP; rank++) held[rank] = 0;
+  is_unknown |= passes_over;
 #endif
 }
 
 void lock_debug_give(enum lock_rank rank) {
 #if SNUG_DEBUG
-  ASSERT(held[rank] > 0);
-  held[rank]--;
+  ASSERT(held[rank] > 0 || is_unknown);
+  if (held[rank] > 0) held[rank]--;
 #else
   (void)rank;
 #endif

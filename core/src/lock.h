@@ -4,8 +4,11 @@
  *
  *  K1  A thread takes locks in rising rank only (checked with SNUG_DEBUG); equal ranks by rising address, as fork does.
  *  K2  Nothing that can fault on the program's memory, and no slow system call, happens under a lock; the purge lock,
- * which nobody but fork waits for, is the exception. K3  While a thread is inside fork() it holds every lock (fork.c)
- * and may still come here, from other libraries' fork handlers: lock_all_owner lets it pass.
+ *      which nobody but fork waits for, is the exception.
+ *  K3  While a thread is inside fork() it holds every lock (fork.c) and may still come here, from other libraries' fork
+ *      handlers: lock_all_owner lets it pass.
+ *  K4  A signal handler that forks may have interrupted its own thread under a lock, which it would wait for until the
+ *      end of days. So there fork waits a while and then passes over what it can't have.
  */
 #ifndef SNUG_LOCK_H
 #define SNUG_LOCK_H
@@ -25,7 +28,8 @@ enum lock_rank {
 
 struct lock {
   uint32_t state;
-  uint32_t waits; /* times somebody slept: statistics, relaxed */
+  uint32_t waits;     /* times somebody slept: statistics, relaxed */
+  const void *forker; /* K4, under the lock: lock_self() of who got it in a fork that passes over others */
 };
 
 HIDDEN extern const void *lock_all_owner; /* atomic: lock_self() of the thread inside fork(), else NULL */
@@ -67,7 +71,22 @@ static ALWAYS_INLINE void lock_give(struct lock *lock, enum lock_rank rank) {
   if (unlikely(__atomic_exchange_n(&lock->state, 0, __ATOMIC_RELEASE) == 2)) lock_give_slow(lock);
 }
 
-/* In a forked child, where no other thread exists. */
-static inline void lock_reset(struct lock *lock) { __atomic_store_n(&lock->state, 0, __ATOMIC_RELEASE); }
+/* How fork takes and gives all locks. */
+HIDDEN void lock_take_in_fork(struct lock *lock, enum lock_rank rank);
+HIDDEN void lock_give_in_fork(struct lock *lock, enum lock_rank rank);
+
+/* K4: whether this thread, which is about to fork or has forked, may itself hold locks. */
+HIDDEN void lock_pass_over(bool on);
+HIDDEN bool lock_passes_over(void);
+
+/* One of the short waits of a fork for what its own thread may be in the way of. False when it has waited enough. */
+HIDDEN bool lock_wait_in_fork(void);
+
+/* In a forked child, where no other thread exists. What this thread holds since before the fork it will give, which
+ * does no harm. */
+static inline void lock_reset(struct lock *lock) {
+  lock->forker = NULL;
+  __atomic_store_n(&lock->state, 0, __ATOMIC_RELEASE);
+}
 
 #endif

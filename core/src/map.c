@@ -188,6 +188,6 @@ bool map_shrink(size_t pages) {
   return done;
 }
 
-void map_lock_all(void) { lock_take(&map.lock, RANK_MAP); }
-void map_unlock_all(void) { lock_give(&map.lock, RANK_MAP); }
+void map_lock_all(void) { lock_take_in_fork(&map.lock, RANK_MAP); }
+void map_unlock_all(void) { lock_give_in_fork(&map.lock, RANK_MAP); }
 void map_reset_locks(void) { lock_reset(&map.lock); }

@@ -357,6 +357,6 @@ void pages_check(void) {
   lock_give(&pages.lock, RANK_PAGES);
 }
 
-void pages_lock_all(void) { lock_take(&pages.lock, RANK_PAGES); }
-void pages_unlock_all(void) { lock_give(&pages.lock, RANK_PAGES); }
+void pages_lock_all(void) { lock_take_in_fork(&pages.lock, RANK_PAGES); }
+void pages_unlock_all(void) { lock_give_in_fork(&pages.lock, RANK_PAGES); }
 void pages_reset_locks(void) { lock_reset(&pages.lock); }

@@ -207,7 +207,8 @@ size_t purge_all(const struct cache *own) {
 }
 
 bool purge_try_lock(void) { return lock_try(&purge.lock, RANK_PURGE); }
+void purge_unlock(void) { lock_give(&purge.lock, RANK_PURGE); }
 
-void purge_lock_all(void) { lock_take(&purge.lock, RANK_PURGE); }
-void purge_unlock_all(void) { lock_give(&purge.lock, RANK_PURGE); }
+void purge_lock_all(void) { lock_take_in_fork(&purge.lock, RANK_PURGE); }
+void purge_unlock_all(void) { lock_give_in_fork(&purge.lock, RANK_PURGE); }
 void purge_reset_locks(void) { lock_reset(&purge.lock); }

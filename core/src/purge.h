@@ -37,6 +37,7 @@ HIDDEN uint64_t purge_activity(void);
 
 /* For control.c: the purge lock, if it is free (never inside a fork); and purge_all for who holds it. */
 HIDDEN bool purge_try_lock(void);
+HIDDEN void purge_unlock(void);
 HIDDEN size_t purge_all_locked(const struct cache *own);
 
 HIDDEN void purge_lock_all(void);

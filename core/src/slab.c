@@ -591,15 +591,15 @@ void slab_seal(unsigned unseal_shift) {
 
 void slab_lock_all(void) {
   for (unsigned arena = 0; arena < arenas_in_use(); arena++) {
-    for (unsigned i = 1; i < CLASS_COUNT; i++) lock_take(&slabs.heads[arena][i].lock, RANK_CLASS);
+    for (unsigned i = 1; i < CLASS_COUNT; i++) lock_take_in_fork(&slabs.heads[arena][i].lock, RANK_CLASS);
   }
-  lock_take(&slabs.records_lock, RANK_RECORDS);
+  lock_take_in_fork(&slabs.records_lock, RANK_RECORDS);
 }
 
 void slab_unlock_all(void) {
-  lock_give(&slabs.records_lock, RANK_RECORDS);
+  lock_give_in_fork(&slabs.records_lock, RANK_RECORDS);
   for (unsigned arena = 0; arena < arenas_in_use(); arena++) {
-    for (unsigned i = 1; i < CLASS_COUNT; i++) lock_give(&slabs.heads[arena][i].lock, RANK_CLASS);
+    for (unsigned i = 1; i < CLASS_COUNT; i++) lock_give_in_fork(&slabs.heads[arena][i].lock, RANK_CLASS);
   }
 }
 

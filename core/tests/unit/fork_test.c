@@ -48,6 +48,28 @@ TEST(a_child_begins_with_free_locks) {
   CHECK(snug_counters.forks == forks + 1 && all_locks_are(true));
 }
 
+static void go_on_as_a_child(void) {
+  lock_give(&pages.lock, RANK_PAGES); /* where the thread was interrupted */
+  cache_slow_path_ends();
+  be_a_child();
+}
+
+/* As a handler finds its thread that it interrupted under a lock. */
+TEST(a_fork_under_a_lock_goes_on_without_it) {
+  free(malloc(1));
+  uint16_t epoch = slabs.epoch;
+  fork_seal_parent_next();
+  cache_slow_path_begins();
+  lock_take(&pages.lock, RANK_PAGES);
+  run_in_child(go_on_as_a_child);
+  CHECK(!is_free(&pages.lock, RANK_PAGES) && is_free(&large.lock, RANK_LARGE) && is_free(&map.lock, RANK_MAP));
+  CHECK_THAT(slabs.epoch == epoch, "slabs were sealed, which might have been changing");
+  lock_give(&pages.lock, RANK_PAGES);
+  cache_slow_path_ends();
+  CHECK(all_locks_are(true) && seal_parent); /* it is put off */
+  seal_parent = false;
+}
+
 /* ---- memory ---- */
 
 static void make_dirty(size_t count) {

@@ -97,6 +97,40 @@ TEST(the_owner_inside_fork_passes_and_others_wait) {
   CHECK(passed != 0);
 }
 
+static void *take_and_keep(void *argument) {
+  (void)argument;
+  lock_take(&second, RANK_MAP);
+  __atomic_store_n(&passed, 1, __ATOMIC_RELEASE);
+  while (__atomic_load_n(&passed, __ATOMIC_ACQUIRE) == 1) sched_yield();
+  lock_give(&second, RANK_MAP);
+  return NULL;
+}
+
+/* K4: a handler that forks, in a thread that holds the first lock; another thread holds the second. */
+TEST(a_fork_that_may_be_in_its_own_way_passes_over_what_it_cannot_have) {
+  static struct lock third;
+  pthread_t thread;
+  passed = 0;
+  lock_take(&first, RANK_PAGES);
+  REQUIRE(pthread_create(&thread, NULL, take_and_keep, NULL) == 0);
+  while (__atomic_load_n(&passed, __ATOMIC_ACQUIRE) == 0) sched_yield();
+  lock_pass_over(true);
+  lock_take_in_fork(&first, RANK_PAGES);
+  lock_take_in_fork(&second, RANK_MAP);
+  lock_take_in_fork(&third, RANK_MAP);
+  CHECK_THAT(third.state == 1, "a free lock was passed over");
+  lock_give_in_fork(&third, RANK_MAP);
+  lock_give_in_fork(&second, RANK_MAP);
+  lock_give_in_fork(&first, RANK_PAGES);
+  CHECK(third.state == 0);
+  CHECK_THAT(first.state != 0 && second.state != 0, "what is held by others, or below the handler, was opened");
+  lock_pass_over(false);
+  __atomic_store_n(&passed, 2, __ATOMIC_RELEASE);
+  pthread_join(thread, NULL);
+  lock_give(&first, RANK_PAGES);
+  CHECK(first.state == 0 && second.state == 0);
+}
+
 TEST(reset_opens_the_lock_in_a_child) {
   lock_take(&first, RANK_PAGES);
   lock_reset(&first);

@@ -1,0 +1,84 @@
+/* A signal handler forks while its own thread may be anywhere in the allocator, under locks, too: as handlers do that
+ * start a debugger or restart a worker. Nobody may hang. First with one thread, whose children return from the handler,
+ * go on where it was interrupted, and check all; then with several, whose children end at once, as is all they may. */
+#include "stress.h"
+
+#include <sys/time.h>
+
+enum { TIMEOUT_S = 60, FORK_SLOTS = 1024, CHILD_STEPS = 300, PERIOD_US = 2000 };
+
+static bool children_go_on = true;
+static volatile sig_atomic_t is_child;
+static atomic_ullong forks;
+
+static void check_child(pid_t child, int status) {
+  STRESS_CHECK(!WIFSIGNALED(status) || WTERMSIG(status) != SIGALRM, "child %d hung for %d s", (int)child, TIMEOUT_S);
+  STRESS_CHECK(status == 0, "child %d ended with wait status 0x%x", (int)child, status);
+}
+
+static void reap(int options_of_wait) {
+  int status;
+  pid_t child;
+  while ((child = waitpid(-1, &status, options_of_wait)) > 0) check_child(child, status);
+}
+
+static void fork_here(int signal_number) {
+  (void)signal_number;
+  int saved = errno;
+  reap(WNOHANG);
+  pid_t child = fork();
+  if (child == 0) {
+    alarm(TIMEOUT_S);
+    if (!children_go_on) _exit(0);
+    is_child = 1;
+  } else if (child > 0) {
+    atomic_fetch_add(&forks, 1);
+  }
+  errno = saved;
+}
+
+static void end_child(uint64_t *random) {
+  for (int step = 0; step < CHILD_STEPS; step++) exchange_step(random, FORK_SLOTS);
+  exchange_drain();
+  if (snug_check != NULL) snug_check();
+  _exit(0);
+}
+
+static void *exchange(void *argument) {
+  uint64_t random = stream_seed((uintptr_t)argument);
+  while (stress_goes_on()) {
+    for (int step = 0; step < 20 && !is_child; step++) exchange_step(&random, FORK_SLOTS);
+    if (is_child) end_child(&random);
+    if (random_below(&random, 200) == 0) malloc_trim(0); /* long, and under locks */
+  }
+  return NULL;
+}
+
+static void set_timer(long period_us) {
+  struct itimerval timer = {{0, period_us}, {0, period_us}};
+  STRESS_CHECK(setitimer(ITIMER_PROF, &timer, NULL) == 0, "setitimer: errno %d", errno);
+}
+
+int main(int argc, char **argv) {
+  stress_begin(argc, argv);
+  struct sigaction action = {.sa_handler = fork_here, .sa_flags = SA_RESTART};
+  sigaction(SIGPROF, &action, NULL);
+  double end_s = stress_end_s;
+  alarm((unsigned)options.seconds + TIMEOUT_S);
+  stress_end_s = now_s() + options.seconds / 2;
+  set_timer(PERIOD_US);
+  exchange(NULL);
+  set_timer(0);
+  reap(0);
+  unsigned long long alone = forks;
+  children_go_on = false;
+  stress_end_s = end_s;
+  set_timer(PERIOD_US);
+  run_threads(exchange, options.threads);
+  set_timer(0);
+  reap(0);
+  exchange_drain();
+  STRESS_CHECK(alone > 0 && forks > alone, "%llu and %llu forks", alone, forks - alone);
+  test_print(2, "signal_forks: %llu forks by one thread, %llu by several\n", alone, forks - alone);
+  return stress_passed("signal_forks");
+}
