@@ -139,6 +139,45 @@ fn processes_under_three_allocators() {
     });
 }
 
+/// Leaves some 40 MB dirty, and goes on working: its slow paths answer requests.
+const SERVER: &str = r#"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(void) {
+  static void *blocks[400];
+  for (int i = 0; i < 400; i++) blocks[i] = memset(malloc(100000), 1, 100000);
+  for (int i = 0; i < 400; i++) free(blocks[i]);
+  for (;; usleep(2000)) for (int i = 0; i < 20; i++) free(memset(malloc(50000), 1, 50000));
+}
+"#;
+
+#[test]
+fn keys_purge_and_change_settings() {
+    let (Some(library), Some(tmux)) = (snug_library(), Tmux::new(120, 30)) else { return };
+    let scratch = Scratch::new();
+    let program = scratch.compile("topserver", SERVER, &[]);
+    let mut command = Command::new(program);
+    // Without a budget and a helper thread only a request gives the memory back.
+    command.env("LD_PRELOAD", library).env("SNUG", "purge_cpu_percent:0,background:0");
+    let server = Running(command.spawn().unwrap());
+    let tool = env!("CARGO_BIN_EXE_snug");
+    tmux.type_line(&format!("{tool} top --interval 0.3 {}", server.pid()));
+    tmux.expect("its settings", |screen| screen.contains("purge_cpu_percent:0"));
+    tmux.keys(&["p"]);
+    tmux.expect("the answer to a purge", |screen| screen.contains("gave back 4") && screen.contains(" now"));
+    tmux.keys(&["s"]);
+    let title = format!("settings of {}", server.pid());
+    let screen = tmux.expect("what can be changed", |screen| screen.contains(&title));
+    let below = screen.lines().skip_while(|line| !line.contains(&title)).skip(1);
+    let place = below.take_while(|line| !line.contains(" purge_cpu_percent ")).count();
+    tmux.keys(&vec!["Down"; place]);
+    tmux.keys(&["Enter", "BSpace", "9", "Enter"]);
+    tmux.expect("the new setting", |screen| screen.contains("purge_cpu_percent:9"));
+    let stats = run(&mut snug(&["stats", &server.pid(), "--json"])).expect_code(0).json();
+    assert_eq!(stats["settings"]["purge_cpu_percent"], "9");
+}
+
 #[test]
 fn the_terminal_is_given_back() {
     let Some(tmux) = Tmux::new(100, 20) else { return };
