@@ -72,12 +72,20 @@ AARCH64 = CC=aarch64-linux-gnu-gcc CXX=aarch64-linux-gnu-g++ AR=aarch64-linux-gn
           RUN='qemu-aarch64 -L /usr/aarch64-linux-gnu'
 CLANG_BUILD = CC=clang-14 CXX=clang++-14 BUILD=build/clang
 
-.PHONY: test-cli test-bench test-monitoring test-musl test-aarch64 test-clang test-sanitizers test-soak
+.PHONY: test-rust test-cli test-bench test-monitoring test-musl test-aarch64 test-clang test-sanitizers test-soak
 test: all build/deps-test
 	+tools/run-tests $(if $(ONLY),$(ONLY),all)
 
 test-cli: all
 	SNUG_REQUIRE_LIBRARY=1 SNUG_REQUIRE_CHROMIUM=1 $(CARGO) test --release --locked --manifest-path cli/Cargo.toml --target-dir build/cargo
+
+# With the Rust of Debian 12, which newcomers have, whatever else is installed: crates seldom say which one they need.
+DEBIAN_RUST = PATH=/usr/bin:$$PATH /usr/bin/cargo
+test-rust:
+	@if [ -x /usr/bin/cargo ]; then \
+	  $(DEBIAN_RUST) check --locked --all-targets --manifest-path cli/Cargo.toml --target-dir build/cargo-debian && \
+	  echo "rust: 1 passed, 0 failed"; \
+	else echo "rust: skipped, there is no Rust of Debian's"; fi
 
 test-bench:
 	python3 -m unittest discover -s bench/tests -q

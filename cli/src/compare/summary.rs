@@ -9,8 +9,9 @@ use crate::terminal;
 
 /// With this many processes at a time or more, pages that they share would be counted twice in RSS.
 const SEVERAL_PROCESSES: f64 = 1.5;
-/// PSS is read more rarely than RSS: with fewer readings than this, its mean says little.
-const FEWEST_READINGS: f64 = 25.0;
+/// PSS is read more rarely than RSS: with fewer readings than this, its mean says little. It need not be many: shared
+/// pages that are counted in each process make RSS wrong by a third and more, which no number of runs averages out.
+const FEWEST_READINGS: f64 = 6.0;
 /// CPU use of the machine is counted in hundredths of seconds: too coarse for shorter runs.
 const SHORTEST_FOR_BUSY_S: f64 = 0.5;
 /// Memory of an unusual kind is mentioned above this share of RSS.
