@@ -262,8 +262,8 @@ static void take_stock_after_fork(void) {
     if (!cache->in_use) continue;
     if (!cache->changing) cache_give_all(cache); /* else what the bins hold can't be known: lost to the child */
     reset_bins(cache);
-    if (cache == caches.survivor) {
-      cache->thread_id = caches.survivor_thread_id; /* a new one, in the child */
+    if (cache == caches.survivor || cache == this_thread.own) { /* own: attached since (K4) */
+      cache->thread_id = caches.survivor_thread_id;             /* a new one, in the child */
       continue;
     }
     leave_arena(cache);
@@ -281,8 +281,7 @@ static NEVER_INLINE struct cache *cache_attach(void) {
   struct thread *thread = &this_thread;
   if (unlikely(__atomic_load_n(&caches.after_fork, __ATOMIC_RELAXED))) {
     lock_take(&caches.lock, RANK_CACHES);
-    if (caches.after_fork) take_stock_after_fork();
-    __atomic_store_n(&caches.after_fork, false, __ATOMIC_RELAXED);
+    if (__atomic_exchange_n(&caches.after_fork, false, __ATOMIC_RELAXED)) take_stock_after_fork();
     lock_give(&caches.lock, RANK_CACHES);
   }
   if (thread->without || caches.start == NULL) return NULL;
@@ -308,6 +307,9 @@ static NEVER_INLINE struct cache *cache_attach(void) {
     thread_ends(thread);
     return NULL;
   }
+  __atomic_signal_fence(__ATOMIC_SEQ_CST);
+  if (unlikely(__atomic_load_n(&caches.after_fork, __ATOMIC_RELAXED)) && own != NULL)
+    __atomic_store_n(&own->door.cache, &empty_cache, __ATOMIC_RELAXED); /* a handler has forked meanwhile (K4): again */
   return own;
 }
 
@@ -536,7 +538,7 @@ size_t cache_steal(uint32_t looks, const struct cache *own) {
   bool ordered = victims != 0 && sys_barrier_all_threads();
   for (uint32_t i = 0; victims != 0 && i < caches.count; i++) {
     struct cache *cache = cache_number(i);
-    if (!cache->in_use || __atomic_load_n(&cache->door.cache, __ATOMIC_RELAXED) == cache) continue;
+    if (!cache->in_use || cache == own || __atomic_load_n(&cache->door.cache, __ATOMIC_RELAXED) == cache) continue;
     if (ordered && __atomic_load_n(&cache->door.busy, __ATOMIC_ACQUIRE) == 0) {
       bytes += cache_bytes(cache);
       cache_give_all(cache);

@@ -21,6 +21,8 @@ enum {
 
 static bool seal_parent; /* atomic */
 
+static __thread uint64_t signals_before FIXED_TLS; /* blocked from prepare on: a handler may fork, too */
+
 void fork_seal_parent_next(void) { __atomic_store_n(&seal_parent, true, __ATOMIC_RELAXED); }
 
 void fork_lock_all(void) {
@@ -30,11 +32,11 @@ void fork_lock_all(void) {
   pages_lock_all();
   large_lock_all();
   map_lock_all();
-  __atomic_store_n(&lock_all_owner, lock_self(), __ATOMIC_RELAXED);
+  if (!lock_passes_over()) __atomic_store_n(&lock_all_owner, lock_self(), __ATOMIC_RELAXED);
 }
 
 void fork_unlock_all(void) {
-  __atomic_store_n(&lock_all_owner, NULL, __ATOMIC_RELAXED);
+  if (!lock_passes_over()) __atomic_store_n(&lock_all_owner, NULL, __ATOMIC_RELAXED);
   map_unlock_all();
   large_unlock_all();
   pages_unlock_all();
@@ -44,7 +46,8 @@ void fork_unlock_all(void) {
 }
 
 static void prepare(void) {
-  lock_pass_over(cache_thread_is_inside());
+  signals_before = sys_block_signals();
+  lock_pass_over(cache_thread_is_inside() || lock_held_by_fork());
   janitor_stop();
   if (pages_dirty() > PURGE_BEFORE_FORK_PAGES && !lock_passes_over()) pages_purge(0, false);
   fork_lock_all();
@@ -66,6 +69,7 @@ static void parent(void) {
   fork_unlock_all();
   janitor_after_fork(false);
   lock_pass_over(false);
+  sys_restore_signals(signals_before);
 }
 
 static void child(void) {
@@ -82,6 +86,7 @@ static void child(void) {
   control_after_fork();
   cache_after_fork();
   lock_pass_over(false);
+  sys_restore_signals(signals_before);
 }
 
 void fork_register_handlers(void) { pthread_atfork(prepare, parent, child); }

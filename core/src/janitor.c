@@ -96,6 +96,8 @@ static bool wait_after_refusal(void) {
 
 /* The lock is held, and no other one runs on the stack. */
 static void start_thread(void) {
+  /* What one of the parent's that had to be left running held (K4). */
+  for (size_t i = 0; SNUG_DEBUG && i < THREAD_BLOCK_WORDS; i++) janitor.thread_block[i] = 0;
   uintptr_t *block = &janitor.thread_block[THREAD_BLOCK_WORDS / 2];
   block[0] = block[2] = (uintptr_t)block; /* where x86-64 looks for it */
   if (sys_start_thread(run, janitor.stack, sizeof janitor.stack, block, &janitor.alive)) {
@@ -115,14 +117,14 @@ void janitor_start(void) {
 }
 
 void janitor_stop(void) {
-  lock_take_in_fork(&janitor.lock, RANK_JANITOR);
+  if (!lock_take_in_fork(&janitor.lock, RANK_JANITOR)) return; /* who has it sees to the janitor (K4) */
   __atomic_store_n(&janitor.stop, 1, __ATOMIC_RELEASE);
   sys_futex_wake(&janitor.stop, 1);
   wait_until_gone();
 }
 
 void janitor_after_fork(bool in_child) {
-  __atomic_store_n(&janitor.stop, 0, __ATOMIC_RELAXED);
+  if (in_child || lock_had_in_fork(&janitor.lock)) __atomic_store_n(&janitor.stop, 0, __ATOMIC_RELAXED);
   if (in_child) {
     __atomic_store_n(&janitor.alive, 0, __ATOMIC_RELAXED);
     lock_reset(&janitor.lock);

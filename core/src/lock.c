@@ -4,6 +4,7 @@
 
 enum {
   SPINS = 100,
+  FORK_YIELDS = 20,
   FORK_WAITS = 50, /* of a millisecond: under a lock others stay for microseconds (K2) */
 };
 
@@ -58,22 +59,30 @@ bool lock_wait_in_fork(void) {
   return true;
 }
 
-void lock_take_in_fork(struct lock *lock, enum lock_rank rank) {
+bool lock_take_in_fork(struct lock *lock, enum lock_rank rank) {
   if (likely(!passes_over)) {
     lock_take(lock, rank);
-    return;
+    return true;
   }
-  while (!lock_try(lock, rank)) {
-    if (!lock_wait_in_fork()) return;
+  if (lock_held_by_fork()) return false; /* nobody is to be waited for: this thread has it all, or the process dies */
+  for (int look = 0; !lock_try(lock, rank); look++) {
+    if (look < FORK_YIELDS) {
+      sys_yield();
+    } else if (!lock_wait_in_fork()) {
+      return false;
+    }
   }
   __atomic_store_n(&lock->forker, lock_self(), __ATOMIC_RELAXED);
+  return true;
+}
+
+bool lock_had_in_fork(const struct lock *lock) {
+  return likely(!passes_over) || __atomic_load_n(&lock->forker, __ATOMIC_RELAXED) == lock_self();
 }
 
 void lock_give_in_fork(struct lock *lock, enum lock_rank rank) {
-  if (unlikely(passes_over)) {
-    if (__atomic_load_n(&lock->forker, __ATOMIC_RELAXED) != lock_self()) return;
-    __atomic_store_n(&lock->forker, NULL, __ATOMIC_RELAXED);
-  }
+  if (!lock_had_in_fork(lock)) return;
+  if (unlikely(passes_over)) __atomic_store_n(&lock->forker, NULL, __ATOMIC_RELAXED);
   lock_give(lock, rank);
 }
 

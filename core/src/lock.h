@@ -4,11 +4,11 @@
  *
  *  K1  A thread takes locks in rising rank only (checked with SNUG_DEBUG); equal ranks by rising address, as fork does.
  *  K2  Nothing that can fault on the program's memory, and no slow system call, happens under a lock; the purge lock,
- *      which nobody but fork waits for, is the exception.
+ *      which slow paths only try, is the exception.
  *  K3  While a thread is inside fork() it holds every lock (fork.c) and may still come here, from other libraries' fork
- *      handlers: lock_all_owner lets it pass.
- *  K4  A signal handler that forks may have interrupted its own thread under a lock, which it would wait for until the
- *      end of days. So there fork waits a while and then passes over what it can't have.
+ *      handlers: lock_all_owner lets it pass. Not so in a fork of K4.
+ *  K4  A signal handler that forks may have interrupted its own thread under a lock, which it would wait for for ever.
+ *      So there fork waits a while, passes over what it can't have, and does not become the owner.
  */
 #ifndef SNUG_LOCK_H
 #define SNUG_LOCK_H
@@ -71,15 +71,16 @@ static ALWAYS_INLINE void lock_give(struct lock *lock, enum lock_rank rank) {
   if (unlikely(__atomic_exchange_n(&lock->state, 0, __ATOMIC_RELEASE) == 2)) lock_give_slow(lock);
 }
 
-/* How fork takes and gives all locks. */
-HIDDEN void lock_take_in_fork(struct lock *lock, enum lock_rank rank);
+/* How fork takes and gives all locks. False: passed over. */
+HIDDEN bool lock_take_in_fork(struct lock *lock, enum lock_rank rank);
+HIDDEN bool lock_had_in_fork(const struct lock *lock);
 HIDDEN void lock_give_in_fork(struct lock *lock, enum lock_rank rank);
 
 /* K4: whether this thread, which is about to fork or has forked, may itself hold locks. */
 HIDDEN void lock_pass_over(bool on);
 HIDDEN bool lock_passes_over(void);
 
-/* One of the short waits of a fork for what its own thread may be in the way of. False when it has waited enough. */
+/* A fork that may be in its own way naps for a millisecond. False: it has napped enough. */
 HIDDEN bool lock_wait_in_fork(void);
 
 /* In a forked child, where no other thread exists. What this thread holds since before the fork it will give, which

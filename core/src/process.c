@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base.h"
+#include "cache.h"
 #include "fork.h"
 #include "janitor.h"
 #include "map.h"
@@ -39,9 +40,11 @@ int process_prlimit(int process_id, int resource, const struct limit *new_limit,
   bool own = process_id == 0 || (uint32_t)process_id == sys_process_id();
   if (own && resource == ADDRESS_SPACE_LIMIT && new_limit != NULL && new_limit->soft != UINT64_MAX) {
     start_if_needed();
+    cache_slow_path_begins();
     fork_lock_all();
     map_release_reservations();
     fork_unlock_all();
+    cache_slow_path_ends();
   }
   return result_of(sys_prlimit(process_id, resource, new_limit, old_limit));
 }
@@ -55,15 +58,19 @@ int process_setrlimit(int resource, const struct limit *limit) { return process_
 int process_setrlimit64(int resource, const struct limit *limit) { return process_prlimit(0, resource, limit, NULL); }
 
 int process_unshare(int flags) {
+  cache_slow_path_begins();
   janitor_stop();
   int result = sys_unshare(flags);
   janitor_after_fork(false);
+  cache_slow_path_ends();
   return result_of(result);
 }
 
 int process_setns(int fd, int type) {
+  cache_slow_path_begins();
   janitor_stop();
   int result = sys_setns(fd, type);
   janitor_after_fork(false);
+  cache_slow_path_ends();
   return result_of(result);
 }

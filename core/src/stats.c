@@ -48,7 +48,9 @@ static struct class_sums sum_classes(void) {
 }
 
 void stats_collect(struct snug_stats *stats) {
+  cache_slow_path_begins();
   gauges_refresh();
+  cache_slow_path_ends();
   const struct snug_counters *c = &snug_counters;
   struct class_sums sums = sum_classes();
   uint64_t cached = counter_get(&c->cached_bytes);
@@ -236,11 +238,13 @@ EXPORT int snug_stats(struct snug_stats *stats, size_t stats_size_bytes) {
 
 EXPORT size_t snug_check(void) {
   start_if_needed();
+  cache_slow_path_begins();
   cache_check();
   fork_lock_all(); /* we are their owner, so the checks pass their own locks (K3) */
   pages_check();
   large_check();
   size_t slabs = slab_check();
   fork_unlock_all();
+  cache_slow_path_ends();
   return slabs;
 }

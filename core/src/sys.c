@@ -141,14 +141,21 @@ bool sys_in_started_thread(void) {
   return id != 0 && id == sys_thread_id();
 }
 
+uint64_t sys_block_signals(void) {
+  uint64_t all = ~(uint64_t)0, before = 0;
+  call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, (long)&before, sizeof all, 0, 0);
+  return before;
+}
+
+void sys_restore_signals(uint64_t mask) { call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&mask, 0, sizeof mask, 0, 0); }
+
 bool sys_start_thread(void (*entry)(void), void *stack, size_t stack_bytes, void *thread_block, uint32_t *alive) {
   unsigned long flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
                         CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
   __atomic_store_n(&started_thread_alive, alive, __ATOMIC_RELAXED);
-  uint64_t all_signals = ~(uint64_t)0, saved;
-  call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all_signals, (long)&saved, sizeof all_signals, 0, 0);
+  uint64_t before = sys_block_signals();
   long result = clone_raw(flags, (char *)stack + stack_bytes, (int *)alive, (int *)alive, thread_block, entry);
-  call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&saved, 0, sizeof saved, 0, 0);
+  sys_restore_signals(before);
   return !failed(result);
 }
 

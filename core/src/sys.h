@@ -37,6 +37,8 @@ bool sys_thread_exists(uint32_t process_id, uint32_t thread_id);
 bool sys_start_thread(void (*entry)(void), void *stack, size_t stack_bytes, void *thread_block, uint32_t *alive);
 bool sys_in_started_thread(void); /* whether the caller is the thread started last */
 _Noreturn void sys_exit_thread(void);
+uint64_t sys_block_signals(void); /* all, for the calling thread; returns the mask before */
+void sys_restore_signals(uint64_t mask);
 void sys_drop_capabilities(void);
 bool sys_leave_files(void); /* the calling thread shares no file descriptors any more and has none */
 void sys_yield(void);

@@ -44,14 +44,58 @@ static void end_child(uint64_t *random) {
   _exit(0);
 }
 
+static void fork_as_usual(void) {
+  pid_t child = fork();
+  STRESS_CHECK(child >= 0, "fork: errno %d", errno);
+  if (child == 0) _exit(0); /* reaped with the others */
+}
+
 static void *exchange(void *argument) {
   uint64_t random = stream_seed((uintptr_t)argument);
   while (stress_goes_on()) {
     for (int step = 0; step < 20 && !is_child; step++) exchange_step(&random, FORK_SLOTS);
     if (is_child) end_child(&random);
-    if (random_below(&random, 200) == 0) malloc_trim(0); /* long, and under locks */
+    switch (random_below(&random, 500)) { /* what takes long, and locks */
+      case 0:
+        malloc_trim(0);
+        break;
+      case 1:
+        fork_as_usual();
+        break;
+      case 2:
+        if (snug_check != NULL) snug_check();
+        break;
+    }
   }
   return NULL;
+}
+
+/* What the allocator finds wrong it finds under locks; a debugger is started from a handler of SIGABRT, which then goes
+ * on allocating. */
+static void report(int signal_number) {
+  (void)signal_number;
+  void *blocks[600];
+  pid_t child = fork();
+  if (child == 0) _exit(0);
+  waitpid(child, NULL, 0);
+  for (size_t i = 0; i < COUNT_OF(blocks); i++) blocks[i] = hidden(malloc(64));
+  _exit(blocks[0] != NULL ? 0 : 1);
+}
+
+static void die_of_a_double_free(void) {
+  static void *blocks[5000];
+  signal(SIGABRT, report);
+  alarm(TIMEOUT_S);
+  close(2); /* the message is expected */
+  for (size_t i = 0; i < COUNT_OF(blocks); i++) blocks[i] = malloc(64);
+  for (size_t i = 0; i < 2 * COUNT_OF(blocks); i++) free(hidden(blocks[i % COUNT_OF(blocks)]));
+  _exit(2);
+}
+
+static void fork_from_a_handler_of_abort(void) {
+  pid_t child = fork();
+  if (child == 0) die_of_a_double_free();
+  reap(0);
 }
 
 static void set_timer(long period_us) {
@@ -77,6 +121,7 @@ int main(int argc, char **argv) {
   run_threads(exchange, options.threads);
   set_timer(0);
   reap(0);
+  if (snug_is_active()) fork_from_a_handler_of_abort();
   exchange_drain();
   STRESS_CHECK(alone > 0 && forks > alone, "%llu and %llu forks", alone, forks - alone);
   test_print(2, "signal_forks: %llu forks by one thread, %llu by several\n", alone, forks - alone);
