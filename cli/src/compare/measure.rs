@@ -12,9 +12,10 @@ use nix::unistd::Pid as NixPid;
 
 use super::drive::{with_ending, Drive, Step};
 use super::judge;
+use super::pace::Pace;
 use super::quantities::{self, Window};
 use super::results::{Evidence, Latency, Loaded, Overhead, Phase, ProcessSeen, Run, Settings};
-use super::sample::{Collected, Pace, Sampler, Target};
+use super::sample::{Collected, Sampler, Target};
 use super::serving::Plan;
 use crate::cgroup::Group;
 use crate::children::{Children, Waited};

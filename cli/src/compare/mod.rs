@@ -1,6 +1,6 @@
 //! `snug compare`: runs a program under several allocators and says what each does for it.
 //!
-//! `plan` decides what runs, `measure` runs it and `sample` follows its processes, `results` is what was measured,
+//! `plan` decides what runs, `measure` runs it, `sample` follows its processes at a `pace`, `results` is what was measured,
 //! `summary` says what it means, `view` what of it is shown, and `table`, `csv`, `markdown`, `json`, `html` and `plot`
 //! write it. `saved` reads comparisons back, `change` sets two side by side, and `condition` decides `--fail-if`.
 
@@ -19,6 +19,7 @@ mod lexer;
 pub mod markdown;
 mod measure;
 pub mod output;
+pub mod pace;
 pub mod plan;
 pub mod plot;
 mod probe;

