@@ -62,9 +62,10 @@ impl Processes for ProcFilesystem {
             _ => return read_all(&mut File::open(format!("/proc/{pid}/{file}"))?, buffer),
         };
         let read = |file: &File, buffer: &mut Vec<u8>| -> io::Result<()> {
-            buffer.resize(2048, 0);
-            let length = file.read_at(buffer, 0)?;
-            buffer.truncate(length);
+            let mut text = [0; 2048];
+            let length = file.read_at(&mut text, 0)?;
+            buffer.clear();
+            buffer.extend_from_slice(&text[..length]);
             Ok(())
         };
         if let Some(open) = kept.get(&pid) {
@@ -91,16 +92,14 @@ impl Processes for ProcFilesystem {
 /// Reads a file to its end in as few calls as can be: the kernel does not tell the sizes of these files, and mostly
 /// one read gets all.
 fn read_all(file: &mut File, buffer: &mut Vec<u8>) -> io::Result<()> {
-    const CHUNK: usize = 8192;
+    let mut chunk = [0; 8192];
     buffer.clear();
     loop {
-        let filled = buffer.len();
-        buffer.resize(filled + CHUNK, 0);
-        let length = file.read(&mut buffer[filled..])?;
-        buffer.truncate(filled + length);
+        let length = file.read(&mut chunk)?;
         if length == 0 {
             return Ok(());
         }
+        buffer.extend_from_slice(&chunk[..length]);
     }
 }
 
