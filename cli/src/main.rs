@@ -18,6 +18,7 @@ mod elf;
 mod exporter;
 mod failure;
 mod generate;
+mod glibc_heap;
 mod leak;
 mod library;
 mod machine;

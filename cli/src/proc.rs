@@ -246,6 +246,42 @@ fn parse_maps_line(line: &str) -> Option<Mapping> {
     })
 }
 
+/// Anonymous memory that the process may write, up to where other memory or none follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Region {
+    pub start: u64,
+    pub end: u64,
+    /// Grown by brk(2).
+    pub is_brk: bool,
+}
+
+/// Reads the anonymous writable private regions of `/proc/PID/maps`, without stacks. Neighbours become one.
+pub fn parse_regions(text: &[u8]) -> Vec<Region> {
+    let text = String::from_utf8_lossy(text);
+    let mut regions: Vec<Region> = Vec::new();
+    for region in text.lines().filter_map(parse_region) {
+        match regions.last_mut() {
+            Some(last) if last.end == region.start && last.is_brk == region.is_brk => last.end = region.end,
+            _ => regions.push(region),
+        }
+    }
+    regions
+}
+
+fn parse_region(line: &str) -> Option<Region> {
+    let mut words = line.split_ascii_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    let permissions = words.next()?;
+    let inode = words.nth(2)?;
+    let name = words.next().unwrap_or_default();
+    let anonymous = inode == "0" && (name.is_empty() || name == "[heap]" || name.starts_with("[anon"));
+    if !anonymous || !permissions.starts_with("rw") || !permissions.ends_with('p') {
+        return None;
+    }
+    let address = |text| u64::from_str_radix(text, 16).ok();
+    Some(Region { start: address(start)?, end: address(end)?, is_brk: name == "[heap]" })
+}
+
 /// Makes one line of the NUL-separated `/proc/PID/cmdline`.
 pub fn parse_command_line(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
@@ -372,6 +408,19 @@ mod tests {
         assert_eq!(parse_command_line(b"ruby\0a b\0"), "ruby a b");
         let environment = parse_environment(b"A=1\0LD_PRELOAD=/x:/y\0broken\0");
         assert_eq!(environment, [("A".into(), "1".into()), ("LD_PRELOAD".into(), "/x:/y".into())]);
+    }
+
+    #[test]
+    fn anonymous_regions() {
+        let maps = b"1000-2000 rw-p 00000000 fe:00 7 /bin/app\n2000-3000 rw-p 00000000 00:00 0 \n\
+            3000-4000 rw-p 00000000 00:00 0 [heap]\n4000-6000 rw-p 00000000 00:00 0 [heap]\n\
+            7000-8000 rw-p 00000000 00:00 0 \n8000-9000 rw-p 00000000 00:00 0 [anon: glibc: malloc]\n\
+            a000-b000 ---p 00000000 00:00 0 \nb000-c000 rw-s 00000000 00:01 9 /dev/zero (deleted)\n\
+            d000-e000 rw-p 00000000 00:00 0 [stack]\n";
+        let region = |start, end, is_brk| Region { start, end, is_brk };
+        let expected =
+            [region(0x2000, 0x3000, false), region(0x3000, 0x6000, true), region(0x7000, 0x9000, false)];
+        assert_eq!(parse_regions(maps), expected);
     }
 
     #[test]

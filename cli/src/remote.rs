@@ -85,18 +85,38 @@ fn writable_ranges(maps_text: &[u8], path: &str) -> Vec<(u64, u64)> {
 /// Copies memory of another process without stopping it.
 pub fn read_memory(pid: Pid, address: u64, length: usize) -> io::Result<Vec<u8>> {
     let mut buffer = vec![0u8; length];
-    let remote = [RemoteIoVec { base: address as usize, len: length }];
-    let copied = process_vm_readv(NixPid::from_raw(pid), &mut [IoSliceMut::new(&mut buffer)], &remote);
-    match copied {
-        Ok(count) if count == length => return Ok(buffer),
-        Err(nix::errno::Errno::EPERM | nix::errno::Errno::ESRCH) => {
-            return Err(io::Error::from(io::ErrorKind::PermissionDenied))
-        }
-        // Sandboxes may refuse the call itself: the file does the same.
-        _ => {}
-    }
-    File::open(format!("/proc/{pid}/mem"))?.read_exact_at(&mut buffer, address)?;
+    read_into(pid, address, &mut buffer)?;
     Ok(buffer)
+}
+
+/// The same into a buffer, which it fills.
+pub fn read_into(pid: Pid, address: u64, buffer: &mut [u8]) -> io::Result<()> {
+    let length = buffer.len();
+    read_pieces(pid, &[address], length, buffer)
+}
+
+/// Pieces in one call: IOV_MAX of Linux.
+const PIECES_MAX: usize = 1024;
+
+/// The same for pieces of `length` bytes each, which follow each other in the buffer.
+pub fn read_pieces(pid: Pid, addresses: &[u64], length: usize, buffer: &mut [u8]) -> io::Result<()> {
+    for (addresses, buffer) in addresses.chunks(PIECES_MAX).zip(buffer.chunks_mut(PIECES_MAX * length)) {
+        let remote: Vec<RemoteIoVec> =
+            addresses.iter().map(|base| RemoteIoVec { base: *base as usize, len: length }).collect();
+        match process_vm_readv(NixPid::from_raw(pid), &mut [IoSliceMut::new(buffer)], &remote) {
+            Ok(count) if count == buffer.len() => continue,
+            Err(nix::errno::Errno::EPERM | nix::errno::Errno::ESRCH) => {
+                return Err(io::Error::from(io::ErrorKind::PermissionDenied))
+            }
+            // Sandboxes may refuse the call itself: the file does the same.
+            _ => {}
+        }
+        let file = File::open(format!("/proc/{pid}/mem"))?;
+        for (address, piece) in addresses.iter().zip(buffer.chunks_mut(length)) {
+            file.read_exact_at(piece, *address)?;
+        }
+    }
+    Ok(())
 }
 
 /// Writes memory of another process without stopping it.
@@ -123,6 +143,11 @@ mod tests {
         let read = read_memory(std::process::id() as Pid, text.as_ptr() as u64, text.len()).unwrap();
         assert_eq!(read, text);
         assert!(read_memory(std::process::id() as Pid, 8, 16).is_err());
+        let many: Vec<[u8; 2]> = (0..3000u16).map(u16::to_le_bytes).collect();
+        let addresses: Vec<u64> = many.iter().rev().map(|piece| piece.as_ptr() as u64).collect();
+        let mut pieces = vec![0; 6000];
+        read_pieces(std::process::id() as Pid, &addresses, 2, &mut pieces).unwrap();
+        assert!(pieces.chunks_exact(2).eq(many.iter().rev()), "more than one call takes");
     }
 
     #[test]

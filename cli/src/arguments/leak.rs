@@ -16,7 +16,8 @@ use super::CompareArguments;
   snug leak --for 1h --requests-from 'wc -l < log/production.log' --plot leak.png 4711
   snug leak --for 5m --fail-on leak -- ./soak-test.sh
 
-The program is run under snug, which counts live bytes exactly, or watched as it is. What it writes goes to stderr. \
+The program is run under snug, which counts live bytes exactly, or watched as it is; under glibc live bytes are \
+estimated from the chunks in its heaps. What it writes goes to stderr. \
 Give it work that repeats itself: its own, or --load. Ctrl-C ends the watch with the verdict so far. The verdict is one of:
 
   leak        what the program keeps grows for ever: live bytes, or memory that it maps itself

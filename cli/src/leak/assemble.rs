@@ -3,6 +3,7 @@
 
 use super::verdict::Series;
 use super::watch::{Process, Reading, Watched};
+use crate::allocator::Kind;
 use crate::compare::statistics::median;
 
 /// With this many processes at a time or more, pages that they share would be counted twice in RSS.
@@ -22,12 +23,22 @@ pub enum Measure {
     Pss,
 }
 
+/// Where live bytes come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LiveBytes {
+    /// The allocator counts them.
+    Counted,
+    /// From the chunks in glibc's heaps: see `glibc_heap`.
+    Estimated,
+    Unknown,
+}
+
 /// The series of a watch.
 #[derive(Debug)]
 pub struct Assembled {
     pub measure: Measure,
-    /// Live bytes are known, not only memory.
-    pub exact: bool,
+    pub live_bytes: LiveBytes,
     pub total: Series,
     /// Processes at each moment of `total`.
     pub processes: Vec<usize>,
@@ -61,21 +72,30 @@ pub fn assemble(watched: &Watched) -> Assembled {
         let readings = by_moment.iter().flatten();
         readings.filter(|reading| reading.heap.is_some() == known).map(|reading| reading.anonymous).sum()
     };
-    let exact = anonymous(true) > 0
+    let known = anonymous(true) > 0
         && (anonymous(false) as f64) < UNKNOWN_SHARE * (anonymous(true) + anonymous(false)) as f64;
+    let estimated = |process: &Process| {
+        let is_glibc = process.identity.as_ref().is_some_and(|identity| identity.kind == Kind::Glibc);
+        is_glibc && process.readings.iter().any(|(_, reading)| reading.heap.is_some())
+    };
+    let live_bytes = match known {
+        true if watched.processes.iter().any(estimated) => LiveBytes::Estimated,
+        true => LiveBytes::Counted,
+        false => LiveBytes::Unknown,
+    };
     let mut total = Series::default();
     for moment in &moments {
         let point =
             by_moment[*moment].iter().fold(Point::default(), |sum, reading| sum.with(reading, measure));
-        point.add_to(&mut total, watched.time_s[*moment], exact);
+        point.add_to(&mut total, watched.time_s[*moment], known);
     }
     Assembled {
         measure,
-        exact,
+        live_bytes,
         total,
         processes: moments.iter().map(|moment| by_moment[*moment].len()).collect(),
         moments,
-        by_age: by_age(watched, measure, exact),
+        by_age: by_age(watched, measure, known),
     }
 }
 
@@ -109,10 +129,10 @@ impl Point {
         }
     }
 
-    fn add_to(self, series: &mut Series, time_s: f64, exact: bool) {
+    fn add_to(self, series: &mut Series, time_s: f64, known: bool) {
         series.time_s.push(time_s);
         series.memory.push(self.memory);
-        if exact {
+        if known {
             series.used.push(self.used);
             series.live.push(self.live);
             series.heap.push(self.heap);
@@ -135,7 +155,7 @@ impl Point {
 
 /// The course of a life, by the mean of what changes from each reading to the next. Steps rather than values: when
 /// some of the processes have ended, the mean of the others must not jump.
-fn by_age(watched: &Watched, measure: Measure, exact: bool) -> Option<ByAge> {
+fn by_age(watched: &Watched, measure: Measure, known: bool) -> Option<ByAge> {
     let peak =
         |process: &Process| process.readings.iter().map(|(_, reading)| reading.anonymous).max().unwrap_or(0);
     let largest = watched.processes.iter().map(peak).max()? as f64;
@@ -167,7 +187,7 @@ fn by_age(watched: &Watched, measure: Measure, exact: bool) -> Option<ByAge> {
     let firsts: Vec<Point> = points.iter().filter_map(|points| points.first().copied()).collect();
     let mut series = Series::default();
     let mut at = mean(&firsts);
-    at.add_to(&mut series, 0.0, exact);
+    at.add_to(&mut series, 0.0, known);
     for age in 1.. {
         let steps: Vec<Point> = points
             .iter()
@@ -178,7 +198,7 @@ fn by_age(watched: &Watched, measure: Measure, exact: bool) -> Option<ByAge> {
             break;
         }
         at = at.plus(mean(&steps), 1.0);
-        at.add_to(&mut series, age as f64 * interval_s, exact);
+        at.add_to(&mut series, age as f64 * interval_s, known);
     }
     Some(ByAge { series, lives: lives.len(), age_s: median(&lives) })
 }
@@ -214,7 +234,7 @@ mod tests {
             ..Watched::default()
         };
         let assembled = assemble(&watched);
-        assert_eq!((assembled.measure, assembled.exact), (Measure::Rss, true));
+        assert_eq!((assembled.measure, assembled.live_bytes), (Measure::Rss, LiveBytes::Counted));
         assert_eq!(assembled.total.used, [350.0, 100.0]);
         assert_eq!(assembled.total.heap, [150.0, 120.0], "an upper bound is cut");
         assert_eq!(assembled.total.memory, [410.0, 130.0]);
@@ -226,7 +246,7 @@ mod tests {
         let processes =
             vec![process(true, false, vec![(0, unknown)]), process(true, false, vec![(0, unknown)])];
         let assembled = assemble(&Watched { time_s: moments(1), processes, ..Watched::default() });
-        assert_eq!((assembled.measure, assembled.exact), (Measure::Pss, false));
+        assert_eq!((assembled.measure, assembled.live_bytes), (Measure::Pss, LiveBytes::Unknown));
         assert_eq!(assembled.total.memory, [820.0], "swapped-out pages count, free ones do not");
         assert!(assembled.total.used.is_empty());
     }

@@ -15,6 +15,8 @@ pub trait Heaps {
     fn identify(&mut self, pid: Pid) -> Option<Identity>;
     /// Live bytes, and bytes of memory that the allocator holds; None if they can't be read.
     fn read(&mut self, pid: Pid, identity: &Identity) -> Option<(u64, u64)>;
+    /// Lets go of whatever is kept for a process that has ended.
+    fn forget(&mut self, _pid: Pid) {}
 }
 
 /// An allocator in a process.
@@ -192,6 +194,7 @@ impl<P: Processes, H: Heaps> Watcher<P, H> {
 
     fn end(&mut self, pid: Pid) {
         self.source.forget(pid);
+        self.heaps.forget(pid);
         if let Some(Some(index)) = self.known.get(&pid) {
             self.watched.processes[*index].ended = true;
         }
