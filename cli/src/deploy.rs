@@ -140,7 +140,7 @@ fn shell(deployment: &Deployment) -> Snippet {
 fn assignments(variables: &[(String, String)]) -> String {
     variables
         .iter()
-        .map(|(name, value)| format!("{name}={} ", terminal::shell_line(&[value.clone()])))
+        .map(|(name, value)| format!("{name}={} ", terminal::shell_line(std::slice::from_ref(value))))
         .collect()
 }
 

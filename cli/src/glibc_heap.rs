@@ -102,7 +102,7 @@ fn arena_heap(memory: &mut impl Memory, start: u64, region: &Region, regions: &[
     let [arena, previous, size, accessible] = words(&info);
     let page = memory.page_bytes();
     let home = arena & !(HEAP_ALIGN - 1);
-    let sound = size.is_multiple_of(page)
+    let sound = size % page == 0
         && size >= page
         && accessible >= size
         && accessible <= HEAP_ALIGN
@@ -116,7 +116,7 @@ fn arena_heap(memory: &mut impl Memory, start: u64, region: &Region, regions: &[
             // The size of 2.27 and later first.
             std::iter::once(2200).chain(STATE_BYTES.step_by(16)).map(aligned).collect()
         }
-        (false, previous) if previous.is_multiple_of(HEAP_ALIGN) && previous != 0 => {
+        (false, previous) if previous % HEAP_ALIGN == 0 && previous != 0 => {
             HEAP_INFO_BYTES.iter().map(|bytes| start + bytes).collect()
         }
         _ => return None,
@@ -132,7 +132,7 @@ fn walk(memory: &mut impl Memory, first: u64, end: u64) -> Option<u64> {
     // The last chunk is the top, which is free, or a fence of two words where the heap did not go on in place.
     while chunk + size != end {
         let fenced = size < LEAST_CHUNK;
-        if fenced || !size.is_multiple_of(16) || chunk + size > end {
+        if fenced || size % 16 != 0 || chunk + size > end {
             return (fenced && chunk + 2 * LEAST_CHUNK >= end).then_some(live_bytes);
         }
         let next = window.size_field(chunk + size)?;
@@ -192,7 +192,7 @@ impl Estimate {
             let bytes = size & !FLAGS;
             let is_chunk = size & FLAGS == IS_MAPPED
                 && previous == 0
-                && bytes.is_multiple_of(page)
+                && bytes % page == 0
                 && bytes > 0
                 && bytes <= end - address;
             if address >= free_from && is_chunk {

@@ -332,7 +332,7 @@ fn quantity_name(name: &str) -> Parsed<String> {
     let found = ENDINGS.iter().map(|ending| format!("{rest}{ending}")).find(fits);
     found.map(|found| format!("{phase}{found}")).ok_or_else(|| {
         let short = |name: &&'static str| name.strip_suffix("_bytes").unwrap_or(name);
-        let names: Vec<&str> = QUANTITIES.iter().map(|name| short(&name)).collect();
+        let names: Vec<&str> = QUANTITIES.iter().map(short).collect();
         let guess = closest(&rest, names.iter().copied());
         let guess = guess.map_or_else(String::new, |guess| format!(" (did you mean {phase}{guess}?)"));
         format!(
