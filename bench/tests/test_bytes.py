@@ -35,5 +35,31 @@ class Bytes(unittest.TestCase):
         self.assertIsNone(bench_bytes.places_of({"allocator": None, "rss_bytes": 1, "heap": None}))
 
 
+def reading(time_s, cpu_s, pids=(7,)):
+    return bench_bytes.Reading(time_s, cpu_s, {pid: {"rss": 110, "live": 60, "outside": 40} for pid in pids})
+
+
+class Idle(unittest.TestCase):
+    def test_it_is_read_when_two_quiet_seconds_have_passed(self):
+        busy = [reading(second, second) for second in range(5)]
+        quiet = [reading(4 + second, 4) for second in range(1, 6)]
+        self.assertEqual(bench_bytes.idle_reading(busy + quiet).time_s, 6)
+        self.assertIsNone(bench_bytes.idle_reading(busy + quiet[:1]))
+        self.assertIsNone(bench_bytes.idle_reading([]))
+
+    def test_the_last_quiet_time_counts(self):
+        first = [reading(second, 0) for second in range(4)]
+        busy = [reading(4, 1), reading(5, 2)]
+        second = [reading(5 + second, 2) for second in range(1, 4)]
+        self.assertEqual(bench_bytes.idle_reading(first + busy + second).time_s, 7)
+
+    def test_who_comes_or_goes_is_not_quiet(self):
+        readings = [reading(0, 0), reading(1, 0), reading(2, 0, (7, 8)), reading(3, 0, (7, 8)), reading(3.5, 0, (7, 8))]
+        self.assertIsNone(bench_bytes.idle_reading(readings))
+
+    def test_excess(self):
+        self.assertAlmostEqual(bench_bytes.excess({"rss": 110, "live": 60, "outside": 40}), 0.1)
+
+
 if __name__ == "__main__":
     unittest.main()
