@@ -18,7 +18,7 @@ use crate::{machine, remote};
 pub struct Estimate {
     /// Blocks that the program may use, with their rounding.
     pub live_bytes: u64,
-    /// Resident and swapped-out memory of the heaps.
+    /// Resident memory of the heaps.
     pub held_bytes: u64,
 }
 
@@ -26,9 +26,9 @@ pub struct Estimate {
 pub trait Memory {
     /// Fills `buffer` from `address` on.
     fn read(&mut self, address: u64, buffer: &mut [u8]) -> io::Result<()>;
-    /// Reads the first 16 bytes of pages.
-    fn page_heads(&mut self, pages: &[u64]) -> io::Result<Vec<[u64; 2]>>;
-    /// Which pages of a range hold something, in memory or in swap.
+    /// Reads the first 16 bytes of pages; zeros for those that are gone meanwhile.
+    fn page_heads(&mut self, pages: &[u64]) -> Vec<[u64; 2]>;
+    /// Which pages of a range are in memory. Fails where many are in swap: to read them would bring them back.
     fn present(&mut self, start: u64, end: u64) -> io::Result<Vec<bool>>;
     fn page_bytes(&self) -> u64;
 }
@@ -45,10 +45,15 @@ const FLAGS: u64 = 7;
 const HEAP_INFO_BYTES: [u64; 3] = [48, 32, 64];
 /// Sizes that `malloc_state` has had or could have: the chunks of an arena's first heap begin behind it.
 const STATE_BYTES: std::ops::RangeInclusive<u64> = 2160..=2320;
+const STATE_BYTES_USUAL: u64 = 2200;
 /// How much of a heap is read at a time.
 const WINDOW_BYTES: u64 = 64 << 10;
 /// More writable memory than this is not searched: what a Java or Go program reserves.
 const MOST_BYTES: u64 = 256 << 30;
+/// So many pages are looked at at a time.
+const BATCH_PAGES: u64 = 1 << 16;
+/// More pages in swap than this, of those looked at together, are many.
+const SWAPPED_MAX: usize = 256;
 
 /// Estimates what is live in a process whose anonymous writable memory is `regions`, in order of their addresses.
 /// None if the memory can't be read, is not glibc's, or is in the middle of a change.
@@ -69,7 +74,7 @@ pub fn estimate(memory: &mut impl Memory, regions: &[Region]) -> Option<Estimate
             estimate.add_mapped(memory, rest, heap.start)?;
             estimate.live_bytes +=
                 heap.first_chunks.iter().find_map(|first| walk(memory, *first, heap.end))?;
-            estimate.held_bytes += held(&memory.present(heap.start, heap.end).ok()?, memory.page_bytes());
+            estimate.held_bytes += held_bytes(memory, heap.start, heap.end)?;
             found = true;
             rest = heap.end;
         }
@@ -97,24 +102,28 @@ fn arena_heaps(memory: &mut impl Memory, region: &Region, regions: &[Region]) ->
 }
 
 fn arena_heap(memory: &mut impl Memory, start: u64, region: &Region, regions: &[Region]) -> Option<Heap> {
+    let page = memory.page_bytes();
+    // Reading what was never touched would leave a page there.
+    if memory.present(start, start + page).ok()? != [true] {
+        return None;
+    }
     let mut info = [0; 32];
     memory.read(start, &mut info).ok()?;
     let [arena, previous, size, accessible] = words(&info);
-    let page = memory.page_bytes();
     let home = arena & !(HEAP_ALIGN - 1);
     let sound = size % page == 0
-        && size >= page
-        && accessible >= size
+        && (page..=accessible).contains(&size)
         && accessible <= HEAP_ALIGN
-        && start + size <= region.end
-        && (home..home + HEAP_INFO_BYTES[2] + 1).contains(&arena)
+        && size <= region.end - start
+        && arena - home <= HEAP_INFO_BYTES[2]
         && regions.iter().any(|region| (region.start..region.end).contains(&arena));
     let first_chunks: Vec<u64> = match (home == start, previous) {
         _ if !sound => return None,
         (true, 0) => {
             let aligned = |size: u64| (arena + size).next_multiple_of(16);
-            // The size of 2.27 and later first.
-            std::iter::once(2200).chain(STATE_BYTES.step_by(16)).map(aligned).collect()
+            // That of 2.27 and later first.
+            let others = STATE_BYTES.step_by(16).filter(|size| aligned(*size) != aligned(STATE_BYTES_USUAL));
+            std::iter::once(STATE_BYTES_USUAL).chain(others).map(aligned).collect()
         }
         (false, previous) if previous % HEAP_ALIGN == 0 && previous != 0 => {
             HEAP_INFO_BYTES.iter().map(|bytes| start + bytes).collect()
@@ -129,21 +138,24 @@ fn walk(memory: &mut impl Memory, first: u64, end: u64) -> Option<u64> {
     let mut window = Window { memory, start: 0, bytes: Vec::new(), end };
     let (mut chunk, mut live_bytes) = (first, 0);
     let mut size = window.size_field(chunk)? & !FLAGS;
-    // The last chunk is the top, which is free, or a fence of two words where the heap did not go on in place.
-    while chunk + size != end {
-        let fenced = size < LEAST_CHUNK;
-        if fenced || size % 16 != 0 || chunk + size > end {
-            return (fenced && chunk + 2 * LEAST_CHUNK >= end).then_some(live_bytes);
+    loop {
+        let left = end - chunk;
+        if size == left {
+            // The top, which is free.
+            return Some(live_bytes);
         }
-        let next = window.size_field(chunk + size)?;
+        if size < LEAST_CHUNK || size % 16 != 0 || size > left {
+            // A fence of two words ends a heap that did not go on in place; anything else is no heap.
+            return (size < LEAST_CHUNK && left <= 2 * LEAST_CHUNK).then_some(live_bytes);
+        }
+        chunk += size;
+        let next = window.size_field(chunk)?;
         if next & PREVIOUS_IN_USE != 0 {
             // The block reaches into the first word of the next chunk.
             live_bytes += size - 8;
         }
-        chunk += size;
         size = next & !FLAGS;
     }
-    Some(live_bytes)
 }
 
 /// A part of a heap, copied.
@@ -176,38 +188,45 @@ impl<M: Memory> Window<'_, M> {
 impl Estimate {
     /// Finds the chunks in a range that were mapped by themselves: they begin with a page. None if it can't be read.
     fn add_mapped(&mut self, memory: &mut impl Memory, start: u64, end: u64) -> Option<()> {
-        if start >= end {
-            return Some(());
-        }
         let page = memory.page_bytes();
-        let present = memory.present(start, end).ok()?;
-        let pages: Vec<u64> = (0..)
-            .zip(&present)
-            .filter(|(_, present)| **present)
-            .map(|(index, _): (u64, _)| start + index * page)
-            .collect();
-        let heads = memory.page_heads(&pages).ok()?;
-        let mut free_from = start;
-        for (address, [previous, size]) in pages.into_iter().zip(heads) {
-            let bytes = size & !FLAGS;
-            let is_chunk = size & FLAGS == IS_MAPPED
-                && previous == 0
-                && bytes % page == 0
-                && bytes > 0
-                && bytes <= end - address;
-            if address >= free_from && is_chunk {
-                free_from = address + bytes;
-                self.live_bytes += bytes - 16;
-                let pages = (address - start) / page..(free_from - start) / page;
-                self.held_bytes += held(&present[pages.start as usize..pages.end as usize], page);
+        let mut next = start;
+        while next < end {
+            let batch_end = end.min(next + BATCH_PAGES * page);
+            let present = memory.present(next, batch_end).ok()?;
+            let pages: Vec<u64> = (next..batch_end)
+                .step_by(page as usize)
+                .zip(present)
+                .filter_map(|(address, present)| present.then_some(address))
+                .collect();
+            let heads = memory.page_heads(&pages);
+            next = batch_end;
+            let mut free_from = 0;
+            for (address, [previous, size]) in pages.into_iter().zip(heads) {
+                let bytes = size & !FLAGS;
+                let is_chunk = size & FLAGS == IS_MAPPED
+                    && previous == 0
+                    && bytes % page == 0
+                    && (page..=end - address).contains(&bytes);
+                if address >= free_from && is_chunk {
+                    free_from = address + bytes;
+                    self.live_bytes += bytes - 16;
+                    self.held_bytes += held_bytes(memory, address, free_from)?;
+                }
             }
+            next = next.max(free_from);
         }
         Some(())
     }
 }
 
-fn held(present: &[bool], page_bytes: u64) -> u64 {
-    present.iter().filter(|present| **present).count() as u64 * page_bytes
+fn held_bytes(memory: &mut impl Memory, start: u64, end: u64) -> Option<u64> {
+    let page = memory.page_bytes();
+    let mut bytes = 0;
+    for batch in (start..end).step_by((BATCH_PAGES * page) as usize) {
+        let present = memory.present(batch, end.min(batch + BATCH_PAGES * page)).ok()?;
+        bytes += present.into_iter().filter(|present| *present).count() as u64 * page;
+    }
+    Some(bytes)
 }
 
 fn words<const COUNT: usize>(bytes: &[u8]) -> [u64; COUNT] {
@@ -236,17 +255,26 @@ impl Memory for ProcessMemory {
         remote::read_into(self.pid, address, buffer)
     }
 
-    fn page_heads(&mut self, pages: &[u64]) -> io::Result<Vec<[u64; 2]>> {
+    fn page_heads(&mut self, pages: &[u64]) -> Vec<[u64; 2]> {
         let mut heads = vec![0; pages.len() * 16];
-        remote::read_pieces(self.pid, pages, 16, &mut heads)?;
-        Ok(heads.chunks_exact(16).map(words).collect())
+        if remote::read_pieces(self.pid, pages, 16, &mut heads).is_err() {
+            for (page, head) in pages.iter().zip(heads.chunks_exact_mut(16)) {
+                if self.read(*page, head).is_err() {
+                    head.fill(0);
+                }
+            }
+        }
+        heads.chunks_exact(16).map(words).collect()
     }
 
     /// Bits 63 and 62 of an entry: in memory, in swap (Documentation/admin-guide/mm/pagemap.rst).
     fn present(&mut self, start: u64, end: u64) -> io::Result<Vec<bool>> {
         let mut entries = vec![0; ((end - start) / self.page_bytes * 8) as usize];
         self.pagemap.read_exact_at(&mut entries, start / self.page_bytes * 8)?;
-        Ok(entries.chunks_exact(8).map(|entry| entry[7] & 0xc0 != 0).collect())
+        if entries.chunks_exact(8).filter(|entry| entry[7] & 0x40 != 0).count() > SWAPPED_MAX {
+            return Err(io::Error::other("many pages are in swap"));
+        }
+        Ok(entries.chunks_exact(8).map(|entry| entry[7] & 0x80 != 0).collect())
     }
 
     fn page_bytes(&self) -> u64 {
@@ -298,9 +326,9 @@ mod tests {
             Ok(())
         }
 
-        fn page_heads(&mut self, pages: &[u64]) -> io::Result<Vec<[u64; 2]>> {
+        fn page_heads(&mut self, pages: &[u64]) -> Vec<[u64; 2]> {
             let word = |address: u64| self.words.get(&address).copied().unwrap_or(0);
-            Ok(pages.iter().map(|page| [word(*page), word(page + 8)]).collect())
+            pages.iter().map(|page| [word(*page), word(page + 8)]).collect()
         }
 
         /// Pages on which something was written.
@@ -364,6 +392,30 @@ mod tests {
         );
         memory.chunks(0x10000, &[0x290 | 1, 0x18 | 1]);
         assert_eq!(estimate(&mut memory, &[region(0x10000, 2, true)]), None, "a fence in the middle");
+    }
+
+    #[test]
+    fn sizes_that_are_no_sizes_end_the_walk() {
+        for size in [0, 8, u64::MAX, u64::MAX - 63, 1 << 63, 40, 3 * PAGE] {
+            let mut memory = FakeMemory::default();
+            memory.words.extend([(0x10008, 64 | 1), (0x10048, size)]);
+            assert_eq!(estimate(&mut memory, &[region(0x10000, 2, true)]), None, "{size:#x}");
+        }
+    }
+
+    #[test]
+    fn later_heaps_of_an_arena_begin_behind_their_shorter_head() {
+        for head_bytes in [32, 48] {
+            let mut memory = FakeMemory::default();
+            memory.arena();
+            let start = ARENA_HEAP + HEAP_ALIGN;
+            let head = [ARENA_HEAP + 48, ARENA_HEAP, PAGE, PAGE];
+            memory.words.extend((0..).map(|index| start + 8 * index).zip(head));
+            memory.chunks(start + head_bytes, &[128 | 5, (PAGE - head_bytes - 128) | 5]);
+            let regions = [region(ARENA_HEAP, 2, false), region(start, 1, false)];
+            let estimate = estimate(&mut memory, &regions).unwrap();
+            assert_eq!(estimate.live_bytes, 160 - 8 + 480 - 8 + 128 - 8, "{head_bytes}");
+        }
     }
 
     #[test]

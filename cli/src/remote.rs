@@ -1,4 +1,4 @@
-//! Finding and reading the page of counters in the memory of another process, without stopping it.
+//! Reading and writing the memory of another process without stopping it, and finding snug's page of counters there.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};

@@ -46,7 +46,7 @@ fn leaks_are_told_from_all_else_under_glibc() {
         for how in ["bloats", "fragments", "settles"] {
             let answer = watch("", "glibc", &program, &[how, seed], SECONDS);
             assert_ne!(answer["verdict"], "leak", "{how} {seed}: {}", answer["answer"]);
-            assert_eq!(answer["live_bytes"], "estimated");
+            assert_eq!(answer["live_source"], "estimated");
         }
     }
 }
@@ -148,7 +148,7 @@ fn live_bytes_under_glibc_are_estimated_closely() {
         let json = run(&mut snug(&arguments)).expect_code(0).json();
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(json["live_bytes"], "estimated");
+        assert_eq!(json["live_source"], "estimated");
         for live in json["series"]["live_bytes"].as_array().unwrap() {
             let ratio = live.as_f64().unwrap() / kept;
             assert!((1.0..1.02).contains(&ratio), "{threads} threads: {ratio}");
@@ -192,7 +192,7 @@ fn load_and_requests_are_counted_and_not_measured() {
     assert_eq!(json["verdict"], "plateau", "{}", json["answer"]);
     assert_eq!(json["request_unit"], "request");
     assert!(json["requests"].as_f64().unwrap() >= 500.0, "{}", json["requests"]);
-    assert_eq!(json["live_bytes"], "counted");
+    assert_eq!(json["live_source"], "counted");
     let live = json["series"]["live_bytes"].as_array().unwrap().last().unwrap().as_u64().unwrap();
     assert!((8_000_000..9_000_000).contains(&live), "{live}");
     let processes = json["series"]["processes"].as_array().unwrap();

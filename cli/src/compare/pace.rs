@@ -9,6 +9,7 @@ pub struct Pace {
     gap_s: f64,
     /// CPU time of all looks so far.
     spent_s: f64,
+    longest_gap_s: f64,
     pub next_s: f64,
 }
 
@@ -21,12 +22,24 @@ impl Pace {
     const FIRST_SHARES: f64 = 50.0;
     /// What the first looks cost above the share is paid back by looking so many times more rarely, for a while.
     const REPAYING: f64 = 2.0;
-    /// Even at a high cost, look this often.
+    /// Even at a high cost, look this often, if nothing else is asked for.
     const LONGEST_GAP_S: f64 = 5.0;
 
     /// A pace of one look per `interval_s` at a cost of at most `share` of a core.
     pub fn new(interval_s: f64, share: f64) -> Pace {
-        Pace { interval_s, share, gap_s: Pace::FIRST_GAP_S.min(interval_s), spent_s: 0.0, next_s: 0.0 }
+        Pace {
+            interval_s,
+            share,
+            gap_s: Pace::FIRST_GAP_S.min(interval_s),
+            spent_s: 0.0,
+            longest_gap_s: Pace::LONGEST_GAP_S,
+            next_s: 0.0,
+        }
+    }
+
+    /// The same, but the cost may make gaps as long as this.
+    pub fn with_longest_gap(self, longest_gap_s: f64) -> Pace {
+        Pace { longest_gap_s, ..self }
     }
 
     /// Sets the time of the next look after one that cost so much CPU time.
@@ -40,7 +53,7 @@ impl Pace {
         }
         let in_debt = self.spent_s > self.share * now_s;
         let affordable_s = cost_s / self.share * if in_debt { Pace::REPAYING } else { 1.0 };
-        let affordable_s = affordable_s.min(Pace::LONGEST_GAP_S);
+        let affordable_s = affordable_s.min(self.longest_gap_s);
         self.next_s = now_s + self.interval_s.max(affordable_s);
     }
 }
@@ -66,6 +79,9 @@ mod tests {
         assert!((pace.next_s - 2.2).abs() < 1e-9);
         pace.looked(3.0, 1.0);
         assert!((pace.next_s - 8.0).abs() < 1e-9);
+        let mut pace = pace.with_longest_gap(20.0);
+        pace.looked(10.0, 1.0);
+        assert!((pace.next_s - 30.0).abs() < 1e-9);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! From readings of single processes to series that can be judged: the sum over all processes, and, where processes
 //! are replaced again and again, what one of them does as it gets older. Pure.
 
+use std::collections::HashSet;
+
 use super::verdict::Series;
 use super::watch::{Process, Reading, Watched};
 use crate::allocator::Kind;
@@ -26,7 +28,7 @@ pub enum Measure {
 /// Where live bytes come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum LiveBytes {
+pub enum LiveSource {
     /// The allocator counts them.
     Counted,
     /// From the chunks in glibc's heaps: see `glibc_heap`.
@@ -38,7 +40,7 @@ pub enum LiveBytes {
 #[derive(Debug)]
 pub struct Assembled {
     pub measure: Measure,
-    pub live_bytes: LiveBytes,
+    pub live_source: LiveSource,
     pub total: Series,
     /// Processes at each moment of `total`.
     pub processes: Vec<usize>,
@@ -60,29 +62,17 @@ pub struct ByAge {
 
 /// Puts the readings together.
 pub fn assemble(watched: &Watched) -> Assembled {
+    let processes = without_gaps(watched);
     let mut by_moment: Vec<Vec<&Reading>> = vec![Vec::new(); watched.time_s.len()];
-    for (moment, reading) in watched.processes.iter().flat_map(|process| &process.readings) {
+    for (moment, reading) in processes.iter().flat_map(|process| &process.readings) {
         by_moment[*moment].push(reading);
     }
     let moments: Vec<usize> = (0..by_moment.len()).filter(|moment| !by_moment[*moment].is_empty()).collect();
     let readings: usize = by_moment.iter().map(Vec::len).sum();
     let several = readings as f64 >= SEVERAL_PROCESSES * moments.len() as f64;
     let measure = if several { Measure::Pss } else { Measure::Rss };
-    let anonymous = |known: bool| -> u64 {
-        let readings = by_moment.iter().flatten();
-        readings.filter(|reading| reading.heap.is_some() == known).map(|reading| reading.anonymous).sum()
-    };
-    let known = anonymous(true) > 0
-        && (anonymous(false) as f64) < UNKNOWN_SHARE * (anonymous(true) + anonymous(false)) as f64;
-    let estimated = |process: &Process| {
-        let is_glibc = process.identity.as_ref().is_some_and(|identity| identity.kind == Kind::Glibc);
-        is_glibc && process.readings.iter().any(|(_, reading)| reading.heap.is_some())
-    };
-    let live_bytes = match known {
-        true if watched.processes.iter().any(estimated) => LiveBytes::Estimated,
-        true => LiveBytes::Counted,
-        false => LiveBytes::Unknown,
-    };
+    let live_source = live_source(&processes);
+    let known = live_source != LiveSource::Unknown;
     let mut total = Series::default();
     for moment in &moments {
         let point =
@@ -91,11 +81,55 @@ pub fn assemble(watched: &Watched) -> Assembled {
     }
     Assembled {
         measure,
-        live_bytes,
+        live_source,
         total,
         processes: moments.iter().map(|moment| by_moment[*moment].len()).collect(),
         moments,
-        by_age: by_age(watched, measure, known),
+        by_age: by_age(&processes, &watched.time_s, measure, known),
+    }
+}
+
+/// The processes without the moments at which one of them did not tell its live bytes, but does at others: a sum must
+/// not jump. If that are more than half of all moments, without the live bytes instead.
+fn without_gaps(watched: &Watched) -> Vec<Process> {
+    let mut processes = watched.processes.clone();
+    let tells = |process: &Process| process.readings.iter().any(|(_, reading)| reading.heap.is_some());
+    let gaps: HashSet<usize> = processes
+        .iter()
+        .filter(|process| tells(process))
+        .flat_map(|process| &process.readings)
+        .filter(|(_, reading)| reading.heap.is_none())
+        .map(|(moment, _)| *moment)
+        .collect();
+    let too_many = 2 * gaps.len() > watched.time_s.len();
+    for process in &mut processes {
+        if too_many {
+            process.readings.iter_mut().for_each(|(_, reading)| reading.heap = None);
+        } else {
+            process.readings.retain(|(moment, _)| !gaps.contains(moment));
+        }
+    }
+    processes
+}
+
+/// By what most of the memory says.
+fn live_source(processes: &[Process]) -> LiveSource {
+    let anonymous = |choose: &dyn Fn(&Process, &Reading) -> bool| -> f64 {
+        let readings =
+            processes.iter().flat_map(|process| process.readings.iter().map(move |(_, r)| (process, r)));
+        readings.filter(|(process, reading)| choose(process, reading)).map(|(_, r)| r.anonymous as f64).sum()
+    };
+    let is_glibc =
+        |process: &Process| process.identity.as_ref().is_some_and(|identity| identity.kind == Kind::Glibc);
+    let unknown = anonymous(&|_, reading| reading.heap.is_none());
+    let known = anonymous(&|_, reading| reading.heap.is_some());
+    let estimated = anonymous(&|process, reading| reading.heap.is_some() && is_glibc(process));
+    if known == 0.0 || unknown >= UNKNOWN_SHARE * (known + unknown) {
+        LiveSource::Unknown
+    } else if estimated > 0.5 * known {
+        LiveSource::Estimated
+    } else {
+        LiveSource::Counted
     }
 }
 
@@ -155,18 +189,16 @@ impl Point {
 
 /// The course of a life, by the mean of what changes from each reading to the next. Steps rather than values: when
 /// some of the processes have ended, the mean of the others must not jump.
-fn by_age(watched: &Watched, measure: Measure, known: bool) -> Option<ByAge> {
+fn by_age(processes: &[Process], time_s: &[f64], measure: Measure, known: bool) -> Option<ByAge> {
     let peak =
         |process: &Process| process.readings.iter().map(|(_, reading)| reading.anonymous).max().unwrap_or(0);
-    let largest = watched.processes.iter().map(peak).max()? as f64;
-    let born: Vec<&Process> = watched
-        .processes
+    let largest = processes.iter().map(peak).max()? as f64;
+    let born: Vec<&Process> = processes
         .iter()
         .filter(|process| !process.from_the_start && peak(process) as f64 >= SMALL_SHARE * largest)
         .collect();
     let life_s = |process: &Process| {
-        let time =
-            |reading: Option<&(usize, Reading)>| reading.map_or(0.0, |(moment, _)| watched.time_s[*moment]);
+        let time = |reading: Option<&(usize, Reading)>| reading.map_or(0.0, |(moment, _)| time_s[*moment]);
         time(process.readings.last()) - time(process.readings.first())
     };
     let lives: Vec<f64> =
@@ -180,7 +212,7 @@ fn by_age(watched: &Watched, measure: Measure, known: bool) -> Option<ByAge> {
             process.readings.iter().map(|(_, reading)| Point::default().with(reading, measure)).collect()
         })
         .collect();
-    let interval_s = median(&watched.time_s.windows(2).map(|pair| pair[1] - pair[0]).collect::<Vec<_>>());
+    let interval_s = median(&time_s.windows(2).map(|pair| pair[1] - pair[0]).collect::<Vec<_>>());
     let mean = |points: &[Point]| {
         points.iter().fold(Point::default(), |sum, point| sum.plus(*point, 1.0 / points.len() as f64))
     };
@@ -206,6 +238,7 @@ fn by_age(watched: &Watched, measure: Measure, known: bool) -> Option<ByAge> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::leak::watch::Identity;
 
     fn reading(live: u64, heap: u64, anonymous: u64) -> Reading {
         Reading {
@@ -234,7 +267,7 @@ mod tests {
             ..Watched::default()
         };
         let assembled = assemble(&watched);
-        assert_eq!((assembled.measure, assembled.live_bytes), (Measure::Rss, LiveBytes::Counted));
+        assert_eq!((assembled.measure, assembled.live_source), (Measure::Rss, LiveSource::Counted));
         assert_eq!(assembled.total.used, [350.0, 100.0]);
         assert_eq!(assembled.total.heap, [150.0, 120.0], "an upper bound is cut");
         assert_eq!(assembled.total.memory, [410.0, 130.0]);
@@ -246,9 +279,40 @@ mod tests {
         let processes =
             vec![process(true, false, vec![(0, unknown)]), process(true, false, vec![(0, unknown)])];
         let assembled = assemble(&Watched { time_s: moments(1), processes, ..Watched::default() });
-        assert_eq!((assembled.measure, assembled.live_bytes), (Measure::Pss, LiveBytes::Unknown));
+        assert_eq!((assembled.measure, assembled.live_source), (Measure::Pss, LiveSource::Unknown));
         assert_eq!(assembled.total.memory, [820.0], "swapped-out pages count, free ones do not");
         assert!(assembled.total.used.is_empty());
+    }
+
+    #[test]
+    fn moments_without_live_bytes_are_left_out_unless_they_are_many() {
+        let gap = Reading { heap: None, ..reading(0, 0, 400) };
+        let watched = |second: Reading, third: Reading| {
+            let readings = vec![(0, reading(100, 150, 400)), (1, second), (2, third)];
+            Watched {
+                time_s: moments(3),
+                processes: vec![process(true, false, readings)],
+                ..Watched::default()
+            }
+        };
+        let assembled = assemble(&watched(gap, reading(100, 150, 400)));
+        assert_eq!((assembled.moments, assembled.total.used), (vec![0, 2], vec![350.0, 350.0]));
+        let assembled = assemble(&watched(gap, gap));
+        assert_eq!((assembled.live_source, assembled.total.memory.len()), (LiveSource::Unknown, 3));
+    }
+
+    #[test]
+    fn a_small_helper_under_glibc_does_not_make_all_an_estimate() {
+        let identity = |kind| Some(Identity { kind, counters_at: None });
+        let of = |kind, anonymous| Process {
+            identity: identity(kind),
+            ..process(true, false, vec![(0, reading(10, 20, anonymous))])
+        };
+        let source = |processes| {
+            assemble(&Watched { time_s: moments(1), processes, ..Watched::default() }).live_source
+        };
+        assert_eq!(source(vec![of(Kind::Snug, 2000), of(Kind::Glibc, 20)]), LiveSource::Counted);
+        assert_eq!(source(vec![of(Kind::Snug, 20), of(Kind::Glibc, 2000)]), LiveSource::Estimated);
     }
 
     #[test]

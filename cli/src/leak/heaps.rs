@@ -1,11 +1,9 @@
 //! Which allocator a process uses, and what is live in it: by snug's page of counters, or by a walk of glibc's heaps.
 
-use std::collections::HashMap;
-
 use super::watch::{Heaps, Identity};
 use crate::allocator::Kind;
 use crate::check::inspect::Inspector;
-use crate::glibc_heap::{self, Estimate, ProcessMemory};
+use crate::glibc_heap::{self, ProcessMemory};
 use crate::proc::{self, Pid, ProcFilesystem, Processes};
 use crate::watch::Allocators;
 
@@ -18,32 +16,22 @@ pub struct RealHeaps {
     /// Arenas that the last page of counters had: as many are read at once.
     arenas: u32,
     source: ProcFilesystem,
-    /// The last walk of each process under glibc.
-    walked: HashMap<Pid, Estimate>,
 }
 
 impl RealHeaps {
     pub fn new() -> RealHeaps {
-        RealHeaps {
-            inspector: Inspector::new(String::new()),
-            arenas: 1,
-            source: ProcFilesystem::new(),
-            walked: HashMap::new(),
-        }
+        RealHeaps { inspector: Inspector::new(String::new()), arenas: 1, source: ProcFilesystem::new() }
     }
 
-    /// What is live under glibc. Where the heaps change too fast to be walked, what was there a moment ago.
+    /// What is live under glibc; None if the heaps change too fast to be walked, or can't be.
     fn walk(&mut self, pid: Pid) -> Option<(u64, u64)> {
         let mut memory = ProcessMemory::open(pid).ok()?;
         let mut maps = Vec::new();
-        let walked = (0..TRIES).find_map(|_| {
+        let estimate = (0..TRIES).find_map(|_| {
             self.source.read(pid, "maps", &mut maps).ok()?;
             glibc_heap::estimate(&mut memory, &proc::parse_regions(&maps))
-        });
-        if let Some(estimate) = walked {
-            self.walked.insert(pid, estimate);
-        }
-        self.walked.get(&pid).map(|estimate| (estimate.live_bytes, estimate.held_bytes))
+        })?;
+        Some((estimate.live_bytes, estimate.held_bytes))
     }
 }
 
@@ -61,10 +49,5 @@ impl Heaps for RealHeaps {
         let account = self.inspector.account(pid, identity.counters_at?, self.arenas).ok()?;
         self.arenas = account.head.arena_count;
         Some((account.live_bytes(), account.resident_bytes()))
-    }
-
-    fn forget(&mut self, pid: Pid) {
-        self.walked.remove(&pid);
-        self.source.forget(pid);
     }
 }

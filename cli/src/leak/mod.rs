@@ -39,6 +39,8 @@ use crate::{library, program, terminal};
 
 /// Readings in a watch, if nothing else is asked for; between these limits of the interval.
 const READINGS: f64 = 600.0;
+/// Fewer would not do for a verdict, whatever they cost.
+const READINGS_AT_ANY_COST: f64 = 30.0;
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 const LONGEST_INTERVAL: Duration = Duration::from_secs(30);
 /// Reading may take this share of one core.
@@ -228,8 +230,9 @@ impl<'a> Session<'a> {
         });
         // Who names an interval wants it.
         let share = if self.arguments.interval.is_some() { OVERHEAD_ASKED_FOR } else { OVERHEAD_LIMIT };
-        let mut pace = Pace::new(interval.as_secs_f64(), share);
         let end_s = self.arguments.watch_for.as_secs_f64();
+        let mut pace =
+            Pace::new(interval.as_secs_f64(), share).with_longest_gap(end_s / READINGS_AT_ANY_COST);
         loop {
             while let Waited::Ended(reaped) = children.reap() {
                 self.reaped(reaped.pid, reaped.ending);

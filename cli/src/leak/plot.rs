@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::assemble::{LiveBytes, Measure};
+use super::assemble::{LiveSource, Measure};
 use super::report::{duration, Report};
 use crate::chart::{Axis, Chart, Series, PICTURE};
 use crate::compare::plot::Painter;
@@ -53,7 +53,7 @@ fn chart(report: &Report) -> Chart {
         Measure::Pss => "PSS",
     };
     let mut series = vec![of(memory, &points.memory_bytes, "#1c7ed6", false)];
-    if report.live_bytes != LiveBytes::Unknown {
+    if report.live_source != LiveSource::Unknown {
         series.push(of("allocator", &points.heap_bytes, "#868e96", false));
         series.push(of("in use", &points.used_bytes, "#e8590c", true));
     }

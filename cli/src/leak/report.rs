@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::assemble::{Assembled, LiveBytes, Measure};
+use super::assemble::{Assembled, LiveSource, Measure};
 use super::trend::{Direction, Doubt, Trend};
 use super::verdict::{Judgement, Verdict};
 use super::watch::Watched;
@@ -30,7 +30,7 @@ pub struct Report {
     pub advice: Vec<String>,
     pub allocators: Vec<Kind>,
     /// Where live bytes come from.
-    pub live_bytes: LiveBytes,
+    pub live_source: LiveSource,
     pub measure: Measure,
     pub watched_s: f64,
     pub requests: Option<f64>,
@@ -106,7 +106,7 @@ impl Report {
             evidence: Vec::new(),
             advice: Vec::new(),
             allocators,
-            live_bytes: assembled.live_bytes,
+            live_source: assembled.live_source,
             measure: assembled.measure,
             watched_s: total.memory.span_s,
             requests: made.filter(|made| *made > 0.0),
@@ -256,8 +256,8 @@ impl Report {
             evidence.push(format!("in use: {}", self.course(used)));
             let live = self.live_level();
             if used.level - live > 0.2 * used.level {
-                let source = match self.live_bytes {
-                    LiveBytes::Estimated => "",
+                let source = match self.live_source {
+                    LiveSource::Estimated => "",
                     _ => " (its own count)",
                 };
                 evidence.push(format!(
@@ -266,7 +266,7 @@ impl Report {
                     bytes(used.level - live)
                 ));
             }
-            if self.live_bytes == LiveBytes::Estimated {
+            if self.live_source == LiveSource::Estimated {
                 evidence.push(
                     "live bytes are estimated from the chunks in glibc's heaps; its caches of freed blocks count as live"
                         .into(),
@@ -274,11 +274,12 @@ impl Report {
             }
         } else {
             let names = self.allocator_names();
-            evidence.push(match self.allocators.contains(&Kind::Glibc) {
-                true => {
-                    format!("live bytes are not known: {names}'s heaps can't be read from outside (root may)")
-                }
-                false => format!("live bytes are not known: {names} does not tell them"),
+            evidence.push(match self.allocators.as_slice() {
+                [Kind::Glibc] => format!(
+                    "live bytes are not known: the heaps of {names} could not be walked (where \
+                     kernel.yama.ptrace_scope is 1, only root may, or snug leak -- PROGRAM)"
+                ),
+                _ => format!("live bytes are not known: {names} does not tell them"),
             });
         }
         evidence.push(format!("{}: {}", self.memory_name(), self.course(&judgement.memory)));
@@ -413,14 +414,14 @@ mod tests {
     use crate::leak::verdict::{judge, Series};
     use crate::leak::watch::{Identity, Process};
 
-    fn report(series: Series, live_bytes: LiveBytes, by_age: Option<(Series, usize)>) -> Report {
+    fn report(series: Series, live_source: LiveSource, by_age: Option<(Series, usize)>) -> Report {
         let readings = series.time_s.len();
         let judgement = judge(&series, 0.05);
         let by_age = by_age.map(|(series, lives)| ByAge { series, lives, age_s: 60.0 });
         let judgement_by_age = by_age.as_ref().map(|by_age| judge(&by_age.series, 0.05));
         let assembled = Assembled {
             measure: Measure::Rss,
-            live_bytes,
+            live_source,
             processes: vec![1; readings],
             moments: (0..readings).collect(),
             total: series,
@@ -450,7 +451,7 @@ mod tests {
 
     #[test]
     fn a_leak_is_stated_per_hour_and_per_request() {
-        let report = report(line(59.9e6), LiveBytes::Counted, None);
+        let report = report(line(59.9e6), LiveSource::Counted, None);
         assert_eq!(report.verdict, Verdict::Leak);
         assert!(report.answer.contains("360 MB per hour"), "{}", report.answer);
         assert!(report.answer.contains("10.0 kB per request"), "{}", report.answer);
@@ -462,13 +463,13 @@ mod tests {
         let mut series = line(59.9e6);
         series.live = vec![50e6; 600];
         series.heap = vec![55e6; 600];
-        let report = report(series, LiveBytes::Counted, None);
+        let report = report(series, LiveSource::Counted, None);
         assert!(report.advice[0].contains("tracemalloc"), "{:?}", report.advice);
     }
 
     #[test]
     fn restarts_do_not_hide_a_leak() {
-        let report = report(line(0.0), LiveBytes::Counted, Some((line(59.9e6), 7)));
+        let report = report(line(0.0), LiveSource::Counted, Some((line(59.9e6), 7)));
         assert_eq!((report.verdict, report.decided_by_age), (Verdict::Leak, true));
         assert!(report.answer.contains("7 were, at the age of 60 s"), "{}", report.answer);
     }
@@ -479,7 +480,7 @@ mod tests {
         for (index, value) in series.used.iter_mut().enumerate() {
             *value -= 50e6 * (-(index as f64) / 40.0).exp();
         }
-        let report = report(series, LiveBytes::Counted, None);
+        let report = report(series, LiveSource::Counted, None);
         assert_eq!(report.verdict, Verdict::Plateau);
         assert!(
             report.answer.contains(" s and ") && report.answer.contains(" requests"),
@@ -492,7 +493,7 @@ mod tests {
     fn without_live_bytes_a_leak_is_only_growth() {
         let mut series = line(59.9e6);
         (series.used, series.live, series.heap) = (vec![], vec![], vec![]);
-        let report = report(series, LiveBytes::Unknown, None);
+        let report = report(series, LiveSource::Unknown, None);
         assert_eq!(report.verdict, Verdict::Growing);
         assert!(report.advice[0].contains("snug leak -- PROGRAM"), "{:?}", report.advice);
     }
@@ -502,7 +503,7 @@ mod tests {
         for (behaviour, seed) in
             BEHAVIOURS.into_iter().flat_map(|behaviour| (0..5).map(move |seed| (behaviour, seed)))
         {
-            let report = report(draw(behaviour, seed), LiveBytes::Counted, None);
+            let report = report(draw(behaviour, seed), LiveSource::Counted, None);
             assert!(report.answer.ends_with('.') && !report.answer.contains("NaN"), "{}", report.answer);
             assert!(report.evidence.len() >= 3, "{:?}", report.evidence);
             assert_eq!(report.advice.is_empty(), report.verdict == Verdict::Plateau, "{:?}", report.advice);

@@ -9,14 +9,12 @@ use crate::allocator::Kind;
 use crate::proc::{self, Pid, Processes, Stat};
 use crate::tree;
 
-/// What an allocator says about itself. The real one reads counters; tests make them up.
+/// What is known of an allocator from outside. The real one reads counters and walks heaps; tests make them up.
 pub trait Heaps {
     /// The allocator of a process, and where its counters are if it keeps any that can be read. None: not known yet.
     fn identify(&mut self, pid: Pid) -> Option<Identity>;
     /// Live bytes, and bytes of memory that the allocator holds; None if they can't be read.
     fn read(&mut self, pid: Pid, identity: &Identity) -> Option<(u64, u64)>;
-    /// Lets go of whatever is kept for a process that has ended.
-    fn forget(&mut self, _pid: Pid) {}
 }
 
 /// An allocator in a process.
@@ -24,6 +22,13 @@ pub trait Heaps {
 pub struct Identity {
     pub kind: Kind,
     pub counters_at: Option<u64>,
+}
+
+impl Identity {
+    /// Its live bytes can be counted or estimated.
+    fn tells_live_bytes(&self) -> bool {
+        self.counters_at.is_some() || self.kind == Kind::Glibc
+    }
 }
 
 /// Which processes are watched.
@@ -194,7 +199,6 @@ impl<P: Processes, H: Heaps> Watcher<P, H> {
 
     fn end(&mut self, pid: Pid) {
         self.source.forget(pid);
-        self.heaps.forget(pid);
         if let Some(Some(index)) = self.known.get(&pid) {
             self.watched.processes[*index].ended = true;
         }
@@ -232,7 +236,7 @@ impl<P: Processes, H: Heaps> Watcher<P, H> {
         }
         let heap = match &self.watched.processes[index].identity {
             Some(identity) => match self.heaps.read(pid, identity) {
-                None if identity.counters_at.is_some() => {
+                None if identity.tells_live_bytes() => {
                     // Another program may have taken its place.
                     self.identify(pid, index);
                     let identity = self.watched.processes[index].identity.as_ref()?;
