@@ -10,11 +10,13 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use crate::proc::{Pid, Region};
+use serde::Serialize;
+
+use crate::proc::{self, Pid, ProcFilesystem, Processes, Region};
 use crate::{machine, remote};
 
-/// What an allocator holds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// What glibc's malloc holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Estimate {
     /// Blocks that the program may use, with their rounding.
     pub live_bytes: u64,
@@ -22,8 +24,30 @@ pub struct Estimate {
     pub held_bytes: u64,
 }
 
+impl Estimate {
+    /// Share of what is held that is not live, from 0 to 1. Blocks that were never touched are live and not held.
+    pub fn fragmentation(&self) -> f64 {
+        self.held_bytes.saturating_sub(self.live_bytes) as f64 / self.held_bytes.max(1) as f64
+    }
+}
+
+/// Walks that may meet a chunk in the middle of a change.
+const TRIES: usize = 3;
+
+/// Estimates what is live in a process of this user. None if its memory can't be read, is not glibc's, or changes too
+/// fast.
+pub fn estimate_process(pid: Pid) -> Option<Estimate> {
+    let mut memory = ProcessMemory::open(pid).ok()?;
+    let mut source = ProcFilesystem::new();
+    let mut maps = Vec::new();
+    (0..TRIES).find_map(|_| {
+        source.read(pid, "maps", &mut maps).ok()?;
+        estimate(&mut memory, &proc::parse_regions(&maps))
+    })
+}
+
 /// The memory of a process.
-pub trait Memory {
+trait Memory {
     /// Fills `buffer` from `address` on.
     fn read(&mut self, address: u64, buffer: &mut [u8]) -> io::Result<()>;
     /// Reads the first 16 bytes of pages; zeros for those that are gone meanwhile.
@@ -57,7 +81,7 @@ const SWAPPED_MAX: usize = 256;
 
 /// Estimates what is live in a process whose anonymous writable memory is `regions`, in order of their addresses.
 /// None if the memory can't be read, is not glibc's, or is in the middle of a change.
-pub fn estimate(memory: &mut impl Memory, regions: &[Region]) -> Option<Estimate> {
+fn estimate(memory: &mut impl Memory, regions: &[Region]) -> Option<Estimate> {
     let total: u64 = regions.iter().map(|region| region.end - region.start).sum();
     if total > MOST_BYTES {
         return None;
@@ -236,7 +260,7 @@ fn words<const COUNT: usize>(bytes: &[u8]) -> [u64; COUNT] {
 }
 
 /// The memory of another process of this user.
-pub struct ProcessMemory {
+struct ProcessMemory {
     pid: Pid,
     pagemap: File,
     page_bytes: u64,
@@ -244,7 +268,7 @@ pub struct ProcessMemory {
 
 impl ProcessMemory {
     /// Fails if it is somebody else's, or if a security module forbids it.
-    pub fn open(pid: Pid) -> io::Result<ProcessMemory> {
+    fn open(pid: Pid) -> io::Result<ProcessMemory> {
         let pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
         Ok(ProcessMemory { pid, pagemap, page_bytes: machine::page_size_bytes() })
     }

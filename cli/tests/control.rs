@@ -192,8 +192,14 @@ fn other_allocators_take_no_requests() {
     let scratch = Scratch::new();
     let server = start(&scratch, "server", None, "");
     let pid = server.pid();
-    run(&mut snug(&["stats", &pid])).expect_code(0).expect_stdout("unknown").expect_stdout("heap: glibc 2.");
-    assert!(run(&mut snug(&["stats", &pid, "--json"])).json()["heap"].is_null());
+    run(&mut snug(&["stats", &pid]))
+        .expect_code(0)
+        .expect_stdout("estimated")
+        .expect_stdout("heap: glibc 2.");
+    let stats = run(&mut snug(&["stats", &pid, "--json"])).json();
+    assert!(stats["heap"].is_null());
+    let live = stats["glibc_heap"]["live_bytes"].as_u64().unwrap();
+    assert!((3_000_000..5_000_000).contains(&live), "{}", stats["glibc_heap"]);
     run(&mut snug(&["purge", &pid])).expect_code(1).expect_stderr("uses glibc 2.").expect_stderr("snug run");
     run(&mut snug(&["set", &pid, "thp=1"])).expect_code(1).expect_stderr("uses glibc 2.");
 }

@@ -9,8 +9,8 @@ use clap::Args;
   snug stats 4711 --classes
   snug stats 4711 --json | jq .heap.live_allocated_bytes
 
-The process is neither stopped nor slowed down. Under another allocator than snug, RSS, PSS and the allocator are known, \
-what is live is not. To see many processes, use snug top; to keep their history, snug exporter.
+The process is not stopped. What is live is counted under snug and estimated under glibc, from the chunks in its heaps; \
+other allocators do not show it. To see many processes, use snug top; to keep their history, snug exporter.
 
 Exit codes: 0 shown; 2 the request makes no sense; 3 no such process, or it may not be looked at.")]
 pub struct StatsArguments {

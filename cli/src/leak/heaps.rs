@@ -3,35 +3,20 @@
 use super::watch::{Heaps, Identity};
 use crate::allocator::Kind;
 use crate::check::inspect::Inspector;
-use crate::glibc_heap::{self, ProcessMemory};
-use crate::proc::{self, Pid, ProcFilesystem, Processes};
+use crate::glibc_heap;
+use crate::proc::Pid;
 use crate::watch::Allocators;
-
-/// Walks of glibc's heaps that may meet a chunk in the middle of a change.
-const TRIES: usize = 3;
 
 /// Allocators of real processes.
 pub struct RealHeaps {
     inspector: Inspector,
     /// Arenas that the last page of counters had: as many are read at once.
     arenas: u32,
-    source: ProcFilesystem,
 }
 
 impl RealHeaps {
     pub fn new() -> RealHeaps {
-        RealHeaps { inspector: Inspector::new(String::new()), arenas: 1, source: ProcFilesystem::new() }
-    }
-
-    /// What is live under glibc; None if the heaps change too fast to be walked, or can't be.
-    fn walk(&mut self, pid: Pid) -> Option<(u64, u64)> {
-        let mut memory = ProcessMemory::open(pid).ok()?;
-        let mut maps = Vec::new();
-        let estimate = (0..TRIES).find_map(|_| {
-            self.source.read(pid, "maps", &mut maps).ok()?;
-            glibc_heap::estimate(&mut memory, &proc::parse_regions(&maps))
-        })?;
-        Some((estimate.live_bytes, estimate.held_bytes))
+        RealHeaps { inspector: Inspector::new(String::new()), arenas: 1 }
     }
 }
 
@@ -44,7 +29,8 @@ impl Heaps for RealHeaps {
 
     fn read(&mut self, pid: Pid, identity: &Identity) -> Option<(u64, u64)> {
         if identity.kind == Kind::Glibc {
-            return self.walk(pid);
+            let estimate = glibc_heap::estimate_process(pid)?;
+            return Some((estimate.live_bytes, estimate.held_bytes));
         }
         let account = self.inspector.account(pid, identity.counters_at?, self.arenas).ok()?;
         self.arenas = account.head.arena_count;

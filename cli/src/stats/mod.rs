@@ -11,10 +11,12 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use crate::access;
+use crate::allocator::Kind;
 use crate::arguments::StatsArguments;
 use crate::check::report::AllocatorUsed;
 use crate::counters::{Account, Class};
 use crate::failure::{Context, Failure, Result, UNKNOWN};
+use crate::glibc_heap::{self, Estimate};
 use crate::proc::{self, Pid, ProcFilesystem, Processes, Rollup};
 use crate::{exporter, machine, remote, role, terminal, VERSION};
 
@@ -46,6 +48,8 @@ pub struct Stats {
     pub major_faults: u64,
     /// None for other allocators than snug: they tell nobody outside.
     pub heap: Option<Heap>,
+    /// For glibc, what a walk over its heaps finds.
+    pub glibc_heap: Option<Estimate>,
 }
 
 /// The heap of a process under snug, by its own counters.
@@ -176,6 +180,7 @@ pub fn collect(pid: Pid) -> Result<Stats> {
     let own_warnings = heap.iter().flat_map(|account| account.head.warnings.split("; "));
     let problems =
         found.report.problems.iter().map(|problem| format!("{}; fix: {}", problem.message, problem.fix));
+    let is_glibc = found.report.allocator.as_ref().is_some_and(|used| used.kind == Kind::Glibc);
     Ok(Stats {
         format: FORMAT,
         format_version: FORMAT_VERSION,
@@ -195,6 +200,7 @@ pub fn collect(pid: Pid) -> Result<Stats> {
         minor_faults: stat.minor_faults,
         major_faults: stat.major_faults,
         heap: heap.as_ref().map(Heap::from_account),
+        glibc_heap: is_glibc.then(|| glibc_heap::estimate_process(pid)).flatten(),
     })
 }
 

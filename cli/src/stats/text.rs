@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use super::{Heap, Stats, Writer};
 use crate::counters::Class;
+use crate::glibc_heap::Estimate;
 use crate::terminal::{self, bytes, short_count, styled};
 
 /// Writes text. `classes` adds the size classes.
@@ -33,9 +34,10 @@ impl Writer for TextWriter {
             self.line(out, "swap", &known(stats.swap_bytes), "swapped out")?;
         }
         writeln!(out, "\n{}", heading(&format!("heap: {}", allocator(stats))))?;
-        match &stats.heap {
-            Some(heap) => self.heap(out, heap)?,
-            None => {
+        match (&stats.heap, &stats.glibc_heap) {
+            (Some(heap), _) => self.heap(out, heap)?,
+            (None, Some(estimate)) => self.estimate(out, estimate)?,
+            (None, None) => {
                 self.line(out, "live", "unknown", "this allocator tells nobody outside what is in use")?
             }
         }
@@ -78,6 +80,19 @@ impl TextWriter {
         self.line(out, "fragmentation", &share, "of that is not live")?;
         let purges = format!("in {}, {} of them when idle", plural(heap.purges, "purge"), heap.idle_purges);
         self.line(out, "given back", &amount(heap.purged_bytes), &purges)
+    }
+
+    fn estimate(&self, out: &mut dyn Write, estimate: &Estimate) -> io::Result<()> {
+        let amount = |count: u64| bytes(count as f64);
+        self.line(
+            out,
+            "live",
+            &amount(estimate.live_bytes),
+            "in use; estimated from the chunks in its heaps",
+        )?;
+        self.line(out, "resident", &amount(estimate.held_bytes), "all of its heaps that is in memory")?;
+        let share = format!("{:.1} %", estimate.fragmentation() * 100.0);
+        self.line(out, "fragmentation", &share, "of that is not live")
     }
 
     fn classes(&self, out: &mut dyn Write, classes: &[Class]) -> io::Result<()> {
