@@ -121,10 +121,16 @@ impl Inspector {
         let system_preload = root::read_text(&inside_root, "/etc/ld.so.preload").unwrap_or_default();
         let mode =
             std::fs::metadata(format!("{root}{}", executable.path)).map_or(0, |metadata| metadata.mode());
+        let command = self.command(pid);
+        let place = self.place(pid);
+        // Of a process that ended meanwhile, or became another program, only a part was seen.
+        if self.executable(pid).map(inside).as_ref() != Some(&executable.path) {
+            return Err(Hidden::Gone);
+        }
         Ok(Facts {
             pid,
             parent: stat.parent,
-            command: self.command(pid),
+            command,
             setuid: mode & 0o6000 != 0,
             executable,
             objects: images,
@@ -135,7 +141,7 @@ impl Inspector {
             counters,
             counters_error,
             transparent_huge_pages: self.transparent_huge_pages.clone(),
-            place: self.place(pid),
+            place,
             ..Facts::default()
         })
     }
@@ -182,7 +188,7 @@ impl Inspector {
                 format!("{root}{}", mapping.path)
             };
             let elf = match mapping.deleted {
-                true => read_elf(&file),
+                true => read_elf(&file).ok().flatten(),
                 false => self.elf(namespace, &mapping.path, &file),
             };
             let is_program_file = maps.iter().any(|other| other.path == mapping.path && other.executable);
@@ -197,19 +203,35 @@ impl Inspector {
                 version: None,
             };
             if let Some(kind) = image.kind() {
-                let key = (format!("{namespace}{}", mapping.path), kind);
-                let version =
-                    self.versions.entry(key).or_insert_with(|| library::version(kind, Path::new(&file)));
-                image.version = version.clone();
+                image.version = self.version(kind, namespace, &mapping.path, &file);
             }
             images.push(image);
         }
         images
     }
 
+    /// What an ELF file is. A file that can't be read is not remembered: its process may just have ended.
     fn elf(&mut self, namespace: &str, path: &str, file: &str) -> Option<Rc<ElfFacts>> {
         let key = (namespace.to_string(), path.to_string());
-        self.files.entry(key).or_insert_with(|| read_elf(file)).clone()
+        if let Some(known) = self.files.get(&key) {
+            return known.clone();
+        }
+        let elf = read_elf(file).ok()?;
+        self.files.insert(key, elf.clone());
+        elf
+    }
+
+    /// The version of the allocator in a file; remembered like what the file is.
+    fn version(&mut self, kind: Kind, namespace: &str, path: &str, file: &str) -> Option<String> {
+        let key = (format!("{namespace}{path}"), kind);
+        if let Some(known) = self.versions.get(&key) {
+            return known.clone();
+        }
+        let version = library::version(kind, Path::new(file));
+        if Path::new(file).exists() {
+            self.versions.insert(key, version.clone());
+        }
+        version
     }
 
     fn preload_files(&mut self, preload: &str, namespace: &str, root: &str) -> Vec<(String, PreloadFile)> {
@@ -233,8 +255,8 @@ fn path_text(path: PathBuf) -> String {
     path.to_string_lossy().into_owned()
 }
 
-fn read_elf(file: &str) -> Option<Rc<ElfFacts>> {
-    elf::read(Path::new(file), &is_telling_symbol).ok().flatten().map(Rc::new)
+fn read_elf(file: &str) -> std::io::Result<Option<Rc<ElfFacts>>> {
+    Ok(elf::read(Path::new(file), &is_telling_symbol)?.map(Rc::new))
 }
 
 /// Facts about a program that is not running, from what the loader says that it would load.
