@@ -1,7 +1,7 @@
 //! The lines that put an allocator into use: for Docker, a Procfile, systemd, Kubernetes and a shell. Pure.
 //!
-//! A library is named by its path on this machine, except in a Dockerfile, which brings it into the image first and
-//! therefore knows better where it lies.
+//! A library is named by its path where the lines are in effect: on this machine for systemd and the shell, in the image
+//! that the Dockerfile makes for a Dockerfile and Kubernetes, and in the application for a Procfile.
 
 use std::path::Path;
 
@@ -54,6 +54,14 @@ impl Deployment<'_> {
         self.environment(path.as_deref())
     }
 
+    fn in_image(&self) -> Vec<(String, String)> {
+        self.environment(self.path_in_image().as_deref())
+    }
+
+    fn path_in_image(&self) -> Option<String> {
+        Some(format!("/usr/local/lib/{}", self.file_name()?))
+    }
+
     fn command(&self) -> String {
         if self.program.is_empty() {
             "YOUR-COMMAND".into()
@@ -69,9 +77,8 @@ impl Deployment<'_> {
 }
 
 fn docker(deployment: &Deployment) -> Snippet {
-    let in_image = deployment.file_name().map(|name| format!("/usr/local/lib/{name}"));
     let mut text = String::new();
-    if let (Some(name), Some(path)) = (deployment.file_name(), &in_image) {
+    if let (Some(name), Some(path)) = (deployment.file_name(), deployment.path_in_image()) {
         match (deployment.kind, debian_package(deployment.kind)) {
             (Kind::Snug, _) => text.push_str(
                 "# build stage, of the same distribution as your image\nFROM debian:12 AS snug\n\
@@ -85,7 +92,7 @@ fn docker(deployment: &Deployment) -> Snippet {
             (_, None) => text.push_str(&format!("COPY {name} {path}\n")),
         }
     }
-    for (name, value) in deployment.environment(in_image.as_deref()) {
+    for (name, value) in deployment.in_image() {
         text.push_str(&format!("ENV {name}={}\n", double_quoted(&value)));
     }
     Snippet { title: "Docker", file: "Dockerfile", text }
@@ -97,8 +104,14 @@ fn debian_package(kind: Kind) -> Option<&'static str> {
 }
 
 fn procfile(deployment: &Deployment) -> Snippet {
-    let text = format!("web: {}{}\n", assignments(&deployment.here()), deployment.command());
-    Snippet { title: "Heroku and others with a Procfile", file: "Procfile", text }
+    let path = deployment.file_name().map(|name| format!("/app/vendor/{name}"));
+    let environment = deployment.environment(path.as_deref());
+    let text = format!("web: {}{}\n", assignments(&environment), deployment.command());
+    let file = match path {
+        Some(_) => "Procfile; the library lies in vendor/ of your application, built on that platform",
+        None => "Procfile",
+    };
+    Snippet { title: "Heroku and others with a Procfile", file, text }
 }
 
 fn systemd(deployment: &Deployment) -> Snippet {
@@ -118,10 +131,15 @@ fn systemd(deployment: &Deployment) -> Snippet {
 
 fn kubernetes(deployment: &Deployment) -> Snippet {
     let mut text = "env:\n".to_string();
-    for (name, value) in deployment.here() {
+    for (name, value) in deployment.in_image() {
         text.push_str(&format!("  - name: {name}\n    value: {}\n", double_quoted(&value)));
     }
-    let file = "the container in your Deployment, or values.yaml of your Helm chart";
+    let file = match deployment.library {
+        Some(_) => {
+            "the container in your Deployment, or values.yaml of your Helm chart; the image is that of the Dockerfile"
+        }
+        None => "the container in your Deployment, or values.yaml of your Helm chart",
+    };
     Snippet { title: "Kubernetes, Helm", file, text }
 }
 
@@ -165,9 +183,9 @@ mod tests {
             Deployment { kind: Kind::Snug, library: Some(library), variables: &[], program: &program };
         let text = all(&deployment);
         assert!(text.contains("ENV LD_PRELOAD=\"/usr/local/lib/libsnug.so\"\n"), "{text}");
-        assert!(text.contains("web: LD_PRELOAD=/opt/snug/libsnug.so bundle exec puma\n"), "{text}");
+        assert!(text.contains("web: LD_PRELOAD=/app/vendor/libsnug.so bundle exec puma\n"), "{text}");
         assert!(text.contains("Environment=LD_PRELOAD=/opt/snug/libsnug.so\n"), "{text}");
-        assert!(text.contains("  - name: LD_PRELOAD\n    value: \"/opt/snug/libsnug.so\"\n"), "{text}");
+        assert!(text.contains("  - name: LD_PRELOAD\n    value: \"/usr/local/lib/libsnug.so\"\n"), "{text}");
         assert!(text.contains("snug run -- bundle exec puma\n"), "{text}");
     }
 

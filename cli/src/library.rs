@@ -92,6 +92,9 @@ pub fn find_by_kind(kind: Kind) -> Result<Library> {
     let Some(row) = kind.row() else {
         return Err(Failure::new("this allocator has no name to look for; give the path of its library"));
     };
+    let Some(first_name) = row.file_names.first() else {
+        return Err(Failure::new(format!("{} is a C library's own: there is nothing to load", row.name)));
+    };
     let directories = directories();
     for name in row.file_names {
         for directory in &directories {
@@ -103,7 +106,7 @@ pub fn find_by_kind(kind: Kind) -> Result<Library> {
     }
     Err(Failure::new(format!(
         "{} is not installed: no {} in the system's library directories or LD_LIBRARY_PATH",
-        row.name, row.file_names[0]
+        row.name, first_name
     ))
     .advise(format!("install it ({}), or give the path of its library instead of its name", row.install)))
 }

@@ -27,6 +27,17 @@ pub enum Ending {
     Signalled(i32),
 }
 
+impl Ending {
+    /// Says how it failed; None if it did not.
+    pub fn failure(self) -> Option<String> {
+        match self {
+            Ending::Exited(0) => None,
+            Ending::Exited(code) => Some(format!("exited with code {code}")),
+            Ending::Signalled(signal) => Some(format!("was killed by signal {signal}")),
+        }
+    }
+}
+
 /// Waits for any child without blocking. None if children exist but none has ended; an error of kind
 /// `ECHILD` if there are no children at all.
 pub fn reap_any() -> io::Result<Option<Reaped>> {

@@ -3,7 +3,7 @@
 mod common;
 
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 
 use common::{jemalloc_library, run, snug, snug_library, Scratch, SLEEPER};
 
@@ -107,6 +107,35 @@ fn a_program_too_short_to_look_at_is_judged_by_its_loader() {
         let mut command = snug(&["check", "--expect", "jemalloc", "--", "true"]);
         run(command.env("LD_PRELOAD", &library)).expect_code(0);
     }
+}
+
+#[test]
+fn a_program_that_fails_by_itself_is_not_as_expected() {
+    let failing = ["check", "--expect", "glibc", "--", "sh", "-c", "sleep 0.1; exit 7"];
+    run(snug(&failing).env_remove("LD_PRELOAD"))
+        .expect_code(1)
+        .expect_stdout("the program exited with code 7")
+        .expect_stdout("failed.");
+    run(snug(&["check", "--", "sh", "-c", "kill -SEGV $$"]).env_remove("LD_PRELOAD"))
+        .expect_code(1)
+        .expect_stdout("was killed by signal 11");
+    run(snug(&["check", "--expect", "glibc", "--", "true"]).env_remove("LD_PRELOAD")).expect_code(0);
+    let Some(library) = jemalloc_library() else { return };
+    run(snug(&["check", "--expect", "glibc", "--", "true"]).env("LD_PRELOAD", library))
+        .expect_code(1)
+        .expect_stdout("it uses jemalloc");
+}
+
+#[test]
+fn interrupted_looks_leave_nothing_behind() {
+    let sleep = format!("sleep 4646.{}", std::process::id());
+    let mut command = snug(&["check", "--for", "60", "--", "sh", "-c", &format!("setsid {sleep} & {sleep}")]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    common::eventually("the program runs", || common::process_runs(&sleep));
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    assert!(!common::process_exists(&sleep));
 }
 
 #[test]

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::root::{Node, Root};
+use super::temporary::Temporary;
 use crate::failure::{Context, Failure, Result};
 
 /// A piece of a file that holds the content of one file of the archive.
@@ -22,15 +23,6 @@ struct Piece {
     file: PathBuf,
     offset: u64,
     length: u64,
-}
-
-/// A directory that is removed at the end.
-struct Temporary(PathBuf);
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// The file system of an image.
@@ -42,33 +34,20 @@ pub struct ArchiveRoot {
 
 /// Opens an archive, or an OCI layout directory. Returns its file system and its configuration.
 pub fn open(path: &Path) -> Result<(ArchiveRoot, Value)> {
-    let temporary = make_temporary()?;
+    let temporary = Temporary::new()?;
     let blobs = match path.is_dir() {
         true => Blobs::Directory(path.to_path_buf()),
-        false => Blobs::Pieces(index_archive(path, &temporary.0)?),
+        false => Blobs::Pieces(index_archive(path, temporary.path())?),
     };
     let (config, layers) = manifest(&blobs, path)?;
     let mut nodes = BTreeMap::new();
     for (number, layer) in layers.iter().enumerate() {
         let shown = || format!("read layer {} of {} of {}", number + 1, layers.len(), path.display());
         let piece = blobs.piece(layer)?;
-        let plain = uncompressed(piece, &temporary.0.join(format!("layer-{number}"))).cannot(shown)?;
+        let plain = uncompressed(piece, &temporary.path().join(format!("layer-{number}"))).cannot(shown)?;
         add_layer(&mut nodes, &plain).cannot(shown)?;
     }
     Ok((ArchiveRoot { nodes, temporary, copies: Cell::new(0) }, config))
-}
-
-fn make_temporary() -> Result<Temporary> {
-    for attempt in 0..100 {
-        let name = format!("snug-image-{}-{attempt}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        match std::fs::create_dir(&path) {
-            Ok(()) => return Ok(Temporary(path)),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error).cannot(|| format!("make {}", path.display())),
-        }
-    }
-    Err(Failure::new(format!("cannot make a directory in {}", std::env::temp_dir().display())))
 }
 
 /// Where the parts of an image are.
@@ -303,7 +282,7 @@ impl Root for ArchiveRoot {
         let number = self.copies.get();
         self.copies.set(number + 1);
         // Under its own name, which tells versions.
-        let directory = self.temporary.0.join(number.to_string());
+        let directory = self.temporary.path().join(number.to_string());
         std::fs::create_dir(&directory)?;
         let copy = directory.join(path.rsplit('/').next().unwrap_or("file"));
         let mut file = File::create(&copy)?;

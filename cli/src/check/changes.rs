@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::report::{Place, ProcessReport, Report};
+use super::report::{Place, Report};
 use crate::allocator::Kind;
 use crate::deploy::{self, Deployment, Snippet};
 
@@ -14,14 +14,6 @@ pub fn changes(report: &Report, kind: Kind, library: Option<&Path>) -> Vec<Snipp
     let root = report.processes.iter().find(|process| process.depth == 0);
     let words = |command: &str| command.split(' ').map(String::from).collect::<Vec<String>>();
     let program = root.map(|root| words(&root.command)).filter(|words| !is_title(words)).unwrap_or_default();
-    let is_inside =
-        |process: &ProcessReport| matches!(process.place, Place::Container { .. } | Place::Image { .. });
-    // The Dockerfile's lines put it there.
-    let in_image = library
-        .and_then(Path::file_name)
-        .filter(|_| report.processes.iter().all(is_inside))
-        .map(|name| Path::new("/usr/local/lib").join(name));
-    let library = in_image.as_deref().or(library);
     let all = deploy::lines(&Deployment { kind, library, variables: &[], program: &program });
     let wanted = |snippet: &Snippet| {
         report.processes.iter().any(|process| match process.place {
@@ -68,6 +60,7 @@ mod tests {
             expectation_met: None,
             transparent_huge_pages: String::new(),
             processes: vec![judge::judge(&facts)],
+            unreadable: Vec::new(),
             changes: Vec::new(),
         };
         let chosen = changes(&report, kind, Some(Path::new("/opt/libx.so")));

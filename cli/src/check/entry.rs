@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::facts::Facts;
 use super::loading;
-use super::report::{Place, Problem, Severity};
+use super::report::{Place, Problem, Severity, SHELL};
 use super::root::{self, Root};
 use crate::allocator::Kind;
 
@@ -131,7 +131,7 @@ fn follow(root: &dyn Root, entry: &Entry) -> Result<Followed, String> {
             None => {
                 if is_shell(&image) {
                     notes.push(note(
-                        "shell",
+                        SHELL,
                         format!(
                             "{} is started by a shell, and what that starts can't be told from outside",
                             command.join(" ")

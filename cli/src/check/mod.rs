@@ -17,17 +17,19 @@ mod place;
 pub mod report;
 mod root;
 mod subject;
+mod temporary;
 mod text;
 mod unit;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use self::facts::Facts;
 use self::inspect::{Hidden, Inspector};
-use self::report::{ProcessReport, Report, Severity, FORMAT, FORMAT_VERSION};
+use self::report::{Problem, ProcessReport, Report, Severity, FAILED_ITSELF, FORMAT, FORMAT_VERSION};
 use self::subject::UnitSubject;
 use crate::allocator::{closest, known_names, Kind, ROWS};
 use crate::arguments::CheckArguments;
@@ -35,10 +37,14 @@ use crate::children::{Children, Waited};
 use crate::failure::{Context, Failure, Result, FAILED, INTERRUPTED, UNKNOWN, USAGE};
 use crate::proc::Pid;
 use crate::program::{self, Program};
-use crate::{library, machine, system, terminal, tree, VERSION};
+use crate::system::{self, Ending};
+use crate::{library, machine, terminal, tree, VERSION};
 
 /// Time between two looks at a program that was started to be looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
+
+/// A process of which nothing defines malloc is looked at again for so long: it may just start.
+const LOADING_AT_MOST: Duration = Duration::from_millis(300);
 
 /// Writes a report in one format.
 pub trait Writer {
@@ -50,11 +56,14 @@ pub fn run(arguments: &CheckArguments) -> Result<()> {
     let expected = arguments.expect.as_deref().map(parse_expected).transpose()?;
     let huge_pages = machine::describe().transparent_huge_pages;
     let mut inspector = Inspector::new(huge_pages.clone());
-    let mut processes = match &arguments.image {
-        Some(image) => subject::image(image, &arguments.program, &huge_pages)?,
+    let Found { mut processes, unreadable } = match &arguments.image {
+        Some(image) => Found::readable(subject::image(image, &arguments.program, &huge_pages)?),
         None if arguments.program.is_empty() => named(&mut inspector, arguments, &huge_pages)?,
         None => started_program(&mut inspector, arguments)?,
     };
+    if !unreadable.is_empty() {
+        anstream::eprintln!("snug: warning: {}", not_permitted(&unreadable));
+    }
     set_depths(&mut processes);
     let mut report = Report {
         format: FORMAT,
@@ -64,9 +73,10 @@ pub fn run(arguments: &CheckArguments) -> Result<()> {
         expectation_met: None,
         transparent_huge_pages: huge_pages,
         processes,
+        unreadable,
         changes: Vec::new(),
     };
-    report.expectation_met = expected.map(|_| report.unexpected().is_empty());
+    report.expectation_met = report.is_as_expected();
     if arguments.lines || report.expectation_met == Some(false) {
         let kind = expected.unwrap_or(Kind::Snug);
         report.changes = changes::changes(&report, kind, library_or_usual(kind).as_deref());
@@ -81,22 +91,44 @@ pub fn run(arguments: &CheckArguments) -> Result<()> {
     answer(&report)
 }
 
-/// The library of an allocator on this machine, or where it would be once installed.
+/// The library of an allocator on this machine, or where it would be once installed. None for a C library's own.
 fn library_or_usual(kind: Kind) -> Option<PathBuf> {
+    if kind.is_c_library() {
+        return None;
+    }
     let usual = || Some(PathBuf::from("/usr/local/lib").join(kind.row()?.file_names.first()?));
     library::find_by_kind(kind).ok().map(|library| library.path).or_else(usual)
 }
 
 /// The exit code, as a failure where it is not 0. What it means stands in the report already.
 fn answer(report: &Report) -> Result<()> {
-    let bad = match report.expectation_met {
-        Some(met) => !met,
-        None => report.worst() == Some(Severity::Error),
+    let code = match (report.expected, report.expectation_met) {
+        (Some(_), Some(true)) => return Ok(()),
+        (Some(_), Some(false)) => FAILED,
+        (Some(_), None) => UNKNOWN,
+        (None, _) if report.worst() == Some(Severity::Error) => FAILED,
+        (None, _) => return Ok(()),
     };
-    if bad {
-        return Err(Failure::already_told(FAILED));
+    Err(Failure::already_told(code))
+}
+
+/// What was looked at, and what could not be.
+struct Found {
+    processes: Vec<ProcessReport>,
+    unreadable: Vec<Pid>,
+}
+
+impl Found {
+    fn readable(processes: Vec<ProcessReport>) -> Found {
+        Found { processes, unreadable: Vec::new() }
     }
-    Ok(())
+}
+
+fn not_permitted(pids: &[Pid]) -> Failure {
+    let list: Vec<String> = pids.iter().map(Pid::to_string).collect();
+    Failure::new(format!("not permitted to look at process {}", list.join(", ")))
+        .advise("run snug check as the user that owns it, or as root")
+        .exit_code(UNKNOWN)
 }
 
 fn parse_expected(name: &str) -> Result<Kind> {
@@ -110,14 +142,10 @@ fn parse_expected(name: &str) -> Result<Kind> {
 }
 
 /// Looks at processes and units that are named.
-fn named(
-    inspector: &mut Inspector,
-    arguments: &CheckArguments,
-    huge_pages: &str,
-) -> Result<Vec<ProcessReport>> {
+fn named(inspector: &mut Inspector, arguments: &CheckArguments, huge_pages: &str) -> Result<Found> {
     let units = arguments.processes.iter().filter_map(|name| name.strip_prefix("unit:"));
     let units = units.chain(arguments.unit.iter().map(String::as_str));
-    let mut reports = Vec::new();
+    let mut found = Found::readable(Vec::new());
     let mut roots = Vec::new();
     for unit in units {
         match subject::unit(inspector, unit, huge_pages)? {
@@ -127,7 +155,7 @@ fn named(
                     "snug: {} does not run: this is what its file would start",
                     unit::full_name(unit)
                 );
-                reports.extend(stopped);
+                found.processes.extend(stopped);
             }
         }
     }
@@ -136,44 +164,51 @@ fn named(
         roots.extend(tree::find_roots(inspector, &all, name)?);
     }
     if !roots.is_empty() {
-        reports.extend(existing_processes(inspector, &all, &roots)?);
+        let existing = existing_processes(inspector, &all, &roots)?;
+        found.processes.extend(existing.processes);
+        found.unreadable = existing.unreadable;
     }
-    Ok(reports)
+    Ok(found)
 }
 
 /// Looks at processes that run already, and all below them.
-fn existing_processes(
-    inspector: &mut Inspector,
-    all: &[(Pid, Pid, String)],
-    roots: &[Pid],
-) -> Result<Vec<ProcessReport>> {
+fn existing_processes(inspector: &mut Inspector, all: &[(Pid, Pid, String)], roots: &[Pid]) -> Result<Found> {
     let parents: BTreeMap<Pid, Pid> = all.iter().map(|(pid, parent, _)| (*pid, *parent)).collect();
     let own = std::process::id() as Pid;
     let chosen =
         tree::descendants(&parents, roots).into_iter().filter(|pid| *pid != own || roots.contains(pid));
-    let mut reports = Vec::new();
-    let mut forbidden = Vec::new();
+    let mut found = Found::readable(Vec::new());
+    let believed_at = Instant::now() + LOADING_AT_MOST;
     for pid in chosen {
-        match inspector.facts(pid) {
-            Ok(facts) => reports.push(judge::judge(&facts)),
-            Err(Hidden::NotPermitted) => forbidden.push(pid),
+        match facts_when_loaded(inspector, pid, believed_at) {
+            Ok(facts) => found.processes.push(judge::judge(&facts)),
+            Err(Hidden::NotPermitted) => found.unreadable.push(pid),
             // Ended meanwhile, a zombie or a kernel thread: none of them has an allocator.
             Err(Hidden::Gone) => {}
         }
     }
-    if !forbidden.is_empty() {
-        let list: Vec<String> = forbidden.iter().map(Pid::to_string).collect();
-        let failure = Failure::new(format!("not permitted to look at process {}", list.join(", ")))
-            .advise("run snug check as the user that owns it, or as root");
-        if reports.is_empty() {
-            return Err(failure.exit_code(UNKNOWN));
+    match (found.processes.is_empty(), found.unreadable.is_empty()) {
+        (false, _) => Ok(found),
+        (true, false) => Err(not_permitted(&found.unreadable)),
+        (true, true) => Err(Failure::new("the process has ended or is a kernel thread").exit_code(UNKNOWN)),
+    }
+}
+
+/// The facts about a process; of one that just starts, once its loader is through.
+fn facts_when_loaded(
+    inspector: &mut Inspector,
+    pid: Pid,
+    believed_at: Instant,
+) -> std::result::Result<Facts, Hidden> {
+    loop {
+        let facts = inspector.facts(pid)?;
+        let is_static = facts.executable.elf.as_ref().is_none_or(|elf| elf.is_static_program());
+        let loading = judge::judge(&facts).allocator.is_none() && !is_static;
+        if !loading || Instant::now() >= believed_at {
+            return Ok(facts);
         }
-        anstream::eprintln!("snug: warning: {failure}");
+        std::thread::sleep(LOOK_EVERY);
     }
-    if reports.is_empty() {
-        return Err(Failure::new("the process has ended or is a kernel thread").exit_code(UNKNOWN));
-    }
-    Ok(reports)
 }
 
 fn set_depths(processes: &mut [ProcessReport]) {
@@ -185,7 +220,7 @@ fn set_depths(processes: &mut [ProcessReport]) {
 }
 
 /// Starts the program, looks at it and its children until the time is over or it ends, and stops it.
-fn started_program(inspector: &mut Inspector, arguments: &CheckArguments) -> Result<Vec<ProcessReport>> {
+fn started_program(inspector: &mut Inspector, arguments: &CheckArguments) -> Result<Found> {
     let program = program::find(&arguments.program[0], &std::env::var("PATH").unwrap_or_default())?;
     let mut children = Children::new()?;
     let mut command = Command::new(&arguments.program[0]);
@@ -195,29 +230,38 @@ fn started_program(inspector: &mut Inspector, arguments: &CheckArguments) -> Res
     let own = std::process::id() as Pid;
     let start = Instant::now();
     let mut seen: BTreeMap<Pid, (usize, ProcessReport)> = BTreeMap::new();
+    let mut unreadable: BTreeSet<Pid> = BTreeSet::new();
+    let mut ending = None;
     let mut interrupted = false;
     while start.elapsed().as_secs_f64() < arguments.for_s && !interrupted {
         let parents: BTreeMap<Pid, Pid> =
             inspector.processes().into_iter().map(|(pid, parent, _)| (pid, parent)).collect();
         for pid in tree::descendants(&parents, &[own]).into_iter().filter(|pid| *pid != own) {
-            if let Ok(facts) = inspector.facts(pid) {
-                let mut report = judge::judge(&facts);
-                // Nobody defines malloc yet: the loader is still at work.
-                if report.allocator.is_some() {
-                    let (position, parent) = seen
-                        .get(&pid)
-                        .map_or((seen.len(), report.parent), |(position, old)| (*position, old.parent));
-                    // An orphan is shown below the process that started it.
-                    report.parent = parent;
-                    seen.insert(pid, (position, report));
+            let facts = match inspector.facts(pid) {
+                Ok(facts) => facts,
+                Err(Hidden::Gone) => continue,
+                Err(Hidden::NotPermitted) => {
+                    unreadable.insert(pid);
+                    continue;
                 }
+            };
+            let mut report = judge::judge(&facts);
+            // Nobody defines malloc yet: the loader is still at work.
+            if report.allocator.is_some() {
+                let (position, parent) = seen
+                    .get(&pid)
+                    .map_or((seen.len(), report.parent), |(position, old)| (*position, old.parent));
+                // An orphan is shown below the process that started it.
+                report.parent = parent;
+                seen.insert(pid, (position, report));
             }
         }
-        let mut root_ended = false;
         while let Waited::Ended(reaped) = children.reap() {
-            root_ended |= reaped.pid == root;
+            if reaped.pid == root {
+                ending = Some(reaped.ending);
+            }
         }
-        if root_ended {
+        if ending.is_some() {
             break;
         }
         interrupted = children.wait_for_signal(LOOK_EVERY);
@@ -228,11 +272,25 @@ fn started_program(inspector: &mut Inspector, arguments: &CheckArguments) -> Res
     }
     let mut reports: Vec<(usize, ProcessReport)> = seen.into_values().collect();
     reports.sort_by_key(|(position, _)| *position);
-    let reports: Vec<ProcessReport> = reports.into_iter().map(|(_, report)| report).collect();
-    if reports.is_empty() {
-        return Ok(vec![before_start(inspector, &program, arguments)?]);
+    let mut processes: Vec<ProcessReport> = reports.into_iter().map(|(_, report)| report).collect();
+    // Unreadable at one look, perhaps while it became another program, and read at another.
+    unreadable.retain(|pid| !processes.iter().any(|process| process.pid == *pid));
+    if processes.is_empty() && unreadable.is_empty() {
+        processes.push(before_start(inspector, &program, arguments)?);
     }
-    Ok(reports)
+    if processes.is_empty() {
+        return Err(not_permitted(&Vec::from_iter(unreadable)));
+    }
+    if let Some(failed) = ending.and_then(Ending::failure) {
+        let at = processes.iter().position(|process| process.pid == root).unwrap_or(0);
+        processes[at].problems.push(Problem {
+            id: FAILED_ITSELF,
+            severity: Severity::Error,
+            message: format!("the program {failed} while it was looked at"),
+            fix: "see what it wrote above; name a command that runs on its own".into(),
+        });
+    }
+    Ok(Found { processes, unreadable: unreadable.into_iter().collect() })
 }
 
 /// What the loader says about a program that ended before it could be looked at.

@@ -13,6 +13,10 @@ use crate::proc::Pid;
 pub const FORMAT: &str = "snug-check";
 pub const FORMAT_VERSION: u32 = 1;
 
+/// Problems that decide: a program that was started and failed by itself, and a shell that starts others.
+pub const FAILED_ITSELF: &str = "failed";
+pub const SHELL: &str = "shell";
+
 /// The answer of one call.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
@@ -21,10 +25,12 @@ pub struct Report {
     pub snug_version: &'static str,
     /// The allocator that every process was expected to use.
     pub expected: Option<Kind>,
-    /// Whether they do; None if nothing was expected.
+    /// Whether they do; None if nothing was expected, or if it can't be told.
     pub expectation_met: Option<bool>,
     pub transparent_huge_pages: String,
     pub processes: Vec<ProcessReport>,
+    /// Processes that belong to someone else and could not be looked at.
+    pub unreadable: Vec<Pid>,
     /// Lines to paste, where something is to be changed.
     pub changes: Vec<Snippet>,
 }
@@ -166,9 +172,22 @@ impl ProcessReport {
         }
     }
 
-    /// Whether it can start at all; what runs already has.
-    pub fn starts(&self) -> bool {
-        !self.problems.iter().any(|problem| ["missing-library", "glibc-too-old"].contains(&problem.id))
+    fn has_problem(&self, id: &str) -> bool {
+        self.problems.iter().any(|problem| problem.id == id)
+    }
+
+    /// Why it does not do its work, as the end of a sentence; None if nothing speaks against that.
+    pub fn failure(&self) -> Option<&'static str> {
+        if self.has_problem("missing-library") || self.has_problem("glibc-too-old") {
+            return Some("does not start");
+        }
+        self.has_problem(FAILED_ITSELF).then_some("failed")
+    }
+
+    /// Whether it is a shell, and what it starts can't be told. A preloaded library is handed on.
+    pub fn hides_others(&self) -> bool {
+        let preloaded = self.allocator.as_ref().is_some_and(|used| used.how == How::Preloaded);
+        self.has_problem(SHELL) && !preloaded
     }
 
     /// Whether it uses this allocator.
@@ -183,13 +202,36 @@ impl Report {
         self.processes.iter().flat_map(|process| &process.problems).map(|problem| problem.severity).max()
     }
 
-    /// Processes that use another allocator than expected, or would not even start.
+    /// Processes that use another allocator than expected, or fail.
     pub fn unexpected(&self) -> Vec<&ProcessReport> {
-        match self.expected {
-            Some(kind) => {
-                self.processes.iter().filter(|process| !process.uses(kind) || !process.starts()).collect()
+        let Some(kind) = self.expected else { return Vec::new() };
+        let is_wrong = |process: &&ProcessReport| {
+            process.failure().is_some() || (!process.uses(kind) && !process.hides_others())
+        };
+        self.processes.iter().filter(is_wrong).collect()
+    }
+
+    /// Why it can't be told whether all is as expected, as the end of a sentence; None if it can.
+    pub fn doubt(&self) -> Option<String> {
+        let shown: Vec<String> = self.unreadable.iter().take(5).map(Pid::to_string).collect();
+        let more = if self.unreadable.len() > 5 { ", ..." } else { "" };
+        match self.unreadable.len() {
+            0 => {}
+            1 => return Some(format!("process {} belongs to someone else", shown[0])),
+            count => {
+                return Some(format!("{count} processes belong to someone else: {}{more}", shown.join(", ")))
             }
-            None => Vec::new(),
         }
+        let shell = self.processes.iter().find(|process| process.hides_others())?;
+        Some(format!("what {} starts is not known before it runs", shell.command))
+    }
+
+    /// Whether all is as expected; None if nothing is expected, or if it can't be told.
+    pub fn is_as_expected(&self) -> Option<bool> {
+        self.expected?;
+        if !self.unexpected().is_empty() {
+            return Some(false);
+        }
+        self.doubt().is_none().then_some(true)
     }
 }

@@ -1,6 +1,6 @@
 //! What can be checked without being a process: units and the entry commands of images.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -11,9 +11,13 @@ use super::inspect::Inspector;
 use super::judge;
 use super::report::{Place, ProcessReport};
 use super::root::{self, DirectoryRoot, Root};
+use super::temporary::Temporary;
 use super::unit;
 use crate::failure::{Context, Failure, Result, NOT_FOUND, UNKNOWN};
 use crate::proc::Pid;
+
+/// What an image is called that docker wrote.
+const SAVED: &str = "image.tar";
 
 /// What a unit is: its processes, or what its file would start.
 pub enum UnitSubject {
@@ -62,7 +66,8 @@ pub fn image(name: &str, command: &[String], huge_pages: &str) -> Result<Vec<Pro
         return Ok(vec![judge_entry(&DirectoryRoot(path.into()), &entry, huge_pages)?]);
     }
     let saved = if path.exists() { None } else { Some(save_by_docker(name)?) };
-    let (root, config) = archive::open(saved.as_ref().map_or(path, |saved| &saved.0))?;
+    let archive = saved.as_ref().map_or_else(|| path.to_path_buf(), |saved| saved.path().join(SAVED));
+    let (root, config) = archive::open(&archive)?;
     let entry = entry_of(&config["config"], command, name);
     if entry.command.is_empty() {
         return Err(Failure::new(format!("the image {name} has neither Entrypoint nor Cmd"))
@@ -95,21 +100,13 @@ fn entry_of(config: &Value, command: &[String], name: &str) -> Entry {
     }
 }
 
-/// An archive that is removed at the end.
-struct Saved(PathBuf);
-
-impl Drop for Saved {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
-/// Has docker write an image to a file.
-fn save_by_docker(name: &str) -> Result<Saved> {
-    let saved = Saved(std::env::temp_dir().join(format!("snug-image-{}.tar", std::process::id())));
+/// Has docker write an image to the file `SAVED` in a directory.
+fn save_by_docker(name: &str) -> Result<Temporary> {
+    let directory = Temporary::new()?;
+    let saved = directory.path().join(SAVED);
     anstream::eprintln!("snug: no file {name}: asking docker for the image of that name");
     let mut docker = Command::new("docker");
-    docker.args(["image", "save", "--output"]).arg(&saved.0).arg(name).stdin(Stdio::null());
+    docker.args(["image", "save", "--output"]).arg(&saved).arg(name).stdin(Stdio::null());
     let advice =
         "give a directory, an archive of `docker image save`, or an image that `docker image ls` lists";
     let output = docker.output().map_err(|error| {
@@ -124,8 +121,8 @@ fn save_by_docker(name: &str) -> Result<Saved> {
             .advise(advice)
             .exit_code(UNKNOWN));
     }
-    std::fs::metadata(&saved.0).cannot(|| format!("read {}", saved.0.display()))?;
-    Ok(saved)
+    std::fs::metadata(&saved).cannot(|| format!("read {}", saved.display()))?;
+    Ok(directory)
 }
 
 #[cfg(test)]

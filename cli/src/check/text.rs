@@ -142,23 +142,34 @@ pub fn verdict(report: &Report) -> String {
     let count = report.processes.len();
     if let Some(kind) = report.expected {
         let unexpected = report.unexpected();
+        if let (true, Some(doubt)) = (unexpected.is_empty(), report.doubt()) {
+            return format!("Cannot tell whether {} is used everywhere: {doubt}.", kind.name());
+        }
         return match unexpected.as_slice() {
             [] if count == 1 => format!("As expected: it uses {}.", kind.name()),
             [] => format!("As expected: all {count} processes use {}.", kind.name()),
             [one] if count == 1 && one.uses(kind) => {
-                format!("Not as expected: it would use {}, but it does not start.", kind.name())
+                let failure = one.failure().unwrap_or_default();
+                format!("Not as expected: it would use {}, but it {failure}.", kind.name())
             }
             [one] if count == 1 => {
                 format!("Not as expected: it uses {}, not {}.", one.allocator_text(), kind.name())
             }
             several => {
-                let of =
-                    |process: &&ProcessReport| format!("{} uses {}", process.pid, process.allocator_text());
+                let of = |process: &&ProcessReport| match process.failure() {
+                    Some(failure) => format!("{} {failure}", process.pid),
+                    None => format!("{} uses {}", process.pid, process.allocator_text()),
+                };
                 let shown: Vec<String> = several.iter().take(5).map(of).collect();
                 let more = if several.len() > 5 { ", ..." } else { "" };
                 format!(
-                    "Not as expected: {} of {count} processes do not use {}: {}{more}.",
+                    "Not as expected: {} of {count} processes {} {}: {}{more}.",
                     several.len(),
+                    if several.iter().any(|process| process.uses(kind)) {
+                        "fail or do not use"
+                    } else {
+                        "do not use"
+                    },
                     kind.name(),
                     shown.join(", ")
                 )
@@ -223,6 +234,7 @@ mod tests {
             expectation_met: None,
             transparent_huge_pages: "madvise".into(),
             processes,
+            unreadable: Vec::new(),
             changes: Vec::new(),
         }
     }
@@ -259,8 +271,38 @@ mod tests {
             message: "m".into(),
             fix: "f".into(),
         };
-        let one = vec![process(1, Kind::Snug, vec![fatal])];
+        let one = vec![process(1, Kind::Snug, vec![fatal.clone()])];
         let text = verdict(&report(one, Some(Kind::Snug)));
         assert_eq!(text, "Not as expected: it would use snug, but it does not start.");
+        let failed = Problem { id: FAILED_ITSELF, ..fatal };
+        let two = vec![process(1, Kind::Snug, vec![failed]), process(2, Kind::Glibc, vec![])];
+        assert_eq!(
+            verdict(&report(two, Some(Kind::Snug))),
+            "Not as expected: 2 of 2 processes fail or do not use snug: 1 failed, 2 uses glibc 1.0."
+        );
+    }
+
+    #[test]
+    fn what_was_not_seen_is_not_as_expected() {
+        let one = vec![process(1, Kind::Snug, vec![])];
+        let hidden = Report { unreadable: vec![7, 8], ..report(one.clone(), Some(Kind::Snug)) };
+        assert_eq!(hidden.is_as_expected(), None);
+        assert_eq!(
+            verdict(&hidden),
+            "Cannot tell whether snug is used everywhere: 2 processes belong to someone else: 7, 8."
+        );
+        let wrong = Report { unreadable: vec![7], ..report(one.clone(), Some(Kind::Jemalloc)) };
+        assert_eq!(wrong.is_as_expected(), Some(false), "what was seen is enough");
+        let shell = Problem { id: SHELL, severity: Severity::Note, message: "m".into(), fix: "f".into() };
+        let mut by_shell = vec![process(0, Kind::Snug, vec![shell])];
+        assert_eq!(
+            report(by_shell.clone(), Some(Kind::Snug)).is_as_expected(),
+            Some(true),
+            "it is handed on"
+        );
+        by_shell[0].allocator.as_mut().unwrap().how = How::CLibrary;
+        let by_shell = report(by_shell, Some(Kind::Jemalloc));
+        assert_eq!(by_shell.is_as_expected(), None);
+        assert!(verdict(&by_shell).contains("what puma starts is not known"), "{}", verdict(&by_shell));
     }
 }
