@@ -233,11 +233,15 @@ impl Account {
         outstanding.saturating_sub(self.head.cached_bytes) + self.head.run_bytes + self.head.large_bytes
     }
 
-    /// Bytes that the heap holds in memory at most (E5 of the header).
+    /// Bytes that the heap holds in memory at most (E5 of the header). The size of the heap is counted by ticks, and a
+    /// process that did little had none yet: then by what lies in it (E4).
     pub fn resident_bytes(&self) -> u64 {
         let head = &self.head;
-        let held = head.heap_top_bytes + head.large_bytes + head.large_retained_bytes + head.metadata_bytes;
-        held.saturating_sub(head.clean_bytes + head.slab_purged_bytes)
+        let by_size = (head.heap_top_bytes + head.large_retained_bytes).saturating_sub(head.clean_bytes);
+        let slab_bytes: u64 = self.classes.iter().map(|class| class.slab_bytes).sum();
+        let by_content = slab_bytes + head.run_bytes + head.dirty_bytes;
+        let held = by_size.max(by_content) + head.large_bytes + head.metadata_bytes;
+        held.saturating_sub(head.slab_purged_bytes)
     }
 
     /// Share of the heap's memory that is not live, from 0 to 1: 1 - live / resident.
@@ -350,6 +354,14 @@ mod tests {
         assert!((account.fragmentation() - (1.0 - live / 40_000.0)).abs() < 1e-9);
         // A page of which only the head was read has no classes with blocks.
         assert_eq!(Account::parse(&page[..HEAD_BYTES]).unwrap().classes, []);
+    }
+
+    #[test]
+    fn before_the_first_tick_the_content_tells_the_size() {
+        let head = Counters { run_bytes: 8192, slab_purged_bytes: 4096, ..Counters::default() };
+        let class = Class { size_bytes: 16, slab_bytes: 20_480, outstanding_blocks: 10, ..Class::default() };
+        let account = Account { head, classes: vec![class] };
+        assert_eq!(account.resident_bytes(), 20_480 + 8192 - 4096);
     }
 
     #[test]

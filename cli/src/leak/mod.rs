@@ -26,7 +26,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use self::errand::Errand;
 use self::heaps::RealHeaps;
-use self::report::{duration, Findings, Report};
+use self::report::{duration, Findings, Remarks, Report};
 use self::verdict::Verdict;
 use self::watch::{Roots, Watched, Watcher};
 use crate::arguments::{LeakArguments, LeakFailure};
@@ -76,16 +76,22 @@ pub fn run(arguments: &LeakArguments) -> Result<()> {
     let mut session = Session::new(arguments, root, environment.is_some())?;
     let followed = session.follow(&mut children);
     let requests = std::mem::take(&mut session.requests);
-    let (watched, notes) = session.stop(&mut children);
+    let (watched, remarks) = session.stop(&mut children);
     followed?;
-    for note in notes {
+    for note in &remarks.notes {
         anstream::eprintln!("{} {note}", terminal::styled("note:", terminal::WARNING, true));
     }
-    answer(arguments, &watched, requests, root)
+    answer(arguments, &watched, remarks, requests, root)
 }
 
 /// Judges what was read and writes the answer.
-fn answer(arguments: &LeakArguments, watched: &Watched, requests: Requests, root: Pid) -> Result<()> {
+fn answer(
+    arguments: &LeakArguments,
+    watched: &Watched,
+    remarks: Remarks,
+    requests: Requests,
+    root: Pid,
+) -> Result<()> {
     if watched.processes.is_empty() {
         let failure = if watched.forbidden.is_empty() {
             Failure::new("the program ended before its memory could be read")
@@ -107,8 +113,9 @@ fn answer(arguments: &LeakArguments, watched: &Watched, requests: Requests, root
         assembled: &assembled,
         total: verdict::judge(&assembled.total, tolerance),
         by_age: assembled.by_age.as_ref().map(|by_age| verdict::judge(&by_age.series, tolerance)),
-        requests: requests.counts,
         request_unit: requests.unit,
+        requests: requests.by_moment(),
+        remarks,
     });
     if let Some(path) = &arguments.plot {
         plot::write(&report, path)?;
@@ -172,11 +179,20 @@ fn start(arguments: &[String], environment: &BTreeMap<String, String>) -> Result
     Ok(child.id() as Pid)
 }
 
-/// Requests so far, by number of the moment. Empty if nobody counts them.
+/// Requests so far, by number of the moment; None until the first count is there. Empty if nobody counts them.
 #[derive(Default)]
 struct Requests {
-    counts: Vec<f64>,
+    counts: Vec<Option<f64>>,
     unit: &'static str,
+}
+
+impl Requests {
+    /// The counts, the first one standing for the moments before it: what counts them may have begun long ago.
+    /// Empty if there never was one.
+    fn by_moment(self) -> Vec<f64> {
+        let Some(first) = self.counts.iter().find_map(|count| *count) else { return Vec::new() };
+        self.counts.into_iter().map(|count| count.unwrap_or(first)).collect()
+    }
 }
 
 /// One watch.
@@ -290,28 +306,25 @@ impl<'a> Session<'a> {
 
     /// Notes the requests made so far for the moment that was just read.
     fn note_requests(&mut self, now_s: f64) {
-        let last = self.requests.counts.last().copied();
+        let last = self.requests.counts.last().copied().flatten();
         let count = match (&self.counter, &self.load) {
             (Some(_), _) => {
                 let fresh = self.counted.filter(|(at_s, _)| now_s - at_s < FRESH * COUNT_EVERY_S.max(1.0));
-                fresh.map(|(_, count)| count).or(last).unwrap_or(0.0)
+                fresh.map(|(_, count)| count).or(last)
             }
-            (None, Some(load)) => load.succeeded as f64,
+            (None, Some(load)) => Some(load.succeeded as f64),
             (None, None) => return,
         };
         self.requests.counts.push(count);
     }
 
     /// Ends what was started here. Returns what was read, and what the user should know.
-    fn stop(mut self, children: &mut Children) -> (Watched, Vec<String>) {
+    fn stop(mut self, children: &mut Children) -> (Watched, Remarks) {
         self.progress.bar.finish_and_clear();
-        let mut notes = Vec::new();
-        match self.ending {
-            Some(Ending::Exited(0)) | None => {}
-            Some(Ending::Exited(code)) => notes.push(format!("the program exited with code {code}")),
-            Some(Ending::Signalled(signal)) => {
-                notes.push(format!("the program was killed by signal {signal}"))
-            }
+        let Remarks { mut notes, mut obstacles } = Remarks::default();
+        if let Some(failed) = self.ending.and_then(Ending::failure) {
+            notes.push(format!("the program {failed}"));
+            obstacles.push(format!("the program {failed}"));
         }
         if let Some(load) = &mut self.load {
             if load.succeeded == 0 && load.failed > 0 {
@@ -323,6 +336,7 @@ impl<'a> Session<'a> {
                     load.failed,
                     tail.join("\n")
                 ));
+                obstacles.push(format!("the load failed each of {} times", load.failed));
             } else if load.failed_later > 0 {
                 notes.push(format!(
                     "the load failed {} of {} times",
@@ -336,7 +350,12 @@ impl<'a> Session<'a> {
         }
         let own = std::process::id() as Pid;
         children.stop_all(&mut |_| {}, &mut || crate::leak::below(own));
-        (self.watcher.finish(), notes)
+        let watched = self.watcher.finish();
+        if let Some(unread) = watched.unread_text() {
+            notes.push(format!("{unread}: run snug leak as the user that owns it, or as root"));
+            obstacles.push(unread);
+        }
+        (watched, Remarks { notes, obstacles })
     }
 }
 

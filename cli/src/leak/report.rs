@@ -28,6 +28,8 @@ pub struct Report {
     pub evidence: Vec<String>,
     /// What to do now.
     pub advice: Vec<String>,
+    /// What else was noticed: a load that failed, processes that could not be read.
+    pub notes: Vec<String>,
     pub allocators: Vec<Kind>,
     /// Where live bytes come from.
     pub live_source: LiveSource,
@@ -66,6 +68,15 @@ pub struct Points {
     pub requests: Vec<f64>,
 }
 
+/// What was noticed beside the memory.
+#[derive(Debug, Clone, Default)]
+pub struct Remarks {
+    /// What the user should know.
+    pub notes: Vec<String>,
+    /// Why memory that does not grow proves nothing: nothing was asked of the program, or not all of it was seen.
+    pub obstacles: Vec<String>,
+}
+
 /// What the report is made from.
 pub struct Findings<'a> {
     pub subject: String,
@@ -76,12 +87,14 @@ pub struct Findings<'a> {
     /// Requests so far at each moment of the watch; empty if nobody counts them.
     pub requests: Vec<f64>,
     pub request_unit: &'static str,
+    pub remarks: Remarks,
 }
 
 impl Report {
     /// Puts everything together.
     pub fn new(findings: Findings) -> Report {
-        let Findings { subject, watched, assembled, total, by_age, requests, request_unit } = findings;
+        let Findings { subject, watched, assembled, total, by_age, requests, request_unit, remarks } =
+            findings;
         let hidden = |judgement: &Judgement| {
             matches!(judgement.verdict, Verdict::Leak | Verdict::Growing | Verdict::Bloat)
         };
@@ -105,6 +118,7 @@ impl Report {
             answer: String::new(),
             evidence: Vec::new(),
             advice: Vec::new(),
+            notes: remarks.notes,
             allocators,
             live_source: assembled.live_source,
             measure: assembled.measure,
@@ -122,6 +136,12 @@ impl Report {
         report.answer = report.answer_to(&decisive, lives);
         report.evidence = report.evidence_for(&decisive, lives);
         report.advice = report.advice_for(&decisive);
+        let settled = matches!(decisive.verdict, Verdict::Plateau | Verdict::Fragmented);
+        if let (true, Some(obstacle)) = (settled, remarks.obstacles.first()) {
+            report.verdict = Verdict::Unclear;
+            report.answer = format!("Not enough data: memory does not grow, but {obstacle}.");
+            report.advice = vec!["mend that and watch again: this watch proves nothing".into()];
+        }
         report
     }
 
@@ -236,6 +256,9 @@ impl Report {
                     self.series.time_s.len(),
                     super::trend::FEWEST_READINGS
                 )
+            }
+            Some(Doubt::Settling) if trend.still_to_come <= trend.margin => {
+                "it rose at first and hardly any more later: too early to say that it has settled".into()
             }
             Some(Doubt::Settling) => format!(
                 "it still rises, but ever more slowly; about {} may be to come",
@@ -415,6 +438,15 @@ mod tests {
     use crate::leak::watch::{Identity, Process};
 
     fn report(series: Series, live_source: LiveSource, by_age: Option<(Series, usize)>) -> Report {
+        report_with(series, live_source, by_age, Remarks::default())
+    }
+
+    fn report_with(
+        series: Series,
+        live_source: LiveSource,
+        by_age: Option<(Series, usize)>,
+        remarks: Remarks,
+    ) -> Report {
         let readings = series.time_s.len();
         let judgement = judge(&series, 0.05);
         let by_age = by_age.map(|(series, lives)| ByAge { series, lives, age_s: 60.0 });
@@ -438,6 +470,7 @@ mod tests {
             by_age: judgement_by_age,
             requests: (0..readings).map(|moment| 10.0 * moment as f64).collect(),
             request_unit: "request",
+            remarks,
         })
     }
 
@@ -472,6 +505,16 @@ mod tests {
         let report = report(line(0.0), LiveSource::Counted, Some((line(59.9e6), 7)));
         assert_eq!((report.verdict, report.decided_by_age), (Verdict::Leak, true));
         assert!(report.answer.contains("7 were, at the age of 60 s"), "{}", report.answer);
+    }
+
+    #[test]
+    fn a_plateau_of_a_program_that_was_asked_nothing_is_none() {
+        let remarks = || Remarks { notes: vec![], obstacles: vec!["the load failed each of 9 times".into()] };
+        let steady = report_with(line(0.0), LiveSource::Counted, None, remarks());
+        assert_eq!(steady.verdict, Verdict::Unclear);
+        assert!(steady.answer.contains("the load failed each of 9 times"), "{}", steady.answer);
+        let grows = report_with(line(59.9e6), LiveSource::Counted, None, remarks());
+        assert_eq!(grows.verdict, Verdict::Leak, "growth is growth");
     }
 
     #[test]

@@ -156,8 +156,10 @@ fn direction(floors: &Floors, trend: &Trend, fit: &Fit) -> Direction {
     let late = floors.late_slope();
     let late_step = step.is_some_and(|(at, height)| at > LATE_STEP && height > trend.margin);
     if low > 0.0 && trend.growth > GROWING_SHARE * trend.margin {
-        if late < LATE_SHARE * trend.growth || trend.still_to_come > trend.margin {
-            return Direction::Unclear(Doubt::Settling);
+        let to_come = trend.still_to_come > trend.margin;
+        if late < LATE_SHARE * trend.growth || to_come {
+            let counts = to_come || trend.growth > trend.margin;
+            return if counts { Direction::Unclear(Doubt::Settling) } else { Direction::Steady };
         }
         return if late_step { Direction::Unclear(Doubt::Steps) } else { Direction::Growing };
     }

@@ -1,7 +1,7 @@
 //! Reads the memory of a program's processes again and again, each by itself. Reads through `Processes` and `Heaps`;
 //! starts and stops nothing, and decides nothing.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Serialize;
 
@@ -76,8 +76,27 @@ pub struct Process {
 pub struct Watched {
     pub time_s: Vec<f64>,
     pub processes: Vec<Process>,
-    /// Processes that could not be read for lack of permission.
-    pub forbidden: HashSet<Pid>,
+    /// Processes that could not be read for lack of permission, and at how many moments.
+    pub forbidden: BTreeMap<Pid, usize>,
+}
+
+impl Watched {
+    /// Says which processes a good part of the watch says nothing about; None if it is about all. A short command that
+    /// changes its user does not matter.
+    pub fn unread_text(&self) -> Option<String> {
+        let matters = |moments: &usize| *moments as f64 >= UNREAD_SHARE * self.time_s.len() as f64;
+        let unread = self.forbidden.iter().filter(|(_, moments)| matters(moments));
+        let unread: Vec<String> = unread.map(|(pid, _)| pid.to_string()).collect();
+        let shown = unread.iter().take(5).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let more = if unread.len() > 5 { ", ..." } else { "" };
+        match unread.len() {
+            0 => None,
+            1 => Some(format!("process {shown} belongs to someone else and could not be read")),
+            count => Some(format!(
+                "{count} processes belong to someone else and could not be read (PID {shown}{more})"
+            )),
+        }
+    }
 }
 
 /// Follows the processes.
@@ -93,6 +112,8 @@ pub struct Watcher<P, H> {
     buffer: Vec<u8>,
 }
 
+/// A process that could not be read matters from this share of all moments.
+const UNREAD_SHARE: f64 = 0.1;
 /// Times after its first reading at which a process is asked again what it is: it may exec.
 const LOOK_AGAIN_S: f64 = 2.0;
 
@@ -215,7 +236,7 @@ impl<P: Processes, H: Heaps> Watcher<P, H> {
         }
         match self.source.read(pid, "smaps_rollup", &mut self.buffer) {
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-                self.watched.forbidden.insert(pid);
+                *self.watched.forbidden.entry(pid).or_default() += 1;
                 return None;
             }
             Err(_) => return None,
