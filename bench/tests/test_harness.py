@@ -38,7 +38,7 @@ def body(run):
         time.sleep(60)
     if sys.argv[1] == "crash":
         os.kill(server.popen.pid, 11)
-        time.sleep(0.2)
+        server.popen.wait(10)
         run.check_running()
     return {{"things_per_s": 1.23456, "errors": int(sys.argv[1] == "errors") + run.stop_server()}}
 
@@ -55,7 +55,7 @@ def start_driver(path, action, **variables):
 def exists(pid):
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except OSError:
         return False
 
 
@@ -148,6 +148,9 @@ class MemoryTest(unittest.TestCase):
         finally:
             for pid in tree:
                 os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        while memory.process_tree(shell.pid) and time.monotonic() < deadline:
+            time.sleep(0.02)
         self.assertEqual(memory.process_tree(shell.pid), [])
         shell.wait()
         self.assertGreater(memory.resident_metric(os.getpid(), "idle")["idle_rss_mb"], 1)

@@ -43,8 +43,10 @@ fn a_program_under_two_allocators() {
             }
         }
         let mean = run["memory"]["rss_mean_bytes"].as_f64().unwrap();
-        assert!((8e6..20e6).contains(&mean), "the program holds 8 MiB: {mean}");
-        assert!(run["memory"]["pss_mean_bytes"].as_f64().unwrap() <= mean * 1.05);
+        let peak = run["memory"]["rss_peak_bytes"].as_f64().unwrap();
+        assert!((8e6..20e6).contains(&peak), "the program holds 8 MiB: {peak}");
+        assert!(mean > 0.0 && mean <= peak, "{mean} {peak}");
+        assert!(run["memory"]["pss_mean_bytes"].as_f64().unwrap() <= peak);
         assert!((0.4..5.0).contains(&run["wall_s"].as_f64().unwrap()));
         let samples = run["samples"]["time_s"].as_array().unwrap();
         assert!(samples.len() >= 5 && samples.len() == run["samples"]["rss_bytes"].as_array().unwrap().len());
@@ -207,7 +209,7 @@ fn interruption_leaves_nothing_behind() {
 fn measuring_costs_little() {
     let scratch = Scratch::new();
     let out = scratch.text("out");
-    let script = "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 2 & done; wait";
+    let script = "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 5 & done; wait";
     run(&mut snug(&["compare", "--runs", "1", "--with", "glibc", "--out", &out, "--", "sh", "-c", script]))
         .expect_code(0);
     let share = results(&scratch)["runs"][0]["overhead"]["share_of_one_core"].as_f64().unwrap();

@@ -73,10 +73,16 @@ fn proxy() -> (u16, Arc<Mutex<Vec<String>>>) {
     let requests = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&requests);
     std::thread::spawn(move || {
+        // Chromium opens connections that it never uses: each is read by itself, and asks for nothing.
         for stream in listener.incoming().flatten() {
-            let mut line = String::new();
-            let _ = BufReader::new(stream).read_line(&mut line);
-            kept.lock().unwrap().push(line.trim().to_string());
+            let kept = Arc::clone(&kept);
+            std::thread::spawn(move || {
+                let mut line = String::new();
+                let _ = BufReader::new(stream).read_line(&mut line);
+                if !line.trim().is_empty() {
+                    kept.lock().unwrap().push(line.trim().to_string());
+                }
+            });
         }
     });
     (port, requests)
@@ -104,6 +110,7 @@ fn visit(chromium: &str, scratch: &Scratch, name: &str, page: &str, more: &[&str
     let console = log.lines().filter(|line| line.contains("CONSOLE")).map(String::from).collect();
     // The browser asks its maker for things by itself, whatever it shows, and in spite of all options against it; which
     // hosts, depends on its version. What the page asks for it must name.
+    std::thread::sleep(std::time::Duration::from_millis(200)); // what it asked for last is still being read
     let of_the_page = |line: &String| page.contains(host(line));
     let requests = requests.lock().unwrap().iter().filter(|line| of_the_page(line)).cloned().collect();
     Visit { seen, console, requests }

@@ -1,6 +1,6 @@
 /* Fills 60 MB with small blocks, frees most of them, and then needs 60 MB for large ones, three times over: the heap
  * holds as much in free pages as the program then asks for, which together exceeds the limit of the container. The
- * large ones come at 100 MB/s, so that a look every 100 ms is soon enough. Prints "done". */
+ * large ones come at 50 MB/s, so that a look every 100 ms is soon enough. Prints "done". */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static void *filled(size_t size_bytes) {
 
 int main(void) {
   static char *small[SMALL_BLOCKS], *large[LARGE_BLOCKS];
-  struct timespec pause = {0, 20 * 1000 * 1000};
+  struct timespec pause = {0, 40 * 1000 * 1000};
   for (int round = 0; round < ROUNDS; round++) {
     for (size_t i = 0; i < SMALL_BLOCKS; i++) small[i] = filled(SMALL_BYTES);
     for (size_t i = 0; i < SMALL_BLOCKS; i++) {
