@@ -1,0 +1,72 @@
+//! docs/guide/json.md names every field of the JSON that the commands write.
+
+mod common;
+
+use std::collections::BTreeSet;
+
+use common::{run, snug, snug_library, Scratch};
+use serde_json::Value;
+
+const PAGE: &str = include_str!("../../docs/guide/json.md");
+/// Objects whose fields are somebody else's: names of settings, of variables, of metrics, or described elsewhere.
+const OPEN: &[&str] = &["settings", "environment", "inherited", "metrics", "memory", "counters", "quantities"];
+
+/// The section about a command, with what stands above all sections.
+fn section(command: &str) -> String {
+    let (start, _) = PAGE.split_once("\n## ").unwrap();
+    let (_, rest) = PAGE.split_once(&format!("\n## snug {command}\n")).unwrap();
+    format!("{start}{}", rest.split("\n## ").next().unwrap())
+}
+
+/// Names of the fields at any depth.
+fn fields(value: &Value, names: &mut BTreeSet<String>) {
+    match value {
+        Value::Array(values) => values.iter().for_each(|value| fields(value, names)),
+        Value::Object(object) => {
+            for (name, value) in object {
+                names.insert(name.clone());
+                // Of quantities each has the same fields.
+                let is_open = OPEN.contains(&name.as_str()) && name != "quantities";
+                match value.as_object().filter(|_| name == "quantities") {
+                    Some(quantities) => quantities.values().for_each(|quantity| fields(quantity, names)),
+                    // A trend of memory is called like the memory of a run.
+                    None if !is_open || value.get("direction").is_some() => fields(value, names),
+                    None => {}
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn assert_described(command: &str, json: &Value) {
+    let section = section(command);
+    let mut names = BTreeSet::new();
+    fields(json, &mut names);
+    assert!(names.len() > 10, "{json}");
+    let missing: Vec<&String> = names.iter().filter(|name| !section.contains(&format!("`{name}`"))).collect();
+    assert!(missing.is_empty(), "docs/guide/json.md does not describe, of snug {command}: {missing:?}");
+}
+
+#[test]
+fn every_field_is_described() {
+    let Some(library) = snug_library() else { return };
+    let scratch = Scratch::new();
+    let out = scratch.text("out");
+    let mut child = std::process::Command::new("sleep").arg("60").env("LD_PRELOAD", &library).spawn().unwrap();
+    let pid = child.id().to_string();
+    common::eventually("the library is loaded", || {
+        run(&mut snug(&["check", "--expect", "snug", &pid])).code == Some(0)
+    });
+    let check = run(&mut snug(&["check", "--json", "--expect", "jemalloc", &pid])).expect_code(1);
+    assert_described("check", &check.json());
+    assert_described("stats", &run(&mut snug(&["stats", "--json", &pid])).expect_code(0).json());
+    let leak = ["leak", "--json", "--for", "1s", "--interval", "20ms", "--load", "true", &pid];
+    assert_described("leak", &run(&mut snug(&leak)).expect_code(0).json());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let compare = ["compare", "--runs", "2", "--with", "glibc,snug", "--out", &out, "--", "sleep", "0.3"];
+    run(snug(&compare).env("SNUG_LIBRARY", &library)).expect_code(0);
+    let text = std::fs::read_to_string(scratch.path("out/compare.json")).unwrap();
+    assert_described("compare", &serde_json::from_str(&text).unwrap());
+}
