@@ -7,9 +7,15 @@ use crate::terminal::{bytes, short_number};
 /// An allocator is recommended only for at least this saving: a share of the memory, and bytes.
 const WORTHWHILE_RATIO: f64 = 0.95;
 const WORTHWHILE_BYTES: f64 = 5e6;
-/// And only if it is not clearly slower than this: times the wall time, times the CPU time.
+/// Runs that differ leave a saving open if it may be as large as this: twice of what is worthwhile.
+const OPEN_RATIO: f64 = 0.9;
+/// More runs that may tell: twice as many, and at least so many.
+const MORE_RUNS_MIN: u32 = 5;
+/// An allocator is recommended only if it is not clearly slower than this: times the wall time, times the CPU time,
+/// times the 99th percentile of the latency, which few requests make.
 const WALL_RATIO_MAX: f64 = 1.05;
 const CPU_RATIO_MAX: f64 = 1.25;
+const P99_RATIO_MAX: f64 = 1.1;
 /// A setting without a library is preferred unless a library is smaller still by this factor.
 const SIMPLER_RATIO: f64 = 0.95;
 /// Programs smaller than this are not worth the trouble.
@@ -73,36 +79,72 @@ pub fn decide(comparison: &Comparison, composition: Option<&Composition>) -> Dec
         let answer = "Unknown: one run each can't tell a difference from noise; use --runs 3 or more.".into();
         return Decision { advice: Advice::Unknown, answer, evidence: Vec::new() };
     }
+    let floor = composition.map_or(0.0, |composition| floor_bytes(comparison, &memory, composition));
     let mut evidence = Vec::new();
     let mut good: Vec<(f64, usize)> = Vec::new();
+    let mut open: Vec<(Ratio, &str)> = Vec::new();
     for index in others {
         let label = &comparison.allocators[index].label;
         let Some(memory_ratio) = ratio(index, &memory) else { continue };
         let price = price(comparison, index);
         evidence.push(format!("{label}: {} the memory of {baseline}{}", times(memory_ratio), price.words));
-        let smaller = memory_ratio.interval.is_some_and(|(_, high)| high < 1.0)
-            && memory_ratio.value <= WORTHWHILE_RATIO
-            && before * (1.0 - memory_ratio.value) >= WORTHWHILE_BYTES;
-        if smaller && !price.too_high {
+        if price.too_high {
+            continue;
+        }
+        if is_smaller(memory_ratio, before) {
             good.push((memory_ratio.value, index));
+        } else if may_be_smaller(memory_ratio, before, floor) {
+            open.push((memory_ratio, label));
         }
     }
     good.sort_by(|left, right| left.0.total_cmp(&right.0));
+    open.sort_by(|left, right| left.0.value.total_cmp(&right.0.value));
     evidence.extend(composition.into_iter().flat_map(consists_of));
-    match choose(&comparison.allocators, &good) {
-        Some((value, index)) => {
+    let (advice, answer) = match (choose(&comparison.allocators, &good), open.first()) {
+        (Some((value, index)), _) => {
             let label = &comparison.allocators[index].label;
             let saved = bytes(before * (1.0 - value));
             let percent = (100.0 * (1.0 - value)).round();
-            let answer =
-                format!("Use {label}: it saves {percent} % of the memory, {saved} of {}.", bytes(before));
-            Decision { advice: Advice::Use(index), answer, evidence }
+            let before = bytes(before);
+            let answer = format!("Use {label}: it saves {percent} % of the memory, {saved} of {before}.");
+            (Advice::Use(index), answer)
         }
-        None => {
-            let answer = format!("Changing the allocator will not help: {}.", why_not(before, composition));
-            Decision { advice: Advice::Stay, answer, evidence }
+        (None, Some((ratio, label))) => {
+            let runs = (2 * comparison.settings.rounds).max(MORE_RUNS_MIN);
+            let answer = format!(
+                "Unknown: the runs differ too much to tell whether {label} helps, at {} the memory; use --runs {runs}, \
+                 or a longer program.",
+                times(*ratio)
+            );
+            (Advice::Unknown, answer)
         }
-    }
+        (None, None) => {
+            let why = why_not(before, composition);
+            (Advice::Stay, format!("Changing the allocator will not help: {why}."))
+        }
+    };
+    Decision { advice, answer, evidence }
+}
+
+/// A saving that was shown and that counts. `before` is the memory that the ratio refers to.
+fn is_smaller(ratio: Ratio, before: f64) -> bool {
+    ratio.interval.is_some_and(|(_, high)| high < 1.0)
+        && ratio.value <= WORTHWHILE_RATIO
+        && before * (1.0 - ratio.value) >= WORTHWHILE_BYTES
+}
+
+/// None was shown, but one that counts may be there. No allocator can do with less than `floor`.
+fn may_be_smaller(ratio: Ratio, before: f64, floor: f64) -> bool {
+    let lowest = ratio.interval.map_or(1.0, |(low, _)| low).max(floor / before);
+    ratio.no_difference() && lowest <= OPEN_RATIO && before * (1.0 - lowest) >= WORTHWHILE_BYTES
+}
+
+/// What of the memory under snug is live, or not malloc's.
+fn floor_bytes(comparison: &Comparison, memory: &str, composition: &Composition) -> f64 {
+    let spare_share = (composition.heap - composition.live) / composition.rss.max(1.0);
+    let snug = comparison.allocators.iter().find(|allocator| looks_inside(allocator));
+    let under_snug = snug.and_then(|allocator| comparison.estimate(&allocator.label, memory));
+    under_snug.map_or(0.0, |estimate| estimate.mean * (1.0 - spare_share))
 }
 
 /// The smallest; or a mere setting, if that is nearly as good.
@@ -128,6 +170,7 @@ fn price(comparison: &Comparison, index: usize) -> Price {
         let (name, too_high) = match quantity.as_str() {
             "wall_s" => ("wall time", low > WALL_RATIO_MAX),
             "cpu_s" => ("CPU time", low > CPU_RATIO_MAX),
+            "latency_p99_s" => ("p99 latency", low > P99_RATIO_MAX),
             name if name.ends_with("_per_s") => {
                 (name.trim_start_matches("metric:"), high < 1.0 / WALL_RATIO_MAX)
             }
@@ -258,6 +301,58 @@ mod tests {
         let decision = decide(&comparison, None);
         assert_eq!(decision.advice, Advice::Stay, "{decision:?}");
         assert!(decision.evidence[0].contains("too high a price"), "{decision:?}");
+    }
+
+    #[test]
+    fn a_slow_tail_is_no_bargain() {
+        let mut comparison = fixture::server();
+        let p99 = |comparison: &mut crate::compare::results::Comparison, factor: f64| {
+            for run in comparison.runs.iter_mut().filter(|run| run.allocator == "snug") {
+                let percentiles = &mut run.latency.as_mut().unwrap().percentiles;
+                percentiles.iter_mut().filter(|at| at.percent == 99.0).for_each(|at| at.latency_s *= factor);
+            }
+            comparison.summary = crate::compare::summary::summarise(comparison);
+        };
+        assert!(decide(&comparison, None).answer.starts_with("Use snug"));
+        p99(&mut comparison, 1.4);
+        let decision = decide(&comparison, None);
+        assert!(!decision.answer.starts_with("Use snug"), "{decision:?}");
+        let snug = decision.evidence.iter().find(|line| line.starts_with("snug")).unwrap();
+        assert!(snug.contains("p99 latency") && snug.contains("too high a price"), "{snug}");
+    }
+
+    #[test]
+    fn runs_that_differ_too_much_are_not_told_to_be_equal() {
+        let noisy: &[(&str, &[f64])] = &[("glibc", &[400.0, 380.0, 420.0]), ("snug", &[150.0, 240.0, 330.0])];
+        let decision = decide_on(noisy, None);
+        assert_eq!(decision.advice, Advice::Unknown, "{decision:?}");
+        assert!(decision.answer.contains("whether snug helps") && decision.answer.contains("--runs 6"));
+        // What is shown to help needs no other to be told.
+        let with_good = decide_on(&[noisy[0], noisy[1], ("jemalloc", &[200.0, 201.0, 199.0])], None);
+        assert!(with_good.answer.starts_with("Use jemalloc"), "{with_good:?}");
+        // A little noise leaves nothing open, nor does a saving that would be too small to count.
+        let little = decide_on(&[("glibc", &[400.0, 402.0, 398.0]), ("snug", &[398.0, 404.0, 394.0])], None);
+        assert_eq!(little.advice, Advice::Stay, "{little:?}");
+        let small = decide_on(&[("glibc", &[4.0, 3.8, 4.2]), ("snug", &[1.5, 2.4, 3.3])], None);
+        assert_eq!(small.advice, Advice::Stay, "{small:?}");
+        // Nor does memory that malloc never sees, however much the runs differ.
+        let differs: &[(&str, &[f64])] =
+            &[("glibc", &[400.0, 402.0, 398.0]), ("snug", &[320.0, 400.0, 460.0])];
+        assert_eq!(decide_on(differs, None).advice, Advice::Unknown);
+        let mapped = Composition { rss: 400e6, mapped: 390e6, heap: 10e6, live: 5e6, ..Default::default() };
+        let decision = decide_on(differs, Some(mapped));
+        assert!(decision.answer.contains("mapped by the program itself"), "{decision:?}");
+    }
+
+    #[test]
+    fn what_is_too_slow_leaves_nothing_open() {
+        let mut comparison =
+            fixture::comparison(&[("glibc", &[400.0, 380.0, 420.0]), ("snug", &[150.0, 240.0, 330.0])]);
+        for run in comparison.runs.iter_mut().filter(|run| run.allocator == "snug") {
+            run.wall_s *= 1.5;
+        }
+        comparison.summary = crate::compare::summary::summarise(&comparison);
+        assert_eq!(decide(&comparison, None).advice, Advice::Stay);
     }
 
     #[test]

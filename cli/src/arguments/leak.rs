@@ -103,8 +103,9 @@ fn parse_picture(text: &str) -> Result<PathBuf, String> {
   snug advise --ready 3000 --requests 2000 -- bundle exec puma -p 3000
 
 A comparison is run as snug compare does it, with the same options and results. Then one allocator is recommended, or \
-MALLOC_ARENA_MAX=2, or none: it must save at least 5 % and 5 MB with 95 % confidence and must not be clearly slower. \
-The lines that deploy it follow: Dockerfile, Procfile, systemd, Kubernetes. If nothing helps, what the memory consists \
+MALLOC_ARENA_MAX=2, or none: it must be smaller with 95 % confidence, save 5 % and 5 MB, and must not be clearly \
+slower, in time, in requests per second or in p99 latency. Where the runs differ too much to tell, it says so. The \
+lines that deploy it follow: Dockerfile, Procfile, systemd, Kubernetes. If nothing helps, what the memory consists \
 of says why; that is seen under snug, which therefore should be among the allocators.
 
 Exit codes: those of snug compare."
