@@ -8,13 +8,14 @@ use std::path::Path;
 use std::time::Instant;
 
 use self::decide::{Advice, Composition, Decision};
+use crate::allocator::Kind;
 use crate::arguments::AdviseArguments;
 use crate::compare;
 use crate::compare::results::Comparison;
 use crate::deploy::{self, Deployment};
 use crate::failure::{Context, Result};
 use crate::leak::heaps::RealHeaps;
-use crate::leak::watch::{Roots, Watched, Watcher};
+use crate::leak::watch::{Process, Roots, Watched, Watcher};
 use crate::proc::{Pid, ProcFilesystem};
 use crate::terminal::{self, styled};
 
@@ -95,11 +96,13 @@ impl Looker {
     }
 }
 
-/// Means over all moments. Only processes with snug in them count: a load has it not. None if there were none.
+/// Means over all moments. Only processes under snug count: a load is not, nor are we. None if there were none.
 fn composition(watched: &Watched) -> Option<Composition> {
     let mut sum = Composition::default();
     let mut moments = HashSet::new();
-    for process in &watched.processes {
+    let under_snug =
+        |process: &&Process| process.identity.as_ref().is_some_and(|identity| identity.kind == Kind::Snug);
+    for process in watched.processes.iter().filter(under_snug) {
         for (moment, reading) in &process.readings {
             let Some((live, heap)) = reading.heap else { continue };
             moments.insert(*moment);
@@ -121,4 +124,30 @@ fn composition(watched: &Watched) -> Option<Composition> {
         mapped: mean(sum.mapped),
         is_python: sum.is_python,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::leak::watch::{Identity, Reading};
+
+    #[test]
+    fn memory_of_processes_under_snug_alone_is_taken_apart() {
+        let process = |kind, reading| Process {
+            identity: Some(Identity { kind, counters_at: None }),
+            readings: vec![(0, reading)],
+            ..Process::example()
+        };
+        let reading = Reading { rss: 100, anonymous: 80, heap: Some((30, 60)), ..Reading::default() };
+        // Ours, or that of a load, of which the walk over glibc's heaps tells as much.
+        let other = Reading { rss: 9000, anonymous: 8000, heap: Some((4000, 5000)), ..Reading::default() };
+        let watched = Watched {
+            processes: vec![process(Kind::Snug, reading), process(Kind::Glibc, other)],
+            ..Watched::default()
+        };
+        let found = composition(&watched).unwrap();
+        assert_eq!((found.rss, found.heap, found.live), (100.0, 60.0, 30.0));
+        assert_eq!((found.mapped, found.files), (20.0, 20.0));
+        assert_eq!(composition(&Watched::default()), None);
+    }
 }
