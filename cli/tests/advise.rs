@@ -85,3 +85,38 @@ fn one_run_is_not_enough() {
         .expect_code(0)
         .expect_stdout("use --runs 3");
 }
+
+#[test]
+fn a_format_on_stdout_is_all_that_is_there() {
+    let Some(library) = snug_library() else { return };
+    let scratch = Scratch::new();
+    let program = scratch.compile("sleeper", SLEEPER, &[]);
+    let answer = advise(&library, &scratch, &["--runs", "1", "--json", "-", "--", &program, "0.5"])
+        .expect_code(0)
+        .expect_stderr("use --runs 3");
+    assert_eq!(answer.json()["format"], "snug-compare");
+}
+
+#[test]
+fn options_of_compare_work() {
+    let Some(library) = snug_library() else { return };
+    let scratch = Scratch::new();
+    let home = scratch.text("home");
+    let call = |arguments: &[&str]| {
+        let mut command = snug(&[&["advise"], arguments].concat());
+        run(command.env("XDG_CONFIG_HOME", &home).env("SNUG_LIBRARY", &library))
+    };
+    call(&["--with", "glibc,snug", "--save-set", "mine"]).expect_code(0).expect_stderr("saved in");
+    let listed = call(&["--list-allocators"]).expect_code(0);
+    assert!(listed.stdout.contains("mine") && listed.stdout.contains("jemalloc"), "{listed:#?}");
+    let program = scratch.compile("sleeper", SLEEPER, &[]);
+    let out = scratch.text("out");
+    let condition = |text| {
+        call(&["--runs", "1", "--with", "mine", "--out", &out, "--fail-if", text, "--", &program, "0.3"])
+    };
+    let failed = condition("snug.rss_mean > 1 kB").expect_code(4).expect_stderr("holds");
+    assert!(failed.stdout.contains("use --runs 3"), "the advice comes all the same: {failed:#?}");
+    condition("snug.rss_mean < 1 kB").expect_code(0).expect_stderr("does not hold");
+    condition("snug.rss_mean > 1 ms").expect_code(2);
+    call(&["--with", "glibc"]).expect_code(2);
+}

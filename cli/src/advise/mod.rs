@@ -10,8 +10,8 @@ use std::time::Instant;
 use self::decide::{Advice, Composition, Decision};
 use crate::allocator::Kind;
 use crate::arguments::AdviseArguments;
-use crate::compare;
 use crate::compare::results::Comparison;
+use crate::compare::{self, output};
 use crate::deploy::{self, Deployment};
 use crate::failure::{Context, Result};
 use crate::leak::heaps::RealHeaps;
@@ -25,18 +25,29 @@ const LOOK_EVERY_S: f64 = 0.5;
 /// Runs the command.
 pub fn run(arguments: &AdviseArguments) -> Result<()> {
     let mut looker = Looker::new();
-    let comparison = compare::measure(&arguments.compare, &mut |allocator| {
+    let measured = compare::measure(&arguments.compare, &mut |allocator| {
         if decide::looks_inside(allocator) {
             looker.look();
         }
     })?;
-    let decision = decide::decide(&comparison, composition(&looker.watcher.finish()).as_ref());
-    let mut out = anstream::stdout().lock();
-    write(&decision, &comparison, &mut out).cannot(|| "write to stdout".into())
+    let Some(measured) = measured else { return Ok(()) };
+    let comparison = &measured.comparison;
+    let decision = decide::decide(comparison, composition(&looker.watcher.finish()).as_ref());
+    // A format that has stdout must be all that is there.
+    let written = match output::takes_stdout(&arguments.compare.output) {
+        true => write(&decision, comparison, false, &mut anstream::stderr().lock()),
+        false => write(&decision, comparison, terminal::stdout_colours(), &mut anstream::stdout().lock()),
+    };
+    written.cannot(|| "write the advice".into())?;
+    measured.judge()
 }
 
-fn write(decision: &Decision, comparison: &Comparison, out: &mut dyn Write) -> std::io::Result<()> {
-    let colours = terminal::stdout_colours();
+fn write(
+    decision: &Decision,
+    comparison: &Comparison,
+    colours: bool,
+    out: &mut dyn Write,
+) -> std::io::Result<()> {
     let style = match decision.advice {
         Advice::Use(_) => terminal::GOOD,
         Advice::Stay => terminal::BOLD,

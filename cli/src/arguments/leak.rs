@@ -106,7 +106,8 @@ A comparison is run as snug compare does it, with the same options and results. 
 MALLOC_ARENA_MAX=2, or none: it must be smaller with 95 % confidence, save 5 % and 5 MB, and must not be clearly \
 slower, in time, in requests per second or in p99 latency. Where the runs differ too much to tell, it says so. The \
 lines that deploy it follow: Dockerfile, Procfile, systemd, Kubernetes. If nothing helps, what the memory consists \
-of says why; that is seen under snug, which therefore should be among the allocators.
+of says why; that is seen under snug, which therefore should be among the allocators. Where --json -, or another \
+format, has stdout, all of this goes to stderr.
 
 Exit codes: those of snug compare."
 )]

@@ -42,7 +42,7 @@ use std::path::{Path, PathBuf};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use regex_lite::Regex;
 
-use self::condition::Scope;
+use self::condition::{Condition, Scope};
 use self::measure::{Moment, Request, Supervisor};
 use self::plan::Candidate;
 use self::results::{Allocator, Comparison, Run, Settings, Summary, FORMAT, FORMAT_VERSION};
@@ -67,35 +67,51 @@ pub trait Writer {
 
 /// Runs the command.
 pub fn run(arguments: &CompareArguments) -> Result<()> {
+    match measure(arguments, &mut |_| {})? {
+        Some(measured) => measured.judge(),
+        None => Ok(()),
+    }
+}
+
+/// A comparison that was made and written, with the conditions of --fail-if, which are still to be judged.
+pub struct Measured {
+    pub comparison: Comparison,
+    conditions: Vec<Condition>,
+    scopes: Vec<Scope>,
+}
+
+impl Measured {
+    /// Fails if a condition holds, or can't be decided.
+    pub fn judge(&self) -> Result<()> {
+        let measured = self.comparison.summary.allocators.iter().zip(&self.scopes);
+        let scopes: Vec<Scope> =
+            measured.map(|(row, scope)| Scope { quantities: row.medians(), ..scope.clone() }).collect();
+        condition::judge(&self.conditions, &scopes)
+    }
+}
+
+/// Does all that the arguments ask for and writes the results, for another command to go on with; None if they ask for
+/// no run. `observe` is told which allocator runs whenever memory was read.
+pub fn measure(
+    arguments: &CompareArguments,
+    observe: &mut dyn FnMut(&Allocator),
+) -> Result<Option<Measured>> {
     output::check(&arguments.output)?;
     let mut sets = Sets::load()?;
     if arguments.list_allocators {
-        return inventory::show(&sets);
+        return inventory::show(&sets).map(|()| None);
     }
     let candidates = choose_candidates(&arguments.with, &sets).map_err(before_start)?;
     if let Some(name) = &arguments.save_set {
         save_set(&mut sets, name, &arguments.with)?;
         if arguments.program.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
     }
-    let conditions = condition::parse_all(&arguments.fail_if, &scopes(&candidates))?;
-    let comparison = measure_candidates(arguments, &candidates, &mut |_| {})?;
-    let measured = comparison.summary.allocators.iter().zip(scopes(&candidates));
-    let scopes: Vec<Scope> =
-        measured.map(|(row, scope)| Scope { quantities: row.medians(), ..scope }).collect();
-    condition::judge(&conditions, &scopes)
-}
-
-/// Runs all of it and writes the results, for another command to go on with. `observe` is told which allocator runs
-/// whenever memory was read.
-pub fn measure(arguments: &CompareArguments, observe: &mut dyn FnMut(&Allocator)) -> Result<Comparison> {
-    if arguments.program.is_empty() {
-        return Err(Failure::new("there is no program to run").advise("name it after --").exit_code(USAGE));
-    }
-    output::check(&arguments.output)?;
-    let candidates = choose_candidates(&arguments.with, &Sets::load()?).map_err(before_start)?;
-    measure_candidates(arguments, &candidates, observe)
+    let scopes = scopes(&candidates);
+    let conditions = condition::parse_all(&arguments.fail_if, &scopes)?;
+    let comparison = measure_candidates(arguments, &candidates, observe)?;
+    Ok(Some(Measured { comparison, conditions, scopes }))
 }
 
 fn measure_candidates(

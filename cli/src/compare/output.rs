@@ -60,6 +60,11 @@ pub fn check(arguments: &OutputArguments) -> Result<()> {
     Ok(())
 }
 
+/// Whether a format goes to stdout, which then holds nothing else.
+pub fn takes_stdout(arguments: &OutputArguments) -> bool {
+    wanted(arguments).iter().any(Wanted::is_stdout)
+}
+
 /// The writers of a report, by option and name in the output directory.
 pub fn writers<'a>(
     html: HtmlWriter<'a>,
@@ -140,5 +145,11 @@ mod tests {
         assert!(message(Some("/nonexistent/x.csv"), None).contains("directory does not exist"));
         assert!(message(None, Some("/")).contains("is a directory"));
         assert!(check(&arguments(Some("-"), Some("x.html"))).is_ok());
+    }
+
+    #[test]
+    fn one_format_may_have_stdout() {
+        assert!(takes_stdout(&arguments(None, Some("-"))));
+        assert!(!takes_stdout(&arguments(Some("x.csv"), None)));
     }
 }
