@@ -9,8 +9,8 @@ use crate::check::inspect::{Hidden, Inspector};
 use crate::check::judge;
 use crate::check::report::ProcessReport;
 use crate::failure::{Failure, Result, UNKNOWN};
-use crate::machine;
 use crate::proc::Pid;
+use crate::{machine, remote};
 
 /// A process that may be looked at.
 pub struct Found {
@@ -42,7 +42,7 @@ fn explain_hidden(pid: Pid, hidden: Hidden) -> Failure {
             Failure::new(format!("process {pid} belongs to {owner}"))
                 .advise(format!("run this as {owner} or as root"))
         }
-        (Hidden::NotPermitted, Some(_)) => not_traceable(pid),
+        (Hidden::NotPermitted, Some(_)) => explain_refused(pid, ""),
     };
     failure.exit_code(UNKNOWN)
 }
@@ -53,38 +53,43 @@ fn explain_unreadable(facts: &Facts, error: &str) -> Failure {
     if std::fs::metadata(format!("/proc/{pid}")).is_err() {
         return Failure::new(format!("process {pid} has ended meanwhile")).exit_code(UNKNOWN);
     }
-    if !error.contains("ermission") {
+    if !remote::is_refusal(error) {
         return Failure::new(format!("the counters of process {pid} can't be read: {error}"))
             .exit_code(UNKNOWN);
     }
-    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
-    explain_refused(pid, scope.trim())
+    explain_refused(pid, &ptrace_scope())
 }
 
-/// By the value of kernel.yama.ptrace_scope: 1 lets parents look at their children only, 2 only those who may trace
-/// all processes, 3 nobody (Documentation/admin-guide/LSM/Yama.rst of the kernel).
+/// The value of kernel.yama.ptrace_scope; empty where the kernel has no such module.
+pub fn ptrace_scope() -> String {
+    let text = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    text.trim().to_string()
+}
+
+/// Why the memory of processes can't be read, and what to do, by the value of kernel.yama.ptrace_scope: 1 lets parents
+/// look at their children only, 2 only those who may trace all processes, 3 nobody (Documentation/admin-guide/LSM/Yama.rst
+/// of the kernel).
+pub fn refusal(scope: &str) -> (String, &'static str) {
+    let advice = match scope {
+        "1" => {
+            "run this as root or with the capability CAP_SYS_PTRACE; or allow it for processes of the same user, until \
+             the next boot: sudo sysctl kernel.yama.ptrace_scope=0"
+        }
+        "2" => "run this as root, or with the capability CAP_SYS_PTRACE",
+        "3" => "nobody can before the next boot; the sysctl can't be lowered from 3",
+        _ => {
+            let why = "it has more rights than you, or made itself unreadable (prctl PR_SET_DUMPABLE)";
+            return (why.into(), "run this as root");
+        }
+    };
+    (format!("kernel.yama.ptrace_scope is {scope}"), advice)
+}
+
 fn explain_refused(pid: Pid, scope: &str) -> Failure {
-    let refused = |scope: &str| {
-        Failure::new(format!(
-            "the kernel does not let you read the memory of process {pid}: kernel.yama.ptrace_scope is {scope}"
-        ))
-    };
-    let failure = match scope {
-        "1" => refused(scope).advise(
-            "run this as root; or allow it for processes of the same user, until the next boot: \
-             sudo sysctl kernel.yama.ptrace_scope=0",
-        ),
-        "2" => refused(scope).advise("run this as root, or with the capability CAP_SYS_PTRACE"),
-        "3" => refused(scope).advise("nobody can before the next boot; the sysctl can't be lowered from 3"),
-        _ => not_traceable(pid),
-    };
-    failure.exit_code(UNKNOWN)
-}
-
-fn not_traceable(pid: Pid) -> Failure {
-    Failure::new(format!("the kernel does not let you read the memory of process {pid}")).advise(
-        "it has more rights than you, or made itself unreadable (prctl PR_SET_DUMPABLE): run this as root",
-    )
+    let (why, advice) = refusal(scope);
+    Failure::new(format!("the kernel does not let you read the memory of process {pid}: {why}"))
+        .advise(advice)
+        .exit_code(UNKNOWN)
 }
 
 fn user_name(uid: u32) -> String {

@@ -58,6 +58,12 @@ pub fn read_account(pid: Pid, address: u64, arenas: u32) -> Result<Account, Stri
     }
 }
 
+/// Whether an error of `read_counters` says that the kernel refused, not that the page is another or not yet there.
+pub fn is_refusal(error: &str) -> bool {
+    let error = error.to_ascii_lowercase();
+    error.contains("permission denied") || error.contains("not permitted")
+}
+
 /// Writable mappings of a file and the anonymous ones that directly follow them: its zeroed data.
 fn writable_ranges(maps_text: &[u8], path: &str) -> Vec<(u64, u64)> {
     let text = String::from_utf8_lossy(maps_text);
@@ -148,6 +154,19 @@ mod tests {
         let mut pieces = vec![0; 6000];
         read_pieces(std::process::id() as Pid, &addresses, 2, &mut pieces).unwrap();
         assert!(pieces.chunks_exact(2).eq(many.iter().rev()), "more than one call takes");
+    }
+
+    #[test]
+    fn refusals_are_told_from_pages_that_say_nothing() {
+        for errno in [libc::EACCES, libc::EPERM] {
+            assert!(is_refusal(&io::Error::from_raw_os_error(errno).to_string()));
+        }
+        assert!(is_refusal(&io::Error::from(io::ErrorKind::PermissionDenied).to_string()));
+        assert!(!is_refusal(&io::Error::from_raw_os_error(libc::EIO).to_string()));
+        // A page of another version, or one that is not written yet, is read all the same.
+        let own = [0u8; counters::HEAD_BYTES];
+        let error = read_counters(std::process::id() as Pid, own.as_ptr() as u64).unwrap_err();
+        assert!(!is_refusal(&error), "{error}");
     }
 
     #[test]

@@ -101,6 +101,16 @@ impl Identity {
         }
     }
 
+    /// Whether the kernel does not let us read the process, or its heap alone.
+    pub fn is_refused(&self) -> bool {
+        self.not_permitted || self.is_heap_refused()
+    }
+
+    /// Whether it uses snug and the kernel does not let us read its counters, as kernel.yama.ptrace_scope can have it.
+    pub fn is_heap_refused(&self) -> bool {
+        self.counters_error.as_deref().is_some_and(remote::is_refusal)
+    }
+
     fn is_c_library(&self) -> bool {
         self.allocator.as_ref().is_none_or(|used| used.kind.is_c_library())
     }
@@ -365,15 +375,17 @@ impl<P: Processes, A: Allocators> Watcher<P, A> {
     /// Reads the counters of one process that is shown.
     fn update_heap(&mut self, pid: Pid, now_s: f64) {
         let known = &self.watched[&pid];
+        let due = (self.readings + pid as u64) % LOOK_AGAIN_AFTER == 0;
         let undecided = known.identity.as_ref().is_none_or(|identity| {
-            // A young process may still be loading its libraries.
+            // A young process may still be loading its libraries, and what could not be read may be readable by now.
             identity.allocator.is_none() && !identity.not_permitted
+                || identity.counters_error.is_some() && due
         });
         if undecided {
             self.identify(pid);
         }
         // Servers change their titles while they run, at little cost to us if we look now and then.
-        if self.watched[&pid].role.is_empty() || (self.readings + pid as u64) % LOOK_AGAIN_AFTER == 0 {
+        if self.watched[&pid].role.is_empty() || due {
             let arguments = self.arguments(pid);
             let known = self.watched.get_mut(&pid).expect("it is shown");
             known.role = role::role(&arguments, &known.stat.name);

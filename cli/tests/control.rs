@@ -237,3 +237,36 @@ fn processes_of_others_are_theirs() {
         .args(["purge", &server.pid()]);
     run(&mut command).expect_code(3).expect_stderr("belongs to root").expect_stderr("as root");
 }
+
+/// What kernel.yama.ptrace_scope does to the tool: files of other processes can be read, their memory can't.
+const REFUSE: &str = r#"
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sys/uio.h>
+ssize_t process_vm_readv(pid_t pid, const struct iovec *local, unsigned long local_count, const struct iovec *remote,
+                         unsigned long remote_count, unsigned long flags) {
+  (void)pid, (void)local, (void)local_count, (void)remote, (void)remote_count, (void)flags;
+  errno = EPERM;
+  return -1;
+}
+"#;
+
+#[test]
+fn memory_that_may_not_be_read_is_told() {
+    let Some(library) = snug_library() else { return };
+    let scratch = Scratch::new();
+    let refuse = scratch.compile("refuse.so", REFUSE, &["-shared", "-fPIC"]);
+    let call = |arguments: &[&str]| run(snug(arguments).env("LD_PRELOAD", &refuse));
+    let ours = start(&scratch, "sleep", Some(&library), "");
+    call(&["stats", &ours.pid()]).expect_code(3).expect_stderr("does not let you read the memory");
+    let exported = call(&["exporter", "--once", "--pid", &ours.pid()])
+        .expect_code(0)
+        .expect_stdout("\nsnug_exporter_processes_refused 1\n")
+        .expect_stderr("the heaps of 1 process under snug are missing");
+    assert!(!exported.stdout.contains("snug_heap_live_bytes"), "{exported:#?}");
+    // With the permission, all is there.
+    run(&mut snug(&["exporter", "--once", "--pid", &ours.pid()]))
+        .expect_code(0)
+        .expect_stdout("\nsnug_exporter_processes_refused 0\n")
+        .expect_stdout("snug_heap_live_bytes");
+}

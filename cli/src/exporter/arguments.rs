@@ -15,8 +15,9 @@ use clap::Args;
   snug exporter --once | promtool check metrics
 
 Without --user, --cgroup and --pid: the processes of this user (root: of all users) that hold 8 MB or more or use an \
-allocator of their own. Everything is read from outside; no process is stopped or changed. It must run as the user of \
-the processes or as root, to see what is live under snug.
+allocator of their own. Everything is read from outside; no process is stopped or changed. To see what is live under \
+snug it must run as root or with the capability CAP_SYS_PTRACE; as the user of the processes it may, too, where \
+kernel.yama.ptrace_scope is 0. Heaps that it may not read are counted in snug_exporter_processes_refused.
 
 Each process has the labels allocator, role and worker: 'puma worker' and '2', from the titles that Puma, Unicorn, \
 Sidekiq, Resque, Celery, gunicorn and PostgreSQL give themselves, else from the script or the program. Where a process \

@@ -146,7 +146,12 @@ pub fn text(samples: &[Sample], cgroups: &[Cgroup], own: &Own) -> Result<String>
     let of_own = [
         ("snug_exporter_processes", "Processes that are exported.", gauge, samples.len() as f64),
         ("snug_exporter_processes_left_out", "Processes beyond --max-processes.", gauge, own.left_out as f64),
-        ("snug_exporter_processes_refused", "Processes that may not be read.", gauge, own.refused as f64),
+        (
+            "snug_exporter_processes_refused",
+            "Processes that may not be read, or whose heap may not.",
+            gauge,
+            own.refused as f64,
+        ),
         ("snug_exporter_reading_seconds", "How long the last reading took.", gauge, own.reading_s),
         ("snug_exporter_cpu_seconds_total", "CPU time of the exporter.", counter, own.cpu_s),
     ];

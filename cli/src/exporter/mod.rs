@@ -24,8 +24,8 @@ use crate::check::inspect::Inspector;
 use crate::failure::{Context, Failure, Result, UNKNOWN};
 use crate::proc::{Pid, ProcFilesystem, Processes};
 use crate::stats::Heap;
-use crate::watch::{Choice, Reading, Watcher};
-use crate::{machine, system};
+use crate::watch::{Choice, Identity, Reading, Watcher};
+use crate::{access, machine, system};
 
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
@@ -84,6 +84,8 @@ pub struct Exporter {
     max_processes: usize,
     /// Of a tree, this process alone.
     only: Option<Pid>,
+    /// That heaps are missing is said once.
+    warned: bool,
     /// By PID and start: a process that moves to another control group is rare.
     places: HashMap<(Pid, u64), Option<Place>>,
     started: Instant,
@@ -99,6 +101,7 @@ impl Exporter {
             labeller: Labeller::new(roles),
             max_processes,
             only: None,
+            warned: false,
             places: HashMap::new(),
             started: Instant::now(),
             booted_s: booted_s(),
@@ -111,7 +114,14 @@ impl Exporter {
         let begun = Instant::now();
         let mut readings = self.watcher.read(self.started.elapsed().as_secs_f64());
         readings.retain(|reading| reading.rss_bytes > 0 && self.only.is_none_or(|pid| pid == reading.pid));
-        let refused = readings.iter().filter(|reading| reading.identity.not_permitted).count();
+        let count =
+            |is_so: fn(&Identity) -> bool| readings.iter().filter(|reading| is_so(&reading.identity)).count();
+        let refused = count(Identity::is_refused);
+        let heaps_refused = count(Identity::is_heap_refused);
+        if heaps_refused > 0 && !self.warned {
+            anstream::eprintln!("snug: {}", warning(heaps_refused, &access::ptrace_scope()));
+            self.warned = true;
+        }
         let left_out = readings.len().saturating_sub(self.max_processes);
         if left_out > 0 {
             readings.sort_by_key(|reading| std::cmp::Reverse(reading.rss_bytes));
@@ -190,6 +200,15 @@ impl Exporter {
     }
 }
 
+/// What to say where the kernel does not let the exporter read the heaps of so many processes.
+fn warning(heaps: usize, scope: &str) -> String {
+    let (why, advice) = access::refusal(scope);
+    let processes = if heaps == 1 { "1 process".into() } else { format!("{heaps} processes") };
+    format!(
+        "the heaps of {processes} under snug are missing, because the kernel refuses them: {why}; {advice}"
+    )
+}
+
 /// When the machine started, in seconds since 1970.
 fn booted_s() -> f64 {
     let uptime = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
@@ -201,6 +220,14 @@ fn booted_s() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn missing_heaps_are_explained() {
+        let text = warning(3, "1");
+        assert!(text.contains("3 processes") && text.contains("kernel.yama.ptrace_scope is 1"), "{text}");
+        assert!(text.contains("CAP_SYS_PTRACE"), "{text}");
+        assert!(warning(1, "").contains("1 process under snug"), "{}", warning(1, ""));
+    }
 
     #[test]
     fn own_process_has_metrics() {

@@ -13,6 +13,7 @@ struct FakeAllocators {
     taken_blocks: u64,
     identified: u32,
     broken: bool,
+    refused: bool,
 }
 
 impl Allocators for FakeAllocators {
@@ -20,8 +21,9 @@ impl Allocators for FakeAllocators {
         self.identified += 1;
         let kind = *self.kinds.get(&pid).unwrap_or(&Kind::Glibc);
         let used = AllocatorUsed { kind, version: None, how: How::Preloaded, file: "/l".into() };
-        let counters_at = (kind == Kind::Snug).then_some(0x1000);
-        Some(Identity { allocator: Some(used), counters_at, ..Identity::default() })
+        let counters_at = (kind == Kind::Snug && !self.refused).then_some(0x1000);
+        let counters_error = (kind == Kind::Snug && self.refused).then(|| "permission denied".into());
+        Some(Identity { allocator: Some(used), counters_at, counters_error, ..Identity::default() })
     }
 
     fn account(&mut self, _pid: Pid, address: u64, _arenas: u32) -> Result<Account, String> {
@@ -140,4 +142,30 @@ fn another_program_in_its_place_is_looked_at_anew() {
     assert!(watcher.read(3.0)[0].heap.is_some());
     watcher.allocators.broken = true;
     assert!(watcher.read(4.0)[0].heap.is_none(), "its counters have gone");
+}
+
+#[test]
+fn counters_that_could_not_be_read_are_tried_again() {
+    let mut watcher = watcher(Choice { pids: vec![11], ..Choice::default() });
+    watcher.allocators.kinds.insert(11, Kind::Snug);
+    watcher.allocators.refused = true;
+    let readings = watcher.read(0.0);
+    assert!(readings[0].identity.is_heap_refused() && readings[0].heap.is_none());
+    watcher.allocators.refused = false;
+    let seen = (1..=LOOK_AGAIN_AFTER).fold(vec![], |_, at| watcher.read(at as f64));
+    assert!(seen[0].heap.is_some() && !seen[0].identity.is_refused());
+}
+
+#[test]
+fn what_is_refused() {
+    let identity = |error: Option<&str>, not_permitted| Identity {
+        counters_error: error.map(String::from),
+        not_permitted,
+        ..Identity::default()
+    };
+    assert!(identity(None, true).is_refused() && !identity(None, true).is_heap_refused());
+    assert!(identity(Some("permission denied"), false).is_heap_refused());
+    assert!(!identity(Some("its page of counters is Version(2)"), false).is_refused(), "of another version");
+    assert!(!identity(Some("its page of counters is NoMagic"), false).is_refused(), "not written yet");
+    assert!(!identity(None, false).is_refused());
 }
