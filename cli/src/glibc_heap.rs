@@ -34,16 +34,40 @@ impl Estimate {
 /// Walks that may meet a chunk in the middle of a change.
 const TRIES: usize = 3;
 
-/// Estimates what is live in a process of this user. None if its memory can't be read, is not glibc's, or changes too
-/// fast.
+/// Why nothing can be said of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The kernel does not let us read its memory.
+    Refused,
+    /// Many of its pages are in swap.
+    Swapped,
+    /// Its chunks do not lead to the ends of its heaps: they changed while they were read, or are not glibc's.
+    Unsound,
+}
+
+/// Estimates what is live in a process of this user. None if that can't be said.
 pub fn estimate_process(pid: Pid) -> Option<Estimate> {
-    let mut memory = ProcessMemory::open(pid).ok()?;
+    examine(pid).ok()
+}
+
+/// The same, or why not.
+pub fn examine(pid: Pid) -> Result<Estimate, Obstacle> {
+    let mut memory = ProcessMemory::open(pid).map_err(|error| obstacle(&error))?;
     let mut source = ProcFilesystem::new();
     let mut maps = Vec::new();
-    (0..TRIES).find_map(|_| {
+    let found = (0..TRIES).find_map(|_| {
         source.read(pid, "maps", &mut maps).ok()?;
         estimate(&mut memory, &proc::parse_regions(&maps))
-    })
+    });
+    found.ok_or(memory.obstacle.unwrap_or(Obstacle::Unsound))
+}
+
+/// What an error of reading means.
+fn obstacle(error: &io::Error) -> Obstacle {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Obstacle::Refused,
+        _ => Obstacle::Unsound,
+    }
 }
 
 /// The memory of a process.
@@ -264,19 +288,23 @@ struct ProcessMemory {
     pid: Pid,
     pagemap: File,
     page_bytes: u64,
+    /// Why the last reading failed, if it was not for a change.
+    obstacle: Option<Obstacle>,
 }
 
 impl ProcessMemory {
     /// Fails if it is somebody else's, or if a security module forbids it.
     fn open(pid: Pid) -> io::Result<ProcessMemory> {
         let pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
-        Ok(ProcessMemory { pid, pagemap, page_bytes: machine::page_size_bytes() })
+        Ok(ProcessMemory { pid, pagemap, page_bytes: machine::page_size_bytes(), obstacle: None })
     }
 }
 
 impl Memory for ProcessMemory {
     fn read(&mut self, address: u64, buffer: &mut [u8]) -> io::Result<()> {
-        remote::read_into(self.pid, address, buffer)
+        remote::read_into(self.pid, address, buffer).inspect_err(|error| {
+            self.obstacle = Some(obstacle(error)).filter(|obstacle| *obstacle != Obstacle::Unsound);
+        })
     }
 
     fn page_heads(&mut self, pages: &[u64]) -> Vec<[u64; 2]> {
@@ -296,6 +324,7 @@ impl Memory for ProcessMemory {
         let mut entries = vec![0; ((end - start) / self.page_bytes * 8) as usize];
         self.pagemap.read_exact_at(&mut entries, start / self.page_bytes * 8)?;
         if entries.chunks_exact(8).filter(|entry| entry[7] & 0x40 != 0).count() > SWAPPED_MAX {
+            self.obstacle = Some(Obstacle::Swapped);
             return Err(io::Error::other("many pages are in swap"));
         }
         Ok(entries.chunks_exact(8).map(|entry| entry[7] & 0x80 != 0).collect())
@@ -449,6 +478,14 @@ mod tests {
         memory.chunks(0x10000, &[first | 1, 0x10 | 1, 0x10 | 1]);
         let estimate = estimate(&mut memory, &[region(0x10000, 2, true)]).unwrap();
         assert_eq!(estimate.live_bytes, first - 8);
+    }
+
+    #[test]
+    fn refusals_are_told_from_heaps_that_change() {
+        let error = |kind| obstacle(&io::Error::from(kind));
+        assert_eq!(error(io::ErrorKind::PermissionDenied), Obstacle::Refused);
+        assert_eq!(error(io::ErrorKind::UnexpectedEof), Obstacle::Unsound);
+        assert!(matches!(examine(Pid::MAX), Err(Obstacle::Unsound)), "there is no such process");
     }
 
     #[test]

@@ -257,9 +257,11 @@ fn memory_that_may_not_be_read_is_told() {
     let scratch = Scratch::new();
     let refuse = scratch.compile("refuse.so", REFUSE, &["-shared", "-fPIC"]);
     let call = |arguments: &[&str]| run(snug(arguments).env("LD_PRELOAD", &refuse));
-    let ours = start(&scratch, "sleep", Some(&library), "");
+    let (glibc, ours) = (start(&scratch, "sleep", None, ""), start(&scratch, "sleep", Some(&library), ""));
+    let stats = call(&["stats", &glibc.pid()]).expect_code(0).expect_stdout("glibc's heaps may not be read");
+    assert!(!stats.stdout.contains("tells nobody"), "{stats:#?}");
     call(&["stats", &ours.pid()]).expect_code(3).expect_stderr("does not let you read the memory");
-    let exported = call(&["exporter", "--once", "--pid", &ours.pid()])
+    let exported = call(&["exporter", "--once", "--pid", &ours.pid(), "--pid", &glibc.pid()])
         .expect_code(0)
         .expect_stdout("\nsnug_exporter_processes_refused 1\n")
         .expect_stderr("the heaps of 1 process under snug are missing");
@@ -269,4 +271,7 @@ fn memory_that_may_not_be_read_is_told() {
         .expect_code(0)
         .expect_stdout("\nsnug_exporter_processes_refused 0\n")
         .expect_stdout("snug_heap_live_bytes");
+    run(&mut snug(&["stats", "--prometheus", &glibc.pid()]))
+        .expect_code(0)
+        .expect_stdout("snug_glibc_live_bytes");
 }

@@ -181,6 +181,10 @@ class Monitoring(unittest.TestCase):
         selected = '{role="puma worker",worker="2",allocator="glibc"}'
         self.assertTrue(self.prometheus.wait_for("snug_process_resident_bytes" + selected))
         self.assertEqual(self.prometheus.query("snug_heap_live_bytes" + selected), [])
+        self.assertNotIn("snug_glibc_", self.exporter.metrics())
+        one = subprocess.run([SNUG, "stats", str(self.workers[2].pid), "--prometheus"], capture_output=True, text=True, check=True)
+        live = float(re.search(r"^snug_glibc_live_bytes\{.*\} (\S+)", one.stdout, re.M)[1])
+        self.assertTrue(10e6 < live < 100e6, live)
         version = self.prometheus.wait_for('snug_process_info{allocator="glibc"}')[0]["metric"]["version"]
         self.assertRegex(version, r"^2\.")
 
@@ -193,8 +197,9 @@ class Monitoring(unittest.TestCase):
         return set(re.findall(r"^# TYPE (\S+)", self.exporter.metrics(), re.M))
 
     def absent_here(self):
-        """Metrics that this machine may lack: a limit, or all of the control group where its files are not mounted."""
-        absent = {"snug_cgroup_memory_limit_bytes"}
+        """Metrics that this machine may lack: a limit, or all of the control group where its files are not mounted. And those
+        that only `snug stats` has."""
+        absent = {"snug_cgroup_memory_limit_bytes", "snug_glibc_live_bytes", "snug_glibc_resident_bytes"}
         if not any(name.startswith("snug_cgroup_") for name in self.exported()):
             absent |= {"snug_cgroup_memory_bytes", "snug_cgroup_memory_working_bytes"}
         return absent

@@ -10,7 +10,8 @@ use clap::Args;
   snug stats 4711 --json | jq .heap.live_allocated_bytes
 
 The process is not stopped. What is live is counted under snug and estimated under glibc, from the chunks in its heaps; \
-other allocators do not show it. To see many processes, use snug top; to keep their history, snug exporter.
+other allocators do not show it. Both need what ptrace needs: where kernel.yama.ptrace_scope is 1, root or the \
+capability CAP_SYS_PTRACE. To see many processes, use snug top; to keep their history, snug exporter.
 
 Exit codes: 0 shown; 2 the request makes no sense; 3 no such process, or it may not be looked at.")]
 pub struct StatsArguments {
@@ -23,7 +24,7 @@ pub struct StatsArguments {
     /// Write JSON
     #[arg(long, conflicts_with = "prometheus")]
     pub json: bool,
-    /// Write metrics, as snug exporter has them
+    /// Write metrics, as snug exporter has them, and under glibc the estimate
     #[arg(long)]
     pub prometheus: bool,
 }

@@ -6,6 +6,7 @@ use prometheus::TextEncoder;
 use super::cgroups::Cgroup;
 use super::labels::Labels;
 use crate::failure::{Context, Result};
+use crate::glibc_heap::Estimate;
 use crate::stats::Heap;
 
 /// What is exported of one process. Memory is in bytes.
@@ -24,6 +25,8 @@ pub struct Sample {
     pub major_faults: u64,
     pub threads: u64,
     pub heap: Option<Heap>,
+    /// Only where it was asked for: it costs as much as the heap is large.
+    pub glibc_heap: Option<Estimate>,
 }
 
 /// What is exported of the exporter itself.
@@ -106,6 +109,18 @@ const HEAP_COUNTERS: &[(&str, &str, Value<Heap>)] = &[
     }),
 ];
 
+/// Not in the family of snug's heaps: an estimate is no count, and alerts must not mix them.
+const GLIBC_GAUGES: &[(&str, &str, Value<Estimate>)] = &[
+    (
+        "snug_glibc_live_bytes",
+        "Live blocks under glibc, estimated from the chunks in its heaps.",
+        |estimate| Some(estimate.live_bytes as f64),
+    ),
+    ("snug_glibc_resident_bytes", "Resident memory of glibc's heaps.", |estimate| {
+        Some(estimate.held_bytes as f64)
+    }),
+];
+
 const CGROUP_GAUGES: &[(&str, &str, Value<Cgroup>)] = &[
     ("snug_cgroup_memory_bytes", "Memory of the control group, cached files included.", |cgroup| {
         Some(cgroup.used_bytes as f64)
@@ -135,12 +150,17 @@ pub fn text(samples: &[Sample], cgroups: &[Cgroup], own: &Own) -> Result<String>
         .iter()
         .filter_map(|(labels, sample)| Some((labels.clone(), sample.heap.as_ref()?)))
         .collect();
+    let estimates: Vec<(Vec<LabelPair>, &Estimate)> = labelled
+        .iter()
+        .filter_map(|(labels, sample)| Some((labels.clone(), sample.glibc_heap.as_ref()?)))
+        .collect();
     let groups: Vec<(Vec<LabelPair>, &Cgroup)> =
         cgroups.iter().map(|cgroup| (vec![pair("cgroup", &cgroup.path)], cgroup)).collect();
     table(&mut families, PROCESS_GAUGES, MetricType::GAUGE, &labelled);
     table(&mut families, PROCESS_COUNTERS, MetricType::COUNTER, &labelled);
     table(&mut families, HEAP_GAUGES, MetricType::GAUGE, &heaps);
     table(&mut families, HEAP_COUNTERS, MetricType::COUNTER, &heaps);
+    table(&mut families, GLIBC_GAUGES, MetricType::GAUGE, &estimates);
     table(&mut families, CGROUP_GAUGES, MetricType::GAUGE, &groups);
     let (gauge, counter) = (MetricType::GAUGE, MetricType::COUNTER);
     let of_own = [
@@ -233,7 +253,12 @@ mod tests {
         let heap = Heap { live_allocated_bytes: 1000, fragmentation: 0.25, ..Heap::default() };
         let samples = [
             Sample { labels: Some(labels), allocator: "snug".into(), heap: Some(heap), ..Sample::default() },
-            Sample { allocator: "glibc".into(), rss_bytes: 5000, ..Sample::default() },
+            Sample {
+                allocator: "glibc".into(),
+                rss_bytes: 5000,
+                glibc_heap: Some(Estimate { live_bytes: 3000, held_bytes: 4000 }),
+                ..Sample::default()
+            },
         ];
         let text = text(&samples, &[], &Own::default()).unwrap();
         let line = r#"snug_heap_live_bytes{allocator="snug",role="puma worker",worker="2"} 1000"#;
@@ -241,6 +266,7 @@ mod tests {
         assert!(text.contains(r#"snug_process_resident_bytes{allocator="glibc"} 5000"#), "{text}");
         assert!(text.contains("# TYPE snug_process_cpu_seconds_total counter"), "{text}");
         assert!(!text.contains(r#"snug_heap_live_bytes{allocator="glibc""#), "what is not known is left out");
+        assert!(text.contains(r#"snug_glibc_live_bytes{allocator="glibc"} 3000"#), "{text}");
         assert!(!text.contains("snug_cgroup"), "families without values are left out");
     }
 }

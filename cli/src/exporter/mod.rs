@@ -20,12 +20,13 @@ use self::arguments::ExporterArguments;
 use self::cgroups::{Cgroup, Place};
 use self::labels::{Labeller, Process};
 use self::metrics::{Own, Sample};
+use crate::allocator::Kind;
 use crate::check::inspect::Inspector;
 use crate::failure::{Context, Failure, Result, UNKNOWN};
 use crate::proc::{Pid, ProcFilesystem, Processes};
 use crate::stats::Heap;
 use crate::watch::{Choice, Identity, Reading, Watcher};
-use crate::{access, machine, system};
+use crate::{access, glibc_heap, machine, system};
 
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
@@ -175,6 +176,11 @@ impl Exporter {
                     major_faults: reading.stat.major_faults,
                     threads: reading.threads,
                     heap: reading.heap.as_ref().map(|heap| Heap::from_account(&heap.account)),
+                    // Of one process, once: a walk costs as much as the heap is large.
+                    glibc_heap: self
+                        .only
+                        .filter(|_| reading.kind() == Some(Kind::Glibc))
+                        .and_then(glibc_heap::estimate_process),
                 }
             })
             .collect()

@@ -16,7 +16,7 @@ use crate::arguments::StatsArguments;
 use crate::check::report::AllocatorUsed;
 use crate::counters::{Account, Class};
 use crate::failure::{Context, Failure, Result, UNKNOWN};
-use crate::glibc_heap::{self, Estimate};
+use crate::glibc_heap::{self, Estimate, Obstacle};
 use crate::proc::{self, Pid, ProcFilesystem, Processes, Rollup};
 use crate::{exporter, machine, remote, role, terminal, VERSION};
 
@@ -50,6 +50,8 @@ pub struct Stats {
     pub heap: Option<Heap>,
     /// For glibc, what a walk over its heaps finds.
     pub glibc_heap: Option<Estimate>,
+    /// Why neither is known; None if one is.
+    pub live_unknown: Option<String>,
 }
 
 /// The heap of a process under snug, by its own counters.
@@ -180,7 +182,10 @@ pub fn collect(pid: Pid) -> Result<Stats> {
     let own_warnings = heap.iter().flat_map(|account| account.head.warnings.split("; "));
     let problems =
         found.report.problems.iter().map(|problem| format!("{}; fix: {}", problem.message, problem.fix));
-    let is_glibc = found.report.allocator.as_ref().is_some_and(|used| used.kind == Kind::Glibc);
+    let kind = found.report.allocator.as_ref().map(|used| used.kind);
+    let walk = (kind == Some(Kind::Glibc)).then(|| glibc_heap::examine(pid)).transpose();
+    let (glibc_heap, obstacle) = walk.map_or_else(|obstacle| (None, Some(obstacle)), |found| (found, None));
+    let unknown = heap.is_none() && glibc_heap.is_none();
     Ok(Stats {
         format: FORMAT,
         format_version: FORMAT_VERSION,
@@ -200,8 +205,26 @@ pub fn collect(pid: Pid) -> Result<Stats> {
         minor_faults: stat.minor_faults,
         major_faults: stat.major_faults,
         heap: heap.as_ref().map(Heap::from_account),
-        glibc_heap: is_glibc.then(|| glibc_heap::estimate_process(pid)).flatten(),
+        glibc_heap,
+        live_unknown: unknown.then(|| why_unknown(kind, obstacle, &access::ptrace_scope())),
     })
+}
+
+/// Why nothing is known of what is live. `obstacle` is what a walk over glibc's heaps met.
+fn why_unknown(kind: Option<Kind>, obstacle: Option<Obstacle>, ptrace_scope: &str) -> String {
+    match (kind, obstacle) {
+        (None, _) => "which allocator it uses is not known".into(),
+        (Some(Kind::Snug), _) => "snug's counters were not found".into(),
+        (_, Some(Obstacle::Refused)) => {
+            let (why, advice) = access::refusal(ptrace_scope);
+            format!("glibc's heaps may not be read: {why}; {advice}")
+        }
+        (_, Some(Obstacle::Swapped)) => "many pages are in swap, where they are left".into(),
+        (_, Some(Obstacle::Unsound)) => {
+            "glibc's heaps could not be walked: they changed while they were read; try again".into()
+        }
+        _ => "this allocator tells nobody outside what is in use".into(),
+    }
 }
 
 #[cfg(test)]
@@ -245,5 +268,16 @@ mod tests {
     fn own_process_has_stats_and_no_heap() {
         let stats = collect(std::process::id() as Pid).unwrap();
         assert!(stats.heap.is_none() && stats.rss_bytes > 1 << 20 && stats.pss_bytes.unwrap() > 0);
+    }
+
+    #[test]
+    fn what_is_unknown_is_explained() {
+        let refused = |scope| why_unknown(Some(Kind::Glibc), Some(Obstacle::Refused), scope);
+        assert!(refused("1").contains("kernel.yama.ptrace_scope is 1"), "{}", refused("1"));
+        assert!(refused("1").contains("as root or with the capability"), "{}", refused("1"));
+        assert!(refused("").contains("run this as root"), "{}", refused(""));
+        assert!(why_unknown(Some(Kind::Glibc), Some(Obstacle::Unsound), "1").contains("try again"));
+        assert!(why_unknown(Some(Kind::Jemalloc), None, "1").contains("tells nobody outside"));
+        assert!(why_unknown(None, None, "1").contains("not known"));
     }
 }

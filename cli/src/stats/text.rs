@@ -38,7 +38,7 @@ impl Writer for TextWriter {
             (Some(heap), _) => self.heap(out, heap)?,
             (None, Some(estimate)) => self.estimate(out, estimate)?,
             (None, None) => {
-                self.line(out, "live", "unknown", "this allocator tells nobody outside what is in use")?
+                self.line(out, "live", "unknown", stats.live_unknown.as_deref().unwrap_or_default())?
             }
         }
         if !stats.settings.is_empty() {
