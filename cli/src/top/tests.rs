@@ -102,9 +102,8 @@ fn lines(model: &mut Model, width: u16, height: u16) -> Vec<String> {
 #[test]
 fn processes_with_all_columns() {
     let lines = lines(&mut model(), 130, 24);
-    assert!(
-        lines[0].starts_with("snug top  3 processes  RSS 180 MB  PSS 75.0 MB  live 41.0 MB in 1 under snug")
-    );
+    let sums = "snug top  3 processes  RSS 180 MB  PSS 75.0 MB in 2 of 3  live 41.0 MB in 1 under snug";
+    assert!(lines[0].starts_with(sums), "{}", lines[0]);
     assert!(lines[0].ends_with("every 2 s"));
     let words = |line: &String| line.split_whitespace().map(String::from).collect::<Vec<_>>().join(" ");
     assert!(
@@ -119,6 +118,20 @@ fn processes_with_all_columns() {
     assert!(lines[13].contains("11 puma worker 0 ──"), "the details are of the selected one: {lines:#?}");
     assert!(lines[16].contains("unknown: only snug keeps counters"), "{lines:#?}");
     assert!(lines[23].starts_with("q quit"));
+}
+
+#[test]
+fn sums_of_what_is_not_known_are_no_zeros() {
+    let mut model = model();
+    let mut readings = model.readings().to_vec();
+    readings.retain(|reading| reading.pss_bytes.is_some());
+    model.update(readings.clone());
+    assert!(lines(&mut model, 130, 24)[0].contains("PSS 75.0 MB  live"));
+    readings.iter_mut().for_each(|reading| reading.pss_bytes = None);
+    model.update(readings);
+    assert!(lines(&mut model, 130, 24)[0].contains("PSS unknown  live"));
+    model.update(vec![]);
+    assert!(lines(&mut model, 130, 24)[0].contains("RSS 0 B  PSS 0 B"));
 }
 
 #[test]

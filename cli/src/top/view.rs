@@ -96,7 +96,13 @@ fn head_line(model: &Model, palette: Palette, width: u16) -> Line<'static> {
         count => format!("{count} processes"),
     };
     let rss = terminal::bytes(sum(&|reading| Some(reading.rss_bytes)) as f64);
+    let known = readings.iter().filter(|reading| reading.pss_bytes.is_some()).count();
     let pss = terminal::bytes(sum(&|reading| reading.pss_bytes) as f64);
+    let pss = match known {
+        known if known == readings.len() => pss,
+        0 => "unknown".into(),
+        known => format!("{pss} in {known} of {}", readings.len()),
+    };
     let mut text = format!("  {count}  RSS {rss}  PSS {pss}");
     let known = readings.iter().filter(|reading| reading.heap.is_some()).count();
     if known > 0 {
