@@ -3,7 +3,8 @@
 //!
 //! What a reading costs: one line of `/proc/PID/stat` and one copy of a few KB per process. Which allocator a
 //! process uses is found once and again after an exec. PSS makes the kernel walk all pages of a process, so it is
-//! read as often as a share of one core pays for, the oldest first.
+//! read as often as a share of one core pays for, the oldest first. So are, if they are wanted, estimates of what is live
+//! under glibc, which read its whole heap.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -14,11 +15,18 @@ use crate::check::inspect::{Hidden, Inspector};
 use crate::check::judge;
 use crate::check::report::{AllocatorUsed, Problem};
 use crate::counters::Account;
+use crate::glibc_heap::{self, Estimate};
 use crate::proc::{self, Pid, Processes, Stat};
 use crate::{machine, remote, role, system, tree};
 
 /// Share of one core that reading PSS may take.
 const PSS_SHARE: f64 = 0.005;
+/// The same for estimates under glibc; how old they are at least before the next; and from which RSS on there are none.
+const ESTIMATE_SHARE: f64 = 0.02;
+const ESTIMATE_EVERY_S: f64 = 5.0;
+const ESTIMATE_BELOW_BYTES: u64 = 500_000_000;
+/// CPU time that estimates may use at once: a first look, or what was saved up.
+const ESTIMATE_BUDGET_S: f64 = 0.2;
 /// Processes that are not shown are looked at again after so many readings: they may have grown.
 const LOOK_AGAIN_AFTER: u64 = 5;
 /// Without a choice, processes from this size on are shown.
@@ -60,6 +68,8 @@ pub struct Reading {
     pub stat: Stat,
     /// None for other allocators than snug.
     pub heap: Option<Heap>,
+    /// For glibc, if estimates are wanted and one could be made.
+    pub glibc_heap: Option<Estimate>,
     /// RSS of the last readings, the oldest first.
     pub rss_history: Vec<u64>,
     pub live_history: Vec<u64>,
@@ -121,6 +131,8 @@ pub trait Allocators {
     /// None: the process has gone or is just starting.
     fn identify(&mut self, pid: Pid) -> Option<Identity>;
     fn account(&mut self, pid: Pid, address: u64, arenas: u32) -> Result<Account, String>;
+    /// What is live under glibc.
+    fn estimate(&mut self, pid: Pid) -> Option<Estimate>;
     /// The user whose process it is.
     fn owner(&mut self, pid: Pid) -> Option<u32>;
 }
@@ -148,6 +160,10 @@ impl Allocators for Inspector {
         remote::read_account(pid, address, arenas)
     }
 
+    fn estimate(&mut self, pid: Pid) -> Option<Estimate> {
+        glibc_heap::estimate_process(pid)
+    }
+
     fn owner(&mut self, pid: Pid) -> Option<u32> {
         use std::os::unix::fs::MetadataExt;
         std::fs::metadata(format!("/proc/{pid}")).ok().map(|metadata| metadata.uid())
@@ -164,6 +180,8 @@ struct Watched {
     pss_bytes: Option<u64>,
     pss_at_s: f64,
     heap: Option<Heap>,
+    glibc_heap: Option<Estimate>,
+    glibc_heap_at_s: f64,
     cpu_cores: Option<f64>,
     faults_per_s: Option<f64>,
     shown: bool,
@@ -187,6 +205,8 @@ pub struct Watcher<P: Processes, A: Allocators> {
     readings: u64,
     /// Seconds of CPU time that PSS may still use.
     pss_budget_s: f64,
+    /// The same for estimates; None: they are not wanted.
+    estimate_budget_s: Option<f64>,
     last_s: Option<f64>,
     buffer: Vec<u8>,
 }
@@ -204,9 +224,15 @@ impl<P: Processes, A: Allocators> Watcher<P, A> {
             watched: HashMap::new(),
             readings: 0,
             pss_budget_s: 0.05,
+            estimate_budget_s: None,
             last_s: None,
             buffer: Vec::new(),
         }
+    }
+
+    /// The same, with estimates of what is live under glibc.
+    pub fn with_estimates(self) -> Watcher<P, A> {
+        Watcher { estimate_budget_s: Some(ESTIMATE_BUDGET_S), ..self }
     }
 
     /// Reads all processes once. `now_s` is a clock that only goes forward.
@@ -220,6 +246,7 @@ impl<P: Processes, A: Allocators> Watcher<P, A> {
             self.update_heap(pid, now_s);
         }
         self.update_pss(now_s);
+        self.update_estimates(now_s);
         self.readings += 1;
         self.last_s = Some(now_s);
         self.result()
@@ -270,6 +297,7 @@ impl<P: Processes, A: Allocators> Watcher<P, A> {
                     // It executes another program now.
                     known.identity = None;
                     known.heap = None;
+                    known.glibc_heap = None;
                     known.named = None;
                 }
                 known.stat = stat;
@@ -439,6 +467,32 @@ impl<P: Processes, A: Allocators> Watcher<P, A> {
         }
     }
 
+    /// Walks glibc's heaps in the processes that have waited longest, as far as the budget goes.
+    fn update_estimates(&mut self, now_s: f64) {
+        let Some(budget_s) = self.estimate_budget_s else { return };
+        let elapsed_s = self.last_s.map_or(0.0, |last_s| now_s - last_s);
+        let mut budget_s = (budget_s + elapsed_s * ESTIMATE_SHARE).min(ESTIMATE_BUDGET_S);
+        let mut waiting: Vec<(f64, Pid)> = self
+            .watched
+            .iter()
+            .filter(|(_, known)| known.shown && known.may_be_estimated(self.page_size_bytes))
+            .filter(|(_, known)| now_s - known.glibc_heap_at_s >= ESTIMATE_EVERY_S)
+            .map(|(pid, known)| (known.glibc_heap_at_s, *pid))
+            .collect();
+        waiting.sort_by(|left, right| left.0.total_cmp(&right.0));
+        for (_, pid) in waiting {
+            if budget_s <= 0.0 {
+                break;
+            }
+            let before = system::own_cpu();
+            let estimate = self.allocators.estimate(pid);
+            let known = self.watched.get_mut(&pid).expect("it is watched");
+            (known.glibc_heap, known.glibc_heap_at_s) = (estimate, now_s);
+            budget_s -= system::own_cpu().saturating_sub(before).as_secs_f64();
+        }
+        self.estimate_budget_s = Some(budget_s);
+    }
+
     fn result(&self) -> Vec<Reading> {
         let mut pids: Vec<Pid> =
             self.watched.iter().filter(|(_, known)| known.shown).map(|(pid, _)| *pid).collect();
@@ -465,6 +519,7 @@ impl<P: Processes, A: Allocators> Watcher<P, A> {
                 threads: known.stat.threads,
                 stat: known.stat.clone(),
                 heap: known.heap.clone(),
+                glibc_heap: known.glibc_heap.filter(|_| known.may_be_estimated(self.page_size_bytes)),
                 rss_history: known.rss_history.iter().copied().collect(),
                 live_history: known.live_history.iter().copied().collect(),
             });
@@ -507,6 +562,8 @@ impl Watched {
             pss_bytes: None,
             pss_at_s: f64::NEG_INFINITY,
             heap: None,
+            glibc_heap: None,
+            glibc_heap_at_s: f64::NEG_INFINITY,
             cpu_cores: None,
             faults_per_s: None,
             shown: false,
@@ -514,6 +571,13 @@ impl Watched {
             rss_history: VecDeque::new(),
             live_history: VecDeque::new(),
         }
+    }
+
+    /// Whether it uses glibc and is not too large for a walk over its heaps.
+    fn may_be_estimated(&self, page_size_bytes: u64) -> bool {
+        let kind =
+            self.identity.as_ref().and_then(|identity| identity.allocator.as_ref()).map(|used| used.kind);
+        kind == Some(Kind::Glibc) && self.stat.rss_pages * page_size_bytes < ESTIMATE_BELOW_BYTES
     }
 }
 

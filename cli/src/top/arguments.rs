@@ -20,7 +20,9 @@ RSS is memory that the process holds, PSS the same with shared pages divided amo
 columns are snug's own counters and unknown for other allocators: live is what the program has allocated and not \
 freed, cached what threads keep at hand, dirty what is free and not yet given back, fragmentation the share of the \
 heap's memory that is not live. The allocation rate counts what leaves the shared slabs; what a thread's cache serves \
-again is not counted. PSS is read as often as half a percent of one core pays for.
+again is not counted. Under glibc, live and fragmentation are estimated from the chunks in its heaps and marked with ~, \
+at most every 5 seconds, in processes below 500 MB. PSS is read as often as half a percent of one core pays for, \
+estimates as often as 2 percent do.
 
 Exit codes: 0 quit; 2 the request makes no sense, or this is no terminal; 3 no such process; 130 interrupted."
 )]

@@ -34,10 +34,10 @@ pub const COLUMNS: &[Column] = &[
     column(Content::Allocator, "ALLOCATOR", 15, 4),
     column(Content::Value(SortColumn::Rss), "RSS", 7, 10),
     column(Content::Value(SortColumn::Pss), "PSS", 7, 7),
-    column(Content::Value(SortColumn::Live), "LIVE", 7, 9),
+    column(Content::Value(SortColumn::Live), "LIVE", 8, 9),
     column(Content::Value(SortColumn::Cached), "CACHED", 7, 2),
     column(Content::Value(SortColumn::Dirty), "DIRTY", 7, 3),
-    column(Content::Value(SortColumn::Fragmentation), "FRAG", 4, 8),
+    column(Content::Value(SortColumn::Fragmentation), "FRAG", 5, 8),
     column(Content::Value(SortColumn::Rate), "ALLOC/s", 7, 1),
     column(Content::Value(SortColumn::Cpu), "CPU", 5, 5),
     column(Content::Trend, "RSS TREND", 10, 6),
@@ -89,16 +89,22 @@ pub fn that_fit(width: u16) -> Vec<(&'static Column, u16)> {
 
 /// A value, or None if it is not known.
 fn number(reading: &Reading, column: SortColumn) -> Option<f64> {
-    let heap = reading.heap.as_ref();
+    let (heap, estimate) = (reading.heap.as_ref(), reading.glibc_heap);
     match column {
         SortColumn::Pid => Some(f64::from(reading.pid)),
         SortColumn::Role => None,
         SortColumn::Rss => Some(reading.rss_bytes as f64),
         SortColumn::Pss => reading.pss_bytes.map(|bytes| bytes as f64),
-        SortColumn::Live => heap.map(|heap| heap.account.live_bytes() as f64),
+        SortColumn::Live => {
+            let estimated = estimate.map(|estimate| estimate.live_bytes);
+            heap.map(|heap| heap.account.live_bytes()).or(estimated).map(|bytes| bytes as f64)
+        }
         SortColumn::Cached => heap.map(|heap| heap.account.head.cached_bytes as f64),
         SortColumn::Dirty => heap.map(|heap| heap.account.head.dirty_bytes as f64),
-        SortColumn::Fragmentation => heap.map(|heap| heap.account.fragmentation()),
+        SortColumn::Fragmentation => {
+            let estimated = estimate.map(|estimate| estimate.fragmentation());
+            heap.map(|heap| heap.account.fragmentation()).or(estimated)
+        }
         SortColumn::Rate => heap.and_then(|heap| heap.taken_bytes_per_s),
         SortColumn::Cpu => reading.cpu_cores,
     }
@@ -111,13 +117,16 @@ pub fn cell(reading: &Reading, column: &Column, width: u16) -> String {
         Content::Trend => return sparkline(&reading.rss_history, width.into()),
         Content::Value(value) => value,
     };
+    // What is not counted is marked.
+    let mark = if reading.heap.is_none() { "~" } else { "" };
     match (value, number(reading, value)) {
         (SortColumn::Role, _) => reading.role.clone(),
         (SortColumn::Pid, _) => reading.pid.to_string(),
-        // What another allocator holds can't be known from outside; the word stands once.
+        // What other allocators hold can't be known from outside; the word stands once.
         (SortColumn::Live, None) => "unknown".into(),
         (_, None) => "-".into(),
-        (SortColumn::Fragmentation, Some(share)) => format!("{:.0}%", share * 100.0),
+        (SortColumn::Live, Some(live)) => format!("{mark}{}", terminal::bytes(live)),
+        (SortColumn::Fragmentation, Some(share)) => format!("{mark}{:.0}%", share * 100.0),
         (SortColumn::Cpu, Some(cores)) => format!("{:.0}%", cores * 100.0),
         (_, Some(bytes)) => terminal::bytes(bytes),
     }

@@ -44,7 +44,7 @@ pub fn run(arguments: &TopArguments) -> Result<()> {
     }
     let mut inspector = Inspector::new(machine::describe().transparent_huge_pages);
     let choice = choice(&mut inspector, arguments)?;
-    let mut watcher = Watcher::new(ProcFilesystem::new(), inspector, choice);
+    let mut watcher = Watcher::new(ProcFilesystem::new(), inspector, choice).with_estimates();
     let mut model = Model::new(arguments.sort, arguments.interval);
     let start = Instant::now();
     let now_s = || start.elapsed().as_secs_f64();

@@ -28,7 +28,7 @@ pub fn help(frame: &mut Frame, area: Rect, palette: Palette) {
     const WORDS: &[(&str, &str)] = &[
         ("RSS", "memory that the process holds"),
         ("PSS", "the same, shared pages divided"),
-        ("LIVE", "allocated and not freed"),
+        ("LIVE", "allocated, not freed; ~ estimated"),
         ("CACHED", "freed, kept at hand by threads"),
         ("DIRTY", "free, not yet given back"),
         ("FRAG", "share of the heap not live"),

@@ -12,6 +12,7 @@ use super::view::{self, Palette};
 use crate::allocator::Kind;
 use crate::check::report::{AllocatorUsed, How, Problem, Severity};
 use crate::counters::{Account, Class, Counters};
+use crate::glibc_heap::Estimate;
 use crate::watch::{Heap, Identity, Reading};
 
 fn reading(pid: i32, role: &str, kind: Kind, megabytes: u64) -> Reading {
@@ -63,6 +64,7 @@ fn reading(pid: i32, role: &str, kind: Kind, megabytes: u64) -> Reading {
         stat: crate::proc::Stat::default(),
         threads: 5,
         heap: (kind == Kind::Snug).then_some(heap),
+        glibc_heap: None,
         rss_history: vec![10_000_000, 20_000_000, megabytes * 1_000_000],
         live_history: vec![],
     }
@@ -132,6 +134,21 @@ fn sums_of_what_is_not_known_are_no_zeros() {
     assert!(lines(&mut model, 130, 24)[0].contains("PSS unknown  live"));
     model.update(vec![]);
     assert!(lines(&mut model, 130, 24)[0].contains("RSS 0 B  PSS 0 B"));
+}
+
+#[test]
+fn what_is_estimated_is_marked() {
+    let mut readings = model().readings().to_vec();
+    let glibc = readings.iter_mut().find(|reading| reading.kind() == Some(Kind::Glibc)).unwrap();
+    glibc.glibc_heap = Some(Estimate { live_bytes: 15_000_000, held_bytes: 20_000_000 });
+    let mut model = Model::new(SortColumn::Live, 2.0);
+    model.update(readings);
+    press(&mut model, &[KeyCode::Down]);
+    let text = lines(&mut model, 130, 24);
+    assert!(text[3].contains("12 puma worker 1") && text[3].contains("~15.0 MB"), "{text:#?}");
+    assert!(text[3].contains(" ~25%"), "{text:#?}");
+    assert!(text.join("\n").contains("~15.0 MB live of 20.0 MB resident, estimated"), "{text:#?}");
+    assert!(text[0].contains("live 41.0 MB in 1 under snug"), "estimates are no part of the sum: {text:#?}");
 }
 
 #[test]

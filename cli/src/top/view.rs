@@ -265,30 +265,42 @@ fn detail_lines(reading: &Reading, palette: Palette) -> Vec<Line<'static>> {
         field("command", reading.command.clone()),
         field("allocator", format!("{}{how}, {threads}{faults}", reading.identity.text())),
     ];
-    match &reading.heap {
-        Some(heap) => lines.extend(heap_lines(reading, heap, &field)),
-        None => {
+    match (&reading.heap, &reading.glibc_heap) {
+        (Some(heap), _) => lines.extend(heap_lines(reading, heap, &field)),
+        (None, Some(estimate)) => {
+            let amount = |count: u64| terminal::bytes(count as f64);
+            let (live, held) = (amount(estimate.live_bytes), amount(estimate.held_bytes));
+            let heap = format!("~{live} live of {held} resident, estimated from the chunks in glibc's heaps");
+            lines.push(field("heap", heap));
+            lines.extend(settings_line(reading, &field));
+        }
+        (None, None) => {
             let why = match (&reading.identity.counters_error, reading.kind()) {
                 _ if reading.identity.not_permitted => "it belongs to another user".to_string(),
                 (Some(error), _) => format!("snug's counters can't be read: {error}"),
                 (None, Some(Kind::Snug)) => "snug's counters were not found".into(),
+                (None, Some(Kind::Glibc)) => {
+                    format!("glibc's heaps were not walked, or could not be; try snug stats {}", reading.pid)
+                }
                 (None, _) => {
                     "only snug keeps counters that others can read: `snug run` starts a program under it"
                         .into()
                 }
             };
             lines.push(field("live", format!("unknown: {why}")));
-            let settings: Vec<String> =
-                reading.identity.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
-            if !settings.is_empty() {
-                lines.push(field("settings", settings.join(" ")));
-            }
+            lines.extend(settings_line(reading, &field));
         }
     }
     for problem in reading.identity.problems.iter().take(2) {
         lines.push(Line::from(Span::styled(format!("{:<11}{}", "check", problem.message), palette.bad())));
     }
     lines
+}
+
+fn settings_line(reading: &Reading, field: &dyn Fn(&str, String) -> Line<'static>) -> Option<Line<'static>> {
+    let settings: Vec<String> =
+        reading.identity.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    (!settings.is_empty()).then(|| field("settings", settings.join(" ")))
 }
 
 fn heap_lines(

@@ -14,6 +14,7 @@ struct FakeAllocators {
     identified: u32,
     broken: bool,
     refused: bool,
+    estimated: Vec<Pid>,
 }
 
 impl Allocators for FakeAllocators {
@@ -38,6 +39,11 @@ impl Allocators for FakeAllocators {
             ..Class::default()
         };
         Ok(Account { head: Counters { arena_count: 1, ..Counters::default() }, classes: vec![class] })
+    }
+
+    fn estimate(&mut self, pid: Pid) -> Option<Estimate> {
+        self.estimated.push(pid);
+        (!self.broken).then_some(Estimate { live_bytes: 70, held_bytes: 100 })
     }
 
     fn owner(&mut self, pid: Pid) -> Option<u32> {
@@ -168,4 +174,27 @@ fn what_is_refused() {
     assert!(!identity(Some("its page of counters is Version(2)"), false).is_refused(), "of another version");
     assert!(!identity(Some("its page of counters is NoMagic"), false).is_refused(), "not written yet");
     assert!(!identity(None, false).is_refused());
+}
+
+#[test]
+fn estimates_are_made_where_they_are_wanted() {
+    let choice = Choice { pids: vec![10], ..Choice::default() };
+    let mut without = watcher(choice.clone());
+    assert!(without.read(0.0)[0].glibc_heap.is_none() && without.allocators.estimated.is_empty());
+    let mut watcher = watcher(choice).with_estimates();
+    watcher.source.set(12, 10, "large", ESTIMATE_BELOW_BYTES / 4096 + 1);
+    watcher.allocators.kinds.insert(11, Kind::Jemalloc);
+    let readings = watcher.read(0.0);
+    assert_eq!(watcher.allocators.estimated, [10], "not of others, nor of what is too large");
+    assert_eq!(readings[0].glibc_heap.map(|estimate| estimate.live_bytes), Some(70));
+    assert!(watcher.read(ESTIMATE_EVERY_S / 2.0)[0].glibc_heap.is_some());
+    assert_eq!(watcher.allocators.estimated.len(), 1, "not at every reading");
+    watcher.allocators.broken = true;
+    assert!(
+        watcher.read(ESTIMATE_EVERY_S)[0].glibc_heap.is_none(),
+        "an old one does not stand for a new one"
+    );
+    watcher.estimate_budget_s = Some(-1.0);
+    watcher.read(2.0 * ESTIMATE_EVERY_S);
+    assert_eq!(watcher.allocators.estimated.len(), 2, "beyond the budget");
 }
