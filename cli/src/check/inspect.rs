@@ -72,6 +72,17 @@ impl Inspector {
 
     /// All that is known about a process.
     pub fn facts(&mut self, pid: Pid) -> Result<Facts, Hidden> {
+        let executable = self.executable(pid);
+        let facts = self.facts_of(pid, executable.clone())?;
+        // Of a process that ended meanwhile, or became another program, only a part was seen.
+        if self.executable(pid) != executable {
+            return Err(Hidden::Gone);
+        }
+        Ok(facts)
+    }
+
+    /// The same, of a process that may end meanwhile.
+    fn facts_of(&mut self, pid: Pid, executable_path: Option<String>) -> Result<Facts, Hidden> {
         let stat = self.read(pid, "stat").and_then(|text| proc::parse_stat(&text)).ok_or(Hidden::Gone)?;
         self.source.forget(pid);
         let mut buffer = Vec::new();
@@ -82,7 +93,7 @@ impl Inspector {
             }
             Err(_) => return Err(Hidden::Gone),
         };
-        let executable_path = self.executable(pid).ok_or(Hidden::Gone)?;
+        let executable_path = executable_path.ok_or(Hidden::Gone)?;
         // A changed root shows in these paths, but not in what the process itself knows.
         let changed_root = self.source.link(pid, "root").map_or_else(|_| String::new(), path_text);
         let inside = |path: String| match path.strip_prefix(&changed_root) {
@@ -111,26 +122,19 @@ impl Inspector {
         let is_static = executable.elf.as_ref().is_some_and(|elf| elf.is_static_program());
         let static_executable = is_static.then_some(executable.path.as_str());
         let counters_at = remote::find_page(pid, &maps, &buffer, elf_files, static_executable);
-        let (counters, counters_error) = match counters_at.map(|address| remote::read_counters(pid, address))
-        {
-            Some(Ok(counters)) => (Some(counters), None),
-            Some(Err(error)) => (None, Some(error)),
-            None => (None, None),
+        let counters = counters_at.map(|address| remote::read_counters(pid, address)).transpose();
+        let (counters, counters_error) = match counters {
+            Ok(counters) => (counters, None),
+            Err(error) => (None, Some(error)),
         };
         let inside_root = DirectoryRoot(root.clone().into());
         let system_preload = root::read_text(&inside_root, "/etc/ld.so.preload").unwrap_or_default();
         let mode =
             std::fs::metadata(format!("{root}{}", executable.path)).map_or(0, |metadata| metadata.mode());
-        let command = self.command(pid);
-        let place = self.place(pid);
-        // Of a process that ended meanwhile, or became another program, only a part was seen.
-        if self.executable(pid).map(inside).as_ref() != Some(&executable.path) {
-            return Err(Hidden::Gone);
-        }
         Ok(Facts {
             pid,
             parent: stat.parent,
-            command,
+            command: self.command(pid),
             setuid: mode & 0o6000 != 0,
             executable,
             objects: images,
@@ -141,7 +145,7 @@ impl Inspector {
             counters,
             counters_error,
             transparent_huge_pages: self.transparent_huge_pages.clone(),
-            place,
+            place: self.place(pid),
             ..Facts::default()
         })
     }

@@ -283,14 +283,18 @@ fn started_program(inspector: &mut Inspector, arguments: &CheckArguments) -> Res
     }
     if let Some(failed) = ending.and_then(Ending::failure) {
         let at = processes.iter().position(|process| process.pid == root).unwrap_or(0);
-        processes[at].problems.push(Problem {
-            id: FAILED_ITSELF,
-            severity: Severity::Error,
-            message: format!("the program {failed} while it was looked at"),
-            fix: "see what it wrote above; name a command that runs on its own".into(),
-        });
+        processes[at].problems.push(failed_itself(&failed));
     }
     Ok(Found { processes, unreadable: unreadable.into_iter().collect() })
+}
+
+fn failed_itself(failed: &str) -> Problem {
+    Problem {
+        id: FAILED_ITSELF,
+        severity: Severity::Error,
+        message: format!("the program {failed} while it was looked at"),
+        fix: "see what it wrote above; name a command that runs on its own".into(),
+    }
 }
 
 /// What the loader says about a program that ended before it could be looked at.
