@@ -9,7 +9,8 @@ use serde_json::Value;
 
 const PAGE: &str = include_str!("../../docs/guide/json.md");
 /// Objects whose fields are somebody else's: names of settings, of variables, of metrics, or described elsewhere.
-const OPEN: &[&str] = &["settings", "environment", "inherited", "metrics", "memory", "counters", "quantities"];
+const OPEN: &[&str] =
+    &["settings", "environment", "inherited", "metrics", "memory", "counters", "quantities"];
 
 /// The section about a command, with what stands above all sections.
 fn section(command: &str) -> String {
@@ -53,7 +54,8 @@ fn every_field_is_described() {
     let Some(library) = snug_library() else { return };
     let scratch = Scratch::new();
     let out = scratch.text("out");
-    let mut child = std::process::Command::new("sleep").arg("60").env("LD_PRELOAD", &library).spawn().unwrap();
+    let mut child =
+        std::process::Command::new("sleep").arg("60").env("LD_PRELOAD", &library).spawn().unwrap();
     let pid = child.id().to_string();
     common::eventually("the library is loaded", || {
         run(&mut snug(&["check", "--expect", "snug", &pid])).code == Some(0)
