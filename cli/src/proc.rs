@@ -302,6 +302,8 @@ pub struct FakeProcesses {
     pub files: HashMap<(Pid, &'static str), Vec<u8>>,
     pub links: HashMap<(Pid, &'static str), PathBuf>,
     pub newest: Option<Pid>,
+    /// A process that may not be read in detail, as setuid ones.
+    pub closed: Option<Pid>,
 }
 
 #[cfg(test)]
@@ -336,6 +338,9 @@ impl Processes for FakeProcesses {
     }
 
     fn read(&mut self, pid: Pid, file: &'static str, buffer: &mut Vec<u8>) -> io::Result<()> {
+        if self.closed == Some(pid) && ["maps", "smaps_rollup"].contains(&file) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
         let content = self.files.get(&(pid, file)).ok_or(io::ErrorKind::NotFound)?;
         buffer.clone_from(content);
         Ok(())

@@ -44,8 +44,45 @@ fn failed_measuring(request: &Request, run: &Run) -> Option<String> {
             request.label, process.pid, process.command
         ));
     }
-    let only = request.settings.only.as_ref().filter(|_| run.processes.is_empty());
-    only.map(|only| format!("no process matched --only {only:?}"))
+    if let Some(only) = request.settings.only.as_ref().filter(|_| run.processes.is_empty()) {
+        return Some(format!("no process matched --only {only:?}"));
+    }
+    if loader_vouches(request, run) {
+        return None;
+    }
+    let nowhere = nowhere_seen(request, run)?;
+    Some(format!(
+        "{} was {nowhere}. Nothing else shows that it was loaded: run snug as a user that may look at the processes, or \
+         measure only those of your own: --only REGEX",
+        request.label
+    ))
+}
+
+/// What to note of a run in which only the loader's word says that the allocator was loaded.
+pub fn unseen(request: &Request, run: &Run) -> Option<String> {
+    let nowhere = nowhere_seen(request, run).filter(|_| loader_vouches(request, run))?;
+    Some(format!("{nowhere}; it is only known that the loader accepts it for {}", request.program[0]))
+}
+
+/// The loader accepted the library before the runs. It would not load it into the processes that may not be read.
+fn loader_vouches(request: &Request, run: &Run) -> bool {
+    request.probed && run.evidence.processes_unreadable == 0
+}
+
+/// That the allocator was to be loaded and was seen in no process.
+fn nowhere_seen(request: &Request, run: &Run) -> Option<String> {
+    let evidence = &run.evidence;
+    if request.target.library.is_none() || evidence.processes_loaded > 0 {
+        return None;
+    }
+    let parts = [
+        (evidence.processes_too_short, "ended too soon"),
+        (evidence.processes_unreadable, "may not be read"),
+    ];
+    let parts = parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+    let parts: Vec<String> = parts.collect();
+    let why = if parts.is_empty() { "there was none to look at".into() } else { parts.join(", ") };
+    Some(format!("seen in no process ({why})"))
 }
 
 /// What to note about processes that did not end by themselves.
@@ -94,4 +131,57 @@ fn log_tail(request: &Request) -> String {
         }
     }
     format!("it wrote nothing (to {}.stderr and .stdout)", request.log.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::compare::fixture;
+    use crate::compare::sample::Target;
+
+    /// What is said of a run of which the loader was asked before, and in which so many processes loaded the allocator,
+    /// were too short, and unreadable: the failure, and the note.
+    fn judged(
+        probed: bool,
+        loaded: u32,
+        too_short: u32,
+        unreadable: u32,
+    ) -> (Option<String>, Option<String>) {
+        let comparison = fixture::comparison(&[("snug", &[1.0])]);
+        let request = Request {
+            label: "snug",
+            round: 1,
+            program: &comparison.program,
+            environment: &BTreeMap::new(),
+            target: Target { library: Some("/l/libsnug.so".into()), ..Target::default() },
+            settings: &comparison.settings,
+            plan: None,
+            probed,
+            log: "/nonexistent/1-snug".into(),
+        };
+        let mut run = comparison.runs[0].clone();
+        run.evidence.processes_loaded = loaded;
+        run.evidence.processes_too_short = too_short;
+        run.evidence.processes_unreadable = unreadable;
+        let ending = Followed::Ended(Ending::Exited(0), None);
+        (judge(&request, &ending, &run), unseen(&request, &run))
+    }
+
+    #[test]
+    fn an_allocator_that_nobody_saw_is_no_result() {
+        assert_eq!(judged(false, 1, 2, 0), (None, None));
+        let (failure, note) = judged(false, 0, 2, 0);
+        assert_eq!(note, None);
+        assert!(failure.unwrap().starts_with("snug was seen in no process (2 ended too soon)"));
+        let (failure, _) = judged(true, 0, 1, 1);
+        assert!(
+            failure.unwrap().contains("1 ended too soon, 1 may not be read"),
+            "the loader ignores it for setuid ones"
+        );
+        let (failure, note) = judged(true, 0, 2, 0);
+        assert_eq!(failure, None, "the loader's word is enough for short programs");
+        assert!(note.unwrap().ends_with("it is only known that the loader accepts it for ruby"));
+    }
 }

@@ -155,6 +155,7 @@ impl Supervisor {
         let ours_s = (usage.user + usage.system + usage.load).as_secs_f64() + own_s;
         run.other_busy_cores = ((busy_s - ours_s) / all_s.max(1e-9)).max(0.0);
         run.notes.extend(judge::leftovers(request, &followed, &outlived));
+        run.notes.extend(judge::unseen(request, &run));
         if let Followed::Ended(Ending::Exited(code), _) | Followed::Served(Some(Ending::Exited(code))) =
             followed
         {
@@ -363,6 +364,7 @@ fn describe(
             probe: request.probed,
             processes_loaded: count(Loaded::Yes),
             processes_too_short: count(Loaded::TooShort),
+            processes_unreadable: count(Loaded::Unreadable),
             found: collected.found,
         },
         overhead: Overhead {

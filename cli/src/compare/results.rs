@@ -169,6 +169,8 @@ pub enum Loaded {
     No,
     /// The process ended before it could be looked at.
     TooShort,
+    /// The process may not be read: it is setuid, or another user's.
+    Unreadable,
     /// Nothing was to be loaded.
     NotAsked,
 }
@@ -209,6 +211,9 @@ pub struct Evidence {
     pub processes_loaded: u32,
     /// Measured processes that ended before they could be looked at.
     pub processes_too_short: u32,
+    /// Measured processes that may not be read.
+    #[serde(default)]
+    pub processes_unreadable: u32,
     /// Allocator libraries found in processes that were to use their own.
     pub found: Vec<String>,
 }

@@ -52,6 +52,8 @@ struct Tracked {
     rss_peak_pages: u64,
     /// None: not decided yet.
     loaded: Option<Loaded>,
+    /// Its mappings may not be read.
+    is_unreadable: bool,
 }
 
 /// Collects the samples of one run.
@@ -364,7 +366,7 @@ impl<P: Processes> Sampler<P> {
         }
         tracked.command = command;
         tracked.command_since_s = now_s;
-        tracked.loaded = None;
+        (tracked.loaded, tracked.is_unreadable) = (None, false);
         let matches = self.target.only.as_ref().is_none_or(|only| only.is_match(&tracked.command));
         tracked.measured = matches && !tracked.load;
         tracked.ever_measured |= tracked.measured;
@@ -381,14 +383,14 @@ impl<P: Processes> Sampler<P> {
         if self.target.library.is_none() && age_s <= LOADING_TAKES_AT_MOST_S / 4.0 {
             return;
         }
-        if self.source.read(pid, "maps", &mut self.buffer).is_err() {
-            return;
-        }
-        let maps = proc::parse_maps(&self.buffer);
+        let read = self.source.read(pid, "maps", &mut self.buffer);
+        let Some(Some(tracked)) = self.known.get_mut(&pid) else { return };
+        tracked.is_unreadable =
+            read.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied);
+        let maps = if read.is_ok() { proc::parse_maps(&self.buffer) } else { Vec::new() };
         if maps.is_empty() {
             return;
         }
-        let Some(Some(tracked)) = self.known.get_mut(&pid) else { return };
         let has_c_library = maps.iter().any(|mapping| {
             Kind::from_file_name(&mapping.path).is_some_and(Kind::is_c_library) && mapping.executable
         });
@@ -422,7 +424,11 @@ impl<P: Processes> Sampler<P> {
         let (ticks, faults) = (tracked.stat.ticks(), tracked.stat.faults());
         self.used_by_ended.0 += ticks;
         self.used_by_ended.1 += faults;
-        let unseen = if self.target.library.is_some() { Loaded::TooShort } else { Loaded::NotAsked };
+        let unseen = match (&self.target.library, tracked.is_unreadable) {
+            (None, _) => Loaded::NotAsked,
+            (Some(_), true) => Loaded::Unreadable,
+            (Some(_), false) => Loaded::TooShort,
+        };
         let seen = ProcessSeen {
             pid,
             command: tracked.command.chars().take(200).collect(),
@@ -451,6 +457,7 @@ impl Tracked {
             stat_read_s: f64::NEG_INFINITY,
             rss_peak_pages: 0,
             loaded: None,
+            is_unreadable: false,
         }
     }
 }
@@ -565,6 +572,18 @@ mod tests {
         let collected = sampler.finish();
         let loaded = |pid| collected.processes.iter().find(|p| p.pid == pid).unwrap().allocator_loaded;
         assert_eq!((loaded(101), loaded(90), loaded(102)), (Loaded::Yes, Loaded::No, Loaded::TooShort));
+    }
+
+    #[test]
+    fn what_may_not_be_read_was_not_too_short() {
+        let target = Target { library: Some("/l/libjemalloc.so.2".into()), ..Target::default() };
+        let mut processes = tree();
+        processes.closed = Some(90);
+        let mut sampler = sampler(target, processes);
+        sampler.sample(0.0);
+        let collected = sampler.finish();
+        let loaded = |pid| collected.processes.iter().find(|p| p.pid == pid).unwrap().allocator_loaded;
+        assert_eq!((loaded(101), loaded(90)), (Loaded::TooShort, Loaded::Unreadable));
     }
 
     #[test]

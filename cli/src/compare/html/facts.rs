@@ -45,7 +45,6 @@ pub struct RunFacts {
 
 impl Source {
     pub fn new(name: &str, comparison: &Comparison) -> Source {
-        let measure = &comparison.summary.memory_measure;
         Source {
             name: name.into(),
             started_at: comparison.started_at.clone(),
@@ -53,7 +52,7 @@ impl Source {
             machine: machine(&comparison.machine),
             settings: settings(comparison),
             allocators: comparison.allocators.iter().map(|one| allocator(one, comparison)).collect(),
-            runs: comparison.runs.iter().map(|one| run(one, measure)).collect(),
+            runs: comparison.runs.iter().map(|one| run(one, comparison)).collect(),
         }
     }
 }
@@ -139,16 +138,11 @@ fn allocator(allocator: &Allocator, comparison: &Comparison) -> AllocatorFacts {
     }
 }
 
-fn run(run: &Run, measure: &str) -> RunFacts {
+fn run(run: &Run, comparison: &Comparison) -> RunFacts {
+    let measure = &comparison.summary.memory_measure;
     let memory = |what: &str| {
         let value = run.memory.get(&format!("{measure}_{what}_bytes"));
         value.map_or_else(|| "–".into(), |bytes| terminal::megabytes(*bytes))
-    };
-    let evidence = &run.evidence;
-    let loaded = match (evidence.processes_loaded, evidence.processes_too_short) {
-        (0, _) if !evidence.probe => "nothing to load".to_string(),
-        (loaded, 0) => format!("in {loaded} of {}", run.processes_seen),
-        (loaded, short) => format!("in {loaded} of {}, {short} too short to see", run.processes_seen),
     };
     let requests = run.latency.as_ref().map(|latency| {
         let failed = if latency.failed > 0 { format!(", {} failed", latency.failed) } else { String::new() };
@@ -163,7 +157,7 @@ fn run(run: &Run, measure: &str) -> RunFacts {
         memory: memory("mean"),
         peak: memory("peak"),
         faults: short_count((run.minor_faults + run.major_faults) as f64),
-        loaded,
+        loaded: loaded(run, comparison),
         requests: requests.unwrap_or_else(|| "–".into()),
         other_busy: short_number(run.other_busy_cores),
         overhead: format!("{:.2} %", run.overhead.share_of_one_core * 100.0),
@@ -171,10 +165,30 @@ fn run(run: &Run, measure: &str) -> RunFacts {
     }
 }
 
+/// In how many processes the allocator was seen.
+fn loaded(run: &Run, comparison: &Comparison) -> String {
+    let allocator = comparison.allocators.iter().find(|one| one.label == run.allocator);
+    if allocator.is_none_or(|one| one.library.is_none()) {
+        return "nothing to load".into();
+    }
+    let evidence = &run.evidence;
+    let seen = match evidence.processes_loaded {
+        0 if evidence.probe => "by the loader alone".into(),
+        0 => "not seen".into(),
+        loaded => format!("in {loaded} of {}", run.processes_seen),
+    };
+    let unseen =
+        [(evidence.processes_too_short, "too short to see"), (evidence.processes_unreadable, "not readable")];
+    let unseen =
+        unseen.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!(", {count} {what}"));
+    seen + &unseen.collect::<String>()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::compare::fixture;
+    use crate::compare::results::Evidence;
 
     #[test]
     fn commands_can_be_repeated() {
@@ -183,5 +197,23 @@ mod tests {
         assert_eq!(source.command, "cd /srv/app && snug compare -- ruby app.rb");
         assert_eq!(source.allocators[0].command, "ruby app.rb");
         assert_eq!(source.allocators[1].command, "env MALLOC_ARENA_MAX=2 ruby app.rb");
+    }
+
+    #[test]
+    fn where_the_allocator_was_seen() {
+        let mut comparison = fixture::comparison(&[("glibc", &[1.0]), ("snug", &[1.0])]);
+        comparison.allocators[1].library = Some("/l/libsnug.so".into());
+        let mut shown = |probe, processes_loaded, processes_too_short, processes_unreadable| {
+            let found = Vec::new();
+            comparison.runs[1].processes_seen = 3;
+            comparison.runs[1].evidence =
+                Evidence { probe, processes_loaded, processes_too_short, processes_unreadable, found };
+            loaded(&comparison.runs[1], &comparison)
+        };
+        assert_eq!(shown(true, 3, 0, 0), "in 3 of 3");
+        assert_eq!(shown(true, 1, 1, 1), "in 1 of 3, 1 too short to see, 1 not readable");
+        assert_eq!(shown(false, 0, 0, 0), "not seen");
+        assert_eq!(shown(true, 0, 3, 0), "by the loader alone, 3 too short to see");
+        assert_eq!(loaded(&comparison.runs[0], &comparison), "nothing to load");
     }
 }
