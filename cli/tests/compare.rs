@@ -206,6 +206,32 @@ fn interruption_leaves_nothing_behind() {
 }
 
 #[test]
+fn what_was_measured_before_an_interruption_is_shown_as_such() {
+    let scratch = Scratch::new();
+    let (out, mark) = (scratch.text("out"), scratch.text("mark"));
+    let sleep = format!("sleep 4344.{}", std::process::id());
+    // The fourth run does not end.
+    let script = format!("echo >> {mark}; test $(wc -l < {mark}) = 4 && exec {sleep}; sleep 0.2");
+    let with = "glibc,glibc:MALLOC_ARENA_MAX=2";
+    let mut command =
+        snug(&["compare", "--runs", "3", "--with", with, "--out", &out, "--", "sh", "-c", &script]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    common::eventually("the fourth run goes on", || common::process_runs(&sleep));
+    let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    let read = |name: &str| std::fs::read_to_string(scratch.path("out").join(name)).unwrap();
+    for text in [&table, &read("report.md"), &read("report.html")] {
+        assert!(text.contains("stopped after 3 of 6 runs"), "{text}");
+        assert!(text.contains("edians of 1 to 2 ") && !text.contains("edians of 3 "), "{text}");
+    }
+    let again = run(&mut snug(&["report", &out])).expect_code(0).stdout;
+    assert!(again.contains("stopped after 3 of 6 runs"), "{again}");
+}
+
+#[test]
 fn measuring_costs_little() {
     let scratch = Scratch::new();
     let out = scratch.text("out");

@@ -33,6 +33,7 @@ pub fn comparison(memory_mb: &[(&str, &[f64])]) -> Comparison {
         machine: Machine { cpus: 2, cpu: "A CPU".into(), ..Machine::default() },
         settings: Settings {
             rounds: memory_mb.first().map_or(0, |(_, means)| means.len() as u32),
+            planned_runs: None,
             interval_ms: 50,
             detail_interval_ms: 500,
             overhead_limit: 0.01,

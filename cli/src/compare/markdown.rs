@@ -97,10 +97,10 @@ pub fn repeat(comparison: &Comparison) -> String {
 
 /// How the numbers are to be read, in two sentences.
 pub fn reading(comparison: &Comparison) -> String {
-    let runs = match comparison.settings.rounds {
-        1 => "One run each: no interval, so no difference is proven.".into(),
-        rounds => format!(
-            "Medians of {rounds} interleaved runs. In brackets: times {} with the 95 % interval; \
+    let runs = match view::run_count(comparison) {
+        None => "One run each: no interval, so no difference is proven.".into(),
+        Some(runs) => format!(
+            "Medians of {runs} interleaved runs. In brackets: times {} with the 95 % interval; \
              \"no difference\" where the interval holds 1.",
             text(&comparison.summary.baseline)
         ),
@@ -128,11 +128,8 @@ fn write_table(out: &mut dyn Write, comparison: &Comparison, table: &Table) -> i
             None => "–".into(),
         };
         let cells: Vec<String> = row.cells.iter().map(shown).collect();
-        let failed = match row.failed_runs {
-            0 => String::new(),
-            failed => format!(" ({failed} of {} runs failed)", row.runs + failed),
-        };
-        writeln!(out, "| {}{failed} | {} |", code(&row.label), cells.join(" | "))?;
+        let remark = if row.remark.is_empty() { String::new() } else { format!(" ({})", row.remark) };
+        writeln!(out, "| {}{remark} | {} |", code(&row.label), cells.join(" | "))?;
     }
     debug_assert!(table.rows.len() == comparison.allocators.len());
     Ok(())
@@ -248,5 +245,16 @@ mod tests {
         assert_eq!(code("a`b"), "``a`b``");
         assert_eq!(text("a_b <i> [x]"), "a\\_b &lt;i> \\[x\\]");
         assert!(fenced("```").starts_with("````sh\n"));
+    }
+
+    #[test]
+    fn a_comparison_that_was_stopped_shows_the_runs_there_are() {
+        let mut comparison =
+            fixture::comparison(&[("glibc", &[100.0, 101.0, 99.0]), ("snug", &[50.0, 51.0, 49.0])]);
+        comparison.runs.pop();
+        comparison.summary = crate::compare::summary::summarise(&comparison);
+        let text = render(&comparison);
+        assert!(text.contains("stopped after 5 of 6 runs") && text.contains("edians of 2 to 3 "), "{text}");
+        assert!(!text.contains("edians of 3 "), "{text}");
     }
 }

@@ -369,6 +369,7 @@ fn begin(
         machine: machine::describe(),
         settings: Settings {
             rounds: arguments.runs,
+            planned_runs: None,
             interval_ms: arguments.interval_ms,
             detail_interval_ms: arguments.interval_ms * DETAIL_EVERY,
             overhead_limit: OVERHEAD_LIMIT,

@@ -37,6 +37,9 @@ pub struct Comparison {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Settings {
     pub rounds: u32,
+    /// Runs of all allocators together; None: as many as the rounds make.
+    #[serde(default)]
+    pub planned_runs: Option<usize>,
     /// Resident sizes are read this often, unless that would cost too much.
     pub interval_ms: u64,
     /// Proportional and unique set sizes are read this often, unless that would cost too much.
@@ -289,6 +292,11 @@ impl Comparison {
     /// The row of an allocator in the summary.
     pub fn row(&self, label: &str) -> Option<&SummaryRow> {
         self.summary.allocators.iter().find(|row| row.allocator == label)
+    }
+
+    /// How many runs there would be had it not stopped early.
+    pub fn planned_runs(&self) -> usize {
+        self.settings.planned_runs.unwrap_or(self.settings.rounds as usize * self.allocators.len())
     }
 
     /// The runs of an allocator that went well.

@@ -138,6 +138,7 @@ pub fn put_together(saved: &[Saved]) -> (Comparison, Vec<Changes>) {
     if others.is_empty() {
         return (merged, Vec::new());
     }
+    merged.settings.planned_runs = Some(saved.iter().map(|one| one.comparison.planned_runs()).sum());
     merged.allocators.clear();
     merged.runs.clear();
     for one in saved {

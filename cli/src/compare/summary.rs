@@ -269,7 +269,17 @@ fn warnings(comparison: &Comparison, baseline: &str) -> Vec<String> {
     {
         warnings.insert("some runs printed no snug-metric lines".into());
     }
-    warnings.into_iter().collect()
+    stopped_early(comparison).into_iter().chain(warnings).collect()
+}
+
+/// That there are fewer runs than were asked for.
+fn stopped_early(comparison: &Comparison) -> Option<String> {
+    let (made, planned) = (comparison.runs.len(), comparison.planned_runs());
+    (made < planned).then(|| {
+        format!(
+            "stopped after {made} of {planned} runs: the numbers are those of fewer runs than were asked for"
+        )
+    })
 }
 
 /// Memory that RSS counts although it is free to take, or does not count although it is used.
@@ -362,6 +372,16 @@ mod tests {
         let summary = summarise(&comparison);
         assert_eq!(summary.allocators[1].failed_runs, 2);
         assert!(summary.conclusion.contains("nothing to compare"), "{}", summary.conclusion);
+    }
+
+    #[test]
+    fn a_comparison_that_was_stopped_says_so_first() {
+        let mut comparison = fixture::comparison(&[("glibc", &[100.0, 101.0]), ("snug", &[80.0, 80.5])]);
+        assert!(summarise(&comparison).warnings.is_empty());
+        comparison.runs[0].notes.push("a note".into());
+        comparison.runs.pop();
+        let warnings = summarise(&comparison).warnings;
+        assert!(warnings[0].starts_with("stopped after 3 of 4 runs") && warnings.len() == 2, "{warnings:?}");
     }
 
     #[test]

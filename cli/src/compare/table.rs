@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table, Width};
 
 use super::results::{Comparison, Estimate, SummaryRow};
-use super::Writer;
+use super::{view, Writer};
 use crate::allocator::Kind;
 use crate::terminal::{self, short_count, short_number, styled};
 
@@ -83,9 +83,9 @@ fn title(comparison: &Comparison) -> String {
         Some(only) => format!("processes that match {only:?}"),
         None => "the whole process tree".into(),
     };
-    let spread = match comparison.settings.rounds {
-        1 => "one run each".to_string(),
-        rounds => format!("medians of {rounds} runs, below them 95 % intervals"),
+    let spread = match view::run_count(comparison) {
+        None => "one run each".to_string(),
+        Some(runs) => format!("medians of {runs} runs, below them 95 % intervals"),
     };
     let when = if comparison.settings.serving.is_some() { ", from ready to the end of idling" } else { "" };
     format!(
@@ -133,7 +133,11 @@ fn columns(comparison: &Comparison) -> Vec<Column> {
     for name in metrics.into_iter().filter(|name| *name != "errors") {
         columns.push(spread_column(name, &format!("metric:{name}"), 1.0));
     }
-    if comparison.summary.allocators.iter().any(|row| row.failed_runs > 0) {
+    let rows = &comparison.summary.allocators;
+    if rows.iter().any(|row| row.runs + row.failed_runs != rows[0].runs + rows[0].failed_runs) {
+        columns.push(Column { heading: "runs".into(), cell: Box::new(|row| row.runs.to_string()) });
+    }
+    if rows.iter().any(|row| row.failed_runs > 0) {
         columns.push(Column {
             heading: "failed\nruns".into(),
             cell: Box::new(|row| row.failed_runs.to_string()),
@@ -256,5 +260,16 @@ mod tests {
     fn long_labels_are_broken_between_parts() {
         let lines = label_lines("jemalloc:MALLOC_CONF=narenas:2,dirty_decay_ms:1000,muzzy_decay_ms:0");
         assert!(lines.len() > 1 && lines.iter().all(|line| line.len() <= 42), "{lines:?}");
+    }
+
+    #[test]
+    fn a_comparison_that_was_stopped_shows_the_runs_there_are() {
+        let mut comparison =
+            fixture::comparison(&[("glibc", &[100.0, 101.0, 99.0]), ("snug", &[50.0, 51.0, 49.0])]);
+        comparison.runs.pop();
+        comparison.summary = crate::compare::summary::summarise(&comparison);
+        let text = render(&comparison);
+        assert!(text.contains("stopped after 5 of 6 runs") && text.contains("edians of 2 to 3 "), "{text}");
+        assert!(!text.contains("edians of 3 "), "{text}");
     }
 }

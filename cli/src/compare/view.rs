@@ -80,8 +80,8 @@ pub struct Cell {
 pub struct Row {
     pub label: String,
     pub kind: Kind,
-    pub runs: u32,
-    pub failed_runs: u32,
+    /// "2 of 3 runs failed", or how many runs there are where that differs between allocators; else empty.
+    pub remark: String,
     /// As many as there are quantities.
     pub cells: Vec<Option<Cell>>,
 }
@@ -116,6 +116,23 @@ pub fn phases(comparison: &Comparison) -> Vec<String> {
     let good = comparison.runs.iter().filter(|run| run.failure.is_none() && run.phases.len() > 1);
     let longest = good.max_by_key(|run| run.phases.len());
     longest.map(|run| run.phases.iter().map(|phase| phase.name.clone()).collect()).unwrap_or_default()
+}
+
+/// How many runs the medians are those of, as "3" or, where allocators have different numbers, "2 to 3"; None if no
+/// allocator has more than one.
+pub fn run_count(comparison: &Comparison) -> Option<String> {
+    let (fewest, most) = good_runs(comparison);
+    match most {
+        0 | 1 => None,
+        _ if fewest == most => Some(most.to_string()),
+        _ => Some(format!("{fewest} to {most}")),
+    }
+}
+
+/// The smallest and the largest number of good runs of an allocator that has any.
+fn good_runs(comparison: &Comparison) -> (u32, u32) {
+    let counts = || comparison.summary.allocators.iter().map(|row| row.runs).filter(|runs| *runs > 0);
+    (counts().min().unwrap_or(0), counts().max().unwrap_or(0))
 }
 
 /// The quantity that says how much work was done per second; None if nothing does.
@@ -202,6 +219,7 @@ fn fill(comparison: &Comparison, quantities: Vec<Quantity>) -> Table {
         let rows = comparison.summary.allocators.iter();
         rows.filter_map(|row| row.quantities.get(&quantity.name)).map(|e| e.median).fold(0.0, f64::max)
     };
+    let (_, most_runs) = good_runs(comparison);
     let rows = comparison.summary.allocators.iter().zip(&comparison.allocators).map(|(row, allocator)| {
         let is_baseline = row.allocator == comparison.summary.baseline;
         let cell = |quantity: &Quantity| {
@@ -211,8 +229,12 @@ fn fill(comparison: &Comparison, quantities: Vec<Quantity>) -> Table {
         Row {
             label: row.allocator.clone(),
             kind: allocator.kind,
-            runs: row.runs,
-            failed_runs: row.failed_runs,
+            remark: match (row.runs, row.failed_runs) {
+                (runs, 0) if runs == most_runs => String::new(),
+                (1, 0) => "1 run".into(),
+                (runs, 0) => format!("{runs} runs"),
+                (runs, failed) => format!("{failed} of {} runs failed", runs + failed),
+            },
             cells: quantities.iter().map(cell).collect(),
         }
     });
@@ -308,6 +330,24 @@ mod tests {
         assert_eq!(mean.share_percent, 50);
         assert_eq!(table.rows[0].cells[0].as_ref().unwrap().verdict, Verdict::Baseline);
         assert_eq!(table.rows[1].cells[3].as_ref().unwrap().verdict, Verdict::NoDifference);
+    }
+
+    #[test]
+    fn allocators_with_fewer_runs_are_marked() {
+        let runs = |label: &str, runs: usize| (label.to_string(), vec![100.0; runs]);
+        let counted = |rows: &[(String, Vec<f64>)]| {
+            let rows: Vec<(&str, &[f64])> = rows.iter().map(|(label, runs)| (&**label, &**runs)).collect();
+            let comparison = fixture::comparison(&rows);
+            let remarks = table(&comparison).rows.into_iter().map(|row| row.remark).collect::<Vec<_>>();
+            (run_count(&comparison), remarks)
+        };
+        assert_eq!(
+            counted(&[runs("glibc", 3), runs("snug", 3)]),
+            (Some("3".into()), vec!["".into(), "".into()])
+        );
+        assert_eq!(counted(&[runs("glibc", 1), runs("snug", 1)]).0, None);
+        let stopped = counted(&[runs("glibc", 2), runs("snug", 1), runs("jemalloc", 0)]);
+        assert_eq!(stopped, (Some("1 to 2".into()), vec!["".into(), "1 run".into(), "0 runs".into()]));
     }
 
     #[test]

@@ -81,7 +81,7 @@ fn settings(comparison: &Comparison) -> Vec<(&'static str, String)> {
     let mut facts = vec![
         ("program", terminal::shell_line(&comparison.program)),
         ("directory", comparison.directory.clone()),
-        ("runs under each allocator", settings.rounds.to_string()),
+        ("runs under each allocator", rounds(comparison)),
         ("RSS is read every", format!("{} ms", settings.interval_ms)),
         ("PSS and USS are read every", format!("{} ms", settings.detail_interval_ms)),
         ("measuring may cost", format!("{} % of one core", short_number(settings.overhead_limit * 100.0))),
@@ -90,6 +90,13 @@ fn settings(comparison: &Comparison) -> Vec<(&'static str, String)> {
     facts.extend(settings.only.iter().map(|only| ("only processes that match", only.clone())));
     facts.extend(settings.serving.iter().flat_map(serving));
     facts
+}
+
+/// How many runs were asked for, and how many of all there are if it stopped early.
+fn rounds(comparison: &Comparison) -> String {
+    let (made, planned) = (comparison.runs.len(), comparison.planned_runs());
+    let stopped = if made < planned { format!("; stopped after {made} of {planned}") } else { String::new() };
+    format!("{}{stopped}", comparison.settings.rounds)
 }
 
 /// How a server was driven.

@@ -70,7 +70,8 @@ struct Page<'a> {
     phases: Option<Table>,
     measure: String,
     measured_processes: String,
-    rounds: u32,
+    /// How many runs the medians are those of; None: one each.
+    run_count: Option<String>,
     figures: Vec<Figure>,
     sources: Vec<Source>,
     snug_version: &'a str,
@@ -144,7 +145,7 @@ impl<'a> Page<'a> {
                 Some(only) => format!("processes whose command line matches {only}"),
                 None => "the program and every process it started".into(),
             },
-            rounds: comparison.settings.rounds,
+            run_count: view::run_count(comparison),
             figures: plot::plots(comparison).into_iter().map(|plot| figure(plot.name, &plot.chart)).collect(),
             sources: sources.iter().map(|(name, one)| Source::new(name, one)).collect(),
             snug_version: &comparison.snug_version,
@@ -268,5 +269,16 @@ mod tests {
     fn single_runs_prove_nothing_and_the_page_says_so() {
         let page = render(&fixture::comparison(&[("glibc", &[100.0]), ("snug", &[50.0])]));
         assert!(page.contains("unproven"), "{page}");
+    }
+
+    #[test]
+    fn a_comparison_that_was_stopped_shows_the_runs_there_are() {
+        let mut comparison =
+            fixture::comparison(&[("glibc", &[100.0, 101.0, 99.0]), ("snug", &[50.0, 51.0, 49.0])]);
+        comparison.runs.pop();
+        comparison.summary = crate::compare::summary::summarise(&comparison);
+        let text = render(&comparison);
+        assert!(text.contains("stopped after 5 of 6 runs") && text.contains("edians of 2 to 3 "), "{text}");
+        assert!(!text.contains("edians of 3 "), "{text}");
     }
 }

@@ -1,7 +1,7 @@
 //! Memory against throughput, or against wall time where the program reports none: what is saved, and what it costs.
 
 use super::super::results::{Comparison, Estimate};
-use super::super::view::throughput_quantity;
+use super::super::view::{run_count, throughput_quantity};
 use super::{by_memory, footer, ratio_heading, ratio_text, series, short_label, title};
 use crate::chart::{Axis, Better, Chart, Mark, Series};
 use crate::terminal::short_number;
@@ -37,9 +37,9 @@ pub fn chart(comparison: &Comparison) -> Option<Chart> {
     let x = Axis::around(&what, unit, points().map(|point| point.0));
     let remark = if x.begins_at_zero() { "" } else { "; the lower axis does not begin at zero" };
     let name = if throughput.is_some() { "Memory against throughput" } else { "Memory against time" };
-    let subtitle = match comparison.settings.rounds {
-        1 => format!("one run each{remark}"),
-        rounds => format!("medians of {rounds} runs with 95 % intervals; faint: each run{remark}"),
+    let subtitle = match run_count(comparison) {
+        None => format!("one run each{remark}"),
+        Some(runs) => format!("medians of {runs} runs with 95 % intervals; faint: each run{remark}"),
     };
     let unit_heading = if throughput.is_some() { "per s".to_string() } else { "time".into() };
     Some(Chart {

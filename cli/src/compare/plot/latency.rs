@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::results::{Comparison, Run};
 use super::super::statistics::median;
+use super::super::view::run_count;
 use super::{by_memory, footer, series, title};
 use crate::chart::{Axis, Chart, Mark, Series};
 use crate::terminal::short_number;
@@ -18,9 +19,9 @@ pub fn chart(comparison: &Comparison) -> Option<Chart> {
     let all: Vec<Series> = curves.collect();
     let lines = || all.iter().flat_map(|series| series.faint_lines.iter().chain([&series.line])).flatten();
     let y = Axis::fitting("latency (ms)", "ms", lines().map(|point| point.1));
-    let lines = match comparison.settings.rounds {
-        1 => "one run each".to_string(),
-        rounds => format!("thick: medians of {rounds} runs, thin: each run"),
+    let lines = match run_count(comparison) {
+        None => "one run each".to_string(),
+        Some(runs) => format!("thick: medians of {runs} runs, thin: each run"),
     };
     Some(Chart {
         title: title("Latency", comparison),

@@ -2,6 +2,7 @@
 
 use super::super::results::{Comparison, Run};
 use super::super::statistics::median;
+use super::super::view::run_count;
 use super::{by_memory, footer, ratio_heading, ratio_text, series, shorten, title};
 use crate::chart::{Axis, Band, Chart, Mark, Series};
 use crate::terminal::short_number;
@@ -55,9 +56,9 @@ fn subtitle(comparison: &Comparison) -> String {
         Some(only) => format!("processes that match \"{}\"", shorten(only, 30)),
         None => "all processes of the program".into(),
     };
-    let lines = match comparison.settings.rounds {
-        1 => String::new(),
-        rounds => format!("; thick: the middle one of {rounds} runs, thin: the others"),
+    let lines = match run_count(comparison) {
+        None => String::new(),
+        Some(runs) => format!("; thick: the middle one of {runs} runs, thin: the others"),
     };
     format!("{what} of {which}{lines}")
 }
