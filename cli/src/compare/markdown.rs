@@ -109,7 +109,8 @@ pub fn reading(comparison: &Comparison) -> String {
         Some(only) => format!("processes that match {}", code(only)),
         None => "the whole process tree".into(),
     };
-    format!("{runs} Memory is that of {which}, in MB (10⁶ bytes).")
+    let when = view::window(comparison).map_or_else(String::new, |window| format!(" {window}"));
+    format!("{runs} Memory is that of {which}{when}, in MB (10⁶ bytes).")
 }
 
 fn write_table(out: &mut dyn Write, comparison: &Comparison, table: &Table) -> io::Result<()> {

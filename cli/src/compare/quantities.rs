@@ -68,7 +68,7 @@ pub fn of_phases(run: &Run) -> BTreeMap<String, f64> {
         );
         let faults: Vec<f64> = run.samples.page_faults.iter().map(|count| *count as f64).collect();
         let faults = growth(&run.samples.time_s, &faults, window);
-        own.extend(faults.map(|value| ("page_faults".into(), value)));
+        own.extend(faults.map(|value| ("page_faults".into(), value.round())));
         quantities.extend(own.into_iter().map(|(name, value)| (format!("{}.{name}", phase.name), value)));
     }
     quantities

@@ -87,7 +87,7 @@ fn title(comparison: &Comparison) -> String {
         None => "one run each".to_string(),
         Some(runs) => format!("medians of {runs} runs, below them 95 % intervals"),
     };
-    let when = if comparison.settings.serving.is_some() { ", from ready to the end of idling" } else { "" };
+    let when = view::window(comparison).map_or_else(String::new, |window| format!(", {window}"));
     format!(
         "Memory in MB ({measure}; {which}{when}), times in s; {spread}; x: times {}",
         comparison.summary.baseline
@@ -103,7 +103,7 @@ fn columns(comparison: &Comparison) -> Vec<Column> {
         plain_column("peak", &format!("{measure}_peak_bytes"), terminal::megabytes),
         plain_column("cgroup\npeak", "cgroup_peak_bytes", terminal::megabytes),
     ];
-    if comparison.settings.serving.is_some() {
+    if view::window(comparison).is_some() {
         let idle = format!("idle.{measure}_final_bytes");
         columns.extend([spread_column("after\nidling", &idle, 1e-6), ratio_column(&idle)]);
     } else {
@@ -113,9 +113,8 @@ fn columns(comparison: &Comparison) -> Vec<Column> {
         columns.push(plain_column("mean\nRSS", "rss_mean_bytes", terminal::megabytes));
         columns.push(plain_column("mean\nUSS", "uss_mean_bytes", terminal::megabytes));
     }
-    let (cpu, faults) = if comparison.settings.serving.is_none() {
+    if view::window(comparison).is_none() {
         columns.extend([spread_column("wall\ntime", "wall_s", 1.0), ratio_column("wall_s")]);
-        ("cpu_s", "page_faults")
     } else {
         for (heading, quantity, factor) in [
             ("requests\nper s", "requests_per_s", 1.0),
@@ -124,10 +123,14 @@ fn columns(comparison: &Comparison) -> Vec<Column> {
         ] {
             columns.extend([spread_column(heading, quantity, factor), ratio_column(quantity)]);
         }
-        ("load.cpu_s", "load.page_faults")
+    }
+    let [cpu, faults] = view::costs(comparison);
+    let headings = match view::cost_window(comparison) {
+        Some(window) => ["CPU,", "faults,"].map(|what| format!("{what}\n{window}")),
+        None => ["CPU\ntime", "page\nfaults"].map(String::from),
     };
-    columns.extend([spread_column("CPU\ntime", cpu, 1.0), ratio_column(cpu)]);
-    columns.push(plain_column("page\nfaults", faults, short_count));
+    columns.extend([spread_column(&headings[0], &cpu.name, 1.0), ratio_column(&cpu.name)]);
+    columns.push(plain_column(&headings[1], &faults.name, short_count));
     let metrics: BTreeSet<&String> = comparison.runs.iter().flat_map(|run| run.metrics.keys()).collect();
     // Errors make a run fail: a column of zeros says nothing.
     for name in metrics.into_iter().filter(|name| *name != "errors") {

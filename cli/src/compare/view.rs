@@ -142,6 +142,32 @@ pub fn throughput_quantity(comparison: &Comparison) -> Option<String> {
     plain.or_else(|| names().find(|name| name.starts_with("metric:") && name.ends_with("_per_s"))).cloned()
 }
 
+/// The part of a run that memory is measured in; None if it is all of it.
+pub fn window(comparison: &Comparison) -> Option<&'static str> {
+    match phases(comparison).last().map(String::as_str) {
+        Some("idle") => Some("from ready to the end of idling"),
+        Some(_) => Some("from ready to the end of the load"),
+        None => comparison.settings.serving.as_ref().map(|_| "from ready to the end of idling"),
+    }
+}
+
+/// The part of a run that CPU time and page faults are shown of, everywhere; None if it is all there is. Of a server it
+/// is the load, for booting and shutting down are no part of serving.
+pub fn cost_window(comparison: &Comparison) -> Option<&'static str> {
+    window(comparison)?;
+    let has_load = comparison.summary.allocators.iter().any(|row| row.quantities.contains_key("load.cpu_s"));
+    Some(if has_load { "load" } else { "whole run" })
+}
+
+/// CPU time and page faults.
+pub fn costs(comparison: &Comparison) -> [Quantity; 2] {
+    let window = cost_window(comparison);
+    let phase = if window == Some("load") { "load." } else { "" };
+    let when = window.map_or_else(String::new, |window| format!(", {window}"));
+    [("cpu_s", "CPU time"), ("page_faults", "page faults")]
+        .map(|(name, heading)| named(&format!("{phase}{name}"), &format!("{heading}{when}")))
+}
+
 /// The allocator in question: snug, or else the one with least memory that is not the baseline.
 pub fn subject(comparison: &Comparison) -> Option<&str> {
     let summary = &comparison.summary;
@@ -196,11 +222,10 @@ pub fn quantities(comparison: &Comparison) -> Vec<Quantity> {
     all.push(named("requests_per_s", "requests"));
     all.extend(["50", "99"].map(|percent| named(&format!("latency_p{percent}_s"), &format!("p{percent}"))));
     // How long a server runs is what it was asked to.
-    if phases(comparison).is_empty() {
+    if window(comparison).is_none() {
         all.push(named("wall_s", "wall time"));
     }
-    all.push(named("cpu_s", "CPU time"));
-    all.push(named("page_faults", "page faults"));
+    all.extend(costs(comparison));
     let metrics: BTreeSet<&String> = comparison.runs.iter().flat_map(|run| run.metrics.keys()).collect();
     // Errors make a run fail: a column of zeros says nothing.
     let metrics = metrics.into_iter().filter(|name| *name != "errors");
@@ -298,6 +323,7 @@ pub fn verdict(ratio: Option<Ratio>, wanted: Option<Wanted>) -> Verdict {
 mod tests {
     use super::*;
     use crate::compare::fixture;
+    use crate::compare::results::Serving;
 
     fn headings(table: &Table) -> Vec<&str> {
         table.quantities.iter().map(|quantity| quantity.heading.as_str()).collect()
@@ -312,6 +338,7 @@ mod tests {
         );
         let server = table(&fixture::server());
         assert!(!headings(&server).contains(&"wall time") && headings(&server).contains(&"p99"));
+        assert!(headings(&server).ends_with(&["CPU time, load", "page faults, load"]));
         let phases = phase_table(&fixture::server()).unwrap();
         assert_eq!(
             headings(&phases),
@@ -348,6 +375,21 @@ mod tests {
         assert_eq!(counted(&[runs("glibc", 1), runs("snug", 1)]).0, None);
         let stopped = counted(&[runs("glibc", 2), runs("snug", 1), runs("jemalloc", 0)]);
         assert_eq!(stopped, (Some("1 to 2".into()), vec!["".into(), "1 run".into(), "0 runs".into()]));
+    }
+
+    #[test]
+    fn what_is_measured_when_is_said() {
+        let mut comparison = fixture::comparison(&[("glibc", &[100.0, 101.0])]);
+        let said = |comparison: &Comparison| (window(comparison), costs(comparison).map(|cost| cost.name));
+        assert_eq!(said(&comparison), (None, ["cpu_s".into(), "page_faults".into()]));
+        comparison.settings.serving = Some(Serving::default());
+        assert_eq!(said(&comparison).1, ["cpu_s", "page_faults"], "nothing made a load");
+        assert_eq!(costs(&comparison)[0].heading, "CPU time, whole run");
+        comparison = fixture::server();
+        let load = ["load.cpu_s".to_string(), "load.page_faults".into()];
+        assert_eq!(said(&comparison), (Some("from ready to the end of idling"), load));
+        comparison.runs.iter_mut().for_each(|run| run.phases.truncate(3));
+        assert_eq!(window(&comparison), Some("from ready to the end of the load"));
     }
 
     #[test]

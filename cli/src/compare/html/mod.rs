@@ -70,6 +70,8 @@ struct Page<'a> {
     phases: Option<Table>,
     measure: String,
     measured_processes: String,
+    /// The part of a run that memory is measured in; None: all of it.
+    window: Option<&'static str>,
     /// How many runs the medians are those of; None: one each.
     run_count: Option<String>,
     figures: Vec<Figure>,
@@ -145,6 +147,7 @@ impl<'a> Page<'a> {
                 Some(only) => format!("processes whose command line matches {only}"),
                 None => "the program and every process it started".into(),
             },
+            window: view::window(comparison),
             run_count: view::run_count(comparison),
             figures: plot::plots(comparison).into_iter().map(|plot| figure(plot.name, &plot.chart)).collect(),
             sources: sources.iter().map(|(name, one)| Source::new(name, one)).collect(),
@@ -193,7 +196,8 @@ fn tiles(comparison: &Comparison) -> Vec<Tile> {
         None => quantities.push(("wall_s".into(), "wall time".into())),
     }
     quantities.push(("latency_p99_s".into(), "99th percentile of latency".into()));
-    quantities.push(("cpu_s".into(), "CPU time".into()));
+    let [cpu, _] = view::costs(comparison);
+    quantities.push((cpu.name, cpu.heading));
     let baseline = &comparison.summary.baseline;
     let tile = |(name, heading): (String, String)| {
         let quantity = view::describe(&name);
