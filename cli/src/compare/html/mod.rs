@@ -193,6 +193,8 @@ fn tiles(comparison: &Comparison) -> Vec<Tile> {
             let heading = format!("{} per second", view::describe(&name).heading);
             quantities.push((name, heading));
         }
+        // How long a server runs is what it was asked to.
+        None if view::window(comparison).is_some() => {}
         None => quantities.push(("wall_s".into(), "wall time".into())),
     }
     quantities.push(("latency_p99_s".into(), "99th percentile of latency".into()));
@@ -233,6 +235,7 @@ fn capital(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compare::results::Serving;
     use crate::compare::{fixture, summary};
 
     fn render(comparison: &Comparison) -> String {
@@ -252,6 +255,19 @@ mod tests {
         for name in ["memory", "frontier", "latency"] {
             assert!(page.contains(&format!("id=\"{name}\"")), "{name}");
         }
+    }
+
+    #[test]
+    fn how_long_a_server_was_watched_is_no_result() {
+        let mut comparison = fixture::server();
+        for run in &mut comparison.runs {
+            run.latency = None;
+        }
+        comparison.settings.serving = Some(Serving::default());
+        comparison.summary = summary::summarise(&comparison);
+        let page = render(&comparison);
+        assert!(page.contains("CPU time, load") && !page.contains("wall time"));
+        assert!(!page.contains("id=\"frontier\""), "there is nothing to set memory against");
     }
 
     #[test]

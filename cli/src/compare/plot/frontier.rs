@@ -1,7 +1,8 @@
-//! Memory against throughput, or against wall time where the program reports none: what is saved, and what it costs.
+//! Memory against throughput, or against wall time where a program that ends by itself reports none: what is saved, and
+//! what it costs.
 
 use super::super::results::{Comparison, Estimate};
-use super::super::view::{run_count, throughput_quantity};
+use super::super::view::{run_count, throughput_quantity, window};
 use super::{by_memory, footer, ratio_heading, ratio_text, series, short_label, title};
 use crate::chart::{Axis, Better, Chart, Mark, Series};
 use crate::terminal::short_number;
@@ -12,7 +13,7 @@ struct Side {
     factor: f64,
 }
 
-/// The picture; None unless there are two allocators to tell apart.
+/// The picture; None unless there are two allocators to tell apart, and a throughput or a time to tell them apart by.
 pub fn chart(comparison: &Comparison) -> Option<Chart> {
     let measure = comparison.summary.memory_measure.as_str();
     let memory = Side { quantity: format!("{measure}_mean_bytes"), factor: 1e-6 };
@@ -22,6 +23,8 @@ pub fn chart(comparison: &Comparison) -> Option<Chart> {
             let name = quantity.strip_prefix("metric:").unwrap_or(quantity).replace("_per_s", "");
             (quantity.as_str(), format!("{} per second", name.replace('_', " ")), "/s", Better::BelowRight)
         }
+        // How long a server runs is what it was asked to.
+        None if window(comparison).is_some() => return None,
         None => ("wall_s", "wall time (s)".into(), "s", Better::BelowLeft),
     };
     let speed = Side { quantity: speed.into(), factor: 1.0 };
