@@ -216,6 +216,13 @@ pub struct ServerArguments {
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = humantime::parse_duration, requires = "serving")]
     pub ready_timeout: Duration,
     /// A command that makes the load, for the shell; it is not measured. A status other than 0 fails the run
+    ///
+    /// Reports of wrk, wrk2, ab, hey and h2load on its stdout are read: the rate of requests, percentiles of latency
+    /// where they are printed (wrk --latency), and failed requests, which fail the run: errors of connections,
+    /// timeouts, statuses from 400 on (of ab, all but 2xx). Answers of different lengths, which ab counts as failed,
+    /// do not. Of every command, lines 'snug-metric: NAME=VALUE' on stdout become columns, and 'snug-metric: errors=N'
+    /// with N above 0 fails the run. Where such lines hold a rate (a NAME that ends in _per_s) or errors, they go
+    /// before what the tool's report says of it.
     #[arg(long, value_name = "COMMAND", requires = "serving",
           conflicts_with_all = ["requests", "path", "header", "allow_status"])]
     pub load: Option<String>,

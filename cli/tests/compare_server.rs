@@ -212,6 +212,64 @@ fn failed_requests_fail_the_run() {
     server.expect_gone();
 }
 
+/// What wrk prints, with one more line.
+fn wrk_report(more: &str) -> String {
+    format!(
+        "Running 1s test @ http://127.0.0.1:3000/
+  1 threads and 2 connections
+  Thread Stats   Avg      Stdev     Max   +/- Stdev
+    Latency   455.35us    0.93ms   5.47ms   86.65%
+    Req/Sec    31.75k    21.44k   76.36k    80.00%
+  Latency Distribution
+     50%   54.00us
+     99%    3.98ms
+  31555 requests in 1.00s, 2.02MB read
+{more}Requests/sec:  31535.48
+Transfer/sec:      2.01MB
+"
+    )
+}
+
+#[test]
+fn reports_of_tools_that_make_load_are_read() {
+    let server = Server::new();
+    let report = server.scratch.text("report");
+    let load = format!("cat {report}");
+    let call = |more: &str, options: &[&str]| {
+        std::fs::write(&report, wrk_report(more)).unwrap();
+        let fixed = [
+            "--with",
+            "glibc,glibc:MALLOC_ARENA_MAX=2",
+            "--ready",
+            "PORT",
+            "--load",
+            &load,
+            "--idle",
+            "100ms",
+        ];
+        server.compare(&[&fixed, options].concat(), "")
+    };
+    let answer =
+        call("", &["--fail-if", "glibc.latency_p99 > 3 ms and glibc.requests_per_s > 1000"]).expect_code(4);
+    assert!(answer.stdout.contains("requests") && answer.stdout.contains("p99"), "{answer:#?}");
+    let latency = &server.run()["latency"];
+    assert_eq!(latency["requests"], 31555);
+    assert!((latency["requests_per_s"].as_f64().unwrap() - 31535.48).abs() < 1e-6, "{latency}");
+    for plot in ["frontier.svg", "latency.svg"] {
+        assert!(server.scratch.path("out").join(plot).exists(), "{plot}");
+    }
+    let errors = "  Socket errors: connect 0, read 1, write 0, timeout 2\n  Non-2xx or 3xx responses: 30\n";
+    call(errors, &[])
+        .expect_code(1)
+        .expect_stderr("33 of 31556 requests failed; wrk says: Socket errors")
+        .expect_stderr("Non-2xx or 3xx responses: 30")
+        .expect_stderr("1-glibc.load.stdout");
+    // Who counts errors by itself is believed.
+    call(&format!("{errors}snug-metric: errors=0\n"), &[]).expect_code(0);
+    call("snug-metric: errors=2\n", &[]).expect_code(1).expect_stderr("reported 2 errors");
+    server.expect_gone();
+}
+
 #[test]
 fn servers_that_do_not_come_up() {
     let server = Server::new();

@@ -10,6 +10,7 @@ use nix::unistd::Pid as NixPid;
 
 use super::http::Clients;
 use super::probe::{self, Probe};
+use super::reported;
 use super::results::{Latency, Phase};
 use super::serving::{Amount, Load, Plan};
 use crate::failure::{Context, Failure, Result};
@@ -244,7 +245,7 @@ impl<'a> Drive<'a> {
         if is_over {
             // What it left in the background.
             let _ = signal::killpg(NixPid::from_raw(command.pid), Signal::SIGKILL);
-            return Ok(Step::Over);
+            return Ok(self.read_report());
         }
         let Some(Load::Command(line)) = &self.plan.load else { return Ok(Step::Over) };
         command.pid = self.logs.start_command(line, false)?;
@@ -252,6 +253,18 @@ impl<'a> Drive<'a> {
         command.ended = None;
         self.stage = stage(Work::Command(command));
         Ok(Step::NextPhase)
+    }
+
+    /// Takes over what a load command says of its requests.
+    fn read_report(&mut self) -> Step {
+        let path = self.logs.path("load.stdout");
+        let reported = reported::load(&std::fs::read(&path).unwrap_or_default());
+        let (latency, failure) = reported.map_or((None, None), |load| (load.latency, load.failure));
+        self.latency = latency;
+        match failure {
+            Some(why) => Step::Failed(format!("{why} ({})", path.display())),
+            None => Step::Over,
+        }
     }
 }
 

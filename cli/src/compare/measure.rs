@@ -14,9 +14,10 @@ use super::drive::{with_ending, Drive, Step};
 use super::judge;
 use super::pace::Pace;
 use super::quantities::{self, Window};
+use super::reported;
 use super::results::{Evidence, Latency, Loaded, Overhead, Phase, ProcessSeen, Run, Settings};
 use super::sample::{Collected, Sampler, Target};
-use super::serving::Plan;
+use super::serving::{Load, Plan};
 use crate::cgroup::Group;
 use crate::children::{Children, Waited};
 use crate::failure::{Context, Failure, Result, INTERRUPTED};
@@ -340,9 +341,11 @@ fn describe(
     let served = phases.iter().find(|phase| phase.name == "boot").map_or(0.0, |boot| boot.end_s);
     let window = Window { start_s: served, end_s: wall_s };
     let mut metrics = BTreeMap::new();
-    for ending in ["stdout", "load.stdout"] {
+    // Without a load command its output is that of an earlier comparison, if there is any.
+    let has_command = request.plan.is_some_and(|plan| matches!(plan.load, Some(Load::Command(_))));
+    for ending in ["stdout", "load.stdout"].iter().take(if has_command { 2 } else { 1 }) {
         let output = std::fs::read(with_ending(&request.log, ending)).unwrap_or_default();
-        metrics.extend(parse_metrics(&output));
+        metrics.extend(reported::metrics(&output));
     }
     let mean_gap_ms = |times: &[f64]| wall_s * 1000.0 / times.len().max(1) as f64;
     Run {
@@ -387,34 +390,11 @@ fn whole_run(wall_s: f64) -> Vec<Phase> {
     vec![Phase { name: "run".into(), start_s: 0.0, end_s: wall_s }]
 }
 
-/// Reads lines `snug-metric: NAME=VALUE`. A name that comes again replaces the value before.
-fn parse_metrics(output: &[u8]) -> BTreeMap<String, f64> {
-    let text = String::from_utf8_lossy(output);
-    let lines = text.lines().filter_map(|line| line.trim_start().strip_prefix("snug-metric:"));
-    let pairs = lines.filter_map(|line| line.split_once('='));
-    pairs.filter_map(|(name, value)| Some((name.trim().to_string(), value.trim().parse().ok()?))).collect()
-}
-
 /// Programs that start thousands of processes would drown the results: the largest say most.
 fn keep_largest(processes: &mut Vec<ProcessSeen>) {
     if processes.len() > PROCESSES_KEPT {
         processes.sort_by_key(|process| std::cmp::Reverse(process.rss_peak_bytes));
         processes.truncate(PROCESSES_KEPT);
         processes.sort_by(|left, right| left.first_s.total_cmp(&right.first_s));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn metrics_are_read_from_output() {
-        let output =
-            b"hello\nsnug-metric: requests_per_s=51.3\n  snug-metric: p99_ms = 12\nsnug-metric: bad=x\n";
-        let metrics = parse_metrics(output);
-        assert_eq!(metrics.len(), 2);
-        assert_eq!(metrics["requests_per_s"], 51.3);
-        assert_eq!(metrics["p99_ms"], 12.0);
     }
 }

@@ -1,8 +1,8 @@
 //! `snug compare`: runs a program under several allocators and says what each does for it.
 //!
-//! `plan` decides what runs, `measure` runs it, `sample` follows its processes at a `pace`, `results` is what was measured,
-//! `summary` says what it means, `view` what of it is shown, and `table`, `csv`, `markdown`, `json`, `html` and `plot`
-//! write it. `saved` reads comparisons back, `change` sets two side by side, and `condition` decides `--fail-if`.
+//! `plan` decides what runs, `measure` runs it, `sample` follows its processes at a `pace`, `reported` reads what they
+//! and their load print, `results` is what was measured, `summary` says what it means, `view` what of it is shown, and
+//! `table`, `csv`, `markdown`, `json`, `html` and `plot` write it. `saved` reads comparisons back, `change` sets two side by side, and `condition` decides `--fail-if`.
 
 pub mod change;
 pub mod condition;
@@ -24,6 +24,7 @@ pub mod plan;
 pub mod plot;
 mod probe;
 mod quantities;
+mod reported;
 pub mod results;
 pub mod sample;
 pub mod saved;

@@ -105,7 +105,7 @@ pub struct Run {
     pub major_faults: u64,
     /// Quantities by name. Of a server: from the moment it served to the end of the idle phase.
     pub memory: BTreeMap<String, f64>,
-    /// What the program reported by `snug-metric: NAME=VALUE`.
+    /// What the program and its load reported by `snug-metric: NAME=VALUE`.
     pub metrics: BTreeMap<String, f64>,
     /// What clients of the program saw; None when nobody measured it.
     #[serde(default)]
