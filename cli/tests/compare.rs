@@ -110,6 +110,8 @@ fn only_some_processes() {
     };
     command("^[^ ]*/sleeper").expect_code(0);
     assert_eq!(results(&scratch)["runs"][0]["processes"].as_array().unwrap().len(), 1);
+    let said = command("nothing-matches").stderr;
+    assert!(said.starts_with("1 run of sh -c "), "without a terminal a line says what begins: {said}");
     command("nothing-matches").expect_code(1).expect_stderr("no process matched");
     command("(").expect_code(2).expect_stderr("not a regular expression");
 }

@@ -161,6 +161,7 @@ fn measure_all(
     let mut supervisor = Supervisor::new()?;
     let order = plan::order(requests.candidates.len(), arguments.runs);
     let progress = Progress::new(order.len(), arguments.keep_going);
+    progress.announce(&arguments.program, arguments.runs, &allocators);
     let mut stopped = None;
     for (index, (round, candidate_index)) in order.into_iter().enumerate() {
         let candidate = &requests.candidates[candidate_index];
@@ -410,6 +411,13 @@ impl Progress {
         Progress { bar, is_terminal, keeps_going }
     }
 
+    /// Without a bar nothing would be seen before the first run has ended.
+    fn announce(&self, program: &[String], rounds: u32, allocators: &[Allocator]) {
+        if !self.is_terminal {
+            anstream::eprintln!("{}", announcement(program, rounds, allocators));
+        }
+    }
+
     fn start(&self, index: usize, round: u32, rounds: u32, label: &str) {
         self.bar.set_position(index as u64);
         self.bar.set_prefix(format!("round {round}/{rounds} {label}"));
@@ -444,5 +452,34 @@ impl Progress {
 
     fn clear(&self) {
         self.bar.finish_and_clear();
+    }
+}
+
+/// What is going to be run.
+fn announcement(program: &[String], rounds: u32, allocators: &[Allocator]) -> String {
+    let program = plot::shorten(&terminal::shell_line(program), 80);
+    let runs = rounds as usize * allocators.len();
+    let runs = if runs == 1 { "1 run".into() } else { format!("{runs} runs") };
+    match allocators {
+        [only] => format!("{runs} of {program} under {}", only.label),
+        _ => format!("{runs} of {program}: {rounds} under each of {} allocators", allocators.len()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_will_be_run_is_said_in_a_line() {
+        let said = |labels: &[(&str, &[f64])], rounds| {
+            let comparison = fixture::comparison(labels);
+            announcement(&comparison.program, rounds, &comparison.allocators)
+        };
+        assert_eq!(said(&[("glibc", &[1.0])], 1), "1 run of ruby app.rb under glibc");
+        assert_eq!(
+            said(&[("glibc", &[1.0]), ("snug", &[1.0])], 3),
+            "6 runs of ruby app.rb: 3 under each of 2 allocators"
+        );
     }
 }
