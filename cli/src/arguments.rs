@@ -144,7 +144,8 @@ pub struct CheckArguments {
 
 The program is run to its end, or, with --ready, started, put under load, left idle and stopped, as often as --runs says, under each allocator in turn, with an empty stdin. Its output \
 goes to files in OUT/logs. Lines 'snug-metric: NAME=VALUE' on its stdout become columns. A run fails if the program fails, if it \
-prints 'snug-metric: errors=N' with N above 0, or if a measured process did not load the allocator.
+prints 'snug-metric: errors=N' with N above 0, if a request fails, if a measured process did not load the allocator, or if \
+nothing shows that any did.
 
 Memory is that of all processes the program starts, daemons included: RSS is read every --interval-ms, PSS and USS a \
 tenth as often, and both more rarely if reading would cost more than 0.8 % of one core. With --only, CPU time and page faults too are \
@@ -187,8 +188,8 @@ pub struct CompareArguments {
     ///
     /// Names are ALLOCATOR.QUANTITY, the medians of the runs. An allocator whose name has more than letters and digits
     /// stands in quotes: "'glibc:MALLOC_ARENA_MAX=2'.rss_mean". Quantities: rss, pss, uss with _mean, _peak or _final;
-    /// wall, cpu, page_faults, requests_per_s, latency_p50, latency_p99 and so on; of one phase of a server
-    /// idle.rss_mean; metric.NAME for what the program prints. Numbers have the units kB MB GB KiB MiB GiB us ms s %.
+    /// wall, cpu, page_faults (of the whole run), requests_per_s, latency_p50, latency_p99 and so on; of one phase of a
+    /// server idle.rss_mean, load.cpu; metric.NAME for what the program prints. Numbers have the units kB MB GB KiB MiB GiB us ms s %.
     /// + - * / ( ) and the word "and" are understood. Mistakes are found before the first run.
     #[arg(long, value_name = "CONDITION")]
     pub fail_if: Vec<String>,
