@@ -95,6 +95,7 @@ fn title(comparison: &Comparison) -> String {
 }
 
 fn columns(comparison: &Comparison) -> Vec<Column> {
+    let ratio_column = |quantity: &str| ratio_column(quantity, &comparison.summary.baseline);
     let measure = comparison.summary.memory_measure.clone();
     let mean = format!("{measure}_mean_bytes");
     let mut columns = vec![
@@ -178,15 +179,26 @@ fn spread_column(heading: &str, quantity: &str, factor: f64) -> Column {
     })
 }
 
-fn ratio_column(quantity: &str) -> Column {
-    column("x", quantity, |estimate| match estimate.ratio {
+/// A dash where there is no ratio, as of values that may be zero; the baseline is once itself.
+fn ratio_column(quantity: &str, baseline: &str) -> Column {
+    let (quantity, baseline) = (quantity.to_string(), baseline.to_string());
+    let cell = move |row: &SummaryRow| match row.quantities.get(&quantity) {
+        None => "-".into(),
+        Some(estimate) => ratio_text(estimate, row.allocator == baseline),
+    };
+    Column { heading: "x".into(), cell: Box::new(cell) }
+}
+
+fn ratio_text(estimate: &Estimate, is_baseline: bool) -> String {
+    match estimate.ratio {
         Some(ratio) => {
             let same = if ratio.no_difference() { SAME } else { "" };
             let interval = ratio.interval.map(|(low, high)| format!("\n{low:.2}-{high:.2}"));
             format!("{:.2}{same}{}", ratio.value, interval.unwrap_or_default())
         }
-        None => "1".into(),
-    })
+        None if is_baseline => "1".into(),
+        None => "-".into(),
+    }
 }
 
 /// Breaks a long label where its parts meet.
@@ -274,5 +286,21 @@ mod tests {
         let text = render(&comparison);
         assert!(text.contains("stopped after 5 of 6 runs") && text.contains("edians of 2 to 3 "), "{text}");
         assert!(!text.contains("edians of 3 "), "{text}");
+    }
+
+    #[test]
+    fn what_may_be_zero_has_no_ratio() {
+        let mut comparison = fixture::comparison(&[("glibc", &[100.0, 101.0]), ("snug", &[50.0, 51.0])]);
+        for run in comparison.runs.iter_mut().filter(|run| run.allocator == "snug") {
+            (run.cpu_user_s, run.cpu_system_s) = (0.0, 0.0);
+        }
+        comparison.summary = crate::compare::summary::summarise(&comparison);
+        let column = columns(&comparison)
+            .into_iter()
+            .skip_while(|column| column.heading != "CPU\ntime")
+            .nth(1)
+            .unwrap();
+        let cells = comparison.summary.allocators.iter().map(|row| (column.cell)(row));
+        assert_eq!(cells.collect::<Vec<_>>(), ["1", "-"]);
     }
 }
