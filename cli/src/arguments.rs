@@ -97,7 +97,8 @@ Where processes do not use what --expect says, lines to paste follow: for a Dock
 Procfile and the shell, as far as they fit.
 
 Exit codes: 0 nothing is wrong; 1 a process uses another allocator than --expect, or something is wrong; 2 the request \
-makes no sense; 3 no such process, or it may not be looked at; 126, 127 the program can't be run."
+makes no sense; 3 no such process, or it can't be told (it may not be looked at, or \
+a shell starts it); 126, 127 the program can't be run; 130 Ctrl-C."
 )]
 pub struct CheckArguments {
     /// Fail unless every process uses this allocator: snug, jemalloc, tcmalloc, mimalloc, snmalloc, rpmalloc, glibc
@@ -222,8 +223,8 @@ pub struct ServerArguments {
     /// where they are printed (wrk --latency), and failed requests, which fail the run: errors of connections,
     /// timeouts, statuses from 400 on (of ab, all but 2xx). Answers of different lengths, which ab counts as failed,
     /// do not. Of every command, lines 'snug-metric: NAME=VALUE' on stdout become columns, and 'snug-metric: errors=N'
-    /// with N above 0 fails the run. Where such lines hold a rate (a NAME that ends in _per_s) or errors, they go
-    /// before what the tool's report says of it.
+    /// with N above 0 fails the run. A rate among them (a NAME that ends in _per_s) takes the place of the rate and the
+    /// latencies of the tool's report, and errors that of its failures.
     #[arg(long, value_name = "COMMAND", requires = "serving",
           conflicts_with_all = ["requests", "path", "header", "allow_status"])]
     pub load: Option<String>,

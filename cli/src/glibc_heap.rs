@@ -57,6 +57,7 @@ pub fn examine(pid: Pid) -> Result<Estimate, Obstacle> {
     let mut maps = Vec::new();
     let found = (0..TRIES).find_map(|_| {
         source.read(pid, "maps", &mut maps).ok()?;
+        memory.obstacle = None;
         estimate(&mut memory, &proc::parse_regions(&maps))
     });
     found.ok_or(memory.obstacle.unwrap_or(Obstacle::Unsound))

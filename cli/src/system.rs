@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use nix::time::ClockId;
 
 use crate::proc::Pid;
@@ -28,13 +29,21 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// Says how it failed; None if it did not.
-    pub fn failure(self) -> Option<String> {
+    /// Says how it was.
+    pub fn text(self) -> String {
         match self {
-            Ending::Exited(0) => None,
-            Ending::Exited(code) => Some(format!("exited with code {code}")),
-            Ending::Signalled(signal) => Some(format!("was killed by signal {signal}")),
+            Ending::Exited(code) => format!("exited with code {code}"),
+            Ending::Signalled(signal) => {
+                let name =
+                    Signal::try_from(signal).map_or_else(|_| signal.to_string(), |signal| signal.to_string());
+                format!("was killed by {name}")
+            }
         }
+    }
+
+    /// The same of a failure; None if it was none.
+    pub fn failure(self) -> Option<String> {
+        (self != Ending::Exited(0)).then(|| self.text())
     }
 }
 
@@ -98,15 +107,36 @@ pub fn adopt_orphans() -> io::Result<()> {
 /// its own so that the terminal's Ctrl-C reaches only us, and it dies if we are killed outright.
 pub fn isolate(command: &mut Command) {
     command.process_group(0);
+    unblock_signals(command);
+    // SAFETY: the closure runs between fork and exec and makes one async-signal-safe call.
+    unsafe {
+        command.pre_exec(|| {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            Ok(())
+        });
+    }
+}
+
+/// Lets a child receive the signals that are blocked in us.
+pub fn unblock_signals(command: &mut Command) {
     // SAFETY: the closure runs between fork and exec and makes only async-signal-safe calls on its own locals.
     unsafe {
         command.pre_exec(|| {
             let mut none: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&mut none);
             libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             Ok(())
         });
+    }
+}
+
+/// Whether this process was told to ignore a signal, as nohup(1) does.
+pub fn is_ignored(signal: Signal) -> bool {
+    // SAFETY: sigaction is plain data for which all zeros is a valid value, and only read into.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal as i32, std::ptr::null(), &mut action) == 0
+            && action.sa_sigaction == libc::SIG_IGN
     }
 }
 

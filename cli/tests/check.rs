@@ -118,7 +118,7 @@ fn a_program_that_fails_by_itself_is_not_as_expected() {
         .expect_stdout("failed.");
     run(snug(&["check", "--", "sh", "-c", "kill -SEGV $$"]).env_remove("LD_PRELOAD"))
         .expect_code(1)
-        .expect_stdout("was killed by signal 11");
+        .expect_stdout("was killed by SIGSEGV");
     run(snug(&["check", "--expect", "glibc", "--", "true"]).env_remove("LD_PRELOAD")).expect_code(0);
     let Some(library) = jemalloc_library() else { return };
     run(snug(&["check", "--expect", "glibc", "--", "true"]).env("LD_PRELOAD", library))

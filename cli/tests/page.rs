@@ -7,6 +7,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use common::{run, snug, Scratch};
 use serde_json::Value;
@@ -67,31 +69,30 @@ fn chromium() -> Option<String> {
 }
 
 /// Everything that would leave the browser goes to a proxy of ours, which answers nothing and remembers.
-fn proxy() -> (u16, Arc<Mutex<Vec<String>>>) {
+fn proxy() -> (u16, Arc<Mutex<Vec<JoinHandle<String>>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let requests = Arc::new(Mutex::new(Vec::new()));
-    let kept = Arc::clone(&requests);
+    let readers = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&readers);
     std::thread::spawn(move || {
         // Chromium opens connections that it never uses: each is read by itself, and asks for nothing.
         for stream in listener.incoming().flatten() {
-            let kept = Arc::clone(&kept);
-            std::thread::spawn(move || {
+            stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            let reader = std::thread::spawn(move || {
                 let mut line = String::new();
                 let _ = BufReader::new(stream).read_line(&mut line);
-                if !line.trim().is_empty() {
-                    kept.lock().unwrap().push(line.trim().to_string());
-                }
+                line.trim().to_string()
             });
+            kept.lock().unwrap().push(reader);
         }
     });
-    (port, requests)
+    (port, readers)
 }
 
 fn visit(chromium: &str, scratch: &Scratch, name: &str, page: &str, more: &[&str]) -> Visit {
     let file = scratch.path(&format!("{name}.html"));
     std::fs::write(&file, page).unwrap();
-    let (port, requests) = proxy();
+    let (port, readers) = proxy();
     let profile = format!("--user-data-dir={}", scratch.text(&format!("{name}-profile")));
     let output = Command::new("timeout")
         .args(["-k", "5", "60", chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic"])
@@ -110,9 +111,11 @@ fn visit(chromium: &str, scratch: &Scratch, name: &str, page: &str, more: &[&str
     let console = log.lines().filter(|line| line.contains("CONSOLE")).map(String::from).collect();
     // The browser asks its maker for things by itself, whatever it shows, and in spite of all options against it; which
     // hosts, depends on its version. What the page asks for it must name.
-    std::thread::sleep(std::time::Duration::from_millis(200)); // what it asked for last is still being read
-    let of_the_page = |line: &String| page.contains(host(line));
-    let requests = requests.lock().unwrap().iter().filter(|line| of_the_page(line)).cloned().collect();
+    std::thread::sleep(Duration::from_millis(200)); // its last connection may not be accepted yet
+    let requests =
+        std::mem::take(&mut *readers.lock().unwrap()).into_iter().map(|reader| reader.join().unwrap());
+    let of_the_page = |line: &String| !line.is_empty() && page.contains(host(line));
+    let requests = requests.filter(of_the_page).collect();
     Visit { seen, console, requests }
 }
 

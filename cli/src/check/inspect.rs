@@ -70,6 +70,13 @@ impl Inspector {
         Some(link.trim_end_matches(" (deleted)").to_string())
     }
 
+    /// Whether a process runs, and is no zombie.
+    pub fn is_alive(&mut self, pid: Pid) -> bool {
+        let stat = self.read(pid, "stat").and_then(|text| proc::parse_stat(&text));
+        self.source.forget(pid);
+        stat.is_some_and(|stat| !matches!(stat.state, 'Z' | 'X' | 'x'))
+    }
+
     /// All that is known about a process.
     pub fn facts(&mut self, pid: Pid) -> Result<Facts, Hidden> {
         let executable = self.executable(pid);

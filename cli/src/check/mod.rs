@@ -194,18 +194,24 @@ fn existing_processes(inspector: &mut Inspector, all: &[(Pid, Pid, String)], roo
     }
 }
 
-/// The facts about a process; of one that just starts, once its loader is through.
+/// The facts about a process; of one that just starts, or becomes another program, once its loader is through.
 fn facts_when_loaded(
     inspector: &mut Inspector,
     pid: Pid,
     believed_at: Instant,
 ) -> std::result::Result<Facts, Hidden> {
     loop {
-        let facts = inspector.facts(pid)?;
-        let is_static = facts.executable.elf.as_ref().is_none_or(|elf| elf.is_static_program());
-        let loading = judge::judge(&facts).allocator.is_none() && !is_static;
-        if !loading || Instant::now() >= believed_at {
-            return Ok(facts);
+        let facts = inspector.facts(pid);
+        let is_loading = match &facts {
+            Ok(facts) => {
+                let is_static = facts.executable.elf.as_ref().is_none_or(|elf| elf.is_static_program());
+                judge::judge(facts).allocator.is_none() && !is_static
+            }
+            Err(Hidden::Gone) => inspector.is_alive(pid),
+            Err(Hidden::NotPermitted) => false,
+        };
+        if !is_loading || Instant::now() >= believed_at {
+            return facts;
         }
         std::thread::sleep(LOOK_EVERY);
     }

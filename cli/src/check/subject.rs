@@ -15,6 +15,7 @@ use super::temporary::Temporary;
 use super::unit;
 use crate::failure::{Context, Failure, Result, NOT_FOUND, UNKNOWN};
 use crate::proc::Pid;
+use crate::system;
 
 /// What an image is called that docker wrote.
 const SAVED: &str = "image.tar";
@@ -107,6 +108,7 @@ fn save_by_docker(name: &str) -> Result<Temporary> {
     anstream::eprintln!("snug: no file {name}: asking docker for the image of that name");
     let mut docker = Command::new("docker");
     docker.args(["image", "save", "--output"]).arg(&saved).arg(name).stdin(Stdio::null());
+    system::unblock_signals(&mut docker);
     let advice =
         "give a directory, an archive of `docker image save`, or an image that `docker image ls` lists";
     let output = docker.output().map_err(|error| {

@@ -7,6 +7,7 @@ use std::sync::{Mutex, Once, PoisonError};
 use nix::sys::signal::{SigSet, Signal};
 
 use crate::failure::{Context, Failure, Result, INTERRUPTED};
+use crate::system;
 
 /// Those that exist.
 static DIRECTORIES: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
@@ -53,9 +54,8 @@ impl Drop for Temporary {
 /// Leaves it to a thread to receive the signals that ask this program to stop.
 fn remove_on_signal() {
     let mut signals = SigSet::empty();
-    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
-        signals.add(signal);
-    }
+    let ending = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
+    ending.into_iter().filter(|signal| !system::is_ignored(*signal)).for_each(|signal| signals.add(signal));
     // Without it a signal ends the program as ever, and the directories stay.
     if signals.thread_block().is_err() {
         return;

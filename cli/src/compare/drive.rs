@@ -235,12 +235,14 @@ impl<'a> Drive<'a> {
             return Ok(Step::Wait(left_s.clamp(LOOK_EVERY_S, 1.0)));
         };
         let is_over = command.told || command.runs_left == 0;
-        if !command.told && ending != Ending::Exited(0) {
-            let how = match ending {
-                Ending::Exited(code) => format!("exited with code {code}"),
-                Ending::Signalled(signal) => format!("was killed by signal {signal}"),
-            };
+        if let (false, Some(how)) = (command.told, ending.failure()) {
             return Ok(Step::Failed(format!("the load {how}; {}", self.logs.load_tail())));
+        }
+        // A shell dies of SIGINT at once, and what it had started still writes its report.
+        let has_others = || signal::killpg(NixPid::from_raw(command.pid), None).is_ok();
+        if command.told && command.stop_s.is_some_and(|stop_s| now_s < stop_s) && has_others() {
+            self.stage = stage(Work::Command(command));
+            return Ok(Step::Wait(LOOK_EVERY_S));
         }
         if is_over {
             // What it left in the background.

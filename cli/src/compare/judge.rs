@@ -20,13 +20,13 @@ fn failed_ending(request: &Request, followed: &Followed) -> Option<String> {
                 "boot" => "before it was ready".to_string(),
                 phase => format!("in the {phase} phase"),
             };
-            Some(format!("the server {} {when}; {}", describe(*ending), log()))
+            Some(format!("the server {} {when}; {}", ending.text(), log()))
         }
         Followed::Ended(Ending::Exited(0), None) => None,
-        Followed::Ended(ending, None) => Some(format!("the program {}; {}", describe(*ending), log())),
+        Followed::Ended(ending, None) => Some(format!("the program {}; {}", ending.text(), log())),
         // SIGTERM is our own; exit codes after it say little.
         Followed::Served(Some(ending @ Ending::Signalled(signal))) if is_crash(*signal) => {
-            Some(format!("the server {} when it was told to stop; {}", describe(*ending), log()))
+            Some(format!("the server {} when it was told to stop; {}", ending.text(), log()))
         }
         Followed::Served(_) => None,
         Followed::Failed(why) => Some(format!("{why}; of the server, {}", log())),
@@ -51,11 +51,13 @@ fn failed_measuring(request: &Request, run: &Run) -> Option<String> {
         return None;
     }
     let nowhere = nowhere_seen(request, run)?;
-    Some(format!(
-        "{} was {nowhere}. Nothing else shows that it was loaded: run snug as a user that may look at the processes, or \
-         measure only those of your own: --only REGEX",
-        request.label
-    ))
+    let advice = if run.evidence.processes_unreadable > 0 {
+        "run snug as a user that may look at the processes (root in a container needs CAP_SYS_PTRACE for it: docker run \
+         --cap-add SYS_PTRACE), or measure only those of your own: --only REGEX"
+    } else {
+        "give the program more to do"
+    };
+    Some(format!("{} was {nowhere}. Nothing else shows that it was loaded: {advice}", request.label))
 }
 
 /// What to note of a run in which only the loader's word says that the allocator was loaded.
@@ -108,17 +110,6 @@ fn is_crash(signal: i32) -> bool {
     use Signal::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
     let crashes = [SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP];
     Signal::try_from(signal).is_ok_and(|signal| crashes.contains(&signal))
-}
-
-fn describe(ending: Ending) -> String {
-    match ending {
-        Ending::Exited(code) => format!("exited with code {code}"),
-        Ending::Signalled(signal) => {
-            let name =
-                Signal::try_from(signal).map_or_else(|_| signal.to_string(), |signal| signal.to_string());
-            format!("was killed by {name}")
-        }
-    }
 }
 
 /// The end of what the program wrote: to stderr, or else to stdout, where many servers log.

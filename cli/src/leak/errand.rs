@@ -17,6 +17,7 @@ pub struct Errand {
     /// Seconds from the end of a run to the begin of the next.
     pause_s: f64,
     running: Option<Pid>,
+    started_s: f64,
     next_s: f64,
     output: File,
     /// Runs that ended well, and those that did not.
@@ -24,6 +25,8 @@ pub struct Errand {
     pub failed: u64,
     /// Runs that failed since the first one that ended well: before that, the server was only starting.
     pub failed_later: u64,
+    /// How long the longest run took that failed, in seconds.
+    longest_failed_s: f64,
 }
 
 impl Errand {
@@ -35,11 +38,13 @@ impl Errand {
             command: command.to_string(),
             pause_s,
             running: None,
+            started_s: 0.0,
             next_s: 0.0,
             output: File::from(output),
             succeeded: 0,
             failed: 0,
             failed_later: 0,
+            longest_failed_s: 0.0,
         })
     }
 
@@ -56,6 +61,7 @@ impl Errand {
         system::isolate(&mut command);
         let child = command.spawn().cannot(|| "run /bin/sh".into())?;
         self.running = Some(child.id() as Pid);
+        self.started_s = now_s;
         Ok(self.running)
     }
 
@@ -70,10 +76,17 @@ impl Errand {
             self.next_s = now_s + self.pause_s;
         } else {
             self.failed += 1;
+            self.longest_failed_s = self.longest_failed_s.max(now_s - self.started_s);
             self.failed_later += u64::from(self.succeeded > 0);
             self.next_s = now_s + self.pause_s.max(AFTER_FAILURE_S);
         }
         true
+    }
+
+    /// Whether all its runs failed: none ended well, nor goes on for longer than the failed ones did.
+    pub fn always_failed(&self, now_s: f64) -> bool {
+        let goes_on = self.running.is_some() && now_s - self.started_s > self.longest_failed_s;
+        self.failed > 0 && self.succeeded == 0 && !goes_on
     }
 
     /// When to look at it again at the latest; None while it runs, whose end is a signal.
@@ -113,6 +126,9 @@ mod tests {
         assert!(!errand.ended(8, Ending::Exited(0), 1.0));
         assert!(errand.ended(7, Ending::Exited(1), 1.0));
         assert_eq!((errand.failed_later, errand.next_s()), (0, Some(1.5)));
+        assert!(errand.always_failed(1.5));
+        (errand.running, errand.started_s) = (Some(7), 1.5);
+        assert!(errand.always_failed(2.0) && !errand.always_failed(3.0), "it goes on for longer than before");
         for ending in [Ending::Exited(0), Ending::Signalled(15)] {
             errand.running = Some(7);
             errand.ended(7, ending, 2.0);

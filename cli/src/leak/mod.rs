@@ -321,13 +321,14 @@ impl<'a> Session<'a> {
     /// Ends what was started here. Returns what was read, and what the user should know.
     fn stop(mut self, children: &mut Children) -> (Watched, Remarks) {
         self.progress.bar.finish_and_clear();
+        let now_s = self.now_s();
         let Remarks { mut notes, mut obstacles } = Remarks::default();
         if let Some(failed) = self.ending.and_then(Ending::failure) {
             notes.push(format!("the program {failed}"));
             obstacles.push(format!("the program {failed}"));
         }
         if let Some(load) = &mut self.load {
-            if load.succeeded == 0 && load.failed > 0 {
+            if load.always_failed(now_s) {
                 let output = load.output();
                 let tail: Vec<&str> = output.lines().rev().take(5).collect();
                 let tail: Vec<String> = tail.iter().rev().map(|line| format!("    {line}")).collect();

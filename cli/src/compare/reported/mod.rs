@@ -263,6 +263,11 @@ time for request:       12us      4.75ms       138us       602us    98.00%
         assert_eq!(load(half.as_bytes()), None, "it was killed");
         let oha = HEY_DOWN.replace("Summary:", "Summary:\n  Success rate:\t0.00%");
         assert_eq!(load(oha.as_bytes()), None);
+        let ghz = "Summary:\n  Count:\t200\n  Requests/sec:\t900.0\n\nStatus code distribution:\n  [OK]   200 responses\n";
+        assert_eq!(load(ghz.as_bytes()), None);
+        let autocannon =
+            "Running 10s test @ http://127.0.0.1:80\n10 connections\n900 requests in 10.04s, 1.2 MB read\n";
+        assert_eq!(load(autocannon.as_bytes()), None);
     }
 
     #[test]

@@ -97,9 +97,10 @@ impl Report {
             self.section = if self.percentiles.is_empty() { "latency" } else { "" }.into();
         } else if let Some(rate) = line.strip_prefix("Requests/sec:") {
             self.requests_per_s = rate.trim().parse().ok()?;
+            // Others that begin and count like it do not end like it.
+            self.is_whole = true;
         } else if let Some((count, _)) = line.split_once(" requests in ") {
             self.answered = count.parse().ok()?;
-            self.is_whole = true;
         } else if let Some(counts) = line.strip_prefix("Socket errors:") {
             let counts = pairs(counts);
             let count =
@@ -194,7 +195,12 @@ impl Report {
                 let (status, rest) = line.strip_prefix('[')?.split_once(']')?;
                 let count: u64 = rest.trim().strip_suffix("responses")?.trim().parse().ok()?;
                 self.answered += count;
-                if !status.starts_with(['2', '3']) {
+                // ghz writes the same of calls that end with "OK": it is not understood.
+                let Ok(status) = status.parse::<u16>() else {
+                    self.is_whole = false;
+                    return None;
+                };
+                if !(200..400).contains(&status) {
                     self.bad += count;
                     self.complain(line, count);
                 }
