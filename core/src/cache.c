@@ -517,8 +517,8 @@ static bool worth_stealing(struct cache *cache, uint32_t looks, const struct cac
   cache->idle_looks = life == cache->seen ? cache->idle_looks + 1 : 0;
   cache->seen = life;
   if (cache->idle_looks < looks || cache_bytes(cache) == 0) return false;
-  if (!sys_thread_exists(snug_counters.pid, cache->thread_id)) { /* not our own id: this may be a child after vfork */
-    release_cache(cache);                                        /* it ended without thread_ends */
+  if (!sys_thread_exists(snug_counters.pid, cache->thread_id)) {
+    release_cache(cache); /* it ended without thread_ends */
     return false;
   }
   return true;
@@ -528,6 +528,8 @@ size_t cache_steal(uint32_t looks, const struct cache *own) {
   size_t bytes = 0;
   uint32_t victims = 0;
   if (__atomic_load_n(&caches.after_fork, __ATOMIC_RELAXED)) return 0; /* owners may be gone */
+  /* After vfork(2) owners run on in the parent; after a clone(2) without our handlers nobody knows who is left. */
+  if (sys_process_id() != snug_counters.pid) return 0;
   lock_take(&caches.lock, RANK_CACHES);
   for (uint32_t i = 0; i < caches.count; i++) {
     struct cache *cache = cache_number(i);

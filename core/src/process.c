@@ -36,15 +36,20 @@ static int result_of(int result) {
   return -1;
 }
 
+static void release_reservations(void) {
+  if (sys_process_id() != snug_counters.pid) return; /* after vfork(2): they are the parent's, who gets no limit */
+  cache_slow_path_begins();
+  fork_lock_all();
+  map_release_reservations();
+  fork_unlock_all();
+  cache_slow_path_ends();
+}
+
 int process_prlimit(int process_id, int resource, const struct limit *new_limit, struct limit *old_limit) {
   bool own = process_id == 0 || (uint32_t)process_id == sys_process_id();
   if (own && resource == ADDRESS_SPACE_LIMIT && new_limit != NULL && new_limit->soft != UINT64_MAX) {
     start_if_needed();
-    cache_slow_path_begins();
-    fork_lock_all();
-    map_release_reservations();
-    fork_unlock_all();
-    cache_slow_path_ends();
+    release_reservations();
   }
   return result_of(sys_prlimit(process_id, resource, new_limit, old_limit));
 }

@@ -7,7 +7,9 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 static void *touch_some(void *argument) {
   char *block = (char *)hidden(malloc(100 * KIB));
@@ -145,6 +147,101 @@ TEST(a_child_after_vfork_works_on_its_parents_heap) {
   }
   for (size_t i = 0; i < KEEPERS; i++) pthread_join(threads[i], NULL);
   if (snug_check != NULL) snug_check();
+}
+
+static size_t mapping_count(void) {
+  char text[4096];
+  size_t count = 0;
+  int descriptor = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+  for (ssize_t length; (length = read(descriptor, text, sizeof text)) > 0;)
+    for (ssize_t i = 0; i < length; i++) count += text[i] == '\n';
+  close(descriptor);
+  return count;
+}
+
+/* As language runtimes limit programs that they start. The limit is the child's; the memory is ours. */
+static void limit_in_a_vfork_child(void) {
+  pid_t child = vfork();
+  if (child == 0) {
+    struct rlimit limit = {2 * GIB, 2 * GIB};
+    _exit(setrlimit(RLIMIT_AS, &limit) == 0 ? 0 : 1);
+  }
+  int status = 1;
+  REQUIRE(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+  enum { WALLS = 64, BLOCKS = 400000 };
+  /* If what was reserved were not any more, these would stand in the way of the heap's tables. */
+  for (int i = 0; i < WALLS; i++)
+    REQUIRE(mmap(NULL, 64 * MIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) != MAP_FAILED);
+  for (size_t i = 0; i < BLOCKS; i++) REQUIRE(hidden(malloc(1000)) != NULL);
+  CHECK_THAT(mapping_count() < 2000, "small blocks became mappings: there are %zu", mapping_count());
+}
+
+TEST(a_limit_set_after_vfork_costs_the_parent_nothing) {
+  if (getenv("TEST_EMULATED")) SKIP("the emulator does not pass this limit on");
+  run_in_child(limit_in_a_vfork_child);
+}
+
+/* ---- copies of a process that no handler of fork(3) knows of ---- */
+
+static bool own_blocks_hold; /* atomic */
+static bool enough;          /* atomic */
+
+static void *take_and_give(void *argument) {
+  unsigned char *blocks[64] = {NULL};
+  bool hold = true;
+  for (size_t i = 0; !__atomic_load_n(&enough, __ATOMIC_RELAXED) || i < 64; i++) {
+    unsigned char **block = &blocks[i * 7 % 64];
+    hold &= *block == NULL || pattern_mismatch(*block, 48, (size_t)argument + (size_t)(block - blocks)) == 48;
+    free(*block);
+    *block = (unsigned char *)hidden(malloc(48));
+    if (*block != NULL) fill_pattern(*block, 48, (size_t)argument + (size_t)(block - blocks));
+    if (i % 1000 == 0) sleep_ms(1); /* long enough away to look idle */
+  }
+  if (!hold) __atomic_store_n(&own_blocks_hold, false, __ATOMIC_RELAXED);
+  return NULL;
+}
+
+static void exit_well(void) {}
+
+static void use_threads_and_fork(void) {
+  enum { THREADS = 3, TURNS = 200 };
+  pthread_t threads[THREADS];
+  own_blocks_hold = true;
+  for (size_t i = 0; i < THREADS; i++)
+    REQUIRE(pthread_create(&threads[i], NULL, take_and_give, (void *)(i * 1000)) == 0);
+  for (int turn = 0; turn < TURNS; turn++) {
+    trim_heap();
+    pthread_t more;
+    REQUIRE(pthread_create(&more, NULL, touch_some, NULL) == 0);
+    pthread_join(more, NULL);
+  }
+  __atomic_store_n(&enough, true, __ATOMIC_RELAXED);
+  for (size_t i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+  CHECK(own_blocks_hold);
+  run_in_child(exit_well); /* fork must not wait for a helper thread that only the first process has */
+}
+
+TEST(a_copy_made_by_a_raw_clone_works_on) {
+  if (getenv("TEST_EMULATED")) SKIP("the emulator has threads of its own");
+  enum { BLOCKS = 200 };
+  static void *blocks[BLOCKS];
+  for (size_t i = 0; i < BLOCKS; i++) blocks[i] = memset(hidden(malloc(100 * KIB)), 1, 100 * KIB);
+  for (size_t i = 0; i < BLOCKS; i++) free(blocks[i]);
+  sleep_ms(20); /* a helper thread waits now until this process idles */
+  pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+  if (child == 0) {
+    test_failed = 0;
+    use_threads_and_fork();
+    _exit(test_failed != 0);
+  }
+  int status = 1;
+  pid_t ended = 0;
+  for (int look = 0; look < 600 && child > 0 && ended == 0; look++) {
+    ended = waitpid(child, &status, WNOHANG);
+    if (ended == 0) sleep_ms(100);
+  }
+  CHECK_THAT(ended == child && status == 0, "the copy's wait status is 0x%x", status);
+  if (ended == 0) kill(child, SIGKILL); /* it hangs in fork, where signals are blocked */
 }
 
 int main(int argc, char **argv) { return run_tests(argc, argv); }
