@@ -98,19 +98,18 @@ void block_give_slow(void *block) {
   start_if_needed();
   cache_slow_path_begins();
   size_t page = page_index(block);
-  if (page >= zone_pages()) {
-    if (!large_give(block)) fatal_not_a_block(block);
+  unsigned kind = page < zone_pages() ? page_kind(page) : 0;
+  if (is_class(kind)) {
+    cache_flush(block, kind);
+    maintain(1);
   } else {
-    unsigned kind = page_kind(page);
-    if (is_class(kind)) {
-      cache_flush(block, kind);
-    } else if (kind == KIND_RUN) {
+    if (kind == KIND_RUN) {
       run_give(block);
-    } else {
+    } else if (page < zone_pages() || !large_give(block)) {
       fatal_not_a_block(block);
     }
+    maintain_freed_big();
   }
-  maintain(1);
   cache_slow_path_ends();
 }
 

@@ -9,7 +9,8 @@ enum { PATH_BYTES = 512, FILE_BYTES = 4096, FULL_TENTHS = 9 };
 
 #define ROOT "/sys/fs/cgroup"
 
-/* Where the tightest memory limit was found: asked once, then its files are read again and again. */
+/* Where the tightest memory limit was found: asked once, and again when it is forgotten; its files are read again and
+ * again. */
 static struct {
   bool asked;
   bool version_1;
@@ -125,6 +126,11 @@ static void note_memory_2(const char *directory, void *context) {
 static void note_memory_1(const char *directory, void *context) {
   (void)context;
   note_limit(directory, "memory.limit_in_bytes", true);
+}
+
+void cgroup_forget_memory_limit(void) {
+  memory.asked = false;
+  memory.directory[0] = '\0';
 }
 
 bool cgroup_has_memory_limit(void) { return memory.directory[0] != '\0'; }

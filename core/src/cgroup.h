@@ -14,6 +14,9 @@ HIDDEN bool cgroup_memory_is_nearly_full(void);
 /* Whether a limit was found when it was last asked for: then asking again reads one file. */
 HIDDEN bool cgroup_has_memory_limit(void);
 
+/* The limit is looked for anew when it is asked for next. */
+HIDDEN void cgroup_forget_memory_limit(void);
+
 /* The parts that decide, for tests: texts as the kernel shows them. */
 HIDDEN bool cgroup_path_of(const char *proc_self_cgroup, const char *controller, char *path, size_t capacity_bytes);
 HIDDEN uint64_t cgroup_stat_value(const char *memory_stat, const char *key);

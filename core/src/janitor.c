@@ -21,6 +21,7 @@ enum {
   STACK_BYTES = 32 * 1024,
   REFUSED_SKIPS = 1000,
   LEAVE_LOOKS = 400,
+  ANOTHERS_NAPS = 200,
   LEAVE_YIELDS = 100,        /* after so many looks a nap between them */
   THREAD_BLOCK_WORDS = 2048, /* its middle is the thread pointer; debug builds count locks below or above it */
 };
@@ -40,8 +41,8 @@ static struct {
 
 bool janitor_is_running(void) { return __atomic_load_n(&janitor.alive, __ATOMIC_ACQUIRE) != 0; }
 
-/* Watches until the program idles or there is nothing to do. */
-static void watch(bool own_files) {
+/* Watches until the program idles, when it gives everything back, or until there is nothing to do. */
+static void watch_once(bool own_files) {
   uint64_t activity = 0;
   for (uint32_t idle = 0, useless = 0; idle < IDLE_LOOKS && useless < NOT_WORTH_LOOKS;) {
     sys_futex_wait(&janitor.stop, 0, LOOK_NS);
@@ -59,6 +60,13 @@ static void watch(bool own_files) {
   counter_bump(&snug_counters.idle_purges, 1);
 }
 
+/* What the program frees while all is given back starts no other one. */
+static void watch(bool own_files) {
+  do {
+    watch_once(own_files);
+  } while (is_wanted() && __atomic_load_n(&janitor.stop, __ATOMIC_ACQUIRE) == 0 && purge_janitor_is_worth());
+}
+
 static void run(void) {
   __atomic_store_n(&janitor.last, sys_thread_id(), __ATOMIC_RELAXED);
   sys_drop_capabilities();
@@ -67,9 +75,18 @@ static void run(void) {
   sys_exit_thread();
 }
 
+/* In a copy of a process that clone(2) made without our handlers, the word is that of a thread of the parent's, and
+ * stays. After vfork(2), where it is soon cleared, the memory is the parent's. */
+static void wait_for_anothers(void) {
+  uint32_t nobody_wakes = 0;
+  for (int i = 0; i < ANOTHERS_NAPS && janitor_is_running(); i++) sys_futex_wait(&nobody_wakes, 0, NAP_NS);
+  __atomic_store_n(&janitor.alive, 0, __ATOMIC_RELAXED);
+}
+
 /* The kernel clears its word a moment before the thread leaves the process, and callers need it to have left. */
 static void wait_until_gone(void) {
   uint32_t id, nobody_wakes = 0;
+  if (unlikely(janitor_is_running() && sys_process_id() != snug_counters.pid)) wait_for_anothers();
   while ((id = __atomic_load_n(&janitor.alive, __ATOMIC_ACQUIRE)) != 0) {
     if (likely(!lock_passes_over())) {
       sys_futex_wait_shared(&janitor.alive, id);

@@ -25,6 +25,10 @@ static bool janitor_may_be_worth(uint32_t weight) {
   return !judged_just_now(weight) && purge_janitor_is_worth();
 }
 
+void maintain_start_janitor(void) {
+  if (!janitor_is_running()) janitor_start();
+}
+
 void maintain_look_at_clock(const struct cache *own, uint32_t weight) {
   control_look(own);
   bool ticked = purge_tick_if_due(own, true);

@@ -15,6 +15,8 @@ enum {
 
 HIDDEN void maintain_look_at_clock(const struct cache *own, uint32_t weight);
 
+HIDDEN void maintain_start_janitor(void);
+
 /* At the end of every slow path, with no lock held. */
 static ALWAYS_INLINE void maintain(uint32_t weight) {
   size_t dirty = pages_dirty() + large_retained_pages();
@@ -23,6 +25,12 @@ static ALWAYS_INLINE void maintain(uint32_t weight) {
   if (likely(this_thread.slow_calls < MAINTAIN_PERIOD)) return;
   this_thread.slow_calls = 0;
   maintain_look_at_clock(this_thread.own, weight);
+}
+
+/* The same after a run or a large block was freed: a few of them may be all that a program frees before it idles. */
+static ALWAYS_INLINE void maintain_freed_big(void) {
+  maintain(1);
+  if (purge_janitor_is_worth_for_pages()) maintain_start_janitor();
 }
 
 #endif

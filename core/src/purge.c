@@ -22,7 +22,7 @@ enum {
   TOKENS_MAX_MS = 4,
   DEBT_MAX_MS = 20,             /* what one large purge may cost later ones */
   SLOW_TICKS = 10,              /* every tenth tick also looks at small classes and at the container */
-  CPU_SLOW_TICKS = 60,          /* once a minute: how many CPUs there are */
+  LIMITS_SLOW_TICKS = 60,       /* once a minute: how many CPUs there are, and where the memory limit is */
   TICK_RECORDS = 8192,          /* slabs looked at per tick, or */
   TICK_SHARE = 64,              /* this part of all */
   PAGES_CLASS_MIN_BYTES = 2048, /* classes whose free slots often span whole pages */
@@ -125,12 +125,18 @@ static uint64_t slab_idle_bytes(void) {
   return bytes > purged ? bytes - purged : 0;
 }
 
-bool purge_janitor_is_worth(void) {
+/* How much must be there to be given back for a janitor to be worth its thread. */
+static uint64_t janitor_bytes(void) {
   uint64_t minimum = JANITOR_MIN_BYTES, heap_share = (uint64_t)pages_used() * PAGE_BYTES >> JANITOR_HEAP_SHIFT;
   if (counter_get(&snug_counters.caches) < 2) minimum = JANITOR_SINGLE_MIN_BYTES;
   if (minimum < heap_share) minimum = heap_share;
-  uint64_t dirty_bytes = (uint64_t)dirty_pages() * PAGE_BYTES;
-  uint64_t enough = __atomic_load_n(&purge.settled_bytes, __ATOMIC_RELAXED) + minimum;
+  return __atomic_load_n(&purge.settled_bytes, __ATOMIC_RELAXED) + minimum;
+}
+
+bool purge_janitor_is_worth_for_pages(void) { return (uint64_t)dirty_pages() * PAGE_BYTES > janitor_bytes(); }
+
+bool purge_janitor_is_worth(void) {
+  uint64_t dirty_bytes = (uint64_t)dirty_pages() * PAGE_BYTES, enough = janitor_bytes();
   return dirty_bytes > enough || dirty_bytes + slab_idle_bytes() > enough;
 }
 
@@ -141,9 +147,10 @@ uint64_t purge_activity(void) {
 
 /* The container: how many CPUs, and whether its memory is nearly full. The purge lock is held. */
 static void look_at_container(bool slow) {
-  if (slow && purge.slow_ticks++ % CPU_SLOW_TICKS == 0) {
+  if (slow && purge.slow_ticks++ % LIMITS_SLOW_TICKS == 0) {
     uint32_t cpus = sys_allowed_cpus(), quota = cgroup_cpus();
     cache_set_arenas_max(quota != 0 && quota < cpus ? quota : cpus);
+    cgroup_forget_memory_limit(); /* it may have been changed, or the process moved */
   }
   if (slow || cgroup_has_memory_limit()) purge.near_limit = cgroup_memory_is_nearly_full();
 }

@@ -32,6 +32,9 @@ HIDDEN size_t purge_all(const struct cache *own);
 /* Whether enough could be given back that a janitor is worth its thread. */
 HIDDEN bool purge_janitor_is_worth(void);
 
+/* The same by free pages and retained mappings alone, which are counted already. */
+HIDDEN bool purge_janitor_is_worth_for_pages(void);
+
 /* A sum that changes whenever the program allocates or frees. */
 HIDDEN uint64_t purge_activity(void);
 

@@ -147,6 +147,23 @@ TEST(idle_process_gives_memory_back) { idle_after_a_burst(); }
 
 TEST(idle_child_gives_memory_back) { run_in_child(idle_after_a_burst); }
 
+/* A few big frees, after which no call follows: far fewer than the slow paths between two looks at the clock. */
+static void idle_after_few_frees(size_t count, size_t size_bytes) {
+  REQUIRE(count <= BLOCKS);
+  for (size_t i = 0; i < count; i++) {
+    blocks[i] = hidden(malloc(size_bytes));
+    REQUIRE(blocks[i] != NULL);
+    memset(blocks[i], 1, size_bytes);
+  }
+  for (size_t i = 0; i < count; i++) free(blocks[i]);
+  be_idle();
+  check_level("2 s after a few frees", 0);
+}
+
+TEST(a_few_large_blocks_are_given_back) { idle_after_few_frees(8, 20 * MIB); }
+
+TEST(a_few_runs_are_given_back) { idle_after_few_frees(50, 900 * KIB); }
+
 static void grandchild(void) { run_in_child(idle_after_a_burst); }
 
 TEST(idle_grandchild_gives_memory_back) { run_in_child(grandchild); }
