@@ -462,14 +462,15 @@ static uint64_t untouched_pages(const struct slab *slab) {
   return untouched;
 }
 
-/* Where the system's pages are larger than ours, keeps only the pages that make up whole ones. */
-static uint64_t whole_system_pages(const struct slab *slab, uint64_t idle) {
+/* Pages of the slab that could be given back and may hold memory. Where the system's pages are larger than ours, one of
+ * ours that was touched again brings its whole group back, and only untouched groups can go. */
+static uint64_t purgeable_pages(const struct slab *slab) {
   size_t ratio = zone.page_bytes / PAGE_BYTES;
-  if (ratio == 1) return idle;
-  uint64_t whole = 0;
+  uint64_t untouched = untouched_pages(slab), whole = 0;
+  if (ratio == 1) return untouched & ~slab->purged;
   for (size_t i = round_up(slab->page, ratio) - slab->page; i + ratio <= 64; i += ratio) {
     uint64_t mask = bits_mask((unsigned)i, (unsigned)ratio);
-    if ((idle & mask) == mask) whole |= mask;
+    if ((untouched & mask) == mask && (slab->purged & mask) != mask) whole |= mask;
   }
   return whole;
 }
@@ -504,7 +505,7 @@ static bool purge_begin(struct slab *slab, size_t min_class_bytes, bool only_age
       slab_release(slab); /* it was kept empty when it was sealed */
     } else {
       item->slab = slab;
-      item->idle = whole_system_pages(slab, untouched_pages(slab) & ~slab->purged);
+      item->idle = purgeable_pages(slab);
       due = item->idle != 0;
       if (due && slab->epoch == slabs.epoch) list_remove(head, slab);
       if (due) set_bucket(slab, BUCKET_PURGING);
@@ -533,8 +534,8 @@ static void purge_end(const struct purge_item *item, uint64_t gone) {
   struct class_head *head = &slabs.heads[slab->arena][slab->class_index];
   lock_take(&head->lock, RANK_CLASS);
   ASSERT((gone & ~untouched_pages(slab)) == 0); /* B5: nobody took from it meanwhile */
+  counter_add(&snug_counters.slab_purged_bytes, (uint64_t)__builtin_popcountll(gone & ~slab->purged) * PAGE_BYTES);
   slab->purged |= gone;
-  counter_add(&snug_counters.slab_purged_bytes, (uint64_t)__builtin_popcountll(gone) * PAGE_BYTES);
   if (slab->free == shape_of(slab)->slots) {
     slab_release(slab);
   } else {

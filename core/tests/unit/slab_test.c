@@ -327,6 +327,30 @@ TEST(pages_that_no_block_touches_are_given_back) {
   slab_give((void **)blocks, slots);
 }
 
+/* Where the system's pages are larger than ours, a block that is taken brings back pages beside its own. */
+TEST(pages_that_were_touched_again_are_given_back_again) {
+  init_once();
+  unsigned class_index = purge_class();
+  const struct class_shape *shape = &class_shapes[class_index];
+  char *blocks[8], *again;
+  bool contended;
+  slab_purge(0, false, slab_record_count());
+  take_slabs(class_index, 1, blocks);
+  char *start = blocks[0];
+  memset(start, 1, shape->pages * PAGE_BYTES);
+  give_range(blocks, 0, shape->slots - 1);
+  CHECK(slab_purge(2048, false, slab_record_count()) != 0);
+  size_t before = snug_counters.slab_purged_bytes, resident = resident_pages_of(start, shape->pages);
+  REQUIRE(slab_take(0, class_index, (void **)&again, 1, 1, &contended) == 1);
+  memset(again, 7, shape->size_bytes);
+  slab_give((void **)&again, 1);
+  slab_purge(2048, false, slab_record_count());
+  CHECK(snug_counters.slab_purged_bytes == before);
+  if (!is_emulated()) CHECK(resident_pages_of(start, shape->pages) == resident);
+  slab_check();
+  slab_give((void **)&blocks[shape->slots - 1], 1);
+}
+
 TEST(blocks_come_from_pages_that_hold_memory_first) {
   init_once();
   if (zone.page_bytes != PAGE_BYTES) SKIP("counts pages of 4 KiB");
