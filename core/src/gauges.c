@@ -2,6 +2,7 @@
 
 #include "cache.h"
 #include "counters.h"
+#include "lock.h"
 #include "map.h"
 #include "pages.h"
 #include "slab.h"
@@ -25,5 +26,6 @@ void gauges_refresh(void) {
               account.dirty_pages * PAGE_BYTES + counter_get(&snug_counters.large_retained_bytes));
   counter_set(&snug_counters.cached_bytes, cache_held_bytes(&cache_count));
   counter_set(&snug_counters.cached_at_ns, sys_coarse_time_ns());
+  counter_set(&snug_counters.lock_waits, __atomic_load_n(&lock_waits, __ATOMIC_RELAXED));
   counter_set(&snug_counters.metadata_bytes, metadata_bytes(account.top_pages, cache_count));
 }

@@ -130,10 +130,11 @@ static void unmap(const struct large *block) {
   counter_add(&snug_counters.purged_bytes, block->mapped_bytes);
 }
 
-/* Makes a retained mapping, which nobody else knows of, bytes long; it may move. NULL: it could not be, and is gone. */
+/* Makes a retained mapping, which nobody else knows of, bytes long; it may move. NULL: it could not be, and is gone: a
+ * longer one would make the length of a sized free look wrong. */
 static char *fit_retained(char *start, size_t *mapped_bytes, size_t bytes) {
   struct large block = {start, *mapped_bytes, 0};
-  if (*mapped_bytes > bytes && !sys_unmap(start + bytes, *mapped_bytes - bytes)) return start; /* too long, then */
+  if (*mapped_bytes > bytes && !sys_unmap(start + bytes, *mapped_bytes - bytes)) start = NULL;
   if (*mapped_bytes < bytes) start = sys_remap(start, *mapped_bytes, bytes, true);
   if (start == NULL) unmap(&block);
   *mapped_bytes = bytes;

@@ -8,6 +8,8 @@ enum {
   FORK_WAITS = 50, /* of a millisecond: under a lock others stay for microseconds (K2) */
 };
 
+uint64_t lock_waits;
+
 const void *lock_all_owner __attribute__((aligned(64))); /* read at every release: no neighbour that changes */
 
 static __thread char self_marker FIXED_TLS; /* only its address is used */
@@ -35,6 +37,7 @@ bool lock_take_slow(struct lock *lock) {
   }
   while (__atomic_exchange_n(&lock->state, 2, __ATOMIC_ACQUIRE) != 0) {
     __atomic_fetch_add(&lock->waits, 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&lock_waits, 1, __ATOMIC_RELAXED);
     sys_futex_wait(&lock->state, 2, 0);
   }
   return true;

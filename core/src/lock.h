@@ -32,6 +32,7 @@ struct lock {
   const void *forker; /* K4, under the lock: lock_self() of who got it in a fork that passes over others */
 };
 
+HIDDEN extern uint64_t lock_waits; /* atomic: times any thread had to sleep for a lock */
 HIDDEN extern const void *lock_all_owner; /* atomic: lock_self() of the thread inside fork(), else NULL */
 
 /* What tells threads apart here: an address of each thread's own, which, unlike its id, is the same in a forked child.

@@ -39,6 +39,8 @@ enum {
   SYSCALL_CLOSE_RANGE = 436,
   SYSCALL_PIDFD_GETFD = 438,
   CLOSE_RANGE_UNSHARE_FLAG = 2,
+  ABORT_WAIT_NS = 100000000,
+  ABORT_STATUS = 128 + SIGABRT,
 };
 
 static long call(long number, long a, long b, long c, long d, long e, long f) {
@@ -255,8 +257,10 @@ void sys_write(int fd, const char *text, size_t length_bytes) {
 /* abort() needs libc's thread state, which a thread started above does not have: it asks the others to die. */
 void sys_abort(void) {
   if (sys_in_started_thread()) {
+    uint32_t nobody_wakes = 0;
     call(SYS_kill, sys_process_id(), SIGABRT, 0, 0, 0, 0);
-    for (;;) sys_yield();
+    sys_futex_wait(&nobody_wakes, 0, ABORT_WAIT_NS);
+    for (;;) call(SYS_exit_group, ABORT_STATUS, 0, 0, 0, 0, 0); /* they block or ignore it */
   }
   abort();
 }
