@@ -8,6 +8,7 @@
 #   make check      structure of the sources; make format applies .clang-format
 #   make install    into PREFIX (/usr/local), under DESTDIR
 CC = gcc
+OBJCOPY = objcopy
 CARGO ?= cargo
 BUILD = build
 PREFIX = /usr/local
@@ -41,6 +42,7 @@ $(BUILD)/libsnug.a: $(CORE_SOURCES) | build/deps-build
 	@mkdir -p $(@D)
 	$(CC) $(CORE_CFLAGS) -c core/src/snug.c -o $(BUILD)/snug.o
 	@rm -f $@
+	$(OBJCOPY) --localize-hidden $(BUILD)/snug.o # what is ours alone clashes with no name of the program's
 	$(AR) rcs $@ $(BUILD)/snug.o
 
 build/snug: $(CLI_SOURCES) core/include/snug_counters.h | build/deps-build
@@ -68,11 +70,11 @@ include core/tests/preload/preload.mk
 include bench/traces/traces.mk
 
 MUSL = CC=musl-gcc CXX= BUILD=build/musl
-AARCH64 = CC=aarch64-linux-gnu-gcc CXX=aarch64-linux-gnu-g++ AR=aarch64-linux-gnu-ar BUILD=build/aarch64 \
+AARCH64 = CC=aarch64-linux-gnu-gcc CXX=aarch64-linux-gnu-g++ AR=aarch64-linux-gnu-ar OBJCOPY=aarch64-linux-gnu-objcopy BUILD=build/aarch64 \
           RUN='qemu-aarch64 -L /usr/aarch64-linux-gnu'
 CLANG_BUILD = CC=clang-14 CXX=clang++-14 BUILD=build/clang
 
-.PHONY: test-rust test-cli test-bench test-monitoring test-musl test-aarch64 test-clang test-sanitizers test-soak
+.PHONY: test-rust test-cli test-bench test-monitoring test-musl test-aarch64 test-clang test-sanitizers
 test: all build/deps-test
 	+tools/run-tests $(if $(ONLY),$(ONLY),all)
 
