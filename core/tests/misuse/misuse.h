@@ -3,7 +3,7 @@
  * which is the failure.
  *
  * A mistake with a small block may be noticed later than it is made, when the thread's cache gives its blocks back:
- * flush_cache() makes that happen. Never later, and never unnoticed.
+ * flush_cache() makes that happen. Between the two malloc may hand it out again, and the mistake go unnoticed.
  */
 #ifndef SNUG_MISUSE_H
 #define SNUG_MISUSE_H
