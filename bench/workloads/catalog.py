@@ -26,7 +26,7 @@ class Workload:
 
 WORKLOADS = (
     Workload("ruby_threads", "32 Ruby threads that allocate, wait and keep: the demo's program",
-             ("ruby_threads.rb",), full_seconds=40, quick_seconds=8),
+             ("ruby_threads.rb",), full_seconds=80, quick_seconds=8),
     Workload("rails_puma", "Rails on Puma with 5 threads: pages, JSON, CSV reports, imports",
              ("rails_puma/drive",), "snug-bench-rails", 40, 10),
     Workload("rails_puma_cluster", "the same with 3 forked workers of 5 threads, preload_app",
