@@ -38,12 +38,16 @@ $(BUILD)/libsnug.so: $(CORE_SOURCES) | build/deps-build
 	$(CC) $(CORE_CFLAGS) $(CORE_LDFLAGS) core/src/snug.c -o $@
 	@ln -sf libsnug.so $(BUILD)/libsnug.so.0
 
-$(BUILD)/libsnug.a: $(CORE_SOURCES) | build/deps-build
+# In the archive our own names are local, and clash with none of the program's; core/archive/operators.c says why C++'s
+# operators get other names in one member and their own in another.
+$(BUILD)/libsnug.a: $(CORE_SOURCES) core/archive/operators.c | build/deps-build
 	@mkdir -p $(@D)
 	$(CC) $(CORE_CFLAGS) -c core/src/snug.c -o $(BUILD)/snug.o
+	$(CC) $(CORE_CFLAGS) -c core/archive/operators.c -o $(BUILD)/operators.o
+	@sed -n 's/^\(NEW\|DELETE\)([a-z_]*, "\([A-Za-z0-9_]*\)".*/\2 snug\2/p' core/archive/operators.c >$(BUILD)/operators.names
+	$(OBJCOPY) --localize-hidden --redefine-syms=$(BUILD)/operators.names $(BUILD)/snug.o
 	@rm -f $@
-	$(OBJCOPY) --localize-hidden $(BUILD)/snug.o # what is ours alone clashes with no name of the program's
-	$(AR) rcs $@ $(BUILD)/snug.o
+	$(AR) rcs $@ $(BUILD)/snug.o $(BUILD)/operators.o
 
 build/snug: $(CLI_SOURCES) core/include/snug_counters.h | build/deps-build
 	$(CARGO) build --release --locked --manifest-path cli/Cargo.toml --target-dir build/cargo

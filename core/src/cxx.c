@@ -3,7 +3,8 @@
  * deletes are checked, and a static program has one allocator for all.
  *
  * A failed new calls the program's new_handler until there is memory, it returns none, or it throws (C++20,
- * [new.delete.single]). What throws is libstdc++'s own function, found weakly. */
+ * [new.delete.single]). What throws is libstdc++'s own function, found weakly, or in a static program strongly
+ * (core/archive/operators.c). */
 #include <dlfcn.h>
 #include <stddef.h>
 

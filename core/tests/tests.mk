@@ -163,6 +163,10 @@ $(TESTS_BUILD)/startup/probe_static_executable: $(TESTS)/startup/probe.c $(TEST_
 	@mkdir -p $(@D)
 	$(TEST_CC) -static -o $@ $< $(STATIC)
 
+$(TESTS_BUILD)/startup/static_new: $(TESTS)/startup/static_new.cpp $(STATIC)
+	@mkdir -p $(@D)
+	$(TEST_CXX) -static -o $@ $< $(STATIC)
+
 # To be preloaded into: on the C library's own allocator.
 $(TESTS_BUILD)/startup/probe $(TESTS_BUILD)/startup/locked_memory: $(TESTS_BUILD)/%: $(TESTS)/%.c $(TEST_HEADERS)
 	@mkdir -p $(@D)
@@ -176,7 +180,8 @@ $(TESTS_BUILD)/startup/early_library.so: $(TESTS)/startup/early_library.c
 test-startup: $(STARTUP_TOOLS) \
               $(addprefix $(TESTS_BUILD)/,$(addprefix startup/,probe probe_dynamic probe_static_library \
                 probe_static_executable locked_memory early_library.so) \
-                stress/exchange stress/idle_threads stress/fork_storm failure/workload)
+                stress/exchange stress/idle_threads stress/fork_storm failure/workload) \
+              $(if $(findstring musl,$(CC)),,$(TESTS_BUILD)/startup/static_new)
 	@$(TESTS)/startup/run_startup.sh $(abspath $(TESTS_BUILD)) "$(if $(LIB),$(abspath $(LIB)))" "$(RUN)" \
 	  $(if $(findstring musl,$(CC)),musl,system)
 

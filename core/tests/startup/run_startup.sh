@@ -58,6 +58,8 @@ linking_forms() {
     # An emulated process can't exec a native /bin/true.
     check "$form" $run "$tests/startup/probe_$form" $expect ${run:+--no-exec}
   done
+  # musl-gcc has no C++ library.
+  if [ "$libc" = system ]; then check static_new $run "$tests/startup/static_new"; fi
 }
 
 preloading() {
