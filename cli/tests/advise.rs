@@ -70,7 +70,11 @@ fn a_program_that_none_helps_is_told_why() {
     let Some(library) = snug_library() else { return };
     let scratch = Scratch::new();
     let program = scratch.compile("mapper", MAPPER, &[]);
-    let answer = advise(&library, &scratch, &["--runs", "2", "--", &program]).expect_code(0);
+    // On a busy machine two runs may differ too much to tell; more will do then, as it says itself.
+    let ask = |runs: &str| advise(&library, &scratch, &["--runs", runs, "--", &program]).expect_code(0);
+    let mut answers = ["2", "3", "5"].into_iter().map(ask);
+    let answer = answers.find(|answer| !answer.stdout.contains("\nUnknown: the runs differ"));
+    let answer = answer.expect("five runs tell");
     assert!(answer.stdout.contains("Changing the allocator will not help"), "{answer:#?}");
     assert!(answer.stdout.contains("mapped by the program itself"), "{answer:#?}");
     assert!(!answer.stdout.contains("Dockerfile"), "{answer:#?}");
@@ -112,7 +116,7 @@ fn options_of_compare_work() {
     let program = scratch.compile("sleeper", SLEEPER, &[]);
     let out = scratch.text("out");
     let condition = |text| {
-        call(&["--runs", "1", "--with", "mine", "--out", &out, "--fail-if", text, "--", &program, "0.3"])
+        call(&["--runs", "1", "--with", "mine", "--out", &out, "--fail-if", text, "--", &program, "1.5"])
     };
     let failed = condition("snug.rss_mean > 1 kB").expect_code(4).expect_stderr("holds");
     assert!(failed.stdout.contains("use --runs 3"), "the advice comes all the same: {failed:#?}");

@@ -163,12 +163,14 @@ static void record_give(struct slab *slab) {
   lock_give(&slabs.records_lock, RANK_RECORDS);
 }
 
-static void set_owner(const struct slab *slab) {
+static void set_kind(const struct slab *slab) {
   unsigned kind = (unsigned)slab->arena << ARENA_SHIFT | slab->class_index;
-  for (size_t i = 0; i < shape_of(slab)->pages; i++) {
-    zone.owner[slab->page + i] = number_of(slab);
-    page_set_kind(slab->page + i, kind);
-  }
+  for (size_t i = 0; i < shape_of(slab)->pages; i++) page_set_kind(slab->page + i, kind);
+}
+
+static void set_owner(const struct slab *slab) {
+  for (size_t i = 0; i < shape_of(slab)->pages; i++) zone.owner[slab->page + i] = number_of(slab);
+  set_kind(slab);
 }
 
 static struct slab *slab_create(unsigned arena, unsigned class_index) {
@@ -293,7 +295,7 @@ static struct slab *slab_adopt(unsigned arena, unsigned class_index) {
       counter_bump(&from->outstanding_blocks, -used);
       counter_bump(&to->outstanding_blocks, used);
       __atomic_store_n(&slab->arena, (uint8_t)arena, __ATOMIC_RELAXED);
-      set_owner(slab);
+      set_kind(slab); /* its blocks are in use, and others read their owner */
     }
     lock_give(&head->lock, RANK_CLASS);
     if (slab != NULL) {
