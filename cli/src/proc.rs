@@ -134,6 +134,11 @@ impl Stat {
     pub fn faults(&self) -> u64 {
         self.minor_faults + self.major_faults
     }
+
+    /// Whether it is a zombie, or dead: it has no memory any more.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.state, 'Z' | 'X' | 'x')
+    }
 }
 
 /// Reads a line of `/proc/PID/stat`. The name may hold spaces and parentheses: the last `)` ends it.

@@ -74,7 +74,7 @@ impl Inspector {
     pub fn is_alive(&mut self, pid: Pid) -> bool {
         let stat = self.read(pid, "stat").and_then(|text| proc::parse_stat(&text));
         self.source.forget(pid);
-        stat.is_some_and(|stat| !matches!(stat.state, 'Z' | 'X' | 'x'))
+        stat.is_some_and(|stat| !stat.has_ended())
     }
 
     /// All that is known about a process.

@@ -27,7 +27,6 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use self::facts::Facts;
 use self::inspect::{Hidden, Inspector};
 use self::report::{Problem, ProcessReport, Report, Severity, FAILED_ITSELF, FORMAT, FORMAT_VERSION};
 use self::subject::UnitSubject;
@@ -180,8 +179,8 @@ fn existing_processes(inspector: &mut Inspector, all: &[(Pid, Pid, String)], roo
     let mut found = Found::readable(Vec::new());
     let believed_at = Instant::now() + LOADING_AT_MOST;
     for pid in chosen {
-        match facts_when_loaded(inspector, pid, believed_at) {
-            Ok(facts) => found.processes.push(judge::judge(&facts)),
+        match report_when_loaded(inspector, pid, believed_at) {
+            Ok(report) => found.processes.push(report),
             Err(Hidden::NotPermitted) => found.unreadable.push(pid),
             // Ended meanwhile, a zombie or a kernel thread: none of them has an allocator.
             Err(Hidden::Gone) => {}
@@ -194,24 +193,24 @@ fn existing_processes(inspector: &mut Inspector, all: &[(Pid, Pid, String)], roo
     }
 }
 
-/// The facts about a process; of one that just starts, or becomes another program, once its loader is through.
-fn facts_when_loaded(
+/// What there is to say of a process; of one that just starts, or becomes another program, once its loader is through.
+fn report_when_loaded(
     inspector: &mut Inspector,
     pid: Pid,
     believed_at: Instant,
-) -> std::result::Result<Facts, Hidden> {
+) -> std::result::Result<ProcessReport, Hidden> {
     loop {
         let facts = inspector.facts(pid);
-        let is_loading = match &facts {
-            Ok(facts) => {
-                let is_static = facts.executable.elf.as_ref().is_none_or(|elf| elf.is_static_program());
-                judge::judge(facts).allocator.is_none() && !is_static
-            }
+        let elf = facts.as_ref().ok().and_then(|facts| facts.executable.elf.as_ref());
+        let is_static = elf.is_none_or(|elf| elf.is_static_program());
+        let report = facts.map(|facts| judge::judge(&facts));
+        let is_loading = match &report {
+            Ok(report) => report.allocator.is_none() && !is_static,
             Err(Hidden::Gone) => inspector.is_alive(pid),
             Err(Hidden::NotPermitted) => false,
         };
         if !is_loading || Instant::now() >= believed_at {
-            return facts;
+            return report;
         }
         std::thread::sleep(LOOK_EVERY);
     }

@@ -49,6 +49,16 @@ pub fn comparison(memory_mb: &[(&str, &[f64])]) -> Comparison {
     comparison
 }
 
+/// Asserts that a writer shows of a comparison that was stopped how many runs there are, not how many there should be.
+pub fn assert_stop_is_shown(render: impl Fn(&Comparison) -> String) {
+    let mut stopped = comparison(&[("glibc", &[100.0, 101.0, 99.0]), ("snug", &[50.0, 51.0, 49.0])]);
+    stopped.runs.pop();
+    stopped.summary = super::summary::summarise(&stopped);
+    let text = render(&stopped);
+    assert!(text.contains("stopped after 5 of 6 runs") && text.contains("edians of 2 to 3 "), "{text}");
+    assert!(!text.contains("edians of 3 "), "{text}");
+}
+
 fn run(label: &str, round: u32, mean_bytes: f64) -> Run {
     let time_s: Vec<f64> = (0..100).map(|step| step as f64 * 0.1).collect();
     let wave = |time: &f64| (mean_bytes * (1.0 + 0.1 * (time * 2.0).sin())) as u64;

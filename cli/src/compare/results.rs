@@ -294,6 +294,12 @@ impl Comparison {
         self.summary.allocators.iter().find(|row| row.allocator == label)
     }
 
+    /// How many runs there are, and of how many, if it stopped early.
+    pub fn stopped_early(&self) -> Option<(usize, usize)> {
+        let (made, planned) = (self.runs.len(), self.planned_runs());
+        (made < planned).then_some((made, planned))
+    }
+
     /// How many runs there would be had it not stopped early.
     pub fn planned_runs(&self) -> usize {
         self.settings.planned_runs.unwrap_or(self.settings.rounds as usize * self.allocators.len())

@@ -322,7 +322,7 @@ impl<P: Processes> Sampler<P> {
         };
         let Some(Some(tracked)) = self.known.get_mut(&pid) else { return false };
         tracked.stat_read_s = now_s;
-        let ending = matches!(stat.state, 'Z' | 'X' | 'x');
+        let ending = stat.has_ended();
         tracked.rss_peak_pages = tracked.rss_peak_pages.max(stat.rss_pages);
         let renamed = tracked.stat.name != stat.name;
         tracked.stat = stat;

@@ -274,12 +274,10 @@ fn warnings(comparison: &Comparison, baseline: &str) -> Vec<String> {
 
 /// That there are fewer runs than were asked for.
 fn stopped_early(comparison: &Comparison) -> Option<String> {
-    let (made, planned) = (comparison.runs.len(), comparison.planned_runs());
-    (made < planned).then(|| {
-        format!(
-            "stopped after {made} of {planned} runs: the numbers are those of fewer runs than were asked for"
-        )
-    })
+    let (made, planned) = comparison.stopped_early()?;
+    Some(format!(
+        "stopped after {made} of {planned} runs: the numbers are those of fewer runs than were asked for"
+    ))
 }
 
 /// Memory that RSS counts although it is free to take, or does not count although it is used.

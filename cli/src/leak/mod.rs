@@ -324,8 +324,9 @@ impl<'a> Session<'a> {
         let now_s = self.now_s();
         let Remarks { mut notes, mut obstacles } = Remarks::default();
         if let Some(failed) = self.ending.and_then(Ending::failure) {
-            notes.push(format!("the program {failed}"));
-            obstacles.push(format!("the program {failed}"));
+            let failed = format!("the program {failed}");
+            notes.push(failed.clone());
+            obstacles.push(failed);
         }
         if let Some(load) = &mut self.load {
             if load.always_failed(now_s) {

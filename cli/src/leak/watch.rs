@@ -229,7 +229,7 @@ impl<P: Processes, H: Heaps> Watcher<P, H> {
     fn read_process(&mut self, pid: Pid, index: usize, now_s: f64) -> Option<Reading> {
         let stat = self.stat(pid);
         let is_same = |stat: &Stat| stat.start_ticks == self.watched.processes[index].start_ticks;
-        let alive = stat.as_ref().is_some_and(|stat| is_same(stat) && !matches!(stat.state, 'Z' | 'X' | 'x'));
+        let alive = stat.as_ref().is_some_and(|stat| is_same(stat) && !stat.has_ended());
         if !alive {
             self.watched.processes[index].ended = true;
             return None;

@@ -94,9 +94,9 @@ fn settings(comparison: &Comparison) -> Vec<(&'static str, String)> {
 
 /// How many runs were asked for, and how many of all there are if it stopped early.
 fn rounds(comparison: &Comparison) -> String {
-    let (made, planned) = (comparison.runs.len(), comparison.planned_runs());
-    let stopped = if made < planned { format!("; stopped after {made} of {planned}") } else { String::new() };
-    format!("{}{stopped}", comparison.settings.rounds)
+    let stopped = comparison.stopped_early();
+    let stopped = stopped.map(|(made, planned)| format!("; stopped after {made} of {planned}"));
+    format!("{}{}", comparison.settings.rounds, stopped.unwrap_or_default())
 }
 
 /// How a server was driven.

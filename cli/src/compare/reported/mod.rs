@@ -108,20 +108,7 @@ fn reports(text: &str) -> Vec<Report> {
 mod tests {
     use super::*;
 
-    const WRK: &str = "Running 1s test @ http://127.0.0.1:7781/
-  1 threads and 2 connections
-  Thread Stats   Avg      Stdev     Max   +/- Stdev
-    Latency   455.35us    0.93ms   5.47ms   86.65%
-    Req/Sec    31.75k    21.44k   76.36k    80.00%
-  Latency Distribution
-     50%   54.00us
-     75%  135.00us
-     90%    1.88ms
-     99%    3.98ms
-  31555 requests in 1.00s, 2.02MB read
-Requests/sec:  31535.48
-Transfer/sec:      2.01MB
-";
+    const WRK: &str = include_str!("../../../tests/data/wrk.txt");
     const WRK_ERRORS: &str = "Running 1s test @ http://127.0.0.1:7781/error
   1 threads and 2 connections
   Thread Stats   Avg      Stdev     Max   +/- Stdev
