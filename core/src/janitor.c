@@ -78,14 +78,13 @@ static void run(void) {
 /* In a copy of a process that clone(2) made without our handlers, the word is that of a thread of the parent's, and
  * stays. After vfork(2), where it is soon cleared, the memory is the parent's. */
 static void wait_for_anothers(void) {
-  uint32_t nobody_wakes = 0;
-  for (int i = 0; i < ANOTHERS_NAPS && janitor_is_running(); i++) sys_futex_wait(&nobody_wakes, 0, NAP_NS);
+  for (int i = 0; i < ANOTHERS_NAPS && janitor_is_running(); i++) sys_sleep(NAP_NS);
   __atomic_store_n(&janitor.alive, 0, __ATOMIC_RELAXED);
 }
 
 /* The kernel clears its word a moment before the thread leaves the process, and callers need it to have left. */
 static void wait_until_gone(void) {
-  uint32_t id, nobody_wakes = 0;
+  uint32_t id;
   if (unlikely(janitor_is_running() && sys_process_id() != snug_counters.pid)) wait_for_anothers();
   while ((id = __atomic_load_n(&janitor.alive, __ATOMIC_ACQUIRE)) != 0) {
     if (likely(!lock_passes_over())) {
@@ -99,7 +98,7 @@ static void wait_until_gone(void) {
     if (i < LEAVE_YIELDS) {
       sys_yield();
     } else {
-      sys_futex_wait(&nobody_wakes, 0, NAP_NS);
+      sys_sleep(NAP_NS);
     }
   }
 }

@@ -36,7 +36,6 @@ bool lock_take_slow(struct lock *lock) {
     sys_cpu_relax();
   }
   while (__atomic_exchange_n(&lock->state, 2, __ATOMIC_ACQUIRE) != 0) {
-    __atomic_fetch_add(&lock->waits, 1, __ATOMIC_RELAXED);
     __atomic_fetch_add(&lock_waits, 1, __ATOMIC_RELAXED);
     sys_futex_wait(&lock->state, 2, 0);
   }
@@ -55,10 +54,9 @@ void lock_pass_over(bool on) {
 bool lock_passes_over(void) { return passes_over; }
 
 bool lock_wait_in_fork(void) {
-  uint32_t nobody_wakes = 0;
   if (waited == FORK_WAITS) return false;
   waited++;
-  sys_futex_wait(&nobody_wakes, 0, UINT64_C(1000000));
+  sys_sleep(UINT64_C(1000000));
   return true;
 }
 

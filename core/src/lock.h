@@ -28,7 +28,6 @@ enum lock_rank {
 
 struct lock {
   uint32_t state;
-  uint32_t waits;     /* times somebody slept: statistics, relaxed */
   const void *forker; /* K4, under the lock: lock_self() of who got it in a fork that passes over others */
 };
 

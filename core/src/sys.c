@@ -109,6 +109,11 @@ void sys_futex_wait(uint32_t *word, uint32_t expected, uint64_t timeout_ns) {
   call(SYS_futex, (long)word, FUTEX_WAIT_PRIVATE, expected, timeout_ns != 0 ? (long)&timeout : 0, 0, 0);
 }
 
+void sys_sleep(uint64_t duration_ns) {
+  uint32_t nobody_wakes = 0;
+  sys_futex_wait(&nobody_wakes, 0, duration_ns);
+}
+
 void sys_futex_wait_shared(uint32_t *word, uint32_t expected) {
   call(SYS_futex, (long)word, FUTEX_WAIT_SHARED, expected, 0, 0, 0);
 }
@@ -257,9 +262,8 @@ void sys_write(int fd, const char *text, size_t length_bytes) {
 /* abort() needs libc's thread state, which a thread started above does not have: it asks the others to die. */
 void sys_abort(void) {
   if (sys_in_started_thread()) {
-    uint32_t nobody_wakes = 0;
     call(SYS_kill, sys_process_id(), SIGABRT, 0, 0, 0, 0);
-    sys_futex_wait(&nobody_wakes, 0, ABORT_WAIT_NS);
+    sys_sleep(ABORT_WAIT_NS);
     for (;;) call(SYS_exit_group, ABORT_STATUS, 0, 0, 0, 0, 0); /* they block or ignore it */
   }
   abort();

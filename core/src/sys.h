@@ -27,6 +27,7 @@ void sys_name_mapping(void *start, size_t length_bytes, const char *name);
 
 /* Threads. */
 void sys_futex_wait(uint32_t *word, uint32_t expected, uint64_t timeout_ns); /* 0: no timeout */
+void sys_sleep(uint64_t duration_ns);
 void sys_futex_wait_shared(uint32_t *word, uint32_t expected); /* as the kernel wakes at the end of a thread */
 void sys_futex_wake(uint32_t *word, int count);
 bool sys_barrier_register(void);

@@ -65,11 +65,11 @@ static void *take_and_note(void *argument) {
 TEST(a_waiting_thread_sleeps_and_is_woken) {
   pthread_t thread;
   passed = 0;
-  first.waits = 0;
+  uint64_t before = lock_waits;
   lock_take(&first, RANK_PAGES);
   REQUIRE(pthread_create(&thread, NULL, take_and_note, NULL) == 0);
-  for (int i = 0; i < 2000 && __atomic_load_n(&first.waits, __ATOMIC_RELAXED) == 0; i++) sleep_ms(1);
-  CHECK(first.waits >= 1 && __atomic_load_n(&passed, __ATOMIC_ACQUIRE) == 0);
+  for (int i = 0; i < 2000 && __atomic_load_n(&lock_waits, __ATOMIC_RELAXED) == before; i++) sleep_ms(1);
+  CHECK(lock_waits >= before + 1 && __atomic_load_n(&passed, __ATOMIC_ACQUIRE) == 0);
   lock_give(&first, RANK_PAGES);
   pthread_join(thread, NULL);
   CHECK(passed == 2 && first.state == 0);
