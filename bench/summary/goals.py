@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from . import results
 
 MEMORY_GOAL = 0.85
+PRIVATE_GOAL = 0.75
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,9 @@ def verdicts(result):
     snug, peers = result.snug(), result.peers()
     if snug is None or not peers:
         return []
-    return [verdict for verdict in (memory(snug, peers), family(result, snug, peers), throughput(snug, peers),
-                                    p99(snug, peers), faults(snug, peers)) if verdict is not None]
+    found = [memory(snug, peers), family(result, snug, peers), *private(snug, peers), throughput(snug, peers),
+             p99(snug, peers), faults(snug, peers)]
+    return [verdict for verdict in found if verdict is not None]
 
 
 def best(peers, quantity, most=False):
@@ -61,6 +63,25 @@ def family(result, snug, peers):
         return None
     ratio = snug.mean("memory_mb") / peer.mean("memory_mb")
     return Verdict("PSS of all processes the lowest", ratio <= 1, ratio, 1.0, peer.name)
+
+
+def private(snug, peers):
+    """Verdicts on the private pages of a forked worker, but for those that aren't malloc's: as many under each."""
+    outside = snug.mean("worker_private_outside_mb")
+    having = [peer for peer in peers if peer.mean("worker_private_mb") is not None]
+    if outside is None or not having:
+        return []
+    own = snug.mean("worker_private_mb") - outside
+    goals = (("malloc's private pages of a worker the lowest", 1.0, having),
+             (f"and <= {PRIVATE_GOAL} of jemalloc's and glibc's as they are", PRIVATE_GOAL,
+              [peer for peer in having if peer.kind in ("jemalloc", "glibc") and not peer.tuned]))
+    verdicts = []
+    for goal, limit, against in goals:
+        if against:
+            peer = best(against, "worker_private_mb")
+            ratio = own / (peer.mean("worker_private_mb") - outside)
+            verdicts.append(Verdict(goal, ratio <= limit, ratio, limit, peer.name))
+    return verdicts
 
 
 def no_worse(goal, snug, peer, quantity, more_is_better):

@@ -7,7 +7,8 @@ from . import goals
 # What compare.json does not hold, so that nobody takes silence for success.
 NOT_DECIDED = """Not decided here, because a peer does not tell its live bytes: resident over live, and idle memory against live
 plus what is outside of malloc. `bench/traces` measures the first; the column *idle* is what is left some seconds after
-the load. Private memory (USS) of forked workers counts all their pages, not malloc's alone."""
+the load. Private memory counts all pages, not malloc's alone; the goal about malloc's pages of a worker takes off what
+others wrote to in snug's workers."""
 
 
 def machine_line(machine):

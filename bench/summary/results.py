@@ -11,7 +11,8 @@ NORMAL_QUANTILE = 1.960
 # Quantities of a row, in the order of the tables: name, heading, whether more is better, decimals.
 QUANTITIES = (("memory_mb", "mean memory, MB", False, 1), ("throughput", "per s", True, 1),
               ("p99_ms", "p99, ms", False, 1), ("faults", "page faults, thousands", False, 1),
-              ("idle_mb", "idle, MB", False, 1), ("private_mb", "mean private (USS), MB", False, 1))
+              ("idle_mb", "idle, MB", False, 1), ("private_mb", "mean private (USS), MB", False, 1),
+              ("worker_private_mb", "written by a worker for itself, MB", False, 1))
 
 
 @dataclass
@@ -21,6 +22,7 @@ class Row:
     label: str
     name: str
     kind: str
+    tuned: bool = False  # by settings in its environment
     failed: int = 0
     values: dict = field(default_factory=dict)
 
@@ -60,9 +62,13 @@ def display_name(allocator):
     if kind == "other":
         kind = file.partition(".so")[0].removeprefix("lib")
     version = (allocator.get("version") or file.partition(".so.")[2]).removeprefix("library ")
-    settings = [value if name == "MALLOC_CONF" else f"{name}={value}"
-                for name, value in allocator["environment"].items() if name != "LD_PRELOAD"]
-    return ", ".join([f"{kind} {version}".strip(), *settings])
+    return ", ".join([f"{kind} {version}".strip(), *settings_of(allocator)])
+
+
+def settings_of(allocator):
+    """What its environment sets, as ["narenas:2"]."""
+    return [value if name == "MALLOC_CONF" else f"{name}={value}"
+            for name, value in allocator["environment"].items() if name != "LD_PRELOAD"]
 
 
 def quantities_of(run, measure, throughput_name):
@@ -74,6 +80,8 @@ def quantities_of(run, measure, throughput_name):
              "idle_mb": metrics.get(f"idle_{measure.lower()}_mb", metrics.get("idle_rss_mb", metrics.get("idle_pss_mb")))}
     if measure == "PSS" and "uss_mean_bytes" in run["memory"]:
         found["private_mb"] = run["memory"]["uss_mean_bytes"] / 1e6
+    for name in ("worker_private_mb", "worker_private_outside_mb"):
+        found[name] = metrics.get(name)
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -84,7 +92,7 @@ def read(workload, comparison):
     throughput_name = names[0] if names else ""
     rows = []
     for allocator in comparison["allocators"]:
-        row = Row(allocator["label"], display_name(allocator), allocator["kind"])
+        row = Row(allocator["label"], display_name(allocator), allocator["kind"], bool(settings_of(allocator)))
         for run in (run for run in comparison["runs"] if run["allocator"] == allocator["label"]):
             if run["failure"] is not None:
                 row.failed += 1

@@ -155,6 +155,32 @@ class MemoryTest(unittest.TestCase):
         shell.wait()
         self.assertGreater(memory.resident_metric(os.getpid(), "idle")["idle_rss_mb"], 1)
 
+    def test_what_workers_wrote_for_themselves(self):
+        writes = "import os, time; x = bytearray(30 << 20); os.fork(); y = bytearray(9 << 20); print(flush=True); time.sleep(60)"
+        parent = subprocess.Popen([sys.executable, "-c", writes], stdout=subprocess.PIPE)
+        parent.stdout.readline(), parent.stdout.readline()
+        try:
+            found = memory.worker_metrics(parent.pid)
+            self.assertEqual(list(found), ["worker_private_mb"])
+            self.assertTrue(9.4 < found["worker_private_mb"] < 20, found)
+            self.assertEqual(memory.worker_metrics(memory.process_tree(parent.pid)[1]), {})
+        finally:
+            for pid in memory.process_tree(parent.pid):
+                os.kill(pid, signal.SIGKILL)
+            parent.communicate()
+
+    def test_the_reserved_range(self):
+        header = "{:x}-{:x} {}p 00000000 00:00 {} {}\nSize: 4 kB\nPrivate_Dirty: {} kB\n"
+        gib = 1 << 30
+        text = "".join(header.format(*mapping) for mapping in (
+            (1 * gib, 2 * gib, "rw-", 0, "", 1), (2 * gib, 3 * gib, "---", 0, "", 0), (3 * gib, 4 * gib, "rw-", 0, "", 20),
+            (4 * gib, 100 * gib, "---", 0, "", 0), (100 * gib, 101 * gib, "rw-", 0, "", 300),
+            (101 * gib, 102 * gib, "r--", 7, "/lib/libsnug.so", 0), (200 * gib, 201 * gib, "---", 0, "", 0)))
+        mappings = memory.parse_smaps(text)
+        self.assertEqual([mapping["private_dirty"] >> 10 for mapping in mappings], [1, 0, 20, 0, 300, 0, 0])
+        self.assertEqual(memory.reserved_range(mappings), (2 * gib, 100 * gib))
+        self.assertIsNone(memory.reserved_range(mappings[4:]))
+
 
 @unittest.skipUnless(os.access(redis.REDIS_SERVER, os.X_OK), "redis-server is not installed")
 class RedisTest(unittest.TestCase):

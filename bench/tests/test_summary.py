@@ -106,6 +106,20 @@ class GoalsTest(unittest.TestCase):
         self.assertNotIn("PSS", by_goal(read(runs)))
         self.assertFalse(by_goal(read(runs, "pss"))["PSS"].met)
 
+    def test_private_pages_of_workers(self):
+        def worker(allocator, private_mb, **more):
+            one = run(allocator, 100, 10, 5, 1)
+            one["metrics"] |= {"worker_private_mb": private_mb, **more}
+            return one
+
+        runs = [worker("glibc", 120), worker("jemalloc:MALLOC_CONF=narenas:2", 60),
+                worker("snug", 70, worker_private_outside_mb=20)]
+        verdicts = goals.private(read(runs, "pss").snug(), read(runs, "pss").peers())
+        self.assertEqual([verdict.text() for verdict in verdicts],
+                         ["missed by 0.25: 1.25 of jemalloc 5.3.0, narenas:2", "met: 0.50 of glibc 2.36"])
+        unknown = read([*runs[:2], run("snug", 100, 10, 5, 1)], "pss")
+        self.assertEqual(goals.private(unknown.snug(), unknown.peers()), [])
+
     def test_without_snug_nothing_is_decided(self):
         self.assertEqual(goals.verdicts(read([run("glibc", 1, 1, 1, 1), run("snug", 1, 1, 1, 1, "crashed")])), [])
 

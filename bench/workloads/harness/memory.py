@@ -1,8 +1,14 @@
-"""Which processes belong to a server, and what they have resident."""
+"""Which processes belong to a server, what they have resident, and what forked ones have made their own."""
 
 import os
 import re
+import statistics
 from pathlib import Path
+
+SNUG = "libsnug.so"
+# snug's heap and its maps adjoin each other, in address space of which at least this much is reserved in one piece.
+RESERVATION_BYTES = 32 << 30
+MAPPING = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) (\S+) \S+ \S+ (\d+)\s*(.*)$")
 
 
 def process_tree(root_pid):
@@ -32,11 +38,71 @@ def resident_metric(root_pid, phase):
     """{"idle_rss_mb": ...} for a single process, {"idle_pss_mb": ...} for a family (phase "idle")."""
     pids = process_tree(root_pid)
     field, name = ("Rss", "rss") if len(pids) == 1 else ("Pss", "pss")
-    total_bytes = 0
-    for pid in pids:
-        try:
-            text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-        except OSError:
-            continue
-        total_bytes += int(re.search(rf"^{field}:\s+(\d+) kB", text, re.MULTILINE)[1]) * 1024
-    return {f"{phase}_{name}_mb": total_bytes / 1e6}
+    return {f"{phase}_{name}_mb": sum(_rolled_up(pid, field) or 0 for pid in pids) / 1e6}
+
+
+def worker_metrics(root_pid):
+    """What the descendants of a process have written to and share with nobody (Private_Dirty), in the mean.
+
+    {"worker_private_mb": ...}, under snug also {"worker_private_outside_mb": ...}, which is not malloc's: the
+    interpreter's own heap, stacks, data of libraries. {} without descendants.
+    """
+    workers = process_tree(root_pid)[1:]
+    private = [value for value in (_rolled_up(pid, "Private_Dirty") for pid in workers) if value is not None]
+    outside = [value for value in (_private_outside(pid) for pid in workers) if value is not None]
+    found = {}
+    if private:
+        found["worker_private_mb"] = statistics.fmean(private) / 1e6
+    if outside:
+        found["worker_private_outside_mb"] = statistics.fmean(outside) / 1e6
+    return found
+
+
+def _rolled_up(pid, name):
+    """A field of all mappings of a process together, in bytes; None if it has ended."""
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return None
+    return int(re.search(rf"^{name}:\s+(\d+) kB", text, re.MULTILINE)[1]) * 1024
+
+
+def _private_outside(pid):
+    """Bytes that a process under snug has written to for itself outside of snug's mappings; None for others."""
+    try:
+        mappings = parse_smaps(Path(f"/proc/{pid}/smaps").read_text())
+    except OSError:
+        return None
+    heap = reserved_range(mappings) if any(SNUG in mapping["file"] for mapping in mappings) else None
+    if heap is None:
+        return None
+    return sum(mapping["private_dirty"] for mapping in mappings
+               if not heap[0] <= mapping["start"] < heap[1])
+
+
+def parse_smaps(text):
+    """The mappings of a smaps file, in its order: start, end, access, file, whether anonymous, private dirty bytes."""
+    mappings = []
+    for line in text.splitlines():
+        if header := MAPPING.match(line):
+            start, end, access, inode, name = header.groups()
+            mappings.append({"start": int(start, 16), "end": int(end, 16), "access": access,
+                             "file": name, "anonymous": inode == "0" and not name, "private_dirty": 0})
+        elif line.startswith("Private_Dirty:"):
+            mappings[-1]["private_dirty"] = int(line.split()[1]) * 1024
+    return mappings
+
+
+def reserved_range(mappings):
+    """Start and end of the address space that snug reserved: from the first to the last mapping without access in
+    the row of adjoining anonymous mappings that holds the largest. None if there is no such reservation."""
+    row, found = [], []
+    for mapping in mappings:
+        if not mapping["anonymous"] or (row and row[-1]["end"] != mapping["start"]):
+            row = []
+        if mapping["anonymous"]:
+            row.append(mapping)
+        if mapping["access"].startswith("---") and mapping["end"] - mapping["start"] >= RESERVATION_BYTES:
+            found = row
+    closed = [mapping for mapping in found if mapping["access"].startswith("---")]
+    return (closed[0]["start"], closed[-1]["end"]) if closed else None
