@@ -145,11 +145,12 @@ test-libfuzzer: $(TESTS_BUILD)/fuzz/libfuzzer
 
 # ---- startup ----
 
-STARTUP_TOOLS := $(addprefix $(TESTS_BUILD)/startup/,refuse_call exec_without_arguments)
+STARTUP_TOOLS := $(addprefix $(TESTS_BUILD)/startup/,refuse_call exec_without_arguments footprint)
+$(TESTS_BUILD)/startup/footprint: TEST_LINK := -static
 
 $(STARTUP_TOOLS) $(TESTS_BUILD)/failure/fail_each: $(TESTS_BUILD)/%: $(TESTS)/%.c $(TEST_HEADERS)
 	@mkdir -p $(@D)
-	$(TEST_HOSTCC) -std=gnu11 $(TEST_FLAGS) -o $@ $<
+	$(TEST_HOSTCC) -std=gnu11 $(TEST_FLAGS) $(TEST_LINK) -o $@ $<
 
 $(TESTS_BUILD)/startup/probe_dynamic: $(TESTS)/startup/probe.c $(TEST_HEADERS) $(LIB)
 	@mkdir -p $(@D)
