@@ -233,6 +233,12 @@ impl Account {
         outstanding.saturating_sub(self.head.cached_bytes) + self.head.run_bytes + self.head.large_bytes
     }
 
+    /// Whether what only ticks count was ever counted (blocks in caches, free pages, tables): not in a process that
+    /// has done little. Blocks in caches pass for live then.
+    pub fn is_counted(&self) -> bool {
+        self.head.cached_at_ns > 0
+    }
+
     /// Bytes that the heap holds in memory at most (E5 of the header). The size of the heap is counted by ticks, and a
     /// process that did little had none yet: then by what lies in it (E4).
     pub fn resident_bytes(&self) -> u64 {

@@ -84,6 +84,9 @@ pub struct Heap {
     pub arenas: u32,
     pub large_blocks: u64,
     pub large_bytes: u64,
+    /// Whether blocks in caches, free pages and tables were counted: not in a program that has done little. They are
+    /// 0 then, and blocks in caches pass for live.
+    pub counted: bool,
     /// Classes of which blocks were ever used.
     pub classes: Vec<Class>,
 }
@@ -115,6 +118,7 @@ impl Heap {
             arenas: head.arena_count,
             large_blocks: head.large_blocks,
             large_bytes: head.large_bytes,
+            counted: account.is_counted(),
             classes: account.classes.iter().filter(|class| class.taken_blocks > 0).copied().collect(),
         }
     }
@@ -244,6 +248,7 @@ mod tests {
         };
         let head = Counters {
             cached_bytes: 300,
+            cached_at_ns: 1,
             run_bytes: 40_960,
             run_requested_bytes: 40_000,
             heap_top_bytes: 100_000,
@@ -262,6 +267,9 @@ mod tests {
         assert_eq!(heap.slab_free_bytes, 3000);
         assert_eq!(heap.resident_bytes, 100_000 - 20_000 + 4_096);
         assert_eq!(heap.classes.len(), 1, "only classes that were used");
+        assert!(heap.counted);
+        let idle = Account { head: Counters { cached_at_ns: 0, ..account().head }, ..account() };
+        assert!(!Heap::from_account(&idle).counted);
     }
 
     #[test]

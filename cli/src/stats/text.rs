@@ -63,13 +63,17 @@ impl TextWriter {
 
     fn heap(&self, out: &mut dyn Write, heap: &Heap) -> io::Result<()> {
         let amount = |count: u64| bytes(count as f64);
-        let asked = format!("in use; {} of it asked for", amount(heap.live_requested_bytes));
+        let asked = match heap.counted {
+            true => format!("in use; {} of it asked for", amount(heap.live_requested_bytes)),
+            false => "in use or kept by threads: too little was done to be counted yet".into(),
+        };
         self.line(out, "live", &amount(heap.live_allocated_bytes), &asked)?;
         let threads = format!("freed blocks kept at hand by {}", plural(heap.thread_caches, "thread"));
-        self.line(out, "cached", &amount(heap.cached_bytes), &threads)?;
+        let counted = |count: u64| if heap.counted { amount(count) } else { "–".into() };
+        self.line(out, "cached", &counted(heap.cached_bytes), &threads)?;
         self.line(out, "free in slabs", &amount(heap.slab_free_bytes), "free blocks between live ones")?;
-        self.line(out, "dirty", &amount(heap.dirty_bytes), "free pages, not given back yet")?;
-        self.line(out, "metadata", &amount(heap.metadata_bytes), "tables of the allocator")?;
+        self.line(out, "dirty", &counted(heap.dirty_bytes), "free pages, not given back yet")?;
+        self.line(out, "metadata", &counted(heap.metadata_bytes), "tables of the allocator")?;
         self.line(
             out,
             "resident",
