@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use super::change::Changes;
 use super::results::Comparison;
-use super::view::{self, Cell, Table, Verdict};
+use super::view::{self, Cell, Others, Table, Verdict};
 use super::Writer;
 use crate::allocator::Kind;
 use crate::terminal;
@@ -34,6 +34,9 @@ impl Writer for MarkdownWriter<'_> {
         }
         writeln!(out, "\n{}", reading(comparison))?;
         write_doubts(out, comparison)?;
+        if let Some(others) = view::others(comparison) {
+            write_others(out, comparison, &others)?;
+        }
         writeln!(out, "\n<details><summary>How to repeat it</summary>")?;
         let alone = [("", comparison)];
         for (name, source) in if self.sources.is_empty() { &alone[..] } else { &self.sources } {
@@ -41,6 +44,16 @@ impl Writer for MarkdownWriter<'_> {
         }
         writeln!(out, "\n</details>")
     }
+}
+
+/// What was measured besides, folded away.
+fn write_others(out: &mut dyn Write, comparison: &Comparison, others: &Others) -> io::Result<()> {
+    writeln!(out, "\n<details><summary>Also measured: {}</summary>\n", others.headings())?;
+    write_table(out, comparison, &others.table)?;
+    if !others.absent.is_empty() {
+        writeln!(out, "\nZero throughout: {}.", others.absent)?;
+    }
+    writeln!(out, "\n</details>")
 }
 
 /// How one comparison can be repeated, and what it ran on.
@@ -227,6 +240,24 @@ mod tests {
         }
         assert!(text.contains("mean, idle") && text.contains("```sh\ncd /srv/app && snug compare"), "{text}");
         assert!(text.contains("no difference:"), "{text}");
+    }
+
+    #[test]
+    fn other_kinds_of_memory_are_folded_away() {
+        let mut comparison = fixture::server();
+        for run in &mut comparison.runs {
+            run.memory.insert("threads_peak".into(), 15.0);
+            run.memory.insert("swap_peak_bytes".into(), 0.0);
+        }
+        comparison.summary = summary::summarise(&comparison);
+        let text = render(&comparison);
+        let (_, folded) = text.split_once("<details><summary>Also measured: mean PSS, ").unwrap();
+        let (folded, rest) = folded.split_once("</details>").unwrap();
+        assert!(
+            folded.contains("| most threads |") && folded.contains("Zero throughout: peak in swap."),
+            "{text}"
+        );
+        assert!(rest.contains("<details><summary>How to repeat it"), "{text}");
     }
 
     #[test]

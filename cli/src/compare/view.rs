@@ -64,7 +64,7 @@ impl Verdict {
 pub struct Cell {
     /// Median of the runs.
     pub value: String,
-    /// 95 % interval of the median, as "1.2 to 1.4"; empty for one run.
+    /// 95 % interval of the median, as "1.2 to 1.4"; empty for one run, and where all runs agree.
     pub spread: String,
     /// As "0.50×"; empty for the baseline.
     pub ratio: String,
@@ -109,6 +109,60 @@ pub fn phase_table(comparison: &Comparison) -> Option<Table> {
     quantities.push(memory(&format!("{last}.{measure}_final_bytes"), &format!("end of {last}")));
     let table = fill(comparison, measured(comparison, quantities));
     (!table.quantities.is_empty()).then_some(table)
+}
+
+/// What was measured besides the quantities of the table.
+#[derive(Debug, Clone)]
+pub struct Others {
+    pub table: Table,
+    /// What was zero at each moment under every allocator, as "mean LazyFree, peak in swap"; empty if nothing was.
+    pub absent: String,
+}
+
+impl Others {
+    /// The headings in one line.
+    pub fn headings(&self) -> String {
+        joined_headings(&self.table.quantities)
+    }
+}
+
+/// Memory of the kinds that are not in the table, and threads. None if nothing of it was measured.
+pub fn others(comparison: &Comparison) -> Option<Others> {
+    // Of these less is not better in itself.
+    let neutral = |name: &str, heading: &str| Quantity { wanted: None, ..named(name, heading) };
+    let rows = &comparison.summary.allocators;
+    let is_all = |quantity: &Quantity, value: f64| {
+        let mut estimates = rows.iter().filter_map(|row| row.quantities.get(&quantity.name));
+        estimates.all(|estimate| estimate.mean == value)
+    };
+    let in_table = quantities(comparison);
+    let mut rest = measured(
+        comparison,
+        vec![
+            memory("rss_mean_bytes", "mean RSS"),
+            memory("pss_mean_bytes", "mean PSS"),
+            memory("uss_mean_bytes", "mean USS"),
+            memory("cgroup_peak_bytes", "cgroup peak"),
+            neutral("huge_mean_bytes", "mean in huge pages"),
+            neutral("lazy_free_mean_bytes", "mean LazyFree"),
+            memory("swap_peak_bytes", "peak in swap"),
+            neutral("threads_peak", "most threads"),
+            neutral("processes_mean", "mean processes"),
+        ],
+    );
+    rest.retain(|quantity| {
+        let is_in_table = in_table.iter().any(|shown| shown.name == quantity.name);
+        // A single process is the ordinary case.
+        let is_ordinary = quantity.name == "processes_mean" && is_all(quantity, 1.0);
+        !is_in_table && !is_ordinary
+    });
+    let (zero, filled): (Vec<Quantity>, Vec<Quantity>) =
+        rest.into_iter().partition(|quantity| is_all(quantity, 0.0));
+    (!filled.is_empty()).then(|| Others { table: fill(comparison, filled), absent: joined_headings(&zero) })
+}
+
+fn joined_headings(quantities: &[Quantity]) -> String {
+    quantities.iter().map(|quantity| quantity.heading.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 /// Names of the phases, in order; none if a run is a single phase.
@@ -271,7 +325,7 @@ fn cell(quantity: &Quantity, estimate: &Estimate, is_baseline: bool, largest: f6
     // Student's interval may reach below what the quantity can be.
     let within =
         |(low, high): (f64, f64)| format!("{} to {}", number(quantity, low.max(0.0)), number(quantity, high));
-    let spread = estimate.median_interval.map_or_else(String::new, within);
+    let spread = estimate.median_interval.filter(|(low, high)| low < high).map_or_else(String::new, within);
     Cell {
         value,
         spread,
@@ -284,10 +338,11 @@ fn cell(quantity: &Quantity, estimate: &Estimate, is_baseline: bool, largest: f6
 
 /// A value of a quantity in the unit that is shown, without the unit.
 pub fn number(quantity: &Quantity, value: f64) -> String {
-    if quantity.unit.is_empty() && value.abs() >= 1e4 {
-        short_count(value)
-    } else {
-        short_number(value * quantity.factor)
+    match quantity.unit {
+        "" if value.abs() >= 1e4 => short_count(value),
+        // Three threads are not 3.00.
+        "" if value.fract() == 0.0 => format!("{value:.0}"),
+        _ => short_number(value * quantity.factor),
     }
 }
 
@@ -345,6 +400,48 @@ mod tests {
             ["mean, boot", "mean, warm", "mean, load", "mean, idle", "end of idle"]
         );
         assert!(phase_table(&fixture::comparison(&[("glibc", &[1.0])])).is_none());
+    }
+
+    #[test]
+    fn what_the_table_has_no_room_for_is_shown_apart() {
+        let mut comparison = fixture::comparison(&[("glibc", &[100.0, 102.0]), ("jemalloc", &[50.0, 51.0])]);
+        for run in &mut comparison.runs {
+            let lazy_bytes = if run.allocator == "jemalloc" { 1.2e6 } else { 0.0 };
+            for (name, value) in [
+                ("lazy_free_mean_bytes", lazy_bytes),
+                ("huge_mean_bytes", 0.0),
+                ("swap_peak_bytes", 0.0),
+                ("threads_peak", 7.0),
+                ("processes_mean", 1.0),
+            ] {
+                run.memory.insert(name.into(), value);
+            }
+        }
+        comparison.summary = crate::compare::summary::summarise(&comparison);
+        let others = others(&comparison).unwrap();
+        assert_eq!(others.headings(), "mean PSS, mean USS, mean LazyFree, most threads");
+        assert_eq!(others.absent, "mean in huge pages, peak in swap");
+        let cell = |row: usize, column: usize| others.table.rows[row].cells[column].clone().unwrap();
+        assert_eq!((cell(1, 2).value.as_str(), cell(1, 2).verdict), ("1.20", Verdict::NoRatio));
+        assert_eq!((cell(1, 3).value.as_str(), cell(1, 3).spread.as_str()), ("7", ""));
+        assert_eq!(cell(1, 3).verdict, Verdict::NoDifference);
+        comparison.runs.iter_mut().for_each(|run| {
+            run.memory.retain(|name, _| name.starts_with("rss"));
+            run.memory.insert("huge_mean_bytes".into(), 0.0);
+        });
+        comparison.summary = crate::compare::summary::summarise(&comparison);
+        assert!(super::others(&comparison).is_none());
+    }
+
+    #[test]
+    fn several_processes_are_counted() {
+        let mut comparison = fixture::comparison(&[("glibc", &[100.0, 102.0])]);
+        for run in &mut comparison.runs {
+            run.memory.insert("processes_mean".into(), 4.0);
+        }
+        comparison.summary = crate::compare::summary::summarise(&comparison);
+        assert_eq!(comparison.summary.memory_measure, "pss");
+        assert_eq!(others(&comparison).unwrap().headings(), "mean processes", "the rest is in the table");
     }
 
     #[test]

@@ -29,7 +29,7 @@ use self::facts::Source;
 use super::change::Changes;
 use super::plot;
 use super::results::Comparison;
-use super::view::{self, Table};
+use super::view::{self, Others, Table};
 use super::Writer;
 use crate::allocator::Kind;
 use crate::chart::{Chart, NARROW, PAGE};
@@ -68,6 +68,7 @@ struct Page<'a> {
     changes: &'a [Changes],
     table: Table,
     phases: Option<Table>,
+    others: Option<Others>,
     measure: String,
     measured_processes: String,
     /// The part of a run that memory is measured in; None: all of it.
@@ -142,6 +143,7 @@ impl<'a> Page<'a> {
             changes: writer.changes,
             table: view::table(comparison),
             phases: view::phase_table(comparison),
+            others: view::others(comparison),
             measure: comparison.summary.memory_measure.to_uppercase(),
             measured_processes: match &comparison.settings.only {
                 Some(only) => format!("processes whose command line matches {only}"),
@@ -268,6 +270,25 @@ mod tests {
         let page = render(&comparison);
         assert!(page.contains("CPU time, load") && !page.contains("wall time"));
         assert!(!page.contains("id=\"frontier\""), "there is nothing to set memory against");
+    }
+
+    #[test]
+    fn other_kinds_of_memory_are_folded_away() {
+        let mut comparison = fixture::server();
+        for run in &mut comparison.runs {
+            run.memory.insert("lazy_free_mean_bytes".into(), 1.5e6);
+            run.memory.insert("huge_mean_bytes".into(), 0.0);
+        }
+        comparison.summary = summary::summarise(&comparison);
+        let page = render(&comparison);
+        let (_, folded) =
+            page.split_once("<summary>Also measured: mean PSS, mean USS, mean LazyFree").unwrap();
+        let (folded, _) = folded.split_once("</details>").unwrap();
+        assert!(
+            folded.contains("1.50") && folded.contains("Zero throughout: mean in huge pages."),
+            "{folded}"
+        );
+        assert!(page.contains("<dt>LazyFree</dt>"));
     }
 
     #[test]
