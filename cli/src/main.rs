@@ -24,6 +24,7 @@ mod library;
 mod machine;
 mod proc;
 mod program;
+mod progress;
 mod purge;
 mod remote;
 mod report;

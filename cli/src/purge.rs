@@ -6,13 +6,21 @@ use std::time::Duration;
 use crate::arguments::PurgeArguments;
 use crate::control::{self, PurgeOutcome, Silence};
 use crate::failure::{Context, Failure, Result, FAILED};
+use crate::progress;
 use crate::terminal::bytes;
 
 /// Runs the command. The first process that fails is told at the end; the others are asked all the same.
 pub fn run(arguments: &PurgeArguments) -> Result<()> {
     let mut first_failure = None;
-    for pid in &arguments.pids {
-        let outcome = control::purge(*pid, Duration::from_secs_f64(arguments.wait));
+    for (index, pid) in arguments.pids.iter().enumerate() {
+        let which = match arguments.pids.len() {
+            1 => String::new(),
+            count => format!(", {} of {count}", index + 1),
+        };
+        let waiting = format!("waiting for {pid} to answer{which}");
+        let outcome = progress::during(&waiting, None, || {
+            control::purge(*pid, Duration::from_secs_f64(arguments.wait))
+        });
         let told = outcome.and_then(|outcome| {
             let line = if arguments.json {
                 serde_json::to_string(&outcome).cannot(|| "write JSON".into())?

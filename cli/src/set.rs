@@ -6,11 +6,15 @@ use std::time::Duration;
 use crate::arguments::SetArguments;
 use crate::control::{self, SetOutcome, Silence};
 use crate::failure::{Context, Failure, Result, FAILED};
+use crate::progress;
 
 /// Runs the command. The first setting that fails ends it.
 pub fn run(arguments: &SetArguments) -> Result<()> {
     for (key, value) in &arguments.pairs {
-        let outcome = control::set(arguments.pid, key, value, Duration::from_secs_f64(arguments.wait))?;
+        let waiting = format!("waiting for {} to take {key}={value}", arguments.pid);
+        let outcome = progress::during(&waiting, None, || {
+            control::set(arguments.pid, key, value, Duration::from_secs_f64(arguments.wait))
+        })?;
         let line = if arguments.json {
             serde_json::to_string(&outcome).cannot(|| "write JSON".into())?
         } else {

@@ -5,7 +5,7 @@ mod common;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-use common::{jemalloc_library, run, snug, snug_library, Scratch, SLEEPER};
+use common::{jemalloc_library, run, snug, snug_in_terminal, snug_library, Scratch, SLEEPER};
 
 /// A process with its children, killed at the end of the test.
 struct Running(Child);
@@ -97,6 +97,15 @@ fn a_program_is_started_looked_at_and_stopped() {
     let mut command = snug(&["check", "--for", "1.5", "--expect", "jemalloc", "--", "sh", "-c", &script]);
     run(command.env("LD_PRELOAD", &library)).expect_code(0).expect_stdout("all 2 processes use jemalloc");
     assert!(!common::process_exists(&sleep), "nothing is left behind");
+}
+
+#[test]
+fn a_terminal_shows_what_it_waits_for() {
+    let arguments = ["check", "--for", "1.5", "--", "sleep", "60"];
+    let answer = run(&mut snug_in_terminal(&arguments)).expect_code(0);
+    answer.expect_stdout("looking at sleep").expect_stdout("glibc");
+    let answer = run(&mut snug(&arguments)).expect_code(0);
+    assert_eq!(answer.stderr, "", "it is for terminals alone");
 }
 
 #[test]

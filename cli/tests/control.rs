@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use common::{run, snug, snug_library, Scratch};
+use common::{run, snug, snug_in_terminal, snug_library, Scratch};
 
 /// Ends at the end of the test.
 struct Running(Child);
@@ -139,6 +139,21 @@ fn silence_is_explained() {
     stopped.signal("-CONT");
     std::thread::sleep(std::time::Duration::from_millis(300));
     assert!(purged() < before + 20_000_000, "it was purged after all");
+}
+
+#[test]
+fn a_terminal_shows_what_it_waits_for() {
+    let Some(library) = snug_library() else { return };
+    let scratch = Scratch::new();
+    let looping = start(&scratch, "loop", Some(&library), "background:0");
+    let pid = looping.pid();
+    run(&mut snug_in_terminal(&["purge", &pid, "--wait", "1.5"]))
+        .expect_code(1)
+        .expect_stdout(&format!("waiting for {pid} to answer"))
+        .expect_stdout("made no slow call");
+    run(&mut snug_in_terminal(&["set", &pid, "background=1", "--wait", "1.5"]))
+        .expect_code(1)
+        .expect_stdout(&format!("waiting for {pid} to take background=1"));
 }
 
 #[test]

@@ -37,7 +37,7 @@ use crate::failure::{Context, Failure, Result, FAILED, INTERRUPTED, UNKNOWN, USA
 use crate::proc::Pid;
 use crate::program::{self, Program};
 use crate::system::{self, Ending};
-use crate::{library, machine, terminal, tree, VERSION};
+use crate::{library, machine, progress, terminal, tree, VERSION};
 
 /// Time between two looks at a program that was started to be looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
@@ -163,7 +163,8 @@ fn named(inspector: &mut Inspector, arguments: &CheckArguments, huge_pages: &str
         roots.extend(tree::find_roots(inspector, &all, name)?);
     }
     if !roots.is_empty() {
-        let existing = existing_processes(inspector, &all, &roots)?;
+        let existing =
+            progress::during("looking at processes", None, || existing_processes(inspector, &all, &roots))?;
         found.processes.extend(existing.processes);
         found.unreadable = existing.unreadable;
     }
@@ -226,71 +227,92 @@ fn set_depths(processes: &mut [ProcessReport]) {
 
 /// Starts the program, looks at it and its children until the time is over or it ends, and stops it.
 fn started_program(inspector: &mut Inspector, arguments: &CheckArguments) -> Result<Found> {
-    let program = program::find(&arguments.program[0], &std::env::var("PATH").unwrap_or_default())?;
+    let name = &arguments.program[0];
+    let program = program::find(name, &std::env::var("PATH").unwrap_or_default())?;
     let mut children = Children::new()?;
-    let mut command = Command::new(&arguments.program[0]);
+    let mut command = Command::new(name);
     command.args(&arguments.program[1..]).stdin(Stdio::null()).stdout(Stdio::from(io::stderr()));
     system::isolate(&mut command);
-    let root = command.spawn().cannot(|| format!("run {}", arguments.program[0]))?.id() as Pid;
-    let own = std::process::id() as Pid;
-    let start = Instant::now();
-    let mut seen: BTreeMap<Pid, (usize, ProcessReport)> = BTreeMap::new();
-    let mut unreadable: BTreeSet<Pid> = BTreeSet::new();
-    let mut ending = None;
-    let mut interrupted = false;
-    while start.elapsed().as_secs_f64() < arguments.for_s && !interrupted {
-        let parents: BTreeMap<Pid, Pid> =
-            inspector.processes().into_iter().map(|(pid, parent, _)| (pid, parent)).collect();
-        for pid in tree::descendants(&parents, &[own]).into_iter().filter(|pid| *pid != own) {
-            let facts = match inspector.facts(pid) {
-                Ok(facts) => facts,
-                Err(Hidden::Gone) => continue,
-                Err(Hidden::NotPermitted) => {
-                    unreadable.insert(pid);
-                    continue;
-                }
-            };
-            let mut report = judge::judge(&facts);
-            // Nobody defines malloc yet: the loader is still at work.
-            if report.allocator.is_some() {
-                let (position, parent) = seen
-                    .get(&pid)
-                    .map_or((seen.len(), report.parent), |(position, old)| (*position, old.parent));
-                // An orphan is shown below the process that started it.
-                report.parent = parent;
-                seen.insert(pid, (position, report));
-            }
-        }
-        while let Waited::Ended(reaped) = children.reap() {
-            if reaped.pid == root {
-                ending = Some(reaped.ending);
-            }
-        }
-        if ending.is_some() {
-            break;
-        }
-        interrupted = children.wait_for_signal(LOOK_EVERY);
-    }
-    stop(&mut children, inspector, own);
-    if interrupted {
+    let root = command.spawn().cannot(|| format!("run {name}"))?.id() as Pid;
+    let takes = Duration::try_from_secs_f64(arguments.for_s).ok();
+    let seen = progress::during(&format!("looking at {name}"), takes, || {
+        look_at_children(inspector, &mut children, root, arguments.for_s)
+    });
+    progress::during(&format!("ending {name}"), None, || stop(&mut children, inspector));
+    if seen.interrupted {
         return Err(Failure::new("interrupted").exit_code(INTERRUPTED));
     }
-    let mut reports: Vec<(usize, ProcessReport)> = seen.into_values().collect();
+    let mut reports: Vec<(usize, ProcessReport)> = seen.reports.into_values().collect();
     reports.sort_by_key(|(position, _)| *position);
     let mut processes: Vec<ProcessReport> = reports.into_iter().map(|(_, report)| report).collect();
     // Unreadable at one look, perhaps while it became another program, and read at another.
-    unreadable.retain(|pid| !processes.iter().any(|process| process.pid == *pid));
+    let is_read = |pid: &Pid| processes.iter().any(|process| process.pid == *pid);
+    let unreadable: Vec<Pid> = seen.unreadable.into_iter().filter(|pid| !is_read(pid)).collect();
     if processes.is_empty() && unreadable.is_empty() {
         processes.push(before_start(inspector, &program, arguments)?);
     }
     if processes.is_empty() {
-        return Err(not_permitted(&Vec::from_iter(unreadable)));
+        return Err(not_permitted(&unreadable));
     }
-    if let Some(failed) = ending.and_then(Ending::failure) {
+    if let Some(failed) = seen.ending.and_then(Ending::failure) {
         let at = processes.iter().position(|process| process.pid == root).unwrap_or(0);
         processes[at].problems.push(failed_itself(&failed));
     }
-    Ok(Found { processes, unreadable: unreadable.into_iter().collect() })
+    Ok(Found { processes, unreadable })
+}
+
+/// What was seen of a program that was started.
+#[derive(Default)]
+struct Seen {
+    /// The last report about each process, with its place among them: in the order of their first.
+    reports: BTreeMap<Pid, (usize, ProcessReport)>,
+    unreadable: BTreeSet<Pid>,
+    /// How the program ended; None: it was still there.
+    ending: Option<Ending>,
+    interrupted: bool,
+}
+
+/// Looks at all below this process until the time is over, `root` has ended, or a signal asks to stop.
+fn look_at_children(inspector: &mut Inspector, children: &mut Children, root: Pid, for_s: f64) -> Seen {
+    let start = Instant::now();
+    let mut seen = Seen::default();
+    while start.elapsed().as_secs_f64() < for_s && !seen.interrupted {
+        for pid in below(inspector) {
+            match inspector.facts(pid) {
+                Ok(facts) => seen.add(judge::judge(&facts)),
+                Err(Hidden::Gone) => {}
+                Err(Hidden::NotPermitted) => {
+                    seen.unreadable.insert(pid);
+                }
+            }
+        }
+        while let Waited::Ended(reaped) = children.reap() {
+            if reaped.pid == root {
+                seen.ending = Some(reaped.ending);
+            }
+        }
+        if seen.ending.is_some() {
+            break;
+        }
+        seen.interrupted = children.wait_for_signal(LOOK_EVERY);
+    }
+    seen
+}
+
+impl Seen {
+    fn add(&mut self, mut report: ProcessReport) {
+        // Nobody defines malloc yet: the loader is still at work.
+        if report.allocator.is_none() {
+            return;
+        }
+        let next = self.reports.len();
+        let known = self.reports.get(&report.pid);
+        let (position, parent) =
+            known.map_or((next, report.parent), |(position, old)| (*position, old.parent));
+        // An orphan is shown below the process that started it.
+        report.parent = parent;
+        self.reports.insert(report.pid, (position, report));
+    }
 }
 
 fn failed_itself(failed: &str) -> Problem {
@@ -323,12 +345,16 @@ fn before_start(
 }
 
 /// Ends everything below this process.
-fn stop(children: &mut Children, inspector: &mut Inspector, own: Pid) {
-    children.stop_all(&mut |_| {}, &mut || {
-        let all = inspector.processes();
-        let parents: BTreeMap<Pid, Pid> = all.into_iter().map(|(pid, parent, _)| (pid, parent)).collect();
-        tree::descendants(&parents, &[own]).into_iter().filter(|pid| *pid != own).collect()
-    });
+fn stop(children: &mut Children, inspector: &mut Inspector) {
+    children.stop_all(&mut |_| {}, &mut || below(inspector));
+}
+
+/// Everything below this process.
+fn below(inspector: &mut Inspector) -> Vec<Pid> {
+    let own = std::process::id() as Pid;
+    let parents: BTreeMap<Pid, Pid> =
+        inspector.processes().into_iter().map(|(pid, parent, _)| (pid, parent)).collect();
+    tree::descendants(&parents, &[own]).into_iter().filter(|pid| *pid != own).collect()
 }
 
 #[cfg(test)]

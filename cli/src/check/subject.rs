@@ -15,7 +15,7 @@ use super::temporary::Temporary;
 use super::unit;
 use crate::failure::{Context, Failure, Result, NOT_FOUND, UNKNOWN};
 use crate::proc::Pid;
-use crate::system;
+use crate::{progress, system};
 
 /// What an image is called that docker wrote.
 const SAVED: &str = "image.tar";
@@ -68,7 +68,7 @@ pub fn image(name: &str, command: &[String], huge_pages: &str) -> Result<Vec<Pro
     }
     let saved = if path.exists() { None } else { Some(save_by_docker(name)?) };
     let archive = saved.as_ref().map_or_else(|| path.to_path_buf(), |saved| saved.path().join(SAVED));
-    let (root, config) = archive::open(&archive)?;
+    let (root, config) = progress::during("unpacking the image", None, || archive::open(&archive))?;
     let entry = entry_of(&config["config"], command, name);
     if entry.command.is_empty() {
         return Err(Failure::new(format!("the image {name} has neither Entrypoint nor Cmd"))
@@ -111,7 +111,7 @@ fn save_by_docker(name: &str) -> Result<Temporary> {
     system::unblock_signals(&mut docker);
     let advice =
         "give a directory, an archive of `docker image save`, or an image that `docker image ls` lists";
-    let output = docker.output().map_err(|error| {
+    let output = progress::during("waiting for docker", None, || docker.output()).map_err(|error| {
         Failure::new(format!("there is no file {name}, and docker can't be run: {error}"))
             .advise(advice)
             .exit_code(UNKNOWN)

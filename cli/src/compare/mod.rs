@@ -37,10 +37,10 @@ pub mod view;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use regex_lite::Regex;
 
 use self::condition::{Condition, Scope};
@@ -54,7 +54,7 @@ use crate::arguments::CompareArguments;
 use crate::cgroup::Group;
 use crate::failure::{Context, Failure, Result, USAGE};
 use crate::program::{self, Program};
-use crate::{library, machine, terminal, VERSION};
+use crate::{library, machine, progress, terminal, VERSION};
 
 /// PSS is read at most this many times more rarely than RSS.
 const DETAIL_EVERY: u64 = 10;
@@ -402,13 +402,9 @@ struct Progress {
 
 impl Progress {
     fn new(runs: usize, keeps_going: bool) -> Progress {
-        let is_terminal = io::stderr().is_terminal();
-        let target =
-            if is_terminal { ProgressDrawTarget::stderr_with_hz(5) } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(Some(runs as u64), target);
-        let style = ProgressStyle::with_template("{bar:20} {pos}/{len} runs, {elapsed}  {wide_msg}");
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        Progress { bar, is_terminal, keeps_going }
+        let template = "{bar:20} {pos}/{len} runs, {elapsed}  {wide_msg}";
+        let bar = progress::bar(Some(runs as u64), template);
+        Progress { bar, is_terminal: progress::is_shown(), keeps_going }
     }
 
     /// Without a bar nothing would be seen before the first run has ended.

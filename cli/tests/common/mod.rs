@@ -18,6 +18,19 @@ pub fn snug(arguments: &[&str]) -> Command {
     command
 }
 
+/// The same on a terminal, which mixes stdout and stderr.
+pub fn snug_in_terminal(arguments: &[&str]) -> Command {
+    let quoted = arguments.iter().map(|argument| format!("'{argument}'")).collect::<Vec<_>>().join(" ");
+    let snug = snug(&[]);
+    let line = format!("stty cols 100; exec '{}' {quoted}", snug.get_program().to_string_lossy());
+    let mut command = Command::new("script");
+    command.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").stdin(Stdio::null());
+    for (name, _) in snug.get_envs() {
+        command.env_remove(name);
+    }
+    command
+}
+
 /// What a call wrote and how it ended.
 #[derive(Debug)]
 pub struct Answer {
