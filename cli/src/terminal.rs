@@ -23,12 +23,14 @@ pub fn stdout_colours() -> bool {
     anstream::AutoStream::choice(&std::io::stdout()) != anstream::ColorChoice::Never
 }
 
-/// Three significant digits or all whole ones: 1.23, 12.3, 123, 1234.
+/// Three significant digits or all whole ones, two of small numbers: 0.0012, 0.12, 1.23, 12.3, 123, 1234.
 pub fn short_number(value: f64) -> String {
     let digits = match value.abs() {
         magnitude if magnitude >= 99.95 => 0,
         magnitude if magnitude >= 9.995 => 1,
-        _ => 2,
+        magnitude if magnitude >= 0.0995 || magnitude < 5e-5 => 2,
+        magnitude if magnitude >= 0.00995 => 3,
+        _ => 4,
     };
     format!("{value:.digits$}")
 }
@@ -86,6 +88,7 @@ mod tests {
         assert_eq!(short_number(12.34), "12.3");
         assert_eq!(short_number(1234.4), "1234");
         assert_eq!(short_number(99.99), "100");
+        assert_eq!([0.0996, 0.0994, 0.00434, 0.00001].map(short_number), ["0.10", "0.099", "0.0043", "0.00"]);
         assert_eq!(megabytes(389e6), "389");
         assert_eq!(bytes(1500.0), "1.50 kB");
         assert_eq!(short_count(123_456.0), "123 k");
