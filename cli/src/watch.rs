@@ -1,19 +1,22 @@
 //! Reads many processes again and again at little cost: `/proc` for all, the page of counters for those under snug.
-//! Knows nothing of how readings are shown.
+//! Knows nothing of how readings are shown. `choice` says which processes, `reading` what is known of each.
 //!
 //! What a reading costs: one line of `/proc/PID/stat` and one copy of a few KB per process. Which allocator a
 //! process uses is found once and again after an exec. PSS makes the kernel walk all pages of a process, so it is
 //! read as often as a share of one core pays for, the oldest first. So are, if they are wanted, estimates of what is live
 //! under glibc, which read its whole heap.
 
+mod choice;
+mod reading;
+
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use self::choice::Choice;
+pub use self::reading::{Heap, Identity, Reading};
 use crate::allocator::Kind;
 use crate::check::inspect::{Hidden, Inspector};
 use crate::check::judge;
-use crate::check::report::{AllocatorUsed, Problem};
 use crate::counters::Account;
 use crate::glibc_heap::{self, Estimate};
 use crate::proc::{self, Pid, Processes, Stat};
@@ -29,102 +32,8 @@ const ESTIMATE_BELOW_BYTES: u64 = 500_000_000;
 const ESTIMATE_BUDGET_S: f64 = 0.2;
 /// Processes that are not shown are looked at again after so many readings: they may have grown.
 const LOOK_AGAIN_AFTER: u64 = 5;
-/// Without a choice, processes from this size on are shown.
-const WORTH_SHOWING_BYTES: u64 = 8_000_000;
 /// How many readings a history keeps.
 const HISTORY: usize = 120;
-
-/// Which processes to watch. Nothing chosen: those of this user that are worth it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Choice {
-    /// These and everything below them.
-    pub pids: Vec<Pid>,
-    /// Every process of these names, whenever it starts, and everything below them.
-    pub names: Vec<String>,
-    /// Those of this user that are worth it, instead of one's own.
-    pub user: Option<u32>,
-    /// All in this directory of the control groups, and below it.
-    pub cgroup: Option<PathBuf>,
-}
-
-/// One process at one moment.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Reading {
-    pub pid: Pid,
-    pub parent: Pid,
-    /// How many processes that are shown stand above it.
-    pub depth: usize,
-    pub role: String,
-    pub command: String,
-    pub identity: Identity,
-    pub rss_bytes: u64,
-    /// None: not read yet, or not permitted.
-    pub pss_bytes: Option<u64>,
-    /// CPU time per time, in cores; None at the first reading.
-    pub cpu_cores: Option<f64>,
-    pub faults_per_s: Option<f64>,
-    pub threads: u64,
-    /// What the kernel counted since it started.
-    pub stat: Stat,
-    /// None for other allocators than snug.
-    pub heap: Option<Heap>,
-    /// For glibc, if estimates are wanted and one could be made.
-    pub glibc_heap: Option<Estimate>,
-    /// RSS of the last readings, the oldest first.
-    pub rss_history: Vec<u64>,
-    pub live_history: Vec<u64>,
-}
-
-/// The heap of a process under snug.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Heap {
-    pub account: Account,
-    /// Bytes and blocks that left the slabs, per second; None at the first reading.
-    pub taken_bytes_per_s: Option<f64>,
-    pub taken_blocks_per_s: Option<f64>,
-}
-
-/// Which allocator a process uses.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Identity {
-    pub allocator: Option<AllocatorUsed>,
-    /// Where its page of counters lies.
-    pub counters_at: Option<u64>,
-    /// Why the counters can't be read, although it uses snug.
-    pub counters_error: Option<String>,
-    pub problems: Vec<Problem>,
-    pub settings: BTreeMap<String, String>,
-    /// It belongs to somebody else.
-    pub not_permitted: bool,
-}
-
-impl Identity {
-    /// Name and version for people.
-    pub fn text(&self) -> String {
-        match &self.allocator {
-            Some(used) => match &used.version {
-                Some(version) => format!("{} {version}", used.kind.name()),
-                None => used.kind.name().to_string(),
-            },
-            None if self.not_permitted => "not permitted".into(),
-            None => "unknown".into(),
-        }
-    }
-
-    /// Whether the kernel does not let us read the process, or its heap alone.
-    pub fn is_refused(&self) -> bool {
-        self.not_permitted || self.is_heap_refused()
-    }
-
-    /// Whether it uses snug and the kernel does not let us read its counters, as kernel.yama.ptrace_scope can have it.
-    pub fn is_heap_refused(&self) -> bool {
-        self.counters_error.as_deref().is_some_and(remote::is_refusal)
-    }
-
-    fn is_c_library(&self) -> bool {
-        self.allocator.as_ref().is_none_or(|used| used.kind.is_c_library())
-    }
-}
 
 /// Where allocators are looked up: `Inspector` in truth, made up in tests.
 pub trait Allocators {
@@ -217,7 +126,7 @@ impl<P: Processes, A: Allocators> Watcher<P, A> {
             source,
             allocators,
             own: std::process::id() as Pid,
-            user: choice.user.or_else(own_user),
+            user: choice.user.or_else(choice::own_user),
             choice,
             page_size_bytes: machine::page_size_bytes(),
             ticks_per_s: machine::ticks_per_second(),
@@ -308,80 +217,6 @@ impl<P: Processes, A: Allocators> Watcher<P, A> {
                 self.watched.insert(pid, Watched::new(stat, now_s));
             }
         }
-    }
-
-    /// Decides who is shown, which finds out allocators where that matters. Returns their identifiers.
-    fn chosen(&mut self) -> Vec<Pid> {
-        let mut pids: Vec<Pid> = self.watched.keys().copied().collect();
-        pids.sort_unstable();
-        let by_choice = !self.choice.pids.is_empty() || !self.choice.names.is_empty();
-        let chosen: Vec<Pid> = if let Some(directory) = &self.choice.cgroup {
-            let members = cgroup_members(directory);
-            pids.retain(|pid| members.contains(pid) && *pid != self.own);
-            pids
-        } else if by_choice {
-            let mut roots = self.choice.pids.clone();
-            if !self.choice.names.is_empty() {
-                roots.extend(self.named(&pids));
-            }
-            let parents = self.watched.iter().map(|(pid, known)| (*pid, known.stat.parent)).collect();
-            let known = tree::descendants(&parents, &roots);
-            known.into_iter().filter(|pid| self.watched.contains_key(pid) && *pid != self.own).collect()
-        } else {
-            pids.into_iter().filter(|pid| self.is_worth_showing(*pid)).collect()
-        };
-        let set: HashSet<Pid> = chosen.iter().copied().collect();
-        for (pid, known) in &mut self.watched {
-            known.shown = set.contains(pid);
-        }
-        chosen
-    }
-
-    fn named(&mut self, pids: &[Pid]) -> Vec<Pid> {
-        let all: Vec<(Pid, Pid, String)> = self
-            .watched
-            .iter()
-            .map(|(pid, known)| (*pid, known.stat.parent, known.stat.name.clone()))
-            .collect();
-        let above = tree::ancestors(&all, self.own);
-        let mut named = Vec::new();
-        for pid in pids.iter().copied().filter(|pid| !above.contains(pid)) {
-            // Titles change: looked at again now and then.
-            let due = (self.readings + pid as u64) % LOOK_AGAIN_AFTER == 0;
-            let is_named = match self.watched[&pid].named {
-                Some(is_named) if !due => is_named,
-                _ => self.goes_by_name(pid),
-            };
-            self.watched.get_mut(&pid).expect("it is watched").named = Some(is_named);
-            if is_named {
-                named.push(pid);
-            }
-        }
-        named
-    }
-
-    fn goes_by_name(&mut self, pid: Pid) -> bool {
-        let executable = self.source.link(pid, "exe").unwrap_or_default();
-        let executable = executable.to_string_lossy();
-        let arguments = self.arguments(pid);
-        let name = &self.watched[&pid].stat.name;
-        self.choice.names.iter().any(|wanted| tree::name_matches(wanted, name, &executable, &arguments))
-    }
-
-    fn is_worth_showing(&mut self, pid: Pid) -> bool {
-        let known = &self.watched[&pid];
-        let rss_bytes = known.stat.rss_pages * self.page_size_bytes;
-        if pid == self.own || rss_bytes == 0 {
-            return false;
-        }
-        if known.identity.is_none() {
-            if self.user.is_some() && self.allocators.owner(pid) != self.user {
-                return false;
-            }
-            self.identify(pid);
-        }
-        rss_bytes >= WORTH_SHOWING_BYTES
-            || self.watched[&pid].identity.as_ref().is_some_and(|identity| !identity.is_c_library())
     }
 
     fn arguments(&mut self, pid: Pid) -> Vec<String> {
@@ -528,22 +363,6 @@ impl<P: Processes, A: Allocators> Watcher<P, A> {
     }
 }
 
-/// This user; None for root, who looks at everybody's.
-fn own_user() -> Option<u32> {
-    Some(nix::unistd::geteuid().as_raw()).filter(|user| *user != 0)
-}
-
-/// The processes of a control group and those below it.
-fn cgroup_members(directory: &Path) -> HashSet<Pid> {
-    let text = std::fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
-    let mut members: HashSet<Pid> = text.lines().filter_map(|line| line.parse().ok()).collect();
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-        members.extend(cgroup_members(&entry.path()));
-    }
-    members
-}
-
 fn push(history: &mut VecDeque<u64>, value: u64) {
     if history.len() == HISTORY {
         history.pop_front();
@@ -578,34 +397,6 @@ impl Watched {
         let kind =
             self.identity.as_ref().and_then(|identity| identity.allocator.as_ref()).map(|used| used.kind);
         kind == Some(Kind::Glibc) && self.stat.rss_pages * page_size_bytes < ESTIMATE_BELOW_BYTES
-    }
-}
-
-impl Heap {
-    fn new(account: Account, before: Option<&Heap>, elapsed_s: f64) -> Heap {
-        let (blocks, bytes) = account.taken();
-        let rates = before.filter(|_| elapsed_s > 0.0).map(|before| {
-            let (blocks_before, bytes_before) = before.account.taken();
-            let per_s = |now: u64, then: u64| now.saturating_sub(then) as f64 / elapsed_s;
-            (per_s(blocks, blocks_before), per_s(bytes, bytes_before))
-        });
-        Heap {
-            account,
-            taken_blocks_per_s: rates.map(|(blocks, _)| blocks),
-            taken_bytes_per_s: rates.map(|(_, bytes)| bytes),
-        }
-    }
-}
-
-impl Reading {
-    /// Whether the process runs under snug and its counters can be read.
-    pub fn live_bytes(&self) -> Option<u64> {
-        self.heap.as_ref().map(|heap| heap.account.live_bytes())
-    }
-
-    /// The allocator's kind.
-    pub fn kind(&self) -> Option<Kind> {
-        self.identity.allocator.as_ref().map(|used| used.kind)
     }
 }
 

@@ -130,7 +130,7 @@ mod tests {
 
     use super::*;
     use crate::compare::fixture;
-    use crate::compare::sample::Target;
+    use crate::compare::track::Target;
 
     /// What is said of a run of which the loader was asked before, and in which so many processes loaded the allocator,
     /// were too short, and unreadable: the failure, and the note.

@@ -16,8 +16,9 @@ use super::pace::Pace;
 use super::quantities::{self, Window};
 use super::reported;
 use super::results::{Evidence, Latency, Loaded, Overhead, Phase, ProcessSeen, Run, Settings};
-use super::sample::{Collected, Sampler, Target};
+use super::sample::{Collected, Sampler};
 use super::serving::{Load, Plan};
+use super::track::{Target, Tracker};
 use crate::cgroup::Group;
 use crate::children::{Children, Waited};
 use crate::failure::{Context, Failure, Result, INTERRUPTED};
@@ -114,14 +115,11 @@ impl Supervisor {
         let drive = request.plan.map(|plan| Drive::begin(plan, &request.log)).transpose()?;
         let (own_before, thread_before) = (system::own_cpu(), system::thread_cpu());
         let busy_before_s = machine::busy_cpu_s();
-        let mut sampler = Sampler::new(
-            ProcFilesystem::new(),
-            std::process::id() as Pid,
-            request.target.clone(),
-            machine::page_size_bytes(),
-            machine::ticks_per_second(),
-        );
-        sampler.look_around();
+        let (page_size_bytes, ticks_per_s) = (machine::page_size_bytes(), machine::ticks_per_second());
+        let (source, own) = (ProcFilesystem::new(), std::process::id() as Pid);
+        let mut processes = Tracker::new(source, own, request.target.clone(), page_size_bytes, ticks_per_s);
+        processes.look_around();
+        let sampler = Sampler::new(processes, page_size_bytes, ticks_per_s);
         let (interval_s, detail_s) = (request.settings.interval_ms, request.settings.detail_interval_ms);
         let pace = |milliseconds: u64, share| {
             Pace::new(milliseconds as f64 / 1000.0, request.settings.overhead_limit * share)
@@ -177,7 +175,7 @@ impl Supervisor {
             let now_s = following.now_s();
             let step = following.drive.as_mut().map(|drive| drive.step(now_s)).transpose()?;
             if let Some(group) = following.drive.as_ref().and_then(Drive::load_process) {
-                following.sampler.leave_out(group);
+                following.sampler.processes.leave_out(group);
             }
             match step {
                 None => {}
@@ -246,7 +244,7 @@ impl Supervisor {
         let mut commands: BTreeMap<Pid, String> = BTreeMap::new();
         let Following { sampler, usage, start, .. } = following;
         let told = self.children.stop_all(&mut |reaped| usage.add(reaped), &mut || {
-            let alive = sampler.alive(start.elapsed().as_secs_f64());
+            let alive = sampler.processes.alive(start.elapsed().as_secs_f64());
             commands.extend(alive.iter().cloned());
             alive.into_iter().map(|(pid, _)| pid).collect()
         });
@@ -261,7 +259,7 @@ impl Following<'_> {
 
     /// Accounts for a process that has ended.
     fn ended(&mut self, reaped: &Reaped) {
-        if self.sampler.is_load(reaped.pid) {
+        if self.sampler.processes.is_load(reaped.pid) {
             self.usage.load += reaped.user + reaped.system;
         } else {
             self.usage.add(reaped);
@@ -274,7 +272,7 @@ impl Following<'_> {
     /// Makes both kinds of sample due.
     fn sample_now(&mut self) {
         let now_s = self.now_s();
-        self.sampler.refresh_all();
+        self.sampler.processes.refresh_all();
         self.rss_pace.next_s = now_s;
         self.detail_pace.next_s = now_s;
     }

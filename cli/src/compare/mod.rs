@@ -1,8 +1,9 @@
 //! `snug compare`: runs a program under several allocators and says what each does for it.
 //!
-//! `plan` decides what runs, `measure` runs it, `sample` follows its processes at a `pace`, `reported` reads what they
-//! and their load print, `results` is what was measured, `summary` says what it means, `view` what of it is shown, and
-//! `table`, `csv`, `markdown`, `json`, `html` and `plot` write it. `saved` reads comparisons back, `change` sets two side by side, and `condition` decides `--fail-if`.
+//! `plan` decides what runs, `measure` runs it, `track` finds its processes, `sample` adds them up at a `pace`,
+//! `reported` reads what they and their load print, `results` is what was measured, `summary` says what it means, `view`
+//! what of it is shown, and `table`, `csv`, `markdown`, `json`, `html` and `plot` write it. `saved` reads comparisons
+//! back, `change` sets two side by side, and `condition` decides `--fail-if`.
 
 pub mod change;
 pub mod condition;
@@ -33,6 +34,7 @@ pub mod sets;
 pub mod statistics;
 pub mod summary;
 pub mod table;
+mod track;
 pub mod view;
 
 use std::collections::BTreeMap;
@@ -47,8 +49,8 @@ use self::condition::{Condition, Scope};
 use self::measure::{Moment, Request, Supervisor};
 use self::plan::Candidate;
 use self::results::{Allocator, Comparison, Run, Settings, Summary, FORMAT, FORMAT_VERSION};
-use self::sample::Target;
 use self::sets::Sets;
+use self::track::Target;
 use crate::allocator::Kind;
 use crate::arguments::CompareArguments;
 use crate::cgroup::Group;

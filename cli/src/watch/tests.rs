@@ -1,7 +1,7 @@
 //! Watches made-up processes.
 
 use super::*;
-use crate::check::report::How;
+use crate::check::report::{AllocatorUsed, How};
 use crate::counters::{Class, Counters};
 use crate::proc::FakeProcesses;
 
