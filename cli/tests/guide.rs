@@ -2,10 +2,11 @@
 //! the steps in README's table, in order, in one directory for each page. A small server and a script stand in for the reader's.
 //!
 //! What stands for the reader's own is replaced: PID 4711 by that of a process called puma, which runs under snug and
-//! serves on port 3000; that port by a free one; its name by one that nobody else uses; user `deploy` by this one.
+//! serves on port 3000; that port by a free one; its name by one that nobody else uses; user `deploy` by this one; the
+//! library's place in /usr/local by that of the build.
 //! Comparisons are shortened: one run, a second of idling, few requests, two allocators. Watches
 //! take three seconds. Blocks marked `console skip`
-//! need what a test machine lacks; what they may hold is listed below.
+//! need what a test machine lacks; what they may hold is listed below. The guide has no commands in other blocks.
 
 mod common;
 
@@ -25,6 +26,9 @@ const SKIPPED: &[&str] =
 const AT_MOST: Duration = Duration::from_secs(120);
 /// Commands that never end by themselves are stopped after this.
 const STAYS: Duration = Duration::from_secs(4);
+
+/// Where the reader's library is.
+const INSTALLED: &str = "/usr/local/lib/libsnug.so";
 
 /// What the server is called here.
 const PUMA: &str = "guide-puma";
@@ -128,10 +132,10 @@ fn with_option(command: &str, option: &str, value: &str) -> String {
 }
 
 /// A command as it is run here.
-fn stand_in(command: &str, pid: u32, user: &str, port: u16) -> String {
+fn stand_in(command: &str, pid: u32, user: &str, port: u16, library: &str) -> String {
     let command =
         command.replace("4711", &pid.to_string()).replace("--user deploy", &format!("--user {user}"));
-    let command = command.replace("3000", &port.to_string());
+    let command = command.replace("3000", &port.to_string()).replace(INSTALLED, library);
     // Other servers of that name may run on this machine.
     let name = |word: &str| if word == "puma" { PUMA.to_string() } else { word.to_string() };
     let mut command = command.split(' ').map(name).collect::<Vec<_>>().join(" ");
@@ -270,7 +274,7 @@ fn commands_of_the_guide() {
                     && !shown.command.contains("--ready");
             let puma = needs_puma.then(|| place.start_puma(&library));
             let pid = puma.as_ref().map_or(4711, |puma| puma.0.id());
-            let command = stand_in(&shown.command, pid, user.trim(), place.port);
+            let command = stand_in(&shown.command, pid, user.trim(), place.port, &library);
             if let Err(why) = place.run(&command, &library) {
                 failures.push(format!("{at}\n  run as: {command}\n  {why}"));
             }
@@ -283,6 +287,34 @@ fn commands_of_the_guide() {
     );
     assert!(failures.is_empty(), "{} of {ran} commands fail:\n{}", failures.len(), failures.join("\n"));
     assert!(ran >= 10, "only {ran} commands were found");
+}
+
+/// Lines of code that `commands` passes over, with their numbers: indented blocks, and fenced ones of a shell.
+fn passed_over(page: &str) -> Vec<(usize, &str)> {
+    let mut passed_over = Vec::new();
+    let (mut in_fence, mut after_blank) = (false, true);
+    for (index, line) in page.lines().enumerate() {
+        let fence = line.trim_start().strip_prefix("```");
+        let is_shell = fence.is_some_and(|info| ["sh", "bash", "shell"].contains(&info.trim()));
+        let is_indented = line.starts_with("    ") && after_blank && !in_fence;
+        if is_shell || is_indented {
+            passed_over.push((index + 1, line));
+        }
+        in_fence ^= fence.is_some();
+        after_blank = line.trim().is_empty();
+    }
+    passed_over
+}
+
+#[test]
+fn no_command_of_the_guide_is_passed_over() {
+    assert_eq!(passed_over("a\n\n    make\n\n```ini\n\n    b\n```\nc\n    d\n```sh\nls\n```\n").len(), 2);
+    for entry in std::fs::read_dir(project().join("docs/guide")).unwrap() {
+        let path = entry.unwrap().path();
+        let found = std::fs::read_to_string(&path).unwrap();
+        let found = passed_over(&found);
+        assert!(found.is_empty(), "{}: commands belong into blocks of ```console: {found:?}", path.display());
+    }
 }
 
 #[test]
