@@ -231,21 +231,11 @@ pub struct ServerArguments {
     /// Built-in load: this many GET requests
     #[arg(long, value_name = "N", requires = "serving", value_parser = clap::value_parser!(u64).range(1..))]
     pub requests: Option<u64>,
-    /// Built-in load: requests at a time
-    #[arg(long, value_name = "N", default_value_t = 8, requires = "serving", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub concurrency: u32,
-    /// Built-in load: a path to request; several are requested in turn [default: /]
-    #[arg(long, value_name = "PATH", requires = "serving")]
-    pub path: Vec<String>,
     /// Built-in load: where to send requests [default: where --ready looks]
     #[arg(long, value_name = "URL", group = "serving")]
     pub url: Option<String>,
-    /// Built-in load: a header of all requests, as 'Name: value'
-    #[arg(long, value_name = "HEADER", requires = "serving")]
-    pub header: Vec<String>,
-    /// Built-in load: statuses from 400 on that are no failure, separated by commas
-    #[arg(long, value_name = "CODES", requires = "serving", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(400..600))]
-    pub allow_status: Vec<u16>,
+    #[command(flatten)]
+    pub request: RequestArguments,
     /// Load before the measured one: a number of requests (or runs of the command), or a time
     #[arg(long, value_name = "N|TIME", requires = "serving")]
     pub warmup: Option<String>,
@@ -258,6 +248,24 @@ pub struct ServerArguments {
     /// How long the server may take to end after SIGTERM
     #[arg(long, value_name = "TIME", default_value = "10s", requires = "serving", value_parser = humantime::parse_duration)]
     pub grace: Duration,
+}
+
+/// What the requests of the built-in load are like. Who takes these options has a group `serving` of those that say
+/// where the server is.
+#[derive(Debug, Args)]
+pub struct RequestArguments {
+    /// Built-in load: requests at a time
+    #[arg(long, value_name = "N", default_value_t = 8, requires = "serving", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub concurrency: u32,
+    /// Built-in load: a path to request; several are requested in turn [default: that of --url, or /]
+    #[arg(long, value_name = "PATH", requires = "serving")]
+    pub path: Vec<String>,
+    /// Built-in load: a header of all requests, as 'Name: value'
+    #[arg(long, value_name = "HEADER", requires = "serving")]
+    pub header: Vec<String>,
+    /// Built-in load: statuses from 400 on that are no failure, separated by commas
+    #[arg(long, value_name = "CODES", requires = "serving", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(400..600))]
+    pub allow_status: Vec<u16>,
 }
 
 /// Show saved comparisons again, or set several side by side

@@ -12,6 +12,7 @@ use ureq::Agent;
 
 use super::results::{Latency, Percentile};
 use super::serving::Amount;
+use super::target::Target;
 use crate::failure::{Context, Result};
 
 /// Percentiles that are saved.
@@ -26,19 +27,6 @@ const AFTER_FAILURE: Duration = Duration::from_millis(10);
 const STACK_BYTES: usize = 256 << 10;
 /// Latencies are kept in microseconds, up to this, with three digits.
 const LATENCY_MAX_US: u64 = 3_600_000_000;
-
-/// Where requests go.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
-    /// Scheme and authority, such as `http://localhost:3000`.
-    pub base: String,
-    /// Requested in turn.
-    pub paths: Vec<String>,
-    pub concurrency: u32,
-    pub headers: Vec<(String, String)>,
-    /// Statuses of 400 and above that are no failure.
-    pub allowed: Vec<u16>,
-}
 
 /// What the requests came to.
 #[derive(Debug, Clone, PartialEq)]

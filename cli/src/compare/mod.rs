@@ -34,6 +34,7 @@ pub mod sets;
 pub mod statistics;
 pub mod summary;
 pub mod table;
+mod target;
 mod track;
 pub mod view;
 

@@ -1,15 +1,13 @@
 //! How a server is measured: when it counts as ready, what load it gets, how long it is watched afterwards. From
 //! the command line to a plan; nothing here runs anything.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use ureq::http::Uri;
-
-use super::http::Target;
 use super::results::Serving;
+use super::target::{self, parse_url, resolve, usage, Target};
 use crate::arguments::ServerArguments;
-use crate::failure::{Failure, Result, USAGE};
+use crate::failure::Result;
 
 /// Requests made when neither a number nor a time is given.
 const REQUESTS: u64 = 1000;
@@ -87,7 +85,8 @@ pub fn plan(arguments: &ServerArguments) -> Result<Option<Plan>> {
     let Some(ready) = arguments.ready.as_deref().or(arguments.url.as_deref()) else { return Ok(None) };
     let ready = parse_ready(ready)?;
     let load_amount = Amount { count: arguments.requests, time: arguments.load_for };
-    let requests_wanted = !load_amount.is_none() || !arguments.path.is_empty() || arguments.url.is_some();
+    let requests_wanted =
+        !load_amount.is_none() || !arguments.request.path.is_empty() || arguments.url.is_some();
     let load = match &arguments.load {
         Some(command) => Some(Load::Command(command.clone())),
         None if requests_wanted => Some(Load::Requests(target(arguments, &ready)?)),
@@ -140,10 +139,6 @@ pub fn describe(plan: &Plan, arguments: &ServerArguments) -> Serving {
     serving
 }
 
-fn usage(message: impl Into<String>, advice: impl Into<String>) -> Failure {
-    Failure::new(message).advise(advice).exit_code(USAGE)
-}
-
 /// Reads `3000`, `host:port`, `http://...` or `line:TEXT`.
 fn parse_ready(text: &str) -> Result<Ready> {
     if let Some(line) = text.strip_prefix("line:") {
@@ -152,9 +147,7 @@ fn parse_ready(text: &str) -> Result<Ready> {
         return if line.is_empty() { Err(empty) } else { Ok(Ready::Line(line.to_string())) };
     }
     if text.contains("://") {
-        let uri = parse_url(text)?;
-        let (host, port) = (uri.host().unwrap_or_default(), uri.port_u16().unwrap_or(80));
-        return Ok(Ready::Url { url: text.to_string(), addresses: resolve(host, port)? });
+        return Ok(Ready::Url { url: text.to_string(), addresses: target::addresses(text)? });
     }
     let (host, port) = text.rsplit_once(':').unwrap_or(("localhost", text));
     let port: u16 = port.parse().ok().filter(|port| *port > 0).ok_or_else(|| {
@@ -166,41 +159,11 @@ fn parse_ready(text: &str) -> Result<Ready> {
     Ok(Ready::Port { shown: text.to_string(), addresses: resolve(host, port)? })
 }
 
-fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>> {
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    match (host, port).to_socket_addrs().map(Iterator::collect::<Vec<_>>) {
-        Ok(addresses) if !addresses.is_empty() => Ok(addresses),
-        Ok(_) => {
-            Err(usage(format!("{host} has no address"), "give an address as a number, such as 127.0.0.1"))
-        }
-        Err(error) => Err(usage(
-            format!("cannot find {host}: {error}"),
-            "give an address as a number, such as 127.0.0.1",
-        )),
-    }
-}
-
-fn parse_url(text: &str) -> Result<Uri> {
-    let uri: Uri = text.parse().map_err(|error| {
-        usage(format!("{text:?} is no URL: {error}"), "for example http://localhost:3000/")
-    })?;
-    match uri.scheme_str() {
-        Some("http") if uri.host().is_some_and(|host| !host.is_empty()) => Ok(uri),
-        Some("https") => Err(usage(
-            format!("{text}: built-in requests do not speak TLS"),
-            "let the server speak plain HTTP for this, or make the load with --load COMMAND and --ready PORT",
-        )),
-        _ => Err(usage(format!("{text:?} is no URL of a server"), "for example http://localhost:3000/")),
-    }
-}
-
-/// Where requests go and what counts as a good answer.
+/// Where requests go: to --url, or to where --ready looks.
 fn target(arguments: &ServerArguments, ready: &Ready) -> Result<Target> {
     let base = match (&arguments.url, ready) {
-        (Some(url), _) | (None, Ready::Url { url, .. }) => {
-            let uri = parse_url(url)?;
-            format!("http://{}", uri.authority().map_or("", |authority| authority.as_str()))
-        }
+        (Some(url), _) => return Target::at(url, &arguments.request),
+        (None, Ready::Url { url, .. }) => target::base(&parse_url(url)?),
         (None, Ready::Port { shown, .. }) if shown.contains(':') => format!("http://{shown}"),
         (None, Ready::Port { shown, .. }) => format!("http://localhost:{shown}"),
         (None, Ready::Line(_)) => {
@@ -210,43 +173,7 @@ fn target(arguments: &ServerArguments, ready: &Ready) -> Result<Target> {
             ))
         }
     };
-    let paths = match arguments.path.is_empty() {
-        // An URL that was given to be requested names a path itself.
-        true => arguments
-            .url
-            .as_deref()
-            .map(parse_url)
-            .transpose()?
-            .and_then(|uri| uri.path_and_query().map(|path| vec![path.as_str().to_string()])),
-        false => Some(arguments.path.clone()),
-    };
-    let paths = paths.unwrap_or_else(|| vec!["/".into()]);
-    for path in &paths {
-        if !path.starts_with('/') || format!("{base}{path}").parse::<Uri>().is_err() {
-            return Err(usage(
-                format!("--path {path:?} is no path"),
-                "it starts with / and has no spaces: --path '/a?b=c'",
-            ));
-        }
-    }
-    Ok(Target {
-        base,
-        paths,
-        concurrency: arguments.concurrency,
-        headers: arguments.header.iter().map(|header| parse_header(header)).collect::<Result<_>>()?,
-        allowed: arguments.allow_status.clone(),
-    })
-}
-
-/// Reads `Name: value`.
-fn parse_header(text: &str) -> Result<(String, String)> {
-    use ureq::http::{HeaderName, HeaderValue};
-    let pair = text.split_once(':').map(|(name, value)| (name.trim(), value.trim()));
-    let valid = pair
-        .filter(|(name, value)| name.parse::<HeaderName>().is_ok() && value.parse::<HeaderValue>().is_ok());
-    let (name, value) =
-        valid.ok_or_else(|| usage(format!("--header {text:?} is no header"), "write it as 'Name: value'"))?;
-    Ok((name.to_string(), value.to_string()))
+    Target::new(base, "/", &arguments.request)
 }
 
 /// Reads a number of requests, or a time.
@@ -321,8 +248,6 @@ mod tests {
         assert!(advice("--ready line:").contains("line:Listening"));
         assert!(advice("--ready line:up --requests 5").contains("--url"));
         assert!(advice("--ready https://localhost/ --requests 5").contains("--load COMMAND"));
-        assert!(advice("--ready 3000 --path shop").contains("starts with /"));
-        assert!(advice("--ready 3000 --requests 5 --header nonsense").contains("Name: value"));
         assert!(advice("--ready 3000 --warmup 5").contains("--requests"));
         assert!(advice("--ready 3000 --requests 5 --warmup soon").contains("--warmup 5s"));
     }
