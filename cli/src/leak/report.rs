@@ -240,7 +240,7 @@ impl Report {
         let at = self.series.time_s.iter().position(|time_s| time_s - self.series.time_s[0] >= after_s);
         let requests = at.and_then(|at| Some(self.series.requests.get(at)? - self.series.requests.first()?));
         let requests = match requests {
-            Some(requests) => format!(" and {} {}s", short_count(requests), self.request_unit),
+            Some(requests) => format!(" and {} {}", short_count(requests), plural(self.request_unit)),
             None => String::new(),
         };
         format!(" after {}{requests}", duration(after_s))
@@ -326,7 +326,7 @@ impl Report {
             how.push_str(&format!(", {lives} of them replaced at the age of {}", duration(age_s)));
         }
         if let Some(requests) = self.requests {
-            how.push_str(&format!(", {} {}s", short_count(requests), self.request_unit));
+            how.push_str(&format!(", {} {}", short_count(requests), plural(self.request_unit)));
         }
         evidence.push(how);
         evidence
@@ -415,6 +415,14 @@ fn signed(count: f64) -> String {
         format!("-{}", bytes(-count))
     } else {
         format!("+{}", bytes(count))
+    }
+}
+
+/// `requests`, `runs of the load`.
+fn plural(unit: &str) -> String {
+    match unit.split_once(' ') {
+        Some((noun, rest)) => format!("{noun}s {rest}"),
+        None => format!("{unit}s"),
     }
 }
 
@@ -551,6 +559,12 @@ mod tests {
             assert!(report.evidence.len() >= 3, "{:?}", report.evidence);
             assert_eq!(report.advice.is_empty(), report.verdict == Verdict::Plateau, "{:?}", report.advice);
         }
+    }
+
+    #[test]
+    fn plurals() {
+        assert_eq!(plural("request"), "requests");
+        assert_eq!(plural("run of the load"), "runs of the load");
     }
 
     #[test]
