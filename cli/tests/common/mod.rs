@@ -3,6 +3,7 @@
 #![allow(dead_code)] // Each test file uses its own part.
 
 use std::io::Write;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -136,6 +137,17 @@ int main(int count, char **arguments) {
   return 0;
 }
 "#;
+
+/// A server: its port, and what it does, are its arguments. See there.
+pub const SERVER: &str = include_str!("../programs/server.py");
+
+/// A port that nobody listens on.
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .expect("there is a port")
+        .port()
+}
 
 /// The path of a library: None, with a line that is seen even when the test passes, if it is not here.
 pub fn library(variable: &str, candidates: &[&str], required: &str) -> Option<String> {
