@@ -65,6 +65,9 @@ fn every_field_is_described() {
     assert_described("stats", &run(&mut snug(&["stats", "--json", &pid])).expect_code(0).json());
     let leak = ["leak", "--json", "--for", "1s", "--interval", "20ms", "--load", "true", &pid];
     assert_described("leak", &run(&mut snug(&leak)).expect_code(0).json());
+    // Nobody listens there: that, too, is an answer.
+    let leak = ["leak", "--json", "--for", "1s", "--interval", "20ms", "--url", "http://127.0.0.1:1/", &pid];
+    assert_described("leak", &run(&mut snug(&leak)).expect_code(0).json());
     child.kill().unwrap();
     child.wait().unwrap();
     let compare = ["compare", "--runs", "2", "--with", "glibc,snug", "--out", &out, "--", "sleep", "0.3"];

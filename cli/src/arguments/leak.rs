@@ -5,20 +5,22 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::CompareArguments;
+use super::{CompareArguments, RequestArguments};
 
 /// Say whether a program leaks, and if not, what its memory does
 #[derive(Debug, Args)]
 #[command(
     override_usage = "snug leak [OPTIONS] -- PROGRAM [ARGS]...\n       snug leak [OPTIONS] <PID>",
     after_help = "Examples:
-  snug leak --for 20m --load 'hey -n 1000 http://localhost:3000/' -- bundle exec puma
+  snug leak --for 20m --url http://localhost:3000/ -- bundle exec puma -p 3000
+  snug leak --for 1h --url http://localhost:8000 --path /orders --path '/search?q=a' --concurrency 4 4711
+  snug leak --for 20m --load 'python enqueue.py' -- celery -A app worker
   snug leak --for 1h --requests-from 'wc -l < log/production.log' --plot leak.png 4711
   snug leak --for 5m --fail-on leak -- ./soak-test.sh
 
 The program is run under snug, which counts live bytes exactly, or watched as it is; under glibc live bytes are \
 estimated from the chunks in its heaps. What it writes goes to stderr. \
-Give it work that repeats itself: its own, or --load. Ctrl-C ends the watch with the verdict so far. The verdict is one of:
+Give it work that repeats itself: its own, requests of snug's (--url), or --load. Ctrl-C ends the watch with the verdict so far. The verdict is one of:
 
   leak        what the program keeps grows for ever: live bytes, or memory that it maps itself
   growing     memory grows, but the allocator does not tell live bytes: a leak or bloat
@@ -40,8 +42,19 @@ pub struct LeakArguments {
     /// Time between two readings [default: 600 readings, fewer if they would cost over 1 % of a core]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub interval: Option<Duration>,
+    /// Built-in load: GET requests to this URL, again and again, which are not measured
+    ///
+    /// They begin at once and go on until the watch ends. Until the first is answered well the server may be starting;
+    /// from then on those that fail are told: statuses from 400 on, connections that are refused or break off, and
+    /// answers that take more than a minute. If none is answered well, memory that does not grow proves nothing, and
+    /// the answer is "not enough data". Growth is told per request that was answered well, unless --requests-from
+    /// counts them.
+    #[arg(long, value_name = "URL", group = "serving")]
+    pub url: Option<String>,
+    #[command(flatten)]
+    pub request: RequestArguments,
     /// A command that makes the load, for the shell; it is run again and again, and not measured
-    #[arg(long, value_name = "COMMAND")]
+    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["url", "concurrency", "path", "header", "allow_status"])]
     pub load: Option<String>,
     /// A command, for the shell, that prints how many requests were served so far: gives growth per request
     #[arg(long, value_name = "COMMAND")]

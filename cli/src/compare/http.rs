@@ -3,7 +3,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -19,14 +19,23 @@ use crate::failure::{Context, Result};
 const PERCENTILES: [f64; 6] = [50.0, 90.0, 95.0, 99.0, 99.9, 100.0];
 /// An answer that takes longer has failed.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// After so many failed requests there is no point in going on.
-const FAILURES_MAX: u64 = 100;
-/// Rest after a failure, so that a server that is gone is not asked a million times.
-const AFTER_FAILURE: Duration = Duration::from_millis(10);
 /// A client's stack: it holds little, and there may be hundreds.
 const STACK_BYTES: usize = 256 << 10;
 /// Latencies are kept in microseconds, up to this, with three digits.
 const LATENCY_MAX_US: u64 = 3_600_000_000;
+
+/// What failed requests do to a load.
+struct Patience {
+    /// After so many there is no point in going on.
+    failures_max: u64,
+    /// Rest after each, so that a server that is gone is not asked a million times.
+    rest: Duration,
+}
+
+/// Of a load that has an end, on a server that is ready.
+const SHORT: Patience = Patience { failures_max: 100, rest: Duration::from_millis(10) };
+/// Of a load that goes on: the server may still be starting, or start anew.
+const ENDLESS: Patience = Patience { failures_max: u64::MAX, rest: Duration::from_millis(100) };
 
 /// What the requests came to.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,20 +44,54 @@ pub struct Outcome {
     pub first_failure: Option<String>,
 }
 
+/// What the requests of a load that goes on have come to so far.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Progress {
+    /// Requests that were answered as they should be.
+    pub answered: u64,
+    /// Those that failed. Once one is answered, without those sent before: the server was starting.
+    pub failures: Failures,
+}
+
+/// Requests that failed.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Failures {
+    pub count: u64,
+    /// What was wrong with the first.
+    pub first: Option<String>,
+}
+
+/// Failures, by whether the request was sent before any was answered.
+#[derive(Debug, Default)]
+struct Failed {
+    early: Failures,
+    late: Failures,
+}
+
+impl Failed {
+    fn all(&self) -> Failures {
+        Failures {
+            count: self.early.count + self.late.count,
+            first: self.early.first.clone().or_else(|| self.late.first.clone()),
+        }
+    }
+}
+
 /// What all clients share.
 struct Shared {
     target: Target,
     next: AtomicU64,
     limit: u64,
     end: Option<Instant>,
-    failed: AtomicU64,
+    patience: Patience,
+    answered: AtomicU64,
+    failed: Mutex<Failed>,
     stop: AtomicBool,
 }
 
 /// What one client has seen.
 struct Seen {
     latencies: Histogram<u64>,
-    first_failure: Option<(Instant, String)>,
     last: Instant,
 }
 
@@ -60,15 +103,27 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Lets `target.concurrency` clients begin.
+    /// Lets `target.concurrency` clients begin. They give up if too many requests fail.
     pub fn start(target: &Target, amount: Amount) -> Result<Clients> {
+        Clients::begin(target, amount, SHORT)
+    }
+
+    /// Lets them make requests until they are dropped, however many fail.
+    pub fn start_endless(target: &Target) -> Result<Clients> {
+        Clients::begin(target, Amount::default(), ENDLESS)
+    }
+
+    /// With neither a number nor a time they go on until they are dropped.
+    fn begin(target: &Target, amount: Amount, patience: Patience) -> Result<Clients> {
         let begin = Instant::now();
         let shared = Arc::new(Shared {
             target: target.clone(),
             next: AtomicU64::new(0),
             limit: amount.count.unwrap_or(u64::MAX),
             end: amount.time.map(|time| begin + time),
-            failed: AtomicU64::new(0),
+            patience,
+            answered: AtomicU64::new(0),
+            failed: Mutex::default(),
             stop: AtomicBool::new(false),
         });
         let mut clients = Clients { shared, threads: Vec::new(), begin };
@@ -84,20 +139,22 @@ impl Clients {
         self.threads.iter().all(JoinHandle::is_finished)
     }
 
+    /// What has come of it so far.
+    pub fn progress(&self) -> Progress {
+        let answered = self.shared.answered.load(Ordering::Relaxed);
+        let failed = self.shared.failed();
+        Progress { answered, failures: if answered > 0 { failed.late.clone() } else { failed.all() } }
+    }
+
     /// Waits for the clients and adds up what they saw.
     pub fn finish(mut self) -> Outcome {
         let mut latencies = histogram();
-        let (mut first_failure, mut last) = (None::<(Instant, String)>, self.begin);
+        let mut last = self.begin;
         for seen in self.threads.drain(..).filter_map(|thread| thread.join().ok()) {
             latencies += &seen.latencies;
             last = last.max(seen.last);
-            let earlier =
-                |(time, _): &(Instant, String)| first_failure.as_ref().is_none_or(|first| *time < first.0);
-            if let Some(failure) = seen.first_failure.filter(earlier) {
-                first_failure = Some(failure);
-            }
         }
-        let failed = self.shared.failed.load(Ordering::Relaxed);
+        let failures = self.shared.failed().all();
         let answered = latencies.len();
         let percentiles = PERCENTILES.map(|percent| Percentile {
             percent,
@@ -105,12 +162,12 @@ impl Clients {
         });
         Outcome {
             latency: Latency {
-                requests: answered + failed,
-                failed,
+                requests: answered + failures.count,
+                failed: failures.count,
                 requests_per_s: answered as f64 / (last - self.begin).as_secs_f64().max(1e-6),
                 percentiles: if answered > 0 { percentiles.to_vec() } else { Vec::new() },
             },
-            first_failure: first_failure.map(|(_, what)| what),
+            first_failure: failures.first,
         }
     }
 }
@@ -125,26 +182,39 @@ impl Shared {
     /// The life of one client.
     fn work(&self) -> Seen {
         let agent = agent(TIMEOUT);
-        let mut seen = Seen { latencies: histogram(), first_failure: None, last: Instant::now() };
+        let mut seen = Seen { latencies: histogram(), last: Instant::now() };
         while let Some(path) = self.take() {
+            let is_early = self.answered.load(Ordering::Relaxed) == 0;
             let begin = Instant::now();
             let answer = self.request(&agent, path);
             seen.last = Instant::now();
             match answer {
                 Ok(()) => {
+                    self.answered.fetch_add(1, Ordering::Relaxed);
                     let microseconds = (seen.last - begin).as_micros() as u64;
                     seen.latencies.saturating_record(microseconds.max(1));
                 }
                 Err(what) => {
-                    if self.failed.fetch_add(1, Ordering::Relaxed) + 1 >= FAILURES_MAX {
-                        self.stop.store(true, Ordering::Relaxed);
-                    }
-                    seen.first_failure.get_or_insert_with(|| (seen.last, format!("GET {path}: {what}")));
-                    std::thread::sleep(AFTER_FAILURE);
+                    self.note_failure(is_early, format!("GET {path}: {what}"));
+                    std::thread::sleep(self.patience.rest);
                 }
             }
         }
         seen
+    }
+
+    fn failed(&self) -> MutexGuard<'_, Failed> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_failure(&self, is_early: bool, what: String) {
+        let mut failed = self.failed();
+        let failures = if is_early { &mut failed.early } else { &mut failed.late };
+        failures.count += 1;
+        failures.first.get_or_insert(what);
+        if failed.early.count + failed.late.count >= self.patience.failures_max {
+            self.stop.store(true, Ordering::Relaxed);
+        }
     }
 
     /// The path of the next request; None when it is over.
@@ -182,7 +252,7 @@ pub fn agent(timeout: Duration) -> Agent {
         .max_redirects(0)
         .max_redirects_will_error(false)
         .proxy(None)
-        .user_agent("snug-compare")
+        .user_agent("snug")
         .build()
         .into()
 }
@@ -197,19 +267,25 @@ mod tests {
     use std::io::{BufRead, BufReader, Write};
     use std::net::{TcpListener, TcpStream};
 
-    /// Serves until the test ends: /slow takes 50 ms, /missing is a 404, /short breaks off, all else is fine.
+    /// Serves until the test ends: /slow takes 50 ms, /missing is a 404, /short breaks off, /boots is a 503 until the
+    /// server was asked `BOOTS` times for it, all else is fine.
     fn serve() -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
+        let asked = Arc::new(AtomicU64::new(0));
         std::thread::spawn(move || {
             for connection in listener.incoming().flatten() {
-                std::thread::spawn(move || answer(connection));
+                let asked = Arc::clone(&asked);
+                std::thread::spawn(move || answer(connection, &asked));
             }
         });
         base
     }
 
-    fn answer(connection: TcpStream) {
+    /// More than a load with an end bears.
+    const BOOTS: u64 = SHORT.failures_max + 50;
+
+    fn answer(connection: TcpStream, asked: &AtomicU64) {
         let mut lines = BufReader::new(connection.try_clone().unwrap()).lines();
         let mut connection = connection;
         while let Some(Ok(line)) = lines.next() {
@@ -217,6 +293,7 @@ mod tests {
             let (status, length) = match line.split(' ').nth(1).unwrap_or("") {
                 "/missing" => ("404 Not Found", 2),
                 "/short" => ("200 OK", 1000),
+                "/boots" if asked.fetch_add(1, Ordering::Relaxed) < BOOTS => ("503 Service Unavailable", 2),
                 path => {
                     std::thread::sleep(Duration::from_millis(if path == "/slow" { 50 } else { 0 }));
                     ("200 OK", 2)
@@ -229,15 +306,32 @@ mod tests {
         }
     }
 
-    fn load(paths: &[&str], amount: Amount, allowed: &[u16]) -> Outcome {
-        let target = Target {
+    fn target(paths: &[&str], concurrency: u32) -> Target {
+        Target {
             base: serve(),
             paths: paths.iter().map(|path| path.to_string()).collect(),
-            concurrency: 4,
+            concurrency,
             headers: vec![("X-Test".into(), "1".into())],
-            allowed: allowed.to_vec(),
-        };
+            allowed: Vec::new(),
+        }
+    }
+
+    fn load(paths: &[&str], amount: Amount, allowed: &[u16]) -> Outcome {
+        let target = Target { allowed: allowed.to_vec(), ..target(paths, 4) };
         Clients::start(&target, amount).unwrap().finish()
+    }
+
+    /// Waits until the requests have come to this; fails the test if they do not.
+    fn until(clients: &Clients, is_so: impl Fn(&Progress) -> bool) -> Progress {
+        let begin = Instant::now();
+        loop {
+            let progress = clients.progress();
+            if is_so(&progress) {
+                return progress;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(60), "{progress:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     fn count(count: u64) -> Amount {
@@ -275,15 +369,32 @@ mod tests {
 
     #[test]
     fn nobody_there() {
-        let target = Target {
-            base: "http://127.0.0.1:1".into(),
-            paths: vec!["/".into()],
-            concurrency: 2,
-            headers: Vec::new(),
-            allowed: Vec::new(),
-        };
+        let target = Target { base: "http://127.0.0.1:1".into(), ..target(&["/"], 2) };
         let outcome = Clients::start(&target, count(1_000_000)).unwrap().finish();
-        assert!((FAILURES_MAX..FAILURES_MAX + 2).contains(&outcome.latency.failed), "{outcome:?}");
+        let limit = SHORT.failures_max;
+        assert!((limit..limit + 2).contains(&outcome.latency.failed), "{outcome:?}");
         assert!(outcome.first_failure.unwrap().contains("refused"));
+    }
+
+    #[test]
+    fn a_load_that_goes_on_bears_a_server_that_starts() {
+        let clients = Clients::start_endless(&target(&["/boots"], 32)).unwrap();
+        let starting = until(&clients, |progress| progress.failures.count > 0);
+        if starting.answered == 0 {
+            assert!(starting.failures.first.unwrap().contains("/boots: status 503"));
+        }
+        let serving = until(&clients, |progress| progress.answered > 100);
+        assert_eq!(serving.failures, Failures::default(), "what failed before is forgiven");
+    }
+
+    #[test]
+    fn failures_of_a_load_that_goes_on_are_counted_from_the_first_answer() {
+        let clients = Clients::start_endless(&target(&["/", "/missing"], 1)).unwrap();
+        let progress = until(&clients, |progress| progress.failures.count > 1);
+        assert!(progress.answered > 1, "{progress:?}");
+        assert_eq!(progress.failures.first.unwrap(), "GET /missing: status 404 Not Found");
+        let shared = Arc::clone(&clients.shared);
+        drop(clients);
+        assert!(shared.take().is_none(), "they stop");
     }
 }

@@ -12,7 +12,7 @@ mod drive;
 #[cfg(test)]
 pub mod fixture;
 pub mod html;
-mod http;
+pub mod http;
 mod inventory;
 mod json;
 mod judge;
@@ -23,7 +23,7 @@ pub mod output;
 pub mod pace;
 pub mod plan;
 pub mod plot;
-mod probe;
+pub mod probe;
 mod quantities;
 mod reported;
 pub mod results;
@@ -34,7 +34,7 @@ pub mod sets;
 pub mod statistics;
 pub mod summary;
 pub mod table;
-mod target;
+pub mod target;
 mod track;
 pub mod view;
 

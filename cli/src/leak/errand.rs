@@ -1,4 +1,4 @@
-//! Commands that run beside the program: the load, again and again, and the one that counts requests.
+//! Commands that run beside the program: one that makes the load, again and again, and one that counts requests.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -13,7 +13,8 @@ const AFTER_FAILURE_S: f64 = 0.5;
 
 /// A command line for the shell that is run again whenever it has ended.
 pub struct Errand {
-    command: String,
+    /// As it was asked for.
+    pub command: String,
     /// Seconds from the end of a run to the begin of the next.
     pause_s: f64,
     running: Option<Pid>,

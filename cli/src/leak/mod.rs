@@ -1,12 +1,14 @@
 //! `snug leak`: runs or watches a program and says whether its memory grows for ever, and why.
 //!
-//! `watch` reads processes, `assemble` makes series of the readings, `trend` judges one series and `verdict` all of
-//! them, `report` finds the words, `text`, `json` and `plot` write them. `simulate` makes up series to test with.
+//! `load` keeps the program at work, `watch` reads processes, `assemble` makes series of the readings, `trend` judges
+//! one series and `verdict` all of them, `report` finds the words, `text`, `json` and `plot` write them. `simulate`
+//! makes up series to test with.
 
 mod assemble;
 mod errand;
 pub mod heaps;
 mod json;
+mod load;
 mod plot;
 mod report;
 #[cfg(test)]
@@ -26,7 +28,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use self::errand::Errand;
 use self::heaps::RealHeaps;
-use self::report::{duration, Findings, Remarks, Report};
+use self::load::Load;
+use self::report::{duration, Findings, LoadMade, Remarks, Report};
 use self::verdict::Verdict;
 use self::watch::{Roots, Watched, Watcher};
 use crate::arguments::{LeakArguments, LeakFailure};
@@ -62,6 +65,7 @@ pub fn run(arguments: &LeakArguments) -> Result<()> {
         Some(name) => Some(prepare(arguments, name)?),
         None => None,
     };
+    let load = Load::of(arguments)?;
     let mut children = Children::new()?;
     let root = match (&environment, arguments.pid) {
         (Some(environment), _) => start(&arguments.program, environment)?,
@@ -73,25 +77,19 @@ pub fn run(arguments: &LeakArguments) -> Result<()> {
         }
         (None, None) => unreachable!("clap asks for one of them"),
     };
-    let mut session = Session::new(arguments, root, environment.is_some())?;
+    let mut session = Session::new(arguments, root, environment.is_some(), load)?;
     let followed = session.follow(&mut children);
-    let requests = std::mem::take(&mut session.requests);
-    let (watched, remarks) = session.stop(&mut children);
+    let seen = session.stop(&mut children);
     followed?;
-    for note in &remarks.notes {
+    for note in &seen.remarks.notes {
         anstream::eprintln!("{} {note}", terminal::styled("note:", terminal::WARNING, true));
     }
-    answer(arguments, &watched, remarks, requests, root)
+    answer(arguments, seen, root)
 }
 
-/// Judges what was read and writes the answer.
-fn answer(
-    arguments: &LeakArguments,
-    watched: &Watched,
-    remarks: Remarks,
-    requests: Requests,
-    root: Pid,
-) -> Result<()> {
+/// Judges what was seen and writes the answer.
+fn answer(arguments: &LeakArguments, seen: Seen, root: Pid) -> Result<()> {
+    let Seen { watched, requests, load, remarks } = seen;
     if watched.processes.is_empty() {
         let failure = if watched.forbidden.is_empty() {
             Failure::new("the program ended before its memory could be read")
@@ -102,19 +100,20 @@ fn answer(
         };
         return Err(failure.exit_code(UNKNOWN));
     }
-    let assembled = assemble::assemble(watched);
+    let assembled = assemble::assemble(&watched);
     let tolerance = arguments.tolerance_percent / 100.0;
     let report = Report::new(Findings {
         subject: match arguments.pid {
             Some(pid) => format!("PID {pid}: {}", watched.processes[0].command),
             None => terminal::shell_line(&arguments.program),
         },
-        watched,
+        watched: &watched,
         assembled: &assembled,
         total: verdict::judge(&assembled.total, tolerance),
         by_age: assembled.by_age.as_ref().map(|by_age| verdict::judge(&by_age.series, tolerance)),
         request_unit: requests.unit,
         requests: requests.by_moment(),
+        load,
         remarks,
     });
     if let Some(path) = &arguments.plot {
@@ -195,6 +194,14 @@ impl Requests {
     }
 }
 
+/// What came of a watch.
+struct Seen {
+    watched: Watched,
+    requests: Requests,
+    load: Option<LoadMade>,
+    remarks: Remarks,
+}
+
 /// One watch.
 struct Session<'a> {
     arguments: &'a LeakArguments,
@@ -202,7 +209,7 @@ struct Session<'a> {
     started: bool,
     watcher: Watcher<ProcFilesystem, RealHeaps>,
     begin: Instant,
-    load: Option<Errand>,
+    load: Option<Load>,
     counter: Option<Errand>,
     /// The last count of requests and when it was made.
     counted: Option<(f64, f64)>,
@@ -212,23 +219,27 @@ struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    fn new(arguments: &'a LeakArguments, root: Pid, started: bool) -> Result<Session<'a>> {
+    fn new(
+        arguments: &'a LeakArguments,
+        root: Pid,
+        started: bool,
+        load: Option<Load>,
+    ) -> Result<Session<'a>> {
         let roots = Roots { root, own: started.then(|| std::process::id() as Pid) };
-        let errand = |command: &Option<String>, pause_s| -> Result<Option<Errand>> {
-            command.as_deref().map(|command| Errand::new(command, pause_s)).transpose()
-        };
+        let counter = arguments.requests_from.as_deref();
+        let load_unit = load.as_ref().map_or("request", Load::unit);
         Ok(Session {
             arguments,
             root,
             started,
             watcher: Watcher::new(ProcFilesystem::new(), RealHeaps::new(), roots),
             begin: Instant::now(),
-            load: errand(&arguments.load, 0.0)?,
-            counter: errand(&arguments.requests_from, COUNT_EVERY_S)?,
+            load,
+            counter: counter.map(|command| Errand::new(command, COUNT_EVERY_S)).transpose()?,
             counted: None,
             requests: Requests {
                 counts: Vec::new(),
-                unit: if arguments.requests_from.is_some() { "request" } else { "run of the load" },
+                unit: if counter.is_some() { "request" } else { load_unit },
             },
             ending: None,
             progress: Progress::new(arguments.watch_for),
@@ -256,10 +267,11 @@ impl<'a> Session<'a> {
             let now_s = self.now_s();
             let over = now_s >= end_s || self.ending.is_some();
             if now_s >= pace.next_s || (over && self.ending.is_none()) {
-                let before = system::own_cpu();
+                // Of this thread: clients of the load have theirs.
+                let before = system::thread_cpu();
                 let (processes, rss_bytes) = self.watcher.read(now_s);
-                self.note_requests(now_s);
-                pace.looked(now_s, (system::own_cpu() - before).as_secs_f64());
+                self.note_requests(now_s, processes > 0);
+                pace.looked(now_s, (system::thread_cpu() - before).as_secs_f64());
                 self.progress.update(now_s, processes, rss_bytes);
                 if processes == 0 && !self.started {
                     return Ok(());
@@ -269,8 +281,9 @@ impl<'a> Session<'a> {
                 return Ok(());
             }
             self.run_errands()?;
-            let errands = [&self.load, &self.counter].into_iter().flatten().filter_map(Errand::next_s);
-            let next_s = errands.fold(pace.next_s.min(end_s), f64::min);
+            let load_s = self.load.as_ref().and_then(Load::next_s);
+            let count_s = self.counter.as_ref().and_then(Errand::next_s);
+            let next_s = [load_s, count_s].into_iter().flatten().fold(pace.next_s.min(end_s), f64::min);
             let wait = Duration::from_secs_f64((next_s - self.now_s()).max(0.0));
             if children.wait_for_signal(wait) {
                 anstream::eprintln!("stopped after {}", duration(self.now_s()));
@@ -281,10 +294,10 @@ impl<'a> Session<'a> {
 
     fn run_errands(&mut self) -> Result<()> {
         let now_s = self.now_s();
-        for errand in [&mut self.load, &mut self.counter].into_iter().flatten() {
-            if let Some(group) = errand.start_if_due(now_s)? {
-                self.watcher.leave_out(group);
-            }
+        let load = self.load.as_mut().map(|load| load.start_if_due(now_s)).transpose()?;
+        let counter = self.counter.as_mut().map(|counter| counter.start_if_due(now_s)).transpose()?;
+        for group in [load, counter].into_iter().flatten().flatten() {
+            self.watcher.leave_out(group);
         }
         Ok(())
     }
@@ -305,59 +318,48 @@ impl<'a> Session<'a> {
     }
 
     /// Notes the requests made so far for the moment that was just read.
-    fn note_requests(&mut self, now_s: f64) {
+    fn note_requests(&mut self, now_s: f64, alive: bool) {
+        if let Some(load) = self.load.as_mut().filter(|_| alive) {
+            load.look();
+        }
         let last = self.requests.counts.last().copied().flatten();
         let count = match (&self.counter, &self.load) {
             (Some(_), _) => {
                 let fresh = self.counted.filter(|(at_s, _)| now_s - at_s < FRESH * COUNT_EVERY_S.max(1.0));
                 fresh.map(|(_, count)| count).or(last)
             }
-            (None, Some(load)) => Some(load.succeeded as f64),
+            (None, Some(load)) => Some(load.succeeded() as f64),
             (None, None) => return,
         };
         self.requests.counts.push(count);
     }
 
-    /// Ends what was started here. Returns what was read, and what the user should know.
-    fn stop(mut self, children: &mut Children) -> (Watched, Remarks) {
+    /// Ends what was started here. Returns what was seen.
+    fn stop(mut self, children: &mut Children) -> Seen {
         self.progress.bar.finish_and_clear();
         let now_s = self.now_s();
-        let Remarks { mut notes, mut obstacles } = Remarks::default();
+        let mut remarks = Remarks::default();
         if let Some(failed) = self.ending.and_then(Ending::failure) {
             let failed = format!("the program {failed}");
-            notes.push(failed.clone());
-            obstacles.push(failed);
+            remarks.notes.push(failed.clone());
+            remarks.obstacles.push(failed);
         }
         if let Some(load) = &mut self.load {
-            if load.always_failed(now_s) {
-                let output = load.output();
-                let tail: Vec<&str> = output.lines().rev().take(5).collect();
-                let tail: Vec<String> = tail.iter().rev().map(|line| format!("    {line}")).collect();
-                notes.push(format!(
-                    "the load failed each of {} times; the last wrote:\n{}",
-                    load.failed,
-                    tail.join("\n")
-                ));
-                obstacles.push(format!("the load failed each of {} times", load.failed));
-            } else if load.failed_later > 0 {
-                notes.push(format!(
-                    "the load failed {} of {} times",
-                    load.failed_later,
-                    load.failed_later + load.succeeded
-                ));
-            }
+            load.stop();
+            load.remark(now_s, &mut remarks);
         }
         if self.counter.is_some() && self.counted.is_none() {
-            notes.push("--requests-from printed no number".into());
+            remarks.notes.push("--requests-from printed no number".into());
         }
         let own = std::process::id() as Pid;
         children.stop_all(&mut |_| {}, &mut || crate::leak::below(own));
         let watched = self.watcher.finish();
         if let Some(unread) = watched.unread_text() {
-            notes.push(format!("{unread}: run snug leak as the user that owns it, or as root"));
-            obstacles.push(unread);
+            remarks.notes.push(format!("{unread}: run snug leak as the user that owns it, or as root"));
+            remarks.obstacles.push(unread);
         }
-        (watched, Remarks { notes, obstacles })
+        let load = self.load.as_ref().map(Load::made);
+        Seen { watched, requests: self.requests, load, remarks }
     }
 }
 

@@ -38,12 +38,29 @@ pub struct Report {
     pub requests: Option<f64>,
     /// What a request is: "request" or "run of the load".
     pub request_unit: &'static str,
+    /// What kept the program at work; None if nothing of ours did.
+    pub load: Option<LoadMade>,
     pub judgement: Judgement,
     /// The same for one worker over its age, where workers are replaced; it decided if `decided_by_age`.
     pub judgement_by_age: Option<Judgement>,
     pub decided_by_age: bool,
     pub growth: Option<Growth>,
     pub series: Points,
+}
+
+/// The load as it was asked for, and what came of it. Headers are not told: they may hold secrets.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct LoadMade {
+    /// The command that was run again and again; None for requests of our own.
+    pub command: Option<String>,
+    /// Requests of our own: where to, which, and how many at a time.
+    pub url: Option<String>,
+    pub paths: Vec<String>,
+    pub concurrency: Option<u32>,
+    /// Runs of the command, or requests, that went well.
+    pub succeeded: u64,
+    /// Those that did not. Once one went well, without those before: the server was starting.
+    pub failed: u64,
 }
 
 /// How fast that grows which the verdict is about. Each with its 95 % interval.
@@ -87,13 +104,14 @@ pub struct Findings<'a> {
     /// Requests so far at each moment of the watch; empty if nobody counts them.
     pub requests: Vec<f64>,
     pub request_unit: &'static str,
+    pub load: Option<LoadMade>,
     pub remarks: Remarks,
 }
 
 impl Report {
     /// Puts everything together.
     pub fn new(findings: Findings) -> Report {
-        let Findings { subject, watched, assembled, total, by_age, requests, request_unit, remarks } =
+        let Findings { subject, watched, assembled, total, by_age, requests, request_unit, load, remarks } =
             findings;
         let hidden = |judgement: &Judgement| {
             matches!(judgement.verdict, Verdict::Leak | Verdict::Growing | Verdict::Bloat)
@@ -125,6 +143,7 @@ impl Report {
             watched_s: total.memory.span_s,
             requests: made.filter(|made| *made > 0.0),
             request_unit,
+            load,
             growth: None,
             judgement: total,
             judgement_by_age: by_age,
@@ -478,6 +497,7 @@ mod tests {
             by_age: judgement_by_age,
             requests: (0..readings).map(|moment| 10.0 * moment as f64).collect(),
             request_unit: "request",
+            load: None,
             remarks,
         })
     }
