@@ -28,7 +28,7 @@ pub fn short_number(value: f64) -> String {
     let digits = match value.abs() {
         magnitude if magnitude >= 99.95 => 0,
         magnitude if magnitude >= 9.995 => 1,
-        magnitude if magnitude >= 0.0995 || magnitude < 5e-5 => 2,
+        magnitude if !(5e-5..0.0995).contains(&magnitude) => 2,
         magnitude if magnitude >= 0.00995 => 3,
         _ => 4,
     };

@@ -19,12 +19,12 @@ pub mod verdict;
 pub mod watch;
 
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 
 use self::errand::Errand;
 use self::heaps::RealHeaps;
@@ -38,7 +38,7 @@ use crate::compare::{pace::Pace, plan, sets::Sets};
 use crate::failure::{Context, Failure, Result, FAILED, UNKNOWN, USAGE};
 use crate::proc::{Pid, ProcFilesystem};
 use crate::system::{self, Ending};
-use crate::{library, program, terminal};
+use crate::{library, program, progress, terminal};
 
 /// Readings in a watch, if nothing else is asked for; between these limits of the interval.
 const READINGS: f64 = 600.0;
@@ -386,12 +386,8 @@ struct Progress {
 
 impl Progress {
     fn new(watch_for: Duration) -> Progress {
-        let is_terminal = io::stderr().is_terminal();
-        let target =
-            if is_terminal { ProgressDrawTarget::stderr_with_hz(4) } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(Some(watch_for.as_secs().max(1)), target);
-        let style = ProgressStyle::with_template("{bar:20} {wide_msg}");
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        let bar = progress::bar(Some(watch_for.as_secs().max(1)), "{bar:20} {wide_msg}");
+        let is_terminal = progress::is_shown();
         if !is_terminal {
             anstream::eprintln!(
                 "watching for {}; Ctrl-C ends it with the verdict so far",
