@@ -150,17 +150,19 @@ fn variance(values: &[f64]) -> f64 {
 
 /// Mean over time of values that change evenly from one moment to the next; the last holds until `end`.
 pub fn time_weighted_mean(times: &[f64], values: &[u64], end: f64) -> f64 {
+    let Some(first) = values.first().map(|value| *value as f64) else { return 0.0 };
+    // Above the first value: rounding then leaves a value that stays the same as it is.
     let (mut area, mut length) = (0.0, 0.0);
     for (index, (time, value)) in times.iter().zip(values).enumerate() {
         let until = times.get(index + 1).copied().unwrap_or(end.max(*time));
         let next = values.get(index + 1).unwrap_or(value);
-        area += (*value as f64 + *next as f64) / 2.0 * (until - time);
+        area += ((*value as f64 + *next as f64) / 2.0 - first) * (until - time);
         length += until - time;
     }
     if length > 0.0 {
-        area / length
+        first + area / length
     } else {
-        values.first().map_or(0.0, |value| *value as f64)
+        first
     }
 }
 
@@ -274,6 +276,8 @@ mod tests {
         assert_eq!(time_weighted_mean(&[0.0, 1.0], &[10, 20], 4.0), (15.0 + 60.0) / 4.0);
         assert_eq!(time_weighted_mean(&[0.5], &[10], 0.5), 10.0);
         assert_eq!(time_weighted_mean(&[], &[], 1.0), 0.0);
+        let times: Vec<f64> = (0..50).map(|index| f64::from(index) / 7.0).collect();
+        assert_eq!(time_weighted_mean(&times, &[11_993_088; 50], 7.3), 11_993_088.0);
     }
 
     #[test]
