@@ -1,4 +1,4 @@
-//! Collects the samples of one run: how much memory the processes that are tracker hold together, moment by moment, and
+//! Collects the samples of one run: how much memory the processes that are tracked hold together, moment by moment, and
 //! at its end what they used in all. Decides nothing about when to look (see `pace`).
 
 use super::results::{Details, ProcessSeen, Samples};

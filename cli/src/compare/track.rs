@@ -160,13 +160,15 @@ impl<P: Processes> Tracker<P> {
             if !tracked.measured {
                 continue;
             }
-            let read = self.source.read(pid, "smaps_rollup", &mut self.buffer);
-            if read.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
-                self.unreadable += 1;
-                continue;
-            }
-            if let Some(rollup) = proc::parse_smaps_rollup(&self.buffer) {
-                each(&rollup);
+            match self.source.read(pid, "smaps_rollup", &mut self.buffer) {
+                Ok(()) => {
+                    if let Some(rollup) = proc::parse_smaps_rollup(&self.buffer) {
+                        each(&rollup);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => self.unreadable += 1,
+                // It has ended; the buffer holds what was read of another.
+                Err(_) => {}
             }
         }
     }
@@ -527,6 +529,19 @@ mod tests {
 
     fn loaded(ended: &Ended, pid: Pid) -> Loaded {
         ended.processes.iter().find(|(seen, _)| seen.pid == pid).unwrap().0.allocator_loaded
+    }
+
+    #[test]
+    fn who_has_ended_adds_no_details_of_others() {
+        let mut processes = tree();
+        (110..120).for_each(|pid| processes.set(pid, OWN, "worker", 10));
+        let mut tracker = tracker(Target::default(), processes);
+        read(&mut tracker, 0.0);
+        (110..120).for_each(|pid| tracker.source.remove(pid));
+        let mut pss_bytes = Vec::new();
+        tracker.read_details(0.1, &mut |rollup| pss_bytes.push(rollup.pss_bytes));
+        pss_bytes.sort_unstable();
+        assert_eq!(pss_bytes, [200 * 2048, 1000 * 2048]);
     }
 
     #[test]
