@@ -3,6 +3,7 @@
 
 use std::io::{self, IsTerminal};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -33,12 +34,14 @@ pub fn during<T>(message: &str, takes: Option<Duration>, work: impl FnOnce() -> 
         return work();
     }
     let (done, over) = mpsc::channel::<()>();
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         // The work stays on its own thread: the kernel ends a child whose parent thread ends, and signals belong there.
-        scope.spawn(move || {
+        let showing = move || {
             let _ = SigSet::all().thread_block();
             show(message, takes, &over);
-        });
+        };
+        // Where no thread can be had the work is done all the same.
+        let _ = thread::Builder::new().spawn_scoped(scope, showing);
         let result = work();
         drop(done);
         result
@@ -79,9 +82,9 @@ mod tests {
     fn it_ends_with_the_work() {
         for finished_early in [true, false] {
             let (done, over) = mpsc::channel::<()>();
-            let shown = std::thread::spawn(move || show("waiting", Some(Duration::from_secs(9)), &over));
+            let shown = thread::spawn(move || show("waiting", Some(Duration::from_secs(9)), &over));
             if !finished_early {
-                std::thread::sleep(SHOWN_AFTER + 2 * DRAW_EVERY);
+                thread::sleep(SHOWN_AFTER + 2 * DRAW_EVERY);
                 assert!(!shown.is_finished());
             }
             drop(done);
