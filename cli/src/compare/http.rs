@@ -46,7 +46,7 @@ pub struct Outcome {
 
 /// What the requests of a load that goes on have come to so far.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Progress {
+pub struct Tally {
     /// Requests that were answered as they should be.
     pub answered: u64,
     /// Those that failed. Once one is answered, without those sent before: the server was starting.
@@ -140,10 +140,11 @@ impl Clients {
     }
 
     /// What has come of it so far.
-    pub fn progress(&self) -> Progress {
-        let answered = self.shared.answered.load(Ordering::Relaxed);
+    pub fn tally(&self) -> Tally {
+        // In this order: what was answered before a failure is counted with it.
         let failed = self.shared.failed();
-        Progress { answered, failures: if answered > 0 { failed.late.clone() } else { failed.all() } }
+        let answered = self.shared.answered.load(Ordering::Relaxed);
+        Tally { answered, failures: if answered > 0 { failed.late.clone() } else { failed.all() } }
     }
 
     /// Waits for the clients and adds up what they saw.
@@ -322,14 +323,14 @@ mod tests {
     }
 
     /// Waits until the requests have come to this; fails the test if they do not.
-    fn until(clients: &Clients, is_so: impl Fn(&Progress) -> bool) -> Progress {
+    fn until(clients: &Clients, is_so: impl Fn(&Tally) -> bool) -> Tally {
         let begin = Instant::now();
         loop {
-            let progress = clients.progress();
-            if is_so(&progress) {
-                return progress;
+            let tally = clients.tally();
+            if is_so(&tally) {
+                return tally;
             }
-            assert!(begin.elapsed() < Duration::from_secs(60), "{progress:?}");
+            assert!(begin.elapsed() < Duration::from_secs(60), "{tally:?}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -379,20 +380,20 @@ mod tests {
     #[test]
     fn a_load_that_goes_on_bears_a_server_that_starts() {
         let clients = Clients::start_endless(&target(&["/boots"], 32)).unwrap();
-        let starting = until(&clients, |progress| progress.failures.count > 0);
+        let starting = until(&clients, |tally| tally.failures.count + tally.answered > 0);
         if starting.answered == 0 {
             assert!(starting.failures.first.unwrap().contains("/boots: status 503"));
         }
-        let serving = until(&clients, |progress| progress.answered > 100);
+        let serving = until(&clients, |tally| tally.answered > 100);
         assert_eq!(serving.failures, Failures::default(), "what failed before is forgiven");
     }
 
     #[test]
     fn failures_of_a_load_that_goes_on_are_counted_from_the_first_answer() {
         let clients = Clients::start_endless(&target(&["/", "/missing"], 1)).unwrap();
-        let progress = until(&clients, |progress| progress.failures.count > 1);
-        assert!(progress.answered > 1, "{progress:?}");
-        assert_eq!(progress.failures.first.unwrap(), "GET /missing: status 404 Not Found");
+        let tally = until(&clients, |tally| tally.failures.count > 1);
+        assert!(tally.answered > 1, "{tally:?}");
+        assert_eq!(tally.failures.first.unwrap(), "GET /missing: status 404 Not Found");
         let shared = Arc::clone(&clients.shared);
         drop(clients);
         assert!(shared.take().is_none(), "they stop");

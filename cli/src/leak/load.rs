@@ -3,7 +3,7 @@
 use super::errand::Errand;
 use super::report::{LoadMade, Remarks};
 use crate::arguments::LeakArguments;
-use crate::compare::http::{Clients, Progress};
+use crate::compare::http::{Clients, Tally};
 use crate::compare::probe;
 use crate::compare::target::{self, Target};
 use crate::failure::{Failure, Result, USAGE};
@@ -22,7 +22,7 @@ pub struct Visits {
     /// None until they begin, and after their end.
     clients: Option<Clients>,
     /// What they had come to when the program was last seen alive: what fails as it ends is not its failure.
-    progress: Progress,
+    tally: Tally,
 }
 
 impl Load {
@@ -35,17 +35,14 @@ impl Load {
         let Some(url) = &arguments.url else { return Ok(None) };
         let target = Target::at(url, &arguments.request)?;
         let addresses = target::addresses(url)?;
-        match probe::served(&addresses).filter(|_| arguments.pid.is_none()) {
-            Some(address) => {
-                Err(Failure::new(format!("somebody listens on {address} before the program was started"))
-                    .advise(
-                        "stop that program, or let yours listen on another port; \
-                         a server that runs already is watched by its PID",
-                    )
-                    .exit_code(USAGE))
-            }
-            None => Ok(Some(Load::Requests(Visits { target, clients: None, progress: Progress::default() }))),
+        let taken = if arguments.pid.is_none() { probe::served(&addresses) } else { None };
+        if let Some(address) = taken {
+            let taken = format!("somebody listens on {address} before the program was started");
+            let advice = "stop that program, or let yours listen on another port; \
+                          a server that runs already is watched by its PID";
+            return Err(Failure::new(taken).advise(advice).exit_code(USAGE));
         }
+        Ok(Some(Load::Requests(Visits { target, clients: None, tally: Tally::default() })))
     }
 
     /// Starts what is not running, if it is time. Returns the process group of what was started, if it is one.
@@ -78,8 +75,8 @@ impl Load {
 
     /// To be called while the program is seen alive: takes note of what the load has come to.
     pub fn look(&mut self) {
-        if let Load::Requests(Visits { clients: Some(clients), progress, .. }) = self {
-            *progress = clients.progress();
+        if let Load::Requests(Visits { clients: Some(clients), tally, .. }) = self {
+            *tally = clients.tally();
         }
     }
 
@@ -102,7 +99,7 @@ impl Load {
     pub fn succeeded(&self) -> u64 {
         match self {
             Load::Command(errand) => errand.succeeded,
-            Load::Requests(visits) => visits.progress.answered,
+            Load::Requests(visits) => visits.tally.answered,
         }
     }
 
@@ -115,12 +112,12 @@ impl Load {
                 failed: if errand.succeeded > 0 { errand.failed_later } else { errand.failed },
                 ..LoadMade::default()
             },
-            Load::Requests(Visits { target, progress, .. }) => LoadMade {
+            Load::Requests(Visits { target, tally, .. }) => LoadMade {
                 url: Some(target.base.clone()),
                 paths: target.paths.clone(),
                 concurrency: Some(target.concurrency),
-                succeeded: progress.answered,
-                failed: progress.failures.count,
+                succeeded: tally.answered,
+                failed: tally.failures.count,
                 ..LoadMade::default()
             },
         }
@@ -130,7 +127,7 @@ impl Load {
     pub fn remark(&mut self, now_s: f64, remarks: &mut Remarks) {
         match self {
             Load::Command(errand) => remark_on_command(errand, now_s, remarks),
-            Load::Requests(visits) => remark_on_requests(&visits.progress, remarks),
+            Load::Requests(visits) => remark_on_requests(&visits.tally, remarks),
         }
     }
 }
@@ -152,10 +149,10 @@ fn remark_on_command(errand: &mut Errand, now_s: f64, remarks: &mut Remarks) {
     }
 }
 
-fn remark_on_requests(progress: &Progress, remarks: &mut Remarks) {
-    let (answered, failed) = (progress.answered, progress.failures.count);
+fn remark_on_requests(tally: &Tally, remarks: &mut Remarks) {
+    let (answered, failed) = (tally.answered, tally.failures.count);
     let first =
-        progress.failures.first.as_ref().map(|first| format!("; the first: {first}")).unwrap_or_default();
+        tally.failures.first.as_ref().map(|first| format!("; the first: {first}")).unwrap_or_default();
     match (answered, failed) {
         (1.., 0) => {}
         (1.., _) => {
@@ -191,8 +188,8 @@ mod tests {
     fn remarks(answered: u64, failed: u64) -> Remarks {
         let first = (failed > 0).then(|| "GET /: status 500".to_string());
         let mut remarks = Remarks::default();
-        let progress = Progress { answered, failures: Failures { count: failed, first } };
-        remark_on_requests(&progress, &mut remarks);
+        let tally = Tally { answered, failures: Failures { count: failed, first } };
+        remark_on_requests(&tally, &mut remarks);
         remarks
     }
 
