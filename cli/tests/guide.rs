@@ -10,7 +10,6 @@
 
 mod common;
 
-use std::net::TcpListener;
 use std::os::unix::fs::{symlink, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -179,8 +178,7 @@ struct Place {
 
 impl Place {
     fn new() -> Place {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap();
-        let place = Place { scratch: Scratch::new(), port: free.local_addr().unwrap().port() };
+        let place = Place { scratch: Scratch::new(), port: common::free_port() };
         std::fs::create_dir(place.scratch.path("bin")).unwrap();
         symlink(env!("CARGO_BIN_EXE_snug"), place.scratch.path("bin/snug")).unwrap();
         for (name, text) in [("server", SERVER), ("bin/guide-puma", SERVER), ("script.rb", SCRIPT)] {

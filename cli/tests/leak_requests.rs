@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -70,8 +70,9 @@ fn a_running_server_is_asked_and_left_alone_and_failures_are_told() {
     let scratch = Scratch::new();
     let (script, port) = (script(&scratch), free_port().to_string());
     let mut server = Running::start("/usr/bin/python3", &[&script, &port]);
-    let url = format!("http://127.0.0.1:{port}/");
-    let counted = "echo 7";
+    let address = format!("127.0.0.1:{port}");
+    common::eventually("the server listens", || TcpStream::connect(&address).is_ok());
+    let url = format!("http://{address}/");
     let pid = server.pid();
     let watch = ["leak", "--json", "--for", "4s", "--interval", "20ms", "--url", &url];
     let missing = ["--path", "/", "--path", "/missing"];
@@ -83,7 +84,7 @@ fn a_running_server_is_asked_and_left_alone_and_failures_are_told() {
     assert!(made > 10.0 && failed > 10.0, "{made} {failed}: failures do not end the load");
     assert!(report["notes"][0].as_str().unwrap().contains("/missing"), "{}", report["notes"]);
     // What is allowed is no failure, and another count takes the place of ours.
-    let allowed = ["--allow-status", "404", "--requests-from", counted];
+    let allowed = ["--allow-status", "404", "--requests-from", "echo 7"];
     let answer = run(&mut snug(&[&watch[..], &missing, &allowed, &[&pid]].concat())).expect_code(0);
     assert!(!answer.stderr.contains("failed"), "{answer:#?}");
     let report = answer.json();
@@ -100,7 +101,8 @@ fn a_server_that_never_answers_proves_nothing() {
         let steady = ["leak", "--for", "5s", "--interval", "20ms", "--tolerance-percent", "50", "--url", url];
         run(&mut snug(&[&steady[..], &[&pid]].concat())).expect_code(0)
     };
-    watch(&format!("http://127.0.0.1:{}/up", free_port()))
+    // Port 1 is given to nobody, unlike one that was free a moment ago.
+    watch("http://127.0.0.1:1/up")
         .expect_stdout("Not enough data: memory does not grow, but none of ")
         .expect_stdout("requests succeeded; the first: GET /up: ")
         .expect_stderr("refused");
