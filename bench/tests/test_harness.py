@@ -172,14 +172,16 @@ class MemoryTest(unittest.TestCase):
     def test_the_reserved_range(self):
         header = "{:x}-{:x} {}p 00000000 00:00 {} {}\nSize: 4 kB\nPrivate_Dirty: {} kB\n"
         gib = 1 << 30
-        text = "".join(header.format(*mapping) for mapping in (
-            (1 * gib, 2 * gib, "rw-", 0, "", 1), (2 * gib, 3 * gib, "---", 0, "", 0), (3 * gib, 4 * gib, "rw-", 0, "", 20),
-            (4 * gib, 100 * gib, "---", 0, "", 0), (100 * gib, 101 * gib, "rw-", 0, "", 300),
-            (101 * gib, 102 * gib, "r--", 7, "/lib/libsnug.so", 0), (200 * gib, 201 * gib, "---", 0, "", 0)))
-        mappings = memory.parse_smaps(text)
-        self.assertEqual([mapping["private_dirty"] >> 10 for mapping in mappings], [1, 0, 20, 0, 300, 0, 0])
-        self.assertEqual(memory.reserved_range(mappings), (2 * gib, 100 * gib))
-        self.assertIsNone(memory.reserved_range(mappings[4:]))
+        for name in ("", "[anon:snug heap]"):  # whether the kernel names anonymous memory
+            text = "".join(header.format(*mapping) for mapping in (
+                (1 * gib, 2 * gib, "rw-", 0, "", 1), (2 * gib, 3 * gib, "---", 0, "", 0),
+                (3 * gib, 4 * gib, "rw-", 0, name, 20), (4 * gib, 100 * gib, "---", 0, name, 0),
+                (100 * gib, 101 * gib, "rw-", 0, "", 300), (101 * gib, 102 * gib, "r--", 7, "/lib/libsnug.so", 0),
+                (200 * gib, 201 * gib, "---", 0, "", 0)))
+            mappings = memory.parse_smaps(text)
+            self.assertEqual([mapping["private_dirty"] >> 10 for mapping in mappings], [1, 0, 20, 0, 300, 0, 0])
+            self.assertEqual(memory.reserved_range(mappings), (2 * gib, 100 * gib))
+            self.assertIsNone(memory.reserved_range(mappings[4:]))
 
 
 @unittest.skipUnless(os.access(redis.REDIS_SERVER, os.X_OK), "redis-server is not installed")

@@ -86,8 +86,10 @@ def parse_smaps(text):
     for line in text.splitlines():
         if header := MAPPING.match(line):
             start, end, access, inode, name = header.groups()
+            # Kernels that can name anonymous memory show what snug calls its own: [anon:snug heap].
+            anonymous = inode == "0" and (not name or name.startswith("[anon:"))
             mappings.append({"start": int(start, 16), "end": int(end, 16), "access": access,
-                             "file": name, "anonymous": inode == "0" and not name, "private_dirty": 0})
+                             "file": name, "anonymous": anonymous, "private_dirty": 0})
         elif line.startswith("Private_Dirty:"):
             mappings[-1]["private_dirty"] = int(line.split()[1]) * 1024
     return mappings
