@@ -50,6 +50,14 @@ impl Target {
             allowed: arguments.allow_status.clone(),
         })
     }
+
+    /// The base without a user and password, for reports.
+    pub fn server(&self) -> String {
+        match self.base.rsplit_once('@') {
+            Some((_, server)) => format!("http://{server}"),
+            None => self.base.clone(),
+        }
+    }
 }
 
 /// A request that makes no sense, and what to write instead.
@@ -130,6 +138,9 @@ mod tests {
         assert_eq!(target.paths, ["/shop?a=b"]);
         assert_eq!(target.headers, [("X-Who".to_string(), "me".to_string())]);
         assert_eq!(target.allowed, [404]);
+        assert_eq!(target.server(), target.base);
+        let secret = Target::at("http://me:secret@127.0.0.1:9292/", &arguments(&[], &[])).unwrap();
+        assert_eq!(secret.server(), target.base, "passwords are not told");
         assert_eq!(Target::at("http://127.0.0.1", &arguments(&[], &[])).unwrap().paths, ["/"]);
         let several = Target::at("http://127.0.0.1/up", &arguments(&["/a", "/b"], &[])).unwrap();
         assert_eq!(several.paths, ["/a", "/b"]);

@@ -113,7 +113,7 @@ impl Load {
                 ..LoadMade::default()
             },
             Load::Requests(Visits { target, tally, .. }) => LoadMade {
-                url: Some(target.base.clone()),
+                url: Some(target.server()),
                 paths: target.paths.clone(),
                 concurrency: Some(target.concurrency),
                 succeeded: tally.answered,

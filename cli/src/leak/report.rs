@@ -48,7 +48,7 @@ pub struct Report {
     pub series: Points,
 }
 
-/// The load as it was asked for, and what came of it. Headers are not told: they may hold secrets.
+/// The load as it was asked for, and what came of it. Headers and passwords are not told.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct LoadMade {
     /// The command that was run again and again; None for requests of our own.
