@@ -90,6 +90,7 @@ pub fn that_fit(width: u16) -> Vec<(&'static Column, u16)> {
 /// A value, or None if it is not known.
 fn number(reading: &Reading, column: SortColumn) -> Option<f64> {
     let (heap, estimate) = (reading.heap.as_ref(), reading.glibc_heap);
+    let counted = heap.map(|heap| &heap.account).filter(|account| account.is_counted());
     match column {
         SortColumn::Pid => Some(f64::from(reading.pid)),
         SortColumn::Role => None,
@@ -99,8 +100,8 @@ fn number(reading: &Reading, column: SortColumn) -> Option<f64> {
             let estimated = estimate.map(|estimate| estimate.live_bytes);
             heap.map(|heap| heap.account.live_bytes()).or(estimated).map(|bytes| bytes as f64)
         }
-        SortColumn::Cached => heap.map(|heap| heap.account.head.cached_bytes as f64),
-        SortColumn::Dirty => heap.map(|heap| heap.account.head.dirty_bytes as f64),
+        SortColumn::Cached => counted.map(|account| account.head.cached_bytes as f64),
+        SortColumn::Dirty => counted.map(|account| account.head.dirty_bytes as f64),
         SortColumn::Fragmentation => {
             let estimated = estimate.map(|estimate| estimate.fragmentation());
             heap.map(|heap| heap.account.fragmentation()).or(estimated)

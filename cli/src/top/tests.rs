@@ -19,6 +19,7 @@ fn reading(pid: i32, role: &str, kind: Kind, megabytes: u64) -> Reading {
     let account = Account {
         head: Counters {
             cached_bytes: 1_000_000,
+            cached_at_ns: 1,
             dirty_bytes: 2_000_000,
             heap_top_bytes: 50_000_000,
             settings: "background:1,thp:0".into(),
@@ -149,6 +150,21 @@ fn what_is_estimated_is_marked() {
     assert!(text[3].contains(" ~25%"), "{text:#?}");
     assert!(text.join("\n").contains("~15.0 MB live of 20.0 MB resident, estimated"), "{text:#?}");
     assert!(text[0].contains("live 41.0 MB in 1 under snug"), "estimates are no part of the sum: {text:#?}");
+}
+
+#[test]
+fn what_was_not_counted_yet_is_no_zero() {
+    let mut readings = model().readings().to_vec();
+    readings.retain(|reading| reading.heap.is_some());
+    readings.truncate(1);
+    let row = |readings: &[Reading]| {
+        let mut model = Model::new(SortColumn::Cached, 2.0);
+        model.update(readings.to_vec());
+        lines(&mut model, 130, 24).into_iter().find(|line| line.contains("puma")).unwrap()
+    };
+    assert!(row(&readings).contains("1.00 MB"), "{}", row(&readings));
+    readings[0].heap.as_mut().unwrap().account.head.cached_at_ns = 0;
+    assert!(!row(&readings).contains("1.00 MB") && row(&readings).contains(" - "), "{}", row(&readings));
 }
 
 #[test]
