@@ -226,7 +226,7 @@ pub struct ServerArguments {
     /// with N above 0 fails the run. A rate among them (a NAME that ends in _per_s) takes the place of the rate and the
     /// latencies of the tool's report, and errors that of its failures.
     #[arg(long, value_name = "COMMAND", requires = "serving",
-          conflicts_with_all = ["requests", "path", "header", "allow_status"])]
+          conflicts_with_all = ["requests", "concurrency", "path", "header", "allow_status"])]
     pub load: Option<String>,
     /// Built-in load: this many GET requests
     #[arg(long, value_name = "N", requires = "serving", value_parser = clap::value_parser!(u64).range(1..))]

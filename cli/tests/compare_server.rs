@@ -283,4 +283,7 @@ fn options_that_need_a_server_say_so() {
     run(&mut snug(&["compare", "--ready", "nonsense", "--", "true"]))
         .expect_code(2)
         .expect_stderr("--ready 3000");
+    run(&mut snug(&["compare", "--ready", "1", "--load", "true", "--concurrency", "2", "--", "true"]))
+        .expect_code(2)
+        .expect_stderr("--concurrency");
 }
