@@ -49,7 +49,7 @@ fn a_program_under_two_allocators() {
         assert!(run["memory"]["pss_mean_bytes"].as_f64().unwrap() <= peak);
         assert!((0.4..5.0).contains(&run["wall_s"].as_f64().unwrap()));
         let samples = run["samples"]["time_s"].as_array().unwrap();
-        assert!(samples.len() >= 5 && samples.len() == run["samples"]["rss_bytes"].as_array().unwrap().len());
+        assert!(samples.len() >= 2 && samples.len() == run["samples"]["rss_bytes"].as_array().unwrap().len());
         let expected = if run["allocator"] == with.split(',').next().unwrap() { 0 } else { 1 };
         let loaded = run["evidence"]["processes_loaded"].as_u64().unwrap();
         assert!(loaded == expected || run["allocator"].as_str().unwrap().starts_with("glibc"), "{run}");
