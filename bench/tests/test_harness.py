@@ -144,7 +144,7 @@ class MemoryTest(unittest.TestCase):
                 time.sleep(0.02)
             tree = memory.process_tree(shell.pid)
             self.assertEqual(len(tree), 3)
-            self.assertIn("idle_pss_mb", memory.resident_metric(shell.pid, "idle"))
+            self.assertIn("idle_pss_mb", memory.idle_metrics(shell.pid))
         finally:
             for pid in tree:
                 os.kill(pid, signal.SIGKILL)
@@ -153,17 +153,17 @@ class MemoryTest(unittest.TestCase):
             time.sleep(0.02)
         self.assertEqual(memory.process_tree(shell.pid), [])
         shell.wait()
-        self.assertGreater(memory.resident_metric(os.getpid(), "idle")["idle_rss_mb"], 1)
+        self.assertGreater(memory.idle_metrics(os.getpid())["idle_rss_mb"], 1)
 
     def test_what_workers_wrote_for_themselves(self):
         writes = "import os, time; x = bytearray(30 << 20); os.fork(); y = bytearray(9 << 20); print(flush=True); time.sleep(60)"
         parent = subprocess.Popen([sys.executable, "-c", writes], stdout=subprocess.PIPE)
         parent.stdout.readline(), parent.stdout.readline()
         try:
-            found = memory.worker_metrics(parent.pid)
-            self.assertEqual(list(found), ["worker_private_mb"])
+            found = memory.idle_metrics(parent.pid)
+            self.assertEqual(list(found), ["idle_pss_mb", "worker_private_mb"])
             self.assertTrue(9.4 < found["worker_private_mb"] < 20, found)
-            self.assertEqual(memory.worker_metrics(memory.process_tree(parent.pid)[1]), {})
+            self.assertEqual(list(memory.idle_metrics(memory.process_tree(parent.pid)[1])), ["idle_rss_mb"])
         finally:
             for pid in memory.process_tree(parent.pid):
                 os.kill(pid, signal.SIGKILL)

@@ -34,20 +34,21 @@ def _parent_of(pid):
     return None if state_and_parent[0] == "Z" else int(state_and_parent[1])
 
 
-def resident_metric(root_pid, phase):
-    """{"idle_rss_mb": ...} for a single process, {"idle_pss_mb": ...} for a family (phase "idle")."""
+def idle_metrics(root_pid):
+    """What a server has while it idles: {"idle_rss_mb": ...} of a single process, {"idle_pss_mb": ...} of a family.
+
+    Of forked workers also what they have written to and share with nobody (Private_Dirty), in the mean:
+    {"worker_private_mb": ...}, under snug also {"worker_private_outside_mb": ...}, which is not malloc's: the
+    interpreter's own heap, stacks, data of libraries.
+    """
     pids = process_tree(root_pid)
     field, name = ("Rss", "rss") if len(pids) == 1 else ("Pss", "pss")
-    return {f"{phase}_{name}_mb": sum(_rolled_up(pid, field) or 0 for pid in pids) / 1e6}
+    resident_bytes = sum(_rolled_up(pid, field) or 0 for pid in pids)
+    return {f"idle_{name}_mb": resident_bytes / 1e6, **_worker_metrics(pids[1:])}
 
 
-def worker_metrics(root_pid):
-    """What the descendants of a process have written to and share with nobody (Private_Dirty), in the mean.
-
-    {"worker_private_mb": ...}, under snug also {"worker_private_outside_mb": ...}, which is not malloc's: the
-    interpreter's own heap, stacks, data of libraries. {} without descendants.
-    """
-    workers = process_tree(root_pid)[1:]
+def _worker_metrics(workers):
+    """The part of idle_metrics about forked workers; {} without any."""
     private = [value for value in (_rolled_up(pid, "Private_Dirty") for pid in workers) if value is not None]
     outside = [value for value in (_private_outside(pid) for pid in workers) if value is not None]
     found = {}
