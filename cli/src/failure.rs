@@ -36,6 +36,11 @@ impl Failure {
         Failure { message: message.into(), advice: None, exit_code: FAILED }
     }
 
+    /// A request that makes no sense, and what to write instead.
+    pub fn usage(message: impl Into<String>, advice: impl Into<String>) -> Failure {
+        Failure::new(message).advise(advice).exit_code(USAGE)
+    }
+
     /// A failure that was explained already and only sets the exit code.
     pub fn already_told(exit_code: u8) -> Failure {
         Failure { message: String::new(), advice: None, exit_code }

@@ -59,6 +59,13 @@ pub fn ancestors(all: &[(Pid, Pid, String)], own: Pid) -> HashSet<Pid> {
     ancestors
 }
 
+/// Everything below this process, parents before children.
+pub fn below_own(inspector: &mut Inspector) -> Vec<Pid> {
+    let own = std::process::id() as Pid;
+    let parents = inspector.processes().into_iter().map(|(pid, parent, _)| (pid, parent)).collect();
+    descendants(&parents, &[own]).into_iter().filter(|pid| *pid != own).collect()
+}
+
 /// The roots and everything below them, parents before children.
 pub fn descendants(parents: &BTreeMap<Pid, Pid>, roots: &[Pid]) -> Vec<Pid> {
     let wanted: HashSet<Pid> = roots.iter().copied().collect();

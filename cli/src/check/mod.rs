@@ -277,7 +277,7 @@ fn look_at_children(inspector: &mut Inspector, children: &mut Children, root: Pi
     let start = Instant::now();
     let mut seen = Seen::default();
     while start.elapsed().as_secs_f64() < for_s && !seen.interrupted {
-        for pid in below(inspector) {
+        for pid in tree::below_own(inspector) {
             match inspector.facts(pid) {
                 Ok(facts) => seen.add(judge::judge(&facts)),
                 Err(Hidden::Gone) => {}
@@ -346,15 +346,7 @@ fn before_start(
 
 /// Ends everything below this process.
 fn stop(children: &mut Children, inspector: &mut Inspector) {
-    children.stop_all(&mut |_| {}, &mut || below(inspector));
-}
-
-/// Everything below this process.
-fn below(inspector: &mut Inspector) -> Vec<Pid> {
-    let own = std::process::id() as Pid;
-    let parents: BTreeMap<Pid, Pid> =
-        inspector.processes().into_iter().map(|(pid, parent, _)| (pid, parent)).collect();
-    tree::descendants(&parents, &[own]).into_iter().filter(|pid| *pid != own).collect()
+    children.stop_all(&mut |_| {}, &mut || tree::below_own(inspector));
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::sets::Sets;
 use crate::allocator::{closest, known_names, Kind, ROWS};
-use crate::failure::{Failure, Result, USAGE};
+use crate::failure::{Failure, Result};
 use crate::library::{self, prepend_preload, Library};
 
 /// The variable that holds snug's options.
@@ -85,7 +85,10 @@ pub fn parse_list(lists: &[String], sets: &Sets) -> Result<Vec<Entry>> {
             Some(other) if other.from_set || entry.from_set => other.from_set &= entry.from_set,
             Some(_) => {
                 let message = format!("--with names {} twice", entry.label());
-                return Err(usage(message, "give each allocator and setting once; --runs repeats them"));
+                return Err(Failure::usage(
+                    message,
+                    "give each allocator and setting once; --runs repeats them",
+                ));
             }
         }
     }
@@ -104,10 +107,6 @@ fn parse_set(name: &str, texts: &[String]) -> Result<Vec<Entry>> {
         entries.extend(parsed.into_iter().map(|entry| Entry { from_set: true, ..entry }));
     }
     Ok(entries)
-}
-
-fn usage(message: impl Into<String>, advice: impl Into<String>) -> Failure {
-    Failure::new(message).advise(advice).exit_code(USAGE)
 }
 
 /// Reads one piece between commas as the start of an entry; None if it can't be one.
@@ -141,7 +140,7 @@ fn parse_variables(head: &str, text: &str) -> Result<Vec<(String, String)>> {
                     variables.push((SNUG_VARIABLE.into(), part.to_string()));
                 }
                 None => {
-                    return Err(usage(
+                    return Err(Failure::usage(
                         format!("'{part}' after {head}: is no setting"),
                         format!("write {head}:VARIABLE=VALUE, for example glibc:MALLOC_ARENA_MAX=2"),
                     ))
@@ -171,11 +170,11 @@ fn extend_value(open: &mut Option<Entry>, piece: &str, sets: &Sets) -> Result<()
             value.push_str(piece);
             Ok(())
         }
-        _ if name.is_empty() => Err(usage("--with has an empty entry", "remove the extra comma")),
+        _ if name.is_empty() => Err(Failure::usage("--with has an empty entry", "remove the extra comma")),
         _ => {
             let names = ROWS.iter().map(|row| row.name).chain(sets.names());
             let hint = closest(name, names).map(|name| format!("did you mean {name}? ")).unwrap_or_default();
-            Err(usage(
+            Err(Failure::usage(
                 format!("--with: unknown allocator '{name}'"),
                 format!(
                     "{hint}known are {}, the path of a library (it must hold a /), and the sets {}",
@@ -246,6 +245,7 @@ pub fn file_stem(label: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failure::USAGE;
 
     fn labels(lists: &[&str]) -> Vec<String> {
         let lists: Vec<String> = lists.iter().map(|list| list.to_string()).collect();

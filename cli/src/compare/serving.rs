@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::results::Serving;
-use super::target::{self, parse_url, resolve, usage, Target};
+use super::target::{self, parse_url, resolve, Target};
 use crate::arguments::ServerArguments;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 
 /// Requests made when neither a number nor a time is given.
 const REQUESTS: u64 = 1000;
@@ -99,7 +99,7 @@ pub fn plan(arguments: &ServerArguments) -> Result<Option<Plan>> {
     };
     let warm = arguments.warmup.as_deref().map(parse_amount).transpose()?.unwrap_or_default();
     if load.is_none() && !warm.is_none() {
-        return Err(usage(
+        return Err(Failure::usage(
             "--warmup needs a load to warm up with",
             "add --requests N, --load-for TIME or --load COMMAND",
         ));
@@ -142,8 +142,10 @@ pub fn describe(plan: &Plan, arguments: &ServerArguments) -> Serving {
 /// Reads `3000`, `host:port`, `http://...` or `line:TEXT`.
 fn parse_ready(text: &str) -> Result<Ready> {
     if let Some(line) = text.strip_prefix("line:") {
-        let empty =
-            usage("--ready line: has no text to wait for", "write for example --ready 'line:Listening on'");
+        let empty = Failure::usage(
+            "--ready line: has no text to wait for",
+            "write for example --ready 'line:Listening on'",
+        );
         return if line.is_empty() { Err(empty) } else { Ok(Ready::Line(line.to_string())) };
     }
     if text.contains("://") {
@@ -151,7 +153,7 @@ fn parse_ready(text: &str) -> Result<Ready> {
     }
     let (host, port) = text.rsplit_once(':').unwrap_or(("localhost", text));
     let port: u16 = port.parse().ok().filter(|port| *port > 0).ok_or_else(|| {
-        usage(
+        Failure::usage(
             format!("--ready {text:?} is neither a port, host:port, an URL nor line:TEXT"),
             "for example --ready 3000, --ready http://localhost:3000/up or --ready 'line:Listening on'",
         )
@@ -167,7 +169,7 @@ fn target(arguments: &ServerArguments, ready: &Ready) -> Result<Target> {
         (None, Ready::Port { shown, .. }) if shown.contains(':') => format!("http://{shown}"),
         (None, Ready::Port { shown, .. }) => format!("http://localhost:{shown}"),
         (None, Ready::Line(_)) => {
-            return Err(usage(
+            return Err(Failure::usage(
                 "requests need to know where to go",
                 "add --url http://localhost:PORT, or give --ready a port or an URL",
             ))
@@ -183,7 +185,7 @@ fn parse_amount(text: &str) -> Result<Amount> {
     }
     match humantime::parse_duration(text) {
         Ok(time) => Ok(Amount { count: None, time: Some(time) }),
-        Err(_) => Err(usage(
+        Err(_) => Err(Failure::usage(
             format!("--warmup {text:?} is neither a number of requests nor a time"),
             "for example --warmup 200 or --warmup 5s",
         )),

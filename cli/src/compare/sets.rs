@@ -97,7 +97,7 @@ fn parse(text: &str) -> std::result::Result<BTreeMap<String, Vec<String>>, Strin
 fn check_name(name: &str) -> Result<()> {
     let failed = |message: String| {
         let advice = "a set's name is made of letters, digits, - and _";
-        Err(Failure::new(message).advise(advice).exit_code(USAGE))
+        Err(Failure::usage(message, advice))
     };
     if [POPULAR, ALL].contains(&name) || Kind::from_name(name).is_some() {
         return failed(format!("{name} is the name of an allocator or of a set of ours"));

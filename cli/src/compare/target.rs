@@ -5,7 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use ureq::http::{HeaderName, HeaderValue, Uri};
 
 use crate::arguments::RequestArguments;
-use crate::failure::{Failure, Result, USAGE};
+use crate::failure::{Failure, Result};
 
 /// Where requests go, what they are like, and what counts as a good answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Target {
         };
         for path in &paths {
             if !path.starts_with('/') || format!("{base}{path}").parse::<Uri>().is_err() {
-                return Err(usage(
+                return Err(Failure::usage(
                     format!("--path {path:?} is no path"),
                     "it starts with / and has no spaces: --path '/a?b=c'",
                 ));
@@ -60,11 +60,6 @@ impl Target {
     }
 }
 
-/// A request that makes no sense, and what to write instead.
-pub fn usage(message: impl Into<String>, advice: impl Into<String>) -> Failure {
-    Failure::new(message).advise(advice).exit_code(USAGE)
-}
-
 /// Scheme and authority of an URL.
 pub fn base(uri: &Uri) -> String {
     format!("http://{}", uri.authority().map_or("", |authority| authority.as_str()))
@@ -81,10 +76,11 @@ pub fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>> {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     match (host, port).to_socket_addrs().map(Iterator::collect::<Vec<_>>) {
         Ok(addresses) if !addresses.is_empty() => Ok(addresses),
-        Ok(_) => {
-            Err(usage(format!("{host} has no address"), "give an address as a number, such as 127.0.0.1"))
-        }
-        Err(error) => Err(usage(
+        Ok(_) => Err(Failure::usage(
+            format!("{host} has no address"),
+            "give an address as a number, such as 127.0.0.1",
+        )),
+        Err(error) => Err(Failure::usage(
             format!("cannot find {host}: {error}"),
             "give an address as a number, such as 127.0.0.1",
         )),
@@ -94,16 +90,16 @@ pub fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>> {
 /// Reads an URL of a server that requests can be sent to.
 pub fn parse_url(text: &str) -> Result<Uri> {
     let uri: Uri = text.parse().map_err(|error| {
-        usage(format!("{text:?} is no URL: {error}"), "for example http://localhost:3000/")
+        Failure::usage(format!("{text:?} is no URL: {error}"), "for example http://localhost:3000/")
     })?;
     match uri.scheme_str() {
         Some("http") if uri.host().is_some_and(|host| !host.is_empty()) => Ok(uri),
-        Some("https") => Err(usage(
+        Some("https") => Err(Failure::usage(
             format!("{text}: built-in requests do not speak TLS"),
             "let the server speak plain HTTP for this, or make the load with --load COMMAND (and --ready PORT, where \
              there is --ready)",
         )),
-        _ => Err(usage(format!("{text:?} is no URL of a server"), "for example http://localhost:3000/")),
+        _ => Err(Failure::usage(format!("{text:?} is no URL of a server"), "for example http://localhost:3000/")),
     }
 }
 
@@ -112,8 +108,9 @@ fn parse_header(text: &str) -> Result<(String, String)> {
     let pair = text.split_once(':').map(|(name, value)| (name.trim(), value.trim()));
     let valid = pair
         .filter(|(name, value)| name.parse::<HeaderName>().is_ok() && value.parse::<HeaderValue>().is_ok());
-    let (name, value) =
-        valid.ok_or_else(|| usage(format!("--header {text:?} is no header"), "write it as 'Name: value'"))?;
+    let (name, value) = valid.ok_or_else(|| {
+        Failure::usage(format!("--header {text:?} is no header"), "write it as 'Name: value'")
+    })?;
     Ok((name.to_string(), value.to_string()))
 }
 

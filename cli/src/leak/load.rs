@@ -6,7 +6,7 @@ use crate::arguments::LeakArguments;
 use crate::compare::http::{Clients, Tally};
 use crate::compare::probe;
 use crate::compare::target::{self, Target};
-use crate::failure::{Failure, Result, USAGE};
+use crate::failure::{Failure, Result};
 use crate::proc::Pid;
 use crate::system::Ending;
 
@@ -40,7 +40,7 @@ impl Load {
             let taken = format!("somebody listens on {address} before the program was started");
             let advice = "stop that program, or let yours listen on another port; \
                           a server that runs already is watched by its PID";
-            return Err(Failure::new(taken).advise(advice).exit_code(USAGE));
+            return Err(Failure::usage(taken, advice));
         }
         Ok(Some(Load::Requests(Visits { target, clients: None, tally: Tally::default() })))
     }

@@ -33,12 +33,13 @@ use self::report::{duration, Findings, LoadMade, Remarks, Report};
 use self::verdict::Verdict;
 use self::watch::{Roots, Watched, Watcher};
 use crate::arguments::{LeakArguments, LeakFailure};
+use crate::check::inspect::Inspector;
 use crate::children::{Children, Waited};
 use crate::compare::{pace::Pace, plan, sets::Sets};
 use crate::failure::{Context, Failure, Result, FAILED, UNKNOWN, USAGE};
 use crate::proc::{Pid, ProcFilesystem};
 use crate::system::{self, Ending};
-use crate::{library, program, progress, terminal};
+use crate::{library, program, progress, terminal, tree};
 
 /// Readings in a watch, if nothing else is asked for; between these limits of the interval.
 const READINGS: f64 = 600.0;
@@ -351,8 +352,8 @@ impl<'a> Session<'a> {
         if self.counter.is_some() && self.counted.is_none() {
             remarks.notes.push("--requests-from printed no number".into());
         }
-        let own = std::process::id() as Pid;
-        children.stop_all(&mut |_| {}, &mut || crate::leak::below(own));
+        let mut inspector = Inspector::new(String::new());
+        children.stop_all(&mut |_| {}, &mut || tree::below_own(&mut inspector));
         let watched = self.watcher.finish();
         if let Some(unread) = watched.unread_text() {
             remarks.notes.push(format!("{unread}: run snug leak as the user that owns it, or as root"));
@@ -361,21 +362,6 @@ impl<'a> Session<'a> {
         let load = self.load.as_ref().map(Load::made);
         Seen { watched, requests: self.requests, load, remarks }
     }
-}
-
-/// Every process below this one.
-fn below(own: Pid) -> Vec<Pid> {
-    use crate::proc::{parse_stat, Processes};
-    let mut source = ProcFilesystem::new();
-    let mut buffer = Vec::new();
-    let mut parents = BTreeMap::new();
-    for pid in source.pids().unwrap_or_default() {
-        if source.read(pid, "stat", &mut buffer).is_ok() {
-            parents.extend(parse_stat(&buffer).map(|stat| (pid, stat.parent)));
-        }
-        source.forget(pid);
-    }
-    crate::tree::descendants(&parents, &[own]).into_iter().filter(|pid| *pid != own).collect()
 }
 
 /// The bar on a terminal, or else one line at the beginning.
