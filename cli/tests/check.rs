@@ -3,25 +3,14 @@
 mod common;
 
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
-use common::{jemalloc_library, run, snug, snug_in_terminal, snug_library, Scratch, SLEEPER};
-
-/// A process with its children, killed at the end of the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let group = format!("-{}", self.0.id());
-        let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
-        let _ = self.0.wait();
-    }
-}
+use common::{jemalloc_library, run, snug, snug_in_terminal, snug_library, Running, Scratch, SLEEPER};
 
 /// Starts a program and waits until it sleeps, so that its loader is through.
 fn start(command: &mut Command) -> (Running, String) {
     let running = Running(command.process_group(0).spawn().unwrap());
-    let pid = running.0.id().to_string();
+    let pid = running.pid();
     common::eventually("the program sleeps", || {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();

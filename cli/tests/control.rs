@@ -6,26 +6,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use common::{run, snug, snug_in_terminal, snug_library, Scratch};
+use common::{run, snug, snug_in_terminal, snug_library, Running, Scratch};
 
-/// Ends at the end of the test.
-struct Running(Child);
-
-impl Running {
-    fn pid(&self) -> String {
-        self.0.id().to_string()
-    }
-
-    fn signal(&self, name: &str) {
-        assert!(Command::new("kill").args([name, &self.pid()]).status().unwrap().success());
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn signal(process: &Running, name: &str) {
+    assert!(Command::new("kill").args([name, &process.pid()]).status().unwrap().success());
 }
 
 /// Leaves some 40 MB dirty, then: `server` works in slow paths, `loop` in thread caches alone, `sleep` does nothing.
@@ -129,14 +113,14 @@ fn silence_is_explained() {
         .expect_code(1)
         .expect_stdout("made no slow call");
     let stopped = start(&scratch, "server", Some(&library), "purge_cpu_percent:0,background:0");
-    stopped.signal("-STOP");
+    signal(&stopped, "-STOP");
     run(&mut snug(&["purge", &stopped.pid(), "--wait", "0.5"])).expect_code(1).expect_stdout("is stopped");
     // What was not answered was withdrawn: a purge that comes out of the blue would be wrong.
     let purged = || {
         run(&mut snug(&["stats", &stopped.pid(), "--json"])).json()["heap"]["purged_bytes"].as_u64().unwrap()
     };
     let before = purged();
-    stopped.signal("-CONT");
+    signal(&stopped, "-CONT");
     std::thread::sleep(std::time::Duration::from_millis(300));
     assert!(purged() < before + 20_000_000, "it was purged after all");
 }

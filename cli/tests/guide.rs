@@ -13,10 +13,10 @@ mod common;
 use std::os::unix::fs::{symlink, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{snug_library, Scratch};
+use common::{snug_library, Running, Scratch};
 
 /// What a command of a skipped block must be about.
 const SKIPPED: &[&str] =
@@ -157,17 +157,6 @@ fn stand_in(command: &str, pid: u32, user: &str, port: u16, library: &str) -> St
         command = command.replacen(&format!("snug {name}"), &short, 1);
     }
     command
-}
-
-/// A process group that ends with this.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let group = format!("-{}", self.0.id());
-        let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
-        let _ = self.0.wait();
-    }
 }
 
 /// A directory like the reader's, and the environment of a shell there.

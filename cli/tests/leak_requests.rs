@@ -3,30 +3,14 @@
 mod common;
 
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{free_port, run, snug, snug_library, Scratch, SERVER};
+use common::{free_port, run, snug, snug_library, Running, Scratch, SERVER};
 use serde_json::Value;
 
-/// A process that ends with its test.
-struct Running(Child);
-
-impl Running {
-    fn start(program: &str, arguments: &[&str]) -> Running {
-        Running(Command::new(program).args(arguments).stdout(Stdio::null()).spawn().unwrap())
-    }
-
-    fn pid(&self) -> String {
-        self.0.id().to_string()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn start(program: &str, arguments: &[&str]) -> Running {
+    Running(Command::new(program).args(arguments).stdout(Stdio::null()).spawn().unwrap())
 }
 
 fn script(scratch: &Scratch) -> String {
@@ -69,7 +53,7 @@ fn a_leak_is_told_per_request() {
 fn a_running_server_is_asked_and_left_alone_and_failures_are_told() {
     let scratch = Scratch::new();
     let (script, port) = (script(&scratch), free_port().to_string());
-    let mut server = Running::start("/usr/bin/python3", &[&script, &port]);
+    let mut server = start("/usr/bin/python3", &[&script, &port]);
     let address = format!("127.0.0.1:{port}");
     common::eventually("the server listens", || TcpStream::connect(&address).is_ok());
     let url = format!("http://{address}/");
@@ -95,7 +79,7 @@ fn a_running_server_is_asked_and_left_alone_and_failures_are_told() {
 
 #[test]
 fn a_server_that_never_answers_proves_nothing() {
-    let sleeper = Running::start("sleep", &["60"]);
+    let sleeper = start("sleep", &["60"]);
     let pid = sleeper.pid();
     let watch = |url: &str| {
         let steady = ["leak", "--for", "5s", "--interval", "20ms", "--tolerance-percent", "50", "--url", url];

@@ -2,25 +2,9 @@
 
 mod common;
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
-use common::{jemalloc_library, run, snug, snug_library, Scratch, SLEEPER};
-
-/// A process that is killed at the end of the test.
-struct Running(Child);
-
-impl Running {
-    fn pid(&self) -> String {
-        self.0.id().to_string()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use common::{jemalloc_library, run, snug, snug_library, Running, Scratch, SLEEPER};
 
 /// Starts a program that holds 8 MiB under an allocator.
 fn start(program: &str, preload: Option<&str>) -> Running {

@@ -3,8 +3,17 @@
 use std::collections::BTreeMap;
 
 use super::results::*;
+use super::summary::summarise;
 use crate::allocator::Kind;
 use crate::machine::Machine;
+
+/// Sets what was measured in every run, and sums the comparison up again.
+pub fn set_memory(comparison: &mut Comparison, values: &[(&str, f64)]) {
+    for run in &mut comparison.runs {
+        run.memory.extend(values.iter().map(|(name, value)| (name.to_string(), *value)));
+    }
+    comparison.summary = summarise(comparison);
+}
 
 /// Allocators with the mean memory, in MB, of each of their runs. Wall times vary a little and equally.
 pub fn comparison(memory_mb: &[(&str, &[f64])]) -> Comparison {
@@ -45,7 +54,7 @@ pub fn comparison(memory_mb: &[(&str, &[f64])]) -> Comparison {
         runs: runs.collect(),
         summary: Summary::default(),
     };
-    comparison.summary = super::summary::summarise(&comparison);
+    comparison.summary = summarise(&comparison);
     comparison
 }
 
@@ -53,7 +62,7 @@ pub fn comparison(memory_mb: &[(&str, &[f64])]) -> Comparison {
 pub fn assert_stop_is_shown(render: impl Fn(&Comparison) -> String) {
     let mut stopped = comparison(&[("glibc", &[100.0, 101.0, 99.0]), ("snug", &[50.0, 51.0, 49.0])]);
     stopped.runs.pop();
-    stopped.summary = super::summary::summarise(&stopped);
+    stopped.summary = summarise(&stopped);
     let text = render(&stopped);
     assert!(text.contains("stopped after 5 of 6 runs") && text.contains("edians of 2 to 3 "), "{text}");
     assert!(!text.contains("edians of 3 "), "{text}");
@@ -126,7 +135,7 @@ pub fn server() -> Comparison {
         let jitter = 1.0 + 0.006 * (f64::from(run.round) - 2.0);
         serve(run, rate * jitter, returned);
     }
-    comparison.summary = super::summary::summarise(&comparison);
+    comparison.summary = summarise(&comparison);
     comparison
 }
 

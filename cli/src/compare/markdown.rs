@@ -245,11 +245,7 @@ mod tests {
     #[test]
     fn other_kinds_of_memory_are_folded_away() {
         let mut comparison = fixture::server();
-        for run in &mut comparison.runs {
-            run.memory.insert("threads_peak".into(), 15.0);
-            run.memory.insert("swap_peak_bytes".into(), 0.0);
-        }
-        comparison.summary = summary::summarise(&comparison);
+        fixture::set_memory(&mut comparison, &[("threads_peak", 15.0), ("swap_peak_bytes", 0.0)]);
         let text = render(&comparison);
         let (_, folded) = text.split_once("<details><summary>Also measured: mean PSS, ").unwrap();
         let (folded, rest) = folded.split_once("</details>").unwrap();

@@ -397,10 +397,8 @@ mod tests {
     #[test]
     fn several_processes_are_compared_by_pss() {
         let mut comparison = fixture::comparison(&[("glibc", &[100.0, 101.0]), ("snug", &[80.0, 80.5])]);
-        for run in &mut comparison.runs {
-            run.memory.insert("processes_mean".into(), 4.0);
-        }
-        let summary = summarise(&comparison);
+        fixture::set_memory(&mut comparison, &[("processes_mean", 4.0)]);
+        let summary = comparison.summary;
         assert_eq!(summary.memory_measure, "pss");
         assert!(summary.conclusion.contains("(PSS)"));
     }

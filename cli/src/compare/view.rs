@@ -436,10 +436,7 @@ mod tests {
     #[test]
     fn several_processes_are_counted() {
         let mut comparison = fixture::comparison(&[("glibc", &[100.0, 102.0])]);
-        for run in &mut comparison.runs {
-            run.memory.insert("processes_mean".into(), 4.0);
-        }
-        comparison.summary = crate::compare::summary::summarise(&comparison);
+        fixture::set_memory(&mut comparison, &[("processes_mean", 4.0)]);
         assert_eq!(comparison.summary.memory_measure, "pss");
         assert_eq!(others(&comparison).unwrap().headings(), "mean processes", "the rest is in the table");
     }

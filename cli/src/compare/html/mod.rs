@@ -275,11 +275,7 @@ mod tests {
     #[test]
     fn other_kinds_of_memory_are_folded_away() {
         let mut comparison = fixture::server();
-        for run in &mut comparison.runs {
-            run.memory.insert("lazy_free_mean_bytes".into(), 1.5e6);
-            run.memory.insert("huge_mean_bytes".into(), 0.0);
-        }
-        comparison.summary = summary::summarise(&comparison);
+        fixture::set_memory(&mut comparison, &[("lazy_free_mean_bytes", 1.5e6), ("huge_mean_bytes", 0.0)]);
         let page = render(&comparison);
         let (_, folded) =
             page.split_once("<summary>Also measured: mean PSS, mean USS, mean LazyFree").unwrap();
