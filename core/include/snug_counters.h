@@ -56,15 +56,15 @@ struct snug_counters_class {
 
 struct snug_counters {
   char magic[16];
-  uint32_t version;      /* SNUG_COUNTERS_VERSION */
-  uint32_t size_bytes;   /* of this struct */
-  uint32_t pid;          /* process that writes it; a forked child writes its own copy */
-  uint32_t class_count;  /* rows in use of each arena, row 0 unused */
-  uint32_t arena_count;  /* arenas in use; at least 1 once anything was allocated */
+  uint32_t version;         /* SNUG_COUNTERS_VERSION */
+  uint32_t size_bytes;      /* of this struct */
+  uint32_t pid;             /* process that writes it; a forked child writes its own copy */
+  uint32_t class_count;     /* rows in use of each arena, row 0 unused */
+  uint32_t arena_count;     /* arenas in use; at least 1 once anything was allocated */
   uint32_t page_size_bytes; /* of the system */
-  char snug_version[16]; /* "0.1.0" */
-  char settings[256];    /* effective settings, in the syntax of the SNUG variable */
-  char warnings[256];    /* what start-up found wrong, "; " between; empty if nothing */
+  char snug_version[16];    /* "0.1.0" */
+  char settings[256];       /* effective settings, in the syntax of the SNUG variable */
+  char warnings[256];       /* what start-up found wrong, "; " between; empty if nothing */
 
   /* Gauges, bytes unless named otherwise. */
   uint64_t heap_top_bytes;        /* heap from its base to the highest page ever used */
@@ -86,17 +86,17 @@ struct snug_counters {
   uint64_t caches;                /* thread caches in use: count */
 
   /* Counts since the process started (a forked child goes on from its parent's). */
-  uint64_t purges;                /* times free pages were given back */
-  uint64_t purged_bytes;          /* and how much */
-  uint64_t ticks;                 /* periodic looks from slow paths */
-  uint64_t idle_purges;           /* times everything was given back because the process was idle */
-  uint64_t janitor_starts;        /* times the helper thread was started */
-  uint64_t steals;                /* idle thread caches emptied by others */
-  uint64_t forks;                 /* forks seen by this process */
-  uint64_t lock_waits;            /* times a thread had to sleep for a lock */
-  uint64_t large_maps;            /* mappings made for large blocks */
-  uint64_t large_unmaps;          /* and removed */
-  uint64_t limit_purges;          /* purges because the container's memory limit was near */
+  uint64_t purges;         /* times free pages were given back */
+  uint64_t purged_bytes;   /* and how much */
+  uint64_t ticks;          /* periodic looks from slow paths */
+  uint64_t idle_purges;    /* times everything was given back because the process was idle */
+  uint64_t janitor_starts; /* times the helper thread was started */
+  uint64_t steals;         /* idle thread caches emptied by others */
+  uint64_t forks;          /* forks seen by this process */
+  uint64_t lock_waits;     /* times a thread had to sleep for a lock */
+  uint64_t large_maps;     /* mappings made for large blocks */
+  uint64_t large_unmaps;   /* and removed */
+  uint64_t limit_purges;   /* purges because the container's memory limit was near */
 
   /* Requests from outside. All zero in a library that knows none. */
   uint64_t abilities;     /* bit k: kind k of request is known; bit 32 + n: number n of `settings` can change */

@@ -67,8 +67,8 @@ static void *take_aligned(size_t alignment, size_t size_bytes) {
 
 EXPORT int posix_memalign(void **result, size_t alignment, size_t size_bytes) {
   if (!is_power_of_two(alignment) || alignment % sizeof(void *) != 0) return EINVAL;
-  void *block = size_bytes <= PTRDIFF_MAX ? block_take_aligned(alignment, size_bytes) : NULL;
-  if (block == NULL) return ENOMEM;
+  void *block = take_aligned(alignment, size_bytes);
+  if (block == NULL) return ENOMEM; /* and errno says so, too: programs that only look there are used to it */
   *result = block;
   return 0;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "fatal.h"
+#include "guard.h"
 #include "large.h"
 #include "maintain.h"
 #include "map.h"
@@ -37,6 +38,7 @@ void *block_take_slow(size_t size_bytes) {
   cache_end(); /* the fast path may have left it set */
   start_if_needed();
   bool clean;
+  if (guard_is_on()) return guard_take(1, size_bytes, &clean);
   if (size_bytes > CLASS_MAX_BYTES) return take_big(size_bytes, 1, &clean);
   unsigned class_index = class_of(size_bytes);
   void *block = cache_pop(class_index); /* sizes above the fast path's have bins, too */
@@ -49,13 +51,15 @@ void *block_take_slow(size_t size_bytes) {
 }
 
 void *block_take_zeroed_slow(size_t size_bytes) {
-  if (size_bytes <= CLASS_MAX_BYTES) {
-    void *block = block_take(size_bytes);
-    return block != NULL ? memset(block, 0, size_bytes) : NULL;
-  }
-  start_if_needed();
   bool clean = false;
-  void *block = take_big(size_bytes, 1, &clean);
+  void *block;
+  start_if_needed();
+  if (guard_is_on()) {
+    cache_end(); /* as above */
+    block = guard_take(1, size_bytes, &clean);
+  } else {
+    block = size_bytes <= CLASS_MAX_BYTES ? block_take(size_bytes) : take_big(size_bytes, 1, &clean);
+  }
   return block != NULL && !clean ? memset(block, 0, size_bytes) : block;
 }
 
@@ -63,6 +67,7 @@ void *block_take_aligned(size_t alignment, size_t size_bytes) {
   if (alignment <= 16) return block_take(size_bytes);
   start_if_needed();
   bool clean;
+  if (guard_is_on()) return guard_take(alignment, size_bytes, &clean);
   if (alignment <= PAGE_BYTES && size_bytes <= CLASS_MAX_BYTES) {
     /* Slabs begin at a page: a class whose size is a multiple of the alignment has all its blocks aligned. */
     size_t size = size_bytes != 0 ? size_bytes : 1;
@@ -86,7 +91,10 @@ static _Noreturn COLD void fatal_not_a_block(const void *pointer) {
     if (page_kind(page) == 0 && page < pages_top()) fatal_double_free(pointer);
     fatal_foreign_pointer(pointer);
   }
-  void *around = large_block_around(pointer);
+  size_t size_bytes;
+  void *around = guard_is_on() ? guard_block_around(pointer, &size_bytes) : NULL;
+  if (around != NULL) fatal_interior_pointer(pointer, around, size_bytes);
+  around = large_block_around(pointer);
   if (around != NULL) fatal_interior_pointer(pointer, around, large_size(around));
   if (large_was_freed(pointer)) fatal_double_free(pointer);
   fatal_foreign_pointer(pointer);
@@ -96,6 +104,7 @@ void block_give_slow(void *block) {
   cache_end(); /* as above */
   if (block == NULL) return;
   start_if_needed();
+  if (guard_is_on() && guard_give(block)) return;
   cache_slow_path_begins();
   size_t page = page_index(block);
   unsigned kind = page < zone_pages() ? page_kind(page) : 0;
@@ -118,6 +127,7 @@ void block_give_slow(void *block) {
 size_t block_size(const void *block) {
   start_if_needed();
   size_t page = page_index(block), size_bytes;
+  if (guard_is_on() && guard_size(block, &size_bytes)) return size_bytes;
   if (page >= zone_pages()) {
     cache_slow_path_begins();
     size_bytes = large_size(block);
@@ -137,13 +147,14 @@ static bool some_blocks_are_too_long; /* atomic */
 
 void block_check_size(const void *block, size_t alignment, size_t size_bytes) {
   size_t block_bytes = block_size(block);
-  bool fits = size_bytes <= block_bytes;
+  bool fits = size_bytes <= block_bytes, guarded = guard_is_on() && guard_size(block, &block_bytes);
   bool whole_pages = page_index(block) >= zone_pages() || page_kind(page_index(block)) == KIND_RUN;
-  bool stand_in = whole_pages && block_bytes <= CLASS_MAX_BYTES; /* when no slab could be had; or aligned */
+  bool stand_in = whole_pages && !guarded && block_bytes <= CLASS_MAX_BYTES; /* when no slab could be had; or aligned */
   if (fits && (stand_in || __atomic_load_n(&some_blocks_are_too_long, __ATOMIC_RELAXED))) return;
+  if (guarded) fits = size_bytes == block_bytes;
   /* Alignment may have made the block up to twice as long; resizing may have left a quarter unused. */
   size_t wanted = round_up(size_bytes != 0 ? size_bytes : 1, alignment > 16 ? alignment : 16);
-  if (fits && block_bytes > 16 && wanted < block_bytes - block_bytes / 4) {
+  if (fits && !guarded && block_bytes > 16 && wanted < block_bytes - block_bytes / 4) {
     fits = alignment > 16 ? 2 * wanted >= block_bytes : wanted + wanted / 8 + 16 >= block_bytes;
     if (block_bytes > CLASS_MAX_BYTES) fits = wanted + zone.page_bytes >= block_bytes;
   }
@@ -181,7 +192,8 @@ static void *resize_in_place(void *block, size_t block_bytes, size_t size_bytes)
 void *block_resize(void *block, size_t size_bytes) {
   size_t block_bytes = block_size(block);
   if (size_bytes > PTRDIFF_MAX) return NULL;
-  void *result = resize_in_place(block, block_bytes, size_bytes);
+  bool guarded = guard_is_on() && guard_size(block, &block_bytes); /* moves always: an old pointer then shows */
+  void *result = guarded ? NULL : resize_in_place(block, block_bytes, size_bytes);
   if (result != NULL) return result;
   result = block_take(size_bytes);
   if (result == NULL && size_bytes <= block_bytes) { /* a smaller block never fails */

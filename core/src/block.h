@@ -12,16 +12,6 @@
 #include "base.h"
 #include "cache.h"
 
-/* Where among the bins that of a size of at most CLASS_SMALL_MAX_BYTES is. */
-static ALWAYS_INLINE size_t bin_offset_of(size_t size_bytes) { return class_offset_small[(size_bytes + 15) / 16]; }
-
-/* The class of a size of at most CLASS_MAX_BYTES. */
-static ALWAYS_INLINE unsigned class_of(size_t size_bytes) {
-  if (size_bytes <= CLASS_SMALL_MAX_BYTES) return (unsigned)bin_offset_of(size_bytes) / CLASS_STRIDE_BYTES;
-  unsigned class_index = class_index_large[(size_bytes - 1) / CLASS_LARGE_GRANULE_BYTES];
-  return class_index + (size_bytes > class_shapes[class_index].size_bytes);
-}
-
 /* The slow ends of block_take and block_give: everything that a bin cannot do. */
 HIDDEN void *block_take_slow(size_t size_bytes);
 HIDDEN void block_give_slow(void *block);
@@ -64,8 +54,9 @@ HIDDEN void *block_take_zeroed_slow(size_t size_bytes);
 /* As block_take, all zero. */
 static ALWAYS_INLINE void *block_take_zeroed(size_t size_bytes) {
   if (unlikely(size_bytes > ZERO_INLINE_MAX_BYTES)) return block_take_zeroed_slow(size_bytes);
-  void *block = block_take(size_bytes);
-  if (likely(block != NULL)) zero_small(block, size_bytes);
+  void *block = cache_pop_at(bin_offset_of(size_bytes));
+  if (unlikely(block == NULL)) return block_take_zeroed_slow(size_bytes);
+  zero_small(block, size_bytes);
   return block;
 }
 
@@ -78,11 +69,12 @@ static ALWAYS_INLINE bool resize_keeps(size_t block_bytes, size_t size_bytes) {
   return size_bytes <= block_bytes && size_bytes >= block_bytes - block_bytes / 4;
 }
 
-/* Whether the block belongs to a class and stays where it is when resized: the ordinary end of realloc. Ends the
- * process when it is not a live block. */
+/* Whether the block belongs to a class of this thread's arena and stays where it is when resized: the ordinary end of
+ * realloc. Ends the process when it is not a live block. */
 static ALWAYS_INLINE bool block_stays(const void *block, size_t size_bytes) {
   size_t page = page_index(block);
-  return page < zone_pages() && is_class(page_kind(page)) && resize_keeps(slab_block_size(block), size_bytes);
+  return page < zone_pages() && (page_kind(page) ^ this_thread.tag) - 1 < CLASS_COUNT - 1 &&
+         resize_keeps(slab_block_size(block), size_bytes);
 }
 
 /* Makes the block size_bytes (at least 1) long; it may move. NULL: no memory, the block stays as it is. */

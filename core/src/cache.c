@@ -1,13 +1,13 @@
 #include "cache.h"
 
 #include <pthread.h>
-#include <string.h>
 
 #include "counters.h"
 #include "fatal.h"
 #include "lock.h"
 #include "options.h"
 #include "pages.h"
+#include "rights.h"
 #include "sys.h"
 
 enum {
@@ -21,11 +21,13 @@ enum {
   BIG_BIN_MAX_BYTES = 72 * 1024,
   GROWTH_MIN_BYTES = 1024 * 1024, /* all bins together may always grow to this */
   GROWTH_HEAP_SHIFT = 7,          /* or to heap / 128 */
+  OPENING_MISSES = 8,             /* in a tick: a closed bin opens */
   HOT_MISSES = UINT8_MAX,         /* in a tick: then to GROWTH_MIN_BYTES for each thread that can run at once */
   CONTENTION_PERIOD = 64,         /* slow calls */
   CONTENTION_LIMIT = 2,           /* locks found held in that many: the thread moves to another arena */
   QUIET_TICKS = 100,              /* ten seconds without contention: back to arena 0 */
   UNSEAL_CHILD_SHIFT = 1,         /* in a child a sealed slab serves again when half of it is free */
+  GONE_LOOKS = 16,                /* an empty cache is asked for its owner at every 16th look without a sign of life */
   STREAK_REFILL = 1,
   STREAK_FLUSH = 2,
 };
@@ -50,9 +52,11 @@ static struct {
   uint32_t capacity;
   uint32_t tick;        /* atomic */
   uint64_t grown_bytes; /* atomic: by which bins exceed their first capacity */
+  size_t slots;         /* atomic: of all bins */
   uint32_t users[ARENA_MAX];
   uint32_t cpus;                /* atomic; 0: not asked yet */
   uint32_t arenas_max;          /* atomic, the same: as many, or fewer by option */
+  bool closed;                  /* no thread has a cache any more, or will have one; caches lock */
   bool after_fork;              /* in a child that has not yet taken stock; atomic */
   const struct cache *survivor; /* there: the cache of the thread that forked, the only one that exists */
   uint32_t survivor_thread_id;
@@ -79,6 +83,7 @@ static ALWAYS_INLINE size_t bin_capacity(const struct bin *bin) {
   return (size_t)(bin->high - bin->low) / sizeof(void *);
 }
 
+/* Of a bin that opens; 0: it grows from one slot. */
 static size_t first_capacity(unsigned class_index) {
   size_t size_bytes = class_shapes[class_index].size_bytes;
   if (size_bytes <= 128) return 8;
@@ -116,7 +121,7 @@ static void bin_set_capacity(struct cache *cache, unsigned class_index, size_t c
   uint16_t offset = grown ? caches.grown_offset[class_index] : first_offset(class_index);
   void **from = bin_start(cache, bin), **to = (void **)((char *)cache + offset);
   begin_change(cache);
-  if (from != to) memcpy(to, from, count * sizeof(void *));
+  if (from != to) copy_pointers(to, from, count);
   __atomic_store_n(&bin->low, offset, __ATOMIC_RELAXED);
   bin_set_top(bin, to + count);
   bin->high = (uint16_t)(offset + capacity * sizeof(void *));
@@ -125,7 +130,10 @@ static void bin_set_capacity(struct cache *cache, unsigned class_index, size_t c
   uint64_t before = old > first ? (old - first) * size_bytes : 0,
            after = capacity > first ? (capacity - first) * size_bytes : 0;
   __atomic_fetch_add(&caches.grown_bytes, after - before, __ATOMIC_RELAXED);
+  __atomic_fetch_add(&caches.slots, capacity - old, __ATOMIC_RELAXED);
 }
+
+size_t cache_slots(void) { return __atomic_load_n(&caches.slots, __ATOMIC_RELAXED); }
 
 /* By how much all bins together may exceed their first capacity for the sake of this one. */
 static uint64_t allowed_growth_bytes(const struct bin *bin) {
@@ -139,13 +147,15 @@ static uint64_t allowed_growth_bytes(const struct bin *bin) {
 /* After a second miss within a tick: twice the capacity, within what all caches may hold. */
 static void bin_grow(struct cache *cache, unsigned class_index) {
   struct bin *bin = &cache->bin[class_index];
-  size_t capacity = bin_capacity(bin), limit = max_capacity(class_index);
-  if (bin->misses < 2 || capacity >= limit) return;
-  size_t wanted = capacity == 0 ? 1 : capacity * 2;
+  size_t capacity = bin_capacity(bin), first = first_capacity(class_index), limit = max_capacity(class_index);
+  bool opens = capacity == 0;
+  if (bin->misses < (opens ? OPENING_MISSES : 2) || capacity >= limit) return;
+  size_t wanted = opens && first != 0 ? first : opens ? 1 : capacity * 2;
   if (wanted > limit) wanted = limit;
   uint64_t more = (wanted - capacity) * class_shapes[class_index].size_bytes;
   if (__atomic_load_n(&caches.grown_bytes, __ATOMIC_RELAXED) + more > allowed_growth_bytes(bin)) return;
   bin_set_capacity(cache, class_index, wanted);
+  this_thread.slow_calls += (uint32_t)(wanted - capacity); /* so many frees less will be seen */
 }
 
 /* Gives the oldest `count` blocks of the bin back. */
@@ -156,7 +166,7 @@ static bool bin_give(struct cache *cache, struct bin *bin, size_t count) {
   if (count == 0) return false;
   begin_change(cache);
   bool contended = slab_give(start, count);
-  memmove(start, start + count, rest * sizeof(void *));
+  copy_pointers(start, start + count, rest);
   bin_set_top(bin, start + rest);
   end_change(cache);
   return contended;
@@ -174,12 +184,12 @@ static void remote_give(struct cache *cache) {
   end_change(cache);
 }
 
-/* Makes all bins empty and of their first capacity, whatever they hold. */
+/* Makes all bins empty and closed, whatever they hold. */
 static void reset_bins(struct cache *cache) {
   for (unsigned i = 1; i < CLASS_COUNT; i++) {
     struct bin *bin = &cache->bin[i];
     __atomic_store_n(&bin->low, first_offset(i), __ATOMIC_RELAXED);
-    bin->high = (uint16_t)(bin->low + first_capacity(i) * sizeof(void *));
+    bin->high = bin->low;
     bin_set_top(bin, bin_start(cache, bin));
   }
   cache->remote_count = 0;
@@ -199,6 +209,7 @@ static size_t cache_bytes(const struct cache *cache) {
     void **top = __atomic_load_n(&cache->bin[i].top, __ATOMIC_RELAXED);
     uint16_t low = __atomic_load_n(&cache->bin[i].low, __ATOMIC_RELAXED);
     size_t count = (uint16_t)((uint16_t)(uintptr_t)top - low) / sizeof(void *);
+    if (count > max_capacity(i)) count = 0; /* it is being moved to other slots */
     bytes += count * class_shapes[i].size_bytes;
   }
   return bytes + __atomic_load_n(&cache->remote_bytes, __ATOMIC_RELAXED);
@@ -222,7 +233,8 @@ bool cache_init(void) {
   caches.start = (char *)round_up((uintptr_t)caches.table.start, CACHE_BYTES);
   sys_no_huge_pages(caches.table.start, caches.table.reserved_bytes);
   caches.has_exit_key = pthread_key_create(&caches.exit_key, thread_ends) == 0;
-  sys_barrier_register(); /* cheap now, with one thread; later the kernel waits for all CPUs */
+  if (rights_have(RIGHT_OTHERS))
+    sys_barrier_register(); /* cheap now; with more threads the kernel waits for all CPUs */
   return true;
 }
 
@@ -247,9 +259,15 @@ static void set_arena(struct cache *cache, uint32_t arena) {
 
 static void leave_arena(const struct cache *cache) { slab_set_arena_users(cache->arena, --caches.users[cache->arena]); }
 
+/* 0: nobody can say, or the caller is a child of vfork(2), which has this thread's variables for a while. Who has no id
+ * never counts as gone. */
+static uint32_t own_thread_id(void) {
+  return rights_have(RIGHT_OTHERS) && rights_identity() == IDENTITY_OWN ? sys_thread_id() : 0;
+}
+
 void cache_after_fork(void) {
   caches.survivor = this_thread.own;
-  caches.survivor_thread_id = sys_thread_id();
+  caches.survivor_thread_id = own_thread_id();
   __atomic_store_n(&caches.after_fork, true, __ATOMIC_RELAXED);
   __atomic_store_n(&this_thread.door->cache, &empty_cache, __ATOMIC_RELAXED); /* so that it comes to cache_attach */
 }
@@ -270,10 +288,41 @@ static void take_stock_after_fork(void) {
     cache->in_use = false; /* its thread does not exist here */
     counter_bump(&snug_counters.caches, -(uint64_t)1);
   }
-  caches.grown_bytes = 0; /* all bins have their first capacity now */
+  caches.grown_bytes = 0; /* all bins are closed now */
+  caches.slots = 0;
   slab_lock_all();
   slab_seal(UNSEAL_CHILD_SHIFT);
   slab_unlock_all();
+}
+
+/* C1 must hold, and the bins be empty. */
+static void close_bins(struct cache *cache) {
+  for (unsigned i = 1; i < CLASS_COUNT; i++) {
+    if (bin_capacity(&cache->bin[i]) != 0) bin_set_capacity(cache, i, 0);
+  }
+}
+
+/* Makes the cache an unused one. The caches lock is held, and its thread does not use it (any more). */
+static void release_cache(struct cache *cache) {
+  ASSERT(cache->in_use && caches.users[cache->arena] != 0);
+  if (unlikely(cache->changing)) {
+    reset_bins(cache); /* its thread vanished in a clone(2) without our handlers: what they hold can't be known */
+  } else {
+    cache_give_all(cache);
+  }
+  close_bins(cache);
+  leave_arena(cache);
+  cache->in_use = false;
+  counter_bump(&snug_counters.caches, -(uint64_t)1);
+}
+
+/* From here on the thread does without. The caches lock is held. */
+static void give_up_cache(struct thread *thread) {
+  struct cache *cache = thread->own;
+  thread->without = 1;
+  thread->own = NULL;
+  thread->door = &empty_cache.door;
+  if (cache != NULL) release_cache(cache);
 }
 
 /* Gives this thread its cache (back). Returns NULL when it must do without. */
@@ -287,15 +336,18 @@ static NEVER_INLINE struct cache *cache_attach(void) {
   if (thread->without || caches.start == NULL) return NULL;
   bool is_new = false;
   lock_take(&caches.lock, RANK_CACHES); /* waits for a thief, if one is at work (C1) */
-  if (thread->own == NULL) {
+  if (caches.closed) {
+    give_up_cache(thread);
+  } else if (thread->own == NULL) {
     struct cache *cache = caches.has_exit_key ? find_unused() : NULL;
     if (cache != NULL) {
       cache->in_use = true;
-      cache->thread_id = sys_thread_id();
+      cache->thread_id = own_thread_id();
       thread->own = cache;
       thread->door = &cache->door;
       set_arena(cache, 0);
       counter_bump(&snug_counters.caches, 1);
+      if (counter_get(&snug_counters.caches) > 1) rights_saw_thread();
       is_new = true;
     }
   }
@@ -323,34 +375,33 @@ static struct cache *cache_enter(void) {
   }
 }
 
-/* Makes the cache an unused one. The caches lock is held, and its thread does not use it (any more). */
-static void release_cache(struct cache *cache) {
-  ASSERT(cache->in_use && caches.users[cache->arena] != 0);
-  cache_give_all(cache);
-  for (unsigned i = 1; i < CLASS_COUNT; i++) bin_set_capacity(cache, i, first_capacity(i));
-  leave_arena(cache);
-  cache->in_use = false;
-  counter_bump(&snug_counters.caches, -(uint64_t)1);
-}
-
-/* Runs at the end of a thread, perhaps before other destructors that still free: those do without a cache. */
+/* Runs at the end of a thread, perhaps before other destructors that still free. */
 static void thread_ends(void *argument) {
-  struct thread *thread = argument;
   cache_slow_path_begins();
   lock_take(&caches.lock, RANK_CACHES);
-  struct cache *cache = thread->own;
-  thread->without = 1;
-  thread->own = NULL;
-  thread->door = &empty_cache.door;
-  if (cache != NULL) release_cache(cache);
+  give_up_cache(argument);
   lock_give(&caches.lock, RANK_CACHES);
   cache_slow_path_ends();
 }
 
+void cache_close(void) {
+  lock_take(&caches.lock, RANK_CACHES);
+  caches.closed = true;
+  for (uint32_t i = 0; i < caches.count; i++) {
+    struct cache *cache = cache_number(i);
+    if (cache->in_use) __atomic_store_n(&cache->door.cache, &empty_cache, __ATOMIC_RELAXED);
+  }
+  lock_give(&caches.lock, RANK_CACHES);
+}
+
 /* ---- arenas ---- */
 
-void cache_set_arenas_max(uint32_t count) {
+void cache_set_cpus(uint32_t count) {
   __atomic_store_n(&caches.cpus, count, __ATOMIC_RELAXED);
+  cache_set_arenas_max(count);
+}
+
+void cache_set_arenas_max(uint32_t count) {
   if (options.arenas_max != 0 && count > options.arenas_max) count = options.arenas_max;
   __atomic_store_n(&caches.arenas_max, count < ARENA_MAX ? count : ARENA_MAX, __ATOMIC_RELAXED);
 }
@@ -376,19 +427,20 @@ static void rebalance(struct cache *cache, bool contended) {
   for (uint32_t i = 1; crowded && i < count; i++) {
     if (caches.users[i] < caches.users[best]) best = i;
   }
-  if (lonely || caches.users[best] + 1 < caches.users[cache->arena]) move_to_arena(cache, best);
+  bool better = lonely || caches.users[best] + 1 < caches.users[cache->arena];
+  if (better && !caches.closed) move_to_arena(cache, best);
   lock_give(&caches.lock, RANK_CACHES);
 }
 
-/* Once per tick: bins without a miss since the last one give half their capacity up. */
+/* Once per tick: bins without a miss since the last one give half their capacity up, and at last close. */
 static void let_capacity_go(struct cache *cache) {
   cache->tick = __atomic_load_n(&caches.tick, __ATOMIC_RELAXED);
   cache->quiet_ticks++;
   for (unsigned i = 1; i < CLASS_COUNT; i++) {
     struct bin *bin = &cache->bin[i];
-    size_t capacity = bin_capacity(bin), count = bin_count(cache, bin), least = first_capacity(i);
-    if (bin->misses == 0 && capacity > least) {
-      size_t smaller = capacity / 2 > least ? capacity / 2 : least;
+    size_t capacity = bin_capacity(bin), count = bin_count(cache, bin), first = first_capacity(i);
+    if (bin->misses == 0 && capacity != 0) {
+      size_t least = capacity > first ? first : 0, smaller = capacity / 2 > first ? capacity / 2 : least;
       if (count > smaller) bin_give(cache, bin, count - smaller);
       bin_set_capacity(cache, i, smaller);
     }
@@ -446,11 +498,19 @@ void *cache_refill(unsigned class_index, size_t requested_bytes) {
 static bool put_remote(struct cache *cache, void *block, unsigned class_index) {
   if (class_index > CLASS_SMALL_LAST) return slab_give(&block, 1);
   ASSERT(cache->remote_count < REMOTE_MAX);
-  ((void **)((char *)cache + REMOTE_OFFSET))[cache->remote_count] = block;
+  void **slot = (void **)((char *)cache + REMOTE_OFFSET) + cache->remote_count;
+  if (unlikely(cache->remote_count != 0 && slot[-1] == block)) fatal_double_free(block);
+  *slot = block;
   __atomic_store_n(&cache->remote_count, cache->remote_count + 1, __ATOMIC_RELEASE); /* C5, here, too */
   set_remote_bytes(cache, cache->remote_bytes + class_shapes[class_index].size_bytes);
   if (cache->remote_count == REMOTE_MAX) remote_give(cache);
   return false;
+}
+
+/* The block must be in use, and not the last one to be freed. Earlier ones are found when they reach the slab. */
+static void check_given(const struct cache *cache, const struct bin *bin, const void *block) {
+  if (unlikely(bin_count(cache, bin) != 0 && bin->top[-1] == block)) fatal_double_free(block);
+  slab_block_size(block);
 }
 
 void cache_flush(void *block, unsigned kind) {
@@ -465,6 +525,7 @@ void cache_flush(void *block, unsigned kind) {
   if (kind_arena(kind) != cache->arena) {
     contended = put_remote(cache, block, class_index);
   } else {
+    check_given(cache, bin, block);
     if (bin_count(cache, bin) == bin_capacity(bin)) {
       bool again = bin->streak == STREAK_FLUSH;
       note_miss(bin, STREAK_FLUSH);
@@ -516,22 +577,24 @@ static bool worth_stealing(struct cache *cache, uint32_t looks, const struct cac
   uint64_t life = sign_of_life(cache);
   cache->idle_looks = life == cache->seen ? cache->idle_looks + 1 : 0;
   cache->seen = life;
-  if (cache->idle_looks < looks || cache_bytes(cache) == 0) return false;
-  if (!sys_thread_exists(snug_counters.pid, cache->thread_id)) {
+  if (cache->idle_looks < looks) return false;
+  bool holds = cache_bytes(cache) != 0;
+  if (!holds && cache->idle_looks % GONE_LOOKS != 0) return false;
+  if (cache->thread_id != 0 && !sys_thread_exists(snug_counters.pid, cache->thread_id)) {
     release_cache(cache); /* it ended without thread_ends */
     return false;
   }
-  return true;
+  return holds;
 }
 
 size_t cache_steal(uint32_t looks, const struct cache *own) {
   size_t bytes = 0;
   uint32_t victims = 0;
   if (__atomic_load_n(&caches.after_fork, __ATOMIC_RELAXED)) return 0; /* owners may be gone */
-  /* After vfork(2) owners run on in the parent; after a clone(2) without our handlers nobody knows who is left. */
-  if (sys_process_id() != snug_counters.pid) return 0;
+  /* After vfork(2) owners run on in the parent; in a copy that nobody has claimed nobody knows who is left. */
+  if (!rights_have(RIGHT_OTHERS) || rights_identity() != IDENTITY_OWN) return 0;
   lock_take(&caches.lock, RANK_CACHES);
-  for (uint32_t i = 0; i < caches.count; i++) {
+  for (uint32_t i = 0; !caches.closed && i < caches.count && !is_purging_stopped(); i++) {
     struct cache *cache = cache_number(i);
     if (!worth_stealing(cache, looks, own)) continue;
     __atomic_store_n(&cache->door.cache, &empty_cache, __ATOMIC_RELAXED);
@@ -541,9 +604,10 @@ size_t cache_steal(uint32_t looks, const struct cache *own) {
   for (uint32_t i = 0; victims != 0 && i < caches.count; i++) {
     struct cache *cache = cache_number(i);
     if (!cache->in_use || cache == own || __atomic_load_n(&cache->door.cache, __ATOMIC_RELAXED) == cache) continue;
-    if (ordered && __atomic_load_n(&cache->door.busy, __ATOMIC_ACQUIRE) == 0) {
+    if (ordered && !is_purging_stopped() && __atomic_load_n(&cache->door.busy, __ATOMIC_ACQUIRE) == 0) {
       bytes += cache_bytes(cache);
       cache_give_all(cache);
+      if (looks == 0) close_bins(cache);
       cache->seen = sign_of_life(cache);
       counter_add(&snug_counters.steals, 1);
     }
@@ -575,8 +639,7 @@ void cache_check(void) {
       const struct bin *bin = &cache->bin[k];
       if (bin_count(cache, bin) > bin_capacity(bin)) fatal_corrupted("bin of a thread cache (C2)", bin);
       for (void **slot = bin_start(cache, bin); slot < bin->top; slot++) {
-        if (page_kind(page_index(*slot)) != (cache->arena << ARENA_SHIFT | k))
-          fatal_corrupted("block in a bin (C3)", *slot);
+        if (kind_class(page_kind(page_index(*slot))) != k) fatal_corrupted("block in a bin (C3)", *slot);
       }
     }
   }

@@ -12,6 +12,9 @@
  * Because a cache begins at a multiple of 64 KiB, the low 16 bits of a slot's address are its offset in the cache, and
  * "empty" and "full" are compares of 16 bits.
  *
+ * A bin begins closed, without room, and opens when it misses often within a tick: until then, and again when a tick
+ * passed without a miss, every free goes to the slab, where mistakes show at once (docs/decisions/0019).
+ *
  * A cache can be emptied by another thread, without a lock in the fast path (docs/decisions/0003):
  *   owner: busy = 1; load cache; work on it; busy = 0 (release)
  *   thief: cache = &empty_cache; barrier on all threads; if busy == 0 the cache is ours until we store it back
@@ -23,9 +26,10 @@
  *  C1  Bins are changed only by the owner while busy, or by a thief that saw busy == 0 after the barrier, or in a child
  *      after fork.
  *  C2  low <= top <= high in every bin; blocks in a bin are outside their slabs (their bit is 0).
- *  C3  A bin holds blocks of one class of one arena, the owner's (its tag); others go to the remote blocks.
- *  C5  Outside `changing`, any instant shows a whole bin: one store of top takes a block in or out.
+ *  C3  A bin holds blocks of one class, and of one arena, the owner's (its tag): others go to the remote blocks. But a
+ *      slab may be adopted by another arena in the instant in which the first thread joins its arena and frees.
  *  C4  door.cache is &empty_cache or the cache it lies in. empty_cache is empty and full at once in every class.
+ *  C5  Outside `changing`, any instant shows a whole bin: one store of top takes a block in or out.
  */
 #ifndef SNUG_CACHE_H
 #define SNUG_CACHE_H
@@ -100,16 +104,22 @@ HIDDEN bool cache_init(void);
 HIDDEN void *cache_refill(unsigned class_index, size_t requested_bytes);
 HIDDEN void cache_flush(void *block, unsigned kind);
 
+/* From now on no thread has a cache: each gives its own back at its next malloc or free. */
+HIDDEN void cache_close(void);
+
 /* Gives this thread's blocks back to the slabs. */
 HIDDEN void cache_empty_own(void);
 
 /* Empties caches of threads other than the caller, whose is `own`, that showed no sign of life in the last `looks`
- * calls (0: all that are not in use at this instant). Without membarrier nothing is stolen. Returns the bytes of blocks
- * given back to slabs. */
+ * calls (0: all that are not in use at this instant, and their bins close). Without membarrier nothing is stolen.
+ * Returns the bytes of blocks given back to slabs. */
 HIDDEN size_t cache_steal(uint32_t looks, const struct cache *own);
 
 /* A sum that changes whenever any thread used its cache: the sign of life of the process. */
 HIDDEN uint64_t cache_activity(void);
+
+/* Slots of all bins. A block in each may be all that keeps a page. */
+HIDDEN size_t cache_slots(void);
 
 /* Bytes of blocks held in caches now, and the caches in use. */
 HIDDEN size_t cache_held_bytes(size_t *caches);
@@ -118,7 +128,8 @@ HIDDEN size_t cache_held_bytes(size_t *caches);
  * the slabs. A child that only execs pays nothing. */
 HIDDEN void cache_after_fork(void);
 
-/* Arenas that threads may spread over: CPUs the process may use (cgroup's quota included), or fewer by option. */
+/* CPUs the process may use (cgroup's quota included): threads may spread over as many arenas, or fewer by option. */
+HIDDEN void cache_set_cpus(uint32_t count);
 HIDDEN void cache_set_arenas_max(uint32_t count);
 
 /* Time as threads see it: bumped once per tick, so that each owner lets unused capacity go. */
@@ -130,6 +141,16 @@ HIDDEN void cache_unlock_all(void);
 HIDDEN void cache_reset_locks(void);
 
 /* ---- fast paths ---- */
+
+/* Where among the bins that of a size of at most CLASS_SMALL_MAX_BYTES is. */
+static ALWAYS_INLINE size_t bin_offset_of(size_t size_bytes) { return class_offset_small[(size_bytes + 15) / 16]; }
+
+/* The class of a size of at most CLASS_MAX_BYTES. */
+static ALWAYS_INLINE unsigned class_of(size_t size_bytes) {
+  if (size_bytes <= CLASS_SMALL_MAX_BYTES) return (unsigned)bin_offset_of(size_bytes) / CLASS_STRIDE_BYTES;
+  unsigned class_index = class_index_large[(size_bytes - 1) / CLASS_LARGE_GRANULE_BYTES];
+  return class_index + (size_bytes > class_shapes[class_index].size_bytes);
+}
 
 /* C5: the slot's contents come before top. */
 static ALWAYS_INLINE void bin_set_top(struct bin *bin, void **top) {
@@ -163,12 +184,14 @@ static ALWAYS_INLINE void *cache_pop_at(size_t bin_offset) {
 /* The same of a class. */
 static ALWAYS_INLINE void *cache_pop(unsigned class_index) { return cache_pop_at(class_index * sizeof(struct bin)); }
 
-/* Puts a block into the bin at an offset; false when it is full; then busy is left set. */
+/* Puts a block into the bin at an offset; false when it is full, or seems to have been freed just before (where the bin
+ * is empty that may be what a neighbour left there: the slow path decides); then busy is left set. */
 static ALWAYS_INLINE bool cache_push_at(size_t bin_offset, void *block) {
   struct door *door = this_thread.door;
   struct bin *bin = (struct bin *)((char *)door_enter(door)->bin + bin_offset);
   void **top = bin->top;
   if (unlikely((uint16_t)(uintptr_t)top == bin->high)) return false;
+  if (unlikely(top[-1] == block)) return false;
   *top = block;
   bin_set_top(bin, top + 1);
   door_leave(door);

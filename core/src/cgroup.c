@@ -1,7 +1,6 @@
 #include "cgroup.h"
 
-#include <string.h>
-
+#include "rights.h"
 #include "sys.h"
 #include "text.h"
 
@@ -20,13 +19,11 @@ static struct {
 
 static char file_content[FILE_BYTES]; /* the same; not on the stack, of which the program's threads may have little */
 
-static bool starts_with(const char *text, const char *prefix) { return strncmp(text, prefix, strlen(prefix)) == 0; }
-
 /* Whether a comma-separated list up to a colon has the word. */
 static bool has_word(const char *list, const char *word) {
-  size_t length = strlen(word);
+  size_t length = string_length(word);
   while (*list != '\0' && *list != ':') {
-    if (starts_with(list, word) && (list[length] == ',' || list[length] == ':')) return true;
+    if (string_begins(list, word) && (list[length] == ',' || list[length] == ':')) return true;
     while (*list != '\0' && *list != ',' && *list != ':') list++;
     if (*list == ',') list++;
   }
@@ -35,12 +32,12 @@ static bool has_word(const char *list, const char *word) {
 
 bool cgroup_path_of(const char *proc_self_cgroup, const char *controller, char *path, size_t capacity_bytes) {
   for (const char *line = proc_self_cgroup; *line != '\0';) {
-    const char *list = strchr(line, ':');
-    const char *end = strchr(line, '\n');
-    if (end == NULL) end = line + strlen(line);
+    const char *list = string_find(line, ':');
+    const char *end = string_find(line, '\n');
+    if (end == NULL) end = line + string_length(line);
     if (list != NULL && list < end) {
-      bool ours = controller[0] == '\0' ? starts_with(line, "0::") : has_word(list + 1, controller);
-      const char *from = strchr(list + 1, ':');
+      bool ours = controller[0] == '\0' ? string_begins(line, "0::") : has_word(list + 1, controller);
+      const char *from = string_find(list + 1, ':');
       if (ours && from != NULL && from < end) {
         struct text text = text_in(path, capacity_bytes);
         for (from++; from < end; from++) text_char(&text, *from);
@@ -59,11 +56,11 @@ static bool read_number(const char *text, uint64_t *number) {
 }
 
 uint64_t cgroup_stat_value(const char *memory_stat, const char *key) {
-  size_t length = strlen(key);
+  size_t length = string_length(key);
   uint64_t value = 0;
   for (const char *line = memory_stat; line != NULL && *line != '\0';) {
-    if (starts_with(line, key) && line[length] == ' ') return read_number(line + length + 1, &value) ? value : 0;
-    line = strchr(line, '\n');
+    if (string_begins(line, key) && line[length] == ' ') return read_number(line + length + 1, &value) ? value : 0;
+    line = string_find(line, '\n');
     if (line != NULL) line++;
   }
   return 0;
@@ -84,8 +81,9 @@ static size_t read_in(const char *directory, const char *name, char *content, si
 }
 
 static void cut_last_part(char *path) {
-  char *slash = strrchr(path, '/');
-  if (slash != NULL) *slash = '\0';
+  size_t length = string_length(path);
+  while (length > 0 && path[length - 1] != '/') length--;
+  if (length > 0) path[length - 1] = '\0';
 }
 
 /* Calls visit for the control group's directory and all above it, up to the mount point. In a container the path may be
@@ -99,7 +97,7 @@ static void for_each_level(const char *controller, void (*visit)(const char *dir
     text_string(&text, ROOT);
     if (controller[0] != '\0') text_char(&text, '/');
     text_string(&text, controller);
-    if (strcmp(path, "/") != 0) text_string(&text, path);
+    if (path[0] != '/' || path[1] != '\0') text_string(&text, path);
     visit(directory, context);
     if (path[0] != '/' || path[1] == '\0') return;
     cut_last_part(path);
@@ -110,7 +108,7 @@ static void note_limit(const char *directory, const char *file, bool version_1) 
   char content[64];
   uint64_t limit;
   if (read_in(directory, file, content, sizeof content) == 0 || !read_number(content, &limit)) return;
-  if (limit >= sys_physical_bytes() || (memory.directory[0] != '\0' && limit >= memory.limit_bytes)) return;
+  if (limit >= rights_physical_bytes() || (memory.directory[0] != '\0' && limit >= memory.limit_bytes)) return;
   memory.limit_bytes = limit;
   memory.version_1 = version_1;
   struct text text = text_in(memory.directory, sizeof memory.directory);
@@ -166,7 +164,7 @@ static void note_cpu_2(const char *directory, void *context) {
   char content[64];
   uint64_t quota, period;
   if (read_in(directory, "cpu.max", content, sizeof content) == 0 || !read_number(content, &quota)) return;
-  const char *space = strchr(content, ' ');
+  const char *space = string_find(content, ' ');
   if (space != NULL && read_number(space + 1, &period)) least_cpus(context, quota, period);
 }
 

@@ -1,9 +1,8 @@
 #include "control.h"
 
-#include <string.h>
-
 #include "options.h"
 #include "purge.h"
+#include "rights.h"
 #include "sys.h"
 #include "text.h"
 
@@ -22,11 +21,9 @@ static struct request read_request(void) {
   return (struct request){counter_get(&c->request), counter_get(&c->request_from), counter_get(&c->request_check)};
 }
 
-/* Q1. The page's pid is compared with the process's own, as clone(2) copies pages without any handler of ours. */
-static bool is_for_us(const struct request *request) {
-  uint32_t pid = snug_counters.pid;
-  if (request->check != snug_request_check(request->words, request->from, pid)) return false;
-  return pid == sys_process_id();
+/* Q1 */
+static bool is_whole(const struct request *request) {
+  return request->check == snug_request_check(request->words, request->from, snug_counters.pid);
 }
 
 /* The page's settings are overwritten by a text made elsewhere: readers never see an empty one. */
@@ -34,7 +31,8 @@ static void describe_settings(void) {
   char settings[sizeof snug_counters.settings];
   struct text text = text_in(settings, sizeof settings);
   options_describe(&text);
-  memcpy(snug_counters.settings, settings, text.length_bytes + 1);
+  for (size_t i = 0; i <= text.length_bytes; i++)
+    __atomic_store_n(&snug_counters.settings[i], settings[i], __ATOMIC_RELAXED);
 }
 
 static uint64_t change_setting(uint64_t words, bool is_word) {
@@ -60,11 +58,12 @@ static uint64_t answer_of(uint64_t words, const struct cache *own) {
 
 void control_obey(const struct cache *own) {
   struct request request = read_request();
-  if (!is_for_us(&request)) return;
+  if (!is_whole(&request)) return;
   bool empties_cache = own != NULL && (request.words & 0xff) == SNUG_REQUEST_PURGE;
   if (empties_cache) cache_empty_own();
   if (!purge_try_lock()) return;
-  if (request.check != __atomic_load_n(&control_answered, __ATOMIC_RELAXED)) { /* nobody was faster */
+  bool is_for_us = rights_identity() == IDENTITY_OWN; /* clone(2) copies pages without any handler of ours */
+  if (is_for_us && request.check != __atomic_load_n(&control_answered, __ATOMIC_RELAXED)) { /* nobody was faster */
     counter_set(&snug_counters.answer, answer_of(request.words, own));
     __atomic_store_n(&control_answered, request.check, __ATOMIC_RELAXED);
     __atomic_store_n(&snug_counters.answer_to, request.check, __ATOMIC_RELEASE);

@@ -63,6 +63,34 @@ void fatal_wrong_size(const void *block, size_t given_bytes, size_t size_bytes) 
   fatal_end(&text, "delete through a base class without a virtual destructor, or free_sized with another size");
 }
 
+void fatal_overflow(const void *block, size_t size_bytes) {
+  char line[LINE_BYTES];
+  struct text text = fatal_begin(line, "write behind the end of a block");
+  at(&text, block);
+  if (size_bytes != 0) {
+    text_string(&text, " of ");
+    text_number(&text, size_bytes);
+    text_string(&text, " bytes");
+  }
+  fatal_end(&text, "an index or a length that is one too large, or a string without room for its NUL");
+}
+
+void fatal_underflow(const void *block) {
+  char line[LINE_BYTES];
+  struct text text = fatal_begin(line, "write in front of a block");
+  at(&text, block);
+  fatal_end(&text, "a negative index, or a write far behind the end of the block before it");
+}
+
+void fatal_write_after_free(const void *address, const void *block) {
+  char line[LINE_BYTES];
+  struct text text = fatal_begin(line, "write to a freed block");
+  at(&text, address);
+  text_string(&text, " in the block at ");
+  text_address(&text, block);
+  fatal_end(&text, "a pointer that was kept after free, or a write beyond another block's end");
+}
+
 void fatal_corrupted(const char *what, const void *address) {
   char line[LINE_BYTES];
   struct text text = fatal_begin(line, "heap metadata is corrupted");

@@ -9,6 +9,9 @@ _Noreturn COLD void fatal_double_free(const void *block);
 _Noreturn COLD void fatal_foreign_pointer(const void *pointer);
 _Noreturn COLD void fatal_interior_pointer(const void *pointer, const void *block, size_t size_bytes);
 _Noreturn COLD void fatal_wrong_size(const void *block, size_t given_bytes, size_t size_bytes);
+_Noreturn COLD void fatal_overflow(const void *block, size_t size_bytes); /* 0: nobody knows how long it was */
+_Noreturn COLD void fatal_underflow(const void *block);
+_Noreturn COLD void fatal_write_after_free(const void *address, const void *block);
 _Noreturn COLD void fatal_corrupted(const char *what, const void *address);
 _Noreturn COLD void fatal_bad_alloc(size_t size_bytes); /* operator new in a program without a C++ library */
 

@@ -8,9 +8,11 @@
 #include "janitor.h"
 #include "large.h"
 #include "lock.h"
+#include "maintain.h"
 #include "map.h"
 #include "pages.h"
 #include "purge.h"
+#include "rights.h"
 #include "slab.h"
 #include "sys.h"
 
@@ -19,9 +21,14 @@ enum {
   UNSEAL_PARENT_SHIFT = 2,       /* a parent goes on for long: a quarter free and the slab serves again */
 };
 
-static bool seal_parent; /* atomic */
+#define TRY_AGAIN_NS UINT64_C(1000000)
 
-static __thread uint64_t signals_before FIXED_TLS; /* blocked from prepare on: a handler may fork, too */
+static bool seal_parent;         /* atomic */
+static bool interrupted_janitor; /* the fork holds all locks */
+
+/* Blocked from prepare on: a handler may fork, too. */
+static __thread uint64_t signals_before FIXED_TLS;
+static __thread bool signals_are_blocked FIXED_TLS;
 
 void fork_seal_parent_next(void) { __atomic_store_n(&seal_parent, true, __ATOMIC_RELAXED); }
 
@@ -32,11 +39,11 @@ void fork_lock_all(void) {
   pages_lock_all();
   large_lock_all();
   map_lock_all();
-  if (!lock_passes_over()) __atomic_store_n(&lock_all_owner, lock_self(), __ATOMIC_RELAXED);
+  if (!lock_passes_over() && !lock_missed_in_fork()) __atomic_store_n(&lock_all_owner, lock_self(), __ATOMIC_RELAXED);
 }
 
 void fork_unlock_all(void) {
-  if (!lock_passes_over()) __atomic_store_n(&lock_all_owner, NULL, __ATOMIC_RELAXED);
+  if (!lock_passes_over() && lock_held_by_fork()) __atomic_store_n(&lock_all_owner, NULL, __ATOMIC_RELAXED);
   map_unlock_all();
   large_unlock_all();
   pages_unlock_all();
@@ -45,12 +52,51 @@ void fork_unlock_all(void) {
   purge_unlock_all();
 }
 
-static void prepare(void) {
-  signals_before = sys_block_signals();
-  lock_pass_over(cache_thread_is_inside() || lock_held_by_fork());
+/* glibc's lock of the list of open files, which fork(2) takes after our handlers: taken after ours, a thread that holds
+ * it, waits for a FILE, and so for one that allocates while it holds that FILE, would wait for us. It is recursive. */
+__attribute__((weak)) void _IO_list_lock(void);
+__attribute__((weak)) void _IO_list_unlock(void);
+__attribute__((weak)) void _IO_list_resetlock(void);
+
+/* A sandbox may not have the call. */
+static void block_signals(void) {
+  signals_are_blocked = rights_have(RIGHT_THREAD);
+  if (signals_are_blocked) signals_before = sys_block_signals();
+}
+
+static void restore_signals(void) {
+  if (signals_are_blocked) sys_restore_signals(signals_before);
+}
+
+/* Not for ever: who has one of our locks may be a signal handler that forks, too, and waits for the list of files. So
+ * nothing is called here that waits for a lock of ours. */
+static bool try_to_lock_all(void) {
+  if (_IO_list_lock != NULL) _IO_list_lock();
+  lock_try_in_fork(true);
   janitor_stop();
-  if (pages_dirty() > PURGE_BEFORE_FORK_PAGES && !lock_passes_over()) pages_purge(0, false);
   fork_lock_all();
+  bool has_all = !lock_missed_in_fork();
+  lock_try_in_fork(false);
+  if (has_all) return true;
+  fork_unlock_all();
+  janitor_resume();
+  if (_IO_list_unlock != NULL) _IO_list_unlock();
+  return false;
+}
+
+static void prepare(void) {
+  maintain_claim_copy();
+  block_signals();
+  bool had_janitor = janitor_is_running();
+  lock_pass_over(cache_thread_is_inside() || lock_held_by_fork());
+  if (lock_passes_over()) {
+    janitor_stop();
+    fork_lock_all();
+  } else {
+    if (pages_dirty() > PURGE_BEFORE_FORK_PAGES) pages_purge_before_fork();
+    while (!try_to_lock_all()) sys_sleep(TRY_AGAIN_NS);
+    interrupted_janitor = had_janitor;
+  }
 }
 
 /* Since the last sealing, by a quarter at least: a program that trims regularly shall not strand its free slots again
@@ -66,10 +112,13 @@ static void parent(void) {
   bool seals = !lock_passes_over() && __atomic_exchange_n(&seal_parent, false, __ATOMIC_RELAXED);
   if (seals && heap_has_grown()) slab_seal(UNSEAL_PARENT_SHIFT);
   counter_bump(&snug_counters.forks, 1);
+  bool again = interrupted_janitor && !lock_passes_over();
   fork_unlock_all();
-  janitor_after_fork(false);
+  janitor_resume();
+  if (again && purge_janitor_is_worth()) janitor_start(); /* the parent may idle from now on */
+  if (_IO_list_unlock != NULL && !lock_passes_over()) _IO_list_unlock();
   lock_pass_over(false);
-  sys_restore_signals(signals_before);
+  restore_signals();
 }
 
 static void child(void) {
@@ -81,12 +130,13 @@ static void child(void) {
   slab_reset_locks();
   cache_reset_locks();
   purge_reset_locks();
-  janitor_after_fork(true);
-  snug_counters.pid = sys_process_id();
+  janitor_forget();
+  snug_counters.pid = rights_own_memory();
   control_after_fork();
   cache_after_fork();
+  if (_IO_list_resetlock != NULL) _IO_list_resetlock();
   lock_pass_over(false);
-  sys_restore_signals(signals_before);
+  restore_signals();
 }
 
 void fork_register_handlers(void) { pthread_atfork(prepare, parent, child); }

@@ -2,11 +2,15 @@
  * something to give back.
  *
  * Not made by pthread_create: slow paths of malloc run inside libc's own locks (a thread's stack is freed, a library is
- * being loaded), where pthread_create would wait for itself. It has no libc thread state, uses only sys.h, receives no
- * signal, and gives up its capabilities, since setuid(2) in the program does not reach it. (docs/decisions/0005)
+ * being loaded), where pthread_create would wait for itself. It has no libc thread state, uses only sys.h, and receives
+ * no signal. (docs/decisions/0005)
  *
  *  J1  At most one runs, and never across a fork: the prepare handler stops it and waits (but K4).
- *  J2  It touches no thread-local variable of this library.
+ *  J2  It touches no thread-local variable of this library, and calls no function of another one.
+ *  J3  It has the privileges of the thread that started it, opens files only where the program's descriptors are not
+ *      its own, and ends before the program drops privileges or enters a sandbox by libc's functions (process.c).
+ *      Drops that go around libc it outlives by a second at most while the program allocates: then a thread of the
+ *      program replaces it.
  */
 #ifndef SNUG_JANITOR_H
 #define SNUG_JANITOR_H
@@ -18,10 +22,19 @@ HIDDEN bool janitor_is_running(void);
 /* Starts it unless it runs, is switched off (background:0), or the system refuses: then ticks alone do the work. */
 HIDDEN void janitor_start(void);
 
-/* Ends it and waits until it is gone. It will not start again while the caller is inside fork(). */
+/* Has the caller's thread replace one that has run for long (J3). */
+HIDDEN void janitor_replace_if_old(void);
+
+/* Ends it and waits until it runs no more. It will not start again before janitor_resume. */
 HIDDEN void janitor_stop(void);
 
-/* After fork: in the parent and in the child it may start again. */
-HIDDEN void janitor_after_fork(bool in_child);
+/* The same, until the kernel does not count it as a thread of the process any more. */
+HIDDEN void janitor_stop_and_leave(void);
+
+/* It may start again. */
+HIDDEN void janitor_resume(void);
+
+/* In a child, where it does not exist: the memory is a copy of the parent's. */
+HIDDEN void janitor_forget(void);
 
 #endif

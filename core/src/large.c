@@ -4,6 +4,7 @@
 #include "fatal.h"
 #include "lock.h"
 #include "map.h"
+#include "pages.h"
 #include "sys.h"
 
 enum {
@@ -11,23 +12,31 @@ enum {
   FREED_MAX = 32,
   RETAINED_MAX_BYTES = 64 << 20, /* a longer mapping is never retained */
   TABLE_FIRST_ROWS = 128,        /* less than a page */
+  UNMAP_SLICE_BYTES = 8 << 20,   /* a millisecond's work */
+  RETRIES_MAX = 64,
+  RETRY_LOOKS = 1024, /* rows at a time */
 };
 
 struct large {
-  char *start; /* NULL: the row is free */
+  char *start; /* NULL: the row is free; with a tag below: L3 */
   size_t mapped_bytes;
   size_t requested_bytes;
 };
+
+/* What a row is, in the low bits of its address. */
+enum tag { TAG_LIVE, TAG_REFUSED_START, TAG_REFUSED_END };
 
 static struct {
   struct lock lock; /* rank LARGE; guards all here */
   struct large *rows;
   size_t row_count; /* a power of two */
   size_t used;
+  size_t refused;                      /* ranges of L3; read without the lock */
+  size_t retry_row;                    /* where to look for the next one to unmap */
   struct large retained[RETAINED_MAX]; /* requested_bytes unused */
   size_t retained_pages;               /* read without the lock */
   const void *freed[FREED_MAX];        /* the last ones, a ring */
-  size_t freed_count;
+  size_t freed_count;                  /* read without the lock */
 } large;
 
 static size_t table_bytes(size_t rows) { return round_up(rows * sizeof(struct large), zone.page_bytes); }
@@ -38,18 +47,24 @@ bool large_init(void) {
   return large.rows != NULL;
 }
 
+static char *tagged(const char *address, enum tag tag) { return (char *)((uintptr_t)address | tag); }
+
+static enum tag tag_of(const struct large *row) { return (enum tag)((uintptr_t)row->start & (PAGE_BYTES - 1)); }
+
 static size_t home_row(const void *start, size_t row_count) {
   uint64_t hash = ((uintptr_t)start >> PAGE_SHIFT) * UINT64_C(0x9e3779b97f4a7c15); /* Fibonacci hashing, Knuth vol. 3 */
   return (size_t)(hash >> 32) & (row_count - 1);
 }
 
-static struct large *find(const void *start) {
+static struct large *find(const void *tagged_start) {
   if (large.row_count == 0) return NULL;
-  for (size_t i = home_row(start, large.row_count);; i = (i + 1) & (large.row_count - 1)) {
-    if (large.rows[i].start == start) return &large.rows[i];
+  for (size_t i = home_row(tagged_start, large.row_count);; i = (i + 1) & (large.row_count - 1)) {
+    if (large.rows[i].start == tagged_start) return &large.rows[i];
     if (large.rows[i].start == NULL) return NULL;
   }
 }
+
+static struct large *find_live(const void *p) { return ((uintptr_t)p & (PAGE_BYTES - 1)) == 0 ? find(p) : NULL; }
 
 static void put(struct large *rows, size_t row_count, const struct large *block) {
   ASSERT(block->start != NULL && row_count != 0);
@@ -73,12 +88,12 @@ static void remove_row(struct large *row) {
   large.used--;
 }
 
-/* Room for one more row, at half load if the table can grow. */
-static bool make_room(void) {
-  if (large.used + 1 <= large.row_count / 2) return true;
+/* Room for so many rows more, at half load if the table can grow. */
+static bool make_room(size_t more) {
+  if (large.used + more <= large.row_count / 2) return true;
   size_t rows = large.row_count * 2;
   struct large *table = rows != 0 ? sys_map(table_bytes(rows)) : NULL;
-  if (table == NULL) return large.used + 1 < large.row_count - large.row_count / 8;
+  if (table == NULL) return large.used + more < large.row_count - large.row_count / 8;
   for (size_t i = 0; i < large.row_count; i++) {
     if (large.rows[i].start != NULL) put(table, rows, &large.rows[i]);
   }
@@ -92,6 +107,8 @@ static void set_retained_pages(size_t count) {
   __atomic_store_n(&large.retained_pages, count, __ATOMIC_RELAXED);
   counter_set(&snug_counters.large_retained_bytes, count * PAGE_BYTES);
 }
+
+uint64_t large_frees(void) { return __atomic_load_n(&large.freed_count, __ATOMIC_RELAXED); }
 
 size_t large_retained_pages(void) { return __atomic_load_n(&large.retained_pages, __ATOMIC_RELAXED); }
 
@@ -123,18 +140,113 @@ static char *take_retained(size_t bytes, size_t alignment, size_t *mapped_bytes)
   return start;
 }
 
+/* ---- unmapping (L3) ---- */
+
+static bool has_refused(void) { return __atomic_load_n(&large.refused, __ATOMIC_RELAXED) != 0; }
+
+static void add_refused(long change) {
+  __atomic_store_n(&large.refused, large.refused + (size_t)change, __ATOMIC_RELAXED);
+}
+
+/* Removes both rows of a range. */
+static void forget_refused(char *start, size_t bytes) {
+  remove_row(find(tagged(start, TAG_REFUSED_START)));
+  remove_row(find(tagged(start + bytes, TAG_REFUSED_END)));
+  add_refused(-1);
+}
+
+/* Lengthens the range by those before and behind it that were refused, and removes these. The lock is held. */
+static void merge_refused(struct large *range) {
+  const struct large *before = find(tagged(range->start, TAG_REFUSED_END));
+  if (before != NULL) {
+    size_t bytes = before->mapped_bytes;
+    forget_refused(range->start - bytes, bytes);
+    range->start -= bytes;
+    range->mapped_bytes += bytes;
+  }
+  char *end = range->start + range->mapped_bytes;
+  const struct large *behind = find(tagged(end, TAG_REFUSED_START));
+  if (behind != NULL) {
+    size_t bytes = behind->mapped_bytes;
+    forget_refused(end, bytes);
+    range->mapped_bytes += bytes;
+  }
+}
+
+/* Where the system allows no mapping more the table can't grow, but has the row of the block that was freed. Without
+ * room the address space is lost. */
+static void remember_refused(struct large range) {
+  lock_take(&large.lock, RANK_LARGE);
+  merge_refused(&range);
+  if (make_room(2)) {
+    struct large start = {tagged(range.start, TAG_REFUSED_START), range.mapped_bytes, 0};
+    struct large end = {tagged(range.start + range.mapped_bytes, TAG_REFUSED_END), range.mapped_bytes, 0};
+    put(large.rows, large.row_count, &start);
+    put(large.rows, large.row_count, &end);
+    large.used += 2;
+    add_refused(1);
+  }
+  lock_give(&large.lock, RANK_LARGE);
+}
+
+/* Unmaps a range that nobody else knows of, with what was refused beside it: where it reaches the ends of a mapping it
+ * needs none more. */
+static bool unmap_range(char *start, size_t bytes) {
+  struct large range = {start, bytes, 0};
+  if (unlikely(has_refused())) {
+    lock_take(&large.lock, RANK_LARGE);
+    merge_refused(&range);
+    lock_give(&large.lock, RANK_LARGE);
+  }
+  if (likely(sys_unmap(range.start, range.mapped_bytes))) return true;
+  sys_purge(start, bytes);
+  remember_refused(range);
+  return false;
+}
+
+/* The next refused range, out of the table; none among the rows that were looked at: bytes 0. */
+static struct large take_refused(void) {
+  struct large range = {NULL, 0, 0};
+  lock_take(&large.lock, RANK_LARGE);
+  for (size_t looks = 0; looks < RETRY_LOOKS && large.refused != 0 && range.start == NULL; looks++) {
+    const struct large *row = &large.rows[large.retry_row++ & (large.row_count - 1)];
+    if (row->start == NULL || tag_of(row) != TAG_REFUSED_START) continue;
+    range = (struct large){row->start - TAG_REFUSED_START, row->mapped_bytes, 0};
+    forget_refused(range.start, range.mapped_bytes);
+  }
+  lock_give(&large.lock, RANK_LARGE);
+  return range;
+}
+
+void large_retry_unmaps(void) {
+  for (int i = 0; i < RETRIES_MAX && has_refused() && !is_purging_stopped(); i++) {
+    struct large range = take_refused();
+    if (range.start == NULL) continue;
+    if (!unmap_range(range.start, range.mapped_bytes)) return;
+  }
+}
+
 static void unmap(const struct large *block) {
-  if (!sys_unmap(block->start, block->mapped_bytes))
-    sys_purge(block->start, block->mapped_bytes); /* then its address space is lost */
+  unmap_range(block->start, block->mapped_bytes);
   counter_add(&snug_counters.large_unmaps, 1);
   counter_add(&snug_counters.purged_bytes, block->mapped_bytes);
+}
+
+/* ---- mappings ---- */
+
+/* What was long enough for huge pages, and is not any more. */
+static void forgo_huge_pages(char *start, size_t old_bytes, size_t bytes) {
+  if (old_bytes >= LARGE_HUGE_PAGES_BYTES && bytes < LARGE_HUGE_PAGES_BYTES) sys_no_huge_pages(start, bytes);
 }
 
 /* Makes a retained mapping, which nobody else knows of, bytes long; it may move. NULL: it could not be, and is gone: a
  * longer one would make the length of a sized free look wrong. */
 static char *fit_retained(char *start, size_t *mapped_bytes, size_t bytes) {
   struct large block = {start, *mapped_bytes, 0};
-  if (*mapped_bytes > bytes && !sys_unmap(start + bytes, *mapped_bytes - bytes)) start = NULL;
+  if (*mapped_bytes > bytes) {
+    unmap_range(start + bytes, *mapped_bytes - bytes); /* if that is refused the rest is remembered */
+    forgo_huge_pages(start, *mapped_bytes, bytes);
+  }
   if (*mapped_bytes < bytes) start = sys_remap(start, *mapped_bytes, bytes, true);
   if (start == NULL) unmap(&block);
   *mapped_bytes = bytes;
@@ -149,9 +261,9 @@ static char *map_new(size_t bytes, size_t alignment) {
   if (start == NULL) return NULL;
   if (extra != 0) {
     char *aligned = (char *)round_up((uintptr_t)start, alignment);
-    if (aligned != start) sys_unmap(start, (size_t)(aligned - start));
+    if (aligned != start) unmap_range(start, (size_t)(aligned - start));
     size_t tail = extra - (size_t)(aligned - start);
-    if (tail != 0) sys_unmap(aligned + bytes, tail);
+    if (tail != 0) unmap_range(aligned + bytes, tail);
     start = aligned;
   }
   if (bytes < LARGE_HUGE_PAGES_BYTES) sys_no_huge_pages(start, bytes);
@@ -169,7 +281,7 @@ void *large_take(size_t size_bytes, size_t alignment, bool *clean) {
   ASSERT(alignment != 0 && (alignment & (alignment - 1)) == 0);
   size_t bytes = round_up(size_bytes, zone.page_bytes);
   lock_take(&large.lock, RANK_LARGE);
-  bool room = make_room();
+  bool room = make_room(1);
   size_t mapped_bytes = bytes;
   char *start = room ? take_retained(bytes, alignment, &mapped_bytes) : NULL;
   if (room) large.used++; /* our row, though still without a place */
@@ -204,14 +316,15 @@ static bool retain(const struct large *block) {
 
 bool large_give(void *p) {
   lock_take(&large.lock, RANK_LARGE);
-  struct large *row = find(p);
+  struct large *row = find_live(p);
   if (row == NULL) {
     lock_give(&large.lock, RANK_LARGE);
     return false;
   }
   struct large block = *row;
   remove_row(row);
-  large.freed[large.freed_count++ % FREED_MAX] = block.start;
+  large.freed[large.freed_count % FREED_MAX] = block.start;
+  __atomic_store_n(&large.freed_count, large.freed_count + 1, __ATOMIC_RELAXED);
   bool kept = retain(&block);
   lock_give(&large.lock, RANK_LARGE);
   count_large(-1, block.mapped_bytes, block.requested_bytes);
@@ -221,7 +334,7 @@ bool large_give(void *p) {
 
 size_t large_size(const void *p) {
   lock_take(&large.lock, RANK_LARGE);
-  struct large *row = find(p);
+  struct large *row = find_live(p);
   size_t bytes = row != NULL ? row->mapped_bytes : 0;
   lock_give(&large.lock, RANK_LARGE);
   return bytes;
@@ -230,7 +343,7 @@ size_t large_size(const void *p) {
 void *large_resize(void *p, size_t size_bytes) {
   size_t bytes = round_up(size_bytes, zone.page_bytes);
   lock_take(&large.lock, RANK_LARGE);
-  struct large *row = find(p);
+  struct large *row = find_live(p);
   if (row == NULL) {
     lock_give(&large.lock, RANK_LARGE);
     return NULL;
@@ -247,6 +360,7 @@ void *large_resize(void *p, size_t size_bytes) {
   void *result = p;
   if (block.mapped_bytes != bytes) {
     result = sys_remap(p, block.mapped_bytes, bytes, true);
+    if (result != NULL) forgo_huge_pages(result, block.mapped_bytes, bytes);
     if (result != NULL) block = (struct large){result, bytes, size_bytes};
     lock_take(&large.lock, RANK_LARGE);
     put(large.rows, large.row_count, &block);
@@ -263,7 +377,8 @@ void *large_block_around(const void *p) {
   lock_take(&large.lock, RANK_LARGE);
   for (size_t i = 0; i < large.row_count && start == NULL; i++) {
     const struct large *row = &large.rows[i];
-    if (row->start != NULL && (size_t)((const char *)p - row->start) < row->mapped_bytes) start = row->start;
+    if (row->start == NULL || tag_of(row) != TAG_LIVE) continue;
+    if ((size_t)((const char *)p - row->start) < row->mapped_bytes) start = row->start;
   }
   lock_give(&large.lock, RANK_LARGE);
   return start;
@@ -277,39 +392,74 @@ bool large_was_freed(const void *p) {
   return found;
 }
 
+/* Takes a retained mapping if more than keep_pages are retained. */
+static struct large take_victim(size_t keep_pages) {
+  struct large victim = {NULL, 0, 0};
+  lock_take(&large.lock, RANK_LARGE);
+  if (large.retained_pages > keep_pages) {
+    for (size_t i = 0; i < RETAINED_MAX && victim.start == NULL; i++) {
+      victim = large.retained[i];
+      large.retained[i].start = NULL;
+    }
+    if (victim.start != NULL) set_retained_pages(large.retained_pages - victim.mapped_bytes / PAGE_BYTES);
+  }
+  lock_give(&large.lock, RANK_LARGE);
+  return victim;
+}
+
 size_t large_purge(size_t keep_pages) {
   size_t purged = 0;
-  for (;;) {
-    struct large victim = {NULL, 0, 0};
-    lock_take(&large.lock, RANK_LARGE);
-    if (large.retained_pages > keep_pages) {
-      for (size_t i = 0; i < RETAINED_MAX && victim.start == NULL; i++) {
-        victim = large.retained[i];
-        large.retained[i].start = NULL;
-      }
-      if (victim.start != NULL) set_retained_pages(large.retained_pages - victim.mapped_bytes / PAGE_BYTES);
+  while (!is_purging_stopped()) {
+    struct large victim = take_victim(keep_pages);
+    if (victim.start == NULL) break;
+    size_t bytes = victim.mapped_bytes;
+    while (bytes > UNMAP_SLICE_BYTES && !is_purging_stopped()) {
+      bytes -= UNMAP_SLICE_BYTES;
+      unmap_range(victim.start + bytes, UNMAP_SLICE_BYTES);
     }
+    purged += (victim.mapped_bytes - bytes) / PAGE_BYTES;
+    counter_add(&snug_counters.purged_bytes, victim.mapped_bytes - bytes);
+    victim.mapped_bytes = bytes;
+    lock_take(&large.lock, RANK_LARGE);
+    bool kept = is_purging_stopped() && retain(&victim);
     lock_give(&large.lock, RANK_LARGE);
-    if (victim.start == NULL) return purged;
+    if (kept) break;
     unmap(&victim);
-    purged += victim.mapped_bytes / PAGE_BYTES;
+    purged += bytes / PAGE_BYTES;
+  }
+  return purged;
+}
+
+/* L3 of one range: both rows are there, and no other range or block begins or ends where it does. */
+static void check_refused(const struct large *row) {
+  const char *start = row->start - TAG_REFUSED_START, *end = start + row->mapped_bytes;
+  const struct large *by_end = find(tagged(end, TAG_REFUSED_END));
+  if (by_end == NULL || by_end->mapped_bytes != row->mapped_bytes || find(tagged(start, TAG_REFUSED_END)) != NULL ||
+      find(tagged(end, TAG_REFUSED_START)) != NULL || find_live(start) != NULL) {
+    fatal_corrupted("range that the system refused to unmap (L3)", row);
   }
 }
 
 void large_check(void) {
   lock_take(&large.lock, RANK_LARGE);
-  size_t used = 0, retained_pages = 0;
+  size_t used = 0, refused = 0, retained_pages = 0;
   for (size_t i = 0; i < large.row_count; i++) {
-    if (large.rows[i].start == NULL) continue;
+    const struct large *row = &large.rows[i];
+    if (row->start == NULL) continue;
     used++;
-    if (find(large.rows[i].start) != &large.rows[i]) fatal_corrupted("table of large blocks (L1)", &large.rows[i]);
+    if (find(row->start) != row) fatal_corrupted("table of large blocks (L1)", row);
+    if (tag_of(row) != TAG_REFUSED_START) continue;
+    refused++;
+    check_refused(row);
   }
   for (size_t i = 0; i < RETAINED_MAX; i++) {
     if (large.retained[i].start == NULL) continue;
     retained_pages += large.retained[i].mapped_bytes / PAGE_BYTES;
     if (find(large.retained[i].start) != NULL) fatal_corrupted("retained large block (L2)", &large.retained[i]);
   }
-  if (used > large.used || retained_pages != large.retained_pages) fatal_corrupted("counts of large blocks", &large);
+  if (used > large.used || retained_pages != large.retained_pages || refused != large.refused) {
+    fatal_corrupted("counts of large blocks", &large);
+  }
   lock_give(&large.lock, RANK_LARGE);
 }
 

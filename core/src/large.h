@@ -3,8 +3,11 @@
  * It does not know policies. The kernel grows and moves such a block by its page tables (mremap), without a copy.
  * A hash table from address to sizes lies outside the blocks; free ones are retained for reuse until purged.
  *
- *  L1  The table holds exactly the live blocks; a block under mremap is in no table and has no other name meanwhile.
+ *  L1  The table holds exactly the live blocks, and the ranges of L3; a block under mremap is in no table and has no
+ *      other name meanwhile.
  *  L2  A retained mapping is in no table, and its memory is dirty.
+ *  L3  A range that the system refused to unmap, since that needs one mapping more than it allows, stays mapped without
+ *      memory, and has two rows: by where it begins and by where it ends. No two touch each other.
  */
 #ifndef SNUG_LARGE_H
 #define SNUG_LARGE_H
@@ -38,10 +41,15 @@ HIDDEN bool large_was_freed(const void *p);
 
 HIDDEN size_t large_retained_pages(void);
 
-/* Unmaps retained mappings until at most keep_pages stay. Returns the pages that went. */
+HIDDEN uint64_t large_frees(void); /* ever: a sign of life */
+
+/* Unmaps retained mappings until at most keep_pages stay, or purging stops. Returns the pages that went. */
 HIDDEN size_t large_purge(size_t keep_pages);
 
-HIDDEN void large_check(void); /* asserts L1, L2 */
+/* Tries to unmap a few of the ranges of L3 again. */
+HIDDEN void large_retry_unmaps(void);
+
+HIDDEN void large_check(void); /* asserts L1 - L3 */
 HIDDEN void large_lock_all(void);
 HIDDEN void large_unlock_all(void);
 HIDDEN void large_reset_locks(void);

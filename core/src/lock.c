@@ -4,9 +4,12 @@
 
 enum {
   SPINS = 100,
-  FORK_YIELDS = 20,
-  FORK_WAITS = 50, /* of a millisecond: under a lock others stay for microseconds (K2) */
+  FORK_SHORT_NAPS = 20,
+  FORK_NAPS = 50, /* under a lock others stay for microseconds (K2) */
 };
+
+#define SHORT_NAP_NS UINT64_C(20000)
+#define NAP_NS UINT64_C(1000000)
 
 uint64_t lock_waits;
 
@@ -14,6 +17,8 @@ const void *lock_all_owner __attribute__((aligned(64))); /* read at every releas
 
 static __thread char self_marker FIXED_TLS; /* only its address is used */
 static __thread bool passes_over FIXED_TLS;
+static __thread bool tries FIXED_TLS;
+static __thread bool missed FIXED_TLS;     /* while it tries: a lock was not to be had */
 static __thread uint32_t waited FIXED_TLS; /* in the fork that is going on */
 
 const void *lock_self(void) {
@@ -53,37 +58,50 @@ void lock_pass_over(bool on) {
 
 bool lock_passes_over(void) { return passes_over; }
 
+void lock_try_in_fork(bool on) {
+  tries = on;
+  missed = false;
+  waited = 0;
+}
+
+bool lock_missed_in_fork(void) { return missed; }
+
+bool lock_is_tried_in_fork(void) { return tries; }
+
 bool lock_wait_in_fork(void) {
-  if (waited == FORK_WAITS) return false;
-  waited++;
-  sys_sleep(UINT64_C(1000000));
+  if (waited == FORK_SHORT_NAPS + FORK_NAPS) {
+    missed = tries;
+    return false;
+  }
+  sys_sleep(waited++ < FORK_SHORT_NAPS ? SHORT_NAP_NS : NAP_NS);
   return true;
 }
 
+static void note_forker(struct lock *lock) { __atomic_store_n(&lock->forker, lock_self(), __ATOMIC_RELAXED); }
+
 bool lock_take_in_fork(struct lock *lock, enum lock_rank rank) {
-  if (likely(!passes_over)) {
+  if (likely(!passes_over && !tries)) {
     lock_take(lock, rank);
+    note_forker(lock);
     return true;
   }
-  if (lock_held_by_fork()) return false; /* nobody is to be waited for: this thread has it all, or the process dies */
-  for (int look = 0; !lock_try(lock, rank); look++) {
-    if (look < FORK_YIELDS) {
-      sys_yield();
-    } else if (!lock_wait_in_fork()) {
-      return false;
-    }
+  if (missed) return false; /* fork will begin again */
+  /* Nobody is to be waited for: this thread has it all, or the process dies. */
+  if (passes_over && lock_held_by_fork()) return false;
+  while (!lock_try(lock, rank)) {
+    if (!lock_wait_in_fork()) return false;
   }
-  __atomic_store_n(&lock->forker, lock_self(), __ATOMIC_RELAXED);
+  note_forker(lock);
   return true;
 }
 
 bool lock_had_in_fork(const struct lock *lock) {
-  return likely(!passes_over) || __atomic_load_n(&lock->forker, __ATOMIC_RELAXED) == lock_self();
+  return __atomic_load_n(&lock->forker, __ATOMIC_RELAXED) == lock_self();
 }
 
 void lock_give_in_fork(struct lock *lock, enum lock_rank rank) {
   if (!lock_had_in_fork(lock)) return;
-  if (unlikely(passes_over)) __atomic_store_n(&lock->forker, NULL, __ATOMIC_RELAXED);
+  if (!lock_held_by_fork()) __atomic_store_n(&lock->forker, NULL, __ATOMIC_RELAXED); /* else it is taken twice (K3) */
   lock_give(lock, rank);
 }
 

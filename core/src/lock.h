@@ -3,8 +3,10 @@
  * It does not know what it guards. States: 0 free, 1 held, 2 held and somebody may sleep.
  *
  *  K1  A thread takes locks in rising rank only (checked with SNUG_DEBUG); equal ranks by rising address, as fork does.
- *  K2  Nothing that can fault on the program's memory, and no slow system call, happens under a lock; the purge lock,
- *      which slow paths only try, is the exception.
+ *  K2  Nothing that can fault on the program's memory, and no system call that takes longer the more memory there is,
+ *      happens under a lock; the purge lock, which slow paths only try, is the exception. Short ones do, as what they
+ *      change must be seen whole: mprotect when the zone or a table grows (records, caches, pages, map), mmap and
+ *      munmap of the table of large blocks (large), one membarrier for all victims (caches).
  *  K3  While a thread is inside fork() it holds every lock (fork.c) and may still come here, from other libraries' fork
  *      handlers: lock_all_owner lets it pass. Not so in a fork of K4.
  *  K4  A signal handler that forks may have interrupted its own thread under a lock, which it would wait for for ever.
@@ -31,7 +33,7 @@ struct lock {
   const void *forker; /* K4, under the lock: lock_self() of who got it in a fork that passes over others */
 };
 
-HIDDEN extern uint64_t lock_waits; /* atomic: times any thread had to sleep for a lock */
+HIDDEN extern uint64_t lock_waits;        /* atomic: times any thread had to sleep for a lock */
 HIDDEN extern const void *lock_all_owner; /* atomic: lock_self() of the thread inside fork(), else NULL */
 
 /* What tells threads apart here: an address of each thread's own, which, unlike its id, is the same in a forked child.
@@ -71,16 +73,21 @@ static ALWAYS_INLINE void lock_give(struct lock *lock, enum lock_rank rank) {
   if (unlikely(__atomic_exchange_n(&lock->state, 0, __ATOMIC_RELEASE) == 2)) lock_give_slow(lock);
 }
 
-/* How fork takes and gives all locks. False: passed over. */
+/* How fork takes and gives all locks. False: passed over, or missed. */
 HIDDEN bool lock_take_in_fork(struct lock *lock, enum lock_rank rank);
 HIDDEN bool lock_had_in_fork(const struct lock *lock);
 HIDDEN void lock_give_in_fork(struct lock *lock, enum lock_rank rank);
+
+/* Fork tries: it waits for each lock for a while only. Whether it got all is asked afterwards. Ends with on = false. */
+HIDDEN void lock_try_in_fork(bool on);
+HIDDEN bool lock_is_tried_in_fork(void);
+HIDDEN bool lock_missed_in_fork(void);
 
 /* K4: whether this thread, which is about to fork or has forked, may itself hold locks. */
 HIDDEN void lock_pass_over(bool on);
 HIDDEN bool lock_passes_over(void);
 
-/* A fork that may be in its own way naps for a millisecond. False: it has napped enough. */
+/* A fork that tries, or may be in its own way, naps. False: it has napped enough. */
 HIDDEN bool lock_wait_in_fork(void);
 
 /* In a forked child, where no other thread exists. What this thread holds since before the fork it will give, which

@@ -3,9 +3,8 @@
 #include "control.h"
 #include "counters.h"
 #include "janitor.h"
+#include "rights.h"
 #include "sys.h"
-
-enum { UNJUDGED_MIN_BYTES = 4 << 20 }; /* a heap from this size on may have something to give back */
 
 /* Big blocks come here at every fourth call, and change no slab: between ticks they judge once per tick of the coarse
  * clock. */
@@ -19,18 +18,33 @@ static bool judged_just_now(uint32_t weight) {
 
 /* Between ticks, with several arenas, the janitor is left to find out: the rows it judges by lie in other CPUs' caches.
  */
-static bool janitor_may_be_worth(uint32_t weight) {
+static bool is_worth_between_ticks(void) {
   bool several = __atomic_load_n(&snug_counters.arena_count, __ATOMIC_RELAXED) > 1;
-  if (several) return pages_used() * PAGE_BYTES > UNJUDGED_MIN_BYTES;
-  return !judged_just_now(weight) && purge_janitor_is_worth();
+  return several ? purge_janitor_may_be_worth() : purge_janitor_is_worth();
 }
 
 void maintain_start_janitor(void) {
   if (!janitor_is_running()) janitor_start();
 }
 
+void maintain_look_for_janitor(void) {
+  purge_looked();
+  if (!janitor_is_running() && is_worth_between_ticks()) janitor_start();
+}
+
+/* Its threads are gone but the caller; which locks they held nobody knows. */
+void maintain_claim_copy(void) {
+  if (!rights_claim_copy()) return;
+  snug_counters.pid = rights_own_memory();
+  janitor_forget();
+  control_after_fork();
+}
+
 void maintain_look_at_clock(const struct cache *own, uint32_t weight) {
+  maintain_claim_copy();
   control_look(own);
   bool ticked = purge_tick_if_due(own, true);
-  if (!janitor_is_running() && (ticked ? purge_janitor_is_worth() : janitor_may_be_worth(weight))) janitor_start();
+  janitor_replace_if_old();
+  if (janitor_is_running() || (!ticked && judged_just_now(weight))) return;
+  if (ticked ? purge_janitor_is_worth() : is_worth_between_ticks()) janitor_start();
 }

@@ -17,10 +17,18 @@ HIDDEN void maintain_look_at_clock(const struct cache *own, uint32_t weight);
 
 HIDDEN void maintain_start_janitor(void);
 
+/* Enough more was freed than at the last look, here or at a tick: it may be the last before the program idles. */
+HIDDEN void maintain_look_for_janitor(void);
+
+/* If this memory is a copy that clone(2) made without our handlers, makes it this process's own. */
+HIDDEN void maintain_claim_copy(void);
+
 /* At the end of every slow path, with no lock held. */
 static ALWAYS_INLINE void maintain(uint32_t weight) {
   size_t dirty = pages_dirty() + large_retained_pages();
   if (unlikely(dirty > __atomic_load_n(&purge_limit_pages, __ATOMIC_RELAXED))) purge_excess();
+  size_t freed = dirty + slab_touched_pages();
+  if (unlikely(freed > __atomic_load_n(&purge_look_pages, __ATOMIC_RELAXED))) maintain_look_for_janitor();
   this_thread.slow_calls += weight;
   if (likely(this_thread.slow_calls < MAINTAIN_PERIOD)) return;
   this_thread.slow_calls = 0;

@@ -3,6 +3,7 @@
 #include "fatal.h"
 #include "lock.h"
 #include "options.h"
+#include "rights.h"
 #include "sys.h"
 
 #define GIB ((size_t)1 << 30)
@@ -24,10 +25,14 @@ static struct {
   size_t table_count;
 } map;
 
+static void name_mapping(void *start, size_t length_bytes, const char *name) {
+  if (rights_have(RIGHT_OTHERS)) sys_name_mapping(start, length_bytes, name);
+}
+
 struct table table_reserve(size_t max_bytes, const char *name) {
   struct table table = {NULL, round_up(max_bytes, zone.page_bytes), 0, false};
   table.start = sys_reserve(table.reserved_bytes);
-  if (table.start != NULL) sys_name_mapping(table.start, table.reserved_bytes, name);
+  if (table.start != NULL) name_mapping(table.start, table.reserved_bytes, name);
   return table;
 }
 
@@ -103,7 +108,7 @@ bool map_init(void) {
   uint64_t limit_bytes = sys_address_space_limit_bytes();
   bool limited = limit_bytes != UINT64_MAX;
   size_t zone_bytes = 256 * GIB;
-  while (zone_bytes < 2 * sys_physical_bytes() && zone_bytes < 16384 * GIB) zone_bytes *= 2;
+  while (zone_bytes < 2 * rights_physical_bytes() && zone_bytes < 16384 * GIB) zone_bytes *= 2;
   if (limited && limit_bytes < zone_bytes) zone_bytes = (size_t)limit_bytes;
   for (;; zone_bytes /= 2) {
     zone_bytes = round_down(zone_bytes, CHUNK_BYTES);
@@ -114,7 +119,7 @@ bool map_init(void) {
     place_limited_heap(zone_bytes);
   } else {
     sys_no_huge_pages(map.heap.start, zone_bytes + CHUNK_BYTES); /* docs/decisions/0006 */
-    sys_name_mapping(map.heap.start, zone_bytes + CHUNK_BYTES, "snug heap");
+    name_mapping(map.heap.start, zone_bytes + CHUNK_BYTES, "snug heap");
   }
   zone.base = (char *)round_up((uintptr_t)map.heap.start, CHUNK_BYTES); /* so that runs can be aligned by their index */
   zone.kind = (uint16_t *)map.kind.start;

@@ -11,8 +11,9 @@
  * found. Price: 6 bytes per 4 KiB page, and one reservation of address space.
  *
  *  M1  zone.base (a multiple of 4 MiB), kind, owner never change after map_init; zone.pages grows after the pages below
- * it are usable, and shrinks only past pages in which no block lives. M2  kind and owner of a page are written by
- * whoever holds the pages (they are allocated to it), before a pointer into them is given out.
+ *      it are usable, and shrinks only past pages in which no block lives.
+ *  M2  kind and owner of a page are written by whoever holds the pages (they are allocated to it), before a pointer
+ *      into them is given out.
  */
 #ifndef SNUG_MAP_H
 #define SNUG_MAP_H

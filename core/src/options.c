@@ -7,7 +7,7 @@
 #include "sys.h"
 
 /* The defaults. The table below repeats them for help; core/tests/unit/options_test.c compares. */
-struct options options = {0, 0, 0, 1, 1, 0};
+struct options options = {0, 0, 0, 1, 1, 0, 0};
 
 static const struct option_row {
   const char *name;
@@ -22,9 +22,12 @@ static const struct option_row {
     {"background", &options.background, 1, 0, 1, 1, "give memory back from a helper thread while the program idles"},
     {"purge_cpu_percent", &options.purge_cpu_percent, 1, 0, 100, 1, "share of time that giving memory back may cost"},
     {"thp", &options.thp, 0, 0, 1, 0, "allow transparent huge pages on the heap"},
+    {"guard", &options.guard, 0, 0, 1, 0, "find misuse of the heap at once; slower, more memory"},
 };
 
 enum { ROW_COUNT = sizeof rows / sizeof rows[0], WORD_BYTES = 48, MESSAGE_BYTES = 320, HELP_LINE_BYTES = 160 };
+
+enum { LEAST_COMMON = 3 }; /* characters in a row that make a name worth suggesting */
 
 /* SNUG=help: the table, on stderr. */
 static void print_help(void) {
@@ -46,37 +49,36 @@ static void print_help(void) {
   }
 }
 
-/* Levenshtein distance (V. I. Levenshtein, 1966), row by row; words beyond WORD_BYTES count as far. */
-static size_t edit_distance(const char *a, const char *b) {
-  size_t length = strlen(b), line[WORD_BYTES + 1];
-  if (strlen(a) > WORD_BYTES || length > WORD_BYTES) return WORD_BYTES;
-  for (size_t j = 0; j <= length; j++) line[j] = j;
-  for (size_t i = 0; a[i] != '\0'; i++) {
-    size_t diagonal = line[0];
-    line[0] = i + 1;
-    for (size_t j = 1; j <= length; j++) {
-      size_t best = diagonal + (a[i] != b[j - 1]);
-      if (line[j] + 1 < best) best = line[j] + 1;
-      if (line[j - 1] + 1 < best) best = line[j - 1] + 1;
-      diagonal = line[j];
-      line[j] = best;
+/* Length of the longest run of characters that both words have, in either case: a beginning, or all but a slip, is what
+ * people remember of a name. */
+static size_t common_length(const char *a, const char *b) {
+  size_t longest = 0;
+  for (; *a != '\0'; a++) {
+    for (const char *start = b; *start != '\0'; start++) {
+      size_t length = 0;
+      while (a[length] != '\0' && start[length] != '\0' && (a[length] | 0x20) == (start[length] | 0x20)) length++;
+      if (length > longest) longest = length;
     }
   }
-  return line[length];
+  return longest;
 }
 
 static void warn_unknown(const char *name) {
-  const struct option_row *nearest = &rows[0];
-  for (size_t i = 1; i < ROW_COUNT; i++) {
-    if (edit_distance(name, rows[i].name) < edit_distance(name, nearest->name)) nearest = &rows[i];
+  const struct option_row *nearest = NULL;
+  size_t most = LEAST_COMMON - 1;
+  for (size_t i = 0; i < ROW_COUNT; i++) {
+    size_t common = common_length(name, rows[i].name);
+    if (common <= most) continue;
+    most = common;
+    nearest = &rows[i];
   }
   char message[MESSAGE_BYTES];
   struct text text = text_in(message, sizeof message);
   text_string(&text, "unknown option \"");
   text_string(&text, name);
-  text_string(&text, "\" in SNUG; did you mean \"");
-  text_string(&text, nearest->name);
-  text_string(&text, "\"? (ignored)");
+  text_string(&text, nearest != NULL ? "\" in SNUG; did you mean \"" : "\" in SNUG; SNUG=help lists all");
+  text_string(&text, nearest != NULL ? nearest->name : "");
+  text_string(&text, nearest != NULL ? "\"? (ignored)" : " (ignored)");
   warn_line(message);
 }
 
@@ -87,10 +89,14 @@ static void warn_value(const struct option_row *row, const char *value) {
   text_string(&text, value);
   text_string(&text, "\" for option \"");
   text_string(&text, row->name);
-  text_string(&text, "\" in SNUG; use a number from ");
-  text_number(&text, row->low);
-  text_string(&text, " to ");
-  text_number(&text, row->high);
+  if (row->high == 1) {
+    text_string(&text, "\" in SNUG; use 1, on, yes, true or 0, off, no, false");
+  } else {
+    text_string(&text, "\" in SNUG; use a number from ");
+    text_number(&text, row->low);
+    text_string(&text, " to ");
+    text_number(&text, row->high);
+  }
   text_string(&text, " (ignored, stays ");
   text_number(&text, *row->value);
   text_char(&text, ')');

@@ -12,6 +12,7 @@ struct options {
   uint32_t background;        /* 0 or 1; atomic, as it can change */
   uint32_t purge_cpu_percent; /* 0 .. 100; under the purge lock once the program runs */
   uint32_t thp;               /* 0 or 1 */
+  uint32_t guard;             /* 0 or 1; once the program runs guard_is_on() says whether it is */
 };
 
 HIDDEN extern struct options options;

@@ -7,16 +7,22 @@
 
 enum {
   CHUNK_WORDS = CHUNK_PAGES / 64,
-  PURGE_BATCH = 64, /* runs given back per time the lock is taken */
+  PURGE_BATCH = 64,         /* runs given back per time the lock is taken, or */
+  PURGE_BATCH_PAGES = 2048, /* so many pages, and the rest of a run: a millisecond's work */
+  BATCHES_BEFORE_FORK = 4,
+  REFUSALS_MAX = 4, /* batches in which the system refused, in one purge */
 };
 
 /* What a search in a chunk can find at most; exact after a search failed there (G1). */
 struct chunk {
   uint16_t longest_free;
   uint16_t longest_dirty;
-  uint16_t dirty; /* dirty pages, exact */
-  uint16_t free;  /* free pages, exact */
+  uint16_t dirty;   /* dirty pages, exact */
+  uint16_t free;    /* free pages, exact */
+  uint16_t settled; /* G4 */
 };
+
+bool purging_stops;
 
 static struct {
   struct lock lock;   /* rank PAGES; guards all here and the two bitmaps of the zone */
@@ -26,12 +32,20 @@ static struct {
   size_t top_pages;
   size_t free_pages;                        /* below the top */
   size_t dirty_pages;                       /* written under the lock, read without */
+  size_t settled_pages;                     /* the same */
+  uint64_t takes;                           /* the same */
   uint32_t lowest_free[PAGES_RUN_MAX + 1];  /* [n]: no chunk below has n free pages in a row; never falls with n */
   uint32_t lowest_dirty[PAGES_RUN_MAX + 1]; /* the same, of dirty ones */
 } pages;
 
+static void set_settled(struct chunk *chunk, size_t count) {
+  __atomic_store_n(&pages.settled_pages, pages.settled_pages + count - chunk->settled, __ATOMIC_RELAXED);
+  chunk->settled = (uint16_t)count;
+}
+
 static ALWAYS_INLINE void add_dirty(struct chunk *chunk, long change) {
   chunk->dirty = (uint16_t)(chunk->dirty + change);
+  if (unlikely(chunk->settled > chunk->dirty)) set_settled(chunk, chunk->dirty);
   __atomic_store_n(&pages.dirty_pages, pages.dirty_pages + (size_t)change, __ATOMIC_RELAXED);
 }
 
@@ -40,6 +54,14 @@ static ALWAYS_INLINE void add_free(long change) {
 }
 
 size_t pages_dirty(void) { return __atomic_load_n(&pages.dirty_pages, __ATOMIC_RELAXED); }
+
+/* Both are read without the lock, like those below. */
+size_t pages_purgeable(void) {
+  size_t settled = __atomic_load_n(&pages.settled_pages, __ATOMIC_RELAXED), dirty = pages_dirty();
+  return dirty > settled ? dirty - settled : 0;
+}
+
+uint64_t pages_takes(void) { return __atomic_load_n(&pages.takes, __ATOMIC_RELAXED); }
 
 size_t pages_top(void) { return __atomic_load_n(&pages.top_pages, __ATOMIC_RELAXED); }
 
@@ -135,7 +157,7 @@ static bool grow(size_t count) {
   }
   if (!table_commit(&pages.table, usable / CHUNK_PAGES * sizeof(struct chunk))) return false;
   for (size_t i = pages.chunk_count; i < usable / CHUNK_PAGES; i++) {
-    pages.chunks[i] = (struct chunk){CHUNK_PAGES, 0, 0, CHUNK_PAGES};
+    pages.chunks[i] = (struct chunk){CHUNK_PAGES, 0, 0, CHUNK_PAGES, 0};
     bits_set(zone.free_bits, i * CHUNK_PAGES, CHUNK_PAGES, true);
     lower(pages.lowest_free, CHUNK_PAGES, i);
   }
@@ -152,6 +174,7 @@ size_t pages_take(size_t count, size_t align_pages, bool *clean) {
   if (found == PAGE_NONE && grow(count)) found = search(false, count, align_pages);
   ASSERT(found == PAGE_NONE || found % align_pages == 0);
   if (found != PAGE_NONE) mark_taken(found, count, clean);
+  __atomic_store_n(&pages.takes, pages.takes + 1, __ATOMIC_RELAXED);
   lock_give(&pages.lock, RANK_PAGES);
   return found;
 }
@@ -181,6 +204,7 @@ static void mark_dirty(size_t first, size_t count) {
   ASSERT(bits_count(zone.free_bits, first, count) == count); /* only free pages are dirty */
   struct chunk *chunk = &pages.chunks[first / CHUNK_PAGES];
   add_dirty(chunk, (long)bits_set(zone.dirty_bits, first, count, true));
+  if (unlikely(chunk->settled != 0)) set_settled(chunk, 0); /* what lay beside may be able to go now */
   size_t length = run_around(first, count, true);
   if (length > chunk->longest_dirty) chunk->longest_dirty = (uint16_t)length;
   lower(pages.lowest_dirty, length, first / CHUNK_PAGES);
@@ -232,21 +256,22 @@ static void purgeable_words(size_t chunk, bool only_aged, uint64_t words[CHUNK_W
   }
 }
 
-/* Takes such runs out of the heap (G3), from the highest chunk down, until `wanted` dirty pages are among them. Returns
- * the number of runs. */
+/* Takes such runs out of the heap (G3), from the highest chunk down, until `wanted` dirty pages or a batch is among
+ * them. Returns the number of runs. */
 static size_t collect_dirty(size_t wanted, bool only_aged, struct run runs[PURGE_BATCH], size_t *chunk_from) {
-  size_t count = 0, index = *chunk_from;
-  while (index > 0 && count < PURGE_BATCH && wanted > 0) {
-    struct chunk *chunk = &pages.chunks[index - 1];
+  size_t count = 0, collected = 0, most = wanted < PURGE_BATCH_PAGES ? wanted : PURGE_BATCH_PAGES;
+  for (; *chunk_from > 0; --*chunk_from) {
+    size_t index = *chunk_from - 1, end = 0;
+    struct chunk *chunk = &pages.chunks[index];
     uint64_t words[CHUNK_WORDS];
-    size_t end = 0;
-    if (chunk->dirty != 0) purgeable_words(index - 1, only_aged, words);
-    while (chunk->dirty != 0 && count < PURGE_BATCH && wanted > 0) {
+    if (chunk->dirty != 0) purgeable_words(index, only_aged, words);
+    while (chunk->dirty != 0) {
+      if (count == PURGE_BATCH || collected >= most) return count;
       size_t start = bits_find(words, end, CHUNK_PAGES, true);
       end = bits_find(words, start, CHUNK_PAGES, false);
       if (start >= end) break;
       struct run *run = &runs[count++];
-      run->first = (index - 1) * CHUNK_PAGES + start;
+      run->first = index * CHUNK_PAGES + start;
       run->count = end - start;
       bits_set(zone.free_bits, run->first, run->count, false);
       run->dirty = bits_set(zone.dirty_bits, run->first, run->count, false);
@@ -254,37 +279,73 @@ static size_t collect_dirty(size_t wanted, bool only_aged, struct run runs[PURGE
       chunk->free = (uint16_t)(chunk->free - run->count);
       add_free(-(long)run->count);
       add_dirty(chunk, -(long)run->dirty);
-      wanted -= run->dirty < wanted ? run->dirty : wanted;
+      collected += run->dirty;
     }
-    if (count < PURGE_BATCH && wanted > 0) index--;
+    if (!only_aged) set_settled(chunk, chunk->dirty); /* the rest is in no group that is free as a whole */
   }
-  *chunk_from = index;
   return count;
 }
 
-size_t pages_purge(size_t keep_pages, bool only_aged) {
-  size_t purged = 0;
-  lock_take(&pages.lock, RANK_PAGES);
-  size_t chunk_from = pages.chunk_count;
-  while (pages.dirty_pages > keep_pages) {
-    struct run runs[PURGE_BATCH];
-    size_t count = collect_dirty(pages.dirty_pages - keep_pages, only_aged, runs, &chunk_from);
-    if (count == 0) break;
-    lock_give(&pages.lock, RANK_PAGES);
-    bool done[PURGE_BATCH];
-    for (size_t i = 0; i < count; i++) done[i] = sys_purge(page_address(runs[i].first), runs[i].count * PAGE_BYTES);
-    lock_take(&pages.lock, RANK_PAGES);
-    bool refused = false;
-    for (size_t i = 0; i < count; i++) {
-      mark_free(runs[i].first, runs[i].count);
-      if (!done[i]) mark_dirty(runs[i].first, runs[i].count);
-      if (done[i]) purged += runs[i].dirty;
-      refused |= !done[i];
+static void settle_all(void) {
+  for (size_t i = 0; i < pages.chunk_count; i++) set_settled(&pages.chunks[i], pages.chunks[i].dirty);
+}
+
+struct purge_walk {
+  size_t chunk_from; /* this one and those above are done */
+  size_t purged;
+  unsigned refusals;
+};
+
+/* Marks the runs as what they are now. The system refuses where memory is locked, or anywhere: chunks below get a
+ * chance, but no more than a few. */
+static void return_runs(struct purge_walk *walk, const struct run *runs, const bool *done, size_t count) {
+  bool refused = false;
+  for (size_t i = 0; i < count; i++) {
+    struct chunk *chunk = &pages.chunks[runs[i].first / CHUNK_PAGES];
+    size_t settled = chunk->settled;
+    mark_free(runs[i].first, runs[i].count);
+    if (done[i]) {
+      walk->purged += runs[i].dirty;
+    } else {
+      mark_dirty(runs[i].first, runs[i].count);
+      set_settled(chunk, settled + runs[i].count < chunk->dirty ? settled + runs[i].count : chunk->dirty);
+      walk->chunk_from = runs[i].first / CHUNK_PAGES;
+      refused = true;
     }
-    if (refused) break;
+  }
+  walk->refusals += refused;
+  if (walk->refusals == REFUSALS_MAX) settle_all();
+}
+
+/* Purges one batch. The lock is held, but not during the system calls. False: nothing is left that may go. */
+static bool purge_batch(struct purge_walk *walk, size_t wanted, bool only_aged) {
+  struct run runs[PURGE_BATCH];
+  size_t count = collect_dirty(wanted, only_aged, runs, &walk->chunk_from);
+  if (count == 0) return false;
+  lock_give(&pages.lock, RANK_PAGES);
+  bool done[PURGE_BATCH];
+  for (size_t i = 0; i < count; i++) done[i] = sys_purge(page_address(runs[i].first), runs[i].count * PAGE_BYTES);
+  lock_take(&pages.lock, RANK_PAGES);
+  return_runs(walk, runs, done, count);
+  return walk->refusals < REFUSALS_MAX;
+}
+
+size_t pages_purge(size_t keep_pages, bool only_aged) {
+  lock_take(&pages.lock, RANK_PAGES);
+  struct purge_walk walk = {pages.chunk_count, 0, 0};
+  while (pages.dirty_pages > keep_pages && !is_purging_stopped()) {
+    if (!purge_batch(&walk, pages.dirty_pages - keep_pages, only_aged)) break;
   }
   lock_give(&pages.lock, RANK_PAGES);
-  return purged;
+  return walk.purged;
+}
+
+size_t pages_purge_before_fork(void) {
+  lock_take(&pages.lock, RANK_PAGES);
+  struct purge_walk walk = {pages.chunk_count, 0, 0};
+  for (int i = 0; i < BATCHES_BEFORE_FORK && purge_batch(&walk, SIZE_MAX, false); i++) continue;
+  lock_give(&pages.lock, RANK_PAGES);
+  return walk.purged;
 }
 
 void pages_age(void) {
@@ -334,7 +395,7 @@ static void check_runs(size_t index, bool dirty_only, size_t bound, const uint32
 
 void pages_check(void) {
   lock_take(&pages.lock, RANK_PAGES);
-  size_t dirty = 0, free_pages = 0;
+  size_t dirty = 0, settled = 0, free_pages = 0;
   for (size_t i = 0; i < pages.chunk_count; i++) {
     const struct chunk *chunk = &pages.chunks[i];
     if (bits_count(zone.free_bits, i * CHUNK_PAGES, CHUNK_PAGES) != chunk->free ||
@@ -349,11 +410,14 @@ void pages_check(void) {
         fatal_corrupted("page heap: aged pages are dirty, dirty ones free", page_address(word * 64));
       }
     }
+    if (chunk->settled > chunk->dirty) fatal_corrupted("page heap: settled pages of a chunk", chunk);
     dirty += chunk->dirty;
+    settled += chunk->settled;
     free_pages += chunk->free;
   }
   free_pages -= pages.chunk_count * CHUNK_PAGES - pages.top_pages;
-  if (dirty != pages.dirty_pages || free_pages != pages.free_pages) fatal_corrupted("page heap: totals", &pages);
+  if (dirty != pages.dirty_pages || settled != pages.settled_pages || free_pages != pages.free_pages)
+    fatal_corrupted("page heap: totals", &pages);
   lock_give(&pages.lock, RANK_PAGES);
 }
 

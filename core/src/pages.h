@@ -14,6 +14,8 @@
  *      high pages empty.
  *  G3  dirty_pages counts the dirty bits; a page being purged is neither free nor dirty meanwhile, so nobody takes
  *      it, and the lock is not held during the system call.
+ *  G4  settled_pages counts dirty pages that the last purge of their chunk could not give back, and that nothing was
+ *      freed beside since: at most as many as are dirty there.
  */
 #ifndef SNUG_PAGES_H
 #define SNUG_PAGES_H
@@ -43,8 +45,15 @@ HIDDEN void pages_give(size_t first, size_t count, uint64_t clean_mask);
 HIDDEN bool pages_extend(size_t first, size_t count, size_t new_count, bool *clean);
 
 /* Gives memory of dirty pages (or only of aged ones) back to the system, highest addresses first, until at most
- * keep_pages are dirty. Returns the pages given back; 0 also when the system refuses. */
+ * keep_pages are dirty, or purging stops. Returns the pages given back; 0 also when the system refuses. */
 HIDDEN size_t pages_purge(size_t keep_pages, bool only_aged);
+
+/* Gives back what can go within a few milliseconds, while purging stops for all others. */
+HIDDEN size_t pages_purge_before_fork(void);
+
+/* While a fork waits, all purging ends as soon as it can: after a millisecond's work, some thousand pages. */
+HIDDEN extern bool purging_stops; /* atomic; set by purge_stop (purge.h) */
+static inline bool is_purging_stopped(void) { return __atomic_load_n(&purging_stops, __ATOMIC_RELAXED); }
 
 /* Time for only_aged: pages that are dirty now are aged from now on, until they are taken. */
 HIDDEN void pages_age(void);
@@ -55,11 +64,13 @@ HIDDEN size_t pages_shrink(void);
 
 /* Dirty pages now, without a lock: for policies. */
 HIDDEN size_t pages_dirty(void);
-HIDDEN size_t pages_top(void);  /* below the highest ever used */
-HIDDEN size_t pages_used(void); /* taken and not given back: the size of the heap as policies see it */
+HIDDEN size_t pages_purgeable(void); /* dirty ones without those that are known not to go (G4) */
+HIDDEN uint64_t pages_takes(void);   /* ever: a sign of life */
+HIDDEN size_t pages_top(void);       /* below the highest ever used */
+HIDDEN size_t pages_used(void);      /* taken and not given back: the size of the heap as policies see it */
 
 HIDDEN struct pages_account pages_account(void);
-HIDDEN void pages_check(void); /* asserts G1-G3 */
+HIDDEN void pages_check(void); /* asserts G1-G4 */
 
 HIDDEN void pages_lock_all(void);
 HIDDEN void pages_unlock_all(void);

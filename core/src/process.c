@@ -1,25 +1,41 @@
 /* process.c: calls by which a program changes what its process may do, and for which the library must make way. Each
- * does its part and passes the call on; a program that makes the system call itself goes without.
+ * does its part and passes the call on: to the next library that has it, or to the kernel.
  *
  *   setrlimit(RLIMIT_AS)   counts reserved address space: what is reserved and unused is released first
- *   unshare, setns         insist on a single thread for some flags: the janitor ends first
- */
+ *   unshare, setns         insist on a single thread for some flags: the janitor ends first, and leaves
+ *   capset, prctl          drop privileges of the calling thread: the janitor ends first
+ *   prctl, syscall         enter a sandbox: the janitor ends, and so do all rights (rights.h); syscall(2) makes the
+ *                          others by their numbers, too
+ *
+ * setuid and its relatives, which only libc can pass on, are in core/shared. A program that makes the system call
+ * without libc goes without all this. */
+#include "process.h"
+
 #include <errno.h>
 #include <stdint.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 
-#include "base.h"
 #include "cache.h"
 #include "fork.h"
 #include "janitor.h"
+#include "maintain.h"
 #include "map.h"
 #include "ready.h"
+#include "rights.h"
 #include "sys.h"
 
-enum { ADDRESS_SPACE_LIMIT = 9 }; /* RLIMIT_AS */
+enum {
+  ADDRESS_SPACE_LIMIT = 9, /* RLIMIT_AS */
+  SYSCALL_LANDLOCK_RESTRICT_SELF = 446,
+  SECCOMP_OPERATION_FILTER = 1, /* and 0: strict; others only ask */
+};
 
 struct limit {
   uint64_t soft, hard; /* struct rlimit of a 64-bit system, under either of its names */
 };
+
+typedef unsigned long word;
 
 #define CALL(declaration, symbol) EXPORT declaration __asm__(symbol)
 
@@ -29,15 +45,153 @@ CALL(int process_prlimit(int, int, const struct limit *, struct limit *), "prlim
 CALL(int process_prlimit64(int, int, const struct limit *, struct limit *), "prlimit64");
 CALL(int process_unshare(int), "unshare");
 CALL(int process_setns(int, int), "setns");
+CALL(int process_capset(void *, const void *), "capset");
+CALL(int process_prctl(int, word, word, word, word), "prctl");
+CALL(long process_syscall(long, long, long, long, long, long, long), "syscall");
 
-static int result_of(int result) {
-  if (result >= 0) return result;
-  errno = -result;
+/* What comes after us; NULL: the kernel. */
+static struct {
+  int (*prlimit)(int, int, const struct limit *, struct limit *);
+  int (*unshare)(int);
+  int (*setns)(int, int);
+  int (*capset)(void *, const void *);
+  int (*prctl)(int, word, word, word, word);
+  long (*syscall)(long, long, long, long, long, long, long);
+} next;
+
+/* Now rather than at the call, which may come in the child of a fork, where the loader's lock can't be had. */
+__attribute__((constructor)) static void find_next(void) {
+  if (process_next_of == NULL) return;
+  *(void **)&next.prlimit = process_next_of("prlimit");
+  *(void **)&next.unshare = process_next_of("unshare");
+  *(void **)&next.setns = process_next_of("setns");
+  *(void **)&next.capset = process_next_of("capset");
+  *(void **)&next.prctl = process_next_of("prctl");
+  *(void **)&next.syscall = process_next_of("syscall");
+}
+
+static long result_of(long result) {
+  if (result >= 0 || result < -4095) return result;
+  errno = (int)-result;
   return -1;
 }
 
+static long pass_on(long number, long a, long b, long c, long d, long e, long f) {
+  return next.syscall != NULL ? next.syscall(number, a, b, c, d, e, f) : result_of(sys_call(number, a, b, c, d, e, f));
+}
+
+/* ---- making way ---- */
+
+static uint32_t ended_rights; /* with all locks held */
+
+/* And not that of a parent, which a child of vfork(2) must leave as it is. */
+static bool memory_is_ours(void) {
+  start_if_needed();
+  maintain_claim_copy();
+  return rights_identity() != IDENTITY_BORROWED;
+}
+
+enum process_way process_make_way(enum process_way wanted) {
+  if (wanted == WAY_NONE) return wanted;
+  if (!memory_is_ours()) return WAY_NONE;
+  cache_slow_path_begins();
+  if (wanted == WAY_ALONE) {
+    janitor_stop_and_leave();
+  } else {
+    janitor_stop();
+  }
+  if (wanted == WAY_SANDBOX) {
+    fork_lock_all();
+    ended_rights = rights_end();
+  }
+  return wanted;
+}
+
+void process_close_way(enum process_way made, bool succeeded) {
+  if (made == WAY_NONE) return;
+  if (made == WAY_SANDBOX) {
+    if (!succeeded) rights_resume(ended_rights);
+    fork_unlock_all();
+  }
+  janitor_resume();
+  cache_slow_path_ends();
+}
+
+static enum process_way way_of_prctl(int operation) {
+  switch (operation) {
+    case PR_SET_SECCOMP: return WAY_SANDBOX;
+    case PR_SET_NO_NEW_PRIVS:
+    case PR_CAPBSET_DROP:
+    case PR_CAP_AMBIENT:
+    case PR_SET_SECUREBITS: return WAY_PRIVILEGES;
+    default: return WAY_NONE;
+  }
+}
+
+/* By raw system calls a program drops privileges of one thread alone. */
+static ALWAYS_INLINE enum process_way way_of_syscall(long number, long a, long c) {
+  switch (number) {
+    case SYS_seccomp: return a <= SECCOMP_OPERATION_FILTER && (a == 0 || c != 0) ? WAY_SANDBOX : WAY_NONE;
+    case SYS_prctl: return way_of_prctl((int)a);
+    case SYS_unshare:
+    case SYS_setns: return WAY_ALONE;
+    case SYS_setuid:
+    case SYS_setgid:
+    case SYS_setreuid:
+    case SYS_setregid:
+    case SYS_setresuid:
+    case SYS_setresgid:
+    case SYS_setgroups:
+    case SYS_capset:
+    case SYSCALL_LANDLOCK_RESTRICT_SELF: return WAY_PRIVILEGES;
+    default: return WAY_NONE;
+  }
+}
+
+/* ---- the calls ---- */
+
+/* The ordinary one is nothing but a jump: vfork(2), too, is made through here. */
+long process_syscall(long number, long a, long b, long c, long d, long e, long f) {
+  enum process_way way = way_of_syscall(number, a, c);
+  if (likely(way == WAY_NONE)) return pass_on(number, a, b, c, d, e, f);
+  way = process_make_way(way);
+  long result = pass_on(number, a, b, c, d, e, f);
+  process_close_way(way, result == 0);
+  return result;
+}
+
+int process_prctl(int operation, word a, word b, word c, word d) {
+  enum process_way way = process_make_way(way_of_prctl(operation));
+  long result = next.prctl != NULL ? next.prctl(operation, a, b, c, d)
+                                   : pass_on(SYS_prctl, operation, (long)a, (long)b, (long)c, (long)d, 0);
+  process_close_way(way, result == 0);
+  return (int)result;
+}
+
+int process_capset(void *header, const void *sets) {
+  enum process_way way = process_make_way(WAY_PRIVILEGES);
+  long result =
+      next.capset != NULL ? next.capset(header, sets) : pass_on(SYS_capset, (long)header, (long)sets, 0, 0, 0, 0);
+  process_close_way(way, result == 0);
+  return (int)result;
+}
+
+int process_unshare(int flags) {
+  enum process_way way = process_make_way(WAY_ALONE);
+  long result = next.unshare != NULL ? next.unshare(flags) : pass_on(SYS_unshare, flags, 0, 0, 0, 0, 0);
+  process_close_way(way, result == 0);
+  return (int)result;
+}
+
+int process_setns(int fd, int type) {
+  enum process_way way = process_make_way(WAY_ALONE);
+  long result = next.setns != NULL ? next.setns(fd, type) : pass_on(SYS_setns, fd, type, 0, 0, 0, 0);
+  process_close_way(way, result == 0);
+  return (int)result;
+}
+
 static void release_reservations(void) {
-  if (sys_process_id() != snug_counters.pid) return; /* after vfork(2): they are the parent's, who gets no limit */
+  if (!memory_is_ours()) return; /* the parent gets no limit */
   cache_slow_path_begins();
   fork_lock_all();
   map_release_reservations();
@@ -46,12 +200,12 @@ static void release_reservations(void) {
 }
 
 int process_prlimit(int process_id, int resource, const struct limit *new_limit, struct limit *old_limit) {
-  bool own = process_id == 0 || (uint32_t)process_id == sys_process_id();
+  bool own = process_id == 0 || (uint32_t)process_id == snug_counters.pid;
   if (own && resource == ADDRESS_SPACE_LIMIT && new_limit != NULL && new_limit->soft != UINT64_MAX) {
-    start_if_needed();
     release_reservations();
   }
-  return result_of(sys_prlimit(process_id, resource, new_limit, old_limit));
+  if (next.prlimit != NULL) return next.prlimit(process_id, resource, new_limit, old_limit);
+  return (int)pass_on(SYS_prlimit64, process_id, resource, (long)new_limit, (long)old_limit, 0, 0);
 }
 
 int process_prlimit64(int process_id, int resource, const struct limit *new_limit, struct limit *old_limit) {
@@ -61,21 +215,3 @@ int process_prlimit64(int process_id, int resource, const struct limit *new_limi
 int process_setrlimit(int resource, const struct limit *limit) { return process_prlimit(0, resource, limit, NULL); }
 
 int process_setrlimit64(int resource, const struct limit *limit) { return process_prlimit(0, resource, limit, NULL); }
-
-int process_unshare(int flags) {
-  cache_slow_path_begins();
-  janitor_stop();
-  int result = sys_unshare(flags);
-  janitor_after_fork(false);
-  cache_slow_path_ends();
-  return result_of(result);
-}
-
-int process_setns(int fd, int type) {
-  cache_slow_path_begins();
-  janitor_stop();
-  int result = sys_setns(fd, type);
-  janitor_after_fork(false);
-  cache_slow_path_ends();
-  return result_of(result);
-}

@@ -5,6 +5,7 @@
 #include "gauges.h"
 #include "lock.h"
 #include "options.h"
+#include "rights.h"
 #include "slab.h"
 #include "sys.h"
 
@@ -27,22 +28,33 @@ enum {
   TICK_SHARE = 64,              /* this part of all */
   PAGES_CLASS_MIN_BYTES = 2048, /* classes whose free slots often span whole pages */
   JANITOR_MIN_BYTES = 1 << 20,
-  JANITOR_SINGLE_MIN_BYTES = 4 << 20, /* in a process with one thread: some programs insist on being that */
+  JANITOR_CAREFUL_MIN_BYTES = 2 << 20, /* in a process with one thread: some programs insist on being that */
   JANITOR_HEAP_SHIFT = 5,
+  IDLE_LOOKS_MIN = 3, /* 300 ms */
+  IDLE_LOOKS_MAX = 80,
+  STOPPED_TURNS = 1000,
+  LOOK_PAGES = 64, /* 256 KiB, or */
+  LOOK_HEAP_SHIFT = 7,
 };
 
 size_t purge_limit_pages = CAP_SMALL_PAGES;
+size_t purge_look_pages = LOOK_PAGES;
 
 static struct {
-  struct lock lock;       /* rank PURGE: one purger at a time; others go on without */
-  int64_t tokens_ns;      /* under the lock */
-  uint64_t tokens_at_ns;  /* under the lock */
-  uint64_t tick_at_ns;    /* atomic */
-  uint32_t ticks;         /* under the lock */
-  uint32_t slow_ticks;    /* under the lock */
-  bool near_limit;        /* under the lock: the container's memory limit is near */
-  uint64_t settled_bytes; /* atomic: what the last purge_all could not give back */
-} purge;
+  struct lock lock;                   /* rank PURGE: one purger at a time; others go on without */
+  int64_t tokens_ns;                  /* under the lock */
+  uint64_t tokens_at_ns;              /* under the lock */
+  uint64_t tick_at_ns;                /* atomic */
+  uint32_t ticks;                     /* under the lock */
+  uint32_t slow_ticks;                /* under the lock */
+  bool near_limit;                    /* under the lock: the container's memory limit is near */
+  uint64_t given_blocks[CLASS_COUNT]; /* atomic: of given_blocks(), when all slabs were looked at last */
+  bool in_vain;                       /* atomic: the last idle purge gave next to nothing back */
+  uint32_t idle_looks;                /* atomic: looks without activity until the next idle purge */
+  uint64_t idle_at_ns;                /* under the lock: the last one, */
+  size_t idle_gone_pages;             /* the same: what it gave back, */
+  size_t idle_left_pages;             /* the same: and what it left resident */
+} purge = {.idle_looks = IDLE_LOOKS_MIN};
 
 static void earn_tokens(void) {
   uint64_t now = sys_coarse_time_ns();
@@ -111,45 +123,98 @@ void purge_excess(void) {
   lock_give(&purge.lock, RANK_PURGE);
 }
 
-/* Bytes of free slots in slabs whose pages may hold memory. */
-static uint64_t slab_idle_bytes(void) {
+/* Frees into slabs of a class, in all arenas, ever. */
+static uint64_t given_blocks(unsigned class_index) {
+  uint64_t given = 0;
+  uint32_t arenas = __atomic_load_n(&snug_counters.arena_count, __ATOMIC_RELAXED);
+  for (uint32_t arena = 0; arena < arenas; arena++) {
+    const struct snug_counters_class *row = &snug_counters.classes[arena][class_index];
+    given += counter_get(&row->taken_blocks) - counter_get(&row->outstanding_blocks);
+  }
+  return given;
+}
+
+static uint64_t free_slot_bytes(unsigned class_index) {
   uint64_t bytes = 0;
   uint32_t arenas = __atomic_load_n(&snug_counters.arena_count, __ATOMIC_RELAXED);
   for (uint32_t arena = 0; arena < arenas; arena++) {
-    for (unsigned i = 1; i < CLASS_COUNT; i++) {
-      const struct snug_counters_class *row = &snug_counters.classes[arena][i];
-      bytes += counter_get(&row->slab_bytes) - counter_get(&row->outstanding_blocks) * class_shapes[i].size_bytes;
-    }
+    const struct snug_counters_class *row = &snug_counters.classes[arena][class_index];
+    uint64_t used_bytes = counter_get(&row->outstanding_blocks) * class_shapes[class_index].size_bytes;
+    bytes += counter_get(&row->slab_bytes) - used_bytes;
   }
-  uint64_t purged = counter_get(&snug_counters.slab_purged_bytes);
-  return bytes > purged ? bytes - purged : 0;
+  return (int64_t)bytes > 0 ? bytes : 0; /* read without the lock */
 }
 
-/* How much must be there to be given back for a janitor to be worth its thread. */
+/* Pages that blocks in bins may keep. */
+static uint64_t bin_bytes(void) { return (uint64_t)cache_slots() * PAGE_BYTES; }
+
+/* At most so much can be given back inside slabs: of free slots, of pages around what was freed since all of them were
+ * looked at, in slabs that were touched since; and of pages that are free but for what bins hold. */
+static uint64_t slab_purgeable_bytes(void) {
+  uint64_t touched_bytes = (uint64_t)slab_touched_pages() * PAGE_BYTES, bytes = 0, all_free_bytes = 0;
+  for (unsigned i = 1; i < CLASS_COUNT; i++) {
+    uint64_t block_pages = class_shapes[i].size_bytes / PAGE_BYTES + 2, free_bytes = free_slot_bytes(i);
+    int64_t given = (int64_t)(given_blocks(i) - counter_get(&purge.given_blocks[i]));
+    uint64_t around_bytes = given > 0 ? (uint64_t)given * block_pages * PAGE_BYTES : 0;
+    bytes += around_bytes < free_bytes ? around_bytes : free_bytes;
+    all_free_bytes += free_bytes;
+  }
+  if (bytes > touched_bytes) bytes = touched_bytes;
+  uint64_t purged_bytes = counter_get(&snug_counters.slab_purged_bytes);
+  uint64_t unpurged_bytes = all_free_bytes > purged_bytes ? all_free_bytes - purged_bytes : 0;
+  return bytes + (bin_bytes() < unpurged_bytes ? bin_bytes() : unpurged_bytes);
+}
+
+/* Pages that hold memory of the heap, live or not. */
+static size_t resident_pages(void) {
+  size_t held = pages_used() + pages_dirty() + large_retained_pages();
+  held += (size_t)counter_get(&snug_counters.large_bytes) / PAGE_BYTES;
+  size_t purged = (size_t)counter_get(&snug_counters.slab_purged_bytes) / PAGE_BYTES;
+  return held > purged ? held - purged : 0;
+}
+
+/* How much must be there to be given back for a janitor to be worth its thread. More if the last one found next to
+ * nothing, although so much was freed: it lay beside live blocks. */
 static uint64_t janitor_bytes(void) {
-  uint64_t minimum = JANITOR_MIN_BYTES, heap_share = (uint64_t)pages_used() * PAGE_BYTES >> JANITOR_HEAP_SHIFT;
-  if (counter_get(&snug_counters.caches) < 2) minimum = JANITOR_SINGLE_MIN_BYTES;
-  if (minimum < heap_share) minimum = heap_share;
-  return __atomic_load_n(&purge.settled_bytes, __ATOMIC_RELAXED) + minimum;
+  bool in_vain = __atomic_load_n(&purge.in_vain, __ATOMIC_RELAXED);
+  uint64_t minimum = in_vain || counter_get(&snug_counters.caches) < 2 ? JANITOR_CAREFUL_MIN_BYTES : JANITOR_MIN_BYTES;
+  uint64_t heap_share = (uint64_t)resident_pages() * PAGE_BYTES >> JANITOR_HEAP_SHIFT;
+  if (in_vain) heap_share *= 2;
+  return minimum > heap_share ? minimum : heap_share;
 }
 
-bool purge_janitor_is_worth_for_pages(void) { return (uint64_t)dirty_pages() * PAGE_BYTES > janitor_bytes(); }
+static uint64_t purgeable_page_bytes(void) {
+  return (uint64_t)(pages_purgeable() + large_retained_pages()) * PAGE_BYTES;
+}
+
+bool purge_janitor_is_worth_for_pages(void) { return purgeable_page_bytes() > janitor_bytes(); }
+
+/* What can go for certain, if nobody uses it. */
+static uint64_t purgeable_bytes(void) { return purgeable_page_bytes() + counter_get(&snug_counters.cached_bytes); }
+
+bool purge_janitor_may_be_worth(void) {
+  return purgeable_bytes() + (uint64_t)slab_touched_pages() * PAGE_BYTES + bin_bytes() > janitor_bytes();
+}
 
 bool purge_janitor_is_worth(void) {
-  uint64_t dirty_bytes = (uint64_t)dirty_pages() * PAGE_BYTES, enough = janitor_bytes();
-  return dirty_bytes > enough || dirty_bytes + slab_idle_bytes() > enough;
+  return purge_janitor_may_be_worth() && purgeable_bytes() + slab_purgeable_bytes() > janitor_bytes();
+}
+
+void purge_looked(void) {
+  size_t more = pages_used() >> LOOK_HEAP_SHIFT, freed = dirty_pages() + slab_touched_pages();
+  __atomic_store_n(&purge_look_pages, freed + (more > LOOK_PAGES ? more : LOOK_PAGES), __ATOMIC_RELAXED);
 }
 
 uint64_t purge_activity(void) {
-  return cache_activity() * 31 + counter_get(&snug_counters.run_requested_bytes) * 7 +
-         counter_get(&snug_counters.large_requested_bytes) * 5 + counter_get(&snug_counters.large_maps);
+  return cache_activity() * 31 + pages_takes() * 7 + large_frees() * 5 +
+         counter_get(&snug_counters.run_requested_bytes) * 3 + counter_get(&snug_counters.large_requested_bytes);
 }
 
 /* The container: how many CPUs, and whether its memory is nearly full. The purge lock is held. */
 static void look_at_container(bool slow) {
   if (slow && purge.slow_ticks++ % LIMITS_SLOW_TICKS == 0) {
-    uint32_t cpus = sys_allowed_cpus(), quota = cgroup_cpus();
-    cache_set_arenas_max(quota != 0 && quota < cpus ? quota : cpus);
+    uint32_t cpus = rights_allowed_cpus(), quota = cgroup_cpus();
+    cache_set_cpus(quota != 0 && quota < cpus ? quota : cpus);
     cgroup_forget_memory_limit(); /* it may have been changed, or the process moved */
   }
   if (slow || cgroup_has_memory_limit()) purge.near_limit = cgroup_memory_is_nearly_full();
@@ -166,22 +231,25 @@ void purge_tick(const struct cache *own, bool may_open_files) {
   __atomic_store_n(&purge.tick_at_ns, sys_coarse_time_ns(), __ATOMIC_RELAXED);
   counter_bump(&snug_counters.ticks, 1);
   bool slow = purge.ticks++ % SLOW_TICKS == 0, was_near = purge.near_limit;
-  if (may_open_files) look_at_container(slow);
+  if (may_open_files && rights_have(RIGHT_FILES)) look_at_container(slow);
   slab_tick();
   cache_tick();
   cache_steal(2, own);
   earn_tokens();
   if (purge.near_limit && (slow || !was_near)) {
     cache_steal(0, own);
-    count_purged(slab_purge(0, false, slab_record_count()));
+    count_purged(slab_purge(0, false, slab_record_count(), SIZE_MAX));
     counter_bump(&snug_counters.limit_purges, 1);
   } else if (purge.tokens_ns > 0) {
-    size_t purged = slab_purge(slow ? 0 : PAGES_CLASS_MIN_BYTES, true, tick_records());
+    size_t affordable = (size_t)(purge.tokens_ns / PAGE_COST_NS);
+    size_t purged = slab_purge(slow ? 0 : PAGES_CLASS_MIN_BYTES, true, tick_records(), affordable);
     count_purged(purged);
     purge.tokens_ns -= (int64_t)purged * PAGE_COST_NS;
   }
   purge_within_budget(cap_pages(), !at_any_price());
+  large_retry_unmaps();
   pages_age();
+  purge_looked();
   gauges_refresh();
   lock_give(&purge.lock, RANK_PURGE);
 }
@@ -189,28 +257,70 @@ void purge_tick(const struct cache *own, bool may_open_files) {
 bool purge_tick_if_due(const struct cache *own, bool may_open_files) {
   uint64_t now = sys_coarse_time_ns(), last = __atomic_load_n(&purge.tick_at_ns, __ATOMIC_RELAXED);
   if (last == 0) __atomic_store_n(&purge.tick_at_ns, now, __ATOMIC_RELAXED); /* short programs never tick */
-  if (last == 0 || now - last < TICK_MS * MILLISECOND_NS) return false;
+  if (last == 0 || now < last + TICK_MS * MILLISECOND_NS) return false;      /* another thread's look may be later */
   purge_tick(own, may_open_files);
   return true;
 }
 
 size_t purge_all_locked(const struct cache *own) {
   cache_steal(0, own);
-  size_t purged = slab_purge(0, false, slab_record_count());
+  uint64_t given[CLASS_COUNT];
+  for (unsigned i = 1; i < CLASS_COUNT; i++) given[i] = given_blocks(i);
+  size_t purged = slab_purge(0, false, slab_record_count(), SIZE_MAX);
   purged += pages_purge(0, false);
   count_purged(purged);
   purged += large_purge(0);
+  large_retry_unmaps();
   set_limit(urgent_pages());
+  purge_looked();
   gauges_refresh();
-  __atomic_store_n(&purge.settled_bytes, (uint64_t)dirty_pages() * PAGE_BYTES + slab_idle_bytes(), __ATOMIC_RELAXED);
+  for (unsigned i = 1; i < CLASS_COUNT && !is_purging_stopped(); i++) counter_set(&purge.given_blocks[i], given[i]);
   return purged * PAGE_BYTES;
 }
 
 size_t purge_all(const struct cache *own) {
-  lock_take(&purge.lock, RANK_PURGE);
-  size_t bytes = purge_all_locked(own);
-  lock_give(&purge.lock, RANK_PURGE);
+  size_t bytes = 0;
+  for (int turn = 0; turn < STOPPED_TURNS; turn++) {
+    lock_take(&purge.lock, RANK_PURGE);
+    bytes += purge_all_locked(own);
+    lock_give(&purge.lock, RANK_PURGE);
+    if (likely(!is_purging_stopped()) || lock_held_by_fork()) break;
+    sys_sleep(MILLISECOND_NS); /* another thread forks */
+  }
   return bytes;
+}
+
+void purge_stop(bool stop) { __atomic_store_n(&purging_stops, stop, __ATOMIC_RELAXED); }
+
+/* ---- idle moments ---- */
+
+uint32_t purge_idle_looks(void) { return __atomic_load_n(&purge.idle_looks, __ATOMIC_RELAXED); }
+
+/* Whether the program took most of what the last idle purge gave back again, before the time that passed has paid for
+ * its faults. The purge lock is held. */
+static bool last_one_was_too_early(uint64_t now) {
+  size_t resident = resident_pages();
+  size_t again = resident > purge.idle_left_pages ? resident - purge.idle_left_pages : 0;
+  if (again > purge.idle_gone_pages) again = purge.idle_gone_pages;
+  uint64_t paid_ns = (now - purge.idle_at_ns) * options.purge_cpu_percent / 100;
+  return again > purge.idle_gone_pages / 2 && again * PAGE_COST_NS > paid_ns;
+}
+
+void purge_idle(void) {
+  lock_take(&purge.lock, RANK_PURGE);
+  uint64_t now = sys_coarse_time_ns();
+  uint32_t looks = last_one_was_too_early(now) ? purge.idle_looks * 2 : purge.idle_looks / 2;
+  if (looks < IDLE_LOOKS_MIN) looks = IDLE_LOOKS_MIN;
+  if (looks > IDLE_LOOKS_MAX) looks = IDLE_LOOKS_MAX;
+  __atomic_store_n(&purge.idle_looks, looks, __ATOMIC_RELAXED);
+  size_t bytes = purge_all_locked(NULL);
+  bool in_vain = bytes < JANITOR_MIN_BYTES / 2 && !is_purging_stopped();
+  __atomic_store_n(&purge.in_vain, in_vain, __ATOMIC_RELAXED);
+  purge.idle_at_ns = now;
+  purge.idle_gone_pages = bytes / PAGE_BYTES;
+  purge.idle_left_pages = resident_pages();
+  counter_bump(&snug_counters.idle_purges, 1);
+  lock_give(&purge.lock, RANK_PURGE);
 }
 
 bool purge_try_lock(void) { return lock_try(&purge.lock, RANK_PURGE); }

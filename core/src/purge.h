@@ -18,6 +18,7 @@
 #include "pages.h"
 
 HIDDEN extern size_t purge_limit_pages; /* atomic: dirty pages above which maintain() (maintain.h) acts */
+HIDDEN extern size_t purge_look_pages;  /* atomic: dirty and touched ones above which it asks for a janitor */
 
 HIDDEN void purge_excess(void);
 
@@ -29,8 +30,25 @@ HIDDEN bool purge_tick_if_due(const struct cache *own, bool may_open_files);
 /* Gives everything back that can be: idle caches, pages in slabs, free pages, retained mappings. Returns the bytes. */
 HIDDEN size_t purge_all(const struct cache *own);
 
+/* The same for the janitor, after so many looks, one every 100 ms, without activity: 3 at first. When most of what an
+ * idle purge gave back is wanted again before the budget has paid for it, the next one waits for twice as many looks,
+ * 80 at most; when not, half as many (docs/decisions/0020). In an idle process no slow path comes to start another
+ * janitor, so one that waits must live until then. */
+HIDDEN uint32_t purge_idle_looks(void);
+HIDDEN void purge_idle(void);
+
+/* From true to false all purging ends as soon as it can, and does nothing: a fork waits, for the janitor or for the
+ * purge lock. What was left undone counts as what can be given back. */
+HIDDEN void purge_stop(bool stop);
+
 /* Whether enough could be given back that a janitor is worth its thread. */
 HIDDEN bool purge_janitor_is_worth(void);
+
+/* Whether so much was freed that it may be: without a look at what each class has free, which other CPUs write. */
+HIDDEN bool purge_janitor_may_be_worth(void);
+
+/* Asks maintain() to look again when a little more was freed than now. */
+HIDDEN void purge_looked(void);
 
 /* The same by free pages and retained mappings alone, which are counted already. */
 HIDDEN bool purge_janitor_is_worth_for_pages(void);

@@ -1,5 +1,7 @@
 #include "slab.h"
 
+#include <string.h>
+
 #include "bits.h"
 #include "counters.h"
 #include "fatal.h"
@@ -15,7 +17,8 @@ enum {
   BITMAP_WORDS = 4,
   TOUCHED = 0x80, /* in slab.touched: a free happened at the tick in the low bits */
   TICK_MASK = 0x7f,
-  PURGE_SLABS = 32, /* slabs taken out of their lists at a time */
+  PURGE_SLABS = 32,   /* slabs taken out of their lists at a time */
+  STOP_RECORDS = 512, /* records looked at between two looks at whether purging stops */
 };
 
 struct slab {
@@ -46,15 +49,17 @@ static struct {
   struct class_head heads[ARENA_MAX][CLASS_COUNT];
   uint32_t arena_users[ARENA_MAX]; /* atomic */
   uint32_t arenas_in_use;          /* atomic: highest arena ever used + 1 */
+  uint32_t reserved_arena;         /* for guarded blocks; atomic; 0: none */
   struct lock records_lock;        /* rank RECORDS; guards the table and the free records */
   struct table table;
-  struct slab *records;  /* number 0 is none */
-  uint32_t record_count; /* atomic: records ever used + 1 */
-  uint32_t free_record;  /* stack through next */
-  uint16_t epoch;        /* changes at a fork, all locks held */
-  uint8_t unseal_shift;  /* the same */
-  uint8_t tick;          /* atomic */
-  uint32_t cursor;       /* of slab_purge; atomic */
+  struct slab *records;                              /* number 0 is none */
+  uint32_t record_count;                             /* atomic: records ever used + 1 */
+  uint32_t free_record;                              /* stack through next */
+  uint16_t epoch;                                    /* changes at a fork, all locks held */
+  uint8_t unseal_shift;                              /* the same */
+  uint8_t tick;                                      /* atomic */
+  uint32_t cursor;                                   /* of slab_purge; atomic */
+  size_t touched_pages __attribute__((aligned(64))); /* atomic: of touched slabs, without their purged ones */
 } slabs;
 
 bool slab_init(void) {
@@ -78,6 +83,20 @@ void slab_set_arena_users(unsigned arena, uint32_t users) {
   __atomic_store_n(&snug_counters.arena_count, in_use, __ATOMIC_RELAXED);
 }
 
+size_t slab_touched_pages(void) { return __atomic_load_n(&slabs.touched_pages, __ATOMIC_RELAXED); }
+
+unsigned slab_reserve_arena(void) {
+  uint32_t arena = __atomic_load_n(&slabs.arenas_in_use, __ATOMIC_RELAXED);
+  if (arena >= ARENA_MAX || slabs.records == NULL) return 0;
+  slab_set_arena_users(arena, 1);
+  __atomic_store_n(&slabs.reserved_arena, arena, __ATOMIC_RELAXED);
+  return arena;
+}
+
+static bool is_reserved(unsigned arena) {
+  return arena != 0 && arena == __atomic_load_n(&slabs.reserved_arena, __ATOMIC_RELAXED);
+}
+
 static ALWAYS_INLINE const struct class_shape *shape_of(const struct slab *slab) {
   return &class_shapes[slab->class_index];
 }
@@ -92,7 +111,37 @@ static void add_slabs(struct snug_counters_class *row, int change) {
   __atomic_store_n(&row->slabs, row->slabs + (uint32_t)change, __ATOMIC_RELAXED);
 }
 
-/* ---- lists (all under the class lock) ---- */
+/* ---- touched slabs, and lists (all under the class lock) ---- */
+
+static ALWAYS_INLINE bool is_touched(const struct slab *slab) {
+  return __atomic_load_n(&slab->touched, __ATOMIC_RELAXED) != 0;
+}
+
+/* The pages count under the class lock of the slab they are in; the sum has many writers. */
+static void add_touched_pages(size_t count) {
+  if (count != 0) __atomic_fetch_add(&slabs.touched_pages, count, __ATOMIC_RELAXED);
+}
+
+static size_t unpurged_pages(const struct slab *slab) {
+  return shape_of(slab)->pages - (size_t)__builtin_popcountll(slab->purged);
+}
+
+static ALWAYS_INLINE void touch(struct slab *slab) {
+  if (!is_touched(slab)) add_touched_pages(unpurged_pages(slab));
+  uint8_t now = (uint8_t)(TOUCHED | __atomic_load_n(&slabs.tick, __ATOMIC_RELAXED));
+  __atomic_store_n(&slab->touched, now, __ATOMIC_RELAXED);
+}
+
+static void untouch(struct slab *slab) {
+  if (is_touched(slab)) add_touched_pages(-unpurged_pages(slab));
+  __atomic_store_n(&slab->touched, 0, __ATOMIC_RELAXED);
+}
+
+static void set_purged(struct slab *slab, uint64_t purged) {
+  size_t before = unpurged_pages(slab);
+  slab->purged = purged;
+  if (is_touched(slab)) add_touched_pages(unpurged_pages(slab) - before);
+}
 
 static ALWAYS_INLINE unsigned bucket_of(const struct slab *slab) {
   if (slab->free == 0) return BUCKET_FULL;
@@ -155,7 +204,7 @@ static struct slab *record_take(void) {
 }
 
 static void record_give(struct slab *slab) {
-  __atomic_store_n(&slab->touched, 0, __ATOMIC_RELAXED);
+  ASSERT(!is_touched(slab));
   set_bucket(slab, BUCKET_NO_SLAB);
   lock_take(&slabs.records_lock, RANK_RECORDS);
   slab->next = slabs.free_record;
@@ -184,12 +233,14 @@ static struct slab *slab_create(unsigned arena, unsigned class_index) {
     record_give(slab);
     return NULL;
   }
+  if (!clean && is_reserved(arena)) memset(page_address(page), 0, shape->pages * PAGE_BYTES);
   slab->page = (uint32_t)page;
   slab->free = shape->slots;
   slab->epoch = slabs.epoch;
   __atomic_store_n(&slab->class_index, (uint8_t)class_index, __ATOMIC_RELAXED);
   __atomic_store_n(&slab->arena, (uint8_t)arena, __ATOMIC_RELAXED);
   slab->purged = clean ? bits_mask(0, shape->pages) : 0;
+  if (!clean) touch(slab); /* pages that stay unused can go */
   for (size_t i = 0; i < BITMAP_WORDS; i++) slab->bits[i] = 0;
   bits_set(slab->bits, 0, shape->slots, true);
   set_owner(slab);
@@ -212,6 +263,7 @@ static void slab_release(struct slab *slab) {
   counter_subtract(&snug_counters.slab_purged_bytes, (uint64_t)__builtin_popcountll(slab->purged) * PAGE_BYTES);
   size_t page = slab->page;
   uint64_t purged = slab->purged;
+  untouch(slab);
   record_give(slab);
   for (size_t i = 0; i < shape->pages; i++) page_set_kind(page + i, 0); /* M2: they are ours still */
   pages_give(page, shape->pages, purged);
@@ -261,26 +313,29 @@ static NEVER_INLINE size_t take_slots_purged(struct slab *slab, void **blocks, s
   size_t taken = take_slots(slab, resident, blocks, count);
   if (taken == count) return taken;
   size_t more = take_slots(slab, slab->bits, blocks, count - taken);
-  uint64_t before = slab->purged;
+  uint64_t purged = slab->purged;
   for (size_t i = count - taken - more; i < count - taken; i++) {
     size_t offset = (size_t)((char *)blocks[i] - page_address(slab->page));
     size_t first_page = offset / PAGE_BYTES, last_page = (offset + shape->size_bytes - 1) / PAGE_BYTES;
-    slab->purged &= ~bits_mask((unsigned)first_page, (unsigned)(last_page - first_page + 1));
+    purged &= ~bits_mask((unsigned)first_page, (unsigned)(last_page - first_page + 1));
   }
-  uint64_t gone = (uint64_t)__builtin_popcountll(before & ~slab->purged);
+  uint64_t gone = (uint64_t)__builtin_popcountll(slab->purged & ~purged);
   counter_subtract(&snug_counters.slab_purged_bytes, gone * PAGE_BYTES);
+  set_purged(slab, purged);
   return taken + more;
 }
 
 /* Takes over a partly used slab of an arena that nobody uses any more. */
 static struct slab *slab_adopt(unsigned arena, unsigned class_index) {
   uint32_t in_use = __atomic_load_n(&slabs.arenas_in_use, __ATOMIC_RELAXED);
+  if (is_reserved(arena)) return NULL;
   for (unsigned other = 0; other < in_use; other++) {
     struct class_head *head = &slabs.heads[other][class_index];
     if (other == arena || __atomic_load_n(&slabs.arena_users[other], __ATOMIC_RELAXED) != 0) continue;
     if (!lock_try(&head->lock, RANK_CLASS)) continue; /* K1: no wait */
     struct slab *slab = NULL;
-    if (head->nonempty != 0) {
+    bool joined = __atomic_load_n(&slabs.arena_users[other], __ATOMIC_RELAXED) != 0; /* before it took the lock */
+    if (head->nonempty != 0 && !joined) {
       slab = &slabs.records[head->first[bits_lowest(head->nonempty)]];
       list_remove(head, slab);
       if (head->empty == number_of(slab)) head->empty = 0;
@@ -417,7 +472,7 @@ bool slab_give(void *const *blocks, size_t count) {
         slab = next;
         base = page_address(slab->page);
         if (unlikely(slab->class_index != class_index)) fatal_corrupted("slab record", slab);
-        __atomic_store_n(&slab->touched, TOUCHED | __atomic_load_n(&slabs.tick, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+        touch(slab);
       }
       give_one(slab, shape, base, blocks[i]);
       if (++i == count) break;
@@ -428,6 +483,14 @@ bool slab_give(void *const *blocks, size_t count) {
     lock_give(&head->lock, RANK_CLASS);
   }
   return contended;
+}
+
+const void *slab_first_block(const void *p) { return page_address(slab_of_page(page_index(p))->page); }
+
+bool slab_is_taken(const void *p) {
+  const struct slab *slab = slab_of_page(page_index(p));
+  size_t slot = (size_t)((const char *)p - page_address(slab->page)) / shape_of(slab)->size_bytes;
+  return !(__atomic_load_n(&slab->bits[slot / 64], __ATOMIC_RELAXED) >> slot % 64 & 1);
 }
 
 size_t slab_block_size(const void *p) {
@@ -497,9 +560,10 @@ static bool purge_begin(struct slab *slab, size_t min_class_bytes, bool only_age
   /* The record may have been released and taken again for another class: bucket is read first, class and arena after.
    */
   if (__atomic_load_n(&slab->bucket, __ATOMIC_ACQUIRE) < BUCKET_PURGING && is_of(slab, arena, class_index) &&
-      slab->free != 0 && __atomic_load_n(&slab->touched, __ATOMIC_RELAXED) != 0) {
-    __atomic_store_n(&slab->touched, 0, __ATOMIC_RELAXED);
-    if (head->empty == number_of(slab)) {
+      is_touched(slab)) {
+    untouch(slab);
+    if (slab->free == 0) { /* refilled: nothing can go */
+    } else if (head->empty == number_of(slab)) {
       head->empty = 0;
       list_remove(head, slab);
       slab_release(slab);
@@ -537,7 +601,7 @@ static void purge_end(const struct purge_item *item, uint64_t gone) {
   lock_take(&head->lock, RANK_CLASS);
   ASSERT((gone & ~untouched_pages(slab)) == 0); /* B5: nobody took from it meanwhile */
   counter_add(&snug_counters.slab_purged_bytes, (uint64_t)__builtin_popcountll(gone & ~slab->purged) * PAGE_BYTES);
-  slab->purged |= gone;
+  set_purged(slab, slab->purged | gone);
   if (slab->free == shape_of(slab)->slots) {
     slab_release(slab);
   } else {
@@ -546,17 +610,19 @@ static void purge_end(const struct purge_item *item, uint64_t gone) {
   lock_give(&head->lock, RANK_CLASS);
 }
 
-size_t slab_purge(size_t min_class_bytes, bool only_aged, size_t max_records) {
+size_t slab_purge(size_t min_class_bytes, bool only_aged, size_t max_records, size_t max_pages) {
   struct purge_item items[PURGE_SLABS];
   size_t record_count = slab_record_count(), purged = 0;
   if (max_records > record_count) max_records = record_count;
   size_t number = __atomic_load_n(&slabs.cursor, __ATOMIC_RELAXED);
-  while (max_records > 0) {
-    size_t count = 0;
-    for (; max_records > 0 && count < PURGE_SLABS; max_records--) {
+  while (max_records > 0 && purged < max_pages && !is_purging_stopped()) {
+    size_t count = 0, chosen = 0;
+    for (size_t looks = 0; max_records > 0 && count < PURGE_SLABS && looks < STOP_RECORDS; max_records--, looks++) {
+      if (chosen >= max_pages - purged) break;
       if (++number >= record_count) number = 1;
       if (number >= record_count) return purged; /* no slab yet */
-      if (purge_begin(&slabs.records[number], min_class_bytes, only_aged, &items[count])) count++;
+      if (!purge_begin(&slabs.records[number], min_class_bytes, only_aged, &items[count])) continue;
+      chosen += (size_t)__builtin_popcountll(items[count++].idle);
     }
     for (size_t i = 0; i < count; i++) {
       uint64_t gone = purge_pages(&items[i]);
@@ -654,7 +720,7 @@ static size_t check_lists(unsigned arena, unsigned class_index) {
 }
 
 size_t slab_check(void) {
-  size_t seen = 0, listed = 0, expected = 0;
+  size_t seen = 0, listed = 0, expected = 0, touched = 0;
   slab_lock_all();
   for (uint32_t number = 1; number < slab_record_count(); number++) {
     const struct slab *slab = &slabs.records[number];
@@ -662,12 +728,14 @@ size_t slab_check(void) {
     if (slab->bucket == BUCKET_NO_SLAB) continue;
     check_slab(slab);
     seen++;
+    touched += is_touched(slab) ? unpurged_pages(slab) : 0;
     expected += slab->epoch == slabs.epoch && slab->bucket < BUCKETS;
   }
   for (unsigned arena = 0; arena < arenas_in_use(); arena++) {
     for (unsigned i = 1; i < CLASS_COUNT; i++) listed += check_lists(arena, i);
   }
   if (listed != expected) fatal_corrupted("lists of slabs", &slabs);
+  if (touched != slab_touched_pages()) fatal_corrupted("touched pages of slabs", &slabs);
   slab_unlock_all();
   return seen;
 }

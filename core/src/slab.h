@@ -14,9 +14,10 @@
  *  B1  free == ones in bits; bits above the class's slots are zero.
  *  B2  A slab of the current epoch with 0 < free is in the list of its bucket; full slabs are in none.
  *  B3  A slab of an older epoch (sealed by fork) is in no list: it accepts frees and does not serve, until enough of it
- * is free that its pages are better used again. B4  A slab whose pages are being purged is in no list meanwhile: frees
- * may touch it, nobody takes from it. B5  A bit in purged means that no live block touches the page and that it holds
- * no memory. B6  kind of all the slab's pages is arena << 8 | class, owner is the record's number.
+ *      is free that its pages are better used again.
+ *  B4  A slab whose pages are being purged is in no list meanwhile: frees may touch it, nobody takes from it.
+ *  B5  A bit in purged means that no live block touches the page and that it holds no memory.
+ *  B6  kind of all the slab's pages is arena << 8 | class, owner is the record's number.
  */
 #ifndef SNUG_SLAB_H
 #define SNUG_SLAB_H
@@ -57,9 +58,13 @@ HIDDEN size_t slab_block_size(const void *p);
 
 /* Looks at max_records slabs, going on where the last call ended, and gives memory of pages that no block touches back
  * to the system, in classes of at least min_class_bytes. With only_aged, of slabs where nothing was freed since
- * the tick before last. Empty slabs kept for reuse go to the page heap.
+ * the tick before last. Empty slabs kept for reuse go to the page heap. Ends early after max_pages (and the rest of a
+ * slab), or when purging stops.
  * Returns the pages given back to the system. */
-HIDDEN size_t slab_purge(size_t min_class_bytes, bool only_aged, size_t max_records);
+HIDDEN size_t slab_purge(size_t min_class_bytes, bool only_aged, size_t max_records, size_t max_pages);
+
+/* Pages that may hold memory, of slabs in which something was freed since slab_purge looked at them: no more can go. */
+HIDDEN size_t slab_touched_pages(void);
 
 /* Time for only_aged: called once per tick. */
 HIDDEN void slab_tick(void);
@@ -70,6 +75,16 @@ HIDDEN void slab_seal(unsigned unseal_shift);
 
 /* An arena that no thread uses any more lends its partly used slabs to the others. */
 HIDDEN void slab_set_arena_users(unsigned arena, uint32_t users);
+
+/* An arena for guarded blocks alone (W1, W2), whose slabs are zero at first, and that neither lends nor borrows. 0: all
+ * are in use. */
+HIDDEN unsigned slab_reserve_arena(void);
+
+/* The first slot of the slab that holds p, whose page has a class kind. */
+HIDDEN const void *slab_first_block(const void *p);
+
+/* Whether the slot at p is in use now, or was a moment ago. */
+HIDDEN bool slab_is_taken(const void *p);
 
 HIDDEN size_t slab_check(void); /* asserts B1-B6; returns the slabs seen */
 HIDDEN size_t slab_record_count(void);

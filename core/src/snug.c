@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #endif
 #include "sys.c"
+#include "rights.c"
 #include "lock.c"
 #include "fatal.c"
 #include "options.c"
@@ -19,6 +20,7 @@
 #include "control.c"
 #include "janitor.c"
 #include "maintain.c"
+#include "guard.c"
 #include "block.c"
 #include "fork.c"
 #include "stats.c"

@@ -9,13 +9,17 @@
 #include "counters.h"
 #include "fatal.h"
 #include "fork.h"
+#include "guard.h"
 #include "large.h"
 #include "map.h"
 #include "options.h"
+#include "rights.h"
 #include "slab.h"
 #include "stats.h"
 #include "sys.h"
 #include "text.h"
+
+#define START_NAP_NS UINT64_C(20000)
 
 uint32_t start_state = START_NONE;
 
@@ -31,7 +35,6 @@ static void identify_counters(void) {
 
 static void describe_process(void) {
   snug_counters.page_size_bytes = (uint32_t)zone.page_bytes;
-  snug_counters.pid = sys_process_id();
   struct text settings = text_in(snug_counters.settings, sizeof snug_counters.settings);
   options_describe(&settings);
 }
@@ -39,14 +42,16 @@ static void describe_process(void) {
 void start_now(void) {
   uint32_t none = START_NONE;
   if (!__atomic_compare_exchange_n(&start_state, &none, START_RUNNING, false, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE)) {
-    while (__atomic_load_n(&start_state, __ATOMIC_ACQUIRE) != START_DONE) sys_yield();
+    while (__atomic_load_n(&start_state, __ATOMIC_ACQUIRE) != START_DONE) sys_sleep(START_NAP_NS);
     return;
   }
+  rights_find();
   map_init();
   slab_init();
   large_init();
   cache_init();
   identify_counters();
+  snug_counters.pid = rights_pid();
   describe_process();
   __atomic_store_n(&start_state, START_DONE, __ATOMIC_RELEASE);
   fork_register_handlers(); /* may allocate: hence last */
@@ -78,7 +83,8 @@ static void leave_preload_list(void) {
 
 static void find_warnings(struct text *text) {
   char content[128];
-  if (sys_read_file("/sys/kernel/mm/transparent_hugepage/enabled", content, sizeof content) != 0 &&
+  if (rights_have(RIGHT_FILES) &&
+      sys_read_file("/sys/kernel/mm/transparent_hugepage/enabled", content, sizeof content) != 0 &&
       strstr(content, "[always]") != NULL && options.thp == 0) {
     text_string(text, "transparent huge pages are \"always\" (switched off on the heap)");
   }
@@ -96,7 +102,7 @@ static void print_verbose(void) {
   char line[1024];
   struct text text = text_in(line, sizeof line);
   text_string(&text, "snug: " SNUG_VERSION " active in PID ");
-  text_number(&text, sys_process_id());
+  text_number(&text, snug_counters.pid);
   text_string(&text, ", settings: ");
   text_string(&text, snug_counters.settings);
   text_string(&text, ", warnings: ");
@@ -107,14 +113,26 @@ static void print_verbose(void) {
 
 __attribute__((constructor)) static void read_settings(void) {
   start_if_needed();
-  leave_preload_list();
-  options_read();
+  if (!sys_is_secure()) {
+    leave_preload_list();
+    options_read();
+  }
+  rights_consider_container();
+  snug_counters.pid = rights_pid();
   map_apply_options();
+  if (options.guard && !guard_start()) options.guard = 0;
   describe_process();
   if (!options.verbose) return;
   struct text warnings = text_in(snug_counters.warnings, sizeof snug_counters.warnings);
   find_warnings(&warnings);
   print_verbose();
+}
+
+__attribute__((destructor)) static void end_guard(void) {
+  if (!guard_is_on()) return;
+  cache_slow_path_begins();
+  guard_end_waits();
+  cache_slow_path_ends();
 }
 
 __attribute__((destructor)) static void print_statistics(void) {

@@ -4,6 +4,8 @@
 #endif
 #include "sys.h"
 
+#include "base.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -17,6 +19,8 @@
 #include <sys/sysinfo.h>
 #include <time.h>
 
+#include "vdso.h"
+
 #if defined(__x86_64__)
 #include "syscall_x86_64.h"
 #elif defined(__aarch64__)
@@ -27,14 +31,13 @@
 
 /* Values of the kernel's interface that libc's headers do not have everywhere (musl, old kernels' headers). */
 enum {
-  MAP_FIXED_NOREPLACE_FLAG = 0x100000,
   PRCTL_SET_VMA = 0x53564d41,
   FUTEX_WAIT_SHARED = 0,
   FUTEX_WAIT_PRIVATE = 128,
   FUTEX_WAKE_PRIVATE = 129,
   MEMBARRIER_PRIVATE_EXPEDITED = 8,
   MEMBARRIER_REGISTER_PRIVATE_EXPEDITED = 16,
-  CAPABILITY_VERSION_3 = 0x20080522,
+  WIPE_ON_FORK_ADVICE = 18,
   SYSCALL_PIDFD_OPEN = 434,
   SYSCALL_CLOSE_RANGE = 436,
   SYSCALL_PIDFD_GETFD = 438,
@@ -59,7 +62,11 @@ static void *map_anonymous(void *where, size_t length_bytes, int protection, int
   return failed(result) ? NULL : (void *)result;
 }
 
-void *sys_reserve(size_t length_bytes) { return map_anonymous(NULL, length_bytes, PROT_NONE, MAP_NORESERVE); }
+/* Sandboxes may refuse the flag, without which it is the same: nobody can write there yet. */
+void *sys_reserve(size_t length_bytes) {
+  void *result = map_anonymous(NULL, length_bytes, PROT_NONE, MAP_NORESERVE);
+  return result != NULL ? result : map_anonymous(NULL, length_bytes, PROT_NONE, 0);
+}
 
 bool sys_commit(void *start, size_t length_bytes) {
   return !failed(call(SYS_mprotect, (long)start, (long)length_bytes, PROT_READ | PROT_WRITE, 0, 0, 0));
@@ -71,10 +78,11 @@ bool sys_decommit(void *start, size_t length_bytes) {
 
 void *sys_map(size_t length_bytes) { return map_anonymous(NULL, length_bytes, PROT_READ | PROT_WRITE, 0); }
 
+/* The address is a hint: sandboxes, and kernels before 4.17, don't know MAP_FIXED_NOREPLACE. */
 bool sys_map_at(void *start, size_t length_bytes) {
-  void *result = map_anonymous(start, length_bytes, PROT_READ | PROT_WRITE, MAP_FIXED_NOREPLACE_FLAG);
+  void *result = map_anonymous(start, length_bytes, PROT_READ | PROT_WRITE, 0);
   if (result == NULL || result == start) return result != NULL;
-  sys_unmap(result, length_bytes); /* kernels before 4.17 take the address as a hint */
+  sys_unmap(result, length_bytes);
   return false;
 }
 
@@ -98,6 +106,10 @@ void sys_huge_pages(void *start, size_t length_bytes) {
 
 void sys_no_huge_pages(void *start, size_t length_bytes) {
   call(SYS_madvise, (long)start, (long)length_bytes, MADV_NOHUGEPAGE, 0, 0, 0);
+}
+
+bool sys_wipe_on_fork(void *start, size_t length_bytes) {
+  return !failed(call(SYS_madvise, (long)start, (long)length_bytes, WIPE_ON_FORK_ADVICE, 0, 0, 0));
 }
 
 void sys_name_mapping(void *start, size_t length_bytes, const char *name) {
@@ -140,12 +152,16 @@ bool sys_thread_exists(uint32_t process_id, uint32_t thread_id) {
   return call(SYS_tgkill, process_id, thread_id, 0, 0, 0, 0) != -ESRCH;
 }
 
-static uint32_t *started_thread_alive; /* atomic: of the last thread started below; holds its id while it lives */
+static const char *started_stack; /* atomic: of the last thread started below, with its length */
+static size_t started_stack_bytes;
 
 bool sys_in_started_thread(void) {
-  uint32_t *alive = __atomic_load_n(&started_thread_alive, __ATOMIC_RELAXED);
-  uint32_t id = alive != NULL ? __atomic_load_n(alive, __ATOMIC_RELAXED) : 0;
-  return id != 0 && id == sys_thread_id();
+  const char *stack = __atomic_load_n(&started_stack, __ATOMIC_ACQUIRE);
+  return stack != NULL && (size_t)((const char *)__builtin_frame_address(0) - stack) < started_stack_bytes;
+}
+
+bool sys_leave_files(void) {
+  return !failed(call(SYSCALL_CLOSE_RANGE, 0, ~0u, CLOSE_RANGE_UNSHARE_FLAG, 0, 0, 0)); /* Linux 5.9 */
 }
 
 uint64_t sys_block_signals(void) {
@@ -156,43 +172,61 @@ uint64_t sys_block_signals(void) {
 
 void sys_restore_signals(uint64_t mask) { call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&mask, 0, sizeof mask, 0, 0); }
 
-bool sys_start_thread(void (*entry)(void), void *stack, size_t stack_bytes, void *thread_block, uint32_t *alive) {
+/* What clone3(2) takes, up to Linux 5.4. */
+struct thread_description {
+  uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_bytes, thread_block;
+};
+
+/* libc's pthread_create has made one of the two calls; a sandbox may kill for the other. glibc tries clone3 first since
+ * 2.34, and falls back where the kernel, or a sandbox, says that there is none. */
+__attribute__((weak)) const char *gnu_get_libc_version(void);
+static bool libc_tries_clone3(void) {
+  enum { MINOR_WITH_CLONE3 = 34 };
+  if (gnu_get_libc_version == NULL) return false;
+  const char *version = gnu_get_libc_version();
+  return version[0] == '2' && version[1] == '.' && version[2] != '\0' && version[3] != '\0' &&
+         (version[2] - '0') * 10 + (version[3] - '0') >= MINOR_WITH_CLONE3;
+}
+
+uint32_t sys_start_thread(void (*entry)(void), void *stack, size_t stack_bytes, void *thread_block, uint32_t *alive) {
   unsigned long flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
                         CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
-  __atomic_store_n(&started_thread_alive, alive, __ATOMIC_RELAXED);
+  started_stack_bytes = stack_bytes;
+  __atomic_store_n(&started_stack, (const char *)stack, __ATOMIC_RELEASE);
   uint64_t before = sys_block_signals();
-  long result = clone_raw(flags, (char *)stack + stack_bytes, (int *)alive, (int *)alive, thread_block, entry);
+  struct thread_description description = {
+      flags, 0, (uintptr_t)alive, (uintptr_t)alive, 0, (uintptr_t)stack, stack_bytes, (uintptr_t)thread_block};
+  long result = libc_tries_clone3() ? clone3_raw(&description, sizeof description, entry) : -ENOSYS;
+  if (result == -ENOSYS)
+    result = clone_raw(flags, (char *)stack + stack_bytes, (int *)alive, (int *)alive, thread_block, entry);
   sys_restore_signals(before);
-  return !failed(result);
+  return failed(result) ? 0 : (uint32_t)result;
 }
 
 void sys_exit_thread(void) {
   for (;;) call(SYS_exit, 0, 0, 0, 0, 0, 0);
 }
 
-void sys_drop_capabilities(void) {
-  uint32_t header[2] = {CAPABILITY_VERSION_3, 0}; /* of the calling thread */
-  uint32_t none[6] = {0};                         /* effective, permitted, inheritable; low and high words */
-  call(SYS_capset, (long)header, (long)none, 0, 0, 0, 0);
-}
-
-bool sys_leave_files(void) {
-  return !failed(call(SYSCALL_CLOSE_RANGE, 0, ~0u, CLOSE_RANGE_UNSHARE_FLAG, 0, 0, 0)); /* Linux 5.9 */
-}
-
-void sys_yield(void) { call(SYS_sched_yield, 0, 0, 0, 0, 0, 0); }
-
 void sys_cpu_relax(void) { cpu_relax(); }
 
-static uint64_t read_clock(clockid_t clock) {
-  struct timespec now;
-  if (clock_gettime(clock, &now) != 0) return 0;
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+typedef int clock_function(clockid_t, struct timespec *);
+
+static int read_clock_by_call(clockid_t clock, struct timespec *time) {
+  return (int)call(SYS_clock_gettime, clock, (long)time, 0, 0, 0, 0);
 }
 
-uint64_t sys_coarse_time_ns(void) { return read_clock(CLOCK_MONOTONIC_COARSE); }
-
-uint64_t sys_time_ns(void) { return read_clock(CLOCK_MONOTONIC); }
+uint64_t sys_coarse_time_ns(void) {
+  static clock_function *read_clock; /* atomic */
+  clock_function *function = __atomic_load_n(&read_clock, __ATOMIC_RELAXED);
+  if (unlikely(function == NULL)) {
+    void *found = vdso_find(VDSO_CLOCK_GETTIME);
+    function = found != NULL ? (clock_function *)found : read_clock_by_call;
+    __atomic_store_n(&read_clock, function, __ATOMIC_RELAXED);
+  }
+  struct timespec now;
+  if (function(CLOCK_MONOTONIC_COARSE, &now) != 0) return 0;
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
 
 uint64_t sys_address_space_limit_bytes(void) {
   uint64_t limit[2] = {UINT64_MAX, UINT64_MAX};
@@ -200,23 +234,11 @@ uint64_t sys_address_space_limit_bytes(void) {
   return limit[0];
 }
 
-int sys_prlimit(int process_id, int resource, const void *new_limit, void *old_limit) {
-  return (int)call(SYS_prlimit64, process_id, resource, (long)new_limit, (long)old_limit, 0, 0);
-}
+bool sys_was_loaded(void) { return getauxval(AT_BASE) != 0; }
 
-int sys_unshare(int flags) { return (int)call(SYS_unshare, flags, 0, 0, 0, 0, 0); }
+bool sys_is_secure(void) { return getauxval(AT_SECURE) != 0; }
 
-int sys_setns(int fd, int type) { return (int)call(SYS_setns, fd, type, 0, 0, 0, 0); }
-
-uint32_t sys_allowed_cpus(void) {
-  unsigned long mask[128 / sizeof(long)] = {0}; /* 1024 CPUs; kernels with more answer with an error */
-  long bytes = call(SYS_sched_getaffinity, 0, sizeof mask, (long)mask, 0, 0, 0);
-  uint32_t count = 0;
-  for (size_t i = 0; !failed(bytes) && i < sizeof mask / sizeof mask[0]; i++) {
-    count += (uint32_t)__builtin_popcountl(mask[i]);
-  }
-  return count != 0 ? count : 1;
-}
+long sys_call(long number, long a, long b, long c, long d, long e, long f) { return call(number, a, b, c, d, e, f); }
 
 uint64_t sys_physical_bytes(void) {
   struct sysinfo info;
@@ -224,8 +246,12 @@ uint64_t sys_physical_bytes(void) {
   return (uint64_t)info.totalram * info.mem_unit;
 }
 
+static long open_file(const char *path) {
+  return call(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0, 0, 0);
+}
+
 size_t sys_read_file(const char *path, char *text, size_t capacity_bytes) {
-  long fd = call(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0, 0, 0);
+  long fd = open_file(path);
   if (failed(fd)) return 0;
   size_t length = 0;
   while (length + 1 < capacity_bytes) {
@@ -236,6 +262,13 @@ size_t sys_read_file(const char *path, char *text, size_t capacity_bytes) {
   call(SYS_close, fd, 0, 0, 0, 0, 0);
   text[length] = '\0';
   return length;
+}
+
+bool sys_file_exists(const char *path) {
+  long fd = open_file(path);
+  if (failed(fd)) return false;
+  call(SYS_close, fd, 0, 0, 0, 0, 0);
+  return true;
 }
 
 /* A copy of the process's standard error for a thread that left its files; -1 if there is none. */

@@ -3,7 +3,8 @@
  * It does not know what the memory is for. Calls are made directly, without libc's wrappers: errno stays as
  * the program left it, and the janitor, which has no libc thread state, may use every function here.
  * Functions return true or a pointer on success, false or NULL when the kernel refuses; refusals are normal (seccomp,
- * limits, old kernels) and callers carry on without. */
+ * limits, old kernels) and callers carry on without. A seccomp filter may also end the process for a call: those marked
+ * with a right need it (rights.h). */
 #ifndef SNUG_SYS_H
 #define SNUG_SYS_H
 
@@ -23,44 +24,44 @@ void *sys_remap(void *start, size_t old_bytes, size_t new_bytes, bool may_move);
 bool sys_purge(void *start, size_t length_bytes); /* give memory back; reads as zero afterwards */
 void sys_huge_pages(void *start, size_t length_bytes);
 void sys_no_huge_pages(void *start, size_t length_bytes);
-void sys_name_mapping(void *start, size_t length_bytes, const char *name);
+bool sys_wipe_on_fork(void *start, size_t length_bytes);                   /* copies of the process find zeros there */
+void sys_name_mapping(void *start, size_t length_bytes, const char *name); /* RIGHT_OTHERS */
 
 /* Threads. */
 void sys_futex_wait(uint32_t *word, uint32_t expected, uint64_t timeout_ns); /* 0: no timeout */
 void sys_sleep(uint64_t duration_ns);
 void sys_futex_wait_shared(uint32_t *word, uint32_t expected); /* as the kernel wakes at the end of a thread */
 void sys_futex_wake(uint32_t *word, int count);
-bool sys_barrier_register(void);
+bool sys_leave_files(void); /* the calling thread shares no file descriptors any more and has none. RIGHT_OTHERS, */
+bool sys_barrier_register(void);    /* as the five below */
 bool sys_barrier_all_threads(void); /* every running thread of the process passes a full memory barrier */
 uint32_t sys_thread_id(void);
 uint32_t sys_process_id(void);
 bool sys_thread_exists(uint32_t process_id, uint32_t thread_id);
-bool sys_start_thread(void (*entry)(void), void *stack, size_t stack_bytes, void *thread_block, uint32_t *alive);
-bool sys_in_started_thread(void); /* whether the caller is the thread started last */
+uint64_t sys_physical_bytes(void);
+/* Returns the thread's id, 0 if it can't be had; *alive holds it while it runs. RIGHT_THREAD, as the three below. */
+uint32_t sys_start_thread(void (*entry)(void), void *stack, size_t stack_bytes, void *thread_block, uint32_t *alive);
 _Noreturn void sys_exit_thread(void);
 uint64_t sys_block_signals(void); /* all, for the calling thread; returns the mask before */
 void sys_restore_signals(uint64_t mask);
-void sys_drop_capabilities(void);
-bool sys_leave_files(void); /* the calling thread shares no file descriptors any more and has none */
-void sys_yield(void);
-void sys_cpu_relax(void); /* a pause inside a spin */
+bool sys_in_started_thread(void); /* whether the caller is the thread started last: it runs on that one's stack */
+void sys_cpu_relax(void);         /* a pause inside a spin */
 
 /* Time, nanoseconds since an arbitrary moment. The coarse clock has a step of 1-4 ms and costs a few ns. */
 uint64_t sys_coarse_time_ns(void);
-uint64_t sys_time_ns(void);
 
-/* Limits. */
+/* What the process was started with. */
 uint64_t sys_address_space_limit_bytes(void); /* UINT64_MAX: none */
-uint32_t sys_allowed_cpus(void);              /* by affinity; at least 1 */
-uint64_t sys_physical_bytes(void);
+bool sys_was_loaded(void);                    /* by a dynamic loader, which opens and reads files */
+bool sys_is_secure(void); /* with rights that who started it does not have: the environment is not to be trusted */
 
-/* Calls of the program's own that are passed on (process.c). 0, or -errno. */
-int sys_prlimit(int process_id, int resource, const void *new_limit, void *old_limit);
-int sys_unshare(int flags);
-int sys_setns(int fd, int type);
+/* A call of the program's own that is passed on (process.c). What the kernel returns: a value, or -errno. */
+long sys_call(long number, long a, long b, long c, long d, long e, long f);
 
 /* Files. */
-size_t sys_read_file(const char *path, char *text, size_t capacity_bytes); /* terminated; 0 when unreadable */
+size_t sys_read_file(const char *path, char *text,
+                     size_t capacity_bytes); /* terminated; 0 when unreadable. RIGHT_FILES */
+bool sys_file_exists(const char *path);      /* and can be read; RIGHT_FILES */
 void sys_write(int fd, const char *text, size_t length_bytes);
 _Noreturn void sys_abort(void);
 

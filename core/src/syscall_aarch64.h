@@ -2,6 +2,8 @@
 #ifndef SNUG_SYSCALL_ARCH_H
 #define SNUG_SYSCALL_ARCH_H
 
+#include <stddef.h>
+
 static inline long syscall_raw(long number, long a, long b, long c, long d, long e, long f) {
   register long x8 __asm__("x8") = number;
   register long x0 __asm__("x0") = a;
@@ -37,6 +39,27 @@ static inline long clone_raw(unsigned long flags, void *stack_top, int *parent_t
       : "memory", "x30");
   return x0;
 }
+
+/* The same by clone3(2), which takes a description of size_bytes. */
+static inline long clone3_raw(const void *description, size_t size_bytes, void (*entry)(void)) {
+  register long x8 __asm__("x8") = 435;
+  register long x0 __asm__("x0") = (long)description;
+  register long x1 __asm__("x1") = (long)size_bytes;
+  register long x9 __asm__("x9") = (long)entry;
+  __asm__ volatile(
+      "svc 0\n\t"
+      "cbnz x0, 1f\n\t"
+      "mov x29, xzr\n\t"
+      "blr x9\n\t"
+      "brk 1\n"
+      "1:"
+      : "+r"(x0)
+      : "r"(x8), "r"(x1), "r"(x9)
+      : "memory", "x30");
+  return x0;
+}
+
+#define VDSO_CLOCK_GETTIME "__kernel_clock_gettime"
 
 static inline void cpu_relax(void) { __asm__ volatile("yield"); }
 

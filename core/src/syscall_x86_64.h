@@ -2,6 +2,8 @@
 #ifndef SNUG_SYSCALL_ARCH_H
 #define SNUG_SYSCALL_ARCH_H
 
+#include <stddef.h>
+
 static inline long syscall_raw(long number, long a, long b, long c, long d, long e, long f) {
   long result;
   register long r10 __asm__("r10") = d;
@@ -35,6 +37,26 @@ static inline long clone_raw(unsigned long flags, void *stack_top, int *parent_t
       : "rcx", "r11", "memory");
   return result;
 }
+
+/* The same by clone3(2), which takes a description of size_bytes. */
+static inline long clone3_raw(const void *description, size_t size_bytes, void (*entry)(void)) {
+  long result;
+  register long r9 __asm__("r9") = (long)entry;
+  __asm__ volatile(
+      "syscall\n\t"
+      "test %%rax, %%rax\n\t"
+      "jnz 1f\n\t"
+      "xor %%ebp, %%ebp\n\t"
+      "call *%%r9\n\t"
+      "ud2\n"
+      "1:"
+      : "=a"(result)
+      : "a"(435L), "D"(description), "S"(size_bytes), "r"(r9)
+      : "rcx", "r11", "memory");
+  return result;
+}
+
+#define VDSO_CLOCK_GETTIME "__vdso_clock_gettime"
 
 static inline void cpu_relax(void) { __asm__ volatile("pause"); }
 

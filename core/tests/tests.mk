@@ -54,13 +54,19 @@ test-api: $(API_TESTS)
 MISUSE_TESTS = $(filter-out %/corrupted_metadata,$(call test_names,misuse)) $(call test_names_cxx,misuse)
 
 .PHONY: test-misuse
-test-misuse: $(MISUSE_TESTS) $(TESTS_BUILD)/misuse/corrupted_metadata
+test-misuse: $(MISUSE_TESTS) $(TESTS_BUILD)/misuse/corrupted_metadata $(TESTS_BUILD)/misuse/mistakes
 	@status=0; $(TESTS)/misuse/run_misuse.sh "$(RUN)" $(MISUSE_TESTS) || status=1; \
-	$(RUN_TESTS) misuse/metadata $(TEST_TIMEOUT_S) "$(RUN)" $(TESTS_BUILD)/misuse/corrupted_metadata || status=1; exit $$status
+	$(RUN_TESTS) misuse/metadata $(TEST_TIMEOUT_S) "$(RUN)" $(TESTS_BUILD)/misuse/corrupted_metadata || status=1; \
+	$(TESTS)/misuse/collection/run --program $(TESTS_BUILD)/misuse/mistakes --lib $(LIB) || status=1; exit $$status
+
+# Without the library, which `run` preloads, as it does other allocators.
+$(TESTS_BUILD)/misuse/mistakes: $(TESTS)/misuse/collection/mistakes.c
+	@mkdir -p $(@D)
+	$(TEST_CC) -Wno-free-nonheap-object -o $@ $< -ldl
 
 # ---- stress ----
 
-STRESS_PROGRAMS := exchange $(if $(RUN),,fork_storm signal_forks) short_threads idle_threads signals exit_handlers
+STRESS_PROGRAMS := exchange $(if $(RUN),,fork_storm signal_forks) short_threads idle_threads idle_phases signals exit_handlers
 # qemu-user 7.2 starts no thread in a child of a process with threads (fork_storm.c), hence without the janitor. It also
 # keeps a record of every page of reserved address space, which each fork would copy, hence the limit.
 EMULATED_STORM = ulimit -v 16000000; SNUG=background:0
@@ -93,7 +99,7 @@ test-stress: $(addprefix $(TESTS_BUILD)/stress/,$(STRESS_PROGRAMS) fork_storm dl
 # which has no libc thread state.
 SANITIZED_STRESS := exchange short_threads idle_threads signals
 RENAMED := malloc calloc realloc free posix_memalign aligned_alloc memalign malloc_usable_size reallocarray malloc_trim \
-           setrlimit setrlimit64 prlimit prlimit64 unshare setns
+           setrlimit setrlimit64 prlimit prlimit64 unshare setns capset prctl syscall
 
 # $(1): sanitizer, $(2): compiler, $(3): names to change, $(4): further flags of the test programs
 define sanitized_stress
@@ -139,9 +145,7 @@ $(TESTS_BUILD)/fuzz/libfuzzer: $(TESTS)/fuzz/libfuzzer.c $(FUZZ_SOURCES) $(wildc
 
 .PHONY: test-libfuzzer
 test-libfuzzer: $(TESTS_BUILD)/fuzz/libfuzzer
-	$< -max_total_time=$(SECONDS) -max_len=4096 -len_control=0 -verbosity=0 -timeout=60 -rss_limit_mb=4096 \
-	  -artifact_prefix=$(TESTS_BUILD)/fuzz/ $(TESTS_BUILD)/fuzz/corpus
-	@echo "libfuzzer: 1 passed, 0 failed"
+	@$(TESTS)/fuzz/run_libfuzzer.sh $< $(TESTS_BUILD)/fuzz $(SECONDS)
 
 # ---- startup ----
 
@@ -177,12 +181,20 @@ $(TESTS_BUILD)/startup/early_library.so: $(TESTS)/startup/early_library.c
 	@mkdir -p $(@D)
 	$(TEST_CC) -fPIC -shared -o $@ $<
 
+$(TESTS_BUILD)/startup/deepbind_library.so: $(TESTS)/startup/deepbind_library.c
+	@mkdir -p $(@D)
+	$(TEST_CC) -fPIC -shared -o $@ $<
+
+$(TESTS_BUILD)/startup/deepbind: $(TESTS)/startup/deepbind.c $(TESTS_BUILD)/startup/deepbind_library.so
+	@mkdir -p $(@D)
+	$(TEST_CC) -Wl,--enable-new-dtags,-rpath,'$$ORIGIN' -o $@ $<
+
 .PHONY: test-startup
 test-startup: $(STARTUP_TOOLS) \
               $(addprefix $(TESTS_BUILD)/,$(addprefix startup/,probe probe_dynamic probe_static_library \
                 probe_static_executable locked_memory early_library.so) \
                 stress/exchange stress/idle_threads stress/fork_storm failure/workload) \
-              $(if $(findstring musl,$(CC)),,$(TESTS_BUILD)/startup/static_new)
+              $(if $(findstring musl,$(CC)),,$(addprefix $(TESTS_BUILD)/startup/,static_new deepbind))
 	@$(TESTS)/startup/run_startup.sh $(abspath $(TESTS_BUILD)) "$(if $(LIB),$(abspath $(LIB)))" "$(RUN)" \
 	  $(if $(findstring musl,$(CC)),musl,system)
 
@@ -231,3 +243,5 @@ $(TESTS_BUILD)/container/churn: $(TESTS)/container/churn.c
 .PHONY: test-container
 test-container: $(TESTS_BUILD)/container/churn $(LIB)
 	@$(TESTS)/container/run_container.sh $(abspath $<) $(abspath $(LIB))
+
+include $(TESTS)/sandbox/sandbox.mk

@@ -21,14 +21,10 @@ static unsigned long refused;
 
 static size_t size_of(uint64_t *random) {
   switch (random_below(random, 10)) {
-    case 0:
-      return 1 + random_below(random, 30000);
-    case 1:
-      return 33000 + random_below(random, 300000);
-    case 2:
-      return random_below(random, 6) == 0 ? MIB + random_below(random, 3 * MIB) : 5000;
-    default:
-      return 1 + random_below(random, 1500);
+    case 0: return 1 + random_below(random, 30000);
+    case 1: return 33000 + random_below(random, 300000);
+    case 2: return random_below(random, 6) == 0 ? MIB + random_below(random, 3 * MIB) : 5000;
+    default: return 1 + random_below(random, 1500);
   }
 }
 
@@ -68,8 +64,7 @@ static void step(struct block *blocks, size_t i, uint64_t *random) {
         errno = posix_memalign(&bytes, (size_t)16 << random_below(random, 10), size);
         if (errno != 0) bytes = NULL;
         break;
-      default:
-        bytes = malloc(size);
+      default: bytes = malloc(size);
     }
     keep(block, bytes, size, i);
     return;

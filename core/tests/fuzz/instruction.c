@@ -34,13 +34,10 @@ static bool in_range(const struct instruction *instruction, const struct operati
   switch (instruction->operation) {
     case 'a':
     case 'A':
-    case 'M':
-      return instruction->b != 0 && (instruction->b & (instruction->b - 1)) == 0 && instruction->b <= GIB;
+    case 'M': return instruction->b != 0 && (instruction->b & (instruction->b - 1)) == 0 && instruction->b <= GIB;
     case 'T':
-    case 'X':
-      return instruction->a < FUZZ_THREADS;
-    default:
-      return true;
+    case 'X': return instruction->a < FUZZ_THREADS;
+    default: return true;
   }
 }
 
@@ -84,16 +81,11 @@ size_t instructions_read(const char *path, struct instruction *list, size_t capa
 static uint64_t odd_size(uint64_t *random, unsigned bits) {
   uint64_t power = (uint64_t)1 << random_below(random, bits);
   switch (random_below(random, 6)) {
-    case 0:
-      return power;
-    case 1:
-      return power - 1;
-    case 2:
-      return power + 1;
-    case 3:
-      return power + 16;
-    default:
-      return power + random_below(random, power);
+    case 0: return power;
+    case 1: return power - 1;
+    case 2: return power + 1;
+    case 3: return power + 16;
+    default: return power + random_below(random, power);
   }
 }
 
@@ -177,14 +169,9 @@ size_t instruction_decode(const uint8_t *bytes, size_t length, struct instructio
       made.c = size;
       break;
     case 'T':
-    case 'X':
-      made.a = bytes[1] % FUZZ_THREADS;
-      break;
-    case 'x':
-      made.b = UINT64_MAX - size;
-      break;
-    default:
-      made.b = size;
+    case 'X': made.a = bytes[1] % FUZZ_THREADS; break;
+    case 'x': made.b = UINT64_MAX - size; break;
+    default: made.b = size;
   }
   *instruction = made;
   return 8;

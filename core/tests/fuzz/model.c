@@ -86,7 +86,7 @@ static void check_new(const struct slot *slot) {
 
 /* F5 */
 static void check_counters(void) {
-  if (snug_stats == NULL) return;
+  if (snug_stats == NULL || freed_blocks_wait()) return;
   uint64_t requested = 0, usable = 0;
   for (const struct slot *slot = model.slots; slot < model.slots + FUZZ_SLOTS; slot++) {
     if (slot->block == NULL) continue;
@@ -232,41 +232,22 @@ static void execute(const struct instruction *instruction, unsigned self) {
       release(slot, false);
       take_aligned(slot, instruction->operation, b, c);
       break;
-    case 'r':
-      resize(slot, 1, b, false);
-      break;
-    case 'R':
-      resize(slot, b, c, true);
-      break;
-    case 'f':
-      release(slot, false);
-      break;
-    case 's':
-      release(slot, true);
-      break;
-    case 'u':
-      use_all(slot);
-      break;
-    case 'x':
-      expect_failure(slot, b);
-      break;
-    case 't':
-      trim_heap();
-      break;
+    case 'r': resize(slot, 1, b, false); break;
+    case 'R': resize(slot, b, c, true); break;
+    case 'f': release(slot, false); break;
+    case 's': release(slot, true); break;
+    case 'u': use_all(slot); break;
+    case 'x': expect_failure(slot, b); break;
+    case 't': trim_heap(); break;
     case 'p':
       if (snug_purge != NULL) snug_purge();
       break;
-    case 'w':
-      sleep_ms((long)(instruction->a % 1000));
-      break;
-    case 'k':
-      fork_here(self, (size_t)instruction->a);
-      break;
+    case 'w': sleep_ms((long)(instruction->a % 1000)); break;
+    case 'k': fork_here(self, (size_t)instruction->a); break;
     case '!':
       if (slot->block != NULL && slot->size_bytes > 0) slot->block[0] ^= 1;
       break;
-    default:
-      break; /* T and X are the dispatcher's */
+    default: break; /* T and X are the dispatcher's */
   }
 }
 

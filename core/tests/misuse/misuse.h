@@ -2,8 +2,8 @@
  * stderr before it aborts, and then makes one mistake. run_misuse.sh compares. A program that lives on exits with 0,
  * which is the failure.
  *
- * A mistake with a small block may be noticed later than it is made, when the thread's cache gives its blocks back:
- * flush_cache() makes that happen. Between the two malloc may hand it out again, and the mistake go unnoticed.
+ * A mistake with a small block of a busy class may be noticed later than it is made, when the bin gives its blocks
+ * back: flush_cache() makes that happen. Between the two malloc may hand it out again, and the mistake go unnoticed.
  */
 #ifndef SNUG_MISUSE_H
 #define SNUG_MISUSE_H
@@ -46,6 +46,38 @@ static inline void expect_wrong_size(const void *block, size_t given_bytes) {
       "base "
       "class without a virtual destructor, or free_sized with another size",
       block, given_bytes, malloc_usable_size((void *)block));
+}
+
+static inline void expect_overflow(const void *block, size_t size_bytes) {
+  char length[40] = "";
+  if (size_bytes != 0) snprintf(length, sizeof length, " of %zu bytes", size_bytes);
+  expect(
+      "write behind the end of a block: %p%s; usual cause: an index or a length that is one too large, or a string "
+      "without room for its NUL",
+      block, length);
+}
+
+static inline void expect_underflow(const void *block) {
+  expect(
+      "write in front of a block: %p; usual cause: a negative index, or a write far behind the end of the block before "
+      "it",
+      block);
+}
+
+static inline void expect_write_after_free(const void *address, const void *block) {
+  expect(
+      "write to a freed block: %p in the block at %p; usual cause: a pointer that was kept after free, or a write "
+      "beyond another block's end",
+      address, block);
+}
+
+/* Starts the program again with SNUG=guard:1, unless it has it. */
+static inline void run_guarded(char **argv) {
+  const char *settings = getenv("SNUG");
+  if (settings != NULL && strstr(settings, "guard:1") != NULL) return;
+  setenv("SNUG", "guard:1", 1);
+  execv("/proc/self/exe", argv);
+  REQUIRE(!"execv");
 }
 
 /* A block whose pointer the compiler knows nothing about. */

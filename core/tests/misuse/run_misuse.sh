@@ -12,8 +12,8 @@ for program; do
   # shellcheck disable=SC2086  # RUN is a list of words on purpose
   timeout -k 5 60 $run "$program" >"$folder/expected" 2>"$folder/all" </dev/null
   status=$?
-  # The emulator and the shell add words of their own about the signal.
-  grep -v -e '^qemu: ' -e '^Aborted' "$folder/all" >"$folder/actual"
+  # The emulator, the shell and timeout add words of their own about the signal.
+  grep -v -e '^qemu: ' -e '^Aborted' -e '^timeout: ' "$folder/all" >"$folder/actual"
   if grep -q '^skip ' "$folder/expected"; then
     sed "s|^skip |skip misuse/$name: |" "$folder/expected"
     skipped=$((skipped + 1))

@@ -9,11 +9,15 @@ import ctypes
 import os
 import pathlib
 import signal
+import struct
 import threading
 import time
 
 PR_SET_CHILD_SUBREAPER = 36
 INTERVAL_S = 0.05
+COUNTERS_MAGIC = b"snug counters\n\0\1"  # core/include/snug_counters.h
+COUNTERS_ALIGN = 4096
+COUNTERS_PID = 24  # struct snug_counters: magic, version, size_bytes, pid
 SETTLE_S = 0.5  # between execve and the loader's last mmap an image has no library yet; later it has to
 
 
@@ -73,6 +77,46 @@ def reap():
             pass
     except ChildProcessError:
         pass
+
+
+def serves(pid, library):
+    """True if the library answers this process's malloc: its page of counters says so, and names this process. None if
+    the process is gone.
+
+    The library of an image is mapped even where nothing calls it; the page begins with the first block. A library that
+    has no such page (another allocator) needs only be mapped, and so does one of a process that we may not read.
+    """
+    maps = read(pid, "maps").decode(errors="replace")
+    if not maps:
+        return None
+    if library not in maps:
+        return False
+    if COUNTERS_MAGIC not in pathlib.Path(library).read_bytes():
+        return True
+    start, end = writable_part(maps, library)
+    try:
+        with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+            memory.seek(start)
+            data = memory.read(end - start)
+    except PermissionError:
+        return True
+    except OSError:
+        return None
+    pages = [at for at in range(0, len(data), COUNTERS_ALIGN) if data.startswith(COUNTERS_MAGIC, at)]
+    return any(struct.unpack_from("<I", data, at + COUNTERS_PID)[0] == pid for at in pages)
+
+
+def writable_part(maps, library):
+    """Where the library's variables are: its writable mapping, and the one without a name that goes on behind it."""
+    start = end = 0
+    for line in maps.splitlines():
+        addresses, mode, _offset, _device, _inode, name = (*line.split(None, 5), "")[:6]
+        first, last = (int(address, 16) for address in addresses.split("-"))
+        if mode.startswith("rw") and name.endswith(library):  # seen from another mount namespace it may begin otherwise
+            start, end = start or first, last
+        elif mode.startswith("rw") and first == end:
+            end = last
+    return start, end
 
 
 class Image:

@@ -9,6 +9,7 @@ import re
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -28,6 +29,10 @@ DROPPED_VARIABLES = ("LD_", "MALLOC_", "PYTHON", "RUBY", "GEM_", "PERL", "JAVA",
 
 class Failure(Exception):
     """The program did not do what it should; the text says what, in a sentence."""
+
+
+class Skip(Exception):
+    """The program cannot be driven here; the text says why."""
 
 
 class TimeLimit(Exception):
@@ -139,12 +144,35 @@ class Test:
         self.report_hang()
         raise Failure(f"{what}: not within {limit_s} s{reason}")
 
+    def free_port(self):
+        """A TCP port of 127.0.0.1 that nothing listens on now."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return probe.getsockname()[1]
+
+    def accepts(self, port):
+        """True if something listens on this port of 127.0.0.1."""
+        with socket.socket() as probe:
+            probe.settimeout(5)
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    def pids(self, name, *, user=None):
+        """The processes below this one that have this name (/proc/PID/comm, a pattern) and belong to this user."""
+        wanted = None if user is None else pwd.getpwnam(user).pw_uid
+        found = []
+        for pid in processes.descendants(os.getpid()):
+            matches = fnmatch.fnmatch(processes.read(pid, "comm").decode(errors="replace").strip(), name)
+            owner = re.search(rb"^Uid:\t(\d+)", processes.read(pid, "status"), re.M)
+            if matches and owner and wanted in (None, int(owner.group(1))):
+                found.append(pid)
+        return found
+
     def same_as_plain(self, argv, **options):
         """Runs a command with and without the library; what it prints must not differ. Returns the Result."""
         result = self.run(argv, **options)
         plain = self.run(argv, preload=False, **options)
         if result.stdout != plain.stdout:
-            lines = zip(result.stdout.splitlines() + [""], plain.stdout.splitlines() + [""])
+            lines = zip(result.stdout.splitlines() + [""], plain.stdout.splitlines() + [""], strict=False)
             different = next(((ours, theirs) for ours, theirs in lines if ours != theirs), ("", ""))
             raise Failure(f"`{self._short(result.argv)}` prints {different[0][:80]!r} under the library "
                           f"and {different[1][:80]!r} without")
@@ -162,6 +190,19 @@ class Test:
     def expect(self, condition, message):
         if not condition:
             raise Failure(message)
+
+    def skip(self, why):
+        raise Skip(why)
+
+    def expect_serves(self, pids, what):
+        """There must be such processes, and the library must answer the malloc of each that still lives."""
+        self.expect(pids, f"no process {what} was found")
+        if not self.library:
+            return
+        served = {pid: processes.serves(pid, self.library) for pid in pids}
+        for pid, answer in served.items():
+            self.expect(answer is not False, f"{what}, process {pid}: the library does not serve its malloc")
+        self.expect(any(served.values()), f"{what}: the process ended while it was looked at")
 
     def note(self, text):
         """Adds a line to the program's row in the table."""
@@ -282,6 +323,8 @@ def drive(test, watcher):
             check_presence(test, watcher)
         check_messages(test)
         return "passed", test.notes
+    except Skip as reason:
+        return "skipped", [str(reason)]
     except Failure as failure:
         test.report_cores()
         return "FAILED", [str(failure)] + test.notes

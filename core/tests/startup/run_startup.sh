@@ -67,6 +67,8 @@ preloading() {
   check preload $with "$probe" $expect
   check early_library_before env "LD_PRELOAD=$early:$library" "$probe" $expect
   check early_library_after env "LD_PRELOAD=$library:$early" "$probe" $expect
+  # musl has no such flag.
+  if [ "$libc" = system ]; then check_output deepbind '^deepbind: fine$' $with "$tests/startup/deepbind"; fi
   check no_standard_descriptors sh -c "exec $with $probe $expect >&- 2>&- <&-"
   check empty_environment env -i $with "$probe" $expect
 }

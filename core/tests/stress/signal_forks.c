@@ -66,9 +66,7 @@ static void *exchange(void *argument) {
     for (int step = 0; step < 20 && !is_child; step++) exchange_step(&random, FORK_SLOTS);
     if (is_child) end_child(&random);
     switch (random_below(&random, 500)) { /* what takes long, and locks */
-      case 0:
-        malloc_trim(0);
-        break;
+      case 0: malloc_trim(0); break;
       case 1:
         if (FORKS_MAY_MEET) fork_as_usual();
         break;

@@ -160,8 +160,7 @@ static inline struct parcel parcel_new(uint64_t *random) {
       alignment = (size_t)16 << random_below(random, 9);
       if (posix_memalign((void **)&parcel.block, alignment, parcel.size_bytes) != 0) parcel.block = NULL;
       break;
-    default:
-      parcel.block = (unsigned char *)malloc(parcel.size_bytes);
+    default: parcel.block = (unsigned char *)malloc(parcel.size_bytes);
   }
   STRESS_CHECK(parcel.block != NULL, "no memory for %zu bytes", parcel.size_bytes);
   STRESS_CHECK((uintptr_t)parcel.block % (snug_is_active() ? alignment : 8) == 0, "%p is not aligned to %zu",
@@ -212,13 +211,9 @@ static inline void exchange_step(uint64_t *random, size_t count) {
   struct parcel parcel = parcel_open(taken);
   switch (random_below(random, 8)) {
     case 0:
-    case 1:
-      parcel_resize(&parcel, random); /* fall through */
-    case 2:
-      slot_put(random_below(random, count), parcel);
-      break;
-    default:
-      free(parcel.block);
+    case 1: parcel_resize(&parcel, random); /* fall through */
+    case 2: slot_put(random_below(random, count), parcel); break;
+    default: free(parcel.block);
   }
 }
 

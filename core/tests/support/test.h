@@ -45,6 +45,12 @@ TEST_C_LINKAGE const char *snug_version(void) __attribute__((weak));
 /* True if snug serves this program; decides only whether promises beyond the standards are tested. */
 static inline int snug_is_active(void) { return snug_version != NULL; }
 
+/* Under SNUG=guard:1 freed blocks wait for a while before they are used again, and count as live meanwhile. */
+static inline int freed_blocks_wait(void) {
+  const char *settings = getenv("SNUG");
+  return snug_is_active() && settings != NULL && strstr(settings, "guard:1") != NULL;
+}
+
 /* ---- registration and reporting ---- */
 
 #define TEST_LIMIT 128

@@ -38,10 +38,53 @@ static void burst(size_t count, size_t size_bytes) {
   for (size_t i = 0; i < count; i++) free(blocks[i]);
 }
 
+/* The class's bin misses often enough to open. */
+static void open_bin(size_t size_bytes) { burst(OPENING_MISSES, size_bytes); }
+
+TEST(bins_open_when_they_miss_often_and_close_when_they_do_not) {
+  enum { OTHER = 7, OTHER_SIZE = 112 }; /* of which nobody has had a block */
+  freeze_policies();
+  for (size_t i = 0; i < OPENING_MISSES - 1; i++) {
+    blocks[i] = malloc(OTHER_SIZE);
+    CHECK_THAT(capacity(OTHER) == 0 && cached(OTHER) == 0, "after %zu misses", i + 1);
+  }
+  free(blocks[0]);
+  CHECK(capacity(OTHER) == first_capacity(OTHER) && cached(OTHER) == 1);
+  for (size_t i = 1; i < OPENING_MISSES - 1; i++) free(blocks[i]);
+  CHECK(cached(OTHER) == OPENING_MISSES - 1);
+  cache_tick();
+  burst(1, 8192); /* a slow call, where the tick is seen: the bin missed in it */
+  CHECK(capacity(OTHER) == first_capacity(OTHER));
+  cache_tick();
+  burst(1, 8192);
+  CHECK(capacity(OTHER) == 0 && cached(OTHER) == 0 && outstanding(OTHER) == 0);
+  cache_check();
+  thaw_policies();
+}
+
+/* The fast path looks at the slot below, which may hold what a neighbour left there. */
+TEST(a_block_that_only_seems_to_be_freed_twice_is_taken) {
+  freeze_policies();
+  for (int i = 0; i < 10; i++) burst(MANY, SIZE);
+  cache_empty_own();
+  REQUIRE(capacity(CLASS) == max_capacity(CLASS));
+  struct bin *bin = own_bin(CLASS);
+  size_t count = 0;
+  void *block = malloc(SIZE);
+  while (cached(CLASS) != 0) blocks[count++] = malloc(SIZE);
+  bin->top[-1] = block; /* of the class below, whose bin is empty, too */
+  REQUIRE(cached(CLASS - 1) == 0);
+  free(block);
+  CHECK(cached(CLASS) == 1 && bin->top[-1] == block);
+  while (count != 0) free(blocks[--count]);
+  cache_empty_own();
+  CHECK(outstanding(CLASS) == 0);
+  thaw_policies();
+}
+
 TEST(bins_grow_while_they_miss_and_shrink_when_they_do_not) {
   freeze_policies();
   REQUIRE(this_thread.own != NULL);
-  CHECK(capacity(CLASS) == first_capacity(CLASS));
   for (int i = 0; i < 10; i++) burst(MANY, SIZE);
   CHECK_THAT(capacity(CLASS) == max_capacity(CLASS), "%zu slots of at most %zu", capacity(CLASS), max_capacity(CLASS));
   uint64_t grown_bytes = caches.grown_bytes;
@@ -50,7 +93,7 @@ TEST(bins_grow_while_they_miss_and_shrink_when_they_do_not) {
   for (int ticks = 0; ticks < 20 && last > first_capacity(CLASS); ticks++) {
     cache_tick();
     own_bin(CLASS)->misses = 0;
-    burst(10, 8192); /* a class without first slots: a slow call, where the tick is seen */
+    burst(10, 8192); /* a slow call, where the tick is seen */
     CHECK_THAT(capacity(CLASS) <= last && cached(CLASS) <= capacity(CLASS), "%zu after %zu", capacity(CLASS), last);
     last = capacity(CLASS);
   }
@@ -105,6 +148,7 @@ static void *follow(void *argument) {
   (void)argument;
   wait_for(1); /* fills its bin */
   void *some[6];
+  open_bin(SIZE);
   for (int i = 0; i < 6; i++) some[i] = malloc(SIZE);
   for (int i = 0; i < 6; i++) free(some[i]);
   others_cache = this_thread.own;
@@ -134,6 +178,44 @@ static void *follow(void *argument) {
   done(7);
   wait_for(8);
   return NULL;
+}
+
+/* A bin that is being moved to other slots, as another thread may see it. */
+TEST(a_bin_that_moves_does_not_look_full) {
+  freeze_policies();
+  struct bin *bin = own_bin(CLASS);
+  size_t bytes = cache_bytes(this_thread.own);
+  void **top = bin->top;
+  uint16_t low = bin->low;
+  bin->low = caches.grown_offset[CLASS]; /* top still is that of the first slots, below */
+  CHECK_THAT(cache_bytes(this_thread.own) <= bytes, "%zu bytes, %zu before", cache_bytes(this_thread.own), bytes);
+  bin->low = low;
+  bin->top = top;
+  thaw_policies();
+}
+
+TEST(fewer_arenas_by_option_are_not_fewer_cpus) {
+  uint32_t cpus = caches.cpus, arenas_max = caches.arenas_max;
+  cache_set_cpus(8);
+  CHECK(caches.cpus == 8 && caches.arenas_max == 8);
+  cache_set_arenas_max(1);
+  CHECK(caches.cpus == 8 && caches.arenas_max == 1);
+  caches.cpus = cpus;
+  caches.arenas_max = arenas_max;
+}
+
+/* As it may come about in the instant in which a first thread joins an arena. */
+TEST(a_slab_adopted_under_a_bin_is_no_corruption) {
+  freeze_policies();
+  burst(MANY, SIZE); /* the bin holds blocks */
+  REQUIRE(cached(CLASS) != 0 && this_thread.own->arena == 0);
+  void *block = own_bin(CLASS)->top[-1];
+  unsigned kind = page_kind(page_index(block));
+  page_set_kind(page_index(block), 1u << ARENA_SHIFT | CLASS);
+  cache_check();
+  page_set_kind(page_index(block), kind);
+  cache_empty_own();
+  thaw_policies();
 }
 
 TEST(hot_bins_may_grow_as_if_each_running_thread_were_alone) {
@@ -231,6 +313,34 @@ TEST(ended_threads_leave_their_caches_to_others) {
   thaw_policies();
 }
 
+static void *end_without_a_word(void *argument) {
+  (void)argument;
+  free(malloc(SIZE));
+  cache_empty_own();
+  struct cache *own = this_thread.own;
+  pthread_setspecific(caches.exit_key, NULL); /* as after the last round of destructors */
+  return own;
+}
+
+TEST(an_empty_cache_of_an_ended_thread_is_released) {
+  freeze_policies();
+  uint64_t in_use = snug_counters.caches;
+  pthread_t thread;
+  void *cache = NULL;
+  REQUIRE(pthread_create(&thread, NULL, end_without_a_word, NULL) == 0);
+  pthread_join(thread, &cache);
+  CHECK(((struct cache *)cache)->in_use && snug_counters.caches == in_use + 1);
+  for (int i = 0; i < 2 * GONE_LOOKS; i++) cache_steal(2, this_thread.own);
+  /* An emulator may end a thread some time after pthread_join. */
+  for (int i = 0; i < 1000 && ((struct cache *)cache)->in_use; i++) {
+    usleep(1000);
+    for (int look = 0; look < 2 * GONE_LOOKS; look++) cache_steal(2, this_thread.own);
+  }
+  CHECK_THAT(!((struct cache *)cache)->in_use && snug_counters.caches == in_use, "%zu caches, %zu before",
+             (size_t)snug_counters.caches, (size_t)in_use);
+  thaw_policies();
+}
+
 /* ---- all at once ---- */
 
 enum { THREADS = 4, LIVE = 400, STEPS = 60000 };
@@ -242,7 +352,7 @@ static void *steal_all_the_time(void *argument) {
     cache_steal(0, this_thread.own);
     cache_tick();
     slab_tick();
-    slab_purge(0, true, 1000);
+    slab_purge(0, true, 1000, SIZE_MAX);
     sched_yield();
   }
   return NULL;

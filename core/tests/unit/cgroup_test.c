@@ -4,7 +4,8 @@
 static size_t read_fake_file(const char *path, char *text, size_t capacity_bytes);
 static unsigned long long physical_bytes = 64ull << 30;
 #define sys_read_file read_fake_file
-#define sys_physical_bytes() physical_bytes
+#include "../../src/rights.c"
+#define rights_physical_bytes() physical_bytes
 #include "../../src/cgroup.c"
 #include "../../src/fatal.c"
 #include "../../src/lock.c"

@@ -98,7 +98,7 @@ TEST(settings_change_when_asked) {
   CHECK(answer_to(words_of(SNUG_REQUEST_SWITCH, number, 1)) == SNUG_ANSWER_DONE && options.background == 1);
   CHECK(answer_to(words_of(SNUG_REQUEST_SET, number, 0)) == SNUG_ANSWER_DONE && options.background == 0);
   CHECK(answer_to(words_of(SNUG_REQUEST_SET, option_number("thp"), 1)) == SNUG_ANSWER_FIXED && options.thp == 0);
-  CHECK(answer_to(words_of(SNUG_REQUEST_SET, 6, 1)) == SNUG_ANSWER_UNKNOWN_SETTING);
+  CHECK(answer_to(words_of(SNUG_REQUEST_SET, ROW_COUNT, 1)) == SNUG_ANSWER_UNKNOWN_SETTING);
   CHECK(answer_to(words_of(SNUG_REQUEST_SET, 0x100, 1)) == SNUG_ANSWER_UNKNOWN_SETTING);
   CHECK(answer_to(words_of(0, 0, 0)) == SNUG_ANSWER_UNKNOWN_KIND);
   CHECK(answer_to(words_of(200, 1, 2)) == SNUG_ANSWER_UNKNOWN_KIND);
@@ -196,10 +196,10 @@ TEST(a_copy_without_handlers_obeys_nobody) {
   control_look(this_thread.own);
   CHECK(options.purge_cpu_percent == 3);
   uint32_t own = snug_counters.pid;
-  snug_counters.pid = own + 1;
+  snug_counters.pid = rights.owner_pid = own + 1;
   control_look(this_thread.own);
   CHECK(options.purge_cpu_percent == 3);
-  snug_counters.pid = own;
+  snug_counters.pid = rights.owner_pid = own;
 }
 
 /* While the program sleeps; and the janitor goes when it is switched off. */

@@ -164,17 +164,17 @@ static void check_live_bytes(const char *when) {
   CHECK_THAT(live_bytes == totals.allocated_bytes, "%s: E2: %zu counted, %zu live", when, (size_t)live_bytes,
              (size_t)totals.allocated_bytes);
   CHECK(stats.live_allocated_bytes == outstanding_bytes - cached_bytes + c->run_bytes + c->large_bytes);
-  CHECK_THAT(c->run_requested_bytes == totals.run_requested_bytes &&
-                 c->large_requested_bytes == totals.large_requested_bytes,
-             "%s: E3 for runs and large blocks", when);
+  CHECK_THAT(
+      c->run_requested_bytes == totals.run_requested_bytes && c->large_requested_bytes == totals.large_requested_bytes,
+      "%s: E3 for runs and large blocks", when);
   /* E3 for classes is a sample: of blocks in one class, so never off by more than the class rounds, and here by far
    * less. */
   double wrong =
       (double)stats.live_requested_bytes - (double)stats_before.live_requested_bytes - (double)totals.requested_bytes;
   if (wrong < 0) wrong = -wrong;
   CHECK_THAT(wrong <= 0.12 * (double)totals.class_rounding_bytes + 4096,
-             "%s: E3: off by %.0f of %zu requested bytes, %zu in classes", when, wrong,
-             (size_t)totals.requested_bytes, (size_t)totals.class_rounding_bytes);
+             "%s: E3: off by %.0f of %zu requested bytes, %zu in classes", when, wrong, (size_t)totals.requested_bytes,
+             (size_t)totals.class_rounding_bytes);
 }
 
 static uint64_t resident_heap_bytes(void) {

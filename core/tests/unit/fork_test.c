@@ -2,6 +2,13 @@
  * first, the parent seals its slabs only on request and only after it has grown. (cache_test, slab_test and
  * janitor_test test what each of those does in the child; stress/fork_storm all of it at once.) */
 #include "../../src/sys.c"
+
+static size_t purge_calls;
+static bool count_purge(void *start, size_t length_bytes) {
+  purge_calls++;
+  return sys_purge(start, length_bytes);
+}
+#define sys_purge count_purge
 #include "above_sys.h"
 #include "unit.h"
 
@@ -95,6 +102,25 @@ TEST(much_that_is_dirty_goes_before_a_fork_little_stays) {
   after = pages_dirty();
   parent();
   CHECK_THAT(after * PAGE_BYTES < zone.page_bytes * 16, "%zu dirty pages", after);
+}
+
+/* Of scattered pages each costs a system call: only a few go while the program waits. */
+TEST(a_fork_purges_no_longer_than_some_milliseconds) {
+  options.purge_cpu_percent = options.background = 0;
+  snug_purge();
+  enum { COUNT = 1200, BYTES = 40 * PAGE_BYTES };
+  static void *runs[COUNT];
+  for (size_t i = 0; i < COUNT; i++) runs[i] = memset(malloc(BYTES), 1, BYTES);
+  for (size_t i = 0; i < COUNT; i += 2) free(runs[i]);
+  purge_calls = 0;
+  prepare();
+  size_t calls = purge_calls;
+  parent();
+  CHECK_THAT(calls > 0 && calls <= BATCHES_BEFORE_FORK * PURGE_BATCH, "%zu calls", calls);
+  CHECK(pages_dirty() != 0 && !is_purging_stopped());
+  for (size_t i = 1; i < COUNT; i += 2) free(runs[i]);
+  snug_purge();
+  CHECK(pages_dirty() * PAGE_BYTES < zone.page_bytes * 16);
 }
 
 TEST(a_parent_seals_on_request_once_and_when_it_has_grown) {

@@ -5,9 +5,10 @@
 /* A system that lets no thread start, on demand. */
 static bool refuse_thread;
 static int thread_starts;
-static bool start_or_refuse(void (*entry)(void), void *stack, size_t stack_bytes, void *thread_block, uint32_t *alive) {
+static uint32_t start_or_refuse(void (*entry)(void), void *stack, size_t stack_bytes, void *thread_block,
+                                uint32_t *alive) {
   thread_starts++;
-  return !refuse_thread && sys_start_thread(entry, stack, stack_bytes, thread_block, alive);
+  return refuse_thread ? 0 : sys_start_thread(entry, stack, stack_bytes, thread_block, alive);
 }
 #define sys_start_thread start_or_refuse
 #include "above_sys.h"
@@ -29,7 +30,7 @@ static int thread_count(void) {
 static bool is_gone(void) { return !janitor_is_running(); }
 
 /* The kernel says that it has ended before it takes it off the list. */
-static void wait_until_it_ends(void) {
+static void wait_until_it_is_gone(void) {
   for (int i = 0; i < GONE_MS && !(is_gone() && thread_count() == 1); i++) sleep_ms(1);
   CHECK_THAT(is_gone(), "it still runs after %d ms", GONE_MS);
 }
@@ -45,7 +46,7 @@ static void leave_much_dirty(void) {
 
 static void start_again(void) {
   options.background = 0;
-  wait_until_it_ends();
+  wait_until_it_is_gone();
   snug_purge();
   options.background = 1;
   refuse_thread = false;
@@ -59,7 +60,7 @@ TEST(it_comes_gives_back_and_goes) {
   free(malloc(100 * KIB));
   for (int i = 0; i < 2 * MAINTAIN_PERIOD && !janitor_is_running(); i++) free(malloc(100 * KIB));
   CHECK(snug_counters.janitor_starts == starts + 1);
-  wait_until_it_ends();
+  wait_until_it_is_gone();
   CHECK_THAT(pages_dirty() == 0, "%zu dirty pages after it went", pages_dirty());
   CHECK(snug_counters.idle_purges == idle_purges + 1);
   CHECK_THAT(thread_count() == 1, "%d threads", thread_count());
@@ -75,7 +76,7 @@ TEST(it_comes_again_and_again) {
     uint64_t now = snug_counters.janitor_starts;
     janitor_start(); /* one at a time */
     CHECK(snug_counters.janitor_starts == now);
-    wait_until_it_ends();
+    wait_until_it_is_gone();
   }
   CHECK(snug_counters.janitor_starts >= starts + 2 && pages_dirty() == 0);
 }
@@ -105,7 +106,7 @@ static void be_a_child(void) {
   leave_much_dirty();
   janitor_start(); /* the child has one of its own */
   CHECK(janitor_is_running());
-  wait_until_it_ends();
+  wait_until_it_is_gone();
   CHECK(pages_dirty() == 0 && thread_count() == 1);
   snug_check();
 }
@@ -117,7 +118,7 @@ TEST(it_does_not_cross_a_fork) {
   CHECK(janitor_is_running());
   run_in_child(be_a_child);
   CHECK(thread_count() <= 2);
-  wait_until_it_ends();
+  wait_until_it_is_gone();
 }
 
 static void exit_quietly(void) {}
@@ -129,7 +130,7 @@ TEST(forks_and_starts_in_a_row) {
     janitor_start();
     run_in_child(exit_quietly);
   }
-  wait_until_it_ends();
+  wait_until_it_is_gone();
   CHECK(thread_count() == 1);
 }
 
@@ -140,11 +141,11 @@ TEST(a_stop_blocks_starts_until_the_fork_is_over) {
   janitor_stop();
   janitor_start();
   CHECK(is_gone() && snug_counters.janitor_starts == starts);
-  janitor_after_fork(false);
+  janitor_resume();
   leave_much_dirty();
   janitor_start();
   CHECK(janitor_is_running());
-  wait_until_it_ends();
+  wait_until_it_is_gone();
 }
 
 enum { STOP_MS = 5000 };
@@ -155,7 +156,7 @@ static void *stop_it(void *argument) {
   janitor_stop();
   __atomic_store_n(&stopped, true, __ATOMIC_RELEASE);
   CHECK(is_gone());
-  janitor_after_fork(false);
+  janitor_resume();
   return argument;
 }
 
@@ -169,7 +170,7 @@ TEST(two_forks_at_once_both_stop_it) {
     janitor_stop();
     REQUIRE(pthread_create(&thread, NULL, stop_it, NULL) == 0);
     sleep_ms(20); /* now it waits for the end of ours */
-    janitor_after_fork(false);
+    janitor_resume();
     janitor_start();
     double end_s = now_s() + STOP_MS * 1e-3;
     /* Never idle, and always with something to give back, it does not end by itself. */

@@ -3,7 +3,15 @@
 #include "large_pages.h"
 
 /* The system's answers, refused on demand. */
-static bool refuse_map, refuse_remap;
+static bool refuse_map, refuse_remap, refuse_unmap;
+static bool unmap_or_refuse(void *start, size_t length_bytes) {
+  return !refuse_unmap && sys_unmap(start, length_bytes);
+}
+static size_t forgone_bytes; /* what huge pages were forbidden for last */
+static void note_no_huge_pages(void *start, size_t length_bytes) {
+  forgone_bytes = length_bytes;
+  sys_no_huge_pages(start, length_bytes);
+}
 static void *map_or_refuse(size_t length_bytes) { return refuse_map ? NULL : sys_map(length_bytes); }
 static void *remap_or_refuse(void *start, size_t old_bytes, size_t new_bytes, bool may_move) {
   return refuse_remap ? NULL : sys_remap(start, old_bytes, new_bytes, may_move);
@@ -11,10 +19,15 @@ static void *remap_or_refuse(void *start, size_t old_bytes, size_t new_bytes, bo
 #define sys_remap remap_or_refuse
 #undef sys_map
 #define sys_map map_or_refuse
+#undef sys_unmap
+#define sys_unmap unmap_or_refuse
+#define sys_no_huge_pages note_no_huge_pages
 #include "../../src/fatal.c"
+#include "../../src/rights.c"
 #include "../../src/lock.c"
 #include "../../src/options.c"
 #include "../../src/map.c"
+#include "../../src/pages.c"
 #include "../../src/large.c"
 #include "unit.h"
 
@@ -304,7 +317,7 @@ TEST(a_full_table_refuses) {
   for (; count < COUNT_OF(starts); count++) {
     lock_take(&large.lock, RANK_LARGE);
     refuse_map = true;
-    bool room = make_room();
+    bool room = make_room(1);
     refuse_map = false;
     lock_give(&large.lock, RANK_LARGE);
     if (!room) break;
@@ -331,4 +344,96 @@ TEST(broken_state_is_found) {
   block_count = 0;
   take(LARGE_MIN_BYTES, 1);
   check_dies(lose_a_row, "heap metadata is corrupted");
+}
+
+static bool is_mapped(const void *page) {
+  unsigned char state;
+  return mincore((void *)(uintptr_t)page, 1, &state) == 0;
+}
+
+/* As it does when a process has as many mappings as it may have. */
+TEST(what_could_not_be_unmapped_goes_with_its_neighbours_or_later) {
+  enum { COUNT = 64 };
+  char *starts[COUNT];
+  const size_t bytes = RETAINED_MAX_BYTES + MIB; /* too long to be retained */
+  bool clean;
+  for (size_t i = 0; i < COUNT; i++) {
+    starts[i] = large_take(bytes, 4096, &clean);
+    REQUIRE(starts[i] != NULL);
+    *starts[i] = 1;
+  }
+  refuse_unmap = true;
+  for (size_t i = 0; i < COUNT; i += 2) {
+    CHECK(large_give(starts[i]) && is_mapped(starts[i]));
+    CHECK(!is_resident(starts[i])); /* its memory goes all the same */
+    large_check();
+  }
+  size_t refused = large.refused;
+  CHECK_THAT(refused > 0 && refused <= COUNT / 2, "%zu ranges", refused);
+  refuse_unmap = false;
+  for (size_t i = 1; i < COUNT / 2; i += 2) CHECK(large_give(starts[i]));
+  large_check();
+  for (size_t i = 1; i < COUNT / 2; i += 2) {
+    CHECK_THAT(!is_mapped(starts[i]), "block %zu", i);
+    bool adjacent = starts[i] + bytes == starts[i - 1] || starts[i - 1] + bytes == starts[i];
+    CHECK_THAT(!adjacent || !is_mapped(starts[i - 1]), "block %zu", i - 1);
+  }
+  refuse_unmap = true;
+  for (size_t i = COUNT / 2 + 1; i < COUNT; i += 2) CHECK(large_give(starts[i]));
+  large_retry_unmaps();
+  large_check();
+  CHECK(large.refused > 0);
+  refuse_unmap = false;
+  large_retry_unmaps();
+  large_check();
+  CHECK_THAT(large.refused == 0, "%zu ranges are left", large.refused);
+  for (size_t i = 0; i < COUNT; i++) CHECK_THAT(!is_mapped(starts[i]), "block %zu", i);
+}
+
+TEST(a_cut_that_is_refused_is_remembered) {
+  bool clean;
+  large_purge(0);
+  char *start = large_take(20 * MIB, 4096, &clean);
+  REQUIRE(start != NULL && large_give(start));
+  refuse_unmap = true;
+  char *cut = large_take(12 * MIB, 4096, &clean);
+  CHECK(cut == start && large_size(cut) == 12 * MIB && large.refused == 1);
+  refuse_unmap = false;
+  large_retry_unmaps();
+  CHECK(large.refused == 0 && !is_mapped(start + 12 * MIB) && is_mapped(start));
+  CHECK(large_give(cut));
+  large_purge(0);
+  large_check();
+}
+
+TEST(a_mapping_that_became_short_forgoes_huge_pages) {
+  bool clean;
+  large_purge(0);
+  char *start = large_take(40 * MIB, 4096, &clean);
+  REQUIRE(start != NULL && large_give(start));
+  forgone_bytes = 0;
+  char *cut = large_take(24 * MIB, 4096, &clean);
+  CHECK_THAT(cut == start && forgone_bytes == 24 * MIB, "%zu bytes", forgone_bytes);
+  CHECK(large_give(cut));
+  large_purge(0);
+  start = large_take(40 * MIB, 4096, &clean);
+  REQUIRE(start != NULL);
+  forgone_bytes = 0;
+  start = large_resize(start, 16 * MIB);
+  CHECK_THAT(start != NULL && forgone_bytes == 16 * MIB, "%zu bytes", forgone_bytes);
+  CHECK(large_give(start));
+  large_purge(0);
+}
+
+/* What a fork that comes meanwhile waits for. */
+TEST(a_purge_that_is_stopped_keeps_the_rest) {
+  bool clean;
+  large_purge(0);
+  char *start = large_take(40 * MIB, 4096, &clean);
+  REQUIRE(start != NULL && large_give(start));
+  purging_stops = true;
+  CHECK(large_purge(0) == 0 && large_retained_pages() == 40 * MIB / PAGE_BYTES);
+  purging_stops = false;
+  CHECK(large_purge(0) == 40 * MIB / PAGE_BYTES && large_retained_pages() == 0 && !is_mapped(start));
+  large_check();
 }

@@ -1,6 +1,7 @@
 /* lock_test.c: mutual exclusion, trying, the owner inside fork(), and the ranks. */
 #include "../../src/sys.c"
 #include "../../src/fatal.c"
+#include "../../src/rights.c"
 #include "../../src/lock.c"
 #include "unit.h"
 

@@ -8,6 +8,7 @@ static bool commit_or_refuse(void *start, size_t length_bytes) {
 }
 #define sys_commit commit_or_refuse
 #include "../../src/fatal.c"
+#include "../../src/rights.c"
 #include "../../src/lock.c"
 #include "../../src/options.c"
 #include "../../src/map.c"

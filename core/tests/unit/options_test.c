@@ -1,6 +1,7 @@
 /* options_test.c: every spelling of the SNUG variable that is understood, and a warning for all others. */
 #include "../../src/sys.c"
 #include "../../src/fatal.c"
+#include "../../src/rights.c"
 #include "../../src/lock.c"
 #include "../../src/options.c"
 #include "unit.h"
@@ -42,12 +43,46 @@ static void check_setting(const char *value, const char *arenas, const char *war
              effective);
 }
 
-#define DEFAULTS "verbose:0,stats_print:0,arenas_max:0,background:1,purge_cpu_percent:1,thp:0"
+#define DEFAULTS "verbose:0,stats_print:0,arenas_max:0,background:1,purge_cpu_percent:1,thp:0,guard:0"
 #define BAD_SWITCH(value, name, stays)                        \
   "snug: warning: bad value \"" value "\" for option \"" name \
-  "\" in SNUG; use a number from 0 to 1 (ignored, stays " stays ")\n"
+  "\" in SNUG; use 1, on, yes, true or 0, off, no, false (ignored, stays " stays ")\n"
 #define UNKNOWN(name, nearest) \
   "snug: warning: unknown option \"" name "\" in SNUG; did you mean \"" nearest "\"? (ignored)\n"
+
+/* What the warning about an unknown option suggests; empty: nothing. */
+static void suggested(const char *name, char nearest[64]) {
+  char text[4096], value[128];
+  snprintf(value, sizeof value, "%s:0", name);
+  setting = value;
+  arena_setting = NULL;
+  run_and_listen(read_and_describe, text, sizeof text);
+  const char *from = strstr(text, "did you mean \"");
+  nearest[0] = '\0';
+  if (from != NULL) sscanf(from, "did you mean \"%63[^\"]", nearest);
+}
+
+TEST(beginnings_and_slips_suggest_their_option) {
+  char name[64], nearest[64];
+  for (size_t i = 0; i < ROW_COUNT; i++) {
+    size_t length = strlen(rows[i].name);
+    for (size_t cut = 3; cut < length; cut++) {
+      snprintf(name, sizeof name, "%.*s", (int)cut, rows[i].name);
+      suggested(name, nearest);
+      CHECK_THAT(strncmp(nearest, name, cut) == 0, "%s: suggests %s", name, nearest);
+    }
+    for (size_t left_out = 0; length > 5 && left_out < length; left_out++) {
+      snprintf(name, sizeof name, "%.*s%s", (int)left_out, rows[i].name, rows[i].name + left_out + 1);
+      suggested(name, nearest);
+      CHECK_THAT(strcmp(nearest, rows[i].name) == 0, "%s: suggests %s", name, nearest);
+    }
+  }
+}
+
+TEST(what_resembles_nothing_suggests_nothing) {
+  check_setting("quux:1", NULL, "snug: warning: unknown option \"quux\" in SNUG; SNUG=help lists all (ignored)\n",
+                DEFAULTS);
+}
 
 TEST(the_table_repeats_the_defaults) {
   size_t count = 0;
@@ -58,10 +93,8 @@ TEST(the_table_repeats_the_defaults) {
                fallback);
     CHECK_THAT(low <= fallback && fallback <= high, "%s", name);
     CHECK_THAT(strlen(name) < WORD_BYTES && sentence[0] != '\0', "%s", name);
-    CHECK_THAT(rows[count].value >= (uint32_t *)&options && rows[count].value < (uint32_t *)(&options + 1), "%s",
-               name);
-    for (size_t other = 0; other < count; other++)
-      CHECK_THAT(rows[other].value != rows[count].value, "%s twice", name);
+    CHECK_THAT(rows[count].value >= (uint32_t *)&options && rows[count].value < (uint32_t *)(&options + 1), "%s", name);
+    for (size_t other = 0; other < count; other++) CHECK_THAT(rows[other].value != rows[count].value, "%s twice", name);
   }
   CHECK_THAT(count == sizeof options / sizeof(uint32_t), "%zu rows for %zu settings", count,
              sizeof options / sizeof(uint32_t));
@@ -94,9 +127,11 @@ TEST(switches_take_words) {
   for (size_t i = 0; i < COUNT_OF(on); i++) {
     char value[64];
     snprintf(value, sizeof value, "verbose:%s", on[i]);
-    check_setting(value, NULL, "", "verbose:1,stats_print:0,arenas_max:0,background:1,purge_cpu_percent:1,thp:0");
+    check_setting(value, NULL, "",
+                  "verbose:1,stats_print:0,arenas_max:0,background:1,purge_cpu_percent:1,thp:0,guard:0");
     snprintf(value, sizeof value, "background:%s", off[i]);
-    check_setting(value, NULL, "", "verbose:0,stats_print:0,arenas_max:0,background:0,purge_cpu_percent:1,thp:0");
+    check_setting(value, NULL, "",
+                  "verbose:0,stats_print:0,arenas_max:0,background:0,purge_cpu_percent:1,thp:0,guard:0");
   }
   check_setting("arenas_max:on", NULL,
                 "snug: warning: bad value \"on\" for option \"arenas_max\" in SNUG; use a number from 0 to 64 "
@@ -106,11 +141,11 @@ TEST(switches_take_words) {
 
 TEST(several_in_one_with_spaces_and_the_last_wins) {
   check_setting("verbose:1,arenas_max:4", NULL, "",
-                "verbose:1,stats_print:0,arenas_max:4,background:1,purge_cpu_percent:1,thp:0");
+                "verbose:1,stats_print:0,arenas_max:4,background:1,purge_cpu_percent:1,thp:0,guard:0");
   check_setting(" verbose : 1 , arenas_max : 4 , ", NULL, "",
-                "verbose:1,stats_print:0,arenas_max:4,background:1,purge_cpu_percent:1,thp:0");
+                "verbose:1,stats_print:0,arenas_max:4,background:1,purge_cpu_percent:1,thp:0,guard:0");
   check_setting("thp:1,thp:0,purge_cpu_percent:100", NULL, "",
-                "verbose:0,stats_print:0,arenas_max:0,background:1,purge_cpu_percent:100,thp:0");
+                "verbose:0,stats_print:0,arenas_max:0,background:1,purge_cpu_percent:100,thp:0,guard:0");
 }
 
 TEST(unknown_options_name_the_nearest) {
@@ -119,9 +154,10 @@ TEST(unknown_options_name_the_nearest) {
   check_setting("arena_max:1", NULL, UNKNOWN("arena_max", "arenas_max"), DEFAULTS);
   check_setting("narenas:1", NULL, UNKNOWN("narenas", "arenas_max"), DEFAULTS);
   check_setting("background_thread:true", NULL, UNKNOWN("background_thread", "background"), DEFAULTS);
+  check_setting("purge_cpu:5", NULL, UNKNOWN("purge_cpu", "purge_cpu_percent"), DEFAULTS);
   check_setting("purge_percent:5", NULL, UNKNOWN("purge_percent", "purge_cpu_percent"), DEFAULTS);
   check_setting("statsprint:1,thp:1", NULL, UNKNOWN("statsprint", "stats_print"),
-                "verbose:0,stats_print:0,arenas_max:0,background:1,purge_cpu_percent:1,thp:1");
+                "verbose:0,stats_print:0,arenas_max:0,background:1,purge_cpu_percent:1,thp:1,guard:0");
 }
 
 TEST(bad_values_leave_the_setting) {
@@ -136,15 +172,14 @@ TEST(bad_values_leave_the_setting) {
   check_setting("verbose", NULL, BAD_SWITCH("", "verbose", "0"), DEFAULTS);
   check_setting("verbose:", NULL, BAD_SWITCH("", "verbose", "0"), DEFAULTS);
   check_setting("verbose:1:1", NULL, BAD_SWITCH("1:1", "verbose", "0"), DEFAULTS);
-  check_setting(
-      "purge_cpu_percent:101", NULL,
-      "snug: warning: bad value \"101\" for option \"purge_cpu_percent\" in SNUG; use a number from 0 to 100 "
-      "(ignored, stays 1)\n",
-      DEFAULTS);
+  check_setting("purge_cpu_percent:101", NULL,
+                "snug: warning: bad value \"101\" for option \"purge_cpu_percent\" in SNUG; use a number from 0 to 100 "
+                "(ignored, stays 1)\n",
+                DEFAULTS);
   check_setting("arenas_max:65,thp:1", NULL,
                 "snug: warning: bad value \"65\" for option \"arenas_max\" in SNUG; use a number from 0 to 64 "
                 "(ignored, stays 0)\n",
-                "verbose:0,stats_print:0,arenas_max:0,background:1,purge_cpu_percent:1,thp:1");
+                "verbose:0,stats_print:0,arenas_max:0,background:1,purge_cpu_percent:1,thp:1,guard:0");
 }
 
 /* A word that is cut must not come to mean something. */
@@ -164,23 +199,27 @@ TEST(long_words_mean_nothing) {
 }
 
 TEST(the_variable_of_glibc_is_understood) {
-  check_setting(NULL, "2", "", "verbose:0,stats_print:0,arenas_max:2,background:1,purge_cpu_percent:1,thp:0");
+  check_setting(NULL, "2", "", "verbose:0,stats_print:0,arenas_max:2,background:1,purge_cpu_percent:1,thp:0,guard:0");
   check_setting("arenas_max:5", "2", "",
-                "verbose:0,stats_print:0,arenas_max:5,background:1,purge_cpu_percent:1,thp:0");
-  check_setting("thp:1", "2", "", "verbose:0,stats_print:0,arenas_max:2,background:1,purge_cpu_percent:1,thp:1");
+                "verbose:0,stats_print:0,arenas_max:5,background:1,purge_cpu_percent:1,thp:0,guard:0");
+  check_setting("thp:1", "2", "",
+                "verbose:0,stats_print:0,arenas_max:2,background:1,purge_cpu_percent:1,thp:1,guard:0");
   check_setting(NULL, "-3", "", DEFAULTS);
   check_setting(NULL, "many", "", DEFAULTS);
   check_setting(NULL, "", "", DEFAULTS);
 }
 
-/* Against the recursive definition, on words of three letters. */
-static size_t distance_model(const char *a, const char *b) {
-  if (*a == '\0') return strlen(b);
-  if (*b == '\0') return strlen(a);
-  size_t best = distance_model(a + 1, b + 1) + (*a != *b);
-  size_t without_a = distance_model(a + 1, b) + 1, without_b = distance_model(a, b + 1) + 1;
-  if (without_a < best) best = without_a;
-  return without_b < best ? without_b : best;
+/* Every part of one word, looked for in the other. */
+static size_t common_model(const char *a, const char *b) {
+  size_t longest = 0;
+  for (size_t from = 0; from < strlen(a); from++) {
+    for (size_t length = 1; from + length <= strlen(a); length++) {
+      char part[8] = "";
+      memcpy(part, a + from, length);
+      if (strstr(b, part) != NULL && length > longest) longest = length;
+    }
+  }
+  return longest;
 }
 
 static void random_word(char *word, uint64_t *random) {
@@ -189,12 +228,12 @@ static void random_word(char *word, uint64_t *random) {
   word[length] = '\0';
 }
 
-TEST(edit_distance_agrees_with_its_definition) {
+TEST(common_parts_agree_with_a_plain_search) {
   uint64_t random = 3;
   for (int i = 0; i < 3000; i++) {
     char a[8], b[8];
     random_word(a, &random);
     random_word(b, &random);
-    CHECK_THAT(edit_distance(a, b) == distance_model(a, b), "\"%s\" and \"%s\"", a, b);
+    CHECK_THAT(common_length(a, b) == common_model(a, b), "\"%s\" and \"%s\"", a, b);
   }
 }

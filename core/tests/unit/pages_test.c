@@ -13,6 +13,7 @@ static bool commit_or_refuse(void *start, size_t length_bytes) {
 #define sys_purge purge_or_refuse
 #define sys_commit commit_or_refuse
 #include "../../src/fatal.c"
+#include "../../src/rights.c"
 #include "../../src/lock.c"
 #include "../../src/options.c"
 #include "../../src/map.c"
@@ -27,7 +28,9 @@ static uint8_t state[MODEL_PAGES];
 static bool aged[MODEL_PAGES];        /* dirty since before the last pages_age */
 static size_t model_pages, model_top; /* usable; below the highest ever used */
 
-static struct range { size_t first, count; } taken[RUNS];
+static struct range {
+  size_t first, count;
+} taken[RUNS];
 static size_t taken_count;
 static uint64_t random_state;
 

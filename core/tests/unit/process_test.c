@@ -2,36 +2,34 @@
  * return as the C library's do. (api/process tries them for real.) */
 #include "../../src/sys.c"
 
-static int answer, calls, seen_process, seen_resource, seen_flags;
-static bool janitor_seen;
+static long answer, seen_number, seen[3];
+static int calls;
+static bool janitor_seen, rights_seen;
 
-static int prlimit_of_ours(int process_id, int resource, const void *new_limit, void *old_limit) {
-  (void)new_limit, (void)old_limit;
-  calls++;
-  seen_process = process_id;
-  seen_resource = resource;
-  return answer;
-}
 static bool a_janitor_runs(void);
-static int unshare_of_ours(int flags) {
+static bool any_rights_are_left(void);
+static long call_of_ours(long number, long a, long b, long c, long d, long e, long f) {
+  (void)d, (void)e, (void)f;
   calls++;
-  seen_flags = flags;
+  seen_number = number;
+  seen[0] = a, seen[1] = b, seen[2] = c;
   janitor_seen = a_janitor_runs();
+  rights_seen = any_rights_are_left();
   return answer;
 }
-#define sys_prlimit prlimit_of_ours
-#define sys_unshare unshare_of_ours
+#define sys_call call_of_ours
 #include "above_sys.h"
 #include "unit.h"
 
 static bool a_janitor_runs(void) { return janitor_is_running(); }
+static bool any_rights_are_left(void) { return rights_have(RIGHT_ALL); }
 
 TEST(limits_are_passed_on) {
   struct limit limit = {12345, 67890};
   answer = 0;
   calls = 0;
-  CHECK(process_setrlimit(7, &limit) == 0 && calls == 1 && seen_process == 0 && seen_resource == 7);
-  CHECK(process_prlimit64(4711, 3, NULL, &limit) == 0 && calls == 2 && seen_process == 4711 && seen_resource == 3);
+  CHECK(process_setrlimit(7, &limit) == 0 && calls == 1 && seen[0] == 0 && seen[1] == 7);
+  CHECK(process_prlimit64(4711, 3, NULL, &limit) == 0 && calls == 2 && seen[0] == 4711 && seen[1] == 3);
 }
 
 TEST(errors_come_as_errno) {
@@ -40,7 +38,7 @@ TEST(errors_come_as_errno) {
   errno = 0;
   CHECK(process_setrlimit64(7, &limit) == -1 && errno == EPERM);
   answer = -EINVAL;
-  CHECK(process_unshare(1) == -1 && errno == EINVAL && seen_flags == 1);
+  CHECK(process_unshare(1) == -1 && errno == EINVAL && seen[0] == 1);
 }
 
 TEST(a_limit_on_address_space_finds_reservations_released) {
@@ -59,6 +57,49 @@ TEST(a_limit_on_address_space_finds_reservations_released) {
 TEST(no_helper_thread_runs_while_namespaces_change) {
   answer = 0;
   options.background = 1;
-  janitor_seen = true;
-  CHECK(process_unshare(0x10000000) == 0 && seen_flags == 0x10000000 && !janitor_seen);
+  CHECK(process_unshare(0x10000000) == 0 && seen[0] == 0x10000000 && !janitor_seen);
+}
+
+/* Free pages that a janitor is started for. */
+static void start_a_janitor(void) {
+  static void *blocks[200];
+  options.purge_cpu_percent = 0;
+  for (size_t i = 0; i < COUNT_OF(blocks); i++) blocks[i] = memset(malloc(100 * KIB), 1, 100 * KIB);
+  for (size_t i = 0; i < COUNT_OF(blocks); i++) free(blocks[i]);
+  janitor_start();
+  CHECK(janitor_is_running());
+}
+
+TEST(no_helper_thread_keeps_privileges_that_are_dropped) {
+  answer = 0;
+  start_a_janitor();
+  CHECK(process_prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && !janitor_seen && rights_seen);
+  CHECK(seen_number == SYS_prctl && seen[0] == PR_SET_NO_NEW_PRIVS && seen[1] == 1);
+  start_a_janitor();
+  CHECK(process_capset(NULL, NULL) == 0 && !janitor_seen && rights_seen && seen_number == SYS_capset);
+  start_a_janitor();
+  CHECK(process_syscall(SYS_setresuid, 1, 2, 3, 0, 0, 0) == 0 && !janitor_seen && rights_seen && seen[2] == 3);
+  start_a_janitor();
+  CHECK(process_prctl(PR_SET_NAME, (word) "test", 0, 0, 0) == 0 && janitor_seen); /* it has nothing to do with us */
+}
+
+TEST(a_sandbox_ends_all_rights_if_it_is_entered) {
+  answer = 0;
+  start_a_janitor();
+  CHECK(process_syscall(SYS_seccomp, 1, 0, 0, 0, 0, 0) == 0 && janitor_seen && rights_seen); /* only asks: no filter */
+  answer = -EFAULT;
+  CHECK(process_syscall(SYS_seccomp, 1, 0, 4711, 0, 0, 0) == -1 && errno == EFAULT && !janitor_seen && !rights_seen);
+  CHECK(rights_have(RIGHT_ALL));
+  answer = 12; /* a thread that could not be synchronized: not entered */
+  CHECK(process_syscall(SYS_seccomp, 1, 1, 4711, 0, 0, 0) == 12 && rights_have(RIGHT_ALL));
+  uint32_t had = rights.had;
+  answer = 0;
+  start_a_janitor();
+  CHECK(process_prctl(PR_SET_SECCOMP, 2, 4711, 0, 0) == 0 && !janitor_seen && !rights_seen && !rights_have(RIGHT_ALL));
+  rights_saw_thread();
+  janitor_start();
+  CHECK(!rights_have(RIGHT_ALL) && !janitor_is_running());
+  CHECK(snug_purge() != 0); /* what needs no right goes on */
+  snug_check();
+  rights_resume(had);
 }

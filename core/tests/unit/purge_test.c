@@ -6,6 +6,12 @@ static uint64_t now_ns = UINT64_C(1000000000000);
 static uint64_t own_clock(void) { return now_ns; }
 #define sys_coarse_time_ns own_clock
 
+/* How many pages go at once, and a fork that comes in the middle of a purge. */
+static size_t purged_pages;
+static size_t stop_after_pages = SIZE_MAX;
+static bool note_purge(void *start, size_t length_bytes);
+#define sys_purge note_purge
+
 /* Control groups as these files say. */
 static const char *memory_current = "0\n";
 static size_t read_own_file(const char *path, char *text, size_t capacity_bytes);
@@ -13,8 +19,15 @@ static size_t read_own_file(const char *path, char *text, size_t capacity_bytes)
 #include "above_sys.h"
 #include "unit.h"
 
+static bool note_purge(void *start, size_t length_bytes) {
+  purged_pages += length_bytes / PAGE_BYTES;
+  if (purged_pages >= stop_after_pages) purge_stop(true);
+  return madvise(start, length_bytes, MADV_DONTNEED) == 0;
+}
+
 static size_t read_own_file(const char *path, char *text, size_t capacity_bytes) {
-  const char *content = strcmp(path, "/proc/self/cgroup") == 0               ? "0::/\n"
+  const char *content = strcmp(path, "/proc/self/status") == 0               ? "Cpus_allowed:\t3\n"
+                        : strcmp(path, "/proc/self/cgroup") == 0             ? "0::/\n"
                         : strcmp(path, "/sys/fs/cgroup/memory.max") == 0     ? "100000000\n"
                         : strcmp(path, "/sys/fs/cgroup/memory.current") == 0 ? memory_current
                                                                              : "";
@@ -221,5 +234,191 @@ TEST(ticks_purge_pages_inside_slabs) {
   CHECK_THAT(snug_counters.slab_purged_bytes > purged + COUNT / 2 * 32768, "%zu bytes",
              (size_t)(snug_counters.slab_purged_bytes - purged));
   for (size_t i = 0; i < COUNT; i += 7) free(blocks[i]);
+  snug_check();
+}
+
+TEST(a_look_that_lags_behind_a_tick_brings_no_other_one) {
+  start_again(2);
+  uint64_t ticks = snug_counters.ticks;
+  __atomic_store_n(&purge.tick_at_ns, now_ns + 4 * MILLISECOND, __ATOMIC_RELAXED); /* by another thread, just now */
+  CHECK(!purge_tick_if_due(this_thread.own, true) && snug_counters.ticks == ticks);
+}
+
+TEST(pages_inside_slabs_cost_tokens_too) {
+  start_again(1);
+  enum { COUNT = 700, SIZE = 8192 };
+  static void *blocks[COUNT];
+  for (size_t i = 0; i < COUNT; i++) blocks[i] = memset(malloc(SIZE), 1, SIZE);
+  for (size_t i = 0; i < COUNT; i++) {
+    if (i % 7 != 0) free(blocks[i]);
+  }
+  cache_empty_own();
+  for (int i = 0; i < 3; i++) slab_tick();
+  now_ns += 20 * MILLISECOND; /* 200 us: 133 pages */
+  uint64_t purged = snug_counters.slab_purged_bytes;
+  purge.ticks = 1; /* not the one that looks at the container */
+  purge_tick(this_thread.own, true);
+  size_t gone = (size_t)(snug_counters.slab_purged_bytes - purged) / PAGE_BYTES;
+  size_t paid = 20 * MILLISECOND / 100 / PAGE_COST_NS, slab_pages = 64;
+  CHECK_THAT(gone <= paid + slab_pages && (gone != 0 || zone.page_bytes > SIZE), "%zu pages for the price of %zu", gone,
+             paid);
+  for (size_t i = 0; i < COUNT; i += 7) free(blocks[i]);
+  snug_check();
+}
+
+TEST(runs_that_come_and_go_are_activity) {
+  start_again(2);
+  free(malloc(100 * KIB));
+  free(malloc(5 * MIB));
+  uint64_t before = purge_activity();
+  CHECK(purge_activity() == before);
+  free(malloc(100 * KIB));
+  CHECK(purge_activity() != before);
+  before = purge_activity();
+  free(malloc(5 * MIB)); /* the retained one */
+  CHECK(purge_activity() != before);
+}
+
+/* ---- what a janitor is worth ---- */
+
+enum { SPARSE = 40000, SPARSE_BYTES = 240 };
+static void *sparse[SPARSE];
+
+/* About 10 MB of small blocks. */
+static void fill_slabs(void) {
+  for (size_t i = 0; i < SPARSE; i++) sparse[i] = memset(malloc(SPARSE_BYTES), 1, SPARSE_BYTES);
+}
+
+static void keep_one_of(size_t count) {
+  for (size_t i = 0; i < SPARSE; i++) {
+    if (sparse[i] == NULL || i % count == 0) continue;
+    free(sparse[i]);
+    sparse[i] = NULL;
+  }
+  cache_empty_own();
+}
+
+/* The first idle moment finds a block in each page, and can give nothing back. That says nothing about the second. */
+TEST(what_could_not_go_once_can_go_later) {
+  start_again(0);
+  fill_slabs();
+  purge_idle();
+  keep_one_of(8); /* each page has some left */
+  purge_idle();
+  CHECK_THAT(!purge_janitor_is_worth(), "%zu bytes, %zu needed", (size_t)slab_purgeable_bytes(),
+             (size_t)janitor_bytes());
+  keep_one_of(400);
+  CHECK(purge_janitor_is_worth());
+  purge_idle();
+  CHECK(!purge_janitor_is_worth());
+  keep_one_of(SPARSE);
+  CHECK_THAT(pages_dirty() == 0 || purgeable_page_bytes() != 0, "dirty pages that do not count");
+  free(sparse[0]);
+  sparse[0] = NULL;
+  snug_purge();
+  CHECK(!purge_janitor_is_worth());
+  snug_check();
+}
+
+TEST(frees_beside_live_blocks_ask_for_no_janitor_again_and_again) {
+  start_again(0);
+  fill_slabs();
+  keep_one_of(8);
+  purge_idle();
+  int worth = 0;
+  for (int turn = 0; turn < 20; turn++) { /* a little of what each page has free is used, and freed */
+    void *some[50];
+    for (size_t i = 0; i < COUNT_OF(some); i++) some[i] = malloc(SPARSE_BYTES);
+    for (size_t i = 0; i < COUNT_OF(some); i++) free(some[i]);
+    cache_empty_own();
+    if (!purge_janitor_is_worth()) continue;
+    worth++;
+    purge_idle();
+  }
+  CHECK_THAT(worth <= 1, "%d janitors", worth);
+  keep_one_of(SPARSE);
+  snug_purge();
+}
+
+/* ---- idle moments ---- */
+
+/* A burst of 20 MB, as long after the last one as the next argument says, and an idle purge after it. */
+static void burst_and_purge(uint64_t pause_ms) {
+  now_ns += pause_ms * MILLISECOND;
+  make_dirty(5120);
+  purge_idle();
+  CHECK_THAT(pages_dirty() * PAGE_BYTES < zone.page_bytes * 16, "%zu dirty pages", pages_dirty());
+}
+
+TEST(idle_purges_that_are_undone_at_once_wait_for_longer) {
+  start_again(1);
+  now_ns += 3600000ull * MILLISECOND;
+  for (int i = 0; i < 8; i++) purge_idle();
+  CHECK_THAT(purge_idle_looks() == IDLE_LOOKS_MIN, "%u looks at first", purge_idle_looks());
+  burst_and_purge(600);
+  for (uint32_t looks = 6; looks <= 48; looks *= 2) {
+    burst_and_purge(600); /* 7.7 ms of faults, 6 ms earned */
+    CHECK_THAT(purge_idle_looks() == looks, "%u looks, not %u", purge_idle_looks(), looks);
+  }
+  for (int i = 0; i < 4; i++) burst_and_purge(600);
+  CHECK_THAT(purge_idle_looks() == IDLE_LOOKS_MAX, "%u looks at last", purge_idle_looks());
+  burst_and_purge(5000); /* that pays for it */
+  CHECK(purge_idle_looks() == IDLE_LOOKS_MAX / 2);
+  now_ns += 600 * MILLISECOND;
+  purge_idle(); /* nothing was taken again */
+  CHECK(purge_idle_looks() == IDLE_LOOKS_MAX / 4);
+  for (int i = 0; i < 8; i++) burst_and_purge(5000);
+  CHECK(purge_idle_looks() == IDLE_LOOKS_MIN);
+}
+
+/* ---- a fork that waits ---- */
+
+TEST(a_fork_stops_a_purge_after_a_batch) {
+  start_again(0);
+  static void *pages_of_test[20000];
+  for (size_t i = 0; i < COUNT_OF(pages_of_test); i++)
+    pages_of_test[i] = memset(malloc(9 * PAGE_BYTES), 1, 9 * PAGE_BYTES);
+  for (size_t i = 0; i < COUNT_OF(pages_of_test); i += 2) free(pages_of_test[i]); /* scattered: 9 pages each */
+  size_t dirty = pages_dirty();
+  CHECK(dirty >= COUNT_OF(pages_of_test) / 2 * 9);
+  purged_pages = 0;
+  stop_after_pages = 1;
+  lock_take(&purge.lock, RANK_PURGE);
+  purge_all_locked(this_thread.own);
+  CHECK_THAT(purged_pages <= PURGE_BATCH_PAGES + CHUNK_PAGES, "%zu pages after the stop", purged_pages);
+  purged_pages = 0;
+  purge_all_locked(this_thread.own); /* while it lasts nothing goes at all */
+  CHECK_THAT(purged_pages == 0, "%zu pages while stopped", purged_pages);
+  lock_give(&purge.lock, RANK_PURGE);
+  stop_after_pages = SIZE_MAX;
+  purge_stop(false);
+  CHECK(purge_janitor_is_worth());
+  snug_purge();
+  CHECK_THAT(pages_dirty() == 0 || zone.page_bytes > PAGE_BYTES, "%zu dirty pages", pages_dirty());
+  for (size_t i = 1; i < COUNT_OF(pages_of_test); i += 2) free(pages_of_test[i]);
+  snug_purge();
+  snug_check();
+}
+
+TEST(a_fork_stops_a_purge_inside_slabs_too) {
+  start_again(0);
+  enum { COUNT = 14000, SIZE = 8192 };
+  static void *blocks[COUNT];
+  for (size_t i = 0; i < COUNT; i++) blocks[i] = memset(malloc(SIZE), 1, SIZE);
+  for (size_t i = 0; i < COUNT; i++) {
+    if (i % 7 != 0) free(blocks[i]);
+  }
+  cache_empty_own();
+  purged_pages = 0;
+  stop_after_pages = 1;
+  lock_take(&purge.lock, RANK_PURGE);
+  purge_all_locked(this_thread.own);
+  lock_give(&purge.lock, RANK_PURGE);
+  stop_after_pages = SIZE_MAX;
+  purge_stop(false);
+  CHECK_THAT(purged_pages <= 32 * 64, "%zu pages after the stop", purged_pages);
+  CHECK(purge_janitor_is_worth() || zone.page_bytes > SIZE); /* no group of larger pages is free here */
+  for (size_t i = 0; i < COUNT; i += 7) free(blocks[i]);
+  snug_purge();
   snug_check();
 }

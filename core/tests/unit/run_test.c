@@ -1,6 +1,7 @@
 /* run_test.c: blocks of whole pages against a list of them. */
 #include "../../src/sys.c"
 #include "../../src/fatal.c"
+#include "../../src/rights.c"
 #include "../../src/lock.c"
 #include "../../src/options.c"
 #include "../../src/map.c"

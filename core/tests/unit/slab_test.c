@@ -1,6 +1,7 @@
 /* slab_test.c: slabs of blocks against a list of live ones; order, adoption, sealing, purging, misuse. */
 #include "../../src/sys.c"
 #include "../../src/fatal.c"
+#include "../../src/rights.c"
 #include "../../src/lock.c"
 #include "../../src/options.c"
 #include "../../src/map.c"
@@ -118,7 +119,8 @@ TEST(random_operations_agree_with_the_model) {
       slab_tick();
     } else if (choice < 995) {
       size_t min_bytes = random_below(&random_state, 2) ? 2048 : 0;
-      slab_purge(min_bytes, random_below(&random_state, 2), 1 + random_below(&random_state, slab_record_count() + 10));
+      size_t records = 1 + random_below(&random_state, slab_record_count() + 10);
+      slab_purge(min_bytes, random_below(&random_state, 2), records, 1 + random_below(&random_state, 100));
     } else if (choice < 997) {
       unsigned arena = 1 + (unsigned)random_below(&random_state, ARENAS - 1);
       slab_set_arena_users(arena, !slabs.arena_users[arena]); /* leave it: others adopt; come back */
@@ -133,7 +135,7 @@ TEST(random_operations_agree_with_the_model) {
     if (test_failed) return;
   }
   give_all();
-  slab_purge(0, false, slab_record_count()); /* slabs kept empty for reuse */
+  slab_purge(0, false, slab_record_count(), SIZE_MAX); /* slabs kept empty for reuse */
   compare();
   CHECK_THAT(pages_used() == 0, "%zu pages are in use without a block", pages_used());
 }
@@ -240,7 +242,7 @@ TEST(a_sealed_slab_takes_frees_and_does_not_serve) {
   slab_unlock_all();
   slab_give(old + 16, TAKEN - 16);
   slab_give(fresh, 21);
-  slab_purge(0, false, slab_record_count());
+  slab_purge(0, false, slab_record_count(), SIZE_MAX);
   slab_check();
   CHECK(row_of(0, CLASS)->slabs < slabs_before || row_of(0, CLASS)->slabs == 0);
 }
@@ -266,7 +268,7 @@ TEST(an_empty_slab_is_not_lost_by_sealing) {
   enum { CLASS = 12 };
   void *block;
   bool contended;
-  slab_purge(0, false, slab_record_count());
+  slab_purge(0, false, slab_record_count(), SIZE_MAX);
   uint32_t slabs_before = row_of(0, CLASS)->slabs;
   slab_take(0, CLASS, &block, 1, 1, &contended);
   slab_give(&block, 1);
@@ -274,7 +276,7 @@ TEST(an_empty_slab_is_not_lost_by_sealing) {
   slab_lock_all();
   slab_seal(2);
   slab_unlock_all();
-  slab_purge(0, false, slab_record_count());
+  slab_purge(0, false, slab_record_count(), SIZE_MAX);
   CHECK_THAT(row_of(0, CLASS)->slabs == slabs_before, "%u slabs, %u before", row_of(0, CLASS)->slabs, slabs_before);
 }
 
@@ -300,14 +302,14 @@ TEST(pages_that_no_block_touches_are_given_back) {
   const struct class_shape *shape = &class_shapes[class_index];
   size_t slots = shape->slots, pages_per_slot = shape->size_bytes / PAGE_BYTES, whole = zone.page_bytes / PAGE_BYTES;
   char *blocks[8];
-  slab_purge(0, false, slab_record_count());
+  slab_purge(0, false, slab_record_count(), SIZE_MAX);
   take_slabs(class_index, 1, blocks);
   for (size_t i = 0; i < slots; i++) memset(blocks[i], (int)i + 1, shape->size_bytes);
   char *start = blocks[0];
   size_t pages_held = shape->pages, before = snug_counters.slab_purged_bytes;
   if (!is_emulated()) CHECK(resident_pages_of(start, pages_held) == pages_held);
   give_range(blocks, 1, slots - 1);
-  size_t freed_pages = (slots - 2) * pages_per_slot, purged = slab_purge(2048, false, slab_record_count());
+  size_t freed_pages = (slots - 2) * pages_per_slot, purged = slab_purge(2048, false, slab_record_count(), SIZE_MAX);
   CHECK_THAT(purged <= freed_pages && purged + 2 * (whole - 1) >= freed_pages && purged % whole == 0,
              "%zu pages of %zu free", purged, freed_pages);
   CHECK(snug_counters.slab_purged_bytes == before + purged * PAGE_BYTES);
@@ -315,7 +317,7 @@ TEST(pages_that_no_block_touches_are_given_back) {
   CHECK(blocks[0][0] == 1 && blocks[0][shape->size_bytes - 1] == 1 &&
         blocks[slots - 1][shape->size_bytes - 1] == (char)slots);
   slab_check();
-  CHECK(slab_purge(2048, false, slab_record_count()) == 0); /* nothing new was freed */
+  CHECK(slab_purge(2048, false, slab_record_count(), SIZE_MAX) == 0); /* nothing new was freed */
   bool contended;
   for (size_t i = 1; i < slots - 1; i++) {
     REQUIRE(slab_take(0, class_index, (void **)&blocks[i], 1, 1, &contended) == 1);
@@ -334,17 +336,17 @@ TEST(pages_that_were_touched_again_are_given_back_again) {
   const struct class_shape *shape = &class_shapes[class_index];
   char *blocks[8], *again;
   bool contended;
-  slab_purge(0, false, slab_record_count());
+  slab_purge(0, false, slab_record_count(), SIZE_MAX);
   take_slabs(class_index, 1, blocks);
   char *start = blocks[0];
   memset(start, 1, shape->pages * PAGE_BYTES);
   give_range(blocks, 0, shape->slots - 1);
-  CHECK(slab_purge(2048, false, slab_record_count()) != 0);
+  CHECK(slab_purge(2048, false, slab_record_count(), SIZE_MAX) != 0);
   size_t before = snug_counters.slab_purged_bytes, resident = resident_pages_of(start, shape->pages);
   REQUIRE(slab_take(0, class_index, (void **)&again, 1, 1, &contended) == 1);
   memset(again, 7, shape->size_bytes);
   slab_give((void **)&again, 1);
-  slab_purge(2048, false, slab_record_count());
+  slab_purge(2048, false, slab_record_count(), SIZE_MAX);
   CHECK(snug_counters.slab_purged_bytes == before);
   if (!is_emulated()) CHECK(resident_pages_of(start, shape->pages) == resident);
   slab_check();
@@ -357,10 +359,10 @@ TEST(blocks_come_from_pages_that_hold_memory_first) {
   enum { CLASS = 41 }; /* 2304 bytes, 7 slots in 4 pages */
   char *blocks[7], *again;
   bool contended;
-  slab_purge(0, false, slab_record_count());
+  slab_purge(0, false, slab_record_count(), SIZE_MAX);
   take_slabs(CLASS, 1, blocks);
   give_range(blocks, 0, 4); /* pages 0 and 1, half of 2 */
-  CHECK(slab_purge(2048, false, slab_record_count()) == 2);
+  CHECK(slab_purge(2048, false, slab_record_count(), SIZE_MAX) == 2);
   give_range(blocks, 5, 7); /* page 3, not purged */
   CHECK(slab_take(0, CLASS, (void **)&again, 1, 1, &contended) == 1);
   CHECK_THAT(again == blocks[5], "slot %td", (again - blocks[0]) / 2304);
@@ -374,16 +376,16 @@ TEST(only_aged_slabs_are_purged_on_ticks) {
   init_once();
   unsigned class_index = purge_class();
   char *blocks[8];
-  slab_purge(0, false, slab_record_count());
+  slab_purge(0, false, slab_record_count(), SIZE_MAX);
   take_slabs(class_index, 1, blocks);
   memset(blocks[0], 1, class_shapes[class_index].slots * class_shapes[class_index].size_bytes);
   give_range(blocks, 0, class_shapes[class_index].slots - 1);
-  CHECK(slab_purge(2048, true, slab_record_count()) == 0);
+  CHECK(slab_purge(2048, true, slab_record_count(), SIZE_MAX) == 0);
   slab_tick();
-  CHECK(slab_purge(2048, true, slab_record_count()) == 0);
+  CHECK(slab_purge(2048, true, slab_record_count(), SIZE_MAX) == 0);
   slab_tick();
-  CHECK(slab_purge(65536, true, slab_record_count()) == 0); /* no class is that large */
-  CHECK(slab_purge(2048, true, slab_record_count()) > 0);
+  CHECK(slab_purge(65536, true, slab_record_count(), SIZE_MAX) == 0); /* no class is that large */
+  CHECK(slab_purge(2048, true, slab_record_count(), SIZE_MAX) > 0);
   slab_give((void **)&blocks[class_shapes[class_index].slots - 1], 1);
 }
 

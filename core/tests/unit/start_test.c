@@ -6,6 +6,7 @@
 
 static const char *thp_file = "always [madvise] never\n";
 static size_t read_thp(const char *path, char *text, size_t capacity_bytes) {
+  if (strcmp(path, "/proc/self/status") == 0) return sys_read_file(path, text, capacity_bytes);
   if (thp_file == NULL || strcmp(path, "/sys/kernel/mm/transparent_hugepage/enabled") != 0) return 0;
   size_t length = strlen(thp_file) < capacity_bytes - 1 ? strlen(thp_file) : capacity_bytes - 1;
   memcpy(text, thp_file, length);

@@ -22,7 +22,7 @@ def digest(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-@program("sort", needs={"sort": "coreutils"}, proves=["sort --version"], watches=["sort"])
+@program("sort", needs={"sort": "coreutils"}, light=True, proves=["sort --version"], watches=["sort"])
 def sort(test):
     """sort, uniq, join over large text: threads, spilled runs, merges"""
     text = test.folder / "text"
@@ -34,11 +34,11 @@ def sort(test):
     test.run(["sort", "-S", "100M", "-o", "again", "by_key"])
     test.expect(digest(test.folder / "again") == digest(test.folder / "sorted"), "sorting by key lost or changed lines")
     test.same_as_plain(["bash", "-c", f"cut -d' ' -f3 {text} | sort --parallel=2 | uniq -c | sort -rn | sha256sum"])
-    test.same_as_plain(["bash", "-c", f"join sorted again | awk '{{ n += length($0); k[$3]++ }} END {{ print n; "
+    test.same_as_plain(["bash", "-c", "join sorted again | awk '{ n += length($0); k[$3]++ } END { print n; "
                                       "for (w in k) print w, k[w] | \"sort\" }'"])
 
 
-@program("archives", needs={"tar": "tar", "xz": "xz-utils", "gzip": "gzip", "bzip2": "bzip2", "zstd": "zstd"},
+@program("archives", needs={"tar": "tar", "xz": "xz-utils", "gzip": "gzip", "bzip2": "bzip2", "zstd": "zstd"}, light=True,
          proves=["tar --version", "xz --version", "gzip --version", "zstd --version"], watches=["xz"])
 def archives(test):
     """tar, xz -T2, gzip, bzip2, zstd: pack and unpack a tree, compare each byte"""

@@ -8,7 +8,7 @@ WIDTH, HEIGHT = 800, 600
 USER = "nobody"
 
 
-@program("chromium", needs={"chromium": "chromium"}, watches=["chrom*"], quick_limit_s=120, full_limit_s=300)
+@program("chromium", needs={"chromium": "chromium"}, light=True, watches=["chrom*"], quick_limit_s=120, full_limit_s=300)
 def chromium(test):
     """Chromium, headless: pages with scripts and a canvas rendered to PNG, pixels checked"""
     shutil.copy(test.scripts / "page.html", test.folder)  # where every user may read it
@@ -35,7 +35,7 @@ def render(test, number, options):
              ((100, 250), (0, 255, 0), "a drawing on a canvas, made after all scripts"))
     for (x, y), colour, what in drawn:
         test.expect(pixel(x, y) == colour, f"{what} has the colour {pixel(x, y)}, not {colour}")
-    dark = sum(sum(pixel(x, y)) < 200 for x in range(0, WIDTH) for y in range(400, 440))
+    dark = sum(sum(pixel(x, y)) < 200 for x in range(WIDTH) for y in range(400, 440))
     test.expect(dark > 500, f"the line of text has only {dark} dark pixels")
 
 

@@ -80,15 +80,15 @@ def check_compiler(test, c_compiler, cpp_compiler):
     test.note(f"{FUNCTIONS[test.quick]} functions of C, {INSTANCES[test.quick]} template families of C++")
 
 
-@program("gcc", needs={"gcc": "gcc", "g++": "g++"}, proves=["gcc --version"], watches=["cc1", "cc1plus"],
+@program("gcc", needs={"gcc": "gcc", "g++": "g++"}, light=True, proves=["gcc --version"], watches=["cc1", "cc1plus"],
          quick_limit_s=150, full_limit_s=600)
 def gcc(test):
     """gcc and g++ on large generated files: objects as without the library, programs run"""
     check_compiler(test, "gcc", "g++")
 
 
-@program("clang", needs={"/usr/bin/clang-14": "clang-14", "/usr/bin/clang++-14": "clang-14"},
-         proves=["clang-14 --version"], watches=["clang"], quick_limit_s=150, full_limit_s=600)
+@program("clang", needs={"/usr/bin/clang": "clang", "/usr/bin/clang++": "clang"}, light=True,
+         proves=["clang --version"], watches=["clang"], quick_limit_s=150, full_limit_s=600)
 def clang(test):
     """clang and clang++ on the same files"""
-    check_compiler(test, "clang-14", "clang++-14")
+    check_compiler(test, "clang", "clang++")

@@ -5,7 +5,7 @@ DATES = {"GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@example.org", "GIT_COMMI
          "GIT_COMMITTER_EMAIL": "c@example.org", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
 
 
-@program("git", needs={"git": "git"}, proves=["git --version"], watches=["git"], quick_limit_s=120, full_limit_s=400)
+@program("git", needs={"git": "git"}, light=True, proves=["git --version"], watches=["git"], quick_limit_s=120, full_limit_s=400)
 def git(test):
     """git: commits of many files, branches, merge, gc, fsck, clone, blame, bisectable history"""
     repository = test.folder / "repository"

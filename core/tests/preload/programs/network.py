@@ -21,7 +21,7 @@ def make_certificate(test):
               "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"])
 
 
-@program("openssl", needs={"openssl": "openssl"}, proves=["openssl version"], watches=["openssl"])
+@program("openssl", needs={"openssl": "openssl"}, light=True, proves=["openssl version"], watches=["openssl"])
 def openssl(test):
     """openssl: keys, certificates, encryption round trips, speed on two processes"""
     make_certificate(test)
@@ -37,7 +37,7 @@ def openssl(test):
     test.expect("+F2:" in speed.stdout or "+F:" in speed.stdout, "openssl speed printed no result")
 
 
-@program("curl", needs={"curl": "curl", "wget": "wget", "/usr/bin/python3": "python3"},
+@program("curl", needs={"curl": "curl", "wget": "wget", "/usr/bin/python3": "python3"}, light=True,
          proves=["curl --version", "wget --version"])
 def curl(test):
     """curl and wget: versions, and downloads in parallel from a local server"""
@@ -58,7 +58,7 @@ def curl(test):
     test.note(f"{len(names) + len(FILES)} files")
 
 
-@program("nginx", needs={"nginx": "nginx-light", "curl": "curl", "openssl": "openssl"}, proves=["nginx -v"],
+@program("nginx", needs={"nginx": "nginx-light", "curl": "curl", "openssl": "openssl"}, light=True, proves=["nginx -v"],
          watches=["nginx"])
 def nginx(test):
     """nginx: two workers, HTTPS, gzip, proxying, and a reload while requests run"""
@@ -73,7 +73,7 @@ def nginx(test):
     sockets = ("https.socket", "proxy.socket")
     test.wait_for(lambda: all((test.folder / name).exists() for name in sockets), "nginx does not open its sockets")
     rounds = 3 if test.quick else 15
-    for number in range(rounds):
+    for _ in range(rounds):
         for name in FILES:
             for options in ([], ["--compressed"]):
                 fetch(test, "https.socket", name, options)

@@ -6,6 +6,7 @@ from catalog import program
 BINARIES = max(pathlib.Path("/usr/lib/postgresql").glob("*/bin"), default=pathlib.Path("/usr/lib/postgresql/15/bin"),
                key=lambda path: path.parent.name)
 USER = "postgres"
+PARALLEL = "debug_parallel_query" if int(BINARIES.parent.name) >= 16 else "force_parallel_mode"
 
 
 @program("postgresql", needs={str(BINARIES / "initdb"): "postgresql", str(BINARIES / "pgbench"): "postgresql"},
@@ -16,7 +17,7 @@ def postgresql(test):
     data = test.folder / "data"
     run(test, "initdb", "-D", data, "--data-checksums", "-A", "trust", "--no-sync", "-U", "postgres")
     server = test.start([BINARIES / "postgres", "-D", data, "-k", test.folder, "-c", "listen_addresses=",
-                         "-c", "fsync=off", "-c", "max_parallel_workers_per_gather=2", "-c", "force_parallel_mode=on",
+                         "-c", "fsync=off", "-c", "max_parallel_workers_per_gather=2", "-c", f"{PARALLEL}=on",
                          "-c", "work_mem=8MB", "-c", "min_parallel_table_scan_size=0", "-c", "parallel_setup_cost=0"],
                         user=USER)
     test.wait_for(lambda: query(test, "select 1") == "1", "the server does not answer", 60)

@@ -1,4 +1,5 @@
 import os
+import pathlib
 import re
 import xml.etree.ElementTree
 
@@ -6,7 +7,10 @@ from catalog import program
 from worker import Failure
 
 PYTHON = "/usr/bin/python3"
-NEEDS = {PYTHON: "python3", "/usr/lib/python3.11/test/test_dict.py": "libpython3.11-testsuite"}
+# The oldest of those that Debian 12 and 13 have, if there is none yet.
+SUITE = max(pathlib.Path("/usr/lib").glob("python3.*/test/test_dict.py"),
+            default=pathlib.Path("/usr/lib/python3.11/test/test_dict.py")).parent
+NEEDS = {PYTHON: "python3", str(SUITE / "test_dict.py"): f"lib{SUITE.parent.name}-testsuite"}
 
 # Those that wait long come first, so that no process is left with them at the end.
 THREADS_AND_PROCESSES = """test_multiprocessing_spawn test_multiprocessing_forkserver test_multiprocessing_fork
@@ -30,7 +34,7 @@ LEFT_OUT = """test_idle test_tcl test_tk test_tix test_ttk_guionly test_ttk_text
     test_venv test_urllib2net test_urllibnet test_smtpnet test_xmlrpc_net test_cppext test_gdb test_distutils""".split()
 
 
-@program("python", needs=NEEDS, proves=[f"{PYTHON} --version"], watches=["python3*"], quick_limit_s=420,
+@program("python", needs=NEEDS, light=True, proves=[f"{PYTHON} --version"], watches=["python3*"], quick_limit_s=420,
          full_limit_s=2400)
 def python(test):
     """CPython's own test suite: all of it that a machine without display and network can run"""
@@ -40,7 +44,7 @@ def python(test):
         check_suite(test, THREADS_AND_PROCESSES + others(THREADS_AND_PROCESSES), ignored=HOST_BOUND)
 
 
-@program("python-malloc", needs=NEEDS, watches=["python3*"], quick_limit_s=240, full_limit_s=2400)
+@program("python-malloc", needs=NEEDS, light=True, watches=["python3*"], quick_limit_s=240, full_limit_s=2400)
 def python_malloc(test):
     """the same with PYTHONMALLOC=malloc: each Python object, however small, is a malloc"""
     chosen = MEMORY if test.quick else THREADS_AND_PROCESSES + MEMORY
@@ -48,7 +52,7 @@ def python_malloc(test):
 
 
 def others(chosen):
-    names = os.listdir("/usr/lib/python3.11/test")
+    names = os.listdir(SUITE)
     found = [name.removesuffix(".py") for name in names if re.fullmatch(r"test_\w+(\.py)?", name)]
     return sorted(set(found) - set(chosen) - set(LEFT_OUT))
 
@@ -115,7 +119,7 @@ def check_suite(test, modules, *, ignored, env=None):
     again = run_suite(test, suspects, preload=True, name="again", **options)
     died = [name for name in suspects if (first.died(name) or again.died(name)) and not plain.died(name)]
     repeated = sorted(first.failed_cases & again.failed_cases - plain.failed_cases)
-    broken = [name for name in set(suspects) & set(again.bad_modules(suspects)) - set(plain.bad_modules(suspects))]
+    broken = list(set(suspects) & set(again.bad_modules(suspects)) - set(plain.bad_modules(suspects)))
     known = sorted(set(plain.bad_modules(suspects)))
     unstable = sorted(set(suspects) - set(known) - set(broken) - set(died))
     if known:
@@ -128,5 +132,4 @@ def check_suite(test, modules, *, ignored, env=None):
 
 
 def test_exists(name):
-    folder = "/usr/lib/python3.11/test"
-    return os.path.exists(f"{folder}/{name}.py") or os.path.exists(f"{folder}/{name}")
+    return (SUITE / f"{name}.py").exists() or (SUITE / name).exists()

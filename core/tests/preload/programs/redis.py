@@ -5,7 +5,7 @@ from catalog import program
 KINDS = "set,get,incr,lpush,rpop,sadd,hset,spop,zadd,lrange_100,mset"
 
 
-@program("redis", needs={"redis-server": "redis-server", "redis-benchmark": "redis-tools"},
+@program("redis", needs={"redis-server": "redis-server", "redis-benchmark": "redis-tools"}, light=True,
          proves=["redis-server --version", "redis-cli --version"], watches=["redis-*"], quick_limit_s=120,
          full_limit_s=300)
 def redis(test):

@@ -5,7 +5,7 @@ GEMS = "/usr/lib/ruby/gems/3.1.0/gems"
 SCRIPTS = ("gc_compact", "threads", "forks", "ractors", "strings", "extensions")
 
 
-@program("ruby", needs={"ruby": "ruby"}, proves=["ruby --version"], watches=["ruby*"], quick_limit_s=150,
+@program("ruby", needs={"ruby": "ruby"}, light=True, proves=["ruby --version"], watches=["ruby*"], quick_limit_s=150,
          full_limit_s=600)
 def ruby(test):
     """ruby: GC.compact, threads, fork, Ractor, big strings, C extensions; tests of its bundled gems"""

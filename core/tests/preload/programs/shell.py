@@ -1,14 +1,14 @@
 from catalog import program
 
 
-@program("bash", needs={"bash": "bash"}, proves=["bash --version"], watches=["bash"])
+@program("bash", needs={"bash": "bash"}, light=True, proves=["bash --version"], watches=["bash"])
 def bash(test):
     """bash scripts: thousands of forks, pipelines, coprocesses, arrays, here-documents"""
     result = test.same_as_plain(["bash", test.scripts / "forks.sh", "150" if test.quick else "1500"])
     test.expect(result.stdout.endswith("done\n"), "the script did not reach its end")
 
 
-@program("apt", needs={"apt-cache": "apt", "dpkg-deb": "dpkg"}, proves=["apt-cache --version", "dpkg-deb --version"],
+@program("apt", needs={"apt-cache": "apt", "dpkg-deb": "dpkg"}, light=True, proves=["apt-cache --version", "dpkg-deb --version"],
          watches=["apt-cache"])
 def apt(test):
     """apt-cache and dpkg over the package lists of this machine; a package built and unpacked"""
@@ -27,7 +27,7 @@ def apt(test):
     test.run(["diff", "-r", "--exclude=DEBIAN", "package", "unpacked"])
 
 
-@program("limits", needs={"/usr/bin/python3": "python3", "bash": "bash", "sort": "coreutils"}, watches=["python3*"])
+@program("limits", needs={"/usr/bin/python3": "python3", "bash": "bash", "sort": "coreutils"}, light=True, watches=["python3*"])
 def limits(test):
     """programs under an address-space limit: they start, get ENOMEM where they ask for too much, and go on"""
     script = test.scripts / "out_of_memory.py"

@@ -1,7 +1,7 @@
 from catalog import program
 
 
-@program("sqlite", needs={"sqlite3": "sqlite3"}, proves=["sqlite3 --version"], watches=["sqlite3"])
+@program("sqlite", needs={"sqlite3": "sqlite3"}, light=True, proves=["sqlite3 --version"], watches=["sqlite3"])
 def sqlite(test):
     """sqlite3: large transactions, indexes, updates, full text, recursive queries, vacuum, integrity_check"""
     rows = 40_000 if test.quick else 400_000

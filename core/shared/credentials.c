@@ -1,0 +1,59 @@
+/* credentials.c: setuid(2) and its relatives, in the shared library only.
+ *
+ * The kernel changes the ids of one thread; libc makes that the whole process, by a signal to each of its threads.
+ * The janitor is not one of them: it ends first (process.h). Only libc's functions can do this, so the call is passed
+ * on to them; a program linked with the archive has them already, and there the janitor never starts with privileges
+ * (rights.h). */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <dlfcn.h>
+#include <errno.h>
+#include <sys/types.h>
+
+#include "../src/process.h"
+#include "../src/rights.h"
+
+void *process_next_of(const char *name) { return dlsym(RTLD_NEXT, name); }
+
+/* name, parameters, arguments */
+#define ALL_CALLS(CALL)                                                                 \
+  CALL(setuid, (uid_t user), (user))                                                    \
+  CALL(seteuid, (uid_t effective), (effective))                                         \
+  CALL(setreuid, (uid_t real, uid_t effective), (real, effective))                      \
+  CALL(setresuid, (uid_t real, uid_t effective, uid_t saved), (real, effective, saved)) \
+  CALL(setgid, (gid_t group), (group))                                                  \
+  CALL(setegid, (gid_t effective), (effective))                                         \
+  CALL(setregid, (gid_t real, gid_t effective), (real, effective))                      \
+  CALL(setresgid, (gid_t real, gid_t effective, gid_t saved), (real, effective, saved)) \
+  CALL(setgroups, (size_t count, const gid_t *groups), (count, groups))                 \
+  CALL(initgroups, (const char *user, gid_t group), (user, group))
+
+#define DEFINE(name, parameters, arguments)                  \
+  static int(*next_##name) parameters;                       \
+  EXPORT int credentials_##name parameters __asm__(#name);   \
+  int credentials_##name parameters {                        \
+    enum process_way way = process_make_way(WAY_PRIVILEGES); \
+    int result = -1;                                         \
+    if (next_##name == NULL) find_next();                    \
+    if (next_##name != NULL) {                               \
+      result = next_##name arguments;                        \
+    } else {                                                 \
+      errno = ENOSYS;                                        \
+    }                                                        \
+    process_close_way(way, result == 0);                     \
+    return result;                                           \
+  }
+
+#define FIND(name, parameters, arguments) *(void **)&next_##name = process_next_of(#name);
+
+static void find_next(void);
+ALL_CALLS(DEFINE)
+
+static void find_next(void) { ALL_CALLS(FIND) }
+
+/* Opened late the library is not where the program's calls go to. */
+__attribute__((constructor)) static void begin(void) {
+  find_next();
+  if (dlsym(RTLD_DEFAULT, "setuid") == (void *)credentials_setuid) rights_drops_are_seen();
+}

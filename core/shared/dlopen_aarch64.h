@@ -1,0 +1,27 @@
+/* dlopen for aarch64, see D3 in deepbind.c: keeps its arguments, asks where to go on, and jumps there. */
+__asm__(
+    ".pushsection .text\n"
+    ".globl dlopen\n"
+    ".type dlopen, %function\n"
+    ".balign 4\n"
+    "dlopen:\n"
+    ".cfi_startproc\n"
+    "  hint #34\n" /* bti c */
+    "  stp x29, x30, [sp, #-32]!\n"
+    ".cfi_def_cfa_offset 32\n"
+    ".cfi_offset x29, -32\n"
+    ".cfi_offset x30, -24\n"
+    "  mov x29, sp\n"
+    "  stp x0, x1, [sp, #16]\n"
+    "  mov w0, w1\n"
+    "  bl deepbind_next_dlopen\n"
+    "  mov x16, x0\n"
+    "  ldp x0, x1, [sp, #16]\n"
+    "  ldp x29, x30, [sp], #32\n"
+    ".cfi_restore x29\n"
+    ".cfi_restore x30\n"
+    ".cfi_def_cfa_offset 0\n"
+    "  br x16\n"
+    ".cfi_endproc\n"
+    ".size dlopen, . - dlopen\n"
+    ".popsection\n");

@@ -1,0 +1,26 @@
+/* dlopen for x86-64, see D3 in deepbind.c: keeps its arguments, asks where to go on, and jumps there. */
+__asm__(
+    ".pushsection .text\n"
+    ".globl dlopen\n"
+    ".type dlopen, @function\n"
+    "dlopen:\n"
+    ".cfi_startproc\n"
+    "  endbr64\n"
+    "  pushq %rdi\n"
+    ".cfi_adjust_cfa_offset 8\n"
+    "  pushq %rsi\n"
+    ".cfi_adjust_cfa_offset 8\n"
+    "  subq $8, %rsp\n" /* calls are made with a stack aligned to 16 */
+    ".cfi_adjust_cfa_offset 8\n"
+    "  movl %esi, %edi\n"
+    "  call deepbind_next_dlopen\n"
+    "  addq $8, %rsp\n"
+    ".cfi_adjust_cfa_offset -8\n"
+    "  popq %rsi\n"
+    ".cfi_adjust_cfa_offset -8\n"
+    "  popq %rdi\n"
+    ".cfi_adjust_cfa_offset -8\n"
+    "  jmpq *%rax\n"
+    ".cfi_endproc\n"
+    ".size dlopen, . - dlopen\n"
+    ".popsection\n");

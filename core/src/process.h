@@ -1,0 +1,25 @@
+/* process.h: making way for a call by which the program changes what its process may do.
+ *
+ * A call is passed on between process_make_way and process_close_way. In a child of vfork(2) neither does anything: the
+ * memory is the parent's, and the call does not concern it. */
+#ifndef SNUG_PROCESS_H
+#define SNUG_PROCESS_H
+
+#include "base.h"
+
+enum process_way {
+  WAY_NONE,       /* nothing is to be done */
+  WAY_PRIVILEGES, /* the janitor has ended: whoever drops privileges must not leave it with them */
+  WAY_ALONE,      /* and has left the process: the kernel wants a single thread */
+  WAY_SANDBOX,    /* the janitor has ended and the rights, too; for good if the call succeeds */
+};
+
+/* Returns what process_close_way wants. */
+HIDDEN enum process_way process_make_way(enum process_way wanted);
+HIDDEN void process_close_way(enum process_way made, bool succeeded);
+
+/* The function of that name in the libraries after this one. Only the shared library has it: in programs linked with
+ * the archive calls go to the kernel. */
+__attribute__((weak)) HIDDEN void *process_next_of(const char *name);
+
+#endif

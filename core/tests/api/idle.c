@@ -1,0 +1,120 @@
+/* What an idle process does for its memory, and what it leaves alone: helper threads start only where something can be
+ * given back, and a fork hardly waits for one at work. */
+#include "../support/test.h"
+
+#include "../../include/snug_counters.h"
+
+extern struct snug_counters snug_counters __attribute__((weak));
+
+enum { BLOCKS = 200000, BLOCK_BYTES = 240, KEPT_OF = 16 };
+
+static void *blocks[BLOCKS];
+
+/* Some 48 MB of small blocks of which one of 16 stays: no page is free. */
+static void fill_sparsely(void) {
+  for (size_t i = 0; i < BLOCKS; i++) {
+    blocks[i] = hidden(malloc(BLOCK_BYTES));
+    REQUIRE(blocks[i] != NULL);
+    memset(blocks[i], 1, BLOCK_BYTES);
+  }
+  for (size_t i = 0; i < BLOCKS; i++) {
+    if (i % KEPT_OF == 0) continue;
+    free(blocks[i]);
+    blocks[i] = NULL;
+  }
+}
+
+static void empty(void) {
+  for (size_t i = 0; i < BLOCKS; i++) {
+    free(blocks[i]);
+    blocks[i] = NULL;
+  }
+}
+
+/* Within ten seconds of doing nothing. */
+static void check_that_it_falls_to(size_t most) {
+  size_t resident = resident_bytes();
+  for (int i = 0; i < 100 && (resident = resident_bytes()) > most; i++) sleep_ms(100);
+  CHECK_THAT(resident <= most, "%zu KiB resident, not %zu", resident / KIB, most / KIB);
+}
+
+/* The first idle moment can give nothing back, the second one all. */
+TEST(garbage_goes_after_an_idle_moment_in_which_it_could_not) {
+  size_t before = resident_bytes();
+  fill_sparsely();
+  sleep_ms(1000);
+  empty();
+  check_that_it_falls_to(before + 4 * MIB);
+}
+
+/* A timer's work five times a second, beside holes that are too small to be given back. */
+TEST(a_timer_starts_no_helper_thread_again_and_again) {
+  if (&snug_counters == NULL) SKIP("a question to snug");
+  fill_sparsely();
+  sleep_ms(1000);
+  uint64_t before = snug_counters.janitor_starts;
+  for (int turn = 0; turn < 20; turn++) {
+    void *some[200];
+    for (size_t i = 0; i < COUNT_OF(some); i++) some[i] = memset(hidden(malloc(BLOCK_BYTES)), 1, BLOCK_BYTES);
+    for (size_t i = 0; i < COUNT_OF(some); i++) free(some[i]);
+    sleep_ms(200);
+  }
+  uint64_t starts = snug_counters.janitor_starts - before;
+  CHECK_THAT(starts <= 2, "%zu starts in 4 s", (size_t)starts);
+  empty();
+}
+
+/* ---- forks ---- */
+
+enum { RUNS = 60000, RUN_BYTES = 9 * 4096, FORKS = 4 };
+
+static void *runs[RUNS];
+
+static void do_nothing(void) {}
+
+/* 1 GB of free pages in 30,000 places: the helper thread's purge of them takes a while. */
+static void scatter(void) {
+  for (size_t i = 0; i < RUNS; i++) {
+    runs[i] = hidden(malloc(RUN_BYTES));
+    REQUIRE(runs[i] != NULL);
+  }
+  for (size_t i = 0; i < RUNS; i += 2) memset(runs[i], 1, RUN_BYTES);
+  for (size_t i = 0; i < RUNS; i += 2) {
+    free(runs[i]);
+    runs[i] = NULL;
+  }
+}
+
+/* What went meanwhile is the measure, as a fork takes time of its own. */
+TEST(a_fork_waits_for_a_batch_of_a_purge_only) {
+  if (&snug_counters == NULL) SKIP("a question to snug");
+  size_t worst = 0;
+  for (int i = 0; i < FORKS; i++) {
+    scatter();
+    sleep_ms(300 + i * 4); /* when it is at work, or about to be */
+    size_t resident = resident_bytes();
+    run_in_child(do_nothing);
+    size_t now = resident_bytes(), gone = resident > now ? resident - now : 0;
+    if (gone > worst) worst = gone;
+    for (size_t k = 1; k < RUNS; k += 2) free(runs[k]);
+  }
+  CHECK_THAT(worst <= 100 * MIB, "%zu MiB went while a fork waited", worst / MIB);
+  trim_heap();
+}
+
+/* The fork ends the helper thread before it had its time. */
+TEST(a_parent_that_idles_after_a_fork_gives_back) {
+  size_t before = resident_bytes();
+  scatter();
+  for (size_t k = 1; k < RUNS; k += 2) free(runs[k]);
+  run_in_child(do_nothing);
+  check_that_it_falls_to(before + 4 * MIB);
+}
+
+int main(int argc, char **argv) {
+  if (getenv("TEST_EMULATED")) {
+    test_print(1, "skip idle: the resident size is the emulator's\n");
+    return 0;
+  }
+  return run_tests(argc, argv);
+}
