@@ -1,48 +1,28 @@
 //! The tool `snug`: says which allocator a program uses, runs it under another, and compares them.
 
-#![deny(unsafe_code)]
+// An unwrap has no reason to tell; an expect says what makes it safe.
+#![deny(clippy::unwrap_used)]
 
-mod access;
-mod advise;
+// The layers, lowest first: a module uses those of its own layer and of lower ones.
+mod base;
+mod process;
+mod heap;
 mod allocator;
-mod arguments;
-mod cgroup;
-mod chart;
-mod check;
-mod children;
-mod compare;
-mod control;
-mod counters;
-mod deploy;
-mod elf;
-mod exporter;
-mod failure;
-mod generate;
-mod glibc_heap;
-mod leak;
-mod library;
-mod machine;
-mod proc;
-mod program;
-mod progress;
-mod purge;
-mod remote;
-mod report;
-mod role;
-mod run;
-mod set;
-mod stats;
-#[allow(unsafe_code)]
-mod system;
-mod terminal;
-mod top;
-mod tree;
-mod watch;
+mod image;
+mod analysis;
+mod drive;
+mod show;
+mod commands;
 
 use std::process::ExitCode;
 
-use arguments::{Arguments, Subcommands};
 use clap::Parser;
+
+use crate::base::{failure, terminal};
+use crate::commands::arguments::{Arguments, Subcommands};
+use crate::commands::{
+    advise, check, compare, exporter, generate, leak, purge, report, run, set, stats, top,
+};
 
 /// The one version of the project.
 const VERSION: &str = include_str!("../../VERSION").trim_ascii();
@@ -65,6 +45,8 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        // `snug check PID | head -1`: the reader has seen enough.
+        Err(failure) if failure.is_broken_pipe() => ExitCode::from(failure::READER_GONE),
         Err(failure) => {
             if failure.message.is_empty() {
                 return ExitCode::from(failure.exit_code);

@@ -116,7 +116,20 @@ fn options_of_compare_work() {
     let program = scratch.compile("sleeper", SLEEPER, &[]);
     let out = scratch.text("out");
     let condition = |text| {
-        call(&["--runs", "1", "--with", "mine", "--out", &out, "--fail-if", text, "--", &program, "1.5"])
+        call(&[
+            "--runs",
+            "1",
+            "--with",
+            "mine",
+            "--out",
+            &out,
+            "--force",
+            "--fail-if",
+            text,
+            "--",
+            &program,
+            "1.5",
+        ])
     };
     let failed = condition("snug.rss_mean > 1 kB").expect_code(4).expect_stderr("holds");
     assert!(failed.stdout.contains("use --runs 3"), "the advice comes all the same: {failed:#?}");

@@ -202,3 +202,79 @@ fn what_cannot_be_looked_at_is_code_3() {
         .expect_stderr("did you mean jemalloc?");
     run(&mut snug(&["check"])).expect_code(2);
 }
+
+#[test]
+fn what_snug_ignored_and_where_its_settings_come_from() {
+    let Some(library) = snug_library() else { return };
+    let mut command = Command::new("sleep");
+    command.arg("60").env("LD_PRELOAD", &library).stderr(Stdio::null());
+    command.env("SNUG", "purge_cpu:5,background:maybe,thp:off").env("MALLOC_ARENA_MAX", "2");
+    let (_running, pid) = start(&mut command);
+    run(&mut snug(&["check", &pid]))
+        .expect_code(0)
+        .expect_stdout("SNUG holds purge_cpu:5, which is ignored")
+        .expect_stdout("did you mean purge_cpu_percent?")
+        .expect_stdout("SNUG holds background:maybe, which is ignored")
+        .expect_stdout("arenas_max:2 (from MALLOC_ARENA_MAX)")
+        .expect_stdout("thp:0 (from SNUG)");
+    let json = run(&mut snug(&["check", "--json", &pid])).json();
+    let from = &json["processes"][0]["settings_from"];
+    assert_eq!(
+        (&from["arenas_max"], &from["purge_cpu_percent"]),
+        (&"MALLOC_ARENA_MAX".into(), &"default".into())
+    );
+}
+
+/// Runs before libsnug's constructor, which comes before it in LD_PRELOAD, and takes its time.
+const SLOW: &str =
+    "#include <unistd.h>\n__attribute__((constructor)) static void wait(void) { usleep(200000); }";
+
+#[test]
+fn a_process_that_just_starts_is_waited_for() {
+    let Some(library) = snug_library() else { return };
+    let scratch = Scratch::new();
+    let slow = scratch.compile("slow.so", SLOW, &["-shared", "-fPIC"]);
+    let mut command = Command::new("sleep");
+    command.arg("60").env("LD_PRELOAD", format!("{library}:{slow}"));
+    let running = Running(command.process_group(0).spawn().unwrap());
+    common::eventually("the libraries are mapped", || {
+        std::fs::read_to_string(format!("/proc/{}/maps", running.pid()))
+            .is_ok_and(|maps| maps.contains("libc.so.6"))
+    });
+    let json = run(&mut snug(&["check", "--json", &running.pid()])).expect_code(0).json();
+    let process = &json["processes"][0];
+    assert!(process["counters"].is_object(), "{}", process["problems"]);
+}
+
+#[test]
+fn names_stand_for_processes_of_this_user() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let program = scratch.compile("snugtestowned", SLEEPER, &[]);
+    let tool = scratch.path("snug");
+    std::fs::copy(env!("CARGO_BIN_EXE_snug"), &tool).unwrap();
+    let nobody = |program: &str| {
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .arg(program)
+            .env_remove("LD_PRELOAD");
+        command
+    };
+    let (_of_root, _) = start(Command::new(&program).arg("60").env_remove("LD_PRELOAD"));
+    let call = |more: &[&str]| {
+        run(nobody(&tool.display().to_string())
+            .args(["check", "--expect", "glibc", "snugtestowned"])
+            .args(more))
+    };
+    call(&[]).expect_code(3).expect_stderr("no process of yours").expect_stderr("--all-users");
+    let (_of_nobody, _) = start(nobody(&program).arg("60"));
+    call(&[]).expect_code(0).expect_stdout("As expected: it uses glibc.");
+    call(&["--all-users"]).expect_code(3);
+    // root sees all.
+    run(&mut snug(&["check", "--expect", "glibc", "snugtestowned"]))
+        .expect_code(0)
+        .expect_stdout("all 2 processes");
+}

@@ -39,7 +39,7 @@ fn a_program_under_two_allocators() {
         match run["memory"]["cgroup_peak_bytes"].as_f64() {
             Some(peak) => assert!((8e6..100e6).contains(&peak), "{peak}"),
             None => {
-                assert!(answer.stdout.contains("the peak that a container's limit would see is not shown"))
+                assert!(answer.stdout.contains("the peak that a container's limit would see is not shown"));
             }
         }
         let mean = run["memory"]["rss_mean_bytes"].as_f64().unwrap();
@@ -103,8 +103,8 @@ fn only_some_processes() {
     let out = scratch.text("out");
     let command = |only| {
         let fixed = [
-            "compare", "--runs", "1", "--with", "glibc", "--out", &out, "--only", only, "--", "sh", "-c",
-            &script,
+            "compare", "--force", "--runs", "1", "--with", "glibc", "--out", &out, "--only", only, "--",
+            "sh", "-c", &script,
         ];
         run(&mut snug(&fixed))
     };
@@ -123,7 +123,7 @@ fn metrics_are_collected_and_errors_fail_the_run() {
     let script = "echo snug-metric: requests_per_s=51.5; echo snug-metric: errors=0; sleep 0.1";
     let call = |script| {
         run(&mut snug(&[
-            "compare", "--runs", "1", "--with", "glibc", "--out", &out, "--", "sh", "-c", script,
+            "compare", "--force", "--runs", "1", "--with", "glibc", "--out", &out, "--", "sh", "-c", script,
         ]))
     };
     call(script).expect_code(0).expect_stdout("requests_per_s").expect_stdout("51.5");
@@ -161,6 +161,17 @@ fn a_process_without_the_allocator_fails_the_run() {
 }
 
 #[test]
+fn processes_that_execute_others_and_end_at_once_have_the_allocator() {
+    let Some(library) = jemalloc_library() else { return };
+    let scratch = Scratch::new();
+    let out = scratch.text("out");
+    // As the shims of rbenv and pyenv do. Each is looked at while it changes.
+    let script = "for i in $(seq 800); do sh -c 'exec sh -c \"exec true\"'; done";
+    let fixed = ["compare", "--runs", "1", "--interval-ms", "1", "--with", &library, "--out", &out];
+    run(&mut snug(&[&fixed[..], &["--", "sh", "-c", script]].concat())).expect_code(0);
+}
+
+#[test]
 fn mistakes_are_found_before_anything_runs() {
     let scratch = Scratch::new();
     let mark = scratch.text("mark");
@@ -174,7 +185,52 @@ fn mistakes_are_found_before_anything_runs() {
         .expect_code(2)
         .expect_stderr("already holds jemalloc");
     run(&mut snug(&["compare", "--with", "glibc", "--", "no-such-program"])).expect_code(127);
+    let misspelt = run(&mut snug(&["compare", "--wiht", "glibc", "--", "touch", &mark])).expect_code(2);
+    misspelt.expect_stderr("unknown option --wiht").expect_stderr("did you mean --with?");
+    let misspelt = run(&mut snug(&["run", "--this_only", "touch", &mark])).expect_code(125);
+    misspelt.expect_stderr("did you mean --this-only?");
+    std::fs::create_dir(scratch.path("old")).unwrap();
+    std::fs::write(scratch.path("old/compare.json"), "precious").unwrap();
+    let old = scratch.text("old");
+    let again = |more: &[&str]| {
+        let fixed = ["compare", "--runs", "1", "--with", "glibc", "--out", &old];
+        run(&mut snug(&[&fixed[..], more, &["--", "touch", &mark]].concat()))
+    };
+    again(&[]).expect_code(2).expect_stderr("holds the results").expect_stderr("--force");
+    assert_eq!(std::fs::read_to_string(scratch.path("old/compare.json")).unwrap(), "precious");
     assert!(!scratch.path("mark").exists());
+    again(&["--force"]).expect_code(0);
+    assert!(scratch.path("mark").exists());
+}
+
+#[test]
+fn settings_that_an_allocator_does_not_take_are_told() {
+    let scratch = Scratch::new();
+    let mark = scratch.text("mark");
+    let call = |with: &str, more: &[&str]| {
+        let out = scratch.text("out");
+        let fixed = ["compare", "--force", "--runs", "1", "--with", with, "--out", &out, "--", "sh", "-c"];
+        let mut command = snug(&[&fixed[..], more].concat());
+        if let Some(library) = snug_library() {
+            command.env("SNUG_LIBRARY", library);
+        }
+        run(&mut command)
+    };
+    let script = format!("touch {mark}; sleep 0.1");
+    if snug_library().is_some() {
+        let refused = call("glibc,snug:purge_cpu:5", &[&script]).expect_code(2);
+        refused.expect_stderr("unknown option \"purge_cpu\"").expect_stderr("did you mean");
+        call("glibc,snug:thp:maybe", &[&script]).expect_code(2).expect_stderr("bad value \"maybe\"");
+        assert!(!scratch.path("mark").exists(), "nothing has run");
+    }
+    if let Some(library) = jemalloc_library() {
+        call(&format!("glibc,{library}:MALLOC_CONF=nareas:2"), &[&script])
+            .expect_code(0)
+            .expect_stdout("it says \"<jemalloc>: Invalid conf pair: nareas:2\"");
+    }
+    call("glibc,glibc:MALLOC_ARENAS_MAX=2", &[&script]).expect_code(0).expect_stdout(
+        "MALLOC_ARENAS_MAX is no setting of glibc that is known here (did you mean MALLOC_ARENA_MAX?)",
+    );
 }
 
 #[test]

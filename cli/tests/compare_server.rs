@@ -26,7 +26,7 @@ impl Server {
     fn command(&self, options: &[&str], how: &str) -> Command {
         let (out, script, port) =
             (self.scratch.text("out"), self.scratch.text("server.py"), self.port.to_string());
-        let mut command = snug(&["compare", "--runs", "1", "--out", &out]);
+        let mut command = snug(&["compare", "--force", "--runs", "1", "--out", &out]);
         if !options.contains(&"--with") {
             command.args(["--with", "glibc"]);
         }
@@ -275,6 +275,20 @@ fn interruption_stops_server_and_load() {
     assert_eq!(output.status.code(), Some(130));
     server.expect_gone();
     assert!(!common::process_exists(&load));
+}
+
+#[test]
+fn nothing_is_left_of_a_comparison_that_was_killed() {
+    let server = Server::new();
+    let mut command = server.command(&["--ready", "PORT", "--load", "sleep 7171.PORT & sleep 7171.PORT"], "");
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let load = format!("sleep 7171.{}", server.port);
+    common::eventually("the load runs", || common::process_runs(&load));
+    std::thread::sleep(Duration::from_millis(100));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    common::eventually("the load ends", || !common::process_exists(&load));
+    common::eventually("the server ends", || !common::process_exists(&server.scratch.text("server.py")));
 }
 
 #[test]

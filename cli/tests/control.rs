@@ -78,6 +78,10 @@ fn settings_change_and_bad_ones_are_refused() {
     let set = |pair: &str| run(&mut snug(&["set", &pid, pair, "--wait", "10"]));
     set("purge_cpu_percent=7").expect_code(0).expect_stdout("purge_cpu_percent is 7 now, was 1");
     set("background=off").expect_code(0).expect_stdout("background is 0 now, was 1");
+    run(&mut snug(&["check", &pid]))
+        .expect_code(0)
+        .expect_stdout("background:0 (by snug set)")
+        .expect_stdout("purge_cpu_percent:7 (by snug set)");
     let stats = run(&mut snug(&["stats", &pid, "--json"])).expect_code(0).json();
     assert_eq!(
         (&stats["settings"]["purge_cpu_percent"], &stats["settings"]["background"]),
@@ -108,6 +112,10 @@ fn silence_is_explained() {
     run(&mut snug(&["set", &sleeper.pid(), "background=1", "--wait", "0.5"]))
         .expect_code(0)
         .expect_stdout("it takes background=1 at its next slow call");
+    for pair in ["purge_cpu_percent=500", "purge_cpu_percent=on", "background=7"] {
+        let refused = run(&mut snug(&["set", &sleeper.pid(), pair, "--wait", "0.5"]));
+        refused.expect_code(2).expect_stderr("use a number from 0 to");
+    }
     let looping = start(&scratch, "loop", Some(&library), "background:0");
     run(&mut snug(&["purge", &looping.pid(), "--wait", "0.5"]))
         .expect_code(1)
@@ -187,6 +195,40 @@ fn a_heap_is_shown() {
 }
 
 #[test]
+fn names_stand_for_processes() {
+    let Some(library) = snug_library() else { return };
+    let scratch = Scratch::new();
+    let name = format!("snugnamed{}", std::process::id() % 100_000);
+    std::fs::rename(scratch.compile("program", PROGRAM, &[]), scratch.path(&name)).unwrap();
+    let start = || {
+        let mut command = Command::new(scratch.path(&name));
+        command.arg("server").env("LD_PRELOAD", &library).stdout(Stdio::null());
+        Running(command.spawn().unwrap())
+    };
+    let (first, second) = (start(), start());
+    common::eventually("both are under snug", || {
+        let answer = run(&mut snug(&["check", "--expect", "snug", &name]));
+        answer.code == Some(0) && answer.stdout.contains("all 2 processes")
+    });
+    let purged = run(&mut snug(&["purge", &name, "--wait", "10s"])).expect_code(0);
+    let set = run(&mut snug(&["set", &name, "purge_cpu_percent=3", "--wait", "10"])).expect_code(0);
+    for running in [&first, &second] {
+        let line = format!("{}: ", running.pid());
+        assert!(purged.stdout.contains(&line) && set.stdout.contains(&line), "{purged:#?} {set:#?}");
+    }
+    for command in [&["stats", &name][..], &["leak", "--for", "1", &name]] {
+        let refused = run(&mut snug(command)).expect_code(2).expect_stderr("2 processes are called");
+        refused.expect_stderr(&first.pid()).expect_stderr("by its PID");
+    }
+    drop(second);
+    run(&mut snug(&["stats", &name])).expect_code(0).expect_stdout(&first.pid());
+    run(&mut snug(&["leak", "--for", "0.5", "--interval", "50ms", &name]))
+        .expect_code(0)
+        .expect_stdout(" readings in ");
+    run(&mut snug(&["stats", "no-such-name"])).expect_code(3).expect_stderr("no process is called");
+}
+
+#[test]
 fn other_allocators_take_no_requests() {
     let scratch = Scratch::new();
     let server = start(&scratch, "server", None, "");
@@ -234,7 +276,7 @@ fn processes_of_others_are_theirs() {
         .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
         .arg(&tool)
         .args(["purge", &server.pid()]);
-    run(&mut command).expect_code(3).expect_stderr("belongs to root").expect_stderr("as root");
+    run(&mut command).expect_code(3).expect_stderr("belongs to root").expect_stderr("\nrun this as root\n");
 }
 
 /// What kernel.yama.ptrace_scope does to the tool: files of other processes can be read, their memory can't.

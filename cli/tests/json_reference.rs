@@ -10,7 +10,7 @@ use serde_json::Value;
 const PAGE: &str = include_str!("../../docs/guide/json.md");
 /// Objects whose fields are somebody else's: names of settings, of variables, of metrics, or described elsewhere.
 const OPEN: &[&str] =
-    &["settings", "environment", "inherited", "metrics", "memory", "counters", "quantities"];
+    &["settings", "settings_from", "environment", "inherited", "metrics", "memory", "counters", "quantities"];
 
 /// The section about a command, with what stands above all sections.
 fn section(command: &str) -> String {

@@ -239,7 +239,7 @@ fn interruption_gives_the_verdict_so_far_and_leaves_nothing_behind() {
 
 #[test]
 fn mistakes_are_explained() {
-    run(&mut snug(&["leak", "999999999"])).expect_code(3).expect_stderr("there is no process");
+    run(&mut snug(&["leak", "2147483646"])).expect_code(3).expect_stderr("there is no process");
     run(&mut snug(&["leak", "--", "no-such-program"])).expect_code(127);
     run(&mut snug(&["leak", "--with", "jemaloc", "--", "true"])).expect_code(2).expect_stderr("did you mean");
     run(&mut snug(&["leak", "--plot", "x.gif", "1"])).expect_code(2).expect_stderr(".svg or .png");
@@ -271,6 +271,22 @@ fn mistakes_are_explained() {
     let report = answer.json();
     assert_eq!(report["verdict"], "unclear");
     assert!(report["notes"][0].as_str().unwrap().contains("nobody listens"), "{report}");
+}
+
+#[test]
+fn a_program_that_fails_by_itself_passes_nowhere() {
+    let leak = |script: &str, more: &[&str]| {
+        let call =
+            [&["leak", "--with", "glibc", "--interval", "50ms"], more, &["--", "sh", "-c", script]].concat();
+        run(&mut snug(&call))
+    };
+    for script in ["sleep 1.5; exit 7", "sleep 0.5; kill -SEGV $$"] {
+        leak(script, &["--fail-on", "leak"]).expect_code(1).expect_stderr("the program ");
+        leak(script, &[]).expect_code(1);
+    }
+    leak("sleep 0.5", &["--fail-on", "leak"]).expect_code(0);
+    // That the watch ends it is no failure of its own.
+    leak("sleep 9", &["--for", "500ms"]).expect_code(0);
 }
 
 #[test]

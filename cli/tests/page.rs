@@ -34,6 +34,7 @@ const result = {
   readout: readout ? readout.innerText : '',
   hidden: shown.querySelectorAll('g.series.away').length,
   loads: performance.getEntriesByType('resource').length,
+  cut: [...document.querySelectorAll('#table .scroll, #phases .scroll')].filter(seen).map((part) => part.scrollWidth - part.clientWidth),
   page: document.documentElement.scrollWidth, window: innerWidth,
   paper: getComputedStyle(document.body).backgroundColor,
 };
@@ -160,6 +161,7 @@ fn the_page_is_whole_in_a_browser() {
     let wide = check("wide", &["--window-size=1280,900"]);
     assert!(wide["widths"].as_array().unwrap().iter().all(|width| width.as_u64() > Some(600)), "{wide}");
     assert_eq!(wide["paper"], "rgb(255, 255, 255)");
+    assert!(wide["cut"].as_array().unwrap().iter().all(|pixels| pixels == 0), "a table is cut: {wide}");
     let narrow = check("narrow", &["--window-size=500,900"]);
     assert!(narrow["widths"].as_array().unwrap().iter().all(|width| width.as_u64() > Some(300)), "{narrow}");
     assert!(narrow["window"].as_u64() <= Some(520), "the window is narrow: {narrow}");

@@ -100,7 +100,8 @@ fn compare_writes_what_it_is_asked_for_and_checks_conditions_first() {
     let scratch = Scratch::new();
     let mark = scratch.text("mark");
     let call = |more: &[&str]| {
-        let mut arguments = vec!["compare", "--runs", "1", "--with", "glibc,glibc:MALLOC_ARENA_MAX=1"];
+        let mut arguments =
+            vec!["compare", "--force", "--runs", "1", "--with", "glibc,glibc:MALLOC_ARENA_MAX=1"];
         let out = scratch.text("out");
         arguments.extend(["--out", &out]);
         arguments.extend(more);

@@ -64,7 +64,42 @@ fn static_programs_are_refused() {
     run(snug(&["run", &program]).env("SNUG_LIBRARY", &library))
         .expect_code(125)
         .expect_stderr("is a static program")
-        .expect_stderr("link");
+        .expect_stderr(&library.replace(".so", ".a"));
+}
+
+/// Only root can make a program that changes its user.
+#[test]
+fn programs_that_gain_rights_are_refused_with_that_cause() {
+    let Some(library) = snug_library() else { return };
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let of_nobody = |name: &str, mode: &str| {
+        let program = scratch.compile(name, SLEEPER, &[]);
+        for (tool, what) in [("chown", "65534:65534"), ("chmod", mode)] {
+            assert!(std::process::Command::new(tool).args([what, &program]).status().unwrap().success());
+        }
+        program
+    };
+    let call = |arguments: &[&str]| run(snug(arguments).env("SNUG_LIBRARY", &library));
+    for (name, mode) in [("setuid", "4755"), ("setgid", "2755")] {
+        let program = of_nobody(name, mode);
+        call(&["run", "--", &program, "0"]).expect_code(125).expect_stderr("setuid or setgid");
+        let out = scratch.text(&format!("out-{name}"));
+        let compare = ["compare", "--with", "snug", "--runs", "1", "--out", &out, "--", &program, "0.1"];
+        call(&compare).expect_code(2).expect_stderr("setuid or setgid");
+        call(&["leak", "--", &program, "0.1"]).expect_code(2).expect_stderr("setuid or setgid");
+        run(snug(&["check", "--expect", "snug", "--", &program, "1"]).env("LD_PRELOAD", &library))
+            .expect_code(1)
+            .expect_stdout("setuid or setgid");
+    }
+    // root's own changes nothing.
+    let own = scratch.compile("own", SLEEPER, &[]);
+    assert!(std::process::Command::new("chmod").args(["6755", &own]).status().unwrap().success());
+    call(&["run", "--", &own, "0"]).expect_code(0);
+    run(snug(&["check", "--expect", "snug", "--for", "0.5", "--", &own, "1"]).env("LD_PRELOAD", &library))
+        .expect_code(0);
 }
 
 #[test]

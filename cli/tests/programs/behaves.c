@@ -63,8 +63,10 @@ static size_t pin_pages(size_t size_bytes, size_t bytes) {
   void **blocks = filled(count * sizeof(void *));
   for (size_t i = 0; i < count; i++) blocks[i] = filled(size_bytes);
   for (size_t i = 0; i < count; i++) {
-    if (i % per_page == 0) kept_bytes += size_bytes;
-    else free(blocks[i]);
+    if (i % per_page == 0)
+      kept_bytes += size_bytes;
+    else
+      free(blocks[i]);
   }
   free(blocks);
   return kept_bytes;

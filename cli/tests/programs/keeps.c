@@ -17,9 +17,9 @@ static pthread_barrier_t done;
 
 static size_t size_drawn(unsigned *seed) {
   switch (rand_r(seed) % 32) {
-  case 0: return 100000 + (size_t)rand_r(seed) % 300000;
-  case 1: return 4000 + (size_t)rand_r(seed) % 20000;
-  default: return 1 + (size_t)rand_r(seed) % 1000;
+    case 0: return 100000 + (size_t)rand_r(seed) % 300000;
+    case 1: return 4000 + (size_t)rand_r(seed) % 20000;
+    default: return 1 + (size_t)rand_r(seed) % 1000;
   }
 }
 

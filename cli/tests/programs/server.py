@@ -1,15 +1,22 @@
 """A server for tests, on the port given: / answers, /grow keeps a megabyte for each request and /keep 20 kB, /missing
 is a 404, /error a 500, /die ends it. The second argument says what else it does."""
-import http.server, os, signal, subprocess, sys, time
+import http.server
+import os
+import signal
+import subprocess
+import sys
+import time
+
 port, how = int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else ""
 if how == "exit":
-    print("the cause of it", file=sys.stderr); sys.exit(3)
+    print("the cause of it", file=sys.stderr)
+    sys.exit(3)
 if how == "slow":
     time.sleep(60)
 if how == "stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if how == "child":
-    subprocess.Popen(["sleep", "5151.%d" % port], start_new_session=True)
+    subprocess.Popen(["sleep", f"5151.{port}"], start_new_session=True)
 kept = []
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"

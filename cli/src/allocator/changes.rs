@@ -1,0 +1,90 @@
+//! Which lines to paste to change what was found. Pure.
+
+use std::path::Path;
+
+use crate::allocator::deploy::{self, Deployment, Snippet};
+use crate::allocator::kinds::Kind;
+use crate::allocator::report::Report;
+use crate::process::place::Place;
+
+/// Lines that put `kind` into use where the processes of a report run; `library` is its file on this machine.
+pub fn changes(report: &Report, kind: Kind, library: Option<&Path>) -> Vec<Snippet> {
+    if kind.is_c_library() {
+        return Vec::new();
+    }
+    let root = report.processes.iter().find(|process| process.depth == 0);
+    let words = |command: &str| command.split(' ').map(String::from).collect::<Vec<String>>();
+    let program = root.map(|root| words(&root.command)).filter(|words| !is_title(words)).unwrap_or_default();
+    let all = deploy::lines(&Deployment { kind, library, variables: &[], program: &program });
+    let wanted = |snippet: &Snippet| {
+        report.processes.iter().any(|process| match process.place {
+            Place::Host => true,
+            Place::Unit { .. } => snippet.title == "systemd",
+            Place::Container { .. } | Place::Image { .. } => {
+                snippet.title == "Docker" || snippet.title.starts_with("Kubernetes")
+            }
+        })
+    };
+    let mut chosen: Vec<Snippet> = all.into_iter().filter(wanted).collect();
+    for snippet in &mut chosen {
+        let unit = report.processes.iter().find_map(|process| match &process.place {
+            Place::Unit { name } => Some(name),
+            _ => None,
+        });
+        if let (Some(unit), "systemd") = (unit, snippet.title) {
+            snippet.text =
+                format!("# systemctl edit {unit}\n{}# then: systemctl restart {unit}\n", snippet.text);
+        }
+    }
+    chosen
+}
+
+/// Whether this is what a server wrote about itself, and not what one types to start it.
+fn is_title(words: &[String]) -> bool {
+    words.iter().any(|word| word.starts_with(['(', '[']) || word.ends_with(':'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::allocator::facts::Facts;
+    use crate::allocator::judge;
+
+    fn titles(place: Place, kind: Kind) -> Vec<String> {
+        let facts = Facts { command: "bundle exec puma".into(), place, ..Facts::default() };
+        let report = Report {
+            expected: None,
+            expectation_met: None,
+            transparent_huge_pages: String::new(),
+            processes: vec![judge::judge(&facts)],
+            unreadable: Vec::new(),
+            changes: Vec::new(),
+        };
+        let chosen = changes(&report, kind, Some(Path::new("/opt/libx.so")));
+        chosen.into_iter().map(|snippet| format!("{}: {}", snippet.title, snippet.text)).collect()
+    }
+
+    #[test]
+    fn titles_are_no_commands() {
+        let is_title = |line: &str| is_title(&line.split(' ').map(String::from).collect::<Vec<_>>());
+        assert!(is_title("puma 6.4.2 (tcp://0.0.0.0:3000) [shop]") && is_title("puma: cluster worker 0"));
+        assert!(!is_title("bundle exec puma -C config/puma.rb"));
+    }
+
+    #[test]
+    fn lines_fit_the_place() {
+        assert_eq!(titles(Place::Host, Kind::Snug).len(), 5);
+        assert!(titles(Place::Host, Kind::Glibc).is_empty(), "there is nothing to preload");
+        let image = titles(Place::Image { name: "shop".into() }, Kind::Jemalloc);
+        assert!(image.len() == 2 && image[0].starts_with("Docker") && image[1].starts_with("Kubernetes"));
+        assert!(
+            image[1].contains("value: \"/usr/local/lib/libx.so\""),
+            "where the Dockerfile puts it: {image:?}"
+        );
+        let unit = titles(Place::Unit { name: "puma.service".into() }, Kind::Snug);
+        assert_eq!(unit.len(), 1);
+        assert!(
+            unit[0].contains("systemctl edit puma.service\n[Service]\nEnvironment=LD_PRELOAD=/opt/libx.so")
+        );
+    }
+}

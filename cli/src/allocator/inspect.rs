@@ -1,0 +1,305 @@
+//! Looks up the facts about processes: mapped files, environment, counters. Decides nothing.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use crate::allocator::facts::{Facts, Image, PreloadFile};
+use crate::allocator::kinds::{is_telling_symbol, Kind};
+use crate::allocator::library;
+use crate::base::elf::{self, ElfFacts};
+use crate::base::root::{self, DirectoryRoot};
+use crate::heap::remote;
+use crate::process::place::Place;
+use crate::process::place::{self, Signs};
+use crate::process::proc::{self, Mapping, Pid, ProcFilesystem, Processes};
+
+/// Looks at processes and remembers what it learned of files, which many processes share.
+pub struct Inspector {
+    source: ProcFilesystem,
+    files: HashMap<(String, String), Option<Rc<ElfFacts>>>,
+    versions: HashMap<(String, Kind), Option<String>>,
+    transparent_huge_pages: String,
+}
+
+/// Why a process could not be looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hidden {
+    /// It has ended, or is just starting.
+    Gone,
+    /// It belongs to someone else.
+    NotPermitted,
+}
+
+impl Inspector {
+    pub fn new(transparent_huge_pages: String) -> Inspector {
+        Inspector {
+            source: ProcFilesystem::new(),
+            files: HashMap::new(),
+            versions: HashMap::new(),
+            transparent_huge_pages,
+        }
+    }
+
+    /// The command line; empty for a kernel thread.
+    pub fn command(&mut self, pid: Pid) -> String {
+        self.read(pid, "cmdline").map(|text| proc::parse_command_line(&text)).unwrap_or_default()
+    }
+
+    /// Whether a process runs, and is no zombie.
+    pub fn is_alive(&mut self, pid: Pid) -> bool {
+        let stat = self.read(pid, "stat").and_then(|text| proc::parse_stat(&text));
+        self.source.forget(pid);
+        stat.is_some_and(|stat| !stat.has_ended())
+    }
+
+    /// All that is known about a process.
+    pub fn facts(&mut self, pid: Pid) -> Result<Facts, Hidden> {
+        let executable = self.source.executable(pid);
+        let facts = self.facts_of(pid, executable.clone())?;
+        // Of a process that ended meanwhile, or became another program, only a part was seen.
+        if self.source.executable(pid) != executable {
+            return Err(Hidden::Gone);
+        }
+        Ok(facts)
+    }
+
+    /// The same, of a process that may end meanwhile.
+    fn facts_of(&mut self, pid: Pid, executable_path: Option<String>) -> Result<Facts, Hidden> {
+        let stat = self.read(pid, "stat").and_then(|text| proc::parse_stat(&text)).ok_or(Hidden::Gone)?;
+        self.source.forget(pid);
+        let mut buffer = Vec::new();
+        let maps = match self.source.read(pid, "maps", &mut buffer) {
+            Ok(()) => proc::parse_maps(&buffer),
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                return Err(Hidden::NotPermitted)
+            }
+            Err(_) => return Err(Hidden::Gone),
+        };
+        let executable_path = executable_path.ok_or(Hidden::Gone)?;
+        // A changed root shows in these paths, but not in what the process itself knows.
+        let changed_root = self.source.link(pid, "root").map_or_else(|_| String::new(), path_text);
+        let inside = |path: String| match path.strip_prefix(&changed_root) {
+            Some(rest) if rest.starts_with('/') => rest.to_string(),
+            _ => path,
+        };
+        let executable_path = inside(executable_path);
+        let maps: Vec<Mapping> =
+            maps.into_iter().map(|mapping| Mapping { path: inside(mapping.path), ..mapping }).collect();
+        let namespace = self.source.link(pid, "ns/mnt").map_or_else(|_| String::new(), path_text);
+        let namespace = format!("{namespace}{changed_root}");
+        let root = format!("/proc/{pid}/root");
+        let mut images = self.images(pid, &maps, &namespace, &root);
+        let executable_index =
+            images.iter().position(|image| image.path == executable_path).ok_or(Hidden::Gone)?;
+        let executable = images.remove(executable_index);
+        let environment = self.read(pid, "environ").map(|text| proc::parse_environment(&text));
+        let preload = environment
+            .iter()
+            .flatten()
+            .find(|(name, _)| name == "LD_PRELOAD")
+            .map(|(_, value)| value.as_str());
+        let preload_files = self.preload_files(preload.unwrap_or_default(), &namespace, &root);
+        let elf_files = images.iter().chain(std::iter::once(&executable));
+        let elf_files = elf_files.filter_map(|image| Some((image.path.as_str(), image.elf.as_deref()?)));
+        let is_static = executable.elf.as_ref().is_some_and(|elf| elf.is_static_program());
+        let static_executable = is_static.then_some(executable.path.as_str());
+        let counters_at = remote::find_page(pid, &maps, &buffer, elf_files, static_executable);
+        let counters = counters_at.map(|address| remote::read_counters(pid, address)).transpose();
+        let (counters, counters_error) = match counters {
+            Ok(counters) => (counters, None),
+            Err(error) => (None, Some(error)),
+        };
+        let inside_root = DirectoryRoot(root.clone().into());
+        let system_preload = root::read_text(&inside_root, "/etc/ld.so.preload").unwrap_or_default();
+        Ok(Facts {
+            pid,
+            parent: stat.parent,
+            command: self.command(pid),
+            setuid: self.read(pid, "auxv").is_some_and(|auxv| proc::is_secure(&auxv)),
+            executable,
+            objects: images,
+            environment,
+            system_preload: system_preload.split_whitespace().map(String::from).collect(),
+            preload_files,
+            counters_at,
+            counters,
+            counters_error,
+            transparent_huge_pages: self.transparent_huge_pages.clone(),
+            place: self.place(pid),
+            ..Facts::default()
+        })
+    }
+
+    /// Its container or its unit.
+    fn place(&mut self, pid: Pid) -> Place {
+        let text = |bytes: Option<Vec<u8>>| String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
+        let cgroup = text(self.read(pid, "cgroup"));
+        let status = text(self.read(pid, "status"));
+        let own = std::fs::read_link("/proc/self/ns/pid").ok();
+        let other_pid_namespace = self.source.link(pid, "ns/pid").is_ok_and(|link| Some(link) != own);
+        place::place(&Signs { cgroup: &cgroup, status: &status, other_pid_namespace })
+    }
+
+    /// Processes in the control group of this name, a unit's for example.
+    pub fn in_group(&mut self, name: &str) -> Vec<Pid> {
+        let pids = self.source.pids().unwrap_or_default();
+        let is_in = |pid: &Pid| {
+            let text = self.read(*pid, "cgroup").unwrap_or_default();
+            let text = String::from_utf8_lossy(&text);
+            let found = place::components(&text).any(|component| component == name);
+            found
+        };
+        pids.into_iter().filter(is_in).collect()
+    }
+
+    fn read(&mut self, pid: Pid, file: &'static str) -> Option<Vec<u8>> {
+        let mut buffer = Vec::new();
+        self.source.read(pid, file, &mut buffer).ok()?;
+        Some(buffer)
+    }
+
+    /// The ELF files among the mappings, each once.
+    fn images(&mut self, pid: Pid, maps: &[Mapping], namespace: &str, root: &str) -> Vec<Image> {
+        let mut images: Vec<Image> = Vec::new();
+        for mapping in maps {
+            if images.iter().any(|image| image.path == mapping.path) {
+                continue;
+            }
+            let file = if mapping.deleted {
+                // What is at the path now is another file; the mapped one is still reachable here.
+                format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end)
+            } else {
+                format!("{root}{}", mapping.path)
+            };
+            let elf = match mapping.deleted {
+                true => read_elf(&file).ok().flatten(),
+                false => self.elf(namespace, &mapping.path, &file),
+            };
+            let is_program_file = maps.iter().any(|other| other.path == mapping.path && other.executable);
+            if !is_program_file {
+                continue;
+            }
+            let mut image = Image {
+                path: mapping.path.clone(),
+                deleted: mapping.deleted,
+                base: mapping.start - mapping.offset.min(mapping.start),
+                elf,
+                version: None,
+            };
+            if let Some(kind) = image.kind() {
+                image.version = self.version(kind, namespace, &mapping.path, &file);
+            }
+            images.push(image);
+        }
+        images
+    }
+
+    /// What an ELF file is. A file that can't be read is not remembered: its process may just have ended.
+    fn elf(&mut self, namespace: &str, path: &str, file: &str) -> Option<Rc<ElfFacts>> {
+        let key = (namespace.to_string(), path.to_string());
+        if let Some(known) = self.files.get(&key) {
+            return known.clone();
+        }
+        let elf = read_elf(file).ok()?;
+        self.files.insert(key, elf.clone());
+        elf
+    }
+
+    /// The version of the allocator in a file; remembered like what the file is.
+    fn version(&mut self, kind: Kind, namespace: &str, path: &str, file: &str) -> Option<String> {
+        let key = (format!("{namespace}{path}"), kind);
+        if let Some(known) = self.versions.get(&key) {
+            return known.clone();
+        }
+        let version = library::version(kind, Path::new(file));
+        if Path::new(file).exists() {
+            self.versions.insert(key, version.clone());
+        }
+        version
+    }
+
+    fn preload_files(&mut self, preload: &str, namespace: &str, root: &str) -> Vec<(String, PreloadFile)> {
+        let mut files = Vec::new();
+        for path in preload.split([':', ' ']).filter(|path| path.starts_with('/')) {
+            // Links of a container lead to its own files.
+            let found = root::file(&DirectoryRoot(root.into()), path).unwrap_or_else(|| path.to_string());
+            let file = format!("{root}{found}");
+            let state = match (Path::new(&file).exists(), self.elf(namespace, path, &file)) {
+                (false, _) => PreloadFile::Missing,
+                (true, None) => PreloadFile::NotElf,
+                (true, Some(elf)) => PreloadFile::Elf(elf),
+            };
+            files.push((path.to_string(), state));
+        }
+        files
+    }
+}
+
+fn path_text(path: PathBuf) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+fn read_elf(file: &str) -> std::io::Result<Option<Rc<ElfFacts>>> {
+    Ok(elf::read(Path::new(file), &is_telling_symbol)?.map(Rc::new))
+}
+
+/// Facts about a program that is not running, from what the loader says that it would load.
+pub fn facts_before_start(
+    inspector: &mut Inspector,
+    image: &Path,
+    elf: ElfFacts,
+    setuid: bool,
+    command: &str,
+    listed: &[PathBuf],
+) -> Facts {
+    let environment: Vec<(String, String)> = crate::base::terminal::environment().collect();
+    let preload = std::env::var("LD_PRELOAD").unwrap_or_default();
+    let image_of = |inspector: &mut Inspector, path: &Path, base: u64| -> Image {
+        let path_full = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+        let text = path_full.display().to_string();
+        let mut image = Image { elf: inspector.elf("", &text, &text), path: text, base, ..Image::default() };
+        image.version = image.kind().and_then(|kind| library::version(kind, &path_full));
+        image
+    };
+    // Listed in the order of loading, so addresses fall as they would in a process.
+    let count = listed.len() as u64;
+    let objects: Vec<Image> = listed
+        .iter()
+        .enumerate()
+        .map(|(index, path)| image_of(inspector, path, count - index as u64))
+        .collect();
+    let preload_files = inspector.preload_files(&preload, "", "");
+    let system_preload = std::fs::read_to_string("/etc/ld.so.preload").unwrap_or_default();
+    Facts {
+        pid: 0,
+        parent: 0,
+        command: command.to_string(),
+        executable: Image { path: image.display().to_string(), elf: Some(Rc::new(elf)), ..Image::default() },
+        setuid,
+        objects,
+        environment: Some(environment),
+        system_preload: system_preload.split_whitespace().map(String::from).collect(),
+        preload_files,
+        counters_at: None,
+        counters: None,
+        counters_error: None,
+        transparent_huge_pages: inspector.transparent_huge_pages.clone(),
+        ..Facts::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_process_has_facts() {
+        let mut inspector = Inspector::new("madvise".into());
+        let facts = inspector.facts(std::process::id() as Pid).unwrap();
+        assert!(facts.objects.iter().any(|object| object.kind() == Some(Kind::Glibc)));
+        assert!(facts.executable.elf.is_some());
+        assert!(facts.environment.is_some());
+        assert_eq!(inspector.facts(Pid::MAX).unwrap_err(), Hidden::Gone);
+    }
+}

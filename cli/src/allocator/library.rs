@@ -1,0 +1,284 @@
+//! Finding the shared library of an allocator and its version.
+
+use std::path::{Path, PathBuf};
+
+use crate::allocator::kinds::{is_telling_symbol, Kind, ROWS};
+use crate::allocator::packages;
+use crate::base::elf::{self, ElfFacts};
+use crate::base::failure::{Failure, Result, NOT_STARTED};
+
+/// A shared library of an allocator on this machine.
+#[derive(Debug, Clone)]
+pub struct Library {
+    pub kind: Kind,
+    /// Absolute, without links: as the kernel shows it in `/proc/PID/maps`.
+    pub path: PathBuf,
+    pub elf: ElfFacts,
+}
+
+/// Directories in which the loader looks, in its order, for any architecture's layout.
+const SYSTEM_DIRECTORIES: &[&str] = &[
+    "/usr/local/lib",
+    "/lib/x86_64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu",
+    "/lib/aarch64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/lib64",
+    "/usr/lib64",
+    "/lib",
+    "/usr/lib",
+];
+
+/// Where libsnug.so may lie, best first: SNUG_LIBRARY alone when it is set, else beside the tool, then in the
+/// lib directory next to it. A path without a directory would be looked up by the loader: not what was meant.
+fn snug_candidates(executable: &Path, variable: Option<&str>) -> Vec<PathBuf> {
+    if let Some(path) = variable.filter(|path| !path.is_empty()) {
+        return vec![PathBuf::from(path)];
+    }
+    let beside = executable.parent().unwrap_or(Path::new("/"));
+    let directories = [beside.to_path_buf(), beside.join("../lib"), beside.join("../lib/snug")];
+    let names = ["libsnug.so", "libsnug.so.0"];
+    directories.iter().flat_map(|directory| names.map(|name| directory.join(name))).collect()
+}
+
+/// Finds libsnug.so.
+pub fn find_snug() -> Result<Library> {
+    let executable = std::env::current_exe().unwrap_or_default();
+    let variable = std::env::var("SNUG_LIBRARY").ok();
+    let candidates = snug_candidates(&executable, variable.as_deref());
+    if let Some(found) = candidates.iter().find(|candidate| candidate.exists()) {
+        return open(found);
+    }
+    let looked: Vec<_> = candidates.iter().map(|candidate| format!("  {}", candidate.display())).collect();
+    let failure = Failure::new(format!("libsnug.so not found; looked for\n{}", looked.join("\n")));
+    let advice = match variable {
+        Some(_) => "SNUG_LIBRARY must be the path of libsnug.so itself, or unset",
+        None => "set SNUG_LIBRARY to the path of libsnug.so, or put it beside the program `snug`",
+    };
+    Err(failure.advise(advice).exit_code(NOT_STARTED))
+}
+
+/// Where the loader looks for libraries.
+fn directories() -> Vec<PathBuf> {
+    let search_path = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
+    let first = search_path.split([':', ';']).filter(|directory| !directory.is_empty());
+    first.chain(SYSTEM_DIRECTORIES.iter().copied()).map(PathBuf::from).collect()
+}
+
+/// Every library of an allocator that lies where the loader looks, each once.
+pub fn find_all() -> Vec<Library> {
+    let directories = directories();
+    let mut found: Vec<Library> = Vec::new();
+    for row in ROWS {
+        for (name, directory) in
+            row.file_names.iter().flat_map(|name| directories.iter().map(move |d| (name, d)))
+        {
+            let library =
+                Some(directory.join(name)).filter(|path| path.exists()).and_then(|path| open(&path).ok());
+            if let Some(library) =
+                library.filter(|library| found.iter().all(|other| other.path != library.path))
+            {
+                found.push(library);
+            }
+        }
+    }
+    found
+}
+
+/// Finds an allocator's library by its name, as the loader would.
+pub fn find_by_kind(kind: Kind) -> Result<Library> {
+    if kind == Kind::Snug {
+        return find_snug();
+    }
+    let Some(row) = kind.row() else {
+        return Err(Failure::new("this allocator has no name to look for; give the path of its library"));
+    };
+    let Some(first_name) = row.file_names.first() else {
+        return Err(Failure::new(format!("{} is a C library's own: there is nothing to load", row.name)));
+    };
+    let directories = directories();
+    for name in row.file_names {
+        for directory in &directories {
+            let path = directory.join(name);
+            if path.exists() {
+                return open(&path);
+            }
+        }
+    }
+    Err(Failure::new(format!(
+        "{} is not installed: no {} in the system's library directories or LD_LIBRARY_PATH",
+        row.name, first_name
+    ))
+    .advise(format!(
+        "install it ({}), or give the path of its library instead of its name",
+        packages::install(row)
+    )))
+}
+
+/// Opens a library by its path and finds out what it is.
+pub fn open(path: &Path) -> Result<Library> {
+    let failed = |why: String| Failure::new(format!("cannot preload {}: {why}", path.display()));
+    let path_full = std::fs::canonicalize(path).map_err(|error| failed(error.to_string()))?;
+    let elf = elf::read(&path_full, &is_telling_symbol)
+        .map_err(|error| failed(error.to_string()))?
+        .ok_or_else(|| failed("it is not an ELF file".into()))?;
+    if elf.interpreter.is_some() && elf.soname.is_none() {
+        return Err(failed("it is a program, not a shared library".into()));
+    }
+    if !elf.dynamic {
+        return Err(failed("it is not a shared library".into()).advise("give the path of a .so file"));
+    }
+    if !elf.exported.contains_key("malloc") {
+        return Err(failed("it does not define malloc, so it is no allocator".into()).advise(
+            "some builds prefix their functions (je_malloc, mi_malloc): use one built without a prefix",
+        ));
+    }
+    let by_symbols =
+        Kind::from_symbols(elf.exported.keys().map(String::as_str)).filter(|kind| !kind.is_c_library());
+    let kind = by_symbols.or(Kind::from_file_name(&path_full.to_string_lossy())).unwrap_or(Kind::Other);
+    Ok(Library { kind, path: path_full, elf })
+}
+
+/// LD_PRELOAD with a library in front of what was there. A library that is named already is not repeated.
+pub fn prepend_preload(library: &Path, existing: Option<&str>) -> String {
+    let library = library.display().to_string();
+    let others = existing.unwrap_or_default().split([':', ' ']).filter(|path| !path.is_empty());
+    let kept: Vec<&str> = others.filter(|path| *path != library).collect();
+    std::iter::once(library.as_str()).chain(kept).collect::<Vec<_>>().join(":")
+}
+
+/// The version of an allocator's library or of a program it is linked into, as far as the file tells.
+pub fn version(kind: Kind, path: &Path) -> Option<String> {
+    let content = std::fs::read(path).ok()?;
+    let by_content = match kind {
+        Kind::Jemalloc => find_jemalloc_version(&content),
+        Kind::Tcmalloc => find_after(&content, b"gperftools "),
+        Kind::Glibc => find_after(&content, b"stable release version "),
+        Kind::Snug => find_after(&content, b"snug version "),
+        Kind::Mimalloc => find_mimalloc_version(path, &content),
+        _ => None,
+    };
+    by_content.or_else(|| version_from_file_name(path))
+}
+
+/// jemalloc keeps "5.3.0-0-g54eaed1d8b56b1aa528be3bdd1877e59c56fa90c" among its strings.
+fn find_jemalloc_version(content: &[u8]) -> Option<String> {
+    let mut rest = content;
+    while let Some(at) = find(rest, b"-g") {
+        let hash_end = at + 2 + rest[at + 2..].iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+        if hash_end - at - 2 >= 40 {
+            let is_version = |byte: &&u8| byte.is_ascii_digit() || **byte == b'.' || **byte == b'-';
+            let length = rest[..at].iter().rev().take_while(is_version).count();
+            let text = String::from_utf8_lossy(&rest[at - length..at]).into_owned();
+            let version = text.split('-').next().unwrap_or_default().to_string();
+            if version.matches('.').count() == 2 && !version.starts_with('.') {
+                return Some(version);
+            }
+        }
+        rest = &rest[at + 2..];
+    }
+    None
+}
+
+/// mimalloc's `mi_version` returns a constant: 209 is 2.0.9, 20201 (from 2.2.1 on) 2.2.1, 3 digits before.
+fn find_mimalloc_version(path: &Path, content: &[u8]) -> Option<String> {
+    let facts = elf::read(path, &|name| name == "mi_version").ok()??;
+    let address = *facts.exported.get("mi_version")? as usize;
+    // Text is usually mapped at its file offset; if it is not here, the bytes do not look like the function.
+    let code = content.get(address..address + 16)?;
+    let code = code.strip_prefix(&[0xf3, 0x0f, 0x1e, 0xfa]).unwrap_or(code);
+    let number = match code {
+        [0xb8, a, b, c, d, 0xc3, ..] => u32::from_le_bytes([*a, *b, *c, *d]),
+        [a, b, c, d, 0xc0, 0x03, 0x5f, 0xd6, ..] => {
+            let instruction = u32::from_le_bytes([*a, *b, *c, *d]);
+            (instruction & 0xffe0_001f == 0x5280_0000).then_some((instruction >> 5) & 0xffff)?
+        }
+        _ => return None,
+    };
+    mimalloc_version(number)
+}
+
+fn mimalloc_version(number: u32) -> Option<String> {
+    match number {
+        100..=999 => Some(format!("{}.{}.{}", number / 100, number / 10 % 10, number % 10)),
+        10000..=99999 => Some(format!("{}.{}.{}", number / 10000, number / 100 % 100, number % 100)),
+        _ => None,
+    }
+}
+
+/// The version number that follows a text in a file.
+fn find_after(content: &[u8], text: &[u8]) -> Option<String> {
+    let mut rest = content;
+    while let Some(at) = find(rest, text) {
+        rest = &rest[at + text.len()..];
+        let is_version = |byte: &&u8| byte.is_ascii_digit() || **byte == b'.';
+        let length = rest.iter().take_while(is_version).count();
+        let found = String::from_utf8_lossy(&rest[..length]).trim_end_matches('.').to_string();
+        if !found.is_empty() {
+            return Some(found);
+        }
+    }
+    None
+}
+
+fn find(content: &[u8], text: &[u8]) -> Option<usize> {
+    let first = *text.first()?;
+    let mut start = 0;
+    while let Some(at) = content[start..].iter().position(|byte| *byte == first) {
+        if content[start + at..].starts_with(text) {
+            return Some(start + at);
+        }
+        start += at + 1;
+    }
+    None
+}
+
+/// libtcmalloc_minimal.so.4.5.10 is 4.5.10 at least as a library.
+fn version_from_file_name(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?;
+    let suffix = name.split_once(".so.")?.1;
+    suffix.contains('.').then(|| format!("library {suffix}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn snug_is_looked_for_beside_the_tool_first() {
+        let candidates = snug_candidates(Path::new("/opt/snug/bin/snug"), None);
+        assert_eq!(candidates[0], Path::new("/opt/snug/bin/libsnug.so"));
+        assert!(candidates.contains(&PathBuf::from("/opt/snug/bin/../lib/libsnug.so")));
+        assert!(candidates.contains(&PathBuf::from("/opt/snug/bin/../lib/snug/libsnug.so.0")));
+        assert_eq!(snug_candidates(Path::new("/x/snug"), Some("/y/l.so")), [PathBuf::from("/y/l.so")]);
+        assert_eq!(snug_candidates(Path::new("/x/snug"), Some("")).len(), 6);
+    }
+
+    #[test]
+    fn preloads_are_kept() {
+        let library = Path::new("/l/libsnug.so");
+        assert_eq!(prepend_preload(library, None), "/l/libsnug.so");
+        assert_eq!(prepend_preload(library, Some("/a.so /b.so")), "/l/libsnug.so:/a.so:/b.so");
+        assert_eq!(prepend_preload(library, Some("/a.so:/l/libsnug.so")), "/l/libsnug.so:/a.so");
+    }
+
+    #[test]
+    fn versions_inside_files() {
+        let text = b"\0foo-gbar\x005.3.0-0-g54eaed1d8b56b1aa528be3bdd1877e59c56fa90c\0";
+        assert_eq!(find_jemalloc_version(text), Some("5.3.0".into()));
+        assert_eq!(find_jemalloc_version(b"no version-g123"), None);
+        assert_eq!(find_after(b"xx gperftools 2.10\0", b"gperftools "), Some("2.10".into()));
+        assert_eq!(find_after(b"gperftools is; gperftools 2.9.", b"gperftools "), Some("2.9".into()));
+        assert_eq!(mimalloc_version(209), Some("2.0.9".into()));
+        assert_eq!(mimalloc_version(20201), Some("2.2.1".into()));
+        assert_eq!(version_from_file_name(Path::new("/l/libx.so.4.5.10")), Some("library 4.5.10".into()));
+        assert_eq!(version_from_file_name(Path::new("/l/libx.so.4")), None);
+    }
+
+    #[test]
+    fn a_program_is_no_allocator() {
+        assert!(open(Path::new("/bin/sh")).unwrap_err().message.contains("not a shared library"));
+        assert!(open(Path::new("/etc/passwd")).unwrap_err().message.contains("not an ELF file"));
+        assert!(open(Path::new("/nonexistent.so")).unwrap_err().message.contains("No such file"));
+    }
+}

@@ -1,0 +1,19 @@
+//! Which allocator a process or a program uses, and which there are.
+
+pub(crate) mod access;
+pub(crate) mod changes;
+pub(crate) mod control;
+pub(crate) mod deploy;
+pub(crate) mod facts;
+pub(crate) mod heaps;
+pub(crate) mod inspect;
+pub(crate) mod judge;
+pub(crate) mod kinds;
+pub(crate) mod library;
+pub(crate) mod memory;
+mod options;
+pub(crate) mod packages;
+pub(crate) mod program;
+pub(crate) mod report;
+pub(crate) mod stats;
+pub(crate) mod watch;

@@ -1,0 +1,111 @@
+//! Which processes are watched: those that were chosen by identifier, name, user or control group, or those worth it.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use crate::allocator::watch::{Allocators, Watcher, LOOK_AGAIN_AFTER};
+use crate::process::proc::{Pid, Processes};
+use crate::process::tree;
+
+/// Without a choice, processes from this size on are shown.
+const WORTH_SHOWING_BYTES: u64 = 8_000_000;
+
+/// Which processes to watch. Nothing chosen: those of this user that are worth it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// These and everything below them.
+    pub pids: Vec<Pid>,
+    /// Every process of these names, whenever it starts, and everything below them.
+    pub names: Vec<String>,
+    /// Those of this user that are worth it, instead of one's own.
+    pub user: Option<u32>,
+    /// All in this directory of the control groups, and below it.
+    pub cgroup: Option<PathBuf>,
+}
+
+impl<P: Processes, A: Allocators> Watcher<P, A> {
+    /// Decides who is shown, which finds out allocators where that matters. Returns their identifiers.
+    pub(super) fn chosen(&mut self) -> Vec<Pid> {
+        let mut pids: Vec<Pid> = self.watched.keys().copied().collect();
+        pids.sort_unstable();
+        let by_choice = !self.choice.pids.is_empty() || !self.choice.names.is_empty();
+        let chosen: Vec<Pid> = if let Some(directory) = &self.choice.cgroup {
+            let members = cgroup_members(directory);
+            pids.retain(|pid| members.contains(pid) && *pid != self.own);
+            pids
+        } else if by_choice {
+            let mut roots = self.choice.pids.clone();
+            if !self.choice.names.is_empty() {
+                roots.extend(self.named(&pids));
+            }
+            let parents = self.watched.iter().map(|(pid, known)| (*pid, known.stat.parent)).collect();
+            let known = tree::descendants(&parents, &roots);
+            known.into_iter().filter(|pid| self.watched.contains_key(pid) && *pid != self.own).collect()
+        } else {
+            pids.into_iter().filter(|pid| self.is_worth_showing(*pid)).collect()
+        };
+        let set: HashSet<Pid> = chosen.iter().copied().collect();
+        for (pid, known) in &mut self.watched {
+            known.shown = set.contains(pid);
+        }
+        chosen
+    }
+
+    fn named(&mut self, pids: &[Pid]) -> Vec<Pid> {
+        let all: Vec<(Pid, Pid, String)> = self
+            .watched
+            .iter()
+            .map(|(pid, known)| (*pid, known.stat.parent, known.stat.name.clone()))
+            .collect();
+        let above = tree::ancestors(&all, self.own);
+        let mut named = Vec::new();
+        for pid in pids.iter().copied().filter(|pid| !above.contains(pid)) {
+            // Titles change: looked at again now and then.
+            let due = (self.readings + pid as u64) % LOOK_AGAIN_AFTER == 0;
+            let is_named = match self.watched[&pid].named {
+                Some(is_named) if !due => is_named,
+                _ => self.goes_by_name(pid),
+            };
+            self.watched.get_mut(&pid).expect("it is watched").named = Some(is_named);
+            if is_named {
+                named.push(pid);
+            }
+        }
+        named
+    }
+
+    fn goes_by_name(&mut self, pid: Pid) -> bool {
+        let executable = self.source.link(pid, "exe").unwrap_or_default();
+        let executable = executable.to_string_lossy();
+        let arguments = self.arguments(pid);
+        let name = &self.watched[&pid].stat.name;
+        self.choice.names.iter().any(|wanted| tree::name_matches(wanted, name, &executable, &arguments))
+    }
+
+    fn is_worth_showing(&mut self, pid: Pid) -> bool {
+        let known = &self.watched[&pid];
+        let rss_bytes = known.stat.rss_pages * self.page_size_bytes;
+        if pid == self.own || rss_bytes == 0 {
+            return false;
+        }
+        if known.identity.is_none() {
+            if self.user.is_some() && self.allocators.owner(pid) != self.user {
+                return false;
+            }
+            self.identify(pid);
+        }
+        rss_bytes >= WORTH_SHOWING_BYTES
+            || self.watched[&pid].identity.as_ref().is_some_and(|identity| !identity.is_c_library())
+    }
+}
+
+/// The processes of a control group and those below it.
+fn cgroup_members(directory: &Path) -> HashSet<Pid> {
+    let text = std::fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+    let mut members: HashSet<Pid> = text.lines().filter_map(|line| line.parse().ok()).collect();
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        members.extend(cgroup_members(&entry.path()));
+    }
+    members
+}

@@ -1,0 +1,131 @@
+//! What is read of a process at one moment. Plain data.
+
+use std::collections::BTreeMap;
+
+use crate::allocator::kinds::Kind;
+use crate::allocator::report::{AllocatorUsed, Problem};
+use crate::heap::counters::Account;
+use crate::heap::glibc_heap::Estimate;
+use crate::heap::remote;
+use crate::process::proc::{Pid, Stat};
+
+/// One process at one moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reading {
+    pub pid: Pid,
+    pub parent: Pid,
+    /// How many processes that are shown stand above it.
+    pub depth: usize,
+    pub role: String,
+    /// The application that its title names; empty if it names none.
+    pub app: String,
+    pub command: String,
+    pub identity: Identity,
+    pub rss_bytes: u64,
+    /// None: not read yet, or not permitted.
+    pub pss_bytes: Option<u64>,
+    /// Known with PSS.
+    pub swap_bytes: Option<u64>,
+    /// CPU time per time, in cores; None at the first reading.
+    pub cpu_cores: Option<f64>,
+    pub faults_per_s: Option<f64>,
+    pub threads: u64,
+    /// What the kernel counted since it started.
+    pub stat: Stat,
+    /// None for other allocators than snug.
+    pub heap: Option<Heap>,
+    /// For glibc, if estimates are wanted and one could be made.
+    pub glibc_heap: Option<Estimate>,
+    /// RSS of the last readings, the oldest first.
+    pub rss_history: Vec<u64>,
+    pub live_history: Vec<u64>,
+}
+
+/// The heap of a process under snug.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Heap {
+    pub account: Account,
+    /// Bytes and blocks that left the slabs, per second; None at the first reading.
+    pub taken_bytes_per_s: Option<f64>,
+    pub taken_blocks_per_s: Option<f64>,
+}
+
+/// Which allocator a process uses.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Identity {
+    pub allocator: Option<AllocatorUsed>,
+    /// Where its page of counters lies.
+    pub counters_at: Option<u64>,
+    /// Why the counters can't be read, although it uses snug.
+    pub counters_error: Option<String>,
+    pub problems: Vec<Problem>,
+    pub settings: BTreeMap<String, String>,
+    /// It belongs to somebody else.
+    pub not_permitted: bool,
+}
+
+impl Identity {
+    /// Name and version for people.
+    pub fn text(&self) -> String {
+        match &self.allocator {
+            Some(used) => match &used.version {
+                Some(version) => format!("{} {version}", used.kind.name()),
+                None => used.kind.name().to_string(),
+            },
+            None if self.not_permitted => "not permitted".into(),
+            None => "unknown".into(),
+        }
+    }
+
+    /// Whether the kernel does not let us read the process, or its heap alone.
+    pub fn is_refused(&self) -> bool {
+        self.not_permitted || self.is_heap_refused()
+    }
+
+    /// Whether it uses snug and the kernel does not let us read its counters, as kernel.yama.ptrace_scope can have it.
+    pub fn is_heap_refused(&self) -> bool {
+        self.counters_error.as_deref().is_some_and(remote::is_refusal)
+    }
+
+    /// Whether it uses what every program has, as far as is known.
+    pub fn is_c_library(&self) -> bool {
+        self.allocator.as_ref().is_none_or(|used| used.kind.is_c_library())
+    }
+}
+
+impl Heap {
+    /// `before` was read so many seconds earlier.
+    pub fn new(account: Account, before: Option<&Heap>, elapsed_s: f64) -> Heap {
+        let (blocks, bytes) = account.taken();
+        let rates = before.filter(|_| elapsed_s > 0.0).map(|before| {
+            let (blocks_before, bytes_before) = before.account.taken();
+            let per_s = |now: u64, then: u64| now.saturating_sub(then) as f64 / elapsed_s;
+            (per_s(blocks, blocks_before), per_s(bytes, bytes_before))
+        });
+        Heap {
+            account,
+            taken_blocks_per_s: rates.map(|(blocks, _)| blocks),
+            taken_bytes_per_s: rates.map(|(_, bytes)| bytes),
+        }
+    }
+}
+
+impl Reading {
+    /// The role for people, with the application.
+    pub fn role_text(&self) -> String {
+        match self.app.as_str() {
+            "" => self.role.clone(),
+            app => format!("{} [{app}]", self.role),
+        }
+    }
+
+    /// Whether the process runs under snug and its counters can be read.
+    pub fn live_bytes(&self) -> Option<u64> {
+        self.heap.as_ref().map(|heap| heap.account.live_bytes())
+    }
+
+    /// The allocator's kind.
+    pub fn kind(&self) -> Option<Kind> {
+        self.identity.allocator.as_ref().map(|used| used.kind)
+    }
+}

@@ -1,0 +1,386 @@
+//! From a comparison, and what the memory was seen to consist of, to one recommendation. Pure.
+
+use crate::allocator::kinds::Kind;
+use crate::analysis::results::{Allocator, Comparison, Ratio};
+use crate::base::terminal::{bytes, short_number};
+
+/// An allocator is recommended only for at least this saving: a share of the memory, and bytes.
+const WORTHWHILE_RATIO: f64 = 0.95;
+const WORTHWHILE_BYTES: f64 = 5e6;
+/// Runs that differ leave a saving open if it may be as large as this: twice of what is worthwhile.
+const OPEN_RATIO: f64 = 0.9;
+/// More runs that may tell: twice as many, and at least so many.
+const MORE_RUNS_MIN: u32 = 5;
+/// An allocator is recommended only if it is not clearly slower than this: times the wall time, times the CPU time,
+/// times the 99th percentile of the latency, which few requests make.
+const WALL_RATIO_MAX: f64 = 1.05;
+const CPU_RATIO_MAX: f64 = 1.25;
+const P99_RATIO_MAX: f64 = 1.1;
+/// A setting without a library is preferred unless a library is smaller still by this factor.
+const SIMPLER_RATIO: f64 = 0.95;
+/// Programs smaller than this are not worth the trouble.
+const SMALL_BYTES: f64 = 20e6;
+/// A part of memory is what it mostly consists of above this share.
+const MOSTLY: f64 = 0.5;
+/// Above this share of the heap, what is live is the reason for its size.
+const LIVE_SHARE: f64 = 0.85;
+
+/// What the memory of the program's processes consisted of under snug: means over time, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Composition {
+    pub rss: f64,
+    /// Pages of files, libraries above all.
+    pub files: f64,
+    /// Shared memory without a file: anonymous mappings that are shared, and files in memory.
+    pub shared: f64,
+    /// What the allocator holds, and what of it is live.
+    pub heap: f64,
+    pub live: f64,
+    /// Anonymous memory that the program maps by itself: arenas of a language, stacks.
+    pub mapped: f64,
+    pub is_python: bool,
+}
+
+/// The recommendation.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Advice {
+    /// Use the allocator with this index in the comparison.
+    Use(usize),
+    /// Leave everything as it is.
+    Stay,
+    /// The runs do not tell.
+    Unknown,
+}
+
+/// A recommendation and its reasons, as sentences.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decision {
+    pub advice: Advice,
+    pub answer: String,
+    pub evidence: Vec<String>,
+}
+
+/// Decides.
+pub fn decide(comparison: &Comparison, composition: Option<&Composition>) -> Decision {
+    let memory = format!("{}_mean_bytes", comparison.summary.memory_measure);
+    let baseline = comparison.summary.baseline.clone();
+    let Some(before) = comparison.estimate(&baseline, &memory).map(|estimate| estimate.mean) else {
+        let answer = format!("Unknown: {baseline} has no good run to compare with.");
+        return Decision { advice: Advice::Unknown, answer, evidence: Vec::new() };
+    };
+    let ratio = |index: usize, quantity: &str| {
+        comparison.estimate(&comparison.allocators[index].label, quantity).and_then(|estimate| estimate.ratio)
+    };
+    let others: Vec<usize> =
+        (0..comparison.allocators.len()).filter(|index| ratio(*index, &memory).is_some()).collect();
+    if others.is_empty() {
+        let answer = format!("Unknown: nothing ran beside {baseline}.");
+        return Decision { advice: Advice::Unknown, answer, evidence: Vec::new() };
+    }
+    if others.iter().all(|index| ratio(*index, &memory).is_some_and(|ratio| ratio.interval.is_none())) {
+        let answer = "Unknown: one run each can't tell a difference from noise; use --runs 3 or more.".into();
+        return Decision { advice: Advice::Unknown, answer, evidence: Vec::new() };
+    }
+    let floor = composition.map_or(0.0, |composition| floor_bytes(comparison, &memory, composition));
+    let mut evidence = Vec::new();
+    let mut good: Vec<(f64, usize)> = Vec::new();
+    let mut open: Vec<(Ratio, &str)> = Vec::new();
+    for index in others {
+        let label = &comparison.allocators[index].label;
+        let Some(memory_ratio) = ratio(index, &memory) else { continue };
+        let price = price(comparison, index);
+        evidence.push(format!("{label}: {} the memory of {baseline}{}", times(memory_ratio), price.words));
+        if price.too_high {
+            continue;
+        }
+        if is_smaller(memory_ratio, before) {
+            good.push((memory_ratio.value, index));
+        } else if may_be_smaller(memory_ratio, before, floor) {
+            open.push((memory_ratio, label));
+        }
+    }
+    good.sort_by(|left, right| left.0.total_cmp(&right.0));
+    open.sort_by(|left, right| left.0.value.total_cmp(&right.0.value));
+    evidence.extend(composition.into_iter().flat_map(consists_of));
+    let (advice, answer) = match (choose(&comparison.allocators, &good), open.first()) {
+        (Some((value, index)), _) => {
+            let label = &comparison.allocators[index].label;
+            let saved = bytes(before * (1.0 - value));
+            let percent = (100.0 * (1.0 - value)).round();
+            let before = bytes(before);
+            let answer = format!("Use {label}: it saves {percent} % of the memory, {saved} of {before}.");
+            (Advice::Use(index), answer)
+        }
+        (None, Some((ratio, label))) => {
+            let runs = (2 * comparison.settings.rounds).max(MORE_RUNS_MIN);
+            let answer = format!(
+                "Unknown: the runs differ too much to tell whether {label} helps, at {} the memory; use --runs {runs}, \
+                 or a longer program.",
+                times(*ratio)
+            );
+            (Advice::Unknown, answer)
+        }
+        (None, None) => {
+            let why = why_not(before, composition);
+            (Advice::Stay, format!("Changing the allocator will not help: {why}."))
+        }
+    };
+    Decision { advice, answer, evidence }
+}
+
+/// A saving that was shown and that counts. `before` is the memory that the ratio refers to.
+fn is_smaller(ratio: Ratio, before: f64) -> bool {
+    ratio.interval.is_some_and(|(_, high)| high < 1.0)
+        && ratio.value <= WORTHWHILE_RATIO
+        && before * (1.0 - ratio.value) >= WORTHWHILE_BYTES
+}
+
+/// None was shown, but one that counts may be there. No allocator can do with less than `floor`.
+fn may_be_smaller(ratio: Ratio, before: f64, floor: f64) -> bool {
+    let lowest = ratio.interval.map_or(1.0, |(low, _)| low).max(floor / before);
+    ratio.no_difference() && lowest <= OPEN_RATIO && before * (1.0 - lowest) >= WORTHWHILE_BYTES
+}
+
+/// What of the memory under snug is live, or not malloc's.
+fn floor_bytes(comparison: &Comparison, memory: &str, composition: &Composition) -> f64 {
+    let spare_share = (composition.heap - composition.live) / composition.rss.max(1.0);
+    let snug = comparison.allocators.iter().find(|allocator| looks_inside(allocator));
+    let under_snug = snug.and_then(|allocator| comparison.estimate(&allocator.label, memory));
+    under_snug.map_or(0.0, |estimate| estimate.mean * (1.0 - spare_share))
+}
+
+/// The smallest; or a mere setting, if that is nearly as good.
+fn choose(allocators: &[Allocator], good: &[(f64, usize)]) -> Option<(f64, usize)> {
+    let best = *good.first()?;
+    let setting = good.iter().find(|(_, index)| allocators[*index].library.is_none());
+    Some(*setting.filter(|setting| best.0 > SIMPLER_RATIO * setting.0).unwrap_or(&best))
+}
+
+/// What an allocator costs beside memory.
+struct Price {
+    too_high: bool,
+    words: String,
+}
+
+fn price(comparison: &Comparison, index: usize) -> Price {
+    let label = &comparison.allocators[index].label;
+    let mut price = Price { too_high: false, words: String::new() };
+    let Some(row) = comparison.row(label) else { return price };
+    for (quantity, estimate) in &row.quantities {
+        let Some(ratio) = estimate.ratio else { continue };
+        let Some((low, high)) = ratio.interval else { continue };
+        let (name, too_high) = match quantity.as_str() {
+            "wall_s" => ("wall time", low > WALL_RATIO_MAX),
+            "cpu_s" => ("CPU time", low > CPU_RATIO_MAX),
+            "latency_p99_s" => ("p99 latency", low > P99_RATIO_MAX),
+            name if name.ends_with("_per_s") => {
+                (name.trim_start_matches("metric:"), high < 1.0 / WALL_RATIO_MAX)
+            }
+            _ => continue,
+        };
+        price.too_high |= too_high;
+        let verdict = if too_high { ": too high a price" } else { "" };
+        if low > 1.0 || high < 1.0 {
+            price.words.push_str(&format!("; {name} {}{verdict}", times(ratio)));
+        }
+    }
+    if price.words.is_empty() {
+        price.words = "; no difference in time can be shown".into();
+    }
+    price
+}
+
+fn times(ratio: Ratio) -> String {
+    match ratio.interval {
+        Some((low, high)) => format!("{:.2} times ({low:.2} to {high:.2})", ratio.value),
+        None => format!("{:.2} times", ratio.value),
+    }
+}
+
+fn consists_of(composition: &Composition) -> Vec<String> {
+    let percent = |part: f64| format!("{:.0} %", 100.0 * part / composition.rss.max(1.0));
+    vec![format!(
+        "under snug the memory ({}) is {} malloc's, {} mapped by the program itself, {} shared memory, {} files and \
+         libraries; malloc's is {} times what is live",
+        bytes(composition.rss),
+        percent(composition.heap),
+        percent(composition.mapped),
+        percent(composition.shared),
+        percent(composition.files),
+        short_number(composition.heap / composition.live.max(1.0))
+    )]
+}
+
+fn why_not(before: f64, composition: Option<&Composition>) -> String {
+    let nothing = "no difference that counts was measured, at a price that is worth it".to_string();
+    if before < SMALL_BYTES {
+        return format!("the program is small, {} in all", bytes(before));
+    }
+    let Some(composition) = composition else { return nothing };
+    let share = |part: f64| part / composition.rss.max(1.0);
+    if share(composition.mapped) > MOSTLY && composition.is_python {
+        return "most of its memory is in arenas that Python's own object allocator maps; malloc never sees them"
+            .into();
+    }
+    if share(composition.mapped) > MOSTLY {
+        return "most of its memory is mapped by the program itself; malloc never sees it".into();
+    }
+    if share(composition.shared) > MOSTLY {
+        return "most of its memory is shared memory that it maps itself; malloc never sees it".into();
+    }
+    if share(composition.files) > MOSTLY {
+        return "most of its memory is files and libraries".into();
+    }
+    if composition.live > LIVE_SHARE * composition.heap && share(composition.heap) > MOSTLY {
+        return "what malloc holds is in use: the program must keep less".into();
+    }
+    nothing
+}
+
+/// Whether snug itself is among the allocators: only then it is known what memory consists of.
+pub fn looks_inside(allocator: &Allocator) -> bool {
+    allocator.kind == Kind::Snug
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::fixture;
+
+    fn decide_on(memory_mb: &[(&str, &[f64])], composition: Option<Composition>) -> Decision {
+        let mut comparison = fixture::comparison(memory_mb);
+        for allocator in &mut comparison.allocators {
+            allocator.library = (allocator.kind != Kind::Glibc).then(|| "/l/lib.so".to_string());
+        }
+        decide(&comparison, composition.as_ref())
+    }
+
+    #[test]
+    fn the_smallest_is_recommended() {
+        let decision = decide_on(
+            &[
+                ("glibc", &[400.0, 402.0, 398.0]),
+                ("jemalloc", &[300.0, 301.0, 299.0]),
+                ("snug", &[200.0, 201.0, 199.0]),
+            ],
+            None,
+        );
+        assert_eq!(decision.advice, Advice::Use(2));
+        assert!(decision.answer.starts_with("Use snug: it saves 50 % of the memory, 200 MB"), "{decision:?}");
+        assert_eq!(decision.evidence.len(), 2);
+    }
+
+    #[test]
+    fn others_are_recommended_where_they_are_smaller() {
+        let decision = decide_on(
+            &[
+                ("glibc", &[400.0, 402.0, 398.0]),
+                ("jemalloc", &[200.0, 201.0, 199.0]),
+                ("snug", &[300.0, 301.0, 299.0]),
+            ],
+            None,
+        );
+        assert!(decision.answer.starts_with("Use jemalloc"), "{decision:?}");
+    }
+
+    #[test]
+    fn a_setting_that_is_as_good_needs_no_library() {
+        let decision = decide_on(
+            &[
+                ("glibc", &[400.0, 402.0, 398.0]),
+                ("glibc:MALLOC_ARENA_MAX=2", &[205.0, 206.0, 204.0]),
+                ("snug", &[200.0, 201.0, 199.0]),
+            ],
+            None,
+        );
+        assert!(decision.answer.starts_with("Use glibc:MALLOC_ARENA_MAX=2"), "{decision:?}");
+    }
+
+    #[test]
+    fn too_slow_is_no_bargain() {
+        let mut comparison =
+            fixture::comparison(&[("glibc", &[400.0, 402.0, 398.0]), ("snug", &[200.0, 201.0, 199.0])]);
+        for run in comparison.runs.iter_mut().filter(|run| run.allocator == "snug") {
+            run.wall_s *= 1.5;
+        }
+        comparison.summary = crate::analysis::summary::summarise(&comparison);
+        let decision = decide(&comparison, None);
+        assert_eq!(decision.advice, Advice::Stay, "{decision:?}");
+        assert!(decision.evidence[0].contains("too high a price"), "{decision:?}");
+    }
+
+    #[test]
+    fn a_slow_tail_is_no_bargain() {
+        let mut comparison = fixture::server();
+        let p99 = |comparison: &mut crate::analysis::results::Comparison, factor: f64| {
+            for run in comparison.runs.iter_mut().filter(|run| run.allocator == "snug") {
+                let percentiles = &mut run.latency.as_mut().unwrap().percentiles;
+                percentiles.iter_mut().filter(|at| at.percent == 99.0).for_each(|at| at.latency_s *= factor);
+            }
+            comparison.summary = crate::analysis::summary::summarise(comparison);
+        };
+        assert!(decide(&comparison, None).answer.starts_with("Use snug"));
+        p99(&mut comparison, 1.4);
+        let decision = decide(&comparison, None);
+        assert!(!decision.answer.starts_with("Use snug"), "{decision:?}");
+        let snug = decision.evidence.iter().find(|line| line.starts_with("snug")).unwrap();
+        assert!(snug.contains("p99 latency") && snug.contains("too high a price"), "{snug}");
+    }
+
+    #[test]
+    fn runs_that_differ_too_much_are_not_told_to_be_equal() {
+        let noisy: &[(&str, &[f64])] = &[("glibc", &[400.0, 380.0, 420.0]), ("snug", &[150.0, 240.0, 330.0])];
+        let decision = decide_on(noisy, None);
+        assert_eq!(decision.advice, Advice::Unknown, "{decision:?}");
+        assert!(decision.answer.contains("whether snug helps") && decision.answer.contains("--runs 6"));
+        // What is shown to help needs no other to be told.
+        let with_good = decide_on(&[noisy[0], noisy[1], ("jemalloc", &[200.0, 201.0, 199.0])], None);
+        assert!(with_good.answer.starts_with("Use jemalloc"), "{with_good:?}");
+        // A little noise leaves nothing open, nor does a saving that would be too small to count.
+        let little = decide_on(&[("glibc", &[400.0, 402.0, 398.0]), ("snug", &[398.0, 404.0, 394.0])], None);
+        assert_eq!(little.advice, Advice::Stay, "{little:?}");
+        let small = decide_on(&[("glibc", &[4.0, 3.8, 4.2]), ("snug", &[1.5, 2.4, 3.3])], None);
+        assert_eq!(small.advice, Advice::Stay, "{small:?}");
+        // Nor does memory that malloc never sees, however much the runs differ.
+        let differs: &[(&str, &[f64])] =
+            &[("glibc", &[400.0, 402.0, 398.0]), ("snug", &[320.0, 400.0, 460.0])];
+        assert_eq!(decide_on(differs, None).advice, Advice::Unknown);
+        let mapped = Composition { rss: 400e6, mapped: 390e6, heap: 10e6, live: 5e6, ..Default::default() };
+        let decision = decide_on(differs, Some(mapped));
+        assert!(decision.answer.contains("mapped by the program itself"), "{decision:?}");
+    }
+
+    #[test]
+    fn what_is_too_slow_leaves_nothing_open() {
+        let mut comparison =
+            fixture::comparison(&[("glibc", &[400.0, 380.0, 420.0]), ("snug", &[150.0, 240.0, 330.0])]);
+        for run in comparison.runs.iter_mut().filter(|run| run.allocator == "snug") {
+            run.wall_s *= 1.5;
+        }
+        comparison.summary = crate::analysis::summary::summarise(&comparison);
+        assert_eq!(decide(&comparison, None).advice, Advice::Stay);
+    }
+
+    #[test]
+    fn reasons_why_nothing_helps() {
+        let same: &[(&str, &[f64])] = &[("glibc", &[400.0, 402.0, 398.0]), ("snug", &[399.0, 401.0, 400.0])];
+        let of = |composition| decide_on(same, Some(Composition { rss: 400e6, ..composition })).answer;
+        let python =
+            Composition { mapped: 300e6, heap: 50e6, live: 45e6, is_python: true, ..Default::default() };
+        assert!(of(python).contains("Python's own object allocator"), "{}", of(python));
+        let mapped = Composition { is_python: false, ..python };
+        assert!(of(mapped).contains("mapped by the program itself"), "{}", of(mapped));
+        let files = Composition { files: 300e6, ..Default::default() };
+        assert!(of(files).contains("files and libraries"), "{}", of(files));
+        let live = Composition { heap: 350e6, live: 340e6, ..Default::default() };
+        assert!(of(live).contains("must keep less"), "{}", of(live));
+        let small = decide_on(&[("glibc", &[9.0, 9.1, 9.2]), ("snug", &[8.0, 8.1, 8.2])], None);
+        assert!(small.answer.contains("the program is small"), "{small:?}");
+    }
+
+    #[test]
+    fn one_run_tells_nothing() {
+        assert_eq!(decide_on(&[("glibc", &[400.0]), ("snug", &[100.0])], None).advice, Advice::Unknown);
+        assert_eq!(decide_on(&[("glibc", &[400.0, 400.0])], None).advice, Advice::Unknown);
+    }
+}

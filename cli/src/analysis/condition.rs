@@ -1,0 +1,527 @@
+//! Conditions such as `snug.rss_mean > 0.8 * glibc.rss_mean`, for `--fail-if`. What can be known before the first
+//! run is checked before it: the grammar, allocators, quantities, units. Pure, but for the lines that `judge` prints.
+//!
+//! ```text
+//! condition  = comparison { "and" comparison }
+//! comparison = sum ("<" | "<=" | ">" | ">=" | "==" | "!=") sum
+//! sum        = product { ("+" | "-") product }
+//! product    = factor { ("*" | "/") factor }
+//! factor     = "-" factor | "(" sum ")" | number [unit] | name
+//! name       = part "." part { "." part }, a part being a word or anything in quotes
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::allocator::kinds::closest;
+use crate::analysis::lexer::{self, Token};
+use crate::analysis::quantities::{self, split_phase};
+use crate::base::failure::{Failure, Result, CONDITION, USAGE};
+use crate::base::terminal::{self, short_number};
+
+/// An allocator, with its file where there are several, and the medians of its quantities, which are empty before the
+/// first run.
+#[derive(Debug, Clone, Default)]
+pub struct Scope {
+    pub file: Option<String>,
+    pub label: String,
+    pub quantities: BTreeMap<String, f64>,
+}
+
+/// A condition that was understood.
+#[derive(Debug)]
+pub struct Condition {
+    text: String,
+    comparisons: Vec<Comparison>,
+}
+
+#[derive(Debug)]
+struct Comparison {
+    left: Sum,
+    operator: String,
+    right: Sum,
+}
+
+/// An expression.
+#[derive(Debug)]
+enum Sum {
+    Number(f64, Unit),
+    Name { scope: usize, quantity: String },
+    Negative(Box<Sum>),
+    Pair(Box<Sum>, char, Box<Sum>),
+}
+
+/// What a value counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    None,
+    Bytes,
+    Seconds,
+    /// Something for which there is no name, such as bytes times seconds.
+    Other,
+}
+
+/// Endings that may be left out.
+const ENDINGS: &[&str] = &["", "_bytes", "_s"];
+const UNITS: &[(&str, f64, Unit)] = &[
+    ("B", 1.0, Unit::Bytes),
+    ("kB", 1e3, Unit::Bytes),
+    ("MB", 1e6, Unit::Bytes),
+    ("GB", 1e9, Unit::Bytes),
+    ("KiB", 1024.0, Unit::Bytes),
+    ("MiB", 1048576.0, Unit::Bytes),
+    ("GiB", 1073741824.0, Unit::Bytes),
+    ("us", 1e-6, Unit::Seconds),
+    ("ms", 1e-3, Unit::Seconds),
+    ("s", 1.0, Unit::Seconds),
+    ("%", 0.01, Unit::None),
+];
+
+/// Understands all conditions, or says what is wrong with the first that is wrong.
+pub fn parse_all(texts: &[String], scopes: &[Scope]) -> Result<Vec<Condition>> {
+    let parse = |text: &String| {
+        parse(text, scopes).map_err(|problem| {
+            Failure::new(format!("--fail-if {text:?}: {problem}")).exit_code(USAGE).advise(
+                "write it like \"snug.rss_mean > 0.8 * glibc.rss_mean\"; `snug compare --help` lists the quantities",
+            )
+        })
+    };
+    texts.iter().map(parse).collect()
+}
+
+/// Prints what each condition came to, with both sides' values; fails if one holds, or can't be decided.
+pub fn judge(conditions: &[Condition], scopes: &[Scope]) -> Result<()> {
+    let mut holding = Vec::new();
+    for condition in conditions {
+        let (holds, sides) = condition.decide(scopes).map_err(|problem| {
+            Failure::new(format!("--fail-if {:?} can't be decided: {problem}", condition.text))
+        })?;
+        if holds {
+            holding.push(format!("--fail-if {:?} holds: {sides}", condition.text));
+        } else {
+            anstream::eprintln!("--fail-if {:?} does not hold: {sides}", condition.text);
+        }
+    }
+    match holding.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::new(holding.join("\n")).exit_code(CONDITION)),
+    }
+}
+
+fn parse(text: &str, scopes: &[Scope]) -> std::result::Result<Condition, String> {
+    let tokens = lexer::tokens(text)?;
+    let mut parser = Parser { tokens: &tokens, at: 0, scopes };
+    let mut comparisons = vec![parser.comparison()?];
+    while parser.take_word("and") {
+        comparisons.push(parser.comparison()?);
+    }
+    match parser.next() {
+        None => Ok(Condition { text: text.into(), comparisons }),
+        Some(token) => Err(format!("{token} is too much")),
+    }
+}
+
+struct Parser<'a> {
+    tokens: &'a [Token],
+    at: usize,
+    scopes: &'a [Scope],
+}
+
+type Parsed<T> = std::result::Result<T, String>;
+
+impl Parser<'_> {
+    fn next(&mut self) -> Option<&Token> {
+        self.at += 1;
+        self.tokens.get(self.at - 1)
+    }
+
+    /// Takes a sign if it is one of those.
+    fn take(&mut self, signs: &[&str]) -> Option<String> {
+        match self.tokens.get(self.at) {
+            Some(Token::Sign(sign)) if signs.contains(&sign.as_str()) => {
+                self.at += 1;
+                Some(sign.clone())
+            }
+            _ => None,
+        }
+    }
+
+    fn take_word(&mut self, word: &str) -> bool {
+        let found = matches!(self.tokens.get(self.at), Some(Token::Name(parts)) if parts == &[word]);
+        self.at += usize::from(found);
+        found
+    }
+
+    fn comparison(&mut self) -> Parsed<Comparison> {
+        let left = self.sum()?;
+        let Some(operator) = self.take(&["<", "<=", ">", ">=", "==", "!="]) else {
+            return Err(match self.next() {
+                Some(token) => format!("{token} stands where one of < <= > >= == != should be"),
+                None => "nothing is compared: one of < <= > >= == != is missing".into(),
+            });
+        };
+        let right = self.sum()?;
+        let units = (left.unit(), right.unit());
+        if units.0 != units.1 && !left.is_zero() && !right.is_zero() {
+            return Err(format!("{} can't be compared with {}{}", units.0, units.1, unit_hint(units)));
+        }
+        Ok(Comparison { left, operator, right })
+    }
+
+    fn sum(&mut self) -> Parsed<Sum> {
+        let mut left = self.product()?;
+        while let Some(sign) = self.take(&["+", "-"]) {
+            let right = self.product()?;
+            if left.unit() != right.unit() {
+                let units = (left.unit(), right.unit());
+                return Err(format!("{} and {} have no sum{}", units.0, units.1, unit_hint(units)));
+            }
+            left = Sum::Pair(Box::new(left), first(&sign), Box::new(right));
+        }
+        Ok(left)
+    }
+
+    fn product(&mut self) -> Parsed<Sum> {
+        let mut left = self.factor()?;
+        while let Some(sign) = self.take(&["*", "/"]) {
+            left = Sum::Pair(Box::new(left), first(&sign), Box::new(self.factor()?));
+        }
+        Ok(left)
+    }
+
+    fn factor(&mut self) -> Parsed<Sum> {
+        if self.take(&["-"]).is_some() {
+            return Ok(Sum::Negative(Box::new(self.factor()?)));
+        }
+        if self.take(&["("]).is_some() {
+            let inner = self.sum()?;
+            return self.take(&[")"]).map(|_| inner).ok_or_else(|| "a ) is missing".into());
+        }
+        let scopes = self.scopes;
+        match self.next() {
+            Some(Token::Number(value, unit)) if unit.is_empty() => Ok(Sum::Number(*value, Unit::None)),
+            Some(Token::Number(value, unit)) => {
+                let known = UNITS.iter().find(|(name, _, _)| name == unit);
+                let names = || UNITS.iter().map(|(name, _, _)| *name).collect::<Vec<_>>().join(" ");
+                let (_, factor, unit) =
+                    known.ok_or_else(|| format!("no unit {unit:?}; there are {}", names()))?;
+                Ok(Sum::Number(value * factor, *unit))
+            }
+            Some(Token::Name(parts)) => resolve(parts, scopes),
+            Some(token) => Err(format!("{token} stands where a number or a name should be")),
+            None => Err("it ends where a number or a name should be".into()),
+        }
+    }
+}
+
+fn first(sign: &str) -> char {
+    sign.chars().next().unwrap_or(' ')
+}
+
+fn unit_hint(units: (Unit, Unit)) -> &'static str {
+    match units {
+        (Unit::Bytes, Unit::None) | (Unit::None, Unit::Bytes) => ": write a unit, as in 500 MB",
+        (Unit::Seconds, Unit::None) | (Unit::None, Unit::Seconds) => ": write a unit, as in 20 ms",
+        _ => "",
+    }
+}
+
+/// Finds the allocator and the quantity that a name means.
+fn resolve(parts: &[String], scopes: &[Scope]) -> Parsed<Sum> {
+    let with_files = scopes.iter().any(|scope| scope.file.is_some());
+    let written = parts.join(".");
+    let (file, rest) = if with_files {
+        let (file, rest) = parts.split_first().ok_or("a name is empty")?;
+        (Some(file), rest)
+    } else {
+        (None, parts)
+    };
+    let known = || {
+        let names = scopes.iter().map(|scope| match &scope.file {
+            Some(file) => format!("{}.{}", quoted(file), quoted(&scope.label)),
+            None => quoted(&scope.label),
+        });
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let Some((label, quantity)) = rest.split_first() else {
+        return Err(format!(
+            "{written:?} lacks its parts; write FILE.ALLOCATOR.QUANTITY, with one of {}",
+            known()
+        ));
+    };
+    let matches = |scope: &Scope| scope.label == *label && scope.file.as_ref() == file;
+    let Some(scope) = scopes.iter().position(matches) else {
+        let forgotten = scopes.iter().find(|scope| with_files && Some(&scope.label) == file);
+        if let Some(scope) = forgotten {
+            let example = scope.file.as_deref().map(quoted).unwrap_or_default();
+            return Err(format!("of which file is {written}? Write {example}.{written}, for instance"));
+        }
+        let guess = closest(label, scopes.iter().map(|scope| scope.label.as_str()));
+        let guess = guess.map_or_else(String::new, |name| format!(" (did you mean {}?)", quoted(name)));
+        return Err(format!(
+            "no allocator {:?} is compared{guess}; there are {}",
+            written_label(file, label),
+            known()
+        ));
+    };
+    if quantity.is_empty() {
+        return Err(format!("{written} lacks its quantity, as in {written}.rss_mean"));
+    }
+    Ok(Sum::Name { scope, quantity: quantity_name(&quantity.join("."))? })
+}
+
+fn written_label(file: Option<&String>, label: &str) -> String {
+    file.map_or_else(|| label.to_string(), |file| format!("{file}.{label}"))
+}
+
+/// As it would be typed.
+fn quoted(name: &str) -> String {
+    if lexer::is_word(name) {
+        name.to_string()
+    } else {
+        format!("'{name}'")
+    }
+}
+
+/// The full name of a quantity: what the summary calls it.
+fn quantity_name(name: &str) -> Parsed<String> {
+    if let Some(metric) = name.strip_prefix("metric.").or_else(|| name.strip_prefix("metric:")) {
+        return Ok(format!("metric:{metric}"));
+    }
+    let (phase, rest) = match split_phase(name) {
+        ("", rest) => (String::new(), rest),
+        (phase, rest) => (format!("{phase}."), rest),
+    };
+    // Percentiles are written p99.9, and called p99_9.
+    let rest = if rest.starts_with("latency_p") { rest.replace('.', "_") } else { rest.to_string() };
+    let fits = |full: &String| quantities::find(full).is_some() || quantities::percentile(full).is_some();
+    let found = ENDINGS.iter().map(|ending| format!("{rest}{ending}")).find(fits);
+    if let Some(row) = found.as_deref().and_then(quantities::find).filter(|row| !row.by_phase) {
+        if !phase.is_empty() {
+            return Err(format!("{name:?}: {} is measured of whole runs only", row.name));
+        }
+    }
+    found.map(|found| format!("{phase}{found}")).ok_or_else(|| {
+        let names = quantities::short_names();
+        let guess = closest(&rest, names.iter().copied());
+        let guess = guess.map_or_else(String::new, |guess| format!(" (did you mean {phase}{guess}?)"));
+        format!(
+            "no quantity {name:?}{guess}; there are {}, latency_p50 and other percentiles, each also of a phase, as \
+             idle.rss_mean, and metric.NAME for what the program prints",
+            names.join(", ")
+        )
+    })
+}
+
+impl Condition {
+    /// Whether it holds, and the values of both sides.
+    fn decide(&self, scopes: &[Scope]) -> Parsed<(bool, String)> {
+        let mut holds = true;
+        let mut sides = Vec::new();
+        for Comparison { left, operator, right } in &self.comparisons {
+            let (left_value, right_value) = (left.value(scopes)?, right.value(scopes)?);
+            holds &= match operator.as_str() {
+                "<" => left_value < right_value,
+                "<=" => left_value <= right_value,
+                ">" => left_value > right_value,
+                ">=" => left_value >= right_value,
+                "==" => left_value == right_value,
+                _ => left_value != right_value,
+            };
+            sides.push(format!(
+                "{} {operator} {}",
+                left.unit().show(left_value),
+                right.unit().show(right_value)
+            ));
+        }
+        Ok((holds, sides.join(" and ")))
+    }
+}
+
+impl Sum {
+    fn is_zero(&self) -> bool {
+        matches!(self, Sum::Number(value, _) if *value == 0.0)
+    }
+
+    fn unit(&self) -> Unit {
+        match self {
+            Sum::Number(_, unit) => *unit,
+            Sum::Name { quantity, .. } if quantity.ends_with("_bytes") => Unit::Bytes,
+            Sum::Name { quantity, .. } if quantity.ends_with("_per_s") || quantity.starts_with("metric:") => {
+                Unit::None
+            }
+            Sum::Name { quantity, .. } if quantity.ends_with("_s") => Unit::Seconds,
+            Sum::Name { .. } => Unit::None,
+            Sum::Negative(inner) => inner.unit(),
+            Sum::Pair(left, '+' | '-', _) => left.unit(),
+            Sum::Pair(left, sign, right) => match (left.unit(), right.unit()) {
+                (unit, Unit::None) => unit,
+                (Unit::None, unit) if *sign == '*' => unit,
+                (left, right) if left == right && *sign == '/' => Unit::None,
+                _ => Unit::Other,
+            },
+        }
+    }
+
+    fn value(&self, scopes: &[Scope]) -> Parsed<f64> {
+        match self {
+            Sum::Number(value, _) => Ok(*value),
+            Sum::Name { scope, quantity } => {
+                let scope = &scopes[*scope];
+                // A throughput may be measured by the load or reported by the program.
+                let found = scope.quantities.get(quantity);
+                let found = found.or_else(|| scope.quantities.get(&format!("metric:{quantity}")));
+                found.copied().ok_or_else(|| {
+                    let names: Vec<&str> = scope.quantities.keys().map(String::as_str).collect();
+                    format!("{quantity} of {} was not measured; there are {}", scope.label, names.join(", "))
+                })
+            }
+            Sum::Negative(inner) => Ok(-inner.value(scopes)?),
+            Sum::Pair(left, sign, right) => {
+                let (left, right) = (left.value(scopes)?, right.value(scopes)?);
+                match sign {
+                    '+' => Ok(left + right),
+                    '-' => Ok(left - right),
+                    '*' => Ok(left * right),
+                    _ if right == 0.0 => Err("something is divided by zero".into()),
+                    _ => Ok(left / right),
+                }
+            }
+        }
+    }
+}
+
+impl Unit {
+    fn show(self, value: f64) -> String {
+        match self {
+            Unit::Bytes => terminal::bytes(value),
+            Unit::Seconds if value.abs() < 1.0 => format!("{} ms", short_number(value * 1e3)),
+            Unit::Seconds => format!("{} s", short_number(value)),
+            Unit::None | Unit::Other => short_number(value),
+        }
+    }
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Unit::None => "a plain number",
+            Unit::Bytes => "bytes",
+            Unit::Seconds => "seconds",
+            Unit::Other => "a product of units",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::fixture;
+
+    fn scope(file: Option<&str>, label: &str, quantities: &[(&str, f64)]) -> Scope {
+        Scope {
+            file: file.map(String::from),
+            label: label.into(),
+            quantities: quantities.iter().map(|(name, value)| (name.to_string(), *value)).collect(),
+        }
+    }
+
+    fn scopes() -> Vec<Scope> {
+        vec![
+            scope(
+                None,
+                "glibc",
+                &[("rss_mean_bytes", 100e6), ("latency_p99_9_s", 0.2), ("requests_per_s", 50.0)],
+            ),
+            scope(None, "glibc:MALLOC_ARENA_MAX=2", &[("rss_mean_bytes", 80e6)]),
+            scope(
+                None,
+                "snug",
+                &[("rss_mean_bytes", 50e6), ("idle.rss_mean_bytes", 20e6), ("metric:requests_per_s", 51.0)],
+            ),
+        ]
+    }
+
+    fn holds(text: &str) -> bool {
+        let scopes = scopes();
+        parse(text, &scopes).unwrap().decide(&scopes).unwrap().0
+    }
+
+    fn problem(text: &str) -> String {
+        parse(text, &scopes()).unwrap_err()
+    }
+
+    #[test]
+    fn arithmetic_and_comparisons() {
+        assert!(!holds("snug.rss_mean > 0.8 * glibc.rss_mean"));
+        assert!(holds("snug.rss_mean_bytes >= 50% * glibc.rss_mean"));
+        assert!(holds("snug.rss_mean + 10MB == 'glibc:MALLOC_ARENA_MAX=2'.rss_mean - 20 MB"));
+        assert!(holds("glibc.rss_mean - snug.rss_mean - snug.rss_mean < 1 B"), "from left to right");
+        assert!(holds("2 + 3 * 4 == 14 and (2 + 3) * 4 == 20 and -2 < -1 and 8 / 4 / 2 == 1"));
+        assert!(!holds("1 < 2 and 2 < 1"));
+        assert!(holds("snug.idle.rss_mean != 0"));
+        assert!(holds("glibc.latency_p99.9 > 150 ms and snug.requests_per_s > glibc.requests_per_s"));
+        assert!(holds("snug.metric.requests_per_s > 50.5"));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        assert!(problem("snugg.rss_mean > 1 MB").contains("did you mean snug?"));
+        assert!(
+            problem("jemalloc.rss_mean > 1 MB").contains("there are glibc, 'glibc:MALLOC_ARENA_MAX=2', snug")
+        );
+        assert!(problem("snug.rss_maen > 1 MB").contains("did you mean rss_mean?"));
+        assert!(problem("snug.idle.rss_meen > 1 MB").contains("did you mean idle.rss_mean?"));
+        assert!(problem("snug.idle.cgroup_peak > 1 MB").contains("of whole runs only"));
+        assert!(problem("snug.rss_mean").contains("nothing is compared"));
+        assert!(problem("snug.rss_mean > ").contains("it ends where"));
+        assert!(problem("snug.rss_mean > 500").contains("write a unit, as in 500 MB"));
+        assert!(problem("snug.wall + snug.rss_mean > 1 s").contains("no sum"));
+        assert!(problem("snug.rss_mean > 5 parsecs").contains("no unit \"parsecs\""));
+        assert!(problem("snug.rss_mean > (1 MB").contains("a ) is missing"));
+        assert!(problem("snug.rss_mean > 1 MB 2").contains("2 is too much"));
+        assert!(problem("snug > 1").contains("lacks its quantity"));
+        assert!(problem("snug.rss_mean = 1 MB").contains("=="));
+    }
+
+    #[test]
+    fn values_that_are_missing_decide_nothing() {
+        let scopes = scopes();
+        let decide = |text: &str| parse(text, &scopes).unwrap().decide(&scopes).unwrap_err();
+        assert!(decide("glibc.idle.rss_mean > 1 MB").contains("was not measured; there are"));
+        assert!(decide("1 / (glibc.requests_per_s - 50) > 1").contains("divided by zero"));
+    }
+
+    #[test]
+    fn both_sides_are_shown() {
+        let scopes = scopes();
+        let conditions = parse_all(&["snug.rss_mean < 0.8 * glibc.rss_mean".into()], &scopes).unwrap();
+        let failure = judge(&conditions, &scopes).unwrap_err();
+        assert_eq!(failure.exit_code, CONDITION);
+        assert!(failure.message.ends_with("holds: 50.0 MB < 80.0 MB"), "{failure}");
+        assert_eq!(parse_all(&["x".into()], &scopes).unwrap_err().exit_code, USAGE);
+    }
+
+    #[test]
+    fn files_come_first_where_there_are_several() {
+        let scopes = vec![
+            scope(Some("old"), "snug", &[("rss_mean_bytes", 60e6)]),
+            scope(Some("new"), "snug", &[("rss_mean_bytes", 50e6)]),
+        ];
+        let condition = parse("new.snug.rss_mean > 1.05 * old.snug.rss_mean", &scopes).unwrap();
+        assert!(!condition.decide(&scopes).unwrap().0);
+        assert!(parse("snug.rss_mean > 1 MB", &scopes).unwrap_err().contains("of which file"));
+        assert!(parse("old.glibc.rss_mean > 1 MB", &scopes).unwrap_err().contains("old.snug, new.snug"));
+    }
+
+    #[test]
+    fn every_quantity_of_a_comparison_can_be_named() {
+        for comparison in [fixture::server(), fixture::comparison(&[("glibc", &[1.0])])] {
+            for row in &comparison.summary.allocators {
+                for name in row.quantities.keys() {
+                    assert_eq!(quantity_name(name).as_ref(), Ok(name), "add it to quantities::ROWS");
+                }
+            }
+        }
+    }
+}

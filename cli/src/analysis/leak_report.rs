@@ -1,0 +1,594 @@
+//! The answer of `snug leak` as plain data, and the words for it. Pure.
+
+use serde::Serialize;
+
+use crate::allocator::kinds::Kind;
+use crate::allocator::memory::Watched;
+use crate::analysis::assemble::{Assembled, LiveSource, Measure};
+use crate::analysis::trend::{Direction, Doubt, Trend};
+use crate::analysis::verdict::{Judgement, Verdict};
+use crate::base::terminal::{bytes, short_count, short_number};
+
+/// The answer of one call.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// The program, or `PID n: its command`.
+    pub subject: String,
+    pub verdict: Verdict,
+    /// The verdict in one sentence.
+    pub answer: String,
+    /// Sentences with the numbers it rests on.
+    pub evidence: Vec<String>,
+    /// What to do now.
+    pub advice: Vec<String>,
+    /// What else was noticed: a load that failed, processes that could not be read.
+    pub notes: Vec<String>,
+    pub allocators: Vec<Kind>,
+    /// Where live bytes come from.
+    pub live_source: LiveSource,
+    pub measure: Measure,
+    pub watched_s: f64,
+    pub requests: Option<f64>,
+    /// What a request is: "request" or "run of the load".
+    pub request_unit: &'static str,
+    /// What kept the program at work; None if nothing of ours did.
+    pub load: Option<LoadMade>,
+    pub judgement: Judgement,
+    /// The same for one worker over its age, where workers are replaced; it decided if `decided_by_age`.
+    pub judgement_by_age: Option<Judgement>,
+    pub decided_by_age: bool,
+    pub growth: Option<Growth>,
+    pub series: Points,
+}
+
+/// The load as it was asked for, and what came of it. Headers and passwords are not told.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct LoadMade {
+    /// The command that was run again and again; None for requests of our own.
+    pub command: Option<String>,
+    /// Requests of our own: where to, which, and how many at a time.
+    pub url: Option<String>,
+    pub paths: Vec<String>,
+    pub concurrency: Option<u32>,
+    /// Runs of the command, or requests, that went well.
+    pub succeeded: u64,
+    /// Those that did not. Once one went well, without those before: the server was starting.
+    pub failed: u64,
+}
+
+/// How fast that grows which the verdict is about. Each with its 95 % interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Growth {
+    pub bytes_per_s: f64,
+    pub bytes_per_s_interval: (f64, f64),
+    pub bytes_per_request: Option<f64>,
+    pub bytes_per_request_interval: Option<(f64, f64)>,
+}
+
+/// What was read, summed over processes; one element per moment.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Points {
+    pub time_s: Vec<f64>,
+    pub memory_bytes: Vec<u64>,
+    /// Live blocks and what the program maps itself; empty if not known.
+    pub used_bytes: Vec<u64>,
+    pub live_bytes: Vec<u64>,
+    pub heap_bytes: Vec<u64>,
+    pub processes: Vec<usize>,
+    pub requests: Vec<f64>,
+}
+
+/// What was noticed beside the memory.
+#[derive(Debug, Clone, Default)]
+pub struct Remarks {
+    /// What the user should know.
+    pub notes: Vec<String>,
+    /// Why memory that does not grow proves nothing: nothing was asked of the program, or not all of it was seen.
+    pub obstacles: Vec<String>,
+}
+
+/// What the report is made from.
+pub struct Findings<'a> {
+    pub subject: String,
+    pub watched: &'a Watched,
+    pub assembled: &'a Assembled,
+    pub total: Judgement,
+    pub by_age: Option<Judgement>,
+    /// Requests so far at each moment of the watch; empty if nobody counts them.
+    pub requests: Vec<f64>,
+    pub request_unit: &'static str,
+    pub load: Option<LoadMade>,
+    pub remarks: Remarks,
+}
+
+impl Report {
+    /// Puts everything together.
+    pub fn new(findings: Findings) -> Report {
+        let Findings { subject, watched, assembled, total, by_age, requests, request_unit, load, remarks } =
+            findings;
+        let hidden = |judgement: &Judgement| {
+            matches!(judgement.verdict, Verdict::Leak | Verdict::Growing | Verdict::Bloat)
+        };
+        let decided_by_age = by_age.as_ref().is_some_and(hidden) && !hidden(&total);
+        let decisive = if decided_by_age { by_age.clone().unwrap_or(total.clone()) } else { total.clone() };
+        let mut allocators: Vec<Kind> =
+            watched.processes.iter().filter_map(|process| Some(process.identity.as_ref()?.kind)).collect();
+        allocators.sort();
+        allocators.dedup();
+        let requests: Vec<f64> = match requests.is_empty() {
+            true => Vec::new(),
+            false => assembled.moments.iter().map(|moment| requests[*moment]).collect(),
+        };
+        let made = requests.last().zip(requests.first()).map(|(last, first)| last - first);
+        let mut report = Report {
+            subject,
+            verdict: decisive.verdict,
+            answer: String::new(),
+            evidence: Vec::new(),
+            advice: Vec::new(),
+            notes: remarks.notes,
+            allocators,
+            live_source: assembled.live_source,
+            measure: assembled.measure,
+            watched_s: total.memory.span_s,
+            requests: made.filter(|made| *made > 0.0),
+            request_unit,
+            load,
+            growth: None,
+            judgement: total,
+            judgement_by_age: by_age,
+            decided_by_age,
+            series: Points::new(assembled, requests),
+        };
+        let lives = assembled.by_age.as_ref().map(|by_age| (by_age.lives, by_age.age_s));
+        report.growth = report.growth_of(&decisive);
+        report.answer = report.answer_to(&decisive, lives);
+        report.evidence = report.evidence_for(&decisive, lives);
+        report.advice = report.advice_for(&decisive);
+        let settled = matches!(decisive.verdict, Verdict::Plateau | Verdict::Fragmented);
+        if let (true, Some(obstacle)) = (settled, remarks.obstacles.first()) {
+            report.verdict = Verdict::Unclear;
+            report.answer = format!("Not enough data: memory does not grow, but {obstacle}.");
+            report.advice = vec!["mend that and watch again: this watch proves nothing".into()];
+        }
+        report
+    }
+
+    fn growth_of(&self, judgement: &Judgement) -> Option<Growth> {
+        let trend = match (judgement.verdict, &judgement.used) {
+            (Verdict::Leak, Some(used)) => used,
+            (Verdict::Growing | Verdict::Bloat, _) => &judgement.memory,
+            _ => return None,
+        };
+        // Over the age of a worker there are no requests to count.
+        let requests = self.requests.filter(|_| !self.decided_by_age);
+        let per =
+            |amount: f64| (trend.growth / amount, (trend.interval.0 / amount, trend.interval.1 / amount));
+        let (bytes_per_s, bytes_per_s_interval) = per(trend.span_s);
+        Some(Growth {
+            bytes_per_s,
+            bytes_per_s_interval,
+            bytes_per_request: requests.map(|requests| per(requests).0),
+            bytes_per_request_interval: requests.map(|requests| per(requests).1),
+        })
+    }
+
+    fn memory_name(&self) -> &'static str {
+        match self.measure {
+            Measure::Rss => "RSS",
+            Measure::Pss => "PSS",
+        }
+    }
+
+    fn answer_to(&self, judgement: &Judgement, lives: Option<(usize, f64)>) -> String {
+        let pace = self.growth.map(|growth| self.pace(&growth)).unwrap_or_default();
+        let of_worker = match lives.filter(|_| self.decided_by_age) {
+            Some((lives, age_s)) => format!(
+                ", in each process until it is replaced ({lives} were, at the age of {}): restarts hide it",
+                duration(age_s)
+            ),
+            None => String::new(),
+        };
+        match judgement.verdict {
+            Verdict::Leak => format!("Leak: what the program keeps grows by {pace}{of_worker}."),
+            Verdict::Growing => format!(
+                "Growing by {pace}{of_worker}: a leak, or an allocator that keeps ever more; {} does not tell which.",
+                self.allocator_names()
+            ),
+            Verdict::Bloat => format!(
+                "Bloat: memory grows by {pace}{of_worker}, what the program keeps does not: the allocator holds ever more."
+            ),
+            Verdict::Fragmented => format!(
+                "Fragmented: steady, but the allocator holds {} for {} that are live, {} times as much.",
+                bytes(judgement.excess_bytes.unwrap_or(0.0) + self.live_level()),
+                bytes(self.live_level()),
+                short_number(judgement.heap_ratio.unwrap_or(0.0))
+            ),
+            Verdict::Plateau => format!("Plateau: memory has settled{}.", self.settled(judgement)),
+            Verdict::Unclear => format!("Not enough data: {}.", self.doubt(judgement)),
+        }
+    }
+
+    fn allocator_names(&self) -> String {
+        let names: Vec<&str> = self.allocators.iter().map(|kind| kind.name()).collect();
+        if names.is_empty() {
+            "the allocator".into()
+        } else {
+            names.join(" and ")
+        }
+    }
+
+    fn live_level(&self) -> f64 {
+        let live = &self.series.live_bytes;
+        let tail: Vec<f64> = live[live.len() * 2 / 3..].iter().map(|bytes| *bytes as f64).collect();
+        crate::analysis::statistics::median(&tail)
+    }
+
+    /// `12.3 MB per hour (95 % interval 11.0 to 13.6 MB), 4.10 kB per request`.
+    fn pace(&self, growth: &Growth) -> String {
+        let (unit_s, unit) = rate_unit(self.watched_s);
+        let (low, high) = growth.bytes_per_s_interval;
+        let mut text = format!(
+            "{} per {unit} (95 % interval {} to {})",
+            bytes(growth.bytes_per_s * unit_s),
+            bytes((low * unit_s).max(0.0)),
+            bytes(high * unit_s)
+        );
+        if let Some(per_request) = growth.bytes_per_request {
+            text.push_str(&format!(", {} per {}", bytes(per_request), self.request_unit));
+        }
+        text
+    }
+
+    fn settled(&self, judgement: &Judgement) -> String {
+        let trend = judgement.used.as_ref().unwrap_or(&judgement.memory);
+        let Some(after_s) = trend.settled_after_s else { return String::new() };
+        if after_s < 0.05 * trend.span_s {
+            return ", from the start of the watch".into();
+        }
+        let at = self.series.time_s.iter().position(|time_s| time_s - self.series.time_s[0] >= after_s);
+        let requests = at.and_then(|at| Some(self.series.requests.get(at)? - self.series.requests.first()?));
+        let requests = match requests {
+            Some(requests) => format!(" and {} {}", short_count(requests), plural(self.request_unit)),
+            None => String::new(),
+        };
+        format!(" after {}{requests}", duration(after_s))
+    }
+
+    fn doubt(&self, judgement: &Judgement) -> String {
+        let trend = judgement.used.as_ref().filter(|used| used.direction != Direction::Steady);
+        let trend = trend.unwrap_or(&judgement.memory);
+        match judgement.doubt {
+            Some(Doubt::Short) | None => {
+                format!(
+                    "there are {} readings, at least {} are needed",
+                    self.series.time_s.len(),
+                    crate::analysis::trend::FEWEST_READINGS
+                )
+            }
+            Some(Doubt::Settling) if trend.still_to_come <= trend.margin => {
+                "it rose at first and hardly any more later: too early to say that it has settled".into()
+            }
+            Some(Doubt::Settling) => format!(
+                "it still rises, but ever more slowly; about {} may be to come",
+                bytes(trend.still_to_come.max(0.0))
+            ),
+            Some(Doubt::Steps) => "it rose in a step or two, which may not come again".into(),
+            Some(Doubt::Noise) => format!(
+                "it goes up and down too much: growth over the watch lies between {} and {}",
+                signed(trend.interval.0),
+                signed(trend.interval.1)
+            ),
+        }
+    }
+
+    fn evidence_for(&self, judgement: &Judgement, lives: Option<(usize, f64)>) -> Vec<String> {
+        let mut evidence = Vec::new();
+        if let Some(used) = &judgement.used {
+            evidence.push(format!("in use: {}", self.course(used)));
+            if self.measure == Measure::Pss && used.level > judgement.memory.level {
+                evidence.push(
+                    "that counts pages which processes share since a fork in each of them; PSS divides them among the \
+                     processes"
+                        .into(),
+                );
+            }
+            let live = self.live_level();
+            if used.level - live > 0.2 * used.level {
+                let source = match self.live_source {
+                    LiveSource::Estimated => "",
+                    _ => " (its own count)",
+                };
+                evidence.push(format!(
+                    "of that, {} are live in the allocator{source} and {} are memory that the program maps itself",
+                    bytes(live),
+                    bytes(used.level - live)
+                ));
+            }
+            if self.live_source == LiveSource::Estimated {
+                evidence.push(
+                    "live bytes are estimated from the chunks in glibc's heaps; its caches of freed blocks count as live"
+                        .into(),
+                );
+            }
+        } else {
+            let names = self.allocator_names();
+            evidence.push(match self.allocators.as_slice() {
+                [Kind::Glibc] => format!(
+                    "live bytes are not known: the heaps of {names} could not be walked (where \
+                     kernel.yama.ptrace_scope is 1, only root may, or snug leak -- PROGRAM)"
+                ),
+                _ => format!("live bytes are not known: {names} does not tell them"),
+            });
+        }
+        evidence.push(format!("{}: {}", self.memory_name(), self.course(&judgement.memory)));
+        if let Some(ratio) = judgement.heap_ratio {
+            let excess = bytes(judgement.excess_bytes.unwrap_or(0.0).max(0.0));
+            evidence.push(format!(
+                "the allocator holds {} times its live bytes, {excess} more",
+                short_number(ratio)
+            ));
+        }
+        let counts = (self.series.processes.iter().min(), self.series.processes.iter().max());
+        let mut how = format!("{} readings in {}", self.series.time_s.len(), duration(self.watched_s));
+        match counts {
+            (Some(least), Some(most)) if least != most => {
+                how.push_str(&format!(", {least} to {most} processes"));
+            }
+            (_, Some(1)) | (_, None) => how.push_str(", 1 process"),
+            (_, Some(most)) => how.push_str(&format!(", {most} processes")),
+        }
+        if let Some((lives, age_s)) = lives {
+            how.push_str(&format!(", {lives} of them replaced at the age of {}", duration(age_s)));
+        }
+        if let Some(requests) = self.requests {
+            how.push_str(&format!(", {} {}", short_count(requests), plural(self.request_unit)));
+        }
+        evidence.push(how);
+        evidence
+    }
+
+    /// `123 MB, grows (+3.90 MB to +4.10 MB per hour with 95 % confidence)`.
+    fn course(&self, trend: &Trend) -> String {
+        let (unit_s, unit) = rate_unit(trend.span_s);
+        let rate = |growth: f64| growth / trend.span_s * unit_s;
+        let level = bytes(trend.level);
+        let (low, high) = (signed(rate(trend.interval.0)), signed(rate(trend.interval.1)));
+        let interval = format!("{low} to {high} per {unit} with 95 % confidence");
+        match trend.direction {
+            Direction::Unclear(Doubt::Short) => level,
+            Direction::Growing => format!("{level}, grows ({interval})"),
+            Direction::Steady => format!(
+                "{level}, steady ({interval}; growth below {} per {unit} counts as none)",
+                bytes(rate(trend.margin))
+            ),
+            Direction::Unclear(_) => format!("{level} ({interval})"),
+        }
+    }
+
+    fn advice_for(&self, judgement: &Judgement) -> Vec<String> {
+        let own_mappings = judgement.used.as_ref().is_some_and(|used| {
+            let live = &self.series.live_bytes;
+            let rise = |values: &[u64]| {
+                values.last().copied().unwrap_or(0) as f64 - values.first().copied().unwrap_or(0) as f64
+            };
+            judgement.verdict == Verdict::Leak && !live.is_empty() && rise(live) < 0.5 * used.growth
+        });
+        let advice: &[&str] = match judgement.verdict {
+            Verdict::Leak if own_mappings => &[
+                "most of the growth is not in malloc but in memory that the program maps itself, as Python's object \
+                 allocator and Ruby's heap pages do: use the language's own tools (tracemalloc, ObjectSpace)",
+                "no allocator helps; restarting workers hides it",
+            ],
+            Verdict::Leak => &[
+                "find what is kept: a cache without bounds, a list that only grows, an extension that never frees",
+                "no allocator helps; restarting workers hides it",
+            ],
+            Verdict::Growing => {
+                &["watch it under snug to tell a leak from bloat: snug leak -- PROGRAM (it counts live bytes exactly)"]
+            }
+            Verdict::Bloat | Verdict::Fragmented if !self.allocators.contains(&Kind::Snug) => {
+                &["another allocator may help: snug compare -- PROGRAM shows which"]
+            }
+            Verdict::Bloat | Verdict::Fragmented => &[
+                "it happens under snug: blocks that live long lie among many that do not; snug stats shows their sizes",
+                "snug advise -- PROGRAM tries the other allocators",
+            ],
+            Verdict::Plateau => &[],
+            Verdict::Unclear => &["watch longer (--for), under a load that repeats itself"],
+        };
+        advice.iter().map(|line| line.to_string()).collect()
+    }
+}
+
+impl Points {
+    fn new(assembled: &Assembled, requests: Vec<f64>) -> Points {
+        let whole = |values: &[f64]| values.iter().map(|value| value.max(0.0) as u64).collect::<Vec<u64>>();
+        let series = &assembled.total;
+        Points {
+            time_s: series.time_s.iter().map(|time_s| (time_s * 1e3).round() / 1e3).collect(),
+            memory_bytes: whole(&series.memory),
+            used_bytes: whole(&series.used),
+            live_bytes: whole(&series.live),
+            heap_bytes: whole(&series.heap),
+            processes: assembled.processes.clone(),
+            requests,
+        }
+    }
+}
+
+/// The unit of time for rates, and its name: hours, unless the watch was very short.
+fn rate_unit(span_s: f64) -> (f64, &'static str) {
+    if span_s < 60.0 {
+        (1.0, "second")
+    } else {
+        (3600.0, "hour")
+    }
+}
+
+fn signed(count: f64) -> String {
+    if count < 0.0 {
+        format!("-{}", bytes(-count))
+    } else {
+        format!("+{}", bytes(count))
+    }
+}
+
+/// `requests`, `runs of the load`.
+fn plural(unit: &str) -> String {
+    match unit.split_once(' ') {
+        Some((noun, rest)) => format!("{noun}s {rest}"),
+        None => format!("{unit}s"),
+    }
+}
+
+/// `12 s`, `3 min 20 s`, `2 h 5 min`.
+pub fn duration(seconds: f64) -> String {
+    let whole = seconds.round() as u64;
+    match whole {
+        0..10 => format!("{} s", short_number(seconds)),
+        10..120 => format!("{whole} s"),
+        120..7200 => format!("{} min {} s", whole / 60, whole % 60).replace(" 0 s", ""),
+        _ => format!("{} h {} min", whole / 3600, whole % 3600 / 60).replace(" 0 min", ""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::allocator::memory::{Identity, Process};
+    use crate::analysis::assemble::ByAge;
+    use crate::analysis::simulate::{draw, BEHAVIOURS};
+    use crate::analysis::verdict::{judge, Series};
+
+    fn report(series: Series, live_source: LiveSource, by_age: Option<(Series, usize)>) -> Report {
+        report_with(series, live_source, by_age, Remarks::default())
+    }
+
+    fn report_with(
+        series: Series,
+        live_source: LiveSource,
+        by_age: Option<(Series, usize)>,
+        remarks: Remarks,
+    ) -> Report {
+        let readings = series.time_s.len();
+        let judgement = judge(&series, 0.05);
+        let by_age = by_age.map(|(series, lives)| ByAge { series, lives, age_s: 60.0 });
+        let judgement_by_age = by_age.as_ref().map(|by_age| judge(&by_age.series, 0.05));
+        let assembled = Assembled {
+            measure: Measure::Rss,
+            live_source,
+            processes: vec![1; readings],
+            moments: (0..readings).collect(),
+            total: series,
+            by_age,
+        };
+        let identity = Some(Identity { kind: Kind::Snug, counters_at: None });
+        let watched =
+            Watched { processes: vec![Process { identity, ..Process::example() }], ..Watched::default() };
+        Report::new(Findings {
+            subject: "ruby app.rb".into(),
+            watched: &watched,
+            assembled: &assembled,
+            total: judgement,
+            by_age: judgement_by_age,
+            requests: (0..readings).map(|moment| 10.0 * moment as f64).collect(),
+            request_unit: "request",
+            load: None,
+            remarks,
+        })
+    }
+
+    /// 600 readings, one per second, of a program that grows evenly by so many bytes.
+    fn line(growth: f64) -> Series {
+        let time_s: Vec<f64> = (0..600).map(f64::from).collect();
+        let used: Vec<f64> = time_s.iter().map(|time_s| 100e6 + growth * time_s / 599.0).collect();
+        let memory = used.iter().map(|used| used + 20e6).collect();
+        Series { time_s, memory, live: used.clone(), heap: used.clone(), used }
+    }
+
+    #[test]
+    fn a_leak_is_stated_per_hour_and_per_request() {
+        let report = report(line(59.9e6), LiveSource::Counted, None);
+        assert_eq!(report.verdict, Verdict::Leak);
+        assert!(report.answer.contains("360 MB per hour"), "{}", report.answer);
+        assert!(report.answer.contains("10.0 kB per request"), "{}", report.answer);
+        assert!(report.advice[0].contains("find what is kept"), "{:?}", report.advice);
+    }
+
+    #[test]
+    fn growth_in_the_programs_own_mappings_is_said_to_be_there() {
+        let mut series = line(59.9e6);
+        series.live = vec![50e6; 600];
+        series.heap = vec![55e6; 600];
+        let report = report(series, LiveSource::Counted, None);
+        assert!(report.advice[0].contains("tracemalloc"), "{:?}", report.advice);
+    }
+
+    #[test]
+    fn restarts_do_not_hide_a_leak() {
+        let report = report(line(0.0), LiveSource::Counted, Some((line(59.9e6), 7)));
+        assert_eq!((report.verdict, report.decided_by_age), (Verdict::Leak, true));
+        assert!(report.answer.contains("7 were, at the age of 60 s"), "{}", report.answer);
+    }
+
+    #[test]
+    fn a_plateau_of_a_program_that_was_asked_nothing_is_none() {
+        let remarks = || Remarks { notes: vec![], obstacles: vec!["the load failed each of 9 times".into()] };
+        let steady = report_with(line(0.0), LiveSource::Counted, None, remarks());
+        assert_eq!(steady.verdict, Verdict::Unclear);
+        assert!(steady.answer.contains("the load failed each of 9 times"), "{}", steady.answer);
+        let grows = report_with(line(59.9e6), LiveSource::Counted, None, remarks());
+        assert_eq!(grows.verdict, Verdict::Leak, "growth is growth");
+    }
+
+    #[test]
+    fn a_plateau_says_since_when() {
+        let mut series = line(0.0);
+        for (index, value) in series.used.iter_mut().enumerate() {
+            *value -= 50e6 * (-(index as f64) / 40.0).exp();
+        }
+        let report = report(series, LiveSource::Counted, None);
+        assert_eq!(report.verdict, Verdict::Plateau);
+        assert!(
+            report.answer.contains(" s and ") && report.answer.contains(" requests"),
+            "{}",
+            report.answer
+        );
+    }
+
+    #[test]
+    fn without_live_bytes_a_leak_is_only_growth() {
+        let mut series = line(59.9e6);
+        (series.used, series.live, series.heap) = (vec![], vec![], vec![]);
+        let report = report(series, LiveSource::Unknown, None);
+        assert_eq!(report.verdict, Verdict::Growing);
+        assert!(report.advice[0].contains("snug leak -- PROGRAM"), "{:?}", report.advice);
+    }
+
+    #[test]
+    fn every_verdict_has_words() {
+        for (behaviour, seed) in
+            BEHAVIOURS.into_iter().flat_map(|behaviour| (0..5).map(move |seed| (behaviour, seed)))
+        {
+            let report = report(draw(behaviour, seed), LiveSource::Counted, None);
+            assert!(report.answer.ends_with('.') && !report.answer.contains("NaN"), "{}", report.answer);
+            assert!(report.evidence.len() >= 3, "{:?}", report.evidence);
+            assert_eq!(report.advice.is_empty(), report.verdict == Verdict::Plateau, "{:?}", report.advice);
+        }
+    }
+
+    #[test]
+    fn plurals() {
+        assert_eq!(plural("request"), "requests");
+        assert_eq!(plural("run of the load"), "runs of the load");
+    }
+
+    #[test]
+    fn durations() {
+        assert_eq!(duration(4.2), "4.20 s");
+        assert_eq!(duration(75.0), "75 s");
+        assert_eq!(duration(200.0), "3 min 20 s");
+        assert_eq!(duration(7500.0), "2 h 5 min");
+    }
+}

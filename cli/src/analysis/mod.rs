@@ -1,0 +1,23 @@
+//! What was measured and what it means. Pure: nothing here starts, reads or shows anything.
+
+pub(crate) mod advice;
+pub(crate) mod assemble;
+pub(crate) mod change;
+pub(crate) mod condition;
+#[cfg(test)]
+mod false_alarms;
+#[cfg(test)]
+pub(crate) mod fixture;
+pub(crate) mod leak_report;
+mod lexer;
+pub(crate) mod quantities;
+pub(crate) mod results;
+pub(crate) mod saved;
+#[cfg(test)]
+mod simulate;
+pub(crate) mod statistics;
+pub(crate) mod summary;
+mod trend;
+pub(crate) mod verdict;
+pub(crate) mod view;
+pub(crate) mod window;

@@ -1,0 +1,554 @@
+//! From runs to what they say: estimates for every allocator and quantity, warnings, and one sentence. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::allocator::kinds::Kind;
+use crate::analysis::results::{Allocator, Comparison, Estimate, Ratio, Run, Summary, SummaryRow};
+use crate::analysis::{quantities, statistics, view, window};
+use crate::base::terminal;
+
+/// With this many processes at a time or more, pages that they share would be counted twice in RSS.
+const SEVERAL_PROCESSES: f64 = 1.5;
+/// PSS is read more rarely than RSS: with fewer readings than this, its mean says little. It need not be many: shared
+/// pages that are counted in each process make RSS wrong by a third and more, which no number of runs averages out.
+const FEWEST_READINGS: f64 = 6.0;
+/// CPU use of the machine is counted in hundredths of seconds: too coarse for shorter runs.
+const SHORTEST_FOR_BUSY_S: f64 = 0.5;
+/// Memory of an unusual kind is mentioned above this share of RSS.
+const NOTEWORTHY_SHARE: f64 = 0.03;
+/// A load that is shorter seldom shows what memory comes to.
+const SHORTEST_LOAD_S: f64 = 10.0;
+/// The first second of a run is looked at more closely, which in shorter runs is much of the cost.
+const LONG_FOR_OVERHEAD_S: f64 = 10.0;
+/// Other programs keeping more than this share of the machine's CPUs busy make times doubtful.
+const BUSY_SHARE: f64 = 0.15;
+
+/// Computes the summary of all runs so far.
+pub fn summarise(comparison: &Comparison) -> Summary {
+    let baseline = baseline(&comparison.allocators);
+    let memory_measure = memory_measure(&comparison.runs);
+    let mut values: BTreeMap<&str, BTreeMap<String, Vec<f64>>> = BTreeMap::new();
+    for run in comparison.runs.iter().filter(|run| run.failure.is_none()) {
+        let quantities = values.entry(&run.allocator).or_default();
+        for (name, value) in quantities_of(run) {
+            quantities.entry(name).or_default().push(value);
+        }
+    }
+    let nothing = BTreeMap::new();
+    let baseline_values = values.get(baseline.as_str()).unwrap_or(&nothing);
+    let rows = comparison.allocators.iter().map(|allocator| {
+        let own = values.get(allocator.label.as_str()).unwrap_or(&nothing);
+        let runs = comparison.runs.iter().filter(|run| run.allocator == allocator.label);
+        let failed_runs = runs.clone().filter(|run| run.failure.is_some()).count() as u32;
+        SummaryRow {
+            allocator: allocator.label.clone(),
+            runs: runs.count() as u32 - failed_runs,
+            failed_runs,
+            quantities: estimates(own, (allocator.label != baseline).then_some(baseline_values)),
+        }
+    });
+    let mut summary = Summary {
+        allocators: rows.collect(),
+        baseline,
+        memory_measure,
+        conclusion: String::new(),
+        warnings: Vec::new(),
+    };
+    judge_together(comparison, &mut summary);
+    summary.conclusion = conclusion(&comparison.allocators, &summary, comparison.settings.serving.is_some());
+    summary.warnings = warnings(comparison, &summary.baseline);
+    summary
+}
+
+/// Corrects the probabilities of all ratios that the report shows for their number, but for the one that the comparison
+/// is about: mean memory of the allocator in question.
+fn judge_together(comparison: &Comparison, summary: &mut Summary) {
+    let names = view::judged_together(comparison, summary);
+    let memory = format!("{}_mean_bytes", summary.memory_measure);
+    let measured = |allocator: &&Allocator| {
+        let row = summary.allocators.iter().find(|row| row.allocator == allocator.label);
+        allocator.label != summary.baseline && row.is_some_and(|row| row.quantities.contains_key(&memory))
+    };
+    let others: Vec<&Allocator> = comparison.allocators.iter().filter(measured).collect();
+    let median = |label: &str| {
+        let row = summary.allocators.iter().find(|row| row.allocator == label);
+        row.and_then(|row| row.quantities.get(&memory)).map_or(f64::MAX, |estimate| estimate.median)
+    };
+    let primary = subject(&others, median).map(|allocator| allocator.label.clone());
+    let mut judged: Vec<&mut Ratio> = Vec::new();
+    for row in &mut summary.allocators {
+        let is_primary = primary.as_ref() == Some(&row.allocator);
+        let shown = row.quantities.iter_mut().filter(|(name, _)| names.contains(*name));
+        let secondary = shown.filter(|(name, _)| !is_primary || **name != memory);
+        judged.extend(secondary.filter_map(|(_, estimate)| estimate.ratio.as_mut()));
+    }
+    judged.retain(|ratio| ratio.p_value.is_some());
+    let p_values: Vec<f64> = judged.iter().filter_map(|ratio| ratio.p_value).collect();
+    for (ratio, corrected) in judged.into_iter().zip(statistics::holm(&p_values)) {
+        ratio.adjusted_p_value = Some(corrected);
+    }
+}
+
+/// What ratios refer to: glibc as it is, or else the first that was asked for.
+fn baseline(allocators: &[Allocator]) -> String {
+    let plain = |allocator: &&Allocator| allocator.kind == Kind::Glibc && allocator.environment.is_empty();
+    let found = allocators.iter().find(plain).or(allocators.first());
+    found.map_or_else(String::new, |allocator| allocator.label.clone())
+}
+
+fn memory_measure(runs: &[Run]) -> String {
+    let counts: Vec<f64> = runs.iter().filter_map(|run| run.memory.get("processes_mean").copied()).collect();
+    let readings: Vec<f64> = runs.iter().map(|run| run.details.time_s.len() as f64).collect();
+    if statistics::mean(&counts) >= SEVERAL_PROCESSES && statistics::median(&readings) >= FEWEST_READINGS {
+        "pss".into()
+    } else {
+        "rss".into()
+    }
+}
+
+/// Everything about a run that can be compared, by name.
+pub fn quantities_of(run: &Run) -> BTreeMap<String, f64> {
+    let mut quantities = run.memory.clone();
+    quantities.insert("wall_s".into(), run.wall_s);
+    quantities.insert("cpu_s".into(), run.cpu_user_s + run.cpu_system_s);
+    quantities.insert("cpu_user_s".into(), run.cpu_user_s);
+    quantities.insert("cpu_system_s".into(), run.cpu_system_s);
+    quantities.insert("page_faults".into(), (run.minor_faults + run.major_faults) as f64);
+    for (name, value) in &run.metrics {
+        quantities.insert(format!("metric:{name}"), *value);
+    }
+    if let Some(latency) = &run.latency {
+        quantities.insert("requests_per_s".into(), latency.requests_per_s);
+        let named = |percent: f64| format!("latency_p{}_s", percent.to_string().replace('.', "_"));
+        quantities.extend(latency.percentiles.iter().map(|p| (named(p.percent), p.latency_s)));
+    }
+    quantities.extend(window::of_phases(run));
+    // A load that has a time serves the more requests the faster it is: its totals compare different work.
+    let requests = run.latency.as_ref().map_or(0, |latency| latency.requests);
+    for (name, total) in
+        [("cpu_per_request_s", "load.cpu_s"), ("page_faults_per_request", "load.page_faults")]
+    {
+        let total = quantities.get(total).filter(|_| requests > 0).copied();
+        quantities.extend(total.map(|total| (format!("load.{name}"), total / requests as f64)));
+    }
+    quantities
+}
+
+fn estimates(
+    own: &BTreeMap<String, Vec<f64>>,
+    baseline: Option<&BTreeMap<String, Vec<f64>>>,
+) -> BTreeMap<String, Estimate> {
+    let mut estimates = BTreeMap::new();
+    for (name, values) in own {
+        let Some(mut estimate) = statistics::estimate(values) else { continue };
+        let other = baseline.and_then(|baseline| baseline.get(name));
+        estimate.ratio = other.and_then(|other| statistics::ratio(values, other));
+        estimates.insert(name.clone(), estimate);
+    }
+    estimates
+}
+
+/// The result in one sentence: what memory and time do under the allocator of interest, relative to the baseline.
+fn conclusion(allocators: &[Allocator], summary: &Summary, is_server: bool) -> String {
+    let memory = format!("{}_mean_bytes", summary.memory_measure);
+    let unsampled = |row: &SummaryRow| row.runs > 0 && !row.quantities.contains_key(&memory);
+    if summary.allocators.iter().any(unsampled) {
+        return "The program ended before its memory could be sampled: compare only the times, or give it more to do."
+            .into();
+    }
+    let measure = summary.memory_measure.to_uppercase();
+    let of = |label: &str, quantity: &str| {
+        let row = summary.allocators.iter().find(|row| row.allocator == label)?;
+        row.quantities.get(quantity)
+    };
+    let measured = allocators.iter().filter(|allocator| of(&allocator.label, &memory).is_some());
+    let others: Vec<&Allocator> = measured.filter(|allocator| allocator.label != summary.baseline).collect();
+    let mean_of = |label: &str| of(label, &memory).map_or(f64::MAX, |estimate| estimate.median);
+    let Some(subject) = subject(&others, mean_of) else {
+        return match of(&summary.baseline, &memory) {
+            Some(estimate) => {
+                let size = terminal::bytes(estimate.median);
+                format!(
+                    "{} uses {size} of memory (mean {measure}); there is nothing to compare it with.",
+                    summary.baseline
+                )
+            }
+            None => "No run succeeded: there is nothing to compare.".into(),
+        };
+    };
+    // The ratio with what is shown of it; None where there is none.
+    let ratio_of = |label: &str, quantity: &str| {
+        let own = of(label, quantity)?;
+        let times = view::times_baseline(&quantities::named(quantity), own, of(&summary.baseline, quantity))?;
+        own.ratio.map(|ratio| (ratio, times))
+    };
+    let Some(ratio) = ratio_of(&subject.label, &memory) else {
+        return format!("{} did not run, so there is nothing to compare with.", summary.baseline);
+    };
+    let mut parts =
+        vec![sentence_part(&subject.label, &summary.baseline, &format!("mean memory ({measure})"), &ratio)];
+    let throughput = subject_throughput(summary, &subject.label);
+    for (quantity, name) in throughput.iter().map(|name| (format!("metric:{name}"), name.as_str())) {
+        parts.extend(ratio_of(&subject.label, &quantity).map(|ratio| clause(name, &ratio)));
+    }
+    for (quantity, name) in other_quantities(summary, is_server) {
+        parts.extend(ratio_of(&subject.label, &quantity).map(|ratio| clause(name, &ratio)));
+    }
+    let rivals = others.iter().filter(|allocator| allocator.kind != subject.kind);
+    let smallest = rivals.min_by(|a, b| mean_of(&a.label).total_cmp(&mean_of(&b.label)));
+    if let Some((rival, (_, times))) =
+        smallest.and_then(|rival| Some((rival, ratio_of(&rival.label, &memory)?)))
+    {
+        let verb = if ratio.0.interval.is_none() { "used" } else { "uses" };
+        parts.push(format!("of the others, {} {verb} the least memory: {times} times", rival.label));
+    }
+    let mut text = parts.join("; ") + ".";
+    if ratio.0.interval.is_none() {
+        text.push_str(" One run each cannot tell a difference from noise: use --runs 3 or more.");
+    }
+    text
+}
+
+/// What the sentence says of besides memory and throughput that the program reported.
+fn other_quantities(summary: &Summary, is_server: bool) -> Vec<(String, &'static str)> {
+    if !is_server {
+        return vec![("wall_s".into(), "wall time")];
+    }
+    vec![
+        (format!("idle.{}_final_bytes", summary.memory_measure), "memory after idling"),
+        ("requests_per_s".into(), "the rate of requests"),
+        ("latency_p99_s".into(), "p99 latency"),
+        match summary.allocators.iter().any(|row| row.quantities.contains_key("load.cpu_per_request_s")) {
+            true => ("load.cpu_per_request_s".into(), "CPU time per request"),
+            false => ("load.cpu_s".into(), "CPU time under load"),
+        },
+    ]
+}
+
+/// The allocator that the sentence is about: snug, or else the one with least memory.
+fn subject<'a>(others: &[&'a Allocator], memory: impl Fn(&str) -> f64) -> Option<&'a Allocator> {
+    let snug = others.iter().find(|allocator| allocator.kind == Kind::Snug);
+    let smallest = || others.iter().min_by(|a, b| memory(&a.label).total_cmp(&memory(&b.label)));
+    snug.or_else(smallest).copied()
+}
+
+fn subject_throughput(summary: &Summary, label: &str) -> Vec<String> {
+    let row = summary.allocators.iter().find(|row| row.allocator == label);
+    let names = row.into_iter().flat_map(|row| row.quantities.keys());
+    let metrics: BTreeSet<&str> = names.filter_map(|name| name.strip_prefix("metric:")).collect();
+    metrics.into_iter().filter(|name| name.ends_with("_per_s")).map(String::from).collect()
+}
+
+fn sentence_part(subject: &str, baseline: &str, quantity: &str, (ratio, times): &(Ratio, String)) -> String {
+    let interval = view::interval(*ratio);
+    match ratio.interval {
+        Some(range) if !view::is_telling(range) => format!(
+            "The {quantity} of the runs differs too much to tell {subject} from {baseline} (use more --runs, or a longer \
+             program)"
+        ),
+        Some(_) if ratio.no_difference() => format!(
+            "Between {subject} and {baseline} no difference in {quantity} can be shown ({times} times, 95 % interval \
+             {interval})"
+        ),
+        Some(_) => {
+            format!("{subject} uses {times} times the {quantity} of {baseline} (95 % interval {interval})")
+        }
+        None => format!("{subject} used {times} times the {quantity} of {baseline}"),
+    }
+}
+
+fn clause(name: &str, (ratio, times): &(Ratio, String)) -> String {
+    let interval = view::interval(*ratio);
+    match ratio.interval {
+        Some(range) if !view::is_telling(range) => format!("for {name} the runs differ too much to tell"),
+        Some(_) if ratio.no_difference() => {
+            format!("no difference in {name} can be shown ({times} times, {interval})")
+        }
+        Some(_) if ratio.may_be_chance() => {
+            format!("{name} is {times} times ({interval}), which may be chance")
+        }
+        Some(_) => format!("{name} is {times} times ({interval})"),
+        None => format!("{name} was {times} times"),
+    }
+}
+
+/// What a reader should know before believing the numbers.
+fn warnings(comparison: &Comparison, baseline: &str) -> Vec<String> {
+    let mut warnings = BTreeSet::new();
+    for allocator in &comparison.allocators {
+        for (name, value) in &allocator.inherited {
+            warnings.insert(format!("{name}={value} was set already, and {} reads it", allocator.label));
+        }
+    }
+    for run in &comparison.runs {
+        for file in &run.evidence.found {
+            warnings.insert(format!(
+                "under {} the program brings an allocator of its own ({file}): that row does not show the C library's",
+                run.allocator
+            ));
+        }
+    }
+    for allocator in &comparison.allocators {
+        warnings
+            .extend(allocator.complaints.iter().map(|complaint| format!("{}: {complaint}", allocator.label)));
+    }
+    run_notes(comparison, &mut warnings);
+    load_warnings(comparison, &mut warnings);
+    overhead_warning(comparison, &mut warnings);
+    if let Some(reason) = &comparison.settings.no_cgroup_peak {
+        warnings.insert(format!("the peak that a container's limit would see is not shown: {reason}"));
+    }
+    memory_warnings(comparison, &mut warnings);
+    let long_runs = comparison.runs.iter().filter(|run| run.wall_s >= SHORTEST_FOR_BUSY_S);
+    let busiest = long_runs.map(|run| run.other_busy_cores).fold(0.0, f64::max);
+    if busiest > BUSY_SHARE * comparison.machine.cpus as f64 {
+        warnings.insert(format!(
+            "other programs kept up to {busiest:.1} of {} CPUs busy meanwhile: times are doubtful",
+            comparison.machine.cpus
+        ));
+    }
+    let short = comparison.runs.iter().any(|run| run.failure.is_none() && run.samples.time_s.len() < 5);
+    if short {
+        warnings.insert(
+            "the program ended within a few milliseconds: its memory was sampled less than 5 times".into(),
+        );
+    }
+    if comparison.machine.transparent_huge_pages == "always" {
+        warnings.insert(
+            "transparent huge pages are set to 'always': allocators that do not opt out hold more memory than elsewhere"
+                .into(),
+        );
+    }
+    if comparison.runs.iter().any(|run| run.allocator == baseline && !run.metrics.is_empty())
+        && comparison.runs.iter().any(|run| run.failure.is_none() && run.metrics.is_empty())
+    {
+        warnings.insert("some runs printed no snug-metric lines".into());
+    }
+    stopped_early(comparison).into_iter().chain(warnings).collect()
+}
+
+/// The notes of runs, each with the runs that it is about.
+fn run_notes(comparison: &Comparison, warnings: &mut BTreeSet<String>) {
+    let mut rounds: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
+    for run in &comparison.runs {
+        for note in &run.notes {
+            rounds.entry((&run.allocator, note)).or_default().push(run.round.to_string());
+        }
+    }
+    for ((allocator, note), rounds) in rounds {
+        let all = comparison.runs.iter().filter(|run| run.allocator == allocator).count();
+        let which = match rounds.as_slice() {
+            [_] if all == 1 => String::new(),
+            [round] => format!(", round {round}"),
+            several if several.len() == all => ", every round".into(),
+            several => format!(", rounds {}", several.join(", ")),
+        };
+        warnings.insert(format!("{allocator}{which}: {note}"));
+    }
+}
+
+/// That mean memory says little of the load: it was short, or the server idle most of the time.
+fn load_warnings(comparison: &Comparison, warnings: &mut BTreeSet<String>) {
+    let lengths = |name: &str| -> Vec<f64> {
+        let good = comparison.runs.iter().filter(|run| run.failure.is_none());
+        let phases = good.flat_map(|run| run.phases.iter()).filter(|phase| phase.name == name);
+        phases.map(|phase| phase.end_s - phase.start_s).collect()
+    };
+    let loads = lengths("load");
+    if loads.is_empty() {
+        return;
+    }
+    let shown = |seconds: f64| terminal::short_number(seconds);
+    let (load_s, idle_s) = (statistics::median(&loads), statistics::median(&lengths("idle")));
+    if load_s < SHORTEST_LOAD_S {
+        warnings.insert(format!(
+            "the load lasted {} s only: memory of most servers grows for longer; use --load-for 30s, or more requests",
+            shown(load_s)
+        ));
+    }
+    let served_s = load_s + idle_s + statistics::median(&lengths("warm"));
+    if idle_s > served_s / 2.0 {
+        warnings.insert(format!(
+            "the server was idle for {} of {} s: mean memory is mostly that of an idle server",
+            shown(idle_s),
+            shown(served_s)
+        ));
+    }
+}
+
+/// That measuring took more than it was to take.
+fn overhead_warning(comparison: &Comparison, warnings: &mut BTreeSet<String>) {
+    let long = comparison.runs.iter().filter(|run| run.wall_s >= LONG_FOR_OVERHEAD_S);
+    let most = long.map(|run| run.overhead.share_of_one_core).fold(0.0, f64::max);
+    let limit = comparison.settings.overhead_limit;
+    if most > limit * 1.5 {
+        warnings.insert(format!(
+            "measuring cost up to {:.1} % of one core, more than the {:.1} % it is to cost: the program starts many \
+             processes, or has large ones",
+            most * 100.0,
+            limit * 100.0
+        ));
+    }
+}
+
+/// That there are fewer runs than were asked for.
+fn stopped_early(comparison: &Comparison) -> Option<String> {
+    let (made, planned) = comparison.stopped_early()?;
+    Some(format!(
+        "stopped after {made} of {planned} runs: the numbers are those of fewer runs than were asked for"
+    ))
+}
+
+/// Memory that RSS counts although it is free to take, or does not count although it is used.
+fn memory_warnings(comparison: &Comparison, warnings: &mut BTreeSet<String>) {
+    for allocator in &comparison.allocators {
+        let mean = |quantity: &str| {
+            let runs = comparison.good_runs(&allocator.label);
+            statistics::mean(&runs.filter_map(|run| run.memory.get(quantity).copied()).collect::<Vec<_>>())
+        };
+        let (lazy, rss) = (mean("lazy_free_mean_bytes"), mean("rss_mean_bytes"));
+        if lazy > NOTEWORTHY_SHARE * rss {
+            warnings.insert(format!(
+                "under {}, {} of the mean RSS is marked as free (LazyFree): the kernel takes it when memory is short",
+                allocator.label,
+                terminal::bytes(lazy)
+            ));
+        }
+        let huge = mean("huge_mean_bytes");
+        if huge > NOTEWORTHY_SHARE * rss {
+            let size = terminal::bytes(huge);
+            warnings.insert(format!("under {}, {size} of the mean RSS is in huge pages", allocator.label));
+        }
+        let swapped = mean("swap_peak_bytes");
+        if swapped > NOTEWORTHY_SHARE * rss {
+            let size = terminal::bytes(swapped);
+            warnings.insert(format!(
+                "under {}, up to {size} were swapped out, which RSS does not count",
+                allocator.label
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::fixture;
+
+    #[test]
+    fn a_clear_difference_is_stated_with_its_interval() {
+        let comparison =
+            fixture::comparison(&[("glibc", &[100.0, 102.0, 98.0]), ("snug", &[50.0, 51.0, 49.0])]);
+        let summary = summarise(&comparison);
+        assert_eq!(summary.baseline, "glibc");
+        assert!(
+            summary.conclusion.starts_with("snug uses 0.50 times the mean memory (RSS) of glibc"),
+            "{}",
+            summary.conclusion
+        );
+        assert!(
+            summary.conclusion.contains("no difference in wall time can be shown"),
+            "{}",
+            summary.conclusion
+        );
+    }
+
+    #[test]
+    fn noise_is_called_no_difference() {
+        let comparison =
+            fixture::comparison(&[("glibc", &[100.0, 120.0, 90.0]), ("snug", &[95.0, 118.0, 99.0])]);
+        let text = summarise(&comparison).conclusion;
+        assert!(text.starts_with("Between snug and glibc no difference in mean memory"), "{text}");
+        let comparison = fixture::comparison(&[("glibc", &[10.0, 120.0]), ("snug", &[95.0, 18.0])]);
+        let text = summarise(&comparison).conclusion;
+        assert!(text.contains("differs too much to tell snug from glibc"), "{text}");
+    }
+
+    #[test]
+    fn one_run_is_not_enough() {
+        let comparison =
+            fixture::comparison(&[("glibc", &[100.0]), ("jemalloc", &[80.0]), ("snug", &[90.0])]);
+        let text = summarise(&comparison).conclusion;
+        assert!(text.contains("snug used 0.90 times"), "{text}");
+        assert!(text.contains("of the others, jemalloc used the least memory: 0.80 times"), "{text}");
+        assert!(text.contains("use --runs 3"), "{text}");
+    }
+
+    #[test]
+    fn without_snug_the_smallest_is_the_subject() {
+        let comparison = fixture::comparison(&[("glibc", &[100.0, 101.0]), ("jemalloc", &[80.0, 80.5])]);
+        assert!(summarise(&comparison).conclusion.starts_with("jemalloc uses 0.80 times"));
+    }
+
+    #[test]
+    fn failed_runs_do_not_count() {
+        let mut comparison = fixture::comparison(&[("glibc", &[100.0, 100.0]), ("snug", &[50.0, 50.0])]);
+        for run in comparison.runs.iter_mut().filter(|run| run.allocator == "snug") {
+            run.failure = Some("crashed".into());
+        }
+        let summary = summarise(&comparison);
+        assert_eq!(summary.allocators[1].failed_runs, 2);
+        assert!(summary.conclusion.contains("nothing to compare"), "{}", summary.conclusion);
+    }
+
+    #[test]
+    fn a_comparison_that_was_stopped_says_so_first() {
+        let mut comparison = fixture::comparison(&[("glibc", &[100.0, 101.0]), ("snug", &[80.0, 80.5])]);
+        assert!(summarise(&comparison).warnings.is_empty());
+        comparison.runs[0].notes.push("a note".into());
+        comparison.runs.pop();
+        let warnings = summarise(&comparison).warnings;
+        assert!(warnings[0].starts_with("stopped after 3 of 4 runs") && warnings.len() == 2, "{warnings:?}");
+    }
+
+    #[test]
+    fn notes_say_which_run_they_are_about() {
+        let mut comparison =
+            fixture::comparison(&[("glibc", &[100.0, 101.0, 99.0]), ("snug", &[80.0, 80.5, 80.1])]);
+        for (run, note) in [(0, "late"), (2, "late"), (3, "early"), (4, "early"), (5, "early"), (1, "odd")] {
+            comparison.runs[run].notes.push(note.into());
+        }
+        let warnings = summarise(&comparison).warnings;
+        assert_eq!(warnings, ["glibc, round 2: odd", "glibc, rounds 1, 3: late", "snug, every round: early"]);
+    }
+
+    #[test]
+    fn short_loads_and_idle_servers_are_mentioned() {
+        let mut comparison = fixture::server();
+        assert_eq!(summarise(&comparison).warnings, [""; 0]);
+        for phase in comparison.runs.iter_mut().flat_map(|run| &mut run.phases) {
+            if phase.name == "load" {
+                phase.end_s = phase.start_s + 0.5;
+            }
+        }
+        let warnings = summarise(&comparison).warnings.join("\n");
+        assert!(
+            warnings.contains("the load lasted 0.50 s only") && warnings.contains("idle for 10.0 of 14.5 s"),
+            "{warnings}"
+        );
+        comparison.runs[3].overhead.share_of_one_core = 0.0208;
+        let warnings = summarise(&comparison).warnings.join("\n");
+        assert!(warnings.contains("measuring cost up to 2.1 % of one core"), "{warnings}");
+    }
+
+    #[test]
+    fn unusual_memory_is_mentioned() {
+        let mut comparison = fixture::comparison(&[("glibc", &[100.0]), ("jemalloc", &[80.0])]);
+        comparison.runs[1].memory.insert("lazy_free_mean_bytes".into(), 30e6);
+        let warnings = summarise(&comparison).warnings;
+        assert_eq!(warnings.len(), 1);
+        assert!(
+            warnings[0].starts_with("under jemalloc, 30.0 MB of the mean RSS is marked as free"),
+            "{warnings:?}"
+        );
+    }
+
+    #[test]
+    fn several_processes_are_compared_by_pss() {
+        let mut comparison = fixture::comparison(&[("glibc", &[100.0, 101.0]), ("snug", &[80.0, 80.5])]);
+        fixture::set_memory(&mut comparison, &[("processes_mean", 4.0)]);
+        let summary = comparison.summary;
+        assert_eq!(summary.memory_measure, "pss");
+        assert!(summary.conclusion.contains("(PSS)"));
+    }
+}

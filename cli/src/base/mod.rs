@@ -1,0 +1,9 @@
+//! What everything else stands on and what knows nothing of memory: failures, numbers for people, the machine, ELF files.
+
+pub(crate) mod elf;
+pub(crate) mod failure;
+pub(crate) mod machine;
+pub(crate) mod progress;
+pub(crate) mod root;
+pub(crate) mod terminal;
+pub(crate) mod time;

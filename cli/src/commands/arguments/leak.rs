@@ -1,0 +1,121 @@
+//! The command line of the commands that answer a question about memory over time.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use crate::base::time::time;
+use crate::commands::arguments::CompareArguments;
+use crate::drive::load::LoadArguments;
+
+/// Say whether a program leaks, and if not, what its memory does
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "snug leak [OPTIONS] -- PROGRAM [ARGS]...\n       snug leak [OPTIONS] <PID|NAME>",
+    after_help = "Examples:
+  snug leak --for 20m --url http://localhost:3000/ -- bundle exec puma -p 3000
+  snug leak --for 1h --url http://localhost:8000 --path /orders --path '/search?q=a' --concurrency 4 4711
+  snug leak --for 20m --load 'python enqueue.py' -- celery -A app worker
+  snug leak --for 1h --requests-from 'wc -l < log/production.log' --plot leak.png 4711
+  snug leak --for 5m --fail-on leak -- ./soak-test.sh
+  snug leak --for 1h puma
+
+The program is run under snug, which counts live bytes exactly, or watched as it is; under glibc live bytes are \
+estimated from the chunks in its heaps. What it writes goes to stderr. \
+Give it work that repeats itself: its own, requests of snug's (--url), or --load. Ctrl-C ends the watch with the verdict so far. The verdict is one of:
+
+  leak        what the program keeps grows for ever: live bytes, or memory that it maps itself
+  growing     memory grows, but the allocator does not tell live bytes: a leak or bloat
+  bloat       memory grows, what the program keeps does not
+  fragmented  steady, but the allocator holds far more than is live
+  plateau     steady, from some moment on
+  not enough data
+
+Growth is what is left after warm-up, waves, bursts and garbage collection have had their best chance to explain the \
+readings (docs/decisions/0015). Where workers are replaced, what each does until its end counts, too.
+
+Exit codes: 0; 1 the verdict is one of --fail-on, or the program failed by itself; 2 the request makes no sense; 3 no such process, or it may not be \
+looked at; 125 libsnug.so is missing; 126, 127 the program can't be run."
+)]
+pub struct LeakArguments {
+    /// How long to watch
+    #[arg(long = "for", value_name = "TIME", default_value = "10m", value_parser = time)]
+    pub watch_for: Duration,
+    /// Time between two readings [default: 600 readings, fewer if they would cost over 1 % of a core]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub interval: Option<Duration>,
+    #[command(flatten)]
+    pub load: LoadArguments,
+    /// A command, for the shell, that prints how many requests were served so far: gives growth per request
+    #[arg(long, value_name = "COMMAND")]
+    pub requests_from: Option<String>,
+    /// Allocator to run the program under, written as for snug compare [default: snug]
+    #[arg(long, value_name = "ALLOCATOR", conflicts_with = "process")]
+    pub with: Option<String>,
+    /// Growth over the watch that is no growth, in percent of the level
+    #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = parse_percent)]
+    pub tolerance_percent: f64,
+    /// Exit with 1 on these verdicts, separated by commas
+    #[arg(long, value_name = "VERDICTS", value_delimiter = ',')]
+    pub fail_on: Vec<LeakFailure>,
+    /// Write a picture of memory over time to this file, .svg or .png
+    #[arg(long, value_name = "FILE", value_parser = parse_picture)]
+    pub plot: Option<PathBuf>,
+    /// Write the answer as JSON, with every reading
+    #[arg(long)]
+    pub json: bool,
+    /// A process to watch, with everything below it
+    #[arg(value_name = "PID|NAME", required_unless_present = "program", conflicts_with = "program")]
+    pub process: Option<String>,
+    /// A program to run and watch
+    #[arg(last = true, value_name = "PROGRAM")]
+    pub program: Vec<String>,
+}
+
+/// Verdicts of snug leak that a script may want to fail on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LeakFailure {
+    /// leak, and growing
+    Leak,
+    /// bloat, and growing
+    Bloat,
+    Fragmented,
+    /// not enough data
+    Unclear,
+}
+
+fn parse_percent(text: &str) -> Result<f64, String> {
+    let percent: f64 = text.trim_end_matches('%').parse().map_err(|_| "it is not a number".to_string())?;
+    let fits = percent > 0.0 && percent <= 100.0;
+    fits.then_some(percent).ok_or_else(|| "it must be above 0 and at most 100".into())
+}
+
+fn parse_picture(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
+    let known = ending.is_some_and(|ending| ending == "svg" || ending == "png");
+    known.then_some(path).ok_or_else(|| "its name must end in .svg or .png".into())
+}
+
+/// Say which allocator a program should use, if any, and how to deploy it
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "snug advise [OPTIONS] [--] PROGRAM [ARGS]...",
+    after_help = "Examples:
+  snug advise -- ruby script.rb
+  snug advise --ready 3000 --requests 2000 -- bundle exec puma -p 3000
+
+A comparison is run as snug compare does it, with the same options and results. Then one allocator is recommended, or \
+MALLOC_ARENA_MAX=2, or none: it must be smaller with 95 % confidence, save 5 % and 5 MB, and must not be clearly \
+slower, in time, in requests per second or in p99 latency. Where the runs differ too much to tell, it says so. The \
+lines that deploy it follow: Dockerfile, Procfile, systemd, Kubernetes. If nothing helps, what the memory consists \
+of says why; that is seen under snug, which therefore should be among the allocators. Where --json -, or another \
+format, has stdout, all of this goes to stderr.
+
+Exit codes: those of snug compare."
+)]
+pub struct AdviseArguments {
+    #[command(flatten)]
+    pub compare: CompareArguments,
+}

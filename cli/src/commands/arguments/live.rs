@@ -1,0 +1,109 @@
+//! The command line of those commands that look at running processes or change them.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::base::time::time_between;
+
+/// Show the memory of a running process and the counters of its heap
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  snug stats 4711
+  snug stats 4711 --classes
+  snug stats 4711 --json | jq .heap.live_allocated_bytes
+
+The process is not stopped. What is live is counted under snug and estimated under glibc, from the chunks in its heaps; \
+other allocators do not show it. Both need what ptrace needs: where kernel.yama.ptrace_scope is 1, root or the \
+capability CAP_SYS_PTRACE. To see many processes, use snug top; to keep their history, snug exporter.
+
+Exit codes: 0 shown; 2 the request makes no sense; 3 no such process, or it may not be looked at.")]
+pub struct StatsArguments {
+    /// The process; of a name, the one above all others of it
+    #[arg(value_name = "PID|NAME", value_parser = process)]
+    pub process: String,
+    /// Show the size classes of the heap, too
+    #[arg(long)]
+    pub classes: bool,
+    /// Write JSON
+    #[arg(long, conflicts_with = "prometheus")]
+    pub json: bool,
+    /// Write metrics, as snug exporter has them, and under glibc the estimate
+    #[arg(long)]
+    pub prometheus: bool,
+}
+
+/// Ask running processes under snug to give back all memory that they can
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "snug purge [OPTIONS] <PID|NAME>...",
+    after_help = "Examples:
+  snug purge 4711
+  snug purge puma
+  snug purge $(pgrep -f 'puma: cluster worker')
+
+No signal is sent and nothing is stopped: the process does it when its allocator next has slow work to do, or its \
+helper thread does. A process that sleeps can't answer; snug gave its free memory back when it fell asleep. A process \
+that has not answered when the time is over is not purged later.
+
+Exit codes: 0 every process purged, or slept; 1 a process is under another allocator, or did not answer though it \
+works; 2 the request makes no sense; 3 no such process, or it may not be asked."
+)]
+pub struct PurgeArguments {
+    /// The processes; of a name, all of this user
+    #[arg(required = true, value_name = "PID|NAME", value_parser = process)]
+    pub processes: Vec<String>,
+    /// How long to wait for the answer
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = waiting_time)]
+    pub wait: Duration,
+    /// Write JSON, one line for each process
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Change a setting of a running process under snug
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  snug set 4711 purge_cpu_percent=5
+  snug set puma background=off
+
+The options are those of the variable SNUG; `SNUG=help snug run true` lists them. Those that only mean something at \
+start can't be set. Children that are forked from now on inherit the new value; those that exist keep theirs. A process \
+that sleeps takes the setting when it next works.
+
+Exit codes: 0 set, or waiting in a process that sleeps; 1 the process is under another allocator, or did not answer \
+though it works; 2 no such option or value; 3 no such process, or it may not be asked.")]
+pub struct SetArguments {
+    /// The process; of a name, all of this user
+    #[arg(value_name = "PID|NAME", value_parser = process)]
+    pub process: String,
+    /// Options and their values
+    #[arg(required = true, value_name = "KEY=VALUE", value_parser = pair)]
+    pub pairs: Vec<(String, String)>,
+    /// How long to wait for each answer
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = waiting_time)]
+    pub wait: Duration,
+    /// Write JSON, one line for each option
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn waiting_time(text: &str) -> Result<Duration, String> {
+    time_between(text, 0.0, 3600.0)
+}
+
+/// A PID or a name; no number that can't be a PID.
+fn process(text: &str) -> Result<String, String> {
+    match text.parse::<i64>() {
+        Ok(number) if !(1..=i64::from(i32::MAX)).contains(&number) => Err("it is no PID".into()),
+        _ if text.is_empty() => Err("it is empty".into()),
+        _ => Ok(text.into()),
+    }
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.into(), value.into())),
+        _ => Err("write it as KEY=VALUE".into()),
+    }
+}

@@ -1,0 +1,355 @@
+//! `snug check`: says which allocator processes really use and what is wrong.
+//!
+//! `inspect` looks up `facts` of processes, `judge` decides from them, `report` is what was found, `text` and `json`
+//! write it, `changes` says what to paste. What does not run is looked at from its files: `subject` takes units and
+//! images, `entry` follows a command to the program that stays, `loading` tells what that would load, `root` and
+//! `archive` are file systems to look into.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::allocator::inspect::{self, Hidden, Inspector};
+use crate::allocator::kinds::{closest, known_names, Kind, ROWS};
+use crate::allocator::program::{self, Program};
+use crate::allocator::report::{Problem, ProcessReport, Report, Severity, FAILED_ITSELF};
+use crate::allocator::{changes, judge, library};
+use crate::base::failure::{Context, Failure, Result, FAILED, INTERRUPTED, UNKNOWN, USAGE};
+use crate::base::{machine, progress, terminal};
+use crate::commands::arguments::CheckArguments;
+use crate::heap::remote;
+use crate::image::subject::{self, UnitSubject};
+use crate::image::unit;
+use crate::process::children::{Children, Waited};
+use crate::process::proc::{Pid, ProcFilesystem, Processes};
+use crate::process::system::{self, Ending};
+use crate::process::tree;
+use crate::show::check_text::TextWriter;
+use crate::show::json;
+
+/// Time between two looks at a program that was started to be looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(25);
+
+/// A process of which nothing defines malloc is looked at again for so long: it may just start.
+const LOADING_AT_MOST: Duration = Duration::from_millis(300);
+
+/// Runs the command.
+pub fn run(arguments: &CheckArguments) -> Result<()> {
+    let expected = arguments.expect.as_deref().map(parse_expected).transpose()?;
+    let huge_pages = machine::describe().transparent_huge_pages;
+    let mut inspector = Inspector::new(huge_pages.clone());
+    let Found { mut processes, unreadable } = match &arguments.image {
+        Some(image) => Found::readable(subject::image(image, &arguments.program, &huge_pages)?),
+        None if arguments.program.is_empty() => named(&mut inspector, arguments, &huge_pages)?,
+        None => started_program(&mut inspector, arguments)?,
+    };
+    if !unreadable.is_empty() {
+        anstream::eprintln!("snug: warning: {}", not_permitted(&unreadable));
+    }
+    set_depths(&mut processes);
+    let mut report = Report {
+        expected,
+        expectation_met: None,
+        transparent_huge_pages: huge_pages,
+        processes,
+        unreadable,
+        changes: Vec::new(),
+    };
+    report.expectation_met = report.is_as_expected();
+    if arguments.lines || report.expectation_met == Some(false) {
+        let kind = expected.unwrap_or(Kind::Snug);
+        report.changes = changes::changes(&report, kind, library_or_usual(kind).as_deref());
+    }
+    let mut stdout = anstream::stdout().lock();
+    let written = if arguments.json {
+        json::write_indented(json::CHECK, &report, &mut stdout)
+    } else {
+        TextWriter { colours: terminal::stdout_colours() }.write(&report, &mut stdout)
+    };
+    written.cannot(|| "write to stdout".into())?;
+    answer(&report)
+}
+
+/// The library of an allocator on this machine, or where it would be once installed. None for a C library's own.
+fn library_or_usual(kind: Kind) -> Option<PathBuf> {
+    if kind.is_c_library() {
+        return None;
+    }
+    let usual = || Some(PathBuf::from("/usr/local/lib").join(kind.row()?.file_names.first()?));
+    library::find_by_kind(kind).ok().map(|library| library.path).or_else(usual)
+}
+
+/// The exit code, as a failure where it is not 0. What it means stands in the report already.
+fn answer(report: &Report) -> Result<()> {
+    let code = match (report.expected, report.expectation_met) {
+        (Some(_), Some(true)) => return Ok(()),
+        (Some(_), Some(false)) => FAILED,
+        (Some(_), None) => UNKNOWN,
+        (None, _) if report.worst() == Some(Severity::Error) => FAILED,
+        (None, _) => return Ok(()),
+    };
+    Err(Failure::already_told(code))
+}
+
+/// What was looked at, and what could not be.
+struct Found {
+    processes: Vec<ProcessReport>,
+    unreadable: Vec<Pid>,
+}
+
+impl Found {
+    fn readable(processes: Vec<ProcessReport>) -> Found {
+        Found { processes, unreadable: Vec::new() }
+    }
+}
+
+fn not_permitted(pids: &[Pid]) -> Failure {
+    let list: Vec<String> = pids.iter().map(Pid::to_string).collect();
+    Failure::new(format!("not permitted to look at process {}", list.join(", ")))
+        .advise("run snug check as the user that owns it, or as root")
+        .exit_code(UNKNOWN)
+}
+
+fn parse_expected(name: &str) -> Result<Kind> {
+    Kind::from_name(name).ok_or_else(|| {
+        let hint =
+            closest(name, ROWS.iter().map(|row| row.name)).map(|name| format!("did you mean {name}? "));
+        Failure::new(format!("--expect: unknown allocator '{name}'"))
+            .advise(format!("{}known are {}, musl", hint.unwrap_or_default(), known_names()))
+            .exit_code(USAGE)
+    })
+}
+
+/// Looks at processes and units that are named.
+fn named(inspector: &mut Inspector, arguments: &CheckArguments, huge_pages: &str) -> Result<Found> {
+    let units = arguments.processes.iter().filter_map(|name| name.strip_prefix("unit:"));
+    let units = units.chain(arguments.unit.iter().map(String::as_str));
+    let mut found = Found::readable(Vec::new());
+    let mut roots = Vec::new();
+    for unit in units {
+        match subject::unit(inspector, unit, huge_pages)? {
+            UnitSubject::Running(pids) => roots.extend(pids),
+            UnitSubject::Stopped(stopped) => {
+                anstream::eprintln!(
+                    "snug: {} does not run: this is what its file would start",
+                    unit::full_name(unit)
+                );
+                found.processes.extend(stopped);
+            }
+        }
+    }
+    let mut source = ProcFilesystem::new();
+    let all = source.all();
+    let whose = if arguments.all_users { None } else { tree::own_user() };
+    for name in arguments.processes.iter().filter(|name| !name.starts_with("unit:")) {
+        roots.extend(tree::find_roots(&mut source, &all, name, whose)?);
+    }
+    if !roots.is_empty() {
+        let existing =
+            progress::during("looking at processes", None, || existing_processes(inspector, &all, &roots))?;
+        found.processes.extend(existing.processes);
+        found.unreadable = existing.unreadable;
+    }
+    Ok(found)
+}
+
+/// Looks at processes that run already, and all below them.
+fn existing_processes(inspector: &mut Inspector, all: &[(Pid, Pid, String)], roots: &[Pid]) -> Result<Found> {
+    let parents: BTreeMap<Pid, Pid> = all.iter().map(|(pid, parent, _)| (*pid, *parent)).collect();
+    let own = std::process::id() as Pid;
+    let chosen =
+        tree::descendants(&parents, roots).into_iter().filter(|pid| *pid != own || roots.contains(pid));
+    let mut found = Found::readable(Vec::new());
+    let believed_at = Instant::now() + LOADING_AT_MOST;
+    for pid in chosen {
+        match report_when_loaded(inspector, pid, believed_at) {
+            Ok(report) => found.processes.push(report),
+            Err(Hidden::NotPermitted) => found.unreadable.push(pid),
+            // Ended meanwhile, a zombie or a kernel thread: none of them has an allocator.
+            Err(Hidden::Gone) => {}
+        }
+    }
+    match (found.processes.is_empty(), found.unreadable.is_empty()) {
+        (false, _) => Ok(found),
+        (true, false) => Err(not_permitted(&found.unreadable)),
+        (true, true) => Err(Failure::new("the process has ended or is a kernel thread").exit_code(UNKNOWN)),
+    }
+}
+
+/// What there is to say of a process; of one that just starts, or becomes another program, once its loader is through.
+fn report_when_loaded(
+    inspector: &mut Inspector,
+    pid: Pid,
+    believed_at: Instant,
+) -> std::result::Result<ProcessReport, Hidden> {
+    loop {
+        let facts = inspector.facts(pid);
+        let elf = facts.as_ref().ok().and_then(|facts| facts.executable.elf.as_ref());
+        let is_static = elf.is_none_or(|elf| elf.is_static_program());
+        // Mapped, but its constructor has not run.
+        let is_blank = facts.as_ref().ok().and_then(|facts| facts.counters_error.as_deref());
+        let is_blank = is_blank.is_some_and(|error| !remote::is_refusal(error));
+        let report = facts.map(|facts| judge::judge(&facts));
+        let is_loading = match &report {
+            Ok(report) => is_blank || (report.allocator.is_none() && !is_static),
+            Err(Hidden::Gone) => inspector.is_alive(pid),
+            Err(Hidden::NotPermitted) => false,
+        };
+        if !is_loading || Instant::now() >= believed_at {
+            return report;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+fn set_depths(processes: &mut [ProcessReport]) {
+    for index in 0..processes.len() {
+        let parent = processes[index].parent;
+        let above = processes[..index].iter().find(|process| process.pid == parent && parent > 0);
+        processes[index].depth = above.map_or(0, |process| process.depth + 1);
+    }
+}
+
+/// Starts the program, looks at it and its children until the time is over or it ends, and stops it.
+fn started_program(inspector: &mut Inspector, arguments: &CheckArguments) -> Result<Found> {
+    let name = &arguments.program[0];
+    let program = program::find(name, &std::env::var("PATH").unwrap_or_default())?;
+    let mut children = Children::new()?;
+    let mut command = Command::new(name);
+    command.args(&arguments.program[1..]).stdin(Stdio::null()).stdout(Stdio::from(io::stderr()));
+    system::isolate(&mut command);
+    let root = command.spawn().cannot(|| format!("run {name}"))?.id() as Pid;
+    let takes = Some(arguments.watch_for);
+    let seen = progress::during(&format!("looking at {name}"), takes, || {
+        look_at_children(inspector, &mut children, root, arguments.watch_for)
+    });
+    progress::during(&format!("ending {name}"), None, || stop(&mut children));
+    if seen.interrupted {
+        return Err(Failure::new("interrupted").exit_code(INTERRUPTED));
+    }
+    let mut reports: Vec<(usize, ProcessReport)> = seen.reports.into_values().collect();
+    reports.sort_by_key(|(position, _)| *position);
+    let mut processes: Vec<ProcessReport> = reports.into_iter().map(|(_, report)| report).collect();
+    // Unreadable at one look, perhaps while it became another program, and read at another.
+    let is_read = |pid: &Pid| processes.iter().any(|process| process.pid == *pid);
+    let unreadable: Vec<Pid> = seen.unreadable.into_iter().filter(|pid| !is_read(pid)).collect();
+    if processes.is_empty() && unreadable.is_empty() {
+        processes.push(before_start(inspector, &program, arguments)?);
+    }
+    if processes.is_empty() {
+        return Err(not_permitted(&unreadable));
+    }
+    if let Some(failed) = seen.ending.and_then(Ending::failure) {
+        let at = processes.iter().position(|process| process.pid == root).unwrap_or(0);
+        processes[at].problems.push(failed_itself(&failed));
+    }
+    Ok(Found { processes, unreadable })
+}
+
+/// What was seen of a program that was started.
+#[derive(Default)]
+struct Seen {
+    /// The last report about each process, with its place among them: in the order of their first.
+    reports: BTreeMap<Pid, (usize, ProcessReport)>,
+    unreadable: BTreeSet<Pid>,
+    /// How the program ended; None: it was still there.
+    ending: Option<Ending>,
+    interrupted: bool,
+}
+
+/// Looks at all below this process until the time is over, `root` has ended, or a signal asks to stop.
+fn look_at_children(
+    inspector: &mut Inspector,
+    children: &mut Children,
+    root: Pid,
+    watch_for: Duration,
+) -> Seen {
+    let start = Instant::now();
+    let mut source = ProcFilesystem::new();
+    let mut seen = Seen::default();
+    while start.elapsed() < watch_for && !seen.interrupted {
+        for pid in tree::below_own(&mut source) {
+            match inspector.facts(pid) {
+                Ok(facts) => seen.add(judge::judge(&facts)),
+                Err(Hidden::Gone) => {}
+                Err(Hidden::NotPermitted) => {
+                    seen.unreadable.insert(pid);
+                }
+            }
+        }
+        while let Waited::Ended(reaped) = children.reap() {
+            if reaped.pid == root {
+                seen.ending = Some(reaped.ending);
+            }
+        }
+        if seen.ending.is_some() {
+            break;
+        }
+        seen.interrupted = children.wait_for_signal(LOOK_EVERY);
+    }
+    seen
+}
+
+impl Seen {
+    fn add(&mut self, mut report: ProcessReport) {
+        // Nobody defines malloc yet: the loader is still at work.
+        if report.allocator.is_none() {
+            return;
+        }
+        let next = self.reports.len();
+        let known = self.reports.get(&report.pid);
+        let (position, parent) =
+            known.map_or((next, report.parent), |(position, old)| (*position, old.parent));
+        // An orphan is shown below the process that started it.
+        report.parent = parent;
+        self.reports.insert(report.pid, (position, report));
+    }
+}
+
+fn failed_itself(failed: &str) -> Problem {
+    Problem {
+        id: FAILED_ITSELF,
+        severity: Severity::Error,
+        message: format!("the program {failed} while it was looked at"),
+        fix: "see what it wrote above; name a command that runs on its own".into(),
+    }
+}
+
+/// What the loader says about a program that ended before it could be looked at.
+fn before_start(
+    inspector: &mut Inspector,
+    program: &Program,
+    arguments: &CheckArguments,
+) -> Result<ProcessReport> {
+    let listed = program::list_libraries(program, &BTreeMap::new())?;
+    let paths: Vec<PathBuf> = listed.libraries;
+    let command = arguments.program.join(" ");
+    let facts = inspect::facts_before_start(
+        inspector,
+        &program.image,
+        program.elf.clone(),
+        program.setuid,
+        &command,
+        &paths,
+    );
+    Ok(judge::judge(&facts))
+}
+
+/// Ends everything below this process.
+fn stop(children: &mut Children) {
+    let mut source = ProcFilesystem::new();
+    children.stop_all(&mut |_| {}, &mut || tree::below_own(&mut source));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misspelt_expectations_are_named() {
+        let failure = parse_expected("jemaloc").unwrap_err();
+        assert!(failure.advice.unwrap().contains("did you mean jemalloc?"));
+    }
+}

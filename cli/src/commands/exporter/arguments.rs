@@ -1,0 +1,84 @@
+//! The command line of `snug exporter`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::base::time::time;
+
+/// Export the memory of processes to Prometheus
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  snug exporter
+  snug exporter --listen 127.0.0.1:9876 --user deploy
+  snug exporter --cgroup system.slice/puma.service
+  snug exporter --role 'bin/jobs (\\w+)=jobs $1'
+  snug exporter --once | promtool check metrics
+
+Without --user, --cgroup and --pid: the processes of this user (root: of all users) that hold 8 MB or more or use an \
+allocator of their own. Everything is read from outside; no process is stopped or changed. To see what is live under \
+snug it must run as root or with the capability CAP_SYS_PTRACE; as the user of the processes it may, too, where \
+kernel.yama.ptrace_scope is 0. Heaps that it may not read are counted in snug_exporter_processes_refused.
+
+Each process has the labels allocator, role and worker: 'puma worker' and '2', from the titles that Puma, Unicorn, \
+Sidekiq, Resque, Celery, gunicorn and PostgreSQL give themselves, else from the script or the program; and app, where \
+the title of Puma, Sidekiq or gunicorn names the application. Where a process \
+and its children look the same, the parent is the master and the children are workers. Workers without a number get \
+the lowest that is free, so that restarts make no new time series. Names of metrics, rules for alerts and a dashboard \
+are in monitoring/.
+
+PSS is read as often as half a percent of one core pays for.
+
+Exit codes: 1 it can't listen there; 2 the request makes no sense; 3 no such user, process or control group.")]
+pub struct ExporterArguments {
+    /// Address and port for http
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9876")]
+    pub listen: SocketAddr,
+    /// Processes of this user
+    #[arg(long, value_name = "NAME|UID", conflicts_with_all = ["cgroup", "pid"])]
+    pub user: Option<String>,
+    /// Processes of this control group and those below it: a directory, or its path below /sys/fs/cgroup
+    #[arg(long, value_name = "PATH", conflicts_with = "pid")]
+    pub cgroup: Option<PathBuf>,
+    /// This process and all below it; may be repeated
+    #[arg(long, value_name = "PID")]
+    pub pid: Vec<i32>,
+    /// Processes whose command line matches have this role; may be repeated, the first that matches counts
+    #[arg(long, value_name = "REGEX=NAME", value_parser = role_rule)]
+    pub role: Vec<(String, String)>,
+    /// Processes at most, the largest first
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub max_processes: usize,
+    /// Readings that are younger are answered again
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time)]
+    pub cache: Duration,
+    /// Also estimate what is live under glibc, in processes below 500 MB, for at most 2 % of a core
+    #[arg(long)]
+    pub estimates: bool,
+    /// Write the metrics once and end
+    #[arg(long)]
+    pub once: bool,
+}
+
+/// The name follows the last `=`: expressions may hold others.
+fn role_rule(text: &str) -> Result<(String, String), String> {
+    let (expression, name) = text.rsplit_once('=').ok_or("write it as REGEX=NAME")?;
+    if name.is_empty() {
+        return Err("the name is empty".into());
+    }
+    regex_lite::Regex::new(expression).map_err(|error| format!("not a regular expression: {error}"))?;
+    Ok((expression.into(), name.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_for_roles() {
+        assert_eq!(role_rule("a=b=jobs").unwrap(), ("a=b".into(), "jobs".into()));
+        assert!(role_rule("jobs").is_err() && role_rule("x=").is_err() && role_rule("(=jobs").is_err());
+    }
+}

@@ -1,0 +1,381 @@
+//! `snug leak`: runs or watches a program and says whether its memory grows for ever, and why.
+//!
+//! `load` keeps the program at work, `watch` reads processes, `assemble` makes series of the readings, `trend` judges
+//! one series and `verdict` all of them, `report` finds the words, `text`, `json` and `plot` write them. `simulate`
+//! makes up series to test with.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use indicatif::ProgressBar;
+
+use crate::allocator::heaps::RealHeaps;
+use crate::allocator::memory::{Roots, Watched, Watcher};
+use crate::allocator::{library, program};
+use crate::analysis::assemble;
+use crate::analysis::leak_report::{duration, Findings, LoadMade, Remarks, Report};
+use crate::analysis::verdict::{self, Verdict};
+use crate::base::failure::{Context, Failure, Result, FAILED, UNKNOWN, USAGE};
+use crate::base::{progress, terminal};
+use crate::commands::arguments::{LeakArguments, LeakFailure};
+use crate::drive::errand::{self, Errand};
+use crate::drive::load::Load;
+use crate::drive::plan;
+use crate::drive::sets::Sets;
+use crate::process::children::{Children, Waited};
+use crate::process::pace::Pace;
+use crate::process::proc::{Pid, ProcFilesystem};
+use crate::process::system::{self, Ending};
+use crate::process::tree;
+use crate::show::{json, leak_plot, leak_text};
+
+/// Readings in a watch, if nothing else is asked for; between these limits of the interval.
+const READINGS: f64 = 600.0;
+/// Fewer would not do for a verdict, whatever they cost.
+const READINGS_AT_ANY_COST: f64 = 30.0;
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+const LONGEST_INTERVAL: Duration = Duration::from_secs(30);
+/// Reading may take this share of one core.
+const OVERHEAD_LIMIT: f64 = 0.01;
+const OVERHEAD_ASKED_FOR: f64 = 0.5;
+/// Requests are counted at most this often: the command may be a request itself.
+const COUNT_EVERY_S: f64 = 1.0;
+/// A count of requests this old still stands for now, in intervals of counting.
+const FRESH: f64 = 3.0;
+
+/// Runs the command.
+pub fn run(arguments: &LeakArguments) -> Result<()> {
+    let environment = match arguments.program.first() {
+        Some(name) => Some(prepare(arguments, name)?),
+        None => None,
+    };
+    let load = Load::of(&arguments.load, arguments.process.is_some())?;
+    let mut children = Children::new()?;
+    let root = match (&environment, &arguments.process) {
+        (Some(environment), _) => start(&arguments.program, environment)?,
+        (None, Some(process)) => tree::find_one(process)?,
+        (None, None) => unreachable!("clap asks for one of them"),
+    };
+    let mut session = Session::new(arguments, root, environment.is_some(), load)?;
+    let followed = session.follow(&mut children);
+    let seen = session.stop(&mut children);
+    followed?;
+    for note in &seen.remarks.notes {
+        anstream::eprintln!("{} {note}", terminal::styled("note:", terminal::WARNING, true));
+    }
+    answer(arguments, seen, root)
+}
+
+/// Judges what was seen and writes the answer.
+fn answer(arguments: &LeakArguments, seen: Seen, root: Pid) -> Result<()> {
+    let Seen { watched, requests, load, remarks, failed } = seen;
+    if watched.processes.is_empty() {
+        let failure = if watched.forbidden.is_empty() {
+            Failure::new("the program ended before its memory could be read")
+                .advise("give it more to do, or a smaller --interval")
+        } else {
+            Failure::new(format!("not permitted to read the memory of process {root}"))
+                .advise("run snug leak as the user that owns it, or as root")
+        };
+        return Err(failure.exit_code(UNKNOWN));
+    }
+    let assembled = assemble::assemble(&watched);
+    let tolerance = arguments.tolerance_percent / 100.0;
+    let report = Report::new(Findings {
+        subject: match arguments.process {
+            Some(_) => format!("PID {root}: {}", watched.processes[0].command),
+            None => terminal::shell_line(&arguments.program),
+        },
+        watched: &watched,
+        assembled: &assembled,
+        total: verdict::judge(&assembled.total, tolerance),
+        by_age: assembled.by_age.as_ref().map(|by_age| verdict::judge(&by_age.series, tolerance)),
+        request_unit: requests.unit,
+        requests: requests.by_moment(),
+        load,
+        remarks,
+    });
+    if let Some(path) = &arguments.plot {
+        leak_plot::write(&report, path)?;
+        anstream::eprintln!("plot: {}", path.display());
+    }
+    let mut stdout = anstream::stdout().lock();
+    let written = if arguments.json {
+        json::write(json::LEAK, &report, &mut stdout)
+    } else {
+        leak_text::write(&report, terminal::stdout_colours(), &mut stdout)
+    };
+    written.cannot(|| "write to stdout".into())?;
+    if failed || arguments.fail_on.iter().any(|failure| failure.includes(report.verdict)) {
+        return Err(Failure::already_told(FAILED));
+    }
+    Ok(())
+}
+
+impl LeakFailure {
+    /// Where live bytes are not known, growth may be either.
+    fn includes(self, verdict: Verdict) -> bool {
+        match self {
+            LeakFailure::Leak => matches!(verdict, Verdict::Leak | Verdict::Growing),
+            LeakFailure::Bloat => matches!(verdict, Verdict::Bloat | Verdict::Growing),
+            LeakFailure::Fragmented => verdict == Verdict::Fragmented,
+            LeakFailure::Unclear => verdict == Verdict::Unclear,
+        }
+    }
+}
+
+/// Finds the program and the allocator. Returns the variables to set.
+fn prepare(arguments: &LeakArguments, name: &str) -> Result<BTreeMap<String, String>> {
+    let program = program::find(name, &std::env::var("PATH").unwrap_or_default())?;
+    let with = arguments.with.clone().unwrap_or_else(|| "snug".into());
+    let entries = plan::parse_list(&[with], &Sets::default())?;
+    let [entry] = entries.as_slice() else {
+        return Err(Failure::new("--with takes one allocator").exit_code(USAGE));
+    };
+    let candidate = plan::resolve(entry).map_err(|failure| match arguments.with {
+        Some(_) => failure.exit_code(USAGE),
+        None => failure,
+    })?;
+    if let Some(library) = &candidate.library {
+        if let Some(obstacle) = program::preload_obstacle(&program, &library.path, &library.elf) {
+            return Err(obstacle.exit_code(USAGE));
+        }
+    }
+    let existing = std::env::var("LD_PRELOAD").ok().filter(|value| !value.is_empty());
+    let mut environment = plan::environment(&candidate, existing.as_deref());
+    if let (Some(library), None) = (&candidate.library, environment.get("LD_PRELOAD")) {
+        environment.insert("LD_PRELOAD".into(), library::prepend_preload(&library.path, existing.as_deref()));
+    }
+    Ok(environment)
+}
+
+/// Starts the program; what it writes goes to stderr.
+fn start(arguments: &[String], environment: &BTreeMap<String, String>) -> Result<Pid> {
+    let mut command = Command::new(&arguments[0]);
+    command.args(&arguments[1..]).envs(environment).stdin(Stdio::null()).stdout(Stdio::from(io::stderr()));
+    system::isolate(&mut command);
+    let child = command.spawn().cannot(|| format!("run {}", arguments[0]))?;
+    Ok(child.id() as Pid)
+}
+
+/// Requests so far, by number of the moment; None until the first count is there. Empty if nobody counts them.
+#[derive(Default)]
+struct Requests {
+    counts: Vec<Option<f64>>,
+    unit: &'static str,
+}
+
+impl Requests {
+    /// The counts, the first one standing for the moments before it: what counts them may have begun long ago.
+    /// Empty if there never was one.
+    fn by_moment(self) -> Vec<f64> {
+        let Some(first) = self.counts.iter().find_map(|count| *count) else { return Vec::new() };
+        self.counts.into_iter().map(|count| count.unwrap_or(first)).collect()
+    }
+}
+
+/// What came of a watch.
+struct Seen {
+    watched: Watched,
+    requests: Requests,
+    load: Option<LoadMade>,
+    remarks: Remarks,
+    /// The program ended by itself, and not well.
+    failed: bool,
+}
+
+/// One watch.
+struct Session<'a> {
+    arguments: &'a LeakArguments,
+    root: Pid,
+    started: bool,
+    watcher: Watcher<ProcFilesystem, RealHeaps>,
+    begin: Instant,
+    load: Option<Load>,
+    counter: Option<Errand>,
+    /// The last count of requests and when it was made.
+    counted: Option<(f64, f64)>,
+    requests: Requests,
+    ending: Option<Ending>,
+    progress: Progress,
+}
+
+impl<'a> Session<'a> {
+    fn new(
+        arguments: &'a LeakArguments,
+        root: Pid,
+        started: bool,
+        load: Option<Load>,
+    ) -> Result<Session<'a>> {
+        let roots = Roots { root, own: started.then(|| std::process::id() as Pid) };
+        let counter = arguments.requests_from.as_deref();
+        let load_unit = load.as_ref().map_or("request", Load::unit);
+        Ok(Session {
+            arguments,
+            root,
+            started,
+            watcher: Watcher::new(ProcFilesystem::new(), RealHeaps::new(), roots),
+            begin: Instant::now(),
+            load,
+            counter: counter.map(|command| Errand::new(command, COUNT_EVERY_S)).transpose()?,
+            counted: None,
+            requests: Requests {
+                counts: Vec::new(),
+                unit: if counter.is_some() { "request" } else { load_unit },
+            },
+            ending: None,
+            progress: Progress::new(arguments.watch_for),
+        })
+    }
+
+    fn now_s(&self) -> f64 {
+        self.begin.elapsed().as_secs_f64()
+    }
+
+    /// Reads until the time is over, the program has ended, or a signal asks to stop.
+    fn follow(&mut self, children: &mut Children) -> Result<()> {
+        let interval = self.arguments.interval.unwrap_or_else(|| {
+            self.arguments.watch_for.div_f64(READINGS).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL)
+        });
+        // Who names an interval wants it.
+        let share = if self.arguments.interval.is_some() { OVERHEAD_ASKED_FOR } else { OVERHEAD_LIMIT };
+        let end_s = self.arguments.watch_for.as_secs_f64();
+        let mut pace =
+            Pace::new(interval.as_secs_f64(), share).with_longest_gap(end_s / READINGS_AT_ANY_COST);
+        loop {
+            while let Waited::Ended(reaped) = children.reap() {
+                self.reaped(reaped.pid, reaped.ending);
+            }
+            let now_s = self.now_s();
+            let over = now_s >= end_s || self.ending.is_some();
+            if now_s >= pace.next_s || (over && self.ending.is_none()) {
+                // Of this thread: clients of the load have theirs.
+                let before = system::thread_cpu();
+                let (processes, rss_bytes) = self.watcher.read(now_s);
+                self.note_requests(now_s, processes > 0);
+                pace.looked(now_s, (system::thread_cpu() - before).as_secs_f64());
+                self.progress.update(now_s, processes, rss_bytes);
+                if processes == 0 && !self.started {
+                    return Ok(());
+                }
+            }
+            if over {
+                return Ok(());
+            }
+            self.run_errands()?;
+            let load_s = self.load.as_ref().and_then(Load::next_s);
+            let count_s = self.counter.as_ref().and_then(Errand::next_s);
+            let next_s = [load_s, count_s].into_iter().flatten().fold(pace.next_s.min(end_s), f64::min);
+            let wait = Duration::from_secs_f64((next_s - self.now_s()).max(0.0));
+            if children.wait_for_signal(wait) {
+                anstream::eprintln!("stopped after {}", duration(self.now_s()));
+                return Ok(());
+            }
+        }
+    }
+
+    fn run_errands(&mut self) -> Result<()> {
+        let now_s = self.now_s();
+        let load = self.load.as_mut().map(|load| load.start_if_due(now_s)).transpose()?;
+        let counter = self.counter.as_mut().map(|counter| counter.start_if_due(now_s)).transpose()?;
+        for group in [load, counter].into_iter().flatten().flatten() {
+            self.watcher.leave_out(group);
+        }
+        Ok(())
+    }
+
+    fn reaped(&mut self, pid: Pid, ending: Ending) {
+        let now_s = self.now_s();
+        if pid == self.root {
+            self.ending = Some(ending);
+        }
+        if let Some(load) = &mut self.load {
+            load.ended(pid, ending, now_s);
+        }
+        if let Some(counter) = &mut self.counter {
+            if counter.ended(pid, ending, now_s) && ending == Ending::Exited(0) {
+                self.counted = errand::first_number(&counter.output()).map(|count| (now_s, count));
+            }
+        }
+    }
+
+    /// Notes the requests made so far for the moment that was just read.
+    fn note_requests(&mut self, now_s: f64, alive: bool) {
+        if let Some(load) = self.load.as_mut().filter(|_| alive) {
+            load.look();
+        }
+        let last = self.requests.counts.last().copied().flatten();
+        let count = match (&self.counter, &self.load) {
+            (Some(_), _) => {
+                let fresh = self.counted.filter(|(at_s, _)| now_s - at_s < FRESH * COUNT_EVERY_S.max(1.0));
+                fresh.map(|(_, count)| count).or(last)
+            }
+            (None, Some(load)) => Some(load.succeeded() as f64),
+            (None, None) => return,
+        };
+        self.requests.counts.push(count);
+    }
+
+    /// Ends what was started here. Returns what was seen.
+    fn stop(mut self, children: &mut Children) -> Seen {
+        self.progress.bar.finish_and_clear();
+        let now_s = self.now_s();
+        let mut remarks = Remarks::default();
+        let failure = self.ending.and_then(Ending::failure);
+        if let Some(failed) = &failure {
+            let failed = format!("the program {failed}");
+            remarks.notes.push(failed.clone());
+            remarks.obstacles.push(failed);
+        }
+        if let Some(load) = &mut self.load {
+            load.stop();
+            load.remark(now_s, &mut remarks);
+        }
+        if self.counter.is_some() && self.counted.is_none() {
+            remarks.notes.push("--requests-from printed no number".into());
+        }
+        let mut source = ProcFilesystem::new();
+        children.stop_all(&mut |_| {}, &mut || tree::below_own(&mut source));
+        let watched = self.watcher.finish();
+        if let Some(unread) = watched.unread_text() {
+            remarks.notes.push(format!("{unread}: run snug leak as the user that owns it, or as root"));
+            remarks.obstacles.push(unread);
+        }
+        let load = self.load.as_ref().map(Load::made);
+        Seen { watched, requests: self.requests, load, remarks, failed: failure.is_some() }
+    }
+}
+
+/// The bar on a terminal, or else one line at the beginning.
+struct Progress {
+    bar: ProgressBar,
+    is_terminal: bool,
+}
+
+impl Progress {
+    fn new(watch_for: Duration) -> Progress {
+        let bar = progress::bar(Some(watch_for.as_secs().max(1)), "{bar:20} {wide_msg}");
+        let is_terminal = progress::is_shown();
+        if !is_terminal {
+            anstream::eprintln!(
+                "watching for {}; Ctrl-C ends it with the verdict so far",
+                duration(watch_for.as_secs_f64())
+            );
+        }
+        Progress { bar, is_terminal }
+    }
+
+    fn update(&self, now_s: f64, processes: usize, rss_bytes: u64) {
+        if self.is_terminal {
+            self.bar.set_position(now_s as u64);
+            let plural = if processes == 1 { "process" } else { "processes" };
+            self.bar.set_message(format!(
+                "{}, {processes} {plural}, {} (Ctrl-C: verdict so far)",
+                duration(now_s),
+                terminal::bytes(rss_bytes as f64)
+            ));
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! One module for each command of the tool, and the command line.
+
+pub(crate) mod advise;
+pub(crate) mod arguments;
+pub(crate) mod check;
+pub(crate) mod compare;
+pub(crate) mod exporter;
+pub(crate) mod generate;
+pub(crate) mod leak;
+pub(crate) mod purge;
+pub(crate) mod report;
+pub(crate) mod run;
+pub(crate) mod set;
+pub(crate) mod stats;
+pub(crate) mod top;

@@ -1,0 +1,109 @@
+//! `snug report`: shows saved comparisons again, and sets several side by side.
+
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
+
+use std::fs;
+use std::io::{self, Write};
+
+use crate::analysis::change::{Changes, Origin};
+use crate::analysis::condition::{self, Scope};
+use crate::analysis::results::Comparison;
+use crate::analysis::saved::{self, Saved};
+use crate::analysis::view::Verdict;
+use crate::base::failure::{Context, Result};
+use crate::base::terminal::{self, styled};
+use crate::commands::arguments::ReportArguments;
+use crate::show::{output, table};
+
+/// Runs the command.
+pub fn run(arguments: &ReportArguments) -> Result<()> {
+    output::check(&arguments.output)?;
+    let files = saved::load_all(&arguments.files)?;
+    let scopes = scopes(&files);
+    let conditions = condition::parse_all(&arguments.fail_if, &scopes)?;
+    let (comparison, changes) = saved::put_together(&files);
+    write(arguments, &files, &comparison, &changes)?;
+    condition::judge(&conditions, &scopes)
+}
+
+/// What conditions may speak of: allocators, each with its file if there are several.
+fn scopes(files: &[Saved]) -> Vec<Scope> {
+    let several = files.len() > 1;
+    let mut scopes = Vec::new();
+    for file in files {
+        for row in &file.comparison.summary.allocators {
+            let file = several.then(|| file.name.clone());
+            scopes.push(Scope { file, label: row.allocator.clone(), quantities: row.medians() });
+        }
+    }
+    scopes
+}
+
+fn write(
+    arguments: &ReportArguments,
+    files: &[Saved],
+    comparison: &Comparison,
+    changes: &[Changes],
+) -> Result<()> {
+    let sources: Vec<(&str, &Comparison)> = match files {
+        [_] => Vec::new(),
+        several => several.iter().map(|file| (file.name.as_str(), &file.comparison)).collect(),
+    };
+    let origin = Origin { sources, changes };
+    if let Some(out) = &arguments.out {
+        fs::create_dir_all(out).cannot(|| format!("make the directory {}", out.display()))?;
+        output::write_directory(out, comparison, &origin)?;
+        anstream::eprintln!("results: {}/report.html, and beside it other formats and plots", out.display());
+    }
+    if output::write_wanted(&arguments.output, comparison, &origin)? {
+        return Ok(());
+    }
+    let colours = terminal::stdout_colours();
+    let mut stdout = anstream::stdout().lock();
+    let written = match changes {
+        [] => table::write(comparison, colours, &mut stdout),
+        _ => write_changes(changes, comparison, colours, &mut stdout),
+    };
+    written.cannot(|| "write to stdout".into())
+}
+
+/// A table for each file after the first, and the sentence.
+fn write_changes(
+    changes: &[Changes],
+    comparison: &Comparison,
+    colours: bool,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    for one in changes {
+        let mut table = Table::new();
+        table.load_preset("     ══                ");
+        table.set_content_arrangement(ContentArrangement::Disabled);
+        let bold = |text: &str| styled(text, terminal::BOLD, colours);
+        let headings = ["allocator", "quantity", &one.before, &one.after, "ratio", "95 % interval"];
+        table.set_header(headings.map(|heading| Cell::new(bold(heading))));
+        for row in &one.rows {
+            let shown = &row.shown;
+            let style = match shown.verdict {
+                Verdict::Better => terminal::GOOD,
+                Verdict::Worse => terminal::BAD,
+                _ => terminal::FAINT,
+            };
+            let right = |text: &str| Cell::new(text).set_alignment(CellAlignment::Right);
+            table.add_row([
+                Cell::new(if shown.first { bold(&row.allocator) } else { String::new() }),
+                Cell::new(&shown.heading),
+                right(&shown.before),
+                right(&shown.after),
+                right(&styled(&shown.ratio, style, colours)),
+                Cell::new(&shown.says),
+            ]);
+        }
+        writeln!(out, "{}", bold(&format!("{} against {}", one.after, one.before)))?;
+        writeln!(out, "{}", table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n"))?;
+        for remark in &one.remarks {
+            writeln!(out, "{} {remark}", styled("note:", terminal::WARNING, colours))?;
+        }
+        writeln!(out)?;
+    }
+    writeln!(out, "{}", styled(&comparison.summary.conclusion, terminal::BOLD, colours))
+}

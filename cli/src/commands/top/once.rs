@@ -1,0 +1,29 @@
+//! The table that `snug top --once` prints.
+
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
+
+use crate::allocator::watch::Reading;
+use crate::commands::top::columns::{self, Content, COLUMNS};
+
+/// All columns but the trend, one process per line.
+pub fn table(readings: &[Reading]) -> String {
+    let mut table = Table::new();
+    table.load_preset("                   ");
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    let shown: Vec<_> = COLUMNS.iter().filter(|column| column.content != Content::Trend).collect();
+    table.set_header(shown.iter().map(|column| Cell::new(column.title)));
+    for reading in readings {
+        table.add_row(shown.iter().map(|column| Cell::new(columns::cell(reading, column, 0))));
+    }
+    for (column, shown) in table.column_iter_mut().zip(&shown) {
+        if columns::is_number(shown.content) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    if let Some(first) = table.column_mut(0) {
+        first.set_padding((0, 1));
+    }
+    let text = table.to_string();
+    let lines = text.lines().map(str::trim_end).filter(|line| !line.is_empty());
+    lines.map(|line| format!("{line}\n")).collect()
+}

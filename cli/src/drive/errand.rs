@@ -1,0 +1,139 @@
+//! Commands that run beside the program: one that makes the load, again and again, and one that counts requests.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::process::{Command, Stdio};
+
+use crate::base::failure::{Context, Result};
+use crate::process::proc::Pid;
+use crate::process::system::{self, Ending};
+
+/// After a failed run, the next one waits this long: the server may be starting.
+const AFTER_FAILURE_S: f64 = 0.5;
+
+/// A command line for the shell that is run again whenever it has ended.
+pub struct Errand {
+    /// As it was asked for.
+    pub command: String,
+    /// Seconds from the end of a run to the begin of the next.
+    pause_s: f64,
+    running: Option<Pid>,
+    started_s: f64,
+    next_s: f64,
+    output: File,
+    /// Runs that ended well, and those that did not.
+    pub succeeded: u64,
+    pub failed: u64,
+    /// Runs that failed since the first one that ended well: before that, the server was only starting.
+    pub failed_later: u64,
+    /// How long the longest run took that failed, in seconds.
+    longest_failed_s: f64,
+}
+
+impl Errand {
+    /// Nothing is started yet.
+    pub fn new(command: &str, pause_s: f64) -> Result<Errand> {
+        let output = nix::sys::memfd::memfd_create(c"snug-errand", nix::sys::memfd::MFdFlags::MFD_CLOEXEC)
+            .cannot(|| "make a file in memory".into())?;
+        Ok(Errand {
+            command: command.to_string(),
+            pause_s,
+            running: None,
+            started_s: 0.0,
+            next_s: 0.0,
+            output: File::from(output),
+            succeeded: 0,
+            failed: 0,
+            failed_later: 0,
+            longest_failed_s: 0.0,
+        })
+    }
+
+    /// Starts the command if it is time. Returns the process group of what was started.
+    pub fn start_if_due(&mut self, now_s: f64) -> Result<Option<Pid>> {
+        if self.running.is_some() || now_s < self.next_s {
+            return Ok(None);
+        }
+        self.output.set_len(0).cannot(|| "empty a file in memory".into())?;
+        self.output.seek(SeekFrom::Start(0)).cannot(|| "use a file in memory".into())?;
+        let clone = || self.output.try_clone().cannot(|| "use a file in memory".into());
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", &self.command]).stdin(Stdio::null()).stdout(clone()?).stderr(clone()?);
+        system::isolate(&mut command);
+        let child = command.spawn().cannot(|| "run /bin/sh".into())?;
+        self.running = Some(child.id() as Pid);
+        self.started_s = now_s;
+        Ok(self.running)
+    }
+
+    /// Takes note of a child that has ended. True if it was this command.
+    pub fn ended(&mut self, pid: Pid, ending: Ending, now_s: f64) -> bool {
+        if self.running != Some(pid) {
+            return false;
+        }
+        self.running = None;
+        if ending == Ending::Exited(0) {
+            self.succeeded += 1;
+            self.next_s = now_s + self.pause_s;
+        } else {
+            self.failed += 1;
+            self.longest_failed_s = self.longest_failed_s.max(now_s - self.started_s);
+            self.failed_later += u64::from(self.succeeded > 0);
+            self.next_s = now_s + self.pause_s.max(AFTER_FAILURE_S);
+        }
+        true
+    }
+
+    /// Whether all its runs failed: none ended well, nor goes on for longer than the failed ones did.
+    pub fn always_failed(&self, now_s: f64) -> bool {
+        let goes_on = self.running.is_some() && now_s - self.started_s > self.longest_failed_s;
+        self.failed > 0 && self.succeeded == 0 && !goes_on
+    }
+
+    /// When to look at it again at the latest; None while it runs, whose end is a signal.
+    pub fn next_s(&self) -> Option<f64> {
+        self.running.is_none().then_some(self.next_s)
+    }
+
+    /// What the last run wrote.
+    pub fn output(&mut self) -> String {
+        let mut text = Vec::new();
+        let read = self.output.seek(SeekFrom::Start(0)).and_then(|_| self.output.read_to_end(&mut text));
+        read.map(|_| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default()
+    }
+}
+
+/// The first number in a text: what a command that counts requests printed.
+pub fn first_number(text: &str) -> Option<f64> {
+    let is_part = |c: char| c.is_ascii_digit() || ".eE+-".contains(c);
+    text.split(|c: char| !is_part(c)).find_map(|word| word.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_found_in_what_tools_print() {
+        assert_eq!(first_number("1234 log/production.log\n"), Some(1234.0));
+        assert_eq!(first_number("http_requests_total 5.5e+06\n"), Some(5.5e6));
+        assert_eq!(first_number("connection refused\n"), None);
+    }
+
+    #[test]
+    fn failures_before_the_first_success_are_a_server_that_starts() {
+        let mut errand = Errand::new("true", 0.0).unwrap();
+        errand.running = Some(7);
+        assert!(!errand.ended(8, Ending::Exited(0), 1.0));
+        assert!(errand.ended(7, Ending::Exited(1), 1.0));
+        assert_eq!((errand.failed_later, errand.next_s()), (0, Some(1.5)));
+        assert!(errand.always_failed(1.5));
+        (errand.running, errand.started_s) = (Some(7), 1.5);
+        assert!(errand.always_failed(2.0) && !errand.always_failed(3.0), "it goes on for longer than before");
+        for ending in [Ending::Exited(0), Ending::Signalled(15)] {
+            errand.running = Some(7);
+            errand.ended(7, ending, 2.0);
+        }
+        assert_eq!((errand.succeeded, errand.failed, errand.failed_later), (1, 2, 1));
+    }
+}

@@ -1,0 +1,403 @@
+//! Runs the program once under one allocator and measures it. The only file that starts, waits for and stops
+//! measured processes.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{self, Signal};
+use nix::unistd::Pid as NixPid;
+
+use crate::analysis::results::{Evidence, Latency, Loaded, Overhead, Phase, ProcessSeen, Run, Settings};
+use crate::analysis::window::{self, Window};
+use crate::base::failure::{Context, Failure, Result, INTERRUPTED};
+use crate::base::machine;
+use crate::drive::phases::{with_ending, Drive, Step};
+use crate::drive::sample::{Collected, Sampler};
+use crate::drive::serving::{Load, Plan};
+use crate::drive::track::{Target, Tracker};
+use crate::drive::{outcome as judge, reported};
+use crate::process::cgroup::Group;
+use crate::process::children::{Children, Waited};
+use crate::process::guard::Guard;
+use crate::process::pace::Pace;
+use crate::process::proc::{Pid, ProcFilesystem};
+use crate::process::system::{self, Ending, Reaped};
+
+/// Processes listed in the results of a run.
+const PROCESSES_KEPT: usize = 100;
+/// Reading RSS gets this part of what measuring may cost; PSS, which is dearer, the rest.
+const RSS_SHARE: f64 = 1.0 / 3.0;
+
+/// One run to make.
+pub struct Request<'a> {
+    pub label: &'a str,
+    pub round: u32,
+    pub program: &'a [String],
+    pub environment: &'a BTreeMap<String, String>,
+    pub target: Target,
+    pub settings: &'a Settings,
+    /// How to drive a server; None: the program ends by itself.
+    pub plan: Option<&'a Plan>,
+    /// The loader was seen to accept the library for this program.
+    pub probed: bool,
+    /// Where the program's output goes, without its ending.
+    pub log: PathBuf,
+}
+
+/// Runs programs, one at a time, and leaves nothing of them behind.
+pub struct Supervisor {
+    children: Children,
+    guard: Guard,
+}
+
+/// Everything reaped in a run, added up.
+#[derive(Default)]
+struct Usage {
+    user: Duration,
+    system: Duration,
+    minor_faults: u64,
+    major_faults: u64,
+    /// CPU time of the load, which is not the program's.
+    load: Duration,
+}
+
+impl Usage {
+    fn add(&mut self, reaped: &Reaped) {
+        self.user += reaped.user;
+        self.system += reaped.system;
+        self.minor_faults += reaped.minor_faults;
+        self.major_faults += reaped.major_faults;
+    }
+}
+
+/// How the measured part of a run ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Followed {
+    /// The program ended; of a server, in this phase, before it was told to.
+    Ended(Ending, Option<&'static str>),
+    /// The server went through all phases and was then told to stop; None: it had to be killed.
+    Served(Option<Ending>),
+    /// A phase failed.
+    Failed(String),
+}
+
+/// What is told while a run goes on.
+pub struct Moment {
+    pub time_s: f64,
+    pub rss_bytes: u64,
+    /// The phase of a server.
+    pub phase: Option<&'static str>,
+}
+
+/// One run on its way.
+struct Following<'a> {
+    root: Pid,
+    start: Instant,
+    sampler: Sampler<ProcFilesystem>,
+    usage: Usage,
+    drive: Option<Drive<'a>>,
+    rss_pace: Pace,
+    detail_pace: Pace,
+}
+
+impl Supervisor {
+    /// Call once, before any thread starts.
+    pub fn new() -> Result<Supervisor> {
+        let guard = Guard::start();
+        Ok(Supervisor { children: Children::new()?, guard })
+    }
+
+    /// Runs the program to its end, or a server through its phases. `progress` is told of each sample. An `Err` means
+    /// that nothing further can be run; a run that failed is an `Ok` that says so.
+    pub fn run(&mut self, request: &Request, progress: &mut dyn FnMut(Moment)) -> Result<Run> {
+        let started_at = machine::now_utc();
+        let drive = request.plan.map(|plan| Drive::begin(plan, &request.log)).transpose()?;
+        let (own_before, thread_before) = (system::own_cpu(), system::thread_cpu());
+        let busy_before_s = machine::busy_cpu_s();
+        let (page_size_bytes, ticks_per_s) = (machine::page_size_bytes(), machine::ticks_per_second());
+        let (source, own) = (ProcFilesystem::new(), std::process::id() as Pid);
+        let mut processes = Tracker::new(source, own, request.target.clone(), page_size_bytes, ticks_per_s);
+        processes.look_around();
+        let sampler = Sampler::new(processes, page_size_bytes, ticks_per_s);
+        let (interval_s, detail_s) = (request.settings.interval_ms, request.settings.detail_interval_ms);
+        let pace = |milliseconds: u64, share| {
+            Pace::new(milliseconds as f64 / 1000.0, request.settings.overhead_limit * share)
+        };
+        let group = Group::create(&format!("snug-compare-{}", std::process::id())).ok();
+        let start = Instant::now();
+        let mut following = Following {
+            root: spawn(request, group.as_ref())?,
+            start,
+            sampler,
+            usage: Usage::default(),
+            drive,
+            rss_pace: pace(interval_s, RSS_SHARE),
+            detail_pace: pace(detail_s, 1.0 - RSS_SHARE),
+        };
+        let followed = self.follow(&mut following, progress);
+        let wall_s = start.elapsed().as_secs_f64();
+        let followed = followed.and_then(|followed| self.stop_server(&mut following, request.plan, followed));
+        let outlived = self.stop_leftovers(&mut following);
+        self.guard.watch(&[]);
+        let followed = followed?;
+        let own_s = (system::own_cpu() - own_before).as_secs_f64();
+        let measuring_s = (system::thread_cpu() - thread_before).as_secs_f64();
+        let all_s = start.elapsed().as_secs_f64();
+        let busy_s = machine::busy_cpu_s() - busy_before_s;
+        let Following { sampler, usage, drive, .. } = following;
+        let (phases, latency) = drive.map_or((Vec::new(), None), |drive| (drive.phases, drive.latency));
+        let mut run = describe(request, started_at, wall_s, &usage, sampler.finish(), phases, latency);
+        let peak = group.and_then(|group| group.peak_bytes());
+        run.memory.extend(peak.map(|bytes| ("cgroup_peak_bytes".to_string(), bytes as f64)));
+        run.overhead.cpu_s = measuring_s;
+        run.overhead.share_of_one_core = measuring_s / all_s.max(1e-9);
+        let ours_s = (usage.user + usage.system + usage.load).as_secs_f64() + own_s;
+        run.other_busy_cores = ((busy_s - ours_s) / all_s.max(1e-9)).max(0.0);
+        run.notes.extend(judge::leftovers(request, &followed, &outlived));
+        run.notes.extend(judge::unseen(request, &run));
+        if let Followed::Ended(Ending::Exited(code), _) | Followed::Served(Some(Ending::Exited(code))) =
+            followed
+        {
+            run.exit_code = Some(code);
+        }
+        run.failure = judge::judge(request, &followed, &run);
+        keep_largest(&mut run.processes);
+        Ok(run)
+    }
+
+    /// Samples until the root process has ended, or the server's phases are over.
+    fn follow(&mut self, following: &mut Following, progress: &mut dyn FnMut(Moment)) -> Result<Followed> {
+        loop {
+            if let Some(ending) = self.reap(following) {
+                return Ok(Followed::Ended(ending, following.drive.as_ref().map(Drive::phase)));
+            }
+            let mut next_s = following.sample_if_due(progress);
+            let now_s = following.now_s();
+            let step = following.drive.as_mut().map(|drive| drive.step(now_s)).transpose()?;
+            let load = following.drive.as_ref().and_then(Drive::load_process);
+            self.guard.watch(&load.into_iter().chain([following.root]).collect::<Vec<_>>());
+            if let Some(group) = load {
+                following.sampler.processes.leave_out(group);
+            }
+            match step {
+                None => {}
+                Some(Step::Wait(wait_s)) => next_s = next_s.min(now_s + wait_s),
+                Some(Step::NextPhase) => {
+                    following.sample_now();
+                    continue;
+                }
+                Some(Step::Over) => {
+                    following.sample_now();
+                    following.sample_if_due(progress);
+                    return Ok(Followed::Served(None));
+                }
+                Some(Step::Failed(why)) => return Ok(Followed::Failed(why)),
+            }
+            if self.children.wait_for_signal(Duration::from_secs_f64((next_s - following.now_s()).max(0.0))) {
+                return Err(interrupted());
+            }
+        }
+    }
+
+    /// Takes the status of all children that have ended. Returns the root's.
+    fn reap(&mut self, following: &mut Following) -> Option<Ending> {
+        let mut ending = None;
+        while let Waited::Ended(reaped) = self.children.reap() {
+            following.ended(&reaped);
+            if reaped.pid == following.root {
+                ending = Some(reaped.ending);
+            }
+        }
+        ending
+    }
+
+    /// Asks the server to end, which may take it as long as the plan allows.
+    fn stop_server(
+        &mut self,
+        following: &mut Following,
+        plan: Option<&Plan>,
+        followed: Followed,
+    ) -> Result<Followed> {
+        let (Some(plan), false) = (plan, matches!(followed, Followed::Ended(..))) else {
+            return Ok(followed);
+        };
+        let root = NixPid::from_raw(following.root);
+        // It may have ended since it was last looked at.
+        let _ = signal::kill(root, Signal::SIGTERM);
+        let begin = Instant::now();
+        while begin.elapsed() < plan.grace {
+            if let Some(ending) = self.reap(following) {
+                return Ok(if matches!(followed, Followed::Served(_)) {
+                    Followed::Served(Some(ending))
+                } else {
+                    followed
+                });
+            }
+            if self.children.wait_for_signal(Duration::from_millis(20)) {
+                return Err(interrupted());
+            }
+        }
+        let _ = signal::killpg(root, Signal::SIGKILL);
+        Ok(followed)
+    }
+
+    /// Ends every process that is left of the tree. Returns the commands of those that had to be told.
+    fn stop_leftovers(&mut self, following: &mut Following) -> Vec<String> {
+        let mut commands: BTreeMap<Pid, String> = BTreeMap::new();
+        let Following { sampler, usage, start, .. } = following;
+        let told = self.children.stop_all(&mut |reaped| usage.add(reaped), &mut || {
+            let alive = sampler.processes.alive(start.elapsed().as_secs_f64());
+            commands.extend(alive.iter().cloned());
+            alive.into_iter().map(|(pid, _)| pid).collect()
+        });
+        told.iter().filter_map(|pid| Some(commands.get(pid)?.chars().take(60).collect())).collect()
+    }
+}
+
+impl Following<'_> {
+    fn now_s(&self) -> f64 {
+        self.start.elapsed().as_secs_f64()
+    }
+
+    /// Accounts for a process that has ended.
+    fn ended(&mut self, reaped: &Reaped) {
+        if self.sampler.processes.is_load(reaped.pid) {
+            self.usage.load += reaped.user + reaped.system;
+        } else {
+            self.usage.add(reaped);
+        }
+        if let Some(drive) = &mut self.drive {
+            drive.ended(reaped.pid, reaped.ending);
+        }
+    }
+
+    /// Makes both kinds of sample due.
+    fn sample_now(&mut self) {
+        let now_s = self.now_s();
+        self.sampler.processes.refresh_all();
+        self.rss_pace.next_s = now_s;
+        self.detail_pace.next_s = now_s;
+    }
+
+    /// Takes the samples that are due. Returns when the next one is.
+    fn sample_if_due(&mut self, progress: &mut dyn FnMut(Moment)) -> f64 {
+        let now_s = self.now_s();
+        if now_s >= self.rss_pace.next_s {
+            let before = system::thread_cpu();
+            let rss_bytes = self.sampler.sample(now_s);
+            self.rss_pace.looked(now_s, (system::thread_cpu() - before).as_secs_f64());
+            progress(Moment { time_s: now_s, rss_bytes, phase: self.drive.as_ref().map(Drive::phase) });
+        }
+        let now_s = self.now_s();
+        if now_s >= self.detail_pace.next_s {
+            let before = system::thread_cpu();
+            self.sampler.sample_details(now_s);
+            self.detail_pace.looked(now_s, (system::thread_cpu() - before).as_secs_f64());
+        }
+        self.rss_pace.next_s.min(self.detail_pace.next_s)
+    }
+}
+
+fn interrupted() -> Failure {
+    Failure::new("interrupted").exit_code(INTERRUPTED)
+}
+
+fn spawn(request: &Request, group: Option<&Group>) -> Result<Pid> {
+    let output = |ending: &str| -> Result<File> {
+        let path = with_ending(&request.log, ending);
+        File::create(&path).cannot(|| format!("write {}", path.display()))
+    };
+    let mut command = Command::new(&request.program[0]);
+    command.args(&request.program[1..]).envs(request.environment);
+    command.stdin(Stdio::null()).stdout(output("stdout")?).stderr(output("stderr")?);
+    system::isolate(&mut command);
+    if let Some(file) = group.and_then(|group| File::options().write(true).open(group.processes_file()).ok())
+    {
+        system::join_group(&mut command, file);
+    }
+    let child = command.spawn().cannot(|| format!("run {}", request.program[0]))?;
+    Ok(child.id() as Pid)
+}
+
+/// Puts the measurements into the data model.
+fn describe(
+    request: &Request,
+    started_at: String,
+    wall_s: f64,
+    usage: &Usage,
+    collected: Collected,
+    phases: Vec<Phase>,
+    latency: Option<Latency>,
+) -> Run {
+    let whole_tree = request.target.only.is_none();
+    let count = |loaded: Loaded| {
+        collected.processes.iter().filter(|process| process.allocator_loaded == loaded).count() as u32
+    };
+    let mut notes = Vec::new();
+    if collected.unreadable > 0 {
+        notes.push("some processes could not be read in detail (setuid or another user's)".to_string());
+    }
+    // Starting up and shutting down are no part of what a server needs.
+    let served = phases.iter().find(|phase| phase.name == "boot").map_or(0.0, |boot| boot.end_s);
+    let window = Window { start_s: served, end_s: wall_s };
+    let mut metrics = BTreeMap::new();
+    // Without a load command its output is that of an earlier comparison, if there is any.
+    let has_command = request.plan.is_some_and(|plan| matches!(plan.load, Some(Load::Command(_))));
+    for ending in ["stdout", "load.stdout"].iter().take(if has_command { 2 } else { 1 }) {
+        let output = std::fs::read(with_ending(&request.log, ending)).unwrap_or_default();
+        metrics.extend(reported::metrics(&output));
+    }
+    let mean_gap_ms = |times: &[f64]| wall_s * 1000.0 / times.len().max(1) as f64;
+    Run {
+        allocator: request.label.to_string(),
+        round: request.round,
+        started_at,
+        failure: None,
+        exit_code: None,
+        wall_s,
+        cpu_user_s: if whole_tree { usage.user.as_secs_f64() } else { collected.user_s },
+        cpu_system_s: if whole_tree { usage.system.as_secs_f64() } else { collected.system_s },
+        minor_faults: if whole_tree { usage.minor_faults } else { collected.minor_faults },
+        major_faults: if whole_tree { usage.major_faults } else { collected.major_faults },
+        memory: window::memory(&collected.samples, &collected.details, window),
+        metrics,
+        latency,
+        phases: if request.plan.is_some() { phases } else { whole_run(wall_s) },
+        evidence: Evidence {
+            probe: request.probed,
+            processes_loaded: count(Loaded::Yes),
+            processes_too_short: count(Loaded::TooShort),
+            processes_unreadable: count(Loaded::Unreadable),
+            found: collected.found,
+        },
+        overhead: Overhead {
+            mean_interval_ms: mean_gap_ms(&collected.samples.time_s),
+            mean_detail_interval_ms: mean_gap_ms(&collected.details.time_s),
+            ..Overhead::default()
+        },
+        other_busy_cores: 0.0,
+        processes_seen: collected.processes.len() as u32,
+        processes: collected.processes,
+        samples: collected.samples,
+        details: collected.details,
+        notes,
+        log: request.log.display().to_string(),
+    }
+}
+
+/// A program that ends by itself has one phase.
+fn whole_run(wall_s: f64) -> Vec<Phase> {
+    vec![Phase { name: "run".into(), start_s: 0.0, end_s: wall_s }]
+}
+
+/// Programs that start thousands of processes would drown the results: the largest say most.
+fn keep_largest(processes: &mut Vec<ProcessSeen>) {
+    if processes.len() > PROCESSES_KEPT {
+        processes.sort_by_key(|process| std::cmp::Reverse(process.rss_peak_bytes));
+        processes.truncate(PROCESSES_KEPT);
+        processes.sort_by(|left, right| left.first_s.total_cmp(&right.first_s));
+    }
+}

@@ -1,0 +1,16 @@
+//! Runs a program for a measurement: which allocators, when it is ready, the load, what is measured of it.
+
+pub(crate) mod errand;
+mod http;
+pub(crate) mod load;
+pub(crate) mod measure;
+mod outcome;
+mod phases;
+pub(crate) mod plan;
+mod probe;
+mod reported;
+mod sample;
+pub(crate) mod serving;
+pub(crate) mod sets;
+mod target;
+pub(crate) mod track;

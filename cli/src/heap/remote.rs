@@ -1,0 +1,178 @@
+//! Reading and writing the memory of another process without stopping it, and finding snug's page of counters there.
+
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::unix::fs::FileExt;
+
+use nix::sys::uio::{process_vm_readv, process_vm_writev, RemoteIoVec};
+use nix::unistd::Pid as NixPid;
+
+use crate::base::elf::ElfFacts;
+use crate::heap::counters::{self, Account, Counters};
+use crate::process::proc::{Mapping, Pid};
+
+/// Where the page of counters of a process lies: by its symbol in one of these files, which are mapped there, or
+/// in a stripped static `executable` by its magic. None if there is no sign of snug.
+pub fn find_page<'a>(
+    pid: Pid,
+    maps: &[Mapping],
+    maps_text: &[u8],
+    images: impl Iterator<Item = (&'a str, &'a ElfFacts)>,
+    static_executable: Option<&str>,
+) -> Option<u64> {
+    for (path, elf) in images {
+        let symbol = elf.exported.get("snug_counters").or(elf.internal.get("snug_counters"));
+        let (Some(symbol), Some((first_address, first_offset))) = (symbol, elf.first_load) else { continue };
+        let first_map = maps.iter().find(|mapping| mapping.path == path)?;
+        // A segment is mapped at its address plus the load base, each rounded down to pages alike.
+        let base =
+            (first_map.start - first_map.offset).wrapping_sub(first_address.wrapping_sub(first_offset));
+        return Some(base.wrapping_add(*symbol));
+    }
+    let ranges = writable_ranges(maps_text, static_executable?);
+    let mut addresses =
+        ranges.into_iter().flat_map(|(start, end)| (start..end).step_by(counters::ALIGN as usize));
+    addresses.find(|address| {
+        read_memory(pid, *address, counters::MAGIC.len()).is_ok_and(|start| start == counters::MAGIC)
+    })
+}
+
+/// Reads the head of the page at an address.
+pub fn read_counters(pid: Pid, address: u64) -> Result<Counters, String> {
+    let page = read_memory(pid, address, counters::HEAD_BYTES).map_err(|error| error.to_string())?;
+    Counters::parse(&page).map_err(|why| why.to_string())
+}
+
+/// Reads the page at an address, with the size classes of up to `arenas` arenas: as many as the last reading
+/// found, or 1 at first. Reads again if there are more by now.
+pub fn read_account(pid: Pid, address: u64, arenas: u32) -> Result<Account, String> {
+    let mut arenas = arenas.max(1);
+    loop {
+        let page = read_memory(pid, address, counters::bytes_with_arenas(arenas))
+            .map_err(|error| error.to_string())?;
+        let account = Account::parse(&page).map_err(|why| why.to_string())?;
+        if account.head.arena_count <= arenas || arenas as usize >= counters::ARENAS {
+            return Ok(account);
+        }
+        arenas = account.head.arena_count;
+    }
+}
+
+/// Whether an error of `read_counters` says that the kernel refused, not that the page is another or not yet there.
+pub fn is_refusal(error: &str) -> bool {
+    let error = error.to_ascii_lowercase();
+    error.contains("permission denied") || error.contains("not permitted")
+}
+
+/// Writable mappings of a file and the anonymous ones that directly follow them: its zeroed data.
+fn writable_ranges(maps_text: &[u8], path: &str) -> Vec<(u64, u64)> {
+    let text = String::from_utf8_lossy(maps_text);
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    let mut end_of_file_part = 0;
+    for line in text.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let (Some(range), Some(permissions)) = (words.next(), words.next()) else { continue };
+        let Some((start, end)) = range.split_once('-') else { continue };
+        let (Ok(start), Ok(end)) = (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16)) else {
+            continue;
+        };
+        let of_file = line.contains(path);
+        let follows = start == end_of_file_part && words.nth(3).is_none_or(|name| name == "[heap]");
+        if of_file || follows {
+            end_of_file_part = end;
+            if permissions.starts_with("rw") {
+                ranges.push((start, end));
+            }
+        }
+    }
+    ranges
+}
+
+/// Copies memory of another process without stopping it.
+pub fn read_memory(pid: Pid, address: u64, length: usize) -> io::Result<Vec<u8>> {
+    let mut buffer = vec![0u8; length];
+    read_into(pid, address, &mut buffer)?;
+    Ok(buffer)
+}
+
+/// The same into a buffer, which it fills.
+pub fn read_into(pid: Pid, address: u64, buffer: &mut [u8]) -> io::Result<()> {
+    let length = buffer.len();
+    read_pieces(pid, &[address], length, buffer)
+}
+
+/// Pieces in one call: IOV_MAX of Linux.
+const PIECES_MAX: usize = 1024;
+
+/// The same for pieces of `length` bytes each, which follow each other in the buffer.
+pub fn read_pieces(pid: Pid, addresses: &[u64], length: usize, buffer: &mut [u8]) -> io::Result<()> {
+    for (addresses, buffer) in addresses.chunks(PIECES_MAX).zip(buffer.chunks_mut(PIECES_MAX * length)) {
+        let remote: Vec<RemoteIoVec> =
+            addresses.iter().map(|base| RemoteIoVec { base: *base as usize, len: length }).collect();
+        match process_vm_readv(NixPid::from_raw(pid), &mut [IoSliceMut::new(buffer)], &remote) {
+            Ok(count) if count == buffer.len() => continue,
+            Err(nix::errno::Errno::EPERM | nix::errno::Errno::ESRCH) => {
+                return Err(io::Error::from(io::ErrorKind::PermissionDenied))
+            }
+            // Sandboxes may refuse the call itself: the file does the same.
+            _ => {}
+        }
+        let file = File::open(format!("/proc/{pid}/mem"))?;
+        for (address, piece) in addresses.iter().zip(buffer.chunks_mut(length)) {
+            file.read_exact_at(piece, *address)?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes memory of another process without stopping it.
+pub fn write_memory(pid: Pid, address: u64, bytes: &[u8]) -> io::Result<()> {
+    let remote = [RemoteIoVec { base: address as usize, len: bytes.len() }];
+    match process_vm_writev(NixPid::from_raw(pid), &[IoSlice::new(bytes)], &remote) {
+        Ok(count) if count == bytes.len() => return Ok(()),
+        Err(nix::errno::Errno::EPERM | nix::errno::Errno::ESRCH) => {
+            return Err(io::Error::from(io::ErrorKind::PermissionDenied))
+        }
+        // As for reading.
+        _ => {}
+    }
+    File::options().write(true).open(format!("/proc/{pid}/mem"))?.write_all_at(bytes, address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_memory_can_be_read() {
+        let text = *b"a text to find again";
+        let read = read_memory(std::process::id() as Pid, text.as_ptr() as u64, text.len()).unwrap();
+        assert_eq!(read, text);
+        assert!(read_memory(std::process::id() as Pid, 8, 16).is_err());
+        let many: Vec<[u8; 2]> = (0..3000u16).map(u16::to_le_bytes).collect();
+        let addresses: Vec<u64> = many.iter().rev().map(|piece| piece.as_ptr() as u64).collect();
+        let mut pieces = vec![0; 6000];
+        read_pieces(std::process::id() as Pid, &addresses, 2, &mut pieces).unwrap();
+        assert!(pieces.chunks_exact(2).eq(many.iter().rev()), "more than one call takes");
+    }
+
+    #[test]
+    fn refusals_are_told_from_pages_that_say_nothing() {
+        for errno in [libc::EACCES, libc::EPERM] {
+            assert!(is_refusal(&io::Error::from_raw_os_error(errno).to_string()));
+        }
+        assert!(is_refusal(&io::Error::from(io::ErrorKind::PermissionDenied).to_string()));
+        assert!(!is_refusal(&io::Error::from_raw_os_error(libc::EIO).to_string()));
+        // A page of another version, or one that is not written yet, is read all the same.
+        let own = [0u8; counters::HEAD_BYTES];
+        let error = read_counters(std::process::id() as Pid, own.as_ptr() as u64).unwrap_err();
+        assert!(!is_refusal(&error), "{error}");
+    }
+
+    #[test]
+    fn zeroed_data_follows_the_file() {
+        let maps = b"1000-2000 r-xp 0 fe:00 7 /bin/app\n2000-3000 rw-p 1000 fe:00 7 /bin/app\n\
+            3000-5000 rw-p 0 00:00 0 \n5000-6000 rw-p 0 00:00 0 [heap]\n8000-9000 rw-p 0 00:00 0 \n";
+        assert_eq!(writable_ranges(maps, "/bin/app"), [(0x2000, 0x3000), (0x3000, 0x5000), (0x5000, 0x6000)]);
+    }
+}

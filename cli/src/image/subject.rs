@@ -1,0 +1,148 @@
+//! What can be checked without being a process: units and the entry commands of images.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::allocator::inspect::Inspector;
+use crate::allocator::judge;
+use crate::allocator::report::ProcessReport;
+use crate::base::failure::{Context, Failure, Result, NOT_FOUND, UNKNOWN};
+use crate::base::progress;
+use crate::base::root::{self, DirectoryRoot, Root};
+use crate::image::entry::{self, Entry};
+use crate::image::temporary::Temporary;
+use crate::image::{archive, unit};
+use crate::process::place::Place;
+use crate::process::proc::Pid;
+use crate::process::system;
+
+/// What an image is called that docker wrote.
+const SAVED: &str = "image.tar";
+
+/// What a unit is: its processes, or what its file would start.
+pub enum UnitSubject {
+    Running(Vec<Pid>),
+    Stopped(Vec<ProcessReport>),
+}
+
+/// Looks at a unit.
+pub fn unit(inspector: &mut Inspector, name: &str, huge_pages: &str) -> Result<UnitSubject> {
+    let is_file = name.contains('/');
+    let running = if is_file { Vec::new() } else { inspector.in_group(&unit::full_name(name)) };
+    if !running.is_empty() {
+        return Ok(UnitSubject::Running(running));
+    }
+    let (entries, root) = unit::entries(name)?;
+    let root = DirectoryRoot(root);
+    let judged =
+        entries.into_iter().map(|entry| judge_entry(&root, &unit::with_usual_path(entry), huge_pages));
+    Ok(UnitSubject::Stopped(judged.collect::<Result<Vec<ProcessReport>>>()?))
+}
+
+fn judge_entry(root: &dyn Root, entry: &Entry, huge_pages: &str) -> Result<ProcessReport> {
+    let facts = entry::facts(root, entry, huge_pages).map_err(|why| {
+        let place = entry.place.text().unwrap_or_default();
+        Failure::new(format!("`{}`, {place}: {why}", entry.command.join(" "))).exit_code(NOT_FOUND)
+    })?;
+    Ok(judge::judge(&facts))
+}
+
+/// Looks at the entry command of an image: an unpacked root file system, an archive, an OCI layout, or the name of an
+/// image that docker has. `command` replaces what the image would start.
+pub fn image(name: &str, command: &[String], huge_pages: &str) -> Result<Vec<ProcessReport>> {
+    let path = Path::new(name);
+    let is_layout = path.join("index.json").is_file() || path.join("manifest.json").is_file();
+    if path.is_dir() && !is_layout {
+        if !root::looks_like_root(path) {
+            return Err(Failure::new(format!("{name} is neither a root file system nor an OCI layout")));
+        }
+        if command.is_empty() {
+            return Err(Failure::new(format!(
+                "what {name} would start is not known: it has no configuration"
+            ))
+            .advise(format!("name it: snug check --image {name} -- PROGRAM")));
+        }
+        let entry = entry_of(&Value::Null, command, name);
+        return Ok(vec![judge_entry(&DirectoryRoot(path.into()), &entry, huge_pages)?]);
+    }
+    let saved = if path.exists() { None } else { Some(save_by_docker(name)?) };
+    let archive = saved.as_ref().map_or_else(|| path.to_path_buf(), |saved| saved.path().join(SAVED));
+    let (root, config) = progress::during("unpacking the image", None, || archive::open(&archive))?;
+    let entry = entry_of(&config["config"], command, name);
+    if entry.command.is_empty() {
+        return Err(Failure::new(format!("the image {name} has neither Entrypoint nor Cmd"))
+            .advise(format!("name what it is to start: snug check --image {name} -- PROGRAM")));
+    }
+    Ok(vec![judge_entry(&root, &entry, huge_pages)?])
+}
+
+/// What the configuration of an image says about its start.
+fn entry_of(config: &Value, command: &[String], name: &str) -> Entry {
+    let words = |key: &str| -> Vec<String> {
+        config[key].as_array().into_iter().flatten().filter_map(Value::as_str).map(String::from).collect()
+    };
+    let arguments = if command.is_empty() { words("Cmd") } else { command.to_vec() };
+    let variables = words("Env");
+    let mut environment: Vec<(String, String)> = variables
+        .iter()
+        .filter_map(|variable| variable.split_once('='))
+        .map(|(name, value)| (name.to_string(), value.to_string()))
+        .collect();
+    if !environment.iter().any(|(name, _)| name == "PATH") {
+        environment.push(("PATH".into(), entry::USUAL_PATH.into()));
+    }
+    let directory = config["WorkingDir"].as_str().filter(|directory| !directory.is_empty());
+    Entry {
+        command: words("Entrypoint").into_iter().chain(arguments).collect(),
+        environment,
+        directory: directory.unwrap_or("/").to_string(),
+        place: Place::Image { name: name.to_string() },
+    }
+}
+
+/// Has docker write an image to the file `SAVED` in a directory.
+fn save_by_docker(name: &str) -> Result<Temporary> {
+    let directory = Temporary::new()?;
+    let saved = directory.path().join(SAVED);
+    anstream::eprintln!("snug: no file {name}: asking docker for the image of that name");
+    let mut docker = Command::new("docker");
+    docker.args(["image", "save", "--output"]).arg(&saved).arg(name).stdin(Stdio::null());
+    system::unblock_signals(&mut docker);
+    let advice =
+        "give a directory, an archive of `docker image save`, or an image that `docker image ls` lists";
+    let output = progress::during("waiting for docker", None, || docker.output()).map_err(|error| {
+        Failure::new(format!("there is no file {name}, and docker can't be run: {error}"))
+            .advise(advice)
+            .exit_code(UNKNOWN)
+    })?;
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr);
+        let why = text.trim().lines().last().unwrap_or("no reason given");
+        return Err(Failure::new(format!("there is no file {name}, and docker says: {why}"))
+            .advise(advice)
+            .exit_code(UNKNOWN));
+    }
+    std::fs::metadata(&saved).cannot(|| format!("read {}", saved.display()))?;
+    Ok(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configurations_say_what_is_started() {
+        let config = serde_json::json!({
+            "Entrypoint": ["/entry"], "Cmd": ["puma", "-C"], "Env": ["A=1=2", "PATH=/x"], "WorkingDir": "/app",
+        });
+        let entry = entry_of(&config, &[], "shop");
+        assert_eq!(entry.command, ["/entry", "puma", "-C"]);
+        assert_eq!(entry.environment[0], ("A".to_string(), "1=2".to_string()));
+        assert_eq!((entry.directory.as_str(), entry.environment.len()), ("/app", 2));
+        let entry = entry_of(&config, &["sidekiq".to_string()], "shop");
+        assert_eq!(entry.command, ["/entry", "sidekiq"]);
+        assert_eq!(entry_of(&Value::Null, &[], "x").environment[0].1, entry::USUAL_PATH);
+    }
+}

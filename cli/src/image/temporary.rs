@@ -1,0 +1,86 @@
+//! Directories that are removed when they are no longer needed, also where a signal ends this program.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, Once, PoisonError};
+
+use nix::sys::signal::{SigSet, Signal};
+
+use crate::base::failure::{Context, Failure, Result, INTERRUPTED};
+use crate::process::system;
+
+/// Those that exist.
+static DIRECTORIES: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+static SIGNALS: Once = Once::new();
+
+/// A directory of this process.
+pub struct Temporary(PathBuf);
+
+impl Temporary {
+    /// Makes one where the system keeps temporary files. Call it on the main thread, before others start: signals that
+    /// end this program are waited for from now on.
+    pub fn new() -> Result<Temporary> {
+        SIGNALS.call_once(remove_on_signal);
+        for attempt in 0..100 {
+            let name = format!("snug-image-{}-{attempt}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            // Under the lock, so that a signal finds it in the list.
+            let mut directories = DIRECTORIES.lock().unwrap_or_else(PoisonError::into_inner);
+            match std::fs::create_dir(&path) {
+                Ok(()) => {
+                    directories.push(path.clone());
+                    return Ok(Temporary(path));
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error).cannot(|| format!("make {}", path.display())),
+            }
+        }
+        Err(Failure::new(format!("cannot make a directory in {}", std::env::temp_dir().display())))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let mut directories = DIRECTORIES.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = std::fs::remove_dir_all(&self.0);
+        directories.retain(|path| *path != self.0);
+    }
+}
+
+/// Leaves it to a thread to receive the signals that ask this program to stop.
+fn remove_on_signal() {
+    let mut signals = SigSet::empty();
+    let ending = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
+    ending.into_iter().filter(|signal| !system::is_ignored(*signal)).for_each(|signal| signals.add(signal));
+    // Without it a signal ends the program as ever, and the directories stay.
+    if signals.thread_block().is_err() {
+        return;
+    }
+    std::thread::spawn(move || {
+        if signals.wait().is_ok() {
+            for path in DIRECTORIES.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+                let _ = std::fs::remove_dir_all(path);
+            }
+            std::process::exit(i32::from(INTERRUPTED));
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_goes_with_what_is_in_it() {
+        let (first, second) = (Temporary::new().unwrap(), Temporary::new().unwrap());
+        assert_ne!(first.path(), second.path());
+        std::fs::write(first.path().join("layer"), "x").unwrap();
+        let path = first.path().to_path_buf();
+        drop(first);
+        assert!(!path.exists() && second.path().is_dir());
+    }
+}

@@ -1,0 +1,113 @@
+//! Waiting for and stopping the processes below this one. Signals are read from a descriptor rather than
+//! interrupting, so that Ctrl-C is an event like any other and nothing is left behind.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nix::sys::signal::{self, SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::Pid as NixPid;
+
+use crate::base::failure::{Context, Result};
+use crate::process::proc::Pid;
+use crate::process::system::{self, Reaped};
+
+/// How long processes may take to end by themselves, and then after SIGTERM, before SIGKILL.
+const LEFT_ALONE: Duration = Duration::from_millis(200);
+const AFTER_SIGTERM: Duration = Duration::from_secs(3);
+
+/// The processes below this one, orphans included.
+pub struct Children {
+    signals: SignalFd,
+}
+
+/// What became of waiting.
+pub enum Waited {
+    Ended(Reaped),
+    /// There are children, but none has ended.
+    Running,
+    /// There are no children.
+    Nobody,
+}
+
+impl Children {
+    /// Takes over the signals of this process and the orphans below it. Call once, before any thread starts.
+    pub fn new() -> Result<Children> {
+        let mut set = SigSet::empty();
+        for signal in [Signal::SIGCHLD, Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+            set.add(signal);
+        }
+        set.thread_block().cannot(|| "block signals".into())?;
+        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+        let signals = SignalFd::with_flags(&set, flags).cannot(|| "open a signal descriptor".into())?;
+        system::adopt_orphans().cannot(|| "become the parent of orphans".into())?;
+        Ok(Children { signals })
+    }
+
+    /// Takes the exit status of a child that has ended, without waiting.
+    pub fn reap(&mut self) -> Waited {
+        loop {
+            match system::reap_any() {
+                Ok(Some(reaped)) => return Waited::Ended(reaped),
+                Ok(None) => return Waited::Running,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Waited::Nobody,
+            }
+        }
+    }
+
+    /// Waits until a signal arrives or the time is over. True if it asks this program to stop.
+    pub fn wait_for_signal(&mut self, time: Duration) -> bool {
+        // Rounded up: poll counts in milliseconds, and waking too early would spin.
+        let milliseconds = time.as_micros().div_ceil(1000).min(60_000) as i32;
+        let timeout = PollTimeout::try_from(milliseconds).unwrap_or(PollTimeout::MAX);
+        let mut descriptors = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        // A failure here is an early return from waiting, and the caller looks again anyway.
+        let _ = poll(&mut descriptors, timeout);
+        let mut stop = false;
+        while let Ok(Some(info)) = self.signals.read_signal() {
+            stop |= info.ssi_signo != Signal::SIGCHLD as u32;
+        }
+        stop
+    }
+
+    /// Ends every process that is left: leaves them alone for a moment, then SIGTERM, then SIGKILL. `alive` lists
+    /// them; `ended` is told of each. Returns those that did not end by themselves.
+    pub fn stop_all(
+        &mut self,
+        ended: &mut dyn FnMut(&Reaped),
+        alive: &mut dyn FnMut() -> Vec<Pid>,
+    ) -> Vec<Pid> {
+        let begin = Instant::now();
+        let mut told: Vec<Pid> = Vec::new();
+        loop {
+            match self.reap() {
+                Waited::Ended(reaped) => {
+                    ended(&reaped);
+                    continue;
+                }
+                Waited::Nobody => return told,
+                Waited::Running => {}
+            }
+            let waited = begin.elapsed();
+            if waited > LEFT_ALONE {
+                let kill = waited > LEFT_ALONE + AFTER_SIGTERM;
+                for pid in alive() {
+                    // SIGTERM once each; SIGKILL again and again, for processes born meanwhile.
+                    let is_new = !told.contains(&pid);
+                    if is_new {
+                        told.push(pid);
+                    }
+                    if is_new || kill {
+                        let signal = if kill { Signal::SIGKILL } else { Signal::SIGTERM };
+                        // It may have ended since it was listed.
+                        let _ = signal::kill(NixPid::from_raw(pid), signal);
+                    }
+                }
+            }
+            self.wait_for_signal(Duration::from_millis(20));
+        }
+    }
+}

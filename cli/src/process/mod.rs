@@ -1,0 +1,12 @@
+//! Processes of this machine: what `/proc` says of them, which belong together, waiting for them and stopping them.
+
+pub(crate) mod cgroup;
+pub(crate) mod children;
+pub(crate) mod pace;
+pub(crate) mod place;
+pub(crate) mod guard;
+pub(crate) mod proc;
+pub(crate) mod role;
+#[allow(unsafe_code)]
+pub(crate) mod system;
+pub(crate) mod tree;

@@ -1,0 +1,494 @@
+//! Reading `/proc`: pure parsers, and one trait in front of the files so that everything above it can be
+//! tested with made-up processes.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+/// A process identifier as the kernel counts them.
+pub type Pid = i32;
+
+/// Where processes are looked up. `ProcFilesystem` is the real one; tests use `FakeProcesses`.
+pub trait Processes {
+    /// All process identifiers that exist now.
+    fn pids(&mut self) -> io::Result<Vec<Pid>>;
+    /// The identifier that was given away last, to a process or a thread. While it stays the same there is nobody
+    /// new. None if that can't be told.
+    fn newest(&mut self) -> Option<Pid> {
+        None
+    }
+    /// Replaces `buffer` by the whole content of `/proc/PID/file`.
+    fn read(&mut self, pid: Pid, file: &'static str, buffer: &mut Vec<u8>) -> io::Result<()>;
+    /// Where the link `/proc/PID/file` points.
+    fn link(&mut self, pid: Pid, file: &'static str) -> io::Result<PathBuf>;
+    /// Lets go of whatever is kept for a process that has ended.
+    fn forget(&mut self, _pid: Pid) {}
+
+    /// Every process: identifier, parent, and name.
+    fn all(&mut self) -> Vec<(Pid, Pid, String)> {
+        let (mut all, mut buffer) = (Vec::new(), Vec::new());
+        for pid in self.pids().unwrap_or_default() {
+            let stat = self.read(pid, "stat", &mut buffer).ok().and_then(|()| parse_stat(&buffer));
+            self.forget(pid);
+            all.extend(stat.map(|stat| (pid, stat.parent, stat.name)));
+        }
+        all
+    }
+
+    /// The arguments of the command line; none for a kernel thread.
+    fn arguments(&mut self, pid: Pid) -> Vec<String> {
+        let mut buffer = Vec::new();
+        let _ = self.read(pid, "cmdline", &mut buffer);
+        let text = String::from_utf8_lossy(&buffer).into_owned();
+        text.split('\0').map(String::from).filter(|argument| !argument.is_empty()).collect()
+    }
+
+    /// The program's file.
+    fn executable(&mut self, pid: Pid) -> Option<String> {
+        let link = self.link(pid, "exe").ok()?.to_string_lossy().into_owned();
+        Some(link.trim_end_matches(" (deleted)").to_string())
+    }
+}
+
+/// The kernel's `/proc`. Keeps `stat` and `statm` files open: reading one again costs a third of opening it, and an
+/// open one can't be mistaken for a later process with the same identifier.
+/// Those of the first few hundred processes only: a program may have no more than 1024 files open, by default.
+#[derive(Default)]
+pub struct ProcFilesystem {
+    stat_files: HashMap<Pid, File>,
+    statm_files: HashMap<Pid, File>,
+}
+
+/// Files of each kind that are kept open.
+const KEPT_MAX: usize = 300;
+
+impl ProcFilesystem {
+    pub fn new() -> ProcFilesystem {
+        ProcFilesystem::default()
+    }
+}
+
+impl Processes for ProcFilesystem {
+    fn pids(&mut self) -> io::Result<Vec<Pid>> {
+        let entries = std::fs::read_dir("/proc")?;
+        Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
+    }
+
+    fn newest(&mut self) -> Option<Pid> {
+        parse_newest(&std::fs::read_to_string("/proc/loadavg").ok()?)
+    }
+
+    fn read(&mut self, pid: Pid, file: &'static str, buffer: &mut Vec<u8>) -> io::Result<()> {
+        let kept = match file {
+            "stat" => &mut self.stat_files,
+            "statm" => &mut self.statm_files,
+            _ => return read_all(&mut File::open(format!("/proc/{pid}/{file}"))?, buffer),
+        };
+        let read = |file: &File, buffer: &mut Vec<u8>| -> io::Result<()> {
+            let mut text = [0; 2048];
+            let length = file.read_at(&mut text, 0)?;
+            buffer.clear();
+            buffer.extend_from_slice(&text[..length]);
+            Ok(())
+        };
+        if let Some(open) = kept.get(&pid) {
+            return read(open, buffer);
+        }
+        let open = File::open(format!("/proc/{pid}/{file}"))?;
+        read(&open, buffer)?;
+        if kept.len() < KEPT_MAX {
+            kept.insert(pid, open);
+        }
+        Ok(())
+    }
+
+    fn link(&mut self, pid: Pid, file: &'static str) -> io::Result<PathBuf> {
+        std::fs::read_link(format!("/proc/{pid}/{file}"))
+    }
+
+    fn forget(&mut self, pid: Pid) {
+        self.stat_files.remove(&pid);
+        self.statm_files.remove(&pid);
+    }
+}
+
+/// Reads a file to its end in as few calls as can be: the kernel does not tell the sizes of these files, and mostly
+/// one read gets all.
+fn read_all(file: &mut File, buffer: &mut Vec<u8>) -> io::Result<()> {
+    let mut chunk = [0; 8192];
+    buffer.clear();
+    loop {
+        let length = file.read(&mut chunk)?;
+        if length == 0 {
+            return Ok(());
+        }
+        buffer.extend_from_slice(&chunk[..length]);
+    }
+}
+
+/// The last word of `/proc/loadavg`, as in `0.20 0.18 0.12 1/80 11206`: proc(5).
+fn parse_newest(loadavg: &str) -> Option<Pid> {
+    loadavg.split_ascii_whitespace().nth(4)?.parse().ok()
+}
+
+/// What `/proc/PID/stat` says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stat {
+    pub name: String,
+    pub state: char,
+    pub parent: Pid,
+    /// The process group.
+    pub group: Pid,
+    pub minor_faults: u64,
+    pub major_faults: u64,
+    pub user_ticks: u64,
+    pub system_ticks: u64,
+    pub threads: u64,
+    pub start_ticks: u64,
+    pub rss_pages: u64,
+}
+
+impl Stat {
+    /// Clock ticks of CPU time.
+    pub fn ticks(&self) -> u64 {
+        self.user_ticks + self.system_ticks
+    }
+
+    pub fn faults(&self) -> u64 {
+        self.minor_faults + self.major_faults
+    }
+
+    /// Whether it is a zombie, or dead: it has no memory any more.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.state, 'Z' | 'X' | 'x')
+    }
+}
+
+/// Reads a line of `/proc/PID/stat`. The name may hold spaces and parentheses: the last `)` ends it.
+pub fn parse_stat(text: &[u8]) -> Option<Stat> {
+    let text = String::from_utf8_lossy(text);
+    let open = text.find('(')?;
+    let close = text.rfind(')')?;
+    let fields: Vec<&str> = text.get(close + 2..)?.split_ascii_whitespace().collect();
+    // Field 3 of proc(5), the state, is fields[0].
+    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+    Some(Stat {
+        name: text.get(open + 1..close)?.to_string(),
+        state: fields.first()?.chars().next()?,
+        parent: fields.get(1)?.parse().ok()?,
+        group: fields.get(2)?.parse().ok()?,
+        minor_faults: number(10)?,
+        major_faults: number(12)?,
+        user_ticks: number(14)?,
+        system_ticks: number(15)?,
+        threads: number(20)?,
+        start_ticks: number(22)?,
+        rss_pages: number(24)?,
+    })
+}
+
+/// The second field of `/proc/PID/statm`: resident pages; 0 for a process of which only the exit status is left.
+pub fn parse_resident_pages(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// What `/proc/PID/smaps_rollup` says, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Rollup {
+    pub rss_bytes: u64,
+    pub pss_bytes: u64,
+    /// Private_Clean + Private_Dirty: what would be gone if the process ended (USS).
+    pub uss_bytes: u64,
+    pub lazy_free_bytes: u64,
+    /// Not backed by a file.
+    pub anonymous_bytes: u64,
+    pub huge_bytes: u64,
+    pub swap_bytes: u64,
+}
+
+/// Reads `/proc/PID/smaps_rollup`; None if it is empty, as for a process that is ending.
+pub fn parse_smaps_rollup(text: &[u8]) -> Option<Rollup> {
+    let text = std::str::from_utf8(text).ok()?;
+    let mut rollup = Rollup::default();
+    let mut found = false;
+    for line in text.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let (Some(key), Some(value)) = (words.next(), words.next()) else { continue };
+        let Ok(kibibytes) = value.parse::<u64>() else { continue };
+        let bytes = kibibytes * 1024;
+        match key {
+            "Rss:" => {
+                rollup.rss_bytes = bytes;
+                found = true;
+            }
+            "Pss:" => rollup.pss_bytes = bytes,
+            "Private_Clean:" | "Private_Dirty:" => rollup.uss_bytes += bytes,
+            "Anonymous:" => rollup.anonymous_bytes = bytes,
+            "LazyFree:" => rollup.lazy_free_bytes = bytes,
+            "AnonHugePages:" => rollup.huge_bytes = bytes,
+            "Swap:" => rollup.swap_bytes = bytes,
+            _ => {}
+        }
+    }
+    found.then_some(rollup)
+}
+
+/// `RssShmem` of `/proc/PID/status`, in bytes: resident pages of shared memory, which have no file behind them.
+pub fn parse_shared_bytes(status: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(status).ok()?;
+    let kibibytes = text.lines().find_map(|line| line.strip_prefix("RssShmem:"))?;
+    Some(kibibytes.split_ascii_whitespace().next()?.parse::<u64>().ok()? * 1024)
+}
+
+/// One line of `/proc/PID/maps` that has a file behind it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mapping {
+    pub start: u64,
+    pub end: u64,
+    pub offset: u64,
+    pub writable: bool,
+    pub executable: bool,
+    pub path: String,
+    /// The file was removed or replaced after it was mapped.
+    pub deleted: bool,
+}
+
+/// Reads the file-backed lines of `/proc/PID/maps`.
+pub fn parse_maps(text: &[u8]) -> Vec<Mapping> {
+    let text = String::from_utf8_lossy(text);
+    text.lines().filter_map(parse_maps_line).collect()
+}
+
+fn parse_maps_line(line: &str) -> Option<Mapping> {
+    let path_start = line.find('/')?;
+    let mut words = line[..path_start].split_ascii_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    let permissions = words.next()?;
+    let offset = words.next()?;
+    let path = &line[path_start..];
+    let (path, deleted) = match path.strip_suffix(" (deleted)") {
+        Some(path) => (path, true),
+        None => (path, false),
+    };
+    Some(Mapping {
+        start: u64::from_str_radix(start, 16).ok()?,
+        end: u64::from_str_radix(end, 16).ok()?,
+        offset: u64::from_str_radix(offset, 16).ok()?,
+        writable: permissions.as_bytes().get(1) == Some(&b'w'),
+        executable: permissions.as_bytes().get(2) == Some(&b'x'),
+        path: path.to_string(),
+        deleted,
+    })
+}
+
+/// Anonymous memory that the process may write, up to where other memory or none follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Region {
+    pub start: u64,
+    pub end: u64,
+    /// Grown by brk(2).
+    pub is_brk: bool,
+}
+
+/// Reads the anonymous writable private regions of `/proc/PID/maps`, without stacks. Neighbours become one.
+pub fn parse_regions(text: &[u8]) -> Vec<Region> {
+    let text = String::from_utf8_lossy(text);
+    let mut regions: Vec<Region> = Vec::new();
+    for region in text.lines().filter_map(parse_region) {
+        match regions.last_mut() {
+            Some(last) if last.end == region.start && last.is_brk == region.is_brk => last.end = region.end,
+            _ => regions.push(region),
+        }
+    }
+    regions
+}
+
+fn parse_region(line: &str) -> Option<Region> {
+    let mut words = line.split_ascii_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    let permissions = words.next()?;
+    let inode = words.nth(2)?;
+    let name = words.next().unwrap_or_default();
+    let anonymous = inode == "0" && (name.is_empty() || name == "[heap]" || name.starts_with("[anon"));
+    if !anonymous || !permissions.starts_with("rw") || !permissions.ends_with('p') {
+        return None;
+    }
+    let address = |text| u64::from_str_radix(text, 16).ok();
+    Some(Region { start: address(start)?, end: address(end)?, is_brk: name == "[heap]" })
+}
+
+/// Whether `/proc/PID/auxv` says that the process was started with other rights than its parent's, so that its loader
+/// trusts no environment: AT_SECURE of getauxval(3).
+pub fn is_secure(auxv: &[u8]) -> bool {
+    const AT_SECURE: usize = 23;
+    let word = |bytes: &[u8]| usize::from_ne_bytes(bytes.try_into().expect("a word"));
+    let words: Vec<usize> = auxv.chunks_exact(size_of::<usize>()).map(word).collect();
+    words.chunks_exact(2).any(|pair| pair[0] == AT_SECURE && pair[1] != 0)
+}
+
+/// Makes one line of the NUL-separated `/proc/PID/cmdline`.
+pub fn parse_command_line(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    text.trim_end_matches('\0').replace('\0', " ")
+}
+
+/// Splits the NUL-separated `/proc/PID/environ`.
+pub fn parse_environment(text: &[u8]) -> Vec<(String, String)> {
+    let text = String::from_utf8_lossy(text);
+    let pairs = text.split('\0').filter_map(|entry| entry.split_once('='));
+    pairs.map(|(name, value)| (name.to_string(), value.to_string())).collect()
+}
+
+/// Processes made up by a test.
+#[cfg(test)]
+#[derive(Default)]
+pub struct FakeProcesses {
+    pub files: HashMap<(Pid, &'static str), Vec<u8>>,
+    pub links: HashMap<(Pid, &'static str), PathBuf>,
+    pub newest: Option<Pid>,
+    /// A process that may not be read in detail, as setuid ones.
+    pub closed: Option<Pid>,
+    /// What the next readings of a file bring, the last first, before its content does.
+    pub next: HashMap<(Pid, &'static str), Vec<Vec<u8>>>,
+}
+
+#[cfg(test)]
+impl FakeProcesses {
+    /// Adds or changes a process.
+    pub fn set(&mut self, pid: Pid, parent: Pid, name: &str, rss_pages: u64) {
+        let stat = format!(
+            "{pid} ({name}) S {parent} {pid} {pid} 0 -1 4194304 7 0 1 0 20 10 0 0 20 0 3 0 55 1000000 {rss_pages} 0\n"
+        );
+        self.files.insert((pid, "stat"), stat.into_bytes());
+        self.files.insert((pid, "statm"), format!("9000 {rss_pages} 30 1 0 700 0\n").into_bytes());
+        self.files.insert((pid, "cmdline"), format!("{name}\0--flag\0").into_bytes());
+        let rollup = format!("Rss: {} kB\nPss: {} kB\nPrivate_Dirty: 4 kB\n", rss_pages * 4, rss_pages * 2);
+        self.files.insert((pid, "smaps_rollup"), rollup.into_bytes());
+    }
+
+    /// Ends a process.
+    pub fn remove(&mut self, pid: Pid) {
+        self.files.retain(|(other, _), _| *other != pid);
+        self.links.retain(|(other, _), _| *other != pid);
+    }
+}
+
+#[cfg(test)]
+impl Processes for FakeProcesses {
+    fn pids(&mut self) -> io::Result<Vec<Pid>> {
+        Ok(self.files.keys().filter(|(_, file)| *file == "stat").map(|(pid, _)| *pid).collect())
+    }
+
+    fn newest(&mut self) -> Option<Pid> {
+        self.newest
+    }
+
+    fn read(&mut self, pid: Pid, file: &'static str, buffer: &mut Vec<u8>) -> io::Result<()> {
+        if self.closed == Some(pid) && ["maps", "smaps_rollup"].contains(&file) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        let content = self.files.get(&(pid, file)).ok_or(io::ErrorKind::NotFound)?;
+        let next = self.next.get_mut(&(pid, file)).and_then(Vec::pop);
+        buffer.clone_from(next.as_ref().unwrap_or(content));
+        Ok(())
+    }
+
+    fn link(&mut self, pid: Pid, file: &'static str) -> io::Result<PathBuf> {
+        Ok(self.links.get(&(pid, file)).ok_or(io::ErrorKind::NotFound)?.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stat_with_a_hostile_name() {
+        let line = b"42 (a) R (b c) S 7 42 42 0 -1 4194304 100 5 2 0 30 4 0 0 20 0 9 0 12345 1000 77 18446744073709551615";
+        let stat = parse_stat(line).unwrap();
+        assert_eq!(stat.name, "a) R (b c");
+        assert_eq!((stat.state, stat.parent, stat.threads), ('S', 7, 9));
+        assert_eq!((stat.minor_faults, stat.major_faults), (100, 2));
+        assert_eq!(
+            (stat.user_ticks, stat.system_ticks, stat.start_ticks, stat.rss_pages),
+            (30, 4, 12345, 77)
+        );
+    }
+
+    #[test]
+    fn the_newest_process() {
+        assert_eq!(parse_newest("0.20 0.18 0.12 1/80 11206\n"), Some(11206));
+        assert_eq!(parse_newest(""), None);
+        let mut processes = ProcFilesystem::new();
+        let before = processes.newest();
+        assert!(std::process::Command::new("true").status().unwrap().success());
+        assert_ne!(before, processes.newest());
+    }
+
+    #[test]
+    fn stat_that_is_cut_short() {
+        assert_eq!(parse_stat(b"42 (a) S 7 42"), None);
+        assert_eq!(parse_stat(b""), None);
+    }
+
+    #[test]
+    fn rollup_in_bytes() {
+        let text = b"55a-7ff ---p 0 00:00 0 [rollup]\nRss: 100 kB\nPss: 60 kB\nPss_Anon: 1 kB\n\
+            Private_Clean: 5 kB\nPrivate_Dirty: 40 kB\nAnonymous: 44 kB\nLazyFree: 8 kB\nAnonHugePages: 0 kB\nSwap: 1 kB\n";
+        let rollup = parse_smaps_rollup(text).unwrap();
+        assert_eq!(rollup.rss_bytes, 100 << 10);
+        assert_eq!(rollup.pss_bytes, 60 << 10);
+        assert_eq!((rollup.uss_bytes, rollup.anonymous_bytes), (45 << 10, 44 << 10));
+        assert_eq!((rollup.lazy_free_bytes, rollup.swap_bytes), (8 << 10, 1 << 10));
+        assert_eq!(parse_smaps_rollup(b""), None);
+    }
+
+    #[test]
+    fn maps_with_spaces_and_deleted_files() {
+        let text = b"7f00-7f10 r-xp 00001000 fe:00 99   /opt/my lib/libx.so (deleted)\n\
+            7f20-7f30 rw-p 00000000 00:00 0 \n7f30-7f40 rw-p 00002000 fe:00 98 /lib/liby.so\n";
+        let maps = parse_maps(text);
+        assert_eq!(maps.len(), 2);
+        assert_eq!(maps[0].path, "/opt/my lib/libx.so");
+        assert!(maps[0].deleted && maps[0].executable && !maps[0].writable);
+        assert_eq!((maps[1].start, maps[1].end, maps[1].offset), (0x7f30, 0x7f40, 0x2000));
+        assert!(maps[1].writable && !maps[1].deleted);
+    }
+
+    #[test]
+    fn command_lines_and_environments() {
+        assert_eq!(parse_command_line(b"ruby\0a b\0"), "ruby a b");
+        let environment = parse_environment(b"A=1\0LD_PRELOAD=/x:/y\0broken\0");
+        assert_eq!(environment, [("A".into(), "1".into()), ("LD_PRELOAD".into(), "/x:/y".into())]);
+    }
+
+    #[test]
+    fn anonymous_regions() {
+        let maps = b"1000-2000 rw-p 00000000 fe:00 7 /bin/app\n2000-3000 rw-p 00000000 00:00 0 \n\
+            3000-4000 rw-p 00000000 00:00 0 [heap]\n4000-6000 rw-p 00000000 00:00 0 [heap]\n\
+            7000-8000 rw-p 00000000 00:00 0 \n8000-9000 rw-p 00000000 00:00 0 [anon: glibc: malloc]\n\
+            a000-b000 ---p 00000000 00:00 0 \nb000-c000 rw-s 00000000 00:01 9 /dev/zero (deleted)\n\
+            d000-e000 rw-p 00000000 00:00 0 [stack]\n";
+        let region = |start, end, is_brk| Region { start, end, is_brk };
+        let expected =
+            [region(0x2000, 0x3000, false), region(0x3000, 0x6000, true), region(0x7000, 0x9000, false)];
+        assert_eq!(parse_regions(maps), expected);
+    }
+
+    #[test]
+    fn own_process_can_be_read() {
+        let mut processes = ProcFilesystem::new();
+        let own = std::process::id() as Pid;
+        assert!(processes.pids().unwrap().contains(&own));
+        let mut buffer = Vec::new();
+        processes.read(own, "stat", &mut buffer).unwrap();
+        assert!(parse_stat(&buffer).unwrap().rss_pages > 0);
+        processes.read(own, "statm", &mut buffer).unwrap();
+        assert!(parse_resident_pages(&buffer).unwrap() > 0);
+        processes.read(own, "smaps_rollup", &mut buffer).unwrap();
+        assert!(parse_smaps_rollup(&buffer).unwrap().pss_bytes > 0);
+        assert!(processes.link(own, "exe").unwrap().is_absolute());
+    }
+}

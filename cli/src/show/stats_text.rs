@@ -1,0 +1,131 @@
+//! Stats of a process for people: what it is, its memory, its heap, and what to know beside that.
+
+use std::io::{self, Write};
+
+use crate::allocator::stats::Stats;
+use crate::base::terminal::{self, bytes, short_count, styled};
+use crate::heap::account::Heap;
+use crate::heap::counters::Class;
+use crate::heap::glibc_heap::Estimate;
+
+/// Writes text. `classes` adds the size classes.
+pub struct TextWriter {
+    pub colours: bool,
+    pub classes: bool,
+}
+
+impl TextWriter {
+    pub fn write(&self, stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
+        let heading = |text: &str| styled(text, terminal::BOLD, self.colours);
+        writeln!(out, "{}", heading(&format!("{} {}", stats.pid, stats.role)))?;
+        if stats.command != stats.role {
+            writeln!(out, "{}", stats.command.chars().take(100).collect::<String>())?;
+        }
+        writeln!(out, "\n{}", heading("memory of the process"))?;
+        let known = |count: Option<u64>| count.map_or_else(|| "unknown".into(), |count| bytes(count as f64));
+        self.line(out, "RSS", &bytes(stats.rss_bytes as f64), "resident, shared pages included")?;
+        self.line(
+            out,
+            "PSS",
+            &known(stats.pss_bytes),
+            "the same, shared pages divided among those who share them",
+        )?;
+        self.line(out, "USS", &known(stats.uss_bytes), "what only this process holds")?;
+        if stats.swap_bytes.is_some_and(|swap| swap > 0) {
+            self.line(out, "swap", &known(stats.swap_bytes), "swapped out")?;
+        }
+        writeln!(out, "\n{}", heading(&format!("heap: {}", allocator(stats))))?;
+        match (&stats.heap, &stats.glibc_heap) {
+            (Some(heap), _) => self.heap(out, heap)?,
+            (None, Some(estimate)) => self.estimate(out, estimate)?,
+            (None, None) => {
+                self.line(out, "live", "unknown", stats.live_unknown.as_deref().unwrap_or_default())?;
+            }
+        }
+        if !stats.settings.is_empty() {
+            let settings: Vec<String> =
+                stats.settings.iter().map(|(name, value)| format!("{name}:{value}")).collect();
+            writeln!(out, "\n{}\n  {}", heading("settings"), settings.join(", "))?;
+        }
+        for warning in &stats.warnings {
+            writeln!(out, "\n{} {warning}", styled("note:", terminal::WARNING, self.colours))?;
+        }
+        match &stats.heap {
+            Some(heap) if self.classes => self.classes(out, &heap.classes),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl TextWriter {
+    fn line(&self, out: &mut dyn Write, name: &str, value: &str, meaning: &str) -> io::Result<()> {
+        writeln!(out, "  {name:14}{value:>9}  {}", styled(meaning, terminal::FAINT, self.colours))
+    }
+
+    fn heap(&self, out: &mut dyn Write, heap: &Heap) -> io::Result<()> {
+        let amount = |count: u64| bytes(count as f64);
+        let asked = match heap.counted {
+            true => format!("in use; {} of it asked for", amount(heap.live_requested_bytes)),
+            false => "in use or kept by threads: too little was done to be counted yet".into(),
+        };
+        self.line(out, "live", &amount(heap.live_allocated_bytes), &asked)?;
+        let threads = format!("freed blocks kept at hand by {}", plural(heap.thread_caches, "thread"));
+        let counted = |count: u64| if heap.counted { amount(count) } else { "–".into() };
+        self.line(out, "cached", &counted(heap.cached_bytes), &threads)?;
+        self.line(out, "free in slabs", &amount(heap.slab_free_bytes), "free blocks between live ones")?;
+        self.line(out, "dirty", &counted(heap.dirty_bytes), "free pages, not given back yet")?;
+        self.line(out, "metadata", &counted(heap.metadata_bytes), "tables of the allocator")?;
+        self.line(
+            out,
+            "resident",
+            &amount(heap.resident_bytes),
+            "all of the heap that holds memory, at most",
+        )?;
+        let share = format!("{:.1} %", heap.fragmentation * 100.0);
+        self.line(out, "fragmentation", &share, "of that is not live")?;
+        let purges = format!("in {}, {} of them when idle", plural(heap.purges, "purge"), heap.idle_purges);
+        self.line(out, "given back", &amount(heap.purged_bytes), &purges)
+    }
+
+    fn estimate(&self, out: &mut dyn Write, estimate: &Estimate) -> io::Result<()> {
+        let amount = |count: u64| bytes(count as f64);
+        self.line(
+            out,
+            "live",
+            &amount(estimate.live_bytes),
+            "in use; estimated from the chunks in its heaps",
+        )?;
+        self.line(out, "resident", &amount(estimate.held_bytes), "all of its heaps that is in memory")?;
+        let share = format!("{:.1} %", estimate.fragmentation() * 100.0);
+        self.line(out, "fragmentation", &share, "of that is not live")
+    }
+
+    fn classes(&self, out: &mut dyn Write, classes: &[Class]) -> io::Result<()> {
+        let title = format!("{:>8}{:>9}{:>12}{:>12}{:>9}", "size", "slabs", "memory", "blocks", "in use");
+        writeln!(out, "\n{}\n{title}", styled("size classes", terminal::BOLD, self.colours))?;
+        for class in classes.iter().filter(|class| class.slabs > 0) {
+            let used = match class.slab_bytes {
+                0 => "-".into(),
+                held => format!("{:.0} %", class.outstanding_bytes() as f64 / held as f64 * 100.0),
+            };
+            let (memory, blocks) =
+                (bytes(class.slab_bytes as f64), short_count(class.outstanding_blocks as f64));
+            writeln!(out, "{:>8}{:>9}{memory:>12}{blocks:>12}{used:>9}", class.size_bytes, class.slabs)?;
+        }
+        Ok(())
+    }
+}
+
+fn allocator(stats: &Stats) -> String {
+    match &stats.allocator {
+        None => "unknown allocator".into(),
+        Some(used) => {
+            let version = used.version.as_ref().map(|version| format!(" {version}")).unwrap_or_default();
+            format!("{}{version}, {} ({})", used.kind.name(), used.how.text(), used.file)
+        }
+    }
+}
+
+fn plural(count: u64, noun: &str) -> String {
+    format!("{} {noun}{}", short_count(count as f64), if count == 1 { "" } else { "s" })
+}

@@ -1,0 +1,95 @@
+//! A reader that goes away early, as in `snug check PID | head -1`: every command ends quietly.
+
+mod common;
+
+use std::process::{Command, Stdio};
+
+use common::{run, snug, snug_library, Running, Scratch, SLEEPER};
+
+/// What a shell says of a program that a closed pipe ended: 128 and SIGPIPE.
+const BROKEN_PIPE: i32 = 141;
+
+/// A pipe that nobody reads.
+fn closed_pipe() -> Stdio {
+    let (reader, writer) = nix::unistd::pipe().expect("a pipe can be made");
+    drop(reader);
+    Stdio::from(writer)
+}
+
+#[track_caller]
+fn expect_quiet_end(command: &mut Command) {
+    let shown = format!("{command:?}");
+    let output = command.stdout(closed_pipe()).stderr(Stdio::piped()).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(BROKEN_PIPE), "{shown}: {stderr}");
+    for word in ["roken pipe", "cannot write", "panicked"] {
+        assert!(!stderr.contains(word), "{shown}: {stderr}");
+    }
+}
+
+/// The commands that `snug --help` lists.
+fn commands() -> Vec<String> {
+    let help = run(&mut snug(&["--help"])).expect_code(0).stdout;
+    let listed = help.lines().skip_while(|line| !line.starts_with("Commands:")).skip(1);
+    let names =
+        listed.take_while(|line| line.starts_with("  ")).filter_map(|line| line.split_whitespace().next());
+    names.filter(|name| *name != "help").map(String::from).collect()
+}
+
+#[test]
+fn a_reader_that_leaves_ends_every_command_quietly() {
+    let Some(library) = snug_library() else { return };
+    let scratch = Scratch::new();
+    let sleeper = scratch.compile("sleeper", SLEEPER, &[]);
+    let running = Running(
+        Command::new(&sleeper).arg("120").env("LD_PRELOAD", &library).stdout(Stdio::null()).spawn().unwrap(),
+    );
+    let pid = running.pid();
+    common::eventually("it is under snug", || {
+        run(&mut snug(&["check", "--expect", "snug", &pid])).code == Some(0)
+    });
+    let saved = scratch.text("saved");
+    run(&mut snug(&["compare", "--runs", "1", "--with", "glibc", "--out", &saved, "--", "sleep", "0.2"]))
+        .expect_code(0);
+    let out = scratch.text("out");
+    let compare = ["--runs", "1", "--with", "glibc", "--out", &out, "--force", "--", "sleep", "0.2"];
+    let with = |first: &[&'static str]| -> Vec<String> {
+        first.iter().chain(&compare).map(|word| word.to_string()).collect()
+    };
+    let call = |words: &[&str]| -> Vec<String> { words.iter().map(|word| word.to_string()).collect() };
+    // Each command, in each of the formats that have a writer of their own.
+    let calls = [
+        call(&["check", &pid]),
+        call(&["check", "--json", &pid]),
+        with(&["compare"]),
+        with(&["compare", "--html", "-"]),
+        with(&["compare", "--markdown", "-"]),
+        with(&["compare", "--csv", "-"]),
+        with(&["compare", "--json", "-"]),
+        call(&["compare", "--list-allocators"]),
+        call(&["report", &saved]),
+        call(&["report", &saved, "--csv", "-"]),
+        call(&["report", &saved, &format!("again={saved}")]),
+        with(&["advise"]),
+        call(&["leak", "--for", "300ms", "--interval", "50ms", &pid]),
+        call(&["leak", "--for", "300ms", "--interval", "50ms", "--json", &pid]),
+        call(&["top", "--once", &pid]),
+        call(&["stats", &pid]),
+        call(&["stats", "--json", &pid]),
+        call(&["stats", "--prometheus", &pid]),
+        call(&["purge", "--wait", "0.2", &pid]),
+        call(&["purge", "--wait", "0.2", &pid, &pid]),
+        call(&["set", "--wait", "0.2", &pid, "purge_cpu_percent=3"]),
+        call(&["exporter", "--once", "--pid", &pid]),
+        call(&["generate", "man"]),
+        call(&["generate", "completions", "bash"]),
+    ];
+    // `snug run` becomes the program, whose stdout is its own.
+    let tried = |name: &String| name == "run" || calls.iter().any(|words| words[0] == *name);
+    let missing: Vec<String> = commands().into_iter().filter(|name| !tried(name)).collect();
+    assert!(missing.is_empty(), "not tried here: {missing:?}");
+    for words in &calls {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        expect_quiet_end(&mut snug(&words));
+    }
+}
