@@ -3,8 +3,8 @@
 The goals: mean memory at most 0.85 times that of the best peer; throughput that of the fastest peer, with a p99 no
 worse than its; page faults no more than the median peer's. Where several processes share pages, their memory together
 the lowest of all is a goal of its own, and so is what malloc has a forked worker write to for itself: the lowest, and at
-most 0.75 times that of jemalloc and glibc without settings. A difference below the scatter of the
-runs is none, except for memory.
+most 0.75 times that of jemalloc and glibc without settings. Ratios are of two medians; where their intervals overlap no
+difference is shown, except for memory.
 """
 
 import statistics
@@ -47,33 +47,33 @@ def verdicts(result):
 
 def best(peers, quantity, most=False):
     """The peer with the least, or the most, of a quantity; None if no peer has it."""
-    having = [peer for peer in peers if peer.mean(quantity) is not None]
-    return (max if most else min)(having, key=lambda peer: peer.mean(quantity), default=None)
+    having = [peer for peer in peers if peer.median(quantity) is not None]
+    return (max if most else min)(having, key=lambda peer: peer.median(quantity), default=None)
 
 
 def memory(snug, peers):
     peer = best(peers, "memory_mb")
-    if peer is None or snug.mean("memory_mb") is None:
+    if peer is None or snug.median("memory_mb") is None:
         return None
-    ratio = snug.mean("memory_mb") / peer.mean("memory_mb")
+    ratio = snug.median("memory_mb") / peer.median("memory_mb")
     return Verdict(f"memory <= {MEMORY_GOAL} of the best peer", ratio <= MEMORY_GOAL, ratio, MEMORY_GOAL, peer.name)
 
 
 def family(result, snug, peers):
     peer = best(peers, "memory_mb")
-    if result.measure != "PSS" or peer is None or snug.mean("memory_mb") is None:
+    if result.measure != "PSS" or peer is None or snug.median("memory_mb") is None:
         return None
-    ratio = snug.mean("memory_mb") / peer.mean("memory_mb")
+    ratio = snug.median("memory_mb") / peer.median("memory_mb")
     return Verdict("PSS of all processes the lowest", ratio <= 1, ratio, 1.0, peer.name)
 
 
 def private(snug, peers):
     """Verdicts on the private pages of a forked worker, but for those that aren't malloc's: as many under each."""
-    outside = snug.mean("worker_private_outside_mb")
-    having = [peer for peer in peers if peer.mean("worker_private_mb") is not None]
+    outside = snug.median("worker_private_outside_mb")
+    having = [peer for peer in peers if peer.median("worker_private_mb") is not None]
     if outside is None or not having:
         return []
-    own = snug.mean("worker_private_mb") - outside
+    own = snug.median("worker_private_mb") - outside
     goals = (("malloc's private pages of a worker the lowest", 1.0, having),
              (f"and <= {PRIVATE_GOAL} of jemalloc's and glibc's as they are", PRIVATE_GOAL,
               [peer for peer in having if peer.kind in ("jemalloc", "glibc") and not peer.tuned]))
@@ -81,7 +81,7 @@ def private(snug, peers):
     for goal, limit, against in goals:
         if against:
             peer = best(against, "worker_private_mb")
-            theirs = peer.mean("worker_private_mb") - outside
+            theirs = peer.median("worker_private_mb") - outside
             ratio = own / theirs if theirs > 0 else float("inf")
             verdicts.append(Verdict(goal, ratio <= limit, ratio, limit, peer.name))
     return verdicts
@@ -89,11 +89,11 @@ def private(snug, peers):
 
 def no_worse(goal, snug, peer, quantity, more_is_better):
     """The verdict that snug is as good as the peer, or that the runs show no difference."""
-    if peer is None or not peer.mean(quantity) or snug.mean(quantity) is None:
+    if peer is None or not peer.median(quantity) or snug.median(quantity) is None:
         return None
-    ratio = snug.mean(quantity) / peer.mean(quantity)
+    ratio = snug.median(quantity) / peer.median(quantity)
     as_good = ratio >= 1 if more_is_better else ratio <= 1
-    scattered = not as_good and not results.differs(snug.values[quantity], peer.values[quantity])
+    scattered = not as_good and not snug.values[quantity].differs(peer.values[quantity])
     return Verdict(goal, as_good or scattered, ratio, 1.0, peer.name, scattered)
 
 
@@ -106,32 +106,32 @@ def p99(snug, peers):
 
 
 def faults(snug, peers):
-    means = [peer.mean("faults") for peer in peers if peer.mean("faults") is not None]
-    if not means or snug.mean("faults") is None:
+    medians = [peer.median("faults") for peer in peers if peer.median("faults") is not None]
+    if not medians or snug.median("faults") is None:
         return None
-    median = statistics.median(means)
-    ratio = snug.mean("faults") / median if median else float("inf")
+    median = statistics.median(medians)
+    ratio = snug.median("faults") / median if median else float("inf")
     return Verdict("page faults <= the median peer's", ratio <= 1, ratio, 1.0, "the median peer's")
 
 
 def better_peers(result):
     """For each quantity the peers that are better than snug by more than the runs scatter, best first.
 
-    A list of (heading of the quantity, [(peer's name, peer's mean over snug's)]), without empty entries.
+    A list of (heading of the quantity, [(peer's name, peer's median over snug's)]), without empty entries.
     """
     snug, found = result.snug(), []
     if snug is None:
         return []
     for quantity, heading, more_is_better, _ in results.QUANTITIES:
-        own = snug.mean(quantity)
+        own = snug.median(quantity)
         if not own:
             continue
         better = []
         for peer in result.peers():
-            theirs = peer.mean(quantity)
+            theirs = peer.median(quantity)
             if theirs is None or theirs == own or (theirs > own) != more_is_better:
                 continue
-            if results.differs(peer.values[quantity], snug.values[quantity]):
+            if peer.values[quantity].differs(snug.values[quantity]):
                 better.append((peer.name, theirs / own))
         if better:
             found.append((heading, sorted(better, key=lambda entry: entry[1], reverse=more_is_better)))

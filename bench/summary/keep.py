@@ -1,9 +1,11 @@
 """What of a comparison's results is kept in the repository: small, and without names of this machine's directories."""
 
 import json
+import subprocess
+import tempfile
 from pathlib import Path
 
-KEPT_TEXTS = ("report.md", "runs.csv", "table.txt")
+KEPT_REPORTS = ("report.md", "runs.csv", "memory.svg", "frontier.svg")
 # Moments of a run that are kept: enough for the plot of memory over time, 0.1 MB for thirty runs.
 MOMENTS = 100
 
@@ -38,6 +40,16 @@ def keep(source: Path, target: Path, root: Path):
     runs = ",\n".join(json.dumps(run, separators=(",", ":")) for run in thin.pop("runs"))
     text = json.dumps(thin, separators=(",", ":"))[:-1] + ',"runs":[\n' + runs + "\n]}\n"
     (target / "compare.json").write_text(without_directories(text, root, source))
-    for path in sorted(source.iterdir()):
-        if path.name in KEPT_TEXTS or path.suffix == ".svg":
-            (target / path.name).write_text(without_directories(path.read_text(), root, source))
+    if (source / "table.txt").exists():
+        (target / "table.txt").write_text(without_directories((source / "table.txt").read_text(), root, source))
+    report(target, root / "build/snug")
+
+
+def report(kept: Path, snug: Path):
+    """Writes reports and plots of what is kept, so that anybody can make the same again from the compare.json beside them."""
+    with tempfile.TemporaryDirectory() as name:
+        subprocess.run([snug, "report", kept / "compare.json", "--out", name], check=True, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL)
+        for report in KEPT_REPORTS:
+            if Path(name, report).exists():
+                (kept / report).write_text(Path(name, report).read_text())

@@ -1,7 +1,5 @@
 """The page about all workloads of a day, as Markdown. Pure."""
 
-import statistics
-
 from . import goals
 
 # What compare.json does not hold, so that nobody takes silence for success.
@@ -25,14 +23,6 @@ def number(value, decimals):
     return f"{value:.0f}" if value >= 1000 else f"{value:.{decimals}f}"
 
 
-def cell(row, quantity, decimals):
-    """Mean and standard deviation of the runs."""
-    mean = row.mean(quantity)
-    values = row.values.get(quantity, [])
-    scatter = f" ± {number(statistics.stdev(values), decimals)}" if len(values) > 1 else ""
-    return number(mean, decimals) + scatter
-
-
 def table(result):
     """A row for each allocator, those with least memory first."""
     snug = result.snug()
@@ -41,13 +31,12 @@ def table(result):
     headings = [own.get(name, heading) for name, heading, _, _ in result.quantities()]
     lines = ["| allocator | runs | snug's memory is × this | " + " | ".join(headings) + " |",
              "|---|--:|--:|" + "--:|" * len(headings)]
-    for row in sorted(result.rows, key=lambda row: row.mean("memory_mb") or float("inf")):
-        good = max((len(values) for values in row.values.values()), default=0)
-        runs = f"{good}, {row.failed} failed" if row.failed else f"{good}"
-        memory = row.mean("memory_mb")
-        ratio = f"{snug.mean('memory_mb') / memory:.2f}" if snug and memory and snug.mean("memory_mb") else "–"
+    for row in sorted(result.rows, key=lambda row: row.median("memory_mb") or float("inf")):
+        runs = f"{row.good}, {row.failed} failed" if row.failed else f"{row.good}"
+        memory = row.median("memory_mb")
+        ratio = f"{snug.median('memory_mb') / memory:.2f}" if snug and memory and snug.median("memory_mb") else "–"
         name = f"**{row.name}**" if row.kind == "snug" else row.name
-        cells = [cell(row, quantity, decimals) for quantity, _, _, decimals in result.quantities()]
+        cells = [number(row.median(quantity), decimals) for quantity, _, _, decimals in result.quantities()]
         lines.append(f"| {name} | {runs} | {ratio} | " + " | ".join(cells) + " |")
     return lines
 
@@ -75,7 +64,7 @@ def better_lines(result):
         return ["No run of snug went well."]
     if not better:
         return ["No peer is better in any of these."]
-    margin = "by more than the runs scatter" if result.comparison["settings"]["rounds"] > 1 else "in one run each"
+    margin = "with intervals that do not overlap" if result.comparison["settings"]["rounds"] > 1 else "in one run each"
     return [f"Peers that are better than snug, {margin}:", ""] + [
         f"- {heading}: " + "; ".join(f"{name} ({ratio:.2f} × snug's)" for name, ratio in peers)
         for heading, peers in better]
@@ -83,7 +72,8 @@ def better_lines(result):
 
 def section(result, pictures):
     summary = result.comparison["summary"]
-    lines = [f"## {result.workload}", "", *table(result), "", *better_lines(result), ""]
+    lines = [f"## {result.workload}", "", f"{summary['conclusion']} ([report]({result.workload}/report.md))", "", *table(result), "",
+             *better_lines(result), ""]
     lines += [f"![{result.workload}: {picture.rpartition('.')[0]}]({result.workload}/{picture})" for picture in pictures]
     if pictures:
         lines.append("")
@@ -107,8 +97,8 @@ def page(everything, pictures):
     day = min(result.comparison["started_at"] for result in everything)[:10]
     short = any("--quick" in result.comparison["invocation"] for result in everything)
     lines = [f"# Measured {day}{', the short form of the workloads' if short else ''}", "", f"snug {first['snug_version']} and its peers on: {'; '.join(sorted(machines))}.",
-             "Means over the runs ± standard deviation. Each allocator was preloaded into the server only. Made by",
-             "`bench/compare`; the command is under each table.", "", "## Goals", "", count_line(everything), "",
+             "Medians of the runs, by `snug report`; report.md beside each workload's results has their intervals and all else. Each",
+             "allocator was preloaded into the server only. Made by `bench/compare`; the command is under each table.", "", "## Goals", "", count_line(everything), "",
              *goals_table(everything), "", NOT_DECIDED, ""]
     for result in everything:
         lines += section(result, pictures.get(result.workload, []))

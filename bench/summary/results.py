@@ -1,13 +1,10 @@
-"""What a compare.json of `snug compare` says about each allocator, as the summary needs it. Pure."""
+"""What `snug report --json` says about each allocator, as the page needs it: its medians and their intervals. Pure.
 
-import math
-import statistics
+Nothing is estimated here: `snug` does that, for this page as for the reports beside it.
+"""
+
 from dataclasses import dataclass, field
 
-# Two-sided 95 % quantiles of Student's t, by degrees of freedom from 1; above them the normal distribution's.
-T_QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
-               2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048)
-NORMAL_QUANTILE = 1.960
 # Quantities of a row, in the order of the tables: name, heading, whether more is better, decimals.
 QUANTITIES = (("memory_mb", "mean memory, MB", False, 1), ("throughput", "per s", True, 1),
               ("p99_ms", "p99, ms", False, 1), ("faults", "page faults, thousands", False, 1),
@@ -15,21 +12,36 @@ QUANTITIES = (("memory_mb", "mean memory, MB", False, 1), ("throughput", "per s"
               ("worker_private_mb", "written by a worker for itself, MB", False, 1))
 
 
+@dataclass(frozen=True)
+class Estimate:
+    """The median of the runs that went well, and its 95 % interval; None after a single run."""
+
+    median: float
+    interval: tuple | None
+
+    def differs(self, other):
+        """Whether the intervals keep apart. Without them there is no scatter to judge by: any difference counts."""
+        if self.interval is None or other.interval is None:
+            return self.median != other.median
+        return self.interval[1] < other.interval[0] or other.interval[1] < self.interval[0]
+
+
 @dataclass
 class Row:
-    """One allocator on one workload. Each quantity is a list with one value for each run that went well."""
+    """One allocator on one workload, with the estimates of what was measured."""
 
     label: str
     name: str
     kind: str
     tuned: bool = False  # by settings in its environment
+    good: int = 0  # runs
     failed: int = 0
     values: dict = field(default_factory=dict)
 
-    def mean(self, quantity):
-        """The mean of the runs, or None if it was not measured."""
-        values = self.values.get(quantity)
-        return statistics.fmean(values) if values else None
+    def median(self, quantity):
+        """None if it was not measured."""
+        estimate = self.values.get(quantity)
+        return estimate.median if estimate else None
 
 
 @dataclass
@@ -71,50 +83,36 @@ def settings_of(allocator):
             for name, value in allocator["environment"].items() if name != "LD_PRELOAD"]
 
 
-def quantities_of(run, measure, throughput_name):
-    """The quantities of one run that were measured."""
-    metrics = run["metrics"]
-    memory = run["memory"].get(f"{measure.lower()}_mean_bytes")
-    found = {"memory_mb": memory and memory / 1e6, "throughput": metrics.get(throughput_name),
-             "p99_ms": metrics.get("p99_ms"), "faults": (run["minor_faults"] + run["major_faults"]) / 1e3,
-             "idle_mb": metrics.get(f"idle_{measure.lower()}_mb", metrics.get("idle_rss_mb", metrics.get("idle_pss_mb")))}
-    if measure == "PSS" and "uss_mean_bytes" in run["memory"]:
-        found["private_mb"] = run["memory"]["uss_mean_bytes"] / 1e6
-    for name in ("worker_private_mb", "worker_private_outside_mb"):
-        found[name] = metrics.get(name)
-    return {name: value for name, value in found.items() if value is not None}
+def quantities_of(row, measure, throughput_name):
+    """The estimates of a row of the summary, by our names."""
+    measure = measure.lower()
+    idle = next((name for name in (f"metric:idle_{measure}_mb", "metric:idle_rss_mb", "metric:idle_pss_mb")
+                 if name in row["quantities"]), "")
+    sources = {"memory_mb": (f"{measure}_mean_bytes", 1e-6), "throughput": (f"metric:{throughput_name}", 1),
+               "p99_ms": ("metric:p99_ms", 1), "faults": ("page_faults", 1e-3), "idle_mb": (idle, 1),
+               "worker_private_mb": ("metric:worker_private_mb", 1),
+               "worker_private_outside_mb": ("metric:worker_private_outside_mb", 1)}
+    if measure == "pss":
+        sources["private_mb"] = ("uss_mean_bytes", 1e-6)
+    found = {}
+    for name, (source, factor) in sources.items():
+        estimate = row["quantities"].get(source)
+        if estimate is not None:
+            interval = estimate["median_interval"]
+            found[name] = Estimate(estimate["median"] * factor, interval and tuple(end * factor for end in interval))
+    return found
 
 
 def read(workload, comparison):
-    """The Result of a parsed compare.json."""
-    measure = comparison["summary"]["memory_measure"].upper()
-    names = [name for run in comparison["runs"] for name in run["metrics"] if name.endswith("_per_s")]
-    throughput_name = names[0] if names else ""
+    """The Result of what `snug report --json` wrote."""
+    summary = comparison["summary"]
+    measure = summary["memory_measure"].upper()
+    names = [name for row in summary["allocators"] for name in row["quantities"] if name.endswith("_per_s")]
+    throughput_name = names[0].removeprefix("metric:") if names else ""
+    allocators = {allocator["label"]: allocator for allocator in comparison["allocators"]}
     rows = []
-    for allocator in comparison["allocators"]:
-        row = Row(allocator["label"], display_name(allocator), allocator["kind"], bool(settings_of(allocator)))
-        for run in (run for run in comparison["runs"] if run["allocator"] == allocator["label"]):
-            if run["failure"] is not None:
-                row.failed += 1
-                continue
-            for name, value in quantities_of(run, measure, throughput_name).items():
-                row.values.setdefault(name, []).append(value)
-        rows.append(row)
+    for row in summary["allocators"]:
+        allocator = allocators[row["allocator"]]
+        rows.append(Row(row["allocator"], display_name(allocator), allocator["kind"], bool(settings_of(allocator)),
+                        row["runs"], row["failed_runs"], quantities_of(row, measure, throughput_name)))
     return Result(workload, measure, throughput_name, comparison, rows)
-
-
-def differs(left, right):
-    """Whether the means of two lists differ by more than the runs scatter: Welch's t-test at 5 %.
-
-    With fewer than two values on a side there is no scatter to judge by: any difference counts.
-    """
-    difference = statistics.fmean(left) - statistics.fmean(right)
-    if len(left) < 2 or len(right) < 2:
-        return difference != 0
-    parts = [statistics.variance(values) / len(values) for values in (left, right)]
-    if sum(parts) == 0:
-        return difference != 0
-    freedom = sum(parts) ** 2 / sum(part ** 2 / (len(values) - 1) for part, values in zip(parts, (left, right)))
-    place = max(1, math.floor(freedom)) - 1
-    quantile = T_QUANTILES[place] if place < len(T_QUANTILES) else NORMAL_QUANTILE
-    return abs(difference) > quantile * math.sqrt(sum(parts))

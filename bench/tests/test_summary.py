@@ -1,7 +1,9 @@
 #!/usr/bin/python3
 """Tests of the page about measured workloads. Run: bench/tests/test_summary.py (standard library only)."""
 
-import json
+import re
+import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -14,17 +16,26 @@ sys.path.insert(0, str(BENCH))
 
 from summary import goals, keep, page, results  # noqa: E402
 
+KEPT = BENCH / "results/2026-11-22-prefork/rails_puma_4_workers"
 MACHINE = {"cpu": "CPU", "cpus": 2, "memory_bytes": 8 << 30, "system": "Debian", "kernel": "6.1",
            "architecture": "x86_64", "transparent_huge_pages": "madvise"}
 
 
-def run(allocator, memory_mb, per_s, p99_ms, faults, failure=None):
-    count = 250
-    samples = {"time_s": list(range(count)), "rss_bytes": list(range(count)), "cpu_s": []}
-    return {"allocator": allocator, "failure": failure, "minor_faults": faults, "major_faults": 0,
-            "memory": {"rss_mean_bytes": memory_mb * 1e6, "pss_mean_bytes": memory_mb * 0.9e6, "uss_mean_bytes": memory_mb * 0.8e6},
-            "metrics": {"requests_per_s": per_s, "p99_ms": p99_ms, "idle_rss_mb": memory_mb / 2},
-            "samples": samples, "details": {"time_s": [0.5], "pss_bytes": [7]}, "log": "/home/me/snug/x/logs/1"}
+def run(allocator, memory_mb, per_s, p99_ms, faults, failure=None, **metrics):
+    """What was measured in one run."""
+    return {"allocator": allocator, "failure": failure,
+            "quantities": {"rss_mean_bytes": memory_mb * 1e6, "pss_mean_bytes": memory_mb * 0.9e6, "uss_mean_bytes": memory_mb * 0.8e6,
+                           "metric:requests_per_s": per_s, "metric:p99_ms": p99_ms, "metric:idle_rss_mb": memory_mb / 2,
+                           "page_faults": faults, **{f"metric:{name}": value for name, value in metrics.items()}}}
+
+
+def estimates(runs):
+    """As `snug report --json` has them; the interval is simply from the least to the most."""
+    found = {}
+    for name in runs[0]["quantities"] if runs else ():
+        values = sorted(one["quantities"][name] for one in runs)
+        found[name] = {"median": statistics.median(values), "median_interval": [values[0], values[-1]] if len(values) > 1 else None}
+    return found
 
 
 def comparison(runs, measure="rss"):
@@ -36,12 +47,17 @@ def comparison(runs, measure="rss"):
         "./build/peers/librpmalloc.so.b097fd0": ("other", None, {"LD_PRELOAD": "/l/r.so"}),
         "snug": ("snug", "0.1.0", {"LD_PRELOAD": "/home/me/snug/build/libsnug.so"}),
     }
-    used = [label for label in allocators if any(one["allocator"] == label for one in runs)]
+    rows = []
+    for label in (label for label in allocators if any(one["allocator"] == label for one in runs)):
+        own = [one for one in runs if one["allocator"] == label]
+        good = [one for one in own if one["failure"] is None]
+        rows.append({"allocator": label, "runs": len(good), "failed_runs": len(own) - len(good), "quantities": estimates(good)})
     return {"snug_version": "0.1.0", "started_at": "2026-11-21T02:03:04Z", "machine": MACHINE,
             "invocation": ["build/snug", "compare", "--with", "jemalloc:MALLOC_CONF=a:1,b:2", "--only", "a|b"],
-            "settings": {"rounds": 2}, "summary": {"memory_measure": measure, "warnings": ["the machine was busy"]},
-            "allocators": [{"label": label, "kind": allocators[label][0], "version": allocators[label][1],
-                            "environment": allocators[label][2]} for label in used], "runs": runs}
+            "settings": {"rounds": 2},
+            "summary": {"memory_measure": measure, "warnings": ["the machine was busy"], "conclusion": "snug is small.", "allocators": rows},
+            "allocators": [{"label": row["allocator"], "kind": allocators[row["allocator"]][0], "version": allocators[row["allocator"]][1],
+                            "environment": allocators[row["allocator"]][2]} for row in rows]}
 
 
 def read(runs, measure="rss"):
@@ -63,18 +79,17 @@ class ReadTest(unittest.TestCase):
     def test_failed_runs_count_for_nothing_but_are_counted(self):
         result = read([run("glibc", 100, 10, 5, 1000), run("glibc", 900, 1, 5, 1000, "it crashed"),
                        run("snug", 50, 10, 5, 1000)])
-        self.assertEqual((result.rows[0].mean("memory_mb"), result.rows[0].failed), (100, 1))
+        self.assertEqual((result.rows[0].median("memory_mb"), result.rows[0].failed), (100, 1))
 
     def test_memory_of_a_family_is_pss(self):
-        self.assertAlmostEqual(read([run("snug", 100, 1, 1, 1)], "pss").rows[0].mean("memory_mb"), 90)
+        self.assertAlmostEqual(read([run("snug", 100, 1, 1, 1)], "pss").rows[0].median("memory_mb"), 90)
 
-    def test_difference_and_scatter(self):
-        self.assertTrue(results.differs([10, 11, 10.5], [20, 21, 20.5]))
-        self.assertFalse(results.differs([10, 20, 15], [14, 24, 19]))
-        self.assertFalse(results.differs([5, 5], [5, 5]))
-        # Welch's interval for these is 1 +- 0.9997 with t(4) = 2.776: just a difference.
-        self.assertTrue(results.differs([0.0, 0.4411, 0.8822], [1.0, 1.4411, 1.8822]))
-        self.assertFalse(results.differs([0.0, 0.4414, 0.8828], [1.0, 1.4414, 1.8828]))
+    def test_intervals_decide_whether_there_is_a_difference(self):
+        low, high = results.Estimate(10, (9, 11)), results.Estimate(12, (11.5, 13))
+        self.assertTrue(low.differs(high) and high.differs(low))
+        self.assertFalse(low.differs(results.Estimate(12, (10.5, 13))))
+        self.assertTrue(results.Estimate(10, None).differs(high))
+        self.assertFalse(results.Estimate(10, None).differs(results.Estimate(10, None)))
 
 
 class GoalsTest(unittest.TestCase):
@@ -96,7 +111,7 @@ class GoalsTest(unittest.TestCase):
 
     def test_scatter_is_no_difference(self):
         runs = [run("glibc", 100, per_s, 50, 1) for per_s in (10, 12, 11)] + [run("snug", 50, per_s, 50, 1)
-                                                                              for per_s in (9.5, 11.5, 11)]
+                                                                              for per_s in (9.5, 11.5, 10.5)]
         verdict = by_goal(read(runs))["throughput"]
         self.assertTrue(verdict.met and verdict.scattered)
         self.assertIn("no difference", verdict.text())
@@ -108,9 +123,7 @@ class GoalsTest(unittest.TestCase):
 
     def test_private_pages_of_workers(self):
         def worker(allocator, private_mb, **more):
-            one = run(allocator, 100, 10, 5, 1)
-            one["metrics"] |= {"worker_private_mb": private_mb, **more}
-            return one
+            return run(allocator, 100, 10, 5, 1, worker_private_mb=private_mb, **more)
 
         runs = [worker("glibc", 120), worker("jemalloc:MALLOC_CONF=narenas:2", 60),
                 worker("snug", 70, worker_private_outside_mb=20)]
@@ -136,7 +149,7 @@ class PageTest(unittest.TestCase):
                 run("snug", 60, 13, 39, 2500, "crashed")]
         text = page.page([read(runs)], {"rails_puma": ["frontier.svg"]})
         for expected in ("# Measured 2026-11-21", "CPU, 2 CPUs, 8 GiB", "4 of 4 goals met", "| **snug 0.1.0** | 1, 1 failed |",
-                         "| glibc 2.36 | 2 | 0.59 | 101.0 ± 1.4 |", "![rails_puma: frontier](rails_puma/frontier.svg)",
+                         "| glibc 2.36 | 2 | 0.59 | 101.0 |", "snug is small. ([report](rails_puma/report.md))", "![rails_puma: frontier](rails_puma/frontier.svg)",
                          "the machine was busy", "No peer is better", "jemalloc:MALLOC_CONF=a:1,b:2 --only 'a|b'"):
             self.assertIn(expected, text)
 
@@ -160,24 +173,29 @@ class KeepTest(unittest.TestCase):
         self.assertEqual(keep.thinned({"time_s": [1, 2]}), {"time_s": [1, 2]})
 
     def test_from_comparison_to_page(self):
+        """A real comparison, of which a directory is kept and a page made."""
         with tempfile.TemporaryDirectory() as directory:
             root = Path(directory)
-            work, kept = root / "work", root / "2026-11-21/rails_puma"
+            work, kept = root / "work", root / "2026-11-22/rails_puma"
             work.mkdir()
-            whole = comparison([run("glibc", 100, 10, 50, 3000), run("snug", 60, 13, 39, 2500)])
-            (work / "compare.json").write_text(json.dumps(whole))
-            (work / "table.txt").write_text(f"see {work}/logs and /home/me/snug/build")
-            (work / "frontier.svg").write_text("<svg/>")
-            (work / "frontier.png").write_bytes(b"\x89PNG")
-            keep.keep(work, kept, Path("/home/me/snug"))
-            self.assertEqual(sorted(path.name for path in kept.iterdir()), ["compare.json", "frontier.svg", "table.txt"])
+            (root / "build").mkdir()
+            (root / "build/snug").symlink_to(BENCH.parent / "build/snug")
+            shutil.copy(KEPT / "compare.json", work)
+            (work / "table.txt").write_text(f"see {work}/logs and {root}/build")
+            keep.keep(work, kept, root)
+            self.assertEqual(sorted(path.name for path in kept.iterdir()),
+                             ["compare.json", "frontier.svg", "memory.svg", "report.md", "runs.csv", "table.txt"])
             self.assertEqual((kept / "table.txt").read_text(), "see OUT/logs and build")
-            text = (kept / "compare.json").read_text()
-            self.assertNotIn("/home/me", text)
-            self.assertEqual([one["metrics"] for one in json.loads(text)["runs"]], [one["metrics"] for one in whole["runs"]])
-            command = [BENCH / "summarise", kept.parent]
-            self.assertEqual(subprocess.run(command, stdout=subprocess.DEVNULL).returncode, 0)
-            self.assertIn("rails_puma/frontier.svg", (kept.parent / "README.md").read_text())
+            self.assertNotIn(str(root), (kept / "compare.json").read_text() + (kept / "report.md").read_text())
+            self.assertEqual(subprocess.run([BENCH / "summarise", kept.parent], stdout=subprocess.DEVNULL).returncode, 0)
+            text = (kept.parent / "README.md").read_text()
+            self.assertIn("rails_puma/frontier.svg", text)
+            # One reporter: the page and the report beside it say the same of the same numbers.
+            rows = re.findall(r"^\| `snug` \|.*", (kept / "report.md").read_text(), re.M)
+            medians = [float(number) for row in rows for number in re.findall(r"\*\*([\d.]+)\*\*", row)]
+            cells = re.search(r"\| \*\*snug 0.1.0\*\* \|(.*)", text)[1].split("|")
+            nearest = min(medians, key=lambda median: abs(median - float(cells[2])))
+            self.assertAlmostEqual(float(cells[2]), nearest, delta=0.6)  # of MB: the report has three digits
 
     def test_a_directory_without_results_is_an_error(self):
         with tempfile.TemporaryDirectory() as directory:

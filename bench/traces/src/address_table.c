@@ -15,9 +15,7 @@ static void start_with(struct address_table *table, uint64_t row_count) {
   table->count = 0;
 }
 
-void address_table_start(struct address_table *table) {
-  start_with(table, ROWS_AT_START);
-}
+void address_table_start(struct address_table *table) { start_with(table, ROWS_AT_START); }
 
 void address_table_release(struct address_table *table) {
   own_memory_release(table->rows, (table->mask + 1) * sizeof(struct address_row));
@@ -27,18 +25,15 @@ static void grow(struct address_table *table) {
   struct address_table old = *table;
   start_with(table, (old.mask + 1) * 2);
   for (uint64_t i = 0; i <= old.mask; i++) {
-    if (old.rows[i].address)
-      address_table_add(table, old.rows[i].address - 1, old.rows[i].slot);
+    if (old.rows[i].address) address_table_add(table, old.rows[i].address - 1, old.rows[i].slot);
   }
   address_table_release(&old);
 }
 
 void address_table_add(struct address_table *table, uint64_t address, uint32_t slot) {
-  if (table->count >= table->mask / 2)
-    grow(table);
+  if (table->count >= table->mask / 2) grow(table);
   uint64_t row = home_of(table, address + 1);
-  while (table->rows[row].address)
-    row = (row + 1) & table->mask;
+  while (table->rows[row].address) row = (row + 1) & table->mask;
   table->rows[row] = (struct address_row){.address = address + 1, .slot = slot};
   table->count++;
 }
@@ -46,10 +41,8 @@ void address_table_add(struct address_table *table, uint64_t address, uint32_t s
 bool address_table_take(struct address_table *table, uint64_t address, uint32_t *slot) {
   struct address_row *rows = table->rows;
   uint64_t row = home_of(table, address + 1);
-  while (rows[row].address && rows[row].address != address + 1)
-    row = (row + 1) & table->mask;
-  if (!rows[row].address)
-    return false;
+  while (rows[row].address && rows[row].address != address + 1) row = (row + 1) & table->mask;
+  if (!rows[row].address) return false;
   *slot = rows[row].slot;
   table->count--;
   /* Moves later rows of the same run up, so that no probe stops too early. */

@@ -49,23 +49,20 @@ struct description {
 };
 
 static int size_row_of(uint64_t size_bytes) {
-  if (size_bytes <= (uint64_t)1 << SIZE_ROW_LOG2_FIRST)
-    return 0;
+  if (size_bytes <= (uint64_t)1 << SIZE_ROW_LOG2_FIRST) return 0;
   int row = 64 - __builtin_clzll(size_bytes - 1) - SIZE_ROW_LOG2_FIRST;
   return row < SIZE_ROWS ? row : SIZE_ROWS - 1;
 }
 
 static int row_of(uint64_t value, const uint64_t *ends, int row_count) {
   int row = 0;
-  while (row < row_count - 1 && value > ends[row])
-    row++;
+  while (row < row_count - 1 && value > ends[row]) row++;
   return row;
 }
 
 static uint32_t thread_of(struct description *d, const struct event *event) {
   uint32_t *thread = &d->threads[event->thread];
-  if (*thread == 0)
-    *thread = ++d->threads_started;
+  if (*thread == 0) *thread = ++d->threads_started;
   return *thread;
 }
 
@@ -118,9 +115,7 @@ static void note_event(struct description *d, const struct event *event) {
   note_birth(d, event, thread);
 }
 
-static double percent(double part, double whole) {
-  return whole > 0 ? 100.0 * part / whole : 0.0;
-}
+static double percent(double part, double whole) { return whole > 0 ? 100.0 * part / whole : 0.0; }
 
 static void size_name(char *text, size_t text_bytes, int row) {
   uint64_t end = (uint64_t)1 << (row + SIZE_ROW_LOG2_FIRST);
@@ -140,12 +135,12 @@ static void print_sizes(const struct description *d, const struct trace *trace, 
     byte_us += d->sizes[row].live_byte_us;
     block_us += d->sizes[row].live_block_us;
   }
-  fprintf(out, "\nsize up to   allocations            bytes   live, mean over time\n"
-               "                   count      %%        %%   MB bytes %%  blocks %%\n");
+  fprintf(out,
+          "\nsize up to   allocations            bytes   live, mean over time\n"
+          "                   count      %%        %%   MB bytes %%  blocks %%\n");
   for (int row = 0; row < SIZE_ROWS; row++) {
     const struct size_row *size = &d->sizes[row];
-    if (size->allocations == 0)
-      continue;
+    if (size->allocations == 0) continue;
     char name[16];
     size_name(name, sizeof name, row);
     double mean_mb = d->time_us ? size->live_byte_us / (double)d->time_us / 1e6 : 0;
@@ -158,17 +153,14 @@ static void print_sizes(const struct description *d, const struct trace *trace, 
 
 static void print_lifetimes(const struct description *d, FILE *out) {
   uint64_t ended = 0;
-  for (int row = 0; row < TIME_ROWS; row++)
-    ended += d->lifetimes_us[row];
+  for (int row = 0; row < TIME_ROWS; row++) ended += d->lifetimes_us[row];
   fprintf(out, "\nlifetime of freed blocks, %%\n  up to      ");
-  for (int row = 0; row < TIME_ROWS; row++)
-    fprintf(out, " %9s", time_row_names[row]);
+  for (int row = 0; row < TIME_ROWS; row++) fprintf(out, " %9s", time_row_names[row]);
   fprintf(out, "\n  by time    ");
   for (int row = 0; row < TIME_ROWS; row++)
     fprintf(out, " %9.2f", percent((double)d->lifetimes_us[row], (double)ended));
   fprintf(out, "\n  up to      ");
-  for (int row = 0; row < COUNT_ROWS; row++)
-    fprintf(out, " %9s", count_row_names[row]);
+  for (int row = 0; row < COUNT_ROWS; row++) fprintf(out, " %9s", count_row_names[row]);
   fprintf(out, "\n  allocations");
   for (int row = 0; row < COUNT_ROWS; row++)
     fprintf(out, " %9.2f", percent((double)d->lifetimes_count[row], (double)ended));
@@ -178,14 +170,12 @@ static void print_lifetimes(const struct description *d, FILE *out) {
 static void print_totals(const struct description *d, const struct trace *trace, FILE *out) {
   const struct trace_summary *summary = &trace->summary;
   double byte_us = 0;
-  for (int row = 0; row < SIZE_ROWS; row++)
-    byte_us += d->sizes[row].live_byte_us;
+  for (int row = 0; row < SIZE_ROWS; row++) byte_us += d->sizes[row].live_byte_us;
   fprintf(out, "duration          %.3f s\n", (double)summary->duration_us / 1e6);
-  fprintf(out, "threads           %" PRIu32 " started, %" PRIu32 " at once\n", d->threads_started,
-          trace->thread_count);
+  fprintf(out, "threads           %" PRIu32 " started, %" PRIu32 " at once\n", d->threads_started, trace->thread_count);
   fprintf(out,
-          "calls             %" PRIu64 ": malloc %" PRIu64 ", calloc %" PRIu64 ", aligned %" PRIu64
-          ", realloc %" PRIu64 ", free %" PRIu64 "\n",
+          "calls             %" PRIu64 ": malloc %" PRIu64 ", calloc %" PRIu64 ", aligned %" PRIu64 ", realloc %" PRIu64
+          ", free %" PRIu64 "\n",
           summary->call_count, d->kinds[EVENT_MALLOC], d->kinds[EVENT_CALLOC], d->kinds[EVENT_ALIGNED],
           d->kinds[EVENT_REALLOC], d->kinds[EVENT_FREE]);
   fprintf(out, "requested         %.1f MB in %" PRIu64 " allocations of %.0f bytes on average\n",
@@ -206,8 +196,7 @@ void describe_trace(const struct trace *trace, FILE *out) {
       .blocks = own_memory_reserve(blocks_bytes),
       .threads = own_memory_reserve(threads_bytes),
   };
-  for (uint64_t i = 0; i < trace->event_count; i++)
-    note_event(&description, &trace->events[i]);
+  for (uint64_t i = 0; i < trace->event_count; i++) note_event(&description, &trace->events[i]);
   print_totals(&description, trace, out);
   print_sizes(&description, trace, out);
   print_lifetimes(&description, out);

@@ -24,22 +24,15 @@ static void *map(size_t size_bytes, int extra_flags) {
   return memory;
 }
 
-void *own_memory_reserve(size_t size_bytes) {
-  return map(size_bytes, 0);
-}
+void *own_memory_reserve(size_t size_bytes) { return map(size_bytes, 0); }
 
-void *own_memory_resident(size_t size_bytes) {
-  return map(size_bytes, MAP_POPULATE);
-}
+void *own_memory_resident(size_t size_bytes) { return map(size_bytes, MAP_POPULATE); }
 
-void own_memory_release(void *memory, size_t size_bytes) {
-  munmap(memory, size_bytes ? size_bytes : 1);
-}
+void own_memory_release(void *memory, size_t size_bytes) { munmap(memory, size_bytes ? size_bytes : 1); }
 
 bool own_memory_map_file(const char *path, const void **contents, size_t *size_bytes, char *message) {
   int descriptor = open(path, O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0)
-    return refuse(message, "cannot open %s: %s", path, strerrordesc_np(errno));
+  if (descriptor < 0) return refuse(message, "cannot open %s: %s", path, strerrordesc_np(errno));
   struct stat status;
   if (fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
     close(descriptor);
@@ -47,10 +40,8 @@ bool own_memory_map_file(const char *path, const void **contents, size_t *size_b
   }
   *contents = NULL;
   *size_bytes = (size_t)status.st_size;
-  if (*size_bytes > 0)
-    *contents = mmap(NULL, *size_bytes, PROT_READ, MAP_PRIVATE, descriptor, 0);
+  if (*size_bytes > 0) *contents = mmap(NULL, *size_bytes, PROT_READ, MAP_PRIVATE, descriptor, 0);
   close(descriptor);
-  if (*contents == MAP_FAILED)
-    return refuse(message, "cannot read %s: %s", path, strerrordesc_np(errno));
+  if (*contents == MAP_FAILED) return refuse(message, "cannot read %s: %s", path, strerrordesc_np(errno));
   return true;
 }

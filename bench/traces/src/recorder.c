@@ -29,36 +29,31 @@ extern void __libc_free(void *block);
 
 EXPORT void *malloc(size_t size_bytes) {
   void *block = __libc_malloc(size_bytes);
-  if (block)
-    recording_allocated(RECORD_MALLOC, block, size_bytes, 0);
+  if (block) recording_allocated(RECORD_MALLOC, block, size_bytes, 0);
   return block;
 }
 
 EXPORT void *calloc(size_t count, size_t size_bytes) {
   void *block = __libc_calloc(count, size_bytes);
-  if (block)
-    recording_allocated(RECORD_CALLOC, block, count * size_bytes, 0);
+  if (block) recording_allocated(RECORD_CALLOC, block, count * size_bytes, 0);
   return block;
 }
 
 EXPORT void free(void *block) {
-  if (!block)
-    return;
+  if (!block) return;
   recording_freed(block);
   __libc_free(block);
 }
 
 EXPORT void *realloc(void *old_block, size_t size_bytes) {
-  if (!old_block)
-    return malloc(size_bytes);
+  if (!old_block) return malloc(size_bytes);
   if (size_bytes == 0) { /* as glibc does */
     free(old_block);
     return NULL;
   }
   uint64_t sequence = recording_draw_sequence();
   void *block = __libc_realloc(old_block, size_bytes);
-  if (block)
-    recording_reallocated(sequence, old_block, block, size_bytes);
+  if (block) recording_reallocated(sequence, old_block, block, size_bytes);
   return block;
 }
 
@@ -71,31 +66,24 @@ EXPORT void *reallocarray(void *old_block, size_t count, size_t size_bytes) {
   return realloc(old_block, total_bytes);
 }
 
-static bool is_power_of_two(size_t value) {
-  return value != 0 && (value & (value - 1)) == 0;
-}
+static bool is_power_of_two(size_t value) { return value != 0 && (value & (value - 1)) == 0; }
 
 EXPORT void *memalign(size_t alignment_bytes, size_t size_bytes) {
   void *block = __libc_memalign(alignment_bytes, size_bytes);
   /* glibc rounds an odd alignment up; the next power of two is what it gave. */
   unsigned alignment_log2 = alignment_bytes <= 1 ? 0 : 64u - (unsigned)__builtin_clzll(alignment_bytes - 1);
-  if (block)
-    recording_allocated(RECORD_ALIGNED, block, size_bytes, alignment_log2);
+  if (block) recording_allocated(RECORD_ALIGNED, block, size_bytes, alignment_log2);
   return block;
 }
 
-EXPORT void *aligned_alloc(size_t alignment_bytes, size_t size_bytes) {
-  return memalign(alignment_bytes, size_bytes);
-}
+EXPORT void *aligned_alloc(size_t alignment_bytes, size_t size_bytes) { return memalign(alignment_bytes, size_bytes); }
 
 EXPORT int posix_memalign(void **block, size_t alignment_bytes, size_t size_bytes) {
-  if (!is_power_of_two(alignment_bytes) || alignment_bytes % sizeof(void *) != 0)
-    return EINVAL;
+  if (!is_power_of_two(alignment_bytes) || alignment_bytes % sizeof(void *) != 0) return EINVAL;
   int saved_errno = errno;
   void *got = memalign(alignment_bytes, size_bytes);
   errno = saved_errno;
-  if (!got)
-    return ENOMEM;
+  if (!got) return ENOMEM;
   *block = got;
   return 0;
 }
@@ -105,22 +93,18 @@ EXPORT int posix_memalign(void **block, size_t alignment_bytes, size_t size_byte
 EXPORT size_t malloc_usable_size(void *block) {
   static size_t (*_Atomic glibc_usable_size)(void *);
   size_t (*usable_size)(void *) = atomic_load_explicit(&glibc_usable_size, memory_order_relaxed);
-  if (!block)
-    return 0;
+  if (!block) return 0;
   if (!usable_size) {
     void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
     void *symbol = libc ? dlsym(libc, "malloc_usable_size") : NULL;
-    if (!symbol)
-      return 0; /* claims nothing that is not there */
+    if (!symbol) return 0;                             /* claims nothing that is not there */
     memcpy(&usable_size, &symbol, sizeof usable_size); /* ISO C has no cast from object to function */
     atomic_store_explicit(&glibc_usable_size, usable_size, memory_order_relaxed);
   }
   return usable_size(block);
 }
 
-EXPORT void *valloc(size_t size_bytes) {
-  return memalign((size_t)sysconf(_SC_PAGESIZE), size_bytes);
-}
+EXPORT void *valloc(size_t size_bytes) { return memalign((size_t)sysconf(_SC_PAGESIZE), size_bytes); }
 
 EXPORT void *pvalloc(size_t size_bytes) {
   size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);

@@ -13,7 +13,7 @@
 /* An event at the index of its sequence number. A realloc has two: the old address at its first number, everything
  * else at its last. */
 struct staged {
-  uint64_t address; /* in units of 16 bytes, as recorded */
+  uint64_t address;    /* in units of 16 bytes, as recorded */
   uint64_t size_bytes; /* REALLOC_START: sequence number of its end */
   uint64_t time_us;
   uint32_t thread;
@@ -73,16 +73,12 @@ static bool check_header(const struct recording_header *header, size_t size_byte
 
 /* Claims the place of a sequence number; NULL if there is none such or it is taken. */
 static struct staged *stage(struct staging *staging, uint64_t sequence, const struct segment *segment, uint8_t kind) {
-  if (sequence == 0 || sequence >= staging->sequence_end || staging->events[sequence].kind != RECORD_NONE)
-    return NULL;
+  if (sequence == 0 || sequence >= staging->sequence_end || staging->events[sequence].kind != RECORD_NONE) return NULL;
   struct thread_span *thread = &staging->threads[segment->thread];
-  if (sequence > thread->last_sequence)
-    thread->last_sequence = sequence;
-  if (sequence > staging->last_sequence)
-    staging->last_sequence = sequence;
+  if (sequence > thread->last_sequence) thread->last_sequence = sequence;
+  if (sequence > staging->last_sequence) staging->last_sequence = sequence;
   struct staged *event = &staging->events[sequence];
-  *event = (struct staged){
-      .kind = kind, .thread = segment->thread, .time_us = segment->time_us, .slot = SLOT_NONE};
+  *event = (struct staged){.kind = kind, .thread = segment->thread, .time_us = segment->time_us, .slot = SLOT_NONE};
   return event;
 }
 
@@ -90,8 +86,7 @@ static bool stage_realloc_start(struct staging *staging, struct segment *segment
   uint64_t old_address = segment->address + (uint64_t)unfold_sign(read_varint(reader));
   uint64_t sequence_end = segment->sequence + 1 + read_varint(reader);
   struct staged *start = stage(staging, segment->sequence, segment, STAGED_REALLOC_START);
-  if (!start || sequence_end <= segment->sequence)
-    return false;
+  if (!start || sequence_end <= segment->sequence) return false;
   start->address = old_address;
   start->size_bytes = sequence_end;
   segment->sequence = sequence_end;
@@ -101,22 +96,18 @@ static bool stage_realloc_start(struct staging *staging, struct segment *segment
 static bool stage_call(struct staging *staging, struct segment *segment, struct byte_reader *reader, uint8_t head) {
   uint8_t kind = head & 15;
   uint64_t step = head >> 4;
-  if (step == RECORDING_SEQUENCE_ESCAPE)
-    step += read_varint(reader);
+  if (step == RECORDING_SEQUENCE_ESCAPE) step += read_varint(reader);
   segment->sequence += step + 1;
   segment->address += (uint64_t)unfold_sign(read_varint(reader));
   uint64_t size_bytes = kind == RECORD_FREE ? 0 : read_varint(reader);
   uint64_t alignment_log2 = kind == RECORD_ALIGNED ? read_varint(reader) : 0;
-  if (size_bytes > TRACE_SIZE_BYTES_MAX || alignment_log2 > TRACE_ALIGNMENT_LOG2_MAX || reader->failed)
-    return false;
+  if (size_bytes > TRACE_SIZE_BYTES_MAX || alignment_log2 > TRACE_ALIGNMENT_LOG2_MAX || reader->failed) return false;
   if (kind == RECORD_REALLOC) {
-    if (!stage_realloc_start(staging, segment, reader))
-      return false;
+    if (!stage_realloc_start(staging, segment, reader)) return false;
     kind = STAGED_REALLOC_END;
   }
   struct staged *event = stage(staging, segment->sequence, segment, kind);
-  if (!event || reader->failed)
-    return false;
+  if (!event || reader->failed) return false;
   event->address = segment->address;
   event->size_bytes = size_bytes;
   event->alignment_log2 = (uint8_t)alignment_log2;
@@ -132,26 +123,22 @@ static bool stage_record(struct staging *staging, struct segment *segment, struc
     segment->thread = (uint32_t)thread;
     return thread < staging->thread_count;
   }
-  if (!segment->started)
-    return false;
+  if (!segment->started) return false;
   if (kind == RECORD_TIME) {
     segment->time_us += read_varint(reader);
     return segment->time_us < (uint64_t)1 << 52;
   }
-  if (kind == RECORD_EXIT)
-    return staging->threads[segment->thread].exited = true;
+  if (kind == RECORD_EXIT) return staging->threads[segment->thread].exited = true;
   return kind >= RECORD_MALLOC && kind <= RECORD_REALLOC && stage_call(staging, segment, reader, head);
 }
 
 static bool stage_chunk(struct staging *staging, const struct recording_chunk *chunk) {
   uint32_t used_bytes = chunk->used_bytes;
-  if (used_bytes > RECORDING_CHUNK_BYTES - sizeof *chunk)
-    return false;
+  if (used_bytes > RECORDING_CHUNK_BYTES - sizeof *chunk) return false;
   struct byte_reader reader = {.next = chunk->records, .end = chunk->records + used_bytes};
   struct segment segment = {.started = false};
   while (reader.next < reader.end) {
-    if (!stage_record(staging, &segment, &reader) || reader.failed)
-      return false;
+    if (!stage_record(staging, &segment, &reader) || reader.failed) return false;
   }
   return true;
 }
@@ -168,9 +155,7 @@ struct naming {
   uint64_t time_us;
 };
 
-static void emit(struct naming *n, struct event event) {
-  n->trace->events[n->trace->event_count++] = event;
-}
+static void emit(struct naming *n, struct event event) { n->trace->events[n->trace->event_count++] = event; }
 
 /* The trace's number for the thread of an event; 65,535 and more are refused by the caller. */
 static uint16_t thread_number(struct naming *n, uint32_t recorded) {
@@ -185,8 +170,7 @@ static uint16_t thread_number(struct naming *n, uint32_t recorded) {
 /* Ends the thread if nothing of it comes after this sequence number. */
 static void end_thread(struct naming *n, uint32_t recorded, uint64_t sequence) {
   struct thread_span *thread = &n->staging->threads[recorded];
-  if (!thread->exited || sequence != thread->last_sequence)
-    return;
+  if (!thread->exited || sequence != thread->last_sequence) return;
   emit(n, (struct event){.kind = EVENT_END, .thread = thread_number(n, recorded)});
   slots_give_back(&n->thread_numbers, thread->number);
 }
@@ -255,28 +239,25 @@ static bool name_events(struct staging *staging, struct trace *trace, struct rec
   slots_start(&naming.slots, staged_end);
   slots_start(&naming.thread_numbers, staging->thread_count);
   for (uint64_t sequence = 1; sequence < staged_end; sequence++) {
-    if (staging->events[sequence].kind != RECORD_NONE)
-      name_event(&naming, sequence);
+    if (staging->events[sequence].kind != RECORD_NONE) name_event(&naming, sequence);
   }
   trace->slot_count = naming.slots.count;
   trace->thread_count = naming.thread_numbers.count;
   slots_release(&naming.thread_numbers);
   slots_release(&naming.slots);
   address_table_release(&naming.live);
-  bool named = trace->thread_count <= TRACE_THREADS_MAX
-                   ? trace_summarize(trace, message)
-                   : refuse(message, "%u threads at once; at most %d can be replayed", trace->thread_count,
-                            TRACE_THREADS_MAX);
-  if (!named)
-    trace_release(trace);
+  bool named =
+      trace->thread_count <= TRACE_THREADS_MAX
+          ? trace_summarize(trace, message)
+          : refuse(message, "%u threads at once; at most %d can be replayed", trace->thread_count, TRACE_THREADS_MAX);
+  if (!named) trace_release(trace);
   return named;
 }
 
 bool recording_decode(struct trace *trace, const void *contents, size_t size_bytes, struct recording_notes *notes,
                       char *message) {
   const struct recording_header *header = contents;
-  if (!check_header(header, size_bytes, message))
-    return false;
+  if (!check_header(header, size_bytes, message)) return false;
   *notes = (struct recording_notes){.lost_events = header->lost_events};
   struct staging staging = {.sequence_end = header->sequence_count + 1, .thread_count = header->thread_count};
   size_t events_bytes = staging.sequence_end * sizeof(struct staged);
@@ -287,11 +268,9 @@ bool recording_decode(struct trace *trace, const void *contents, size_t size_byt
   for (uint32_t i = 0; i < header->chunk_count && decoded; i++) {
     const uint8_t *chunk = (const uint8_t *)contents + RECORDING_HEADER_BYTES + (size_t)i * RECORDING_CHUNK_BYTES;
     decoded = stage_chunk(&staging, (const struct recording_chunk *)chunk);
-    if (!decoded)
-      refuse(message, "damaged: chunk %u makes no sense; copy it again or record it again", i);
+    if (!decoded) refuse(message, "damaged: chunk %u makes no sense; copy it again or record it again", i);
   }
-  if (decoded)
-    decoded = name_events(&staging, trace, notes, message);
+  if (decoded) decoded = name_events(&staging, trace, notes, message);
   own_memory_release(staging.threads, threads_bytes);
   own_memory_release(staging.events, events_bytes);
   return decoded;

@@ -23,10 +23,9 @@ static int is_default_name;
 /* Copies the value of `name` out of the environment that the program was started with. getenv would not do: the
  * loader allocates before libc has set the environment up. Returns 0 if it is not there. */
 static int find_in_environment(const char *name, char *value, size_t value_bytes) {
-  char *text = mmap(NULL, ENVIRONMENT_BYTES_MAX, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (text == MAP_FAILED)
-    return 0;
+  char *text =
+      mmap(NULL, ENVIRONMENT_BYTES_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (text == MAP_FAILED) return 0;
   int found = 0;
   size_t length = 0, name_length = strlen(name);
   int descriptor = open("/proc/self/environ", O_RDONLY | O_CLOEXEC);
@@ -56,8 +55,7 @@ static int find_base_path(void) {
     is_default_name = 1;
   }
   char directory[sizeof base_path] = "";
-  if (name[0] != '/' && !getcwd(directory, sizeof directory))
-    return 0;
+  if (name[0] != '/' && !getcwd(directory, sizeof directory)) return 0;
   int length = snprintf(base_path, sizeof base_path, "%s%s%s", directory, name[0] == '/' ? "" : "/", name);
   if (length < 0 || (size_t)length >= sizeof base_path) {
     base_path[0] = '\0';
@@ -69,8 +67,7 @@ static int find_base_path(void) {
 
 int recording_path_create(char *path, size_t path_bytes) {
   snprintf(path, path_bytes, "(SNUG_RECORD)");
-  if (!base_path[0] && !find_base_path())
-    return -1;
+  if (!base_path[0] && !find_base_path()) return -1;
   int flags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC;
   for (int attempt = is_default_name ? 1 : 0; attempt <= PROGRAMS_PER_PROCESS_MAX; attempt++) {
     if (attempt == 0)
@@ -80,8 +77,7 @@ int recording_path_create(char *path, size_t path_bytes) {
     else
       snprintf(path, path_bytes, "%s.%d.%d", base_path, (int)getpid(), attempt);
     int descriptor = open(path, flags, 0666);
-    if (descriptor >= 0 || errno != EEXIST)
-      return descriptor;
+    if (descriptor >= 0 || errno != EEXIST) return descriptor;
   }
   return -1;
 }

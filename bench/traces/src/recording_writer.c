@@ -22,7 +22,7 @@
 
 enum {
   SPARE_CHUNKS_MAX = 64,
-  EVENT_BYTES_MAX = 96, /* a TIME record, two bytes of kinds and six varints at their longest */
+  EVENT_BYTES_MAX = 96,      /* a TIME record, two bytes of kinds and six varints at their longest */
   DESTRUCTOR_ROUND_LAST = 4, /* PTHREAD_DESTRUCTOR_ITERATIONS of glibc */
 };
 
@@ -61,21 +61,17 @@ static pthread_key_t exit_key; /* runs thread_exits */
 static _Atomic bool exit_key_made;
 
 static void lock_process(struct process_recording *p) {
-  while (atomic_exchange_explicit(&p->lock, 1, memory_order_acquire))
-    sched_yield();
+  while (atomic_exchange_explicit(&p->lock, 1, memory_order_acquire)) sched_yield();
 }
 
-static void unlock_process(struct process_recording *p) {
-  atomic_store_explicit(&p->lock, 0, memory_order_release);
-}
+static void unlock_process(struct process_recording *p) { atomic_store_explicit(&p->lock, 0, memory_order_release); }
 
 static void stop_recording(const char *path, const char *what) {
   char line[RECORDING_PATH_BYTES_MAX + 160];
-  int length = snprintf(line, sizeof line, "snug-record: cannot %s %s: %s; PID %d is not recorded any further\n",
-                        what, path, strerrordesc_np(errno), (int)getpid());
+  int length = snprintf(line, sizeof line, "snug-record: cannot %s %s: %s; PID %d is not recorded any further\n", what,
+                        path, strerrordesc_np(errno), (int)getpid());
   atomic_store(&stopped, true);
-  if (length > 0 && write(STDERR_FILENO, line, (size_t)length) < 0)
-    return; /* nobody to tell */
+  if (length > 0 && write(STDERR_FILENO, line, (size_t)length) < 0) return; /* nobody to tell */
 }
 
 /* Maps `size_bytes` of the recording at `offset`, making the file that long. The space is reserved before it is
@@ -90,8 +86,7 @@ static void *map_file_part(int descriptor, off_t offset, size_t size_bytes) {
       (errno == ENOSPC || errno == EFBIG || ftruncate(descriptor, offset + (off_t)size_bytes) != 0))
     return NULL;
   void *part = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, offset);
-  if (part == MAP_FAILED)
-    return NULL;
+  if (part == MAP_FAILED) return NULL;
   madvise(part, size_bytes, MADV_DONTFORK); /* a child has nothing to seek there; failing is harmless (W2) */
   return part;
 }
@@ -100,8 +95,7 @@ static void *map_file_part(int descriptor, off_t offset, size_t size_bytes) {
 static struct process_recording *make_process_page(void) {
   size_t size_bytes = (sizeof(struct process_recording) + 65535) & ~(size_t)65535;
   void *page = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (page == MAP_FAILED)
-    return NULL;
+  if (page == MAP_FAILED) return NULL;
   if (madvise(page, size_bytes, MADV_WIPEONFORK) != 0) {
     munmap(page, size_bytes);
     return NULL;
@@ -116,11 +110,9 @@ static void thread_exits(void *round);
 
 static bool start_file(struct process_recording *p, int descriptor) {
   struct stat status;
-  if (fstat(descriptor, &status) != 0)
-    return false;
+  if (fstat(descriptor, &status) != 0) return false;
   struct recording_header *header = map_file_part(descriptor, 0, RECORDING_HEADER_BYTES);
-  if (!header)
-    return false;
+  if (!header) return false;
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
   header->version = RECORDING_VERSION;
@@ -143,11 +135,9 @@ static bool open_recording(struct process_recording *p) {
     return false;
   }
   bool started = start_file(p, descriptor);
-  if (!started)
-    stop_recording(p->path, "write the recording");
+  if (!started) stop_recording(p->path, "write the recording");
   close(descriptor);
-  if (!started)
-    return false;
+  if (!started) return false;
   if (!atomic_load(&exit_key_made) && pthread_key_create(&exit_key, thread_exits) == 0)
     atomic_store(&exit_key_made, true);
   atomic_store_explicit(&p->generation, atomic_fetch_add(&last_generation, 1) + 1, memory_order_release);
@@ -161,8 +151,7 @@ static struct recording_chunk *append_chunk(struct process_recording *p) {
   struct stat status;
   if (descriptor < 0 || fstat(descriptor, &status) != 0) {
     stop_recording(p->path, "open again the recording");
-    if (descriptor >= 0)
-      close(descriptor);
+    if (descriptor >= 0) close(descriptor);
     return NULL;
   }
   struct recording_chunk *chunk = NULL;
@@ -179,9 +168,7 @@ static struct recording_chunk *append_chunk(struct process_recording *p) {
   return chunk;
 }
 
-static void put_kind(enum record_kind kind) {
-  *writer.cursor++ = (uint8_t)kind;
-}
+static void put_kind(enum record_kind kind) { *writer.cursor++ = (uint8_t)kind; }
 
 static void publish(void) {
   atomic_store_explicit(&writer.chunk->used_bytes, (uint32_t)(writer.cursor - writer.chunk->records),
@@ -194,8 +181,7 @@ static bool take_chunk(struct process_recording *p) {
   struct recording_chunk *chunk = p->spare_count ? p->spares[--p->spare_count] : append_chunk(p);
   unlock_process(p);
   writer.chunk = chunk;
-  if (!chunk)
-    return false;
+  if (!chunk) return false;
   writer.cursor = chunk->records + atomic_load(&chunk->used_bytes);
   writer.end = (uint8_t *)chunk + RECORDING_CHUNK_BYTES;
   writer.last_sequence = writer.last_address = writer.last_time_us = 0;
@@ -209,18 +195,15 @@ static bool take_chunk(struct process_recording *p) {
 static void leave_chunk(struct process_recording *p) {
   struct recording_chunk *chunk = writer.chunk;
   writer.chunk = NULL;
-  if (!chunk)
-    return;
+  if (!chunk) return;
   bool kept = false;
   if (writer.end - writer.cursor > 4 * EVENT_BYTES_MAX) {
     lock_process(p);
     kept = p->spare_count < SPARE_CHUNKS_MAX;
-    if (kept)
-      p->spares[p->spare_count++] = chunk;
+    if (kept) p->spares[p->spare_count++] = chunk;
     unlock_process(p);
   }
-  if (!kept)
-    munmap(chunk, RECORDING_CHUNK_BYTES);
+  if (!kept) munmap(chunk, RECORDING_CHUNK_BYTES);
 }
 
 /* Joins this thread to the recording of its process, opening it first if need be. */
@@ -233,14 +216,12 @@ static bool attach_thread(void) {
   lock_process(p);
   bool open = atomic_load(&p->generation) != 0 || open_recording(p);
   unlock_process(p);
-  if (!open)
-    return false;
+  if (!open) return false;
   writer.generation = atomic_load(&p->generation);
   writer.chunk = NULL;
   writer.exited = false;
   writer.thread = atomic_fetch_add(&p->header->thread_count, 1);
-  if (atomic_load(&exit_key_made))
-    pthread_setspecific(exit_key, (void *)1);
+  if (atomic_load(&exit_key_made)) pthread_setspecific(exit_key, (void *)1);
   return true;
 }
 
@@ -256,8 +237,7 @@ static bool prepare_writer(struct process_recording *p) {
     munmap(writer.chunk, RECORDING_CHUNK_BYTES);
     writer.chunk = NULL;
   }
-  if (ready && !writer.chunk)
-    ready = take_chunk(p);
+  if (ready && !writer.chunk) ready = take_chunk(p);
   errno = saved_errno;
   return ready;
 }
@@ -267,23 +247,20 @@ static bool enter(void) {
   struct process_recording *p = atomic_load_explicit(&process, memory_order_relaxed);
   uint32_t generation = atomic_load_explicit(&p->generation, memory_order_acquire);
   if (writer.busy) { /* a signal handler, or pthread_setspecific of this file, allocates */
-    if (generation)
-      atomic_fetch_add_explicit(&p->header->lost_events, 1, memory_order_relaxed);
+    if (generation) atomic_fetch_add_explicit(&p->header->lost_events, 1, memory_order_relaxed);
     return false;
   }
   writer.busy = 1;
   atomic_signal_fence(memory_order_seq_cst);
   if (generation && writer.generation == generation && writer.chunk && writer.end - writer.cursor >= EVENT_BYTES_MAX)
     return true;
-  if (prepare_writer(p))
-    return true;
+  if (prepare_writer(p)) return true;
   writer.busy = 0;
   return false;
 }
 
 static void leave(void) {
-  if (writer.exited)
-    leave_chunk(atomic_load(&process));
+  if (writer.exited) leave_chunk(atomic_load(&process));
   atomic_signal_fence(memory_order_seq_cst);
   writer.busy = 0;
 }
@@ -296,8 +273,7 @@ static void thread_exits(void *round) {
     pthread_setspecific(exit_key, (void *)next_round);
     return;
   }
-  if (!enter())
-    return;
+  if (!enter()) return;
   put_kind(RECORD_EXIT);
   publish();
   writer.exited = true;
@@ -314,8 +290,7 @@ static void put_time(void) {
   clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
   struct process_recording *p = atomic_load_explicit(&process, memory_order_relaxed);
   uint64_t time_us = ((uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec - p->header->start_ns) / 1000;
-  if (time_us <= writer.last_time_us)
-    return;
+  if (time_us <= writer.last_time_us) return;
   put_kind(RECORD_TIME);
   writer.cursor = put_varint(writer.cursor, time_us - writer.last_time_us);
   writer.last_time_us = time_us;
@@ -337,35 +312,30 @@ static void put_event(enum record_kind kind, uint64_t sequence, const void *bloc
 }
 
 uint64_t recording_draw_sequence(void) {
-  if (!enter())
-    return 0;
+  if (!enter()) return 0;
   uint64_t sequence = draw();
   leave();
   return sequence;
 }
 
 void recording_allocated(enum record_kind kind, const void *block, size_t size_bytes, unsigned alignment_log2) {
-  if (!enter())
-    return;
+  if (!enter()) return;
   put_event(kind, draw(), block);
   writer.cursor = put_varint(writer.cursor, size_bytes);
-  if (kind == RECORD_ALIGNED)
-    writer.cursor = put_varint(writer.cursor, alignment_log2);
+  if (kind == RECORD_ALIGNED) writer.cursor = put_varint(writer.cursor, alignment_log2);
   publish();
   leave();
 }
 
 void recording_freed(const void *block) {
-  if (!enter())
-    return;
+  if (!enter()) return;
   put_event(RECORD_FREE, draw(), block);
   publish();
   leave();
 }
 
 void recording_reallocated(uint64_t sequence, const void *old_block, const void *block, size_t size_bytes) {
-  if (sequence == 0 || !enter())
-    return;
+  if (sequence == 0 || !enter()) return;
   uint64_t sequence_end = draw();
   put_event(RECORD_REALLOC, sequence, block);
   uint64_t old_address = (uintptr_t)old_block >> RECORDING_ADDRESS_SHIFT;

@@ -60,8 +60,7 @@ struct replay {
 
 /* Writes what --touch says into block bytes from `from` on. The value lets --verify know the block again. */
 static void touch_block(const struct replay *r, const struct block *block, uint64_t from, uint32_t slot) {
-  if (from >= block->size_bytes || r->options->touch == TOUCH_NONE)
-    return;
+  if (from >= block->size_bytes || r->options->touch == TOUCH_NONE) return;
   if (r->options->touch == TOUCH_FIRST)
     block->address[0] = (unsigned char)slot;
   else
@@ -70,8 +69,7 @@ static void touch_block(const struct replay *r, const struct block *block, uint6
 
 /* Checks that nobody else wrote into the first `size_bytes` of the block. */
 static void verify_block(struct replay *r, const struct block *block, uint64_t size_bytes, uint32_t slot) {
-  if (!r->options->verify || !block->address || r->options->touch == TOUCH_NONE)
-    return;
+  if (!r->options->verify || !block->address || r->options->touch == TOUCH_NONE) return;
   uint64_t checked_bytes = r->options->touch == TOUCH_FIRST && size_bytes > 1 ? 1 : size_bytes;
   for (uint64_t i = 0; i < checked_bytes; i++) {
     if (block->address[i] != (unsigned char)slot) {
@@ -93,31 +91,25 @@ static void verify_zero(struct replay *r, const struct block *block) {
 /* Checks the address: every block is aligned to 16 bytes, except that smaller ones may be to 8. */
 static void verify_alignment(struct replay *r, const struct event *event, const void *address) {
   uint64_t alignment_bytes = event->size_bytes < 16 ? 8 : 16;
-  if (event->alignment_log2 > 4)
-    alignment_bytes = (uint64_t)1 << event->alignment_log2;
-  if (r->options->verify && (uintptr_t)address % alignment_bytes != 0)
-    r->result->corrupt_blocks++;
+  if (event->alignment_log2 > 4) alignment_bytes = (uint64_t)1 << event->alignment_log2;
+  if (r->options->verify && (uintptr_t)address % alignment_bytes != 0) r->result->corrupt_blocks++;
 }
 
 static void *call_allocator(struct replay *r, const struct event *event) {
   void *address = NULL;
   uint64_t start = read_ticks();
   switch (event->kind) {
-  case EVENT_MALLOC:
-    address = malloc(event->size_bytes);
-    break;
-  case EVENT_CALLOC:
-    address = calloc(1, event->size_bytes);
-    break;
-  case EVENT_ALIGNED:
-    /* posix_memalign refuses less than a pointer; memalign, which asked for it, does not exist everywhere. */
-    if (posix_memalign(&address, (size_t)1 << (event->alignment_log2 < 3 ? 3 : event->alignment_log2),
-                       event->size_bytes) != 0)
-      address = NULL;
-    break;
-  default:
-    /* realloc to 0 is a free for some; the recorder writes that as FREE, so only a crafted file has it. */
-    address = realloc(r->blocks[event->slot].address, event->size_bytes ? event->size_bytes : 1);
+    case EVENT_MALLOC: address = malloc(event->size_bytes); break;
+    case EVENT_CALLOC: address = calloc(1, event->size_bytes); break;
+    case EVENT_ALIGNED:
+      /* posix_memalign refuses less than a pointer; memalign, which asked for it, does not exist everywhere. */
+      if (posix_memalign(&address, (size_t)1 << (event->alignment_log2 < 3 ? 3 : event->alignment_log2),
+                         event->size_bytes) != 0)
+        address = NULL;
+      break;
+    default:
+      /* realloc to 0 is a free for some; the recorder writes that as FREE, so only a crafted file has it. */
+      address = realloc(r->blocks[event->slot].address, event->size_bytes ? event->size_bytes : 1);
   }
   r->call_ticks += read_ticks() - start;
   return address;
@@ -130,8 +122,7 @@ static void allocate(struct replay *r, const struct event *event) {
   *block = (struct block){.address = address, .size_bytes = address ? event->size_bytes : 0};
   r->live_bytes += block->size_bytes;
   verify_alignment(r, event, address);
-  if (event->kind == EVENT_CALLOC)
-    verify_zero(r, block);
+  if (event->kind == EVENT_CALLOC) verify_zero(r, block);
   touch_block(r, block, 0, event->slot);
 }
 
@@ -163,14 +154,12 @@ static void release(struct replay *r, const struct event *event) {
 
 static void sleep_until(uint64_t time_ns) {
   struct timespec until = {.tv_sec = (time_t)(time_ns / 1000000000u), .tv_nsec = (long)(time_ns % 1000000000u)};
-  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
-    continue;
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR) continue;
 }
 
 /* Waits for a moment of the trace; notes how late the replay is. */
 static void wait_for(struct replay *r, uint64_t time_us) {
-  if (r->options->speed <= 0)
-    return;
+  if (r->options->speed <= 0) return;
   uint64_t due_ns = r->start_ns + (uint64_t)((double)time_us * 1000.0 / r->options->speed);
   uint64_t now_ns = monotonic_ns();
   if (now_ns < due_ns)
@@ -207,19 +196,11 @@ static void pass_token(struct worker *worker) {
 
 static void do_event(struct replay *r, const struct event *event) {
   switch (event->kind) {
-  case EVENT_FREE:
-    release(r, event);
-    break;
-  case EVENT_REALLOC:
-    reallocate(r, event);
-    break;
-  case EVENT_TIME:
-    advance_time(r, event->size_bytes);
-    break;
-  case EVENT_END:
-    break;
-  default:
-    allocate(r, event);
+    case EVENT_FREE: release(r, event); break;
+    case EVENT_REALLOC: reallocate(r, event); break;
+    case EVENT_TIME: advance_time(r, event->size_bytes); break;
+    case EVENT_END: break;
+    default: allocate(r, event);
   }
 }
 
@@ -231,8 +212,7 @@ static void take_turn(struct worker *self) {
   r->paused_ns = 0;
   while (r->next_event < r->trace->event_count && !self->ended) {
     const struct event *event = &r->trace->events[r->next_event];
-    if (event->thread != self->number && event->kind != EVENT_TIME && !is_alone)
-      break;
+    if (event->thread != self->number && event->kind != EVENT_TIME && !is_alone) break;
     r->next_event++;
     do_event(r, event);
     self->ended = event->kind == EVENT_END && !is_alone;
@@ -242,8 +222,7 @@ static void take_turn(struct worker *self) {
 
 /* Who has the next turn: the thread of the next event, or the conductor if there is something to start or join. */
 static struct worker *next_worker(struct replay *r) {
-  if (r->ended || r->next_event >= r->trace->event_count)
-    return &r->conductor;
+  if (r->ended || r->next_event >= r->trace->event_count) return &r->conductor;
   struct worker *next = &r->workers[r->trace->events[r->next_event].thread];
   return next->started ? next : &r->conductor;
 }
@@ -253,8 +232,7 @@ static void *run_worker(void *argument) {
   while (!self->ended) {
     wait_for_token(self);
     take_turn(self);
-    if (self->ended)
-      self->replay->ended = self;
+    if (self->ended) self->replay->ended = self;
     pass_token(next_worker(self->replay));
   }
   return NULL;
@@ -287,8 +265,7 @@ static bool conduct(struct replay *r, char *message) {
       continue;
     }
     struct worker *next = &r->workers[event->thread];
-    if (!next->started && !start_worker(next, message))
-      return false;
+    if (!next->started && !start_worker(next, message)) return false;
     pass_token(next);
     wait_for_token(&r->conductor);
   }
@@ -302,22 +279,18 @@ static uint64_t available_bytes(void) {
   char text[512] = "";
   int descriptor = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
   ssize_t length = descriptor >= 0 ? read(descriptor, text, sizeof text - 1) : 0;
-  if (descriptor >= 0)
-    close(descriptor);
+  if (descriptor >= 0) close(descriptor);
   const char *line = length > 0 ? strstr(text, "MemAvailable:") : NULL;
-  if (line)
-    return strtoull(line + strlen("MemAvailable:"), NULL, 10) * 1024;
+  if (line) return strtoull(line + strlen("MemAvailable:"), NULL, 10) * 1024;
   return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 /* Refuses before the machine runs out of memory. */
 static bool check_room(const struct trace *trace, const struct replay_options *options, char *message) {
   uint64_t needed_bytes = options->touch == TOUCH_ALL ? trace->summary.peak_live_bytes : 0;
-  if (options->with_threads)
-    needed_bytes += (uint64_t)trace->thread_count * STACK_BYTES;
+  if (options->with_threads) needed_bytes += (uint64_t)trace->thread_count * STACK_BYTES;
   uint64_t free_bytes = available_bytes();
-  if (needed_bytes <= free_bytes)
-    return true;
+  if (needed_bytes <= free_bytes) return true;
   return refuse(message, "%llu MB are needed at once (live blocks and stacks), but only %llu MB are free",
                 (unsigned long long)(needed_bytes >> 20), (unsigned long long)(free_bytes >> 20));
 }
@@ -329,19 +302,15 @@ static void prepare(struct replay *r) {
   r->conductor.replay = r;
   for (uint32_t i = 0; i < trace->thread_count; i++) {
     r->workers[i] = (struct worker){.number = i, .replay = r};
-    if (r->options->with_threads)
-      r->workers[i].stack = own_memory_resident(STACK_BYTES);
+    if (r->options->with_threads) r->workers[i].stack = own_memory_resident(STACK_BYTES);
   }
   uint32_t steps = r->options->sample_count;
   r->sample_step_us = trace->summary.duration_us / (steps ? steps : 1);
-  if (r->sample_step_us < SAMPLE_STEP_US_MIN)
-    r->sample_step_us = SAMPLE_STEP_US_MIN;
+  if (r->sample_step_us < SAMPLE_STEP_US_MIN) r->sample_step_us = SAMPLE_STEP_US_MIN;
   r->next_sample_us = r->sample_step_us;
 }
 
-static double seconds_of(struct timeval time) {
-  return (double)time.tv_sec + (double)time.tv_usec / 1e6;
-}
+static double seconds_of(struct timeval time) { return (double)time.tv_sec + (double)time.tv_usec / 1e6; }
 
 static void note_usage(struct replay_result *result, const struct rusage *before, const struct rusage *after) {
   result->user_s = seconds_of(after->ru_utime) - seconds_of(before->ru_utime);
@@ -353,8 +322,7 @@ bool replay_run(const struct trace *trace, const struct replay_options *options,
                 struct replay_result *result, char *message) {
   struct replay replay = {.trace = trace, .options = options, .result = result, .sampler = sampler};
   *result = (struct replay_result){0};
-  if (!check_room(trace, options, message))
-    return false;
+  if (!check_room(trace, options, message)) return false;
   double tick_ns = ticks_length_ns(), overhead_ticks = ticks_overhead();
   prepare(&replay);
   sampler_take_base(sampler);

@@ -34,19 +34,19 @@ struct replay_options {
 };
 
 struct replay_result {
-  double wall_s;       /* from the first event to the last, pauses included */
-  double work_s;       /* defined above */
-  double call_s;       /* of it, inside malloc, free and so on */
-  double user_s;       /* CPU time of the process, helper threads of the allocator included */
+  double wall_s; /* from the first event to the last, pauses included */
+  double work_s; /* defined above */
+  double call_s; /* of it, inside malloc, free and so on */
+  double user_s; /* CPU time of the process, helper threads of the allocator included */
   double system_s;
-  double behind_ms;    /* the most that a paced replay was late */
+  double behind_ms; /* the most that a paced replay was late */
   uint64_t minor_faults;
   uint64_t token_passes;
-  uint64_t failed_calls; /* the allocator gave NULL */
+  uint64_t failed_calls;   /* the allocator gave NULL */
   uint64_t corrupt_blocks; /* with verify */
   int64_t peak_bytes;
-  struct sample end;   /* after the last event */
-  struct sample idle;  /* idle_ms later */
+  struct sample end;  /* after the last event */
+  struct sample idle; /* idle_ms later */
 };
 
 /* Replays. `sampler` then holds the samples. On a machine too small for the trace, or without room for threads,

@@ -24,26 +24,21 @@ static struct figures compute_figures(const struct report *report) {
     for (int part = 0; part < PART_COUNT; part++)
       figures.part_means[part] += (double)sampler->samples[i].parts[part] / count;
   }
-  if (figures.live_mean_bytes > 0)
-    figures.resident_per_live = figures.resident_mean_bytes / figures.live_mean_bytes;
+  if (figures.live_mean_bytes > 0) figures.resident_per_live = figures.resident_mean_bytes / figures.live_mean_bytes;
   figures.ns_per_call_total = report->result->work_s * 1e9 / calls;
   figures.ns_per_call = report->result->call_s * 1e9 / calls;
   return figures;
 }
 
-static double ratio(double part, double whole) {
-  return whole > 0 ? part / whole : 0.0;
-}
+static double ratio(double part, double whole) { return whole > 0 ? part / whole : 0.0; }
 
 static void print_parts(const struct report *report, const struct figures *figures, FILE *out) {
-  if (!report->sampler->has_parts)
-    return;
+  if (!report->sampler->has_parts) return;
   fprintf(out, "\nwhere each resident byte is (mean)     MB   of live\n");
   for (int part = 0; part < PART_COUNT; part++)
     fprintf(out, "  %-30s %8.2f  %7.4f\n", resident_part_names[part], figures->part_means[part] / 1e6,
             ratio(figures->part_means[part], figures->live_mean_bytes));
-  fprintf(out, "  %-30s %8.2f  %7.4f\n", "resident", figures->resident_mean_bytes / 1e6,
-          figures->resident_per_live);
+  fprintf(out, "  %-30s %8.2f  %7.4f\n", "resident", figures->resident_mean_bytes / 1e6, figures->resident_per_live);
 }
 
 static void print_metrics(const struct report *report, const struct figures *figures, FILE *out) {
@@ -92,8 +87,7 @@ void report_print(const struct report *report, FILE *out) {
   fprintf(out, "minor page faults %" PRIu64 "\n", result->minor_faults);
   print_memory(report, &figures, out);
   print_parts(report, &figures, out);
-  if (result->failed_calls)
-    fprintf(out, "\nFAILED: the allocator gave NULL %" PRIu64 " times\n", result->failed_calls);
+  if (result->failed_calls) fprintf(out, "\nFAILED: the allocator gave NULL %" PRIu64 " times\n", result->failed_calls);
   if (result->corrupt_blocks)
     fprintf(out, "\nFAILED: %" PRIu64 " blocks were misaligned or did not keep their contents\n",
             result->corrupt_blocks);
@@ -128,8 +122,7 @@ static void write_json_samples(const struct report *report, FILE *out) {
     const struct sample *sample = &sampler->samples[i];
     fprintf(out, "%s\n    [%" PRIu64 ", %" PRId64 ", %" PRIu64, i ? "," : "", sample->time_us, sample->resident_bytes,
             sample->live_bytes);
-    for (int part = 0; sampler->has_parts && part < PART_COUNT; part++)
-      fprintf(out, ", %" PRId64, sample->parts[part]);
+    for (int part = 0; sampler->has_parts && part < PART_COUNT; part++) fprintf(out, ", %" PRId64, sample->parts[part]);
     fprintf(out, "]");
   }
   fprintf(out, "\n  ]");
@@ -176,8 +169,7 @@ void report_write_csv(const struct report *report, FILE *out) {
   for (uint32_t i = 0; i < sampler->sample_count; i++) {
     const struct sample *sample = &sampler->samples[i];
     fprintf(out, "%" PRIu64 ",%" PRId64 ",%" PRIu64, sample->time_us, sample->resident_bytes, sample->live_bytes);
-    for (int part = 0; sampler->has_parts && part < PART_COUNT; part++)
-      fprintf(out, ",%" PRId64, sample->parts[part]);
+    for (int part = 0; sampler->has_parts && part < PART_COUNT; part++) fprintf(out, ",%" PRId64, sample->parts[part]);
     fprintf(out, "\n");
   }
 }

@@ -74,8 +74,7 @@ void sampler_take_base(struct sampler *sampler) {
 
 static void look_into_snug(struct sample *sample) {
   struct snug_stats stats;
-  if (read_snug_stats(&stats, sizeof stats) != 0)
-    return;
+  if (read_snug_stats(&stats, sizeof stats) != 0) return;
   int64_t *parts = sample->parts;
   parts[PART_LIVE_REQUESTED] = (int64_t)sample->live_bytes;
   parts[PART_ROUNDING] = (int64_t)stats.live_allocated_bytes - (int64_t)sample->live_bytes;
@@ -85,8 +84,7 @@ static void look_into_snug(struct sample *sample) {
   parts[PART_DIRTY] = (int64_t)stats.dirty_bytes;
   parts[PART_METADATA] = (int64_t)stats.metadata_bytes;
   parts[PART_REST] = sample->resident_bytes;
-  for (int part = 0; part < PART_REST; part++)
-    parts[PART_REST] -= parts[part];
+  for (int part = 0; part < PART_REST; part++) parts[PART_REST] -= parts[part];
 }
 
 struct sample sampler_look(const struct sampler *sampler, uint64_t time_us, uint64_t live_bytes) {
@@ -95,8 +93,7 @@ struct sample sampler_look(const struct sampler *sampler, uint64_t time_us, uint
       .resident_bytes = resident_bytes(sampler) - sampler->base_bytes,
       .live_bytes = live_bytes,
   };
-  if (sampler->has_parts)
-    look_into_snug(&sample);
+  if (sampler->has_parts) look_into_snug(&sample);
   return sample;
 }
 
@@ -108,13 +105,11 @@ void sampler_take(struct sampler *sampler, uint64_t time_us, uint64_t live_bytes
 int64_t sampler_peak_bytes(const struct sampler *sampler) {
   int64_t peak_bytes = 0;
   for (uint32_t i = 0; i < sampler->sample_count; i++) {
-    if (sampler->samples[i].resident_bytes > peak_bytes)
-      peak_bytes = sampler->samples[i].resident_bytes;
+    if (sampler->samples[i].resident_bytes > peak_bytes) peak_bytes = sampler->samples[i].resident_bytes;
   }
   char text[4096] = "";
   int descriptor = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0)
-    return peak_bytes;
+  if (descriptor < 0) return peak_bytes;
   ssize_t length = read(descriptor, text, sizeof text - 1);
   close(descriptor);
   const char *line = length > 0 ? strstr(text, "VmHWM:") : NULL;

@@ -21,9 +21,7 @@ static inline uint32_t slots_take(struct slots *slots) {
   return slots->free_count ? slots->free[--slots->free_count] : slots->count++;
 }
 
-static inline void slots_give_back(struct slots *slots, uint32_t slot) {
-  slots->free[slots->free_count++] = slot;
-}
+static inline void slots_give_back(struct slots *slots, uint32_t slot) { slots->free[slots->free_count++] = slot; }
 
 static inline void slots_release(struct slots *slots) {
   own_memory_release(slots->free, slots->capacity * sizeof(uint32_t));

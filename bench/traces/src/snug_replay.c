@@ -65,81 +65,63 @@ static double parse_number(const char *text, double least, double most, const ch
   char *end;
   errno = 0;
   double value = strtod(text, &end);
-  if (end == text || *end || errno || !isfinite(value) || value < least || value > most)
-    fail_usage(what, text);
+  if (end == text || *end || errno || !isfinite(value) || value < least || value > most) fail_usage(what, text);
   return value;
 }
 
 static enum touch parse_touch(const char *text) {
-  if (strcmp(text, "all") == 0)
-    return TOUCH_ALL;
-  if (strcmp(text, "first") == 0)
-    return TOUCH_FIRST;
-  if (strcmp(text, "none") != 0)
-    fail_usage("--touch takes all, first or none, not", text);
+  if (strcmp(text, "all") == 0) return TOUCH_ALL;
+  if (strcmp(text, "first") == 0) return TOUCH_FIRST;
+  if (strcmp(text, "none") != 0) fail_usage("--touch takes all, first or none, not", text);
   return TOUCH_NONE;
 }
 
 static bool parse_threads(const char *text) {
-  if (strcmp(text, "1") != 0 && strcmp(text, "all") != 0)
-    fail_usage("--threads takes 1 or all, not", text);
+  if (strcmp(text, "1") != 0 && strcmp(text, "all") != 0) fail_usage("--threads takes 1 or all, not", text);
   return strcmp(text, "all") == 0;
 }
 
 static void parse_option(struct command *command, int option, const char *value) {
   struct replay_options *replay = &command->replay;
   switch (option) {
-  case 't':
-    replay->with_threads = parse_threads(value);
-    break;
-  case 's':
-    replay->speed = 0;
-    if (strcmp(value, "max") != 0)
-      replay->speed = parse_number(value, 1e-3, 1e6, "--speed takes max or 0.001 to 1000000, not");
-    break;
-  case 'o':
-    replay->touch = parse_touch(value);
-    break;
-  case 'n':
-    replay->sample_count = (uint32_t)parse_number(value, 1, SAMPLES_MAX, "--samples takes 1 to 1000000, not");
-    break;
-  case 'i':
-    replay->idle_ms = (uint32_t)parse_number(value, 0, IDLE_MS_MAX, "--idle takes 0 to 3600000 ms, not");
-    break;
-  case 'u':
-    command->until_s = parse_number(value, 1e-3, 1e9, "--until takes seconds, not");
-    break;
-  case 'v':
-    replay->verify = true;
-    break;
-  case 'j':
-    command->json_path = value;
-    break;
-  case 'c':
-    command->csv_path = value;
-    break;
-  case 'd':
-    command->describe = true;
-    break;
-  case 'p':
-    command->pack_path = value;
-    break;
-  case 'h':
-    fputs(usage_text, stdout);
-    exit(EXIT_SUCCESS);
-  default: /* getopt has said what is wrong */
-    fail_usage("see the options", NULL);
+    case 't': replay->with_threads = parse_threads(value); break;
+    case 's':
+      replay->speed = 0;
+      if (strcmp(value, "max") != 0)
+        replay->speed = parse_number(value, 1e-3, 1e6, "--speed takes max or 0.001 to 1000000, not");
+      break;
+    case 'o': replay->touch = parse_touch(value); break;
+    case 'n':
+      replay->sample_count = (uint32_t)parse_number(value, 1, SAMPLES_MAX, "--samples takes 1 to 1000000, not");
+      break;
+    case 'i':
+      replay->idle_ms = (uint32_t)parse_number(value, 0, IDLE_MS_MAX, "--idle takes 0 to 3600000 ms, not");
+      break;
+    case 'u': command->until_s = parse_number(value, 1e-3, 1e9, "--until takes seconds, not"); break;
+    case 'v': replay->verify = true; break;
+    case 'j': command->json_path = value; break;
+    case 'c': command->csv_path = value; break;
+    case 'd': command->describe = true; break;
+    case 'p': command->pack_path = value; break;
+    case 'h': fputs(usage_text, stdout); exit(EXIT_SUCCESS);
+    default: /* getopt has said what is wrong */ fail_usage("see the options", NULL);
   }
 }
 
 static struct command parse_command(int argument_count, char **arguments) {
   static const struct option options[] = {
-      {"threads", required_argument, NULL, 't'}, {"speed", required_argument, NULL, 's'},
-      {"touch", required_argument, NULL, 'o'},   {"samples", required_argument, NULL, 'n'},
-      {"idle", required_argument, NULL, 'i'},    {"until", required_argument, NULL, 'u'},
-      {"verify", no_argument, NULL, 'v'},        {"json", required_argument, NULL, 'j'},
-      {"csv", required_argument, NULL, 'c'},     {"describe", no_argument, NULL, 'd'},
-      {"pack", required_argument, NULL, 'p'},    {"help", no_argument, NULL, 'h'},
+      {"threads", required_argument, NULL, 't'},
+      {"speed", required_argument, NULL, 's'},
+      {"touch", required_argument, NULL, 'o'},
+      {"samples", required_argument, NULL, 'n'},
+      {"idle", required_argument, NULL, 'i'},
+      {"until", required_argument, NULL, 'u'},
+      {"verify", no_argument, NULL, 'v'},
+      {"json", required_argument, NULL, 'j'},
+      {"csv", required_argument, NULL, 'c'},
+      {"describe", no_argument, NULL, 'd'},
+      {"pack", required_argument, NULL, 'p'},
+      {"help", no_argument, NULL, 'h'},
       {NULL, 0, NULL, 0},
   };
   struct command command = {
@@ -156,8 +138,7 @@ static struct command parse_command(int argument_count, char **arguments) {
 
 /* Fails the program if a file was refused. */
 static void check(bool done, const char *path, const char *message) {
-  if (done)
-    return;
+  if (done) return;
   fprintf(stderr, "snug-replay: %s: %s\n", path, message);
   exit(EXIT_FAILURE);
 }
@@ -178,18 +159,17 @@ static struct trace load(const struct command *command) {
   else if (trace_recognize(contents, size_bytes))
     check(trace_decode(&trace, contents, size_bytes, message), path, message);
   else
-    check(false, path, size_bytes < 8 ? "truncated: not even its header is whole"
-                                      : "neither a trace nor a recording of libsnug_record.so");
-  if (contents)
-    own_memory_release((void *)contents, size_bytes);
+    check(false, path,
+          size_bytes < 8 ? "truncated: not even its header is whole"
+                         : "neither a trace nor a recording of libsnug_record.so");
+  if (contents) own_memory_release((void *)contents, size_bytes);
   if (notes.unknown_frees + notes.implied_frees + notes.lost_events)
     fprintf(stderr,
             "snug-replay: %s: %llu frees of blocks from before the recording were left out, %llu frees not seen were "
             "put in, %llu events were lost in signal handlers\n",
             path, (unsigned long long)notes.unknown_frees, (unsigned long long)notes.implied_frees,
             (unsigned long long)notes.lost_events);
-  if (command->until_s > 0)
-    check(trace_cut(&trace, (uint64_t)(command->until_s * 1e6), message), path, message);
+  if (command->until_s > 0) check(trace_cut(&trace, (uint64_t)(command->until_s * 1e6), message), path, message);
   if (trace.summary.call_count == 0)
     check(false, path, "no allocations in it: was the program linked with an allocator of its own?");
   return trace;
@@ -203,16 +183,12 @@ static const char *name_allocator(void) {
   return dladdr(address, &info) && info.dli_fname ? info.dli_fname : "(statically linked)";
 }
 
-static void write_report(const char *path, const struct report *report,
-                         void (*write)(const struct report *, FILE *)) {
+static void write_report(const char *path, const struct report *report, void (*write)(const struct report *, FILE *)) {
   FILE *out = strcmp(path, "-") == 0 ? stdout : fopen(path, "w");
-  if (!out)
-    check(false, path, strerrordesc_np(errno));
+  if (!out) check(false, path, strerrordesc_np(errno));
   write(report, out);
-  if (fflush(out) != 0 || ferror(out))
-    check(false, path, "cannot be written; is the disk full?");
-  if (out != stdout)
-    fclose(out);
+  if (fflush(out) != 0 || ferror(out)) check(false, path, "cannot be written; is the disk full?");
+  if (out != stdout) fclose(out);
 }
 
 static int replay(const struct command *command, const struct trace *trace) {
@@ -230,12 +206,9 @@ static int replay(const struct command *command, const struct trace *trace) {
       .result = &result,
       .sampler = &sampler,
   };
-  if (command->csv_path)
-    write_report(command->csv_path, &report, report_write_csv);
-  if (command->json_path)
-    write_report(command->json_path, &report, report_write_json);
-  if (!command->json_path || strcmp(command->json_path, "-") != 0)
-    write_report("-", &report, report_print);
+  if (command->csv_path) write_report(command->csv_path, &report, report_write_csv);
+  if (command->json_path) write_report(command->json_path, &report, report_write_json);
+  if (!command->json_path || strcmp(command->json_path, "-") != 0) write_report("-", &report, report_print);
   return result.failed_calls || result.corrupt_blocks ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
@@ -243,11 +216,8 @@ int main(int argument_count, char **arguments) {
   struct command command = parse_command(argument_count, arguments);
   struct trace trace = load(&command);
   char message[MESSAGE_BYTES] = "";
-  if (command.pack_path)
-    check(trace_save(&trace, command.pack_path, message), command.trace_path, message);
-  if (command.describe)
-    describe_trace(&trace, stdout);
-  if (command.pack_path || command.describe)
-    return EXIT_SUCCESS;
+  if (command.pack_path) check(trace_save(&trace, command.pack_path, message), command.trace_path, message);
+  if (command.describe) describe_trace(&trace, stdout);
+  if (command.pack_path || command.describe) return EXIT_SUCCESS;
   return replay(&command, &trace);
 }

@@ -5,8 +5,7 @@
 double ticks_length_ns(void) {
   const uint64_t span_ns = 20000000;
   uint64_t start_ns = monotonic_ns(), start = read_ticks(), now_ns;
-  do
-    now_ns = monotonic_ns();
+  do now_ns = monotonic_ns();
   while (now_ns - start_ns < span_ns);
   return (double)(now_ns - start_ns) / (double)(read_ticks() - start);
 }
@@ -20,8 +19,7 @@ double ticks_overhead(void) {
       uint64_t before = read_ticks();
       sum += read_ticks() - before;
     }
-    if ((double)sum / PAIRS < least)
-      least = (double)sum / PAIRS;
+    if ((double)sum / PAIRS < least) least = (double)sum / PAIRS;
   }
   return least;
 }

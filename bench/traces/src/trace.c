@@ -28,14 +28,11 @@ bool trace_recognize(const void *contents, size_t size_bytes) {
 
 uint64_t trace_payload_sum(const uint8_t *payload, size_t size_bytes) {
   uint64_t sum = 0xcbf29ce484222325u; /* FNV-1a */
-  for (size_t i = 0; i < size_bytes; i++)
-    sum = (sum ^ payload[i]) * 0x100000001b3u;
+  for (size_t i = 0; i < size_bytes; i++) sum = (sum ^ payload[i]) * 0x100000001b3u;
   return sum;
 }
 
-void trace_release(struct trace *trace) {
-  own_memory_release(trace->events, trace->reserved_bytes);
-}
+void trace_release(struct trace *trace) { own_memory_release(trace->events, trace->reserved_bytes); }
 
 /* Summary */
 
@@ -59,8 +56,7 @@ static void summarize_call(struct trace_summary *summary, uint64_t *sizes, const
   summary->requested_bytes += event->size_bytes;
   summary->end_live_bytes += event->size_bytes;
   summary->end_live_blocks++;
-  if (summary->end_live_bytes > summary->peak_live_bytes)
-    summary->peak_live_bytes = summary->end_live_bytes;
+  if (summary->end_live_bytes > summary->peak_live_bytes) summary->peak_live_bytes = summary->end_live_bytes;
 }
 
 bool trace_summarize(struct trace *trace, char *message) {
@@ -76,8 +72,7 @@ bool trace_summarize(struct trace *trace, char *message) {
     }
     summary.threads_started += !started[event->thread];
     started[event->thread] = event->kind != EVENT_END;
-    if (event->kind != EVENT_END)
-      summarize_call(&summary, sizes, event);
+    if (event->kind != EVENT_END) summarize_call(&summary, sizes, event);
   }
   own_memory_release(started, TRACE_THREADS_MAX);
   own_memory_release(sizes, sizes_bytes);
@@ -89,8 +84,7 @@ bool trace_summarize(struct trace *trace, char *message) {
 
 bool trace_cut(struct trace *trace, uint64_t until_us, char *message) {
   for (uint64_t i = 0; i < trace->event_count; i++) {
-    if (trace->events[i].kind == EVENT_TIME && trace->events[i].size_bytes > until_us)
-      trace->event_count = i;
+    if (trace->events[i].kind == EVENT_TIME && trace->events[i].size_bytes > until_us) trace->event_count = i;
   }
   return trace_summarize(trace, message);
 }
@@ -124,8 +118,7 @@ static bool check_header(const struct trace_header *header, size_t size_bytes, c
   if (header->payload_bytes > payload_bytes)
     return refuse(message, "truncated: %zu of %llu bytes are there; copy it again or record it again", size_bytes,
                   (unsigned long long)(header->payload_bytes + sizeof *header));
-  if (header->payload_bytes < payload_bytes)
-    return refuse_damaged(message, "more bytes than its header says");
+  if (header->payload_bytes < payload_bytes) return refuse_damaged(message, "more bytes than its header says");
   if (header->event_count > payload_bytes || header->allocation_count > payload_bytes ||
       header->slot_count > header->allocation_count || header->thread_count > TRACE_THREADS_MAX)
     return refuse_damaged(message, "the header's counts do not fit its size");
@@ -136,8 +129,7 @@ static bool check_header(const struct trace_header *header, size_t size_bytes, c
 
 /* Takes the block of that age out of the numbering. */
 static bool decode_age(struct decoder *d, uint64_t age, uint32_t *slot) {
-  if (age >= d->newest)
-    return false;
+  if (age >= d->newest) return false;
   uint64_t number = d->newest - age;
   *slot = d->slot_of[number];
   d->slot_of[number] = SLOT_DEAD;
@@ -145,8 +137,7 @@ static bool decode_age(struct decoder *d, uint64_t age, uint32_t *slot) {
 }
 
 static bool number_block(struct decoder *d, uint32_t slot) {
-  if (d->newest >= d->header->allocation_count || slot >= d->header->slot_count)
-    return false;
+  if (d->newest >= d->header->allocation_count || slot >= d->header->slot_count) return false;
   d->slot_of[++d->newest] = slot;
   return true;
 }
@@ -155,16 +146,14 @@ static bool decode_call(struct decoder *d, struct event *event, uint64_t value) 
   event->thread = d->thread;
   event->size_bytes = value;
   if (event->kind == EVENT_FREE || event->kind == EVENT_REALLOC) {
-    if (!decode_age(d, value, &event->slot))
-      return false;
+    if (!decode_age(d, value, &event->slot)) return false;
     event->size_bytes = event->kind == EVENT_REALLOC ? read_varint(&d->reader) : 0;
   } else {
     event->slot = slots_take(&d->slots);
   }
   if (event->kind == EVENT_ALIGNED) {
     uint64_t alignment_log2 = read_varint(&d->reader);
-    if (alignment_log2 > TRACE_ALIGNMENT_LOG2_MAX)
-      return false;
+    if (alignment_log2 > TRACE_ALIGNMENT_LOG2_MAX) return false;
     event->alignment_log2 = (uint8_t)alignment_log2;
   }
   if (event->kind == EVENT_FREE)
@@ -180,25 +169,19 @@ static bool decode_event(struct decoder *d) {
   uint64_t value = head & HEAD_VALUE_MASK;
   if (head & HEAD_MORE) {
     uint64_t rest = read_varint(&d->reader);
-    if (rest >> (64 - HEAD_VALUE_BITS))
-      return false;
+    if (rest >> (64 - HEAD_VALUE_BITS)) return false;
     value |= rest << HEAD_VALUE_BITS;
   }
   struct event event = {.kind = head >> HEAD_KIND_SHIFT, .thread = d->thread};
   switch (event.kind) {
-  case EVENT_THREAD:
-    d->thread = (uint16_t)value;
-    return value < d->header->thread_count;
-  case EVENT_TIME:
-    if (value > TIME_US_MAX - d->time_us)
-      return false;
-    event.size_bytes = d->time_us += value;
-    break;
-  case EVENT_END:
-    break;
-  default:
-    if (!decode_call(d, &event, value))
-      return false;
+    case EVENT_THREAD: d->thread = (uint16_t)value; return value < d->header->thread_count;
+    case EVENT_TIME:
+      if (value > TIME_US_MAX - d->time_us) return false;
+      event.size_bytes = d->time_us += value;
+      break;
+    case EVENT_END: break;
+    default:
+      if (!decode_call(d, &event, value)) return false;
   }
   d->trace->events[d->trace->event_count++] = event;
   return !d->reader.failed;
@@ -206,8 +189,7 @@ static bool decode_event(struct decoder *d) {
 
 static bool decode_payload(struct decoder *d, char *message) {
   const struct trace_header *header = d->header;
-  if (header->thread_count == 0 && header->event_count > 0)
-    return refuse_damaged(message, "events without a thread");
+  if (header->thread_count == 0 && header->event_count > 0) return refuse_damaged(message, "events without a thread");
   for (uint64_t i = 0; i < header->event_count; i++) {
     if (!decode_event(d))
       return refuse(message, "damaged: event %llu makes no sense; copy it again or record it again",
@@ -215,10 +197,8 @@ static bool decode_payload(struct decoder *d, char *message) {
   }
   d->trace->slot_count = d->slots.count;
   d->trace->thread_count = header->thread_count;
-  if (d->reader.next != d->reader.end)
-    return refuse_damaged(message, "bytes are left after the last event");
-  if (!trace_summarize(d->trace, message))
-    return false;
+  if (d->reader.next != d->reader.end) return refuse_damaged(message, "bytes are left after the last event");
+  if (!trace_summarize(d->trace, message)) return false;
   const struct trace_summary *summary = &d->trace->summary;
   if (summary->allocation_count != header->allocation_count || summary->peak_live_bytes != header->peak_live_bytes ||
       summary->end_live_bytes != header->end_live_bytes || summary->duration_us != header->duration_us)
@@ -228,8 +208,7 @@ static bool decode_payload(struct decoder *d, char *message) {
 
 bool trace_decode(struct trace *trace, const void *contents, size_t size_bytes, char *message) {
   const struct trace_header *header = contents;
-  if (!check_header(header, size_bytes, message))
-    return false;
+  if (!check_header(header, size_bytes, message)) return false;
   const uint8_t *payload = (const uint8_t *)(header + 1);
   *trace = (struct trace){.reserved_bytes = header->event_count * sizeof(struct event)};
   trace->events = own_memory_reserve(trace->reserved_bytes);
@@ -244,8 +223,7 @@ bool trace_decode(struct trace *trace, const void *contents, size_t size_bytes, 
   bool decoded = decode_payload(&decoder, message);
   own_memory_release(decoder.slot_of, numbers_bytes);
   slots_release(&decoder.slots);
-  if (!decoded)
-    trace_release(trace);
+  if (!decoded) trace_release(trace);
   return decoded;
 }
 
@@ -277,30 +255,23 @@ static void encode_event(struct encoder *e, const struct event *event) {
     e->time_us = event->size_bytes;
     return;
   }
-  if (event->thread != e->thread)
-    put_head(e, EVENT_THREAD, event->thread);
+  if (event->thread != e->thread) put_head(e, EVENT_THREAD, event->thread);
   e->thread = event->thread;
   switch (event->kind) {
-  case EVENT_FREE:
-    put_head(e, EVENT_FREE, e->newest - e->number_of[event->slot]);
-    break;
-  case EVENT_REALLOC:
-    put_head(e, EVENT_REALLOC, e->newest - e->number_of[event->slot]);
-    e->cursor = put_varint(e->cursor, event->size_bytes);
-    break;
-  default:
-    put_head(e, event->kind, event->size_bytes);
+    case EVENT_FREE: put_head(e, EVENT_FREE, e->newest - e->number_of[event->slot]); break;
+    case EVENT_REALLOC:
+      put_head(e, EVENT_REALLOC, e->newest - e->number_of[event->slot]);
+      e->cursor = put_varint(e->cursor, event->size_bytes);
+      break;
+    default: put_head(e, event->kind, event->size_bytes);
   }
-  if (event->kind == EVENT_ALIGNED)
-    e->cursor = put_varint(e->cursor, event->alignment_log2);
-  if (returns_block(event->kind))
-    e->number_of[event->slot] = ++e->newest;
+  if (event->kind == EVENT_ALIGNED) e->cursor = put_varint(e->cursor, event->alignment_log2);
+  if (returns_block(event->kind)) e->number_of[event->slot] = ++e->newest;
 }
 
 static bool write_whole(const char *path, const void *bytes, size_t size_bytes, char *message) {
   int descriptor = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (descriptor < 0)
-    return refuse(message, "cannot create %s: %s", path, strerrordesc_np(errno));
+  if (descriptor < 0) return refuse(message, "cannot create %s: %s", path, strerrordesc_np(errno));
   for (size_t done = 0; done < size_bytes;) {
     ssize_t written = write(descriptor, (const char *)bytes + done, size_bytes - done);
     if (written < 0 && errno != EINTR) {
@@ -310,8 +281,7 @@ static bool write_whole(const char *path, const void *bytes, size_t size_bytes, 
     }
     done += written > 0 ? (size_t)written : 0;
   }
-  if (close(descriptor) != 0)
-    return refuse(message, "cannot write %s: %s", path, strerrordesc_np(errno));
+  if (close(descriptor) != 0) return refuse(message, "cannot write %s: %s", path, strerrordesc_np(errno));
   return true;
 }
 
@@ -322,8 +292,7 @@ bool trace_save(const struct trace *trace, const char *path, char *message) {
   struct trace_header *header = (struct trace_header *)file;
   uint8_t *payload = file + sizeof *header;
   struct encoder encoder = {.cursor = payload, .number_of = own_memory_reserve(numbers_bytes)};
-  for (uint64_t i = 0; i < trace->event_count; i++)
-    encode_event(&encoder, &trace->events[i]);
+  for (uint64_t i = 0; i < trace->event_count; i++) encode_event(&encoder, &trace->events[i]);
   size_t payload_bytes = (size_t)(encoder.cursor - payload);
   *header = (struct trace_header){
       .magic = {'s', 'n', 'u', 'g', 't', 'r', 'c', '\n'},

@@ -31,13 +31,9 @@ static inline uint8_t *put_varint(uint8_t *out, uint64_t value) {
   return out;
 }
 
-static inline uint64_t fold_sign(int64_t value) {
-  return ((uint64_t)value << 1) ^ (uint64_t)(value >> 63);
-}
+static inline uint64_t fold_sign(int64_t value) { return ((uint64_t)value << 1) ^ (uint64_t)(value >> 63); }
 
-static inline int64_t unfold_sign(uint64_t value) {
-  return (int64_t)(value >> 1) ^ -(int64_t)(value & 1);
-}
+static inline int64_t unfold_sign(uint64_t value) { return (int64_t)(value >> 1) ^ -(int64_t)(value & 1); }
 
 static inline uint8_t read_byte(struct byte_reader *reader) {
   if (reader->next >= reader->end) {
@@ -52,8 +48,7 @@ static inline uint64_t read_varint(struct byte_reader *reader) {
   for (unsigned shift = 0; shift < 64; shift += 7) {
     uint8_t byte = read_byte(reader);
     value |= (uint64_t)(byte & 0x7f) << shift;
-    if (!(byte & 0x80))
-      return value;
+    if (!(byte & 0x80)) return value;
   }
   reader->failed = true; /* more than 64 bits */
   return 0;

@@ -16,8 +16,7 @@ enum { KEPT_BYTES = 1000, SHORT_THREADS = 300, MAILBOXES = 64, RACERS = 4 };
 static void *volatile sink; /* keeps the compiler from dropping pairs of malloc and free */
 
 static void *keep(void *block) {
-  if (!block)
-    exit(3);
+  if (!block) exit(3);
   sink = block;
   return block;
 }
@@ -28,16 +27,14 @@ static void one_round(void) {
   char *grown = keep(malloc(100));
   free(keep(calloc(10, 20)));
   grown = keep(realloc(grown, 5000));
-  if (posix_memalign(&aligned, 256, 300) != 0)
-    exit(3);
+  if (posix_memalign(&aligned, 256, 300) != 0) exit(3);
   free(keep(aligned));
   free(grown);
   keep(malloc(KEPT_BYTES));
 }
 
 static void rounds(int count) {
-  for (int i = 0; i < count; i++)
-    one_round();
+  for (int i = 0; i < count; i++) one_round();
 }
 
 static void *thread_rounds(void *count) {
@@ -49,8 +46,7 @@ static void run_threads(int thread_count, int round_count) {
   pthread_t threads[64];
   for (int i = 0; i < thread_count; i++)
     pthread_create(&threads[i], NULL, thread_rounds, (void *)(intptr_t)round_count);
-  for (int i = 0; i < thread_count; i++)
-    pthread_join(threads[i], NULL);
+  for (int i = 0; i < thread_count; i++) pthread_join(threads[i], NULL);
 }
 
 static void run_short_threads(void) {
@@ -77,8 +73,7 @@ static void *race(void *argument) {
       free(block);
       block = NULL;
     }
-    if (!block)
-      block = keep(malloc(size_bytes));
+    if (!block) block = keep(malloc(size_bytes));
     free(atomic_exchange(&mailboxes[(state >> 40) % MAILBOXES], block));
   }
   return NULL;
@@ -86,10 +81,8 @@ static void *race(void *argument) {
 
 static void run_race(void) {
   pthread_t threads[RACERS];
-  for (intptr_t i = 0; i < RACERS; i++)
-    pthread_create(&threads[i], NULL, race, (void *)(i + 1));
-  for (int i = 0; i < RACERS; i++)
-    pthread_join(threads[i], NULL);
+  for (intptr_t i = 0; i < RACERS; i++) pthread_create(&threads[i], NULL, race, (void *)(i + 1));
+  for (int i = 0; i < RACERS; i++) pthread_join(threads[i], NULL);
 }
 
 /* The child frees what it inherited, allocates on its own, and forks again; the parent goes on meanwhile. */

@@ -34,18 +34,14 @@ static void check_invariants(const struct trace *trace) {
     if (event->thread >= trace->thread_count || event->alignment_log2 > TRACE_ALIGNMENT_LOG2_MAX)
       fail("T1 is broken", i);
     if (event->kind == EVENT_TIME) {
-      if (event->size_bytes < time_us)
-        fail("T3 is broken", i);
+      if (event->size_bytes < time_us) fail("T3 is broken", i);
       time_us = event->size_bytes;
       continue;
     }
-    if (event->kind == EVENT_END)
-      continue;
-    if (event->slot >= trace->slot_count || event->kind == EVENT_THREAD)
-      fail("T1 is broken", i);
+    if (event->kind == EVENT_END) continue;
+    if (event->slot >= trace->slot_count || event->kind == EVENT_THREAD) fail("T1 is broken", i);
     bool needs_live = event->kind == EVENT_FREE || event->kind == EVENT_REALLOC;
-    if (live[event->slot] != needs_live)
-      fail("T2 is broken", i);
+    if (live[event->slot] != needs_live) fail("T2 is broken", i);
     live[event->slot] = event->kind != EVENT_FREE;
   }
   own_memory_release(live, trace->slot_count);
@@ -67,8 +63,7 @@ static void damage(unsigned char *bytes, size_t size_bytes) {
 /* A wrong check sum would refuse every damaged trace before anything else is looked at. */
 static void repair_sum(unsigned char *bytes, size_t size_bytes) {
   struct trace_header header;
-  if (size_bytes < sizeof header)
-    return;
+  if (size_bytes < sizeof header) return;
   memcpy(&header, bytes, sizeof header);
   header.payload_sum = trace_payload_sum(bytes + sizeof header, size_bytes - sizeof header);
   memcpy(bytes, &header, sizeof header);
@@ -76,10 +71,8 @@ static void repair_sum(unsigned char *bytes, size_t size_bytes) {
 
 static bool decode(const unsigned char *bytes, size_t size_bytes, struct trace *trace, char *message) {
   struct recording_notes notes;
-  if (recording_recognize(bytes, size_bytes))
-    return recording_decode(trace, bytes, size_bytes, &notes, message);
-  if (trace_recognize(bytes, size_bytes))
-    return trace_decode(trace, bytes, size_bytes, message);
+  if (recording_recognize(bytes, size_bytes)) return recording_decode(trace, bytes, size_bytes, &notes, message);
+  if (trace_recognize(bytes, size_bytes)) return trace_decode(trace, bytes, size_bytes, message);
   return refuse(message, "not recognized");
 }
 
@@ -101,8 +94,7 @@ int main(int argument_count, char **arguments) {
     memcpy(bytes, contents, kept_bytes);
     if (round > 0 && kept_bytes > 0) /* round 0 is the whole file: it must be accepted */
       damage(bytes, kept_bytes);
-    if (round > 0 && trace_recognize(bytes, kept_bytes))
-      repair_sum(bytes, kept_bytes);
+    if (round > 0 && trace_recognize(bytes, kept_bytes)) repair_sum(bytes, kept_bytes);
     struct trace trace;
     message[0] = '\0';
     if (decode(bytes, kept_bytes, &trace, message)) {

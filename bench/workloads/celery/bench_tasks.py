@@ -58,7 +58,7 @@ class Cache:
 cache = Cache()
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def recorder(_pid):
     """The connection on which this process records the end of tasks."""
     return redis.Redis(unix_socket_path=REDIS_SOCKET)

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "shop"))
-import database  # noqa: E402
+import database
 
 MIX = {"list": 24, "product": 18, "photo": 16, "orders": 18, "search": 10, "dashboard": 8, "month": 7, "import": 5,
        "year": 1}

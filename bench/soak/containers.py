@@ -1,0 +1,201 @@
+"""Programs in containers with a memory limit: by podman, else by a control group alone, else without any limit."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "bench/workloads"))
+
+from harness import memory  # noqa: E402
+
+CGROUP_V1 = Path("/sys/fs/cgroup/memory")
+CGROUP_V2 = Path("/sys/fs/cgroup")
+UNIFIED = Path("/sys/fs/cgroup/unified")  # beside version 1, where crun wants none of it
+SHARED_FOLDERS = ("/usr", "/etc", "/var/lib/gems")  # of this machine, to read only
+LINKS = ("bin", "sbin", "lib", "lib64")
+OWN_NAMESPACE = "SOAK_OWN_NAMESPACE"
+START_SECONDS = 60
+
+
+class ContainerError(Exception):
+    """The text says what to do."""
+
+
+def enter_own_namespace():
+    """Runs this program again where it may unmount the second hierarchy, which podman's runtime refuses to see."""
+    if os.geteuid() != 0 or OWN_NAMESPACE in os.environ or not UNIFIED.is_dir() or shutil.which("unshare") is None:
+        return
+    script = f'umount {UNIFIED}; exec "$@"'
+    os.execvpe("unshare", ["unshare", "-m", "sh", "-c", script, "sh", sys.executable, *sys.argv],
+               {**os.environ, OWN_NAMESPACE: "1"})
+
+
+def choose():
+    """The best kind of container that works here, tried out: an object with `kind` and `start`."""
+    for candidate in (Podman(), ControlGroup()):
+        if candidate.works():
+            return candidate
+    return Bare()
+
+
+class Container:
+    """A running one: its first process as this machine sees it, and what ends it."""
+
+    def __init__(self, name, pid, launcher, log_path, group):
+        self.name, self.pid, self.launcher, self.log_path = name, pid, launcher, log_path
+        self.group = group  # its folder in the memory hierarchy; None without a limit
+
+    def processes(self):
+        return memory.process_tree(self.pid)
+
+    def running(self):
+        return self.launcher.poll() is None
+
+    def limit_bytes(self):
+        return _number(self.group, "memory.limit_in_bytes", "memory.max")
+
+    def used_bytes(self):
+        return _number(self.group, "memory.usage_in_bytes", "memory.current")
+
+    def kills(self):
+        """How many processes the kernel has killed here for want of memory."""
+        for name in ("memory.oom_control", "memory.events"):
+            if self.group is not None and (self.group / name).exists():
+                fields = dict(line.split() for line in (self.group / name).read_text().splitlines())
+                return int(fields.get("oom_kill", 0))
+        return 0
+
+    def admit_self(self):
+        """To be called in a new process: it counts as the container's from now on."""
+        if self.group is not None:
+            (self.group / "cgroup.procs").write_text(str(os.getpid()))
+
+    def stop(self):
+        if self.running():
+            self.launcher.terminate()
+            try:
+                self.launcher.wait(20)
+            except subprocess.TimeoutExpired:
+                self.launcher.kill()
+        return self.launcher.wait()
+
+
+def _number(group, *names):
+    for name in names:
+        if group is not None and (group / name).exists():
+            text = (group / name).read_text().strip()
+            return int(text) if text.isdigit() else None
+    return None
+
+
+def _group_of(pid):
+    """The folder of a process in the memory hierarchy."""
+    for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            return CGROUP_V1 / path.lstrip("/")
+        if not controllers and not CGROUP_V1.is_dir():
+            return CGROUP_V2 / path.lstrip("/")
+    return None
+
+
+def _wait_for(condition, launcher, log_path):
+    deadline = time.monotonic() + START_SECONDS
+    while not (result := condition()):
+        if launcher.poll() is not None or time.monotonic() > deadline:
+            raise ContainerError(f"a container did not start:\n{log_path.read_text(errors='replace')[-2000:]}")
+        time.sleep(0.1)
+    return result
+
+
+class Podman:
+    """podman, with this machine's programs inside, so that no image is needed."""
+
+    kind = "podman"
+    # Without CAP_SYS_RESOURCE podman's own limits cannot be set; what is asked for must not exceed ours.
+    LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096")
+
+    def works(self):
+        if shutil.which("podman") is None or os.geteuid() != 0:
+            return False
+        command = self._command("soak-try", 64 << 20, Path("/tmp"), {}, self._root(Path("/tmp")), ["true"])
+        return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+
+    def start(self, name, command, variables, limit_bytes, directory):
+        log_path = directory / f"{name}.log"
+        full_name = f"soak-{os.getpid()}-{name}"
+        with open(log_path, "wb") as log:
+            launcher = subprocess.Popen(
+                self._command(full_name, limit_bytes, directory, variables, self._root(directory), command),
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        pid = _wait_for(lambda: self._pid_of(full_name), launcher, log_path)
+        return Container(name, pid, launcher, log_path, _group_of(pid))
+
+    def _pid_of(self, full_name):
+        done = subprocess.run(["podman", "inspect", "-f", "{{.State.Pid}}", full_name], capture_output=True, text=True)
+        return int(done.stdout) if done.returncode == 0 and done.stdout.strip().isdigit() else 0
+
+    def _root(self, directory):
+        """An empty root with the links of a merged /usr."""
+        root = directory / "soak-root"
+        for folder in ("usr", "etc", "proc", "sys", "dev", "tmp", "run", "var", "root"):
+            (root / folder).mkdir(parents=True, exist_ok=True)
+        for link in LINKS:
+            if not (root / link).is_symlink():
+                (root / link).symlink_to(f"usr/{link}")
+        return root
+
+    def _command(self, full_name, limit_bytes, directory, variables, root, command):
+        folders = [f for f in SHARED_FOLDERS if Path(f).is_dir()]
+        return ["podman", "--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "run", "--rm", "--replace",
+                "--name", full_name, "--network", "none", "--memory", str(limit_bytes), *self.LIMITS, "--workdir", "/",
+                *(part for folder in folders for part in ("-v", f"{folder}:{folder}:ro")),
+                "-v", f"{ROOT}:{ROOT}:ro", "-v", f"{directory}:{directory}",
+                *(part for key, value in variables.items() for part in ("-e", f"{key}={value}")),
+                "--rootfs", str(root), *map(str, command)]
+
+
+class Bare:
+    """No container at all: for machines where neither kind can be made."""
+
+    kind = "none"
+
+    def start(self, name, command, variables, limit_bytes, directory):
+        log_path = directory / f"{name}.log"
+        group = self._make_group(name, limit_bytes)
+        container = Container(name, 0, None, log_path, group)
+        with open(log_path, "wb") as log:
+            container.launcher = subprocess.Popen(
+                [str(part) for part in command], env={**os.environ, **{k: str(v) for k, v in variables.items()}}, cwd="/",
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+                preexec_fn=container.admit_self)
+        container.pid = container.launcher.pid
+        return container
+
+    def _make_group(self, _name, _limit_bytes):
+        return None
+
+
+class ControlGroup(Bare):
+    """A control group with a memory limit, without the rest of a container."""
+
+    kind = "control group"
+
+    def works(self):
+        try:
+            group = self._make_group("try", 64 << 20)
+        except OSError:
+            return False
+        group.rmdir()
+        return True
+
+    def _make_group(self, name, limit_bytes):
+        first = CGROUP_V1 if CGROUP_V1.is_dir() else CGROUP_V2
+        group = first / f"soak-{os.getpid()}-{name}"
+        group.mkdir()
+        (group / ("memory.limit_in_bytes" if first == CGROUP_V1 else "memory.max")).write_text(str(limit_bytes))
+        return group

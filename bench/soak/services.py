@@ -1,0 +1,208 @@
+"""The three services of the soak, made of the parts of bench/workloads: how to start them, give them work, renew workers."""
+
+import importlib.machinery
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+WORKLOADS = Path(__file__).resolve().parent.parent / "workloads"
+sys.path[:0] = [str(WORKLOADS), str(WORKLOADS / "shop")]
+
+import database  # noqa: E402
+from harness import jobs, memory, redis  # noqa: E402
+
+SEED = 1
+MB = 1 << 20
+UNIT_SECONDS = 300  # a unit of work that takes longer has failed
+
+
+class ServiceError(Exception):
+    """A service that does not work any more; the text says how."""
+
+
+def load_drive(name):
+    """The driver of a workload as a module: it is a script without a suffix."""
+    path = str(WORKLOADS / name / "drive")
+    loader = importlib.machinery.SourceFileLoader(f"soak_{name}", path)
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(module)
+    return module
+
+
+class Service:
+    """One of them. Subclasses say `name`, `limit_mb`, `command()`, `ready()` and `work(unit)`, which returns its errors."""
+
+    def __init__(self, directory, library):
+        self.directory = directory / self.name
+        self.directory.mkdir()
+        self.library = shutil.copy(library, self.directory)  # a rebuild must not reach it
+        self.container = None
+        self.errors = 0
+        self.units = 0
+        self.renewed = 0
+
+    def start(self, containers):
+        command, variables = self.command()
+        self.container = containers.start(self.name, command, {"LD_PRELOAD": self.library, **variables},
+                                          self.limit_mb * MB, self.directory)
+        deadline = time.monotonic() + 90
+        while not self.ready():
+            if not self.container.running() or time.monotonic() > deadline:
+                raise ServiceError(f"{self.name} did not start:\n{self.log()[-3000:]}")
+            time.sleep(0.2)
+
+    def log(self):
+        return self.container.log_path.read_text(errors="replace") if self.container else ""
+
+    def work_until(self, deadline):
+        while time.monotonic() < deadline:
+            self.errors += self.work(self.units)
+            self.units += 1
+
+    def renew(self):
+        """Ends one worker for another, if the service does not see to that itself."""
+
+    def stop(self):
+        if self.container is not None:
+            self.container.stop()
+
+
+class Rails(Service):
+    name, limit_mb = "rails", 512
+    WORKERS, REQUESTS, CLIENTS = 2, 60, 4
+
+    def command(self):
+        drive = load_drive("rails_puma")
+        database.create(self.directory / "shop.sqlite3", SEED)
+        return ([drive.PUMA, "-C", drive.SHOP / "config/puma.rb", "--tag", "soak-rails", drive.SHOP / "config.ru"],
+                {"SHOP_DIRECTORY": self.directory, "SHOP_WORKERS": self.WORKERS, "RAILS_ENV": "production",
+                 "RACK_ENV": "production"})
+
+    def ready(self):
+        return self.log().count(") booted") >= self.WORKERS
+
+    def work(self, unit):
+        result = self.directory / "load.json"
+        done = subprocess.run(
+            [sys.executable, WORKLOADS / "rails_puma/load.py", "--socket", self.directory / "puma.sock", "--seed", str(SEED),
+             "--requests", str(self.REQUESTS), "--first", str(unit * self.REQUESTS), "--concurrency", str(self.CLIENTS),
+             "--result", result], timeout=UNIT_SECONDS, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise ServiceError(f"the clients of rails failed:\n{done.stderr[-2000:]}")
+        sys.stderr.write(done.stderr)
+        return json.loads(result.read_text())["errors"]
+
+    def renew(self):
+        """Puma's master starts another worker for one that ends. The oldest goes, in a moment without requests."""
+        workers = memory.process_tree(self.container.pid)[1:]
+        if not workers:
+            return
+        booted = self.log().count(") booted")
+        os.kill(min(workers), signal.SIGTERM)
+        deadline = time.monotonic() + 60
+        while self.log().count(") booted") <= booted:
+            if time.monotonic() > deadline:
+                raise ServiceError("Puma did not replace a worker within a minute")
+            time.sleep(0.2)
+        self.renewed += 1
+
+
+class Queued(Service):
+    """A service that takes jobs from redis and notes each one's end there (harness/jobs.py)."""
+
+    UNIT = 40
+
+    def __init__(self, directory, library):
+        super().__init__(directory, library)
+        self.redis_process = None
+
+    def start_redis(self):
+        socket_path = self.directory / "redis.sock"
+        log_path = self.directory / "redis.log"
+        with open(log_path, "wb") as log:
+            self.redis_process = subprocess.Popen(
+                [redis.REDIS_SERVER, "--port", "0", "--unixsocket", socket_path, "--unixsocketperm", "700",
+                 "--dir", self.directory, "--save", "", "--appendonly", "no"],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        deadline = time.monotonic() + 30
+        while "ready to accept connections" not in log_path.read_text():
+            if time.monotonic() > deadline:
+                raise ServiceError("redis-server did not start")
+            time.sleep(0.1)
+        self.redis = redis.Redis(socket_path)
+        return socket_path
+
+    def work(self, unit):
+        self.queue(unit)
+        deadline = time.monotonic() + UNIT_SECONDS
+        while (done := self.redis.command("LLEN", jobs.DONE_LIST)) < self.UNIT:
+            if not self.container.running():
+                raise ServiceError(f"{self.name} ended:\n{self.log()[-3000:]}")
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+        ended = [entry.decode(errors="replace") for entry in self.redis.command("LRANGE", jobs.DONE_LIST, 0, -1)]
+        self.redis.command("DEL", jobs.DONE_LIST)
+        bad = [entry for entry in ended if not entry.endswith(" ok")]
+        for entry in bad[:3]:
+            print(f"{self.name}: a job failed: {entry}", file=sys.stderr)
+        return len(bad) + self.UNIT - done
+
+    def stop(self):
+        super().stop()
+        if self.redis_process is not None:
+            self.redis_process.terminate()
+            self.redis_process.wait()
+
+
+class Sidekiq(Queued):
+    name, limit_mb = "sidekiq", 400
+    THREADS = 10
+
+    def command(self):
+        self.drive = load_drive("sidekiq")
+        socket_path = self.start_redis()
+        database.create(self.directory / "shop.sqlite3", SEED)
+        return ([self.drive.SIDEKIQ, "-g", "soak-sidekiq", "-c", self.THREADS, "-e", "production",
+                 "-r", self.drive.HERE / "jobs.rb"],
+                {"SHOP_DIRECTORY": self.directory, "BENCH_REDIS_SOCKET": socket_path,
+                 "SHOP_CACHE_MB": self.drive.CACHE_MB, "RAILS_ENV": "production"})
+
+    def ready(self):
+        return self.redis.command("SCARD", "processes") > 0
+
+    def queue(self, unit):
+        self.drive.queue_jobs(self.redis, SimpleNamespace(seed=SEED, count=self.UNIT), unit)
+
+
+class Celery(Queued):
+    name, limit_mb = "celery", 400
+    PROCESSES, CACHE_MB, TASKS_PER_CHILD = 4, 8, 250  # Celery renews a worker after so many tasks
+
+    def command(self):
+        self.drive = load_drive("celery")
+        self.drive.require_virtual_environment()
+        self.variables = {"PYTHONPATH": str(self.drive.HERE), "BENCH_REDIS_SOCKET": str(self.start_redis()),
+                          "PYTHONDONTWRITEBYTECODE": "1"}
+        return ([self.drive.PYTHON, "-m", "celery", "-A", "bench_tasks", "worker", "-n", "soak-celery@localhost", "-l", "INFO",
+                 "--pool", "prefork", "--concurrency", self.PROCESSES, "--max-tasks-per-child", self.TASKS_PER_CHILD,
+                 "--without-mingle", "--without-gossip"], {"BENCH_CACHE_MB": self.CACHE_MB, **self.variables})
+
+    def ready(self):
+        return "soak-celery@localhost ready" in self.log()
+
+    def queue(self, unit):
+        done = subprocess.run([self.drive.PYTHON, self.drive.HERE / "enqueue.py", str(self.UNIT), str(SEED), str(unit)],
+                              env={**os.environ, **self.variables}, timeout=UNIT_SECONDS, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise ServiceError(f"Celery's producer failed:\n{done.stderr[-2000:]}")
+
+
+ALL = (Rails, Sidekiq, Celery)
