@@ -1,15 +1,21 @@
-# snug. `make` builds, `make demo` shows, `make test` checks; each installs what it needs. Results are in build/.
+# snug. `make` builds, `make demo` shows, `make test` checks. Results are in build/.
 #
-#   make            build/libsnug.so, build/libsnug.a, build/snug
+#   make            build/libsnug.so, build/libsnug.a, build/snug; says which packages are missing
+#   make deps       installs those; test, demo, bench and test-programs install what they need by themselves
 #   make demo       a multi-threaded Ruby program under glibc, jemalloc and snug; QUICK=1 for a minute's worth
 #   make test       everything that must hold, in about half an hour; SECONDS=... lengthens stress and fuzz
 #   make test-programs   all real programs under the preloaded library
+#   make test-system     a whole Debian with the library in /etc/ld.so.preload, in a container: DEBIAN=12 or 13
+#   make soak       Rails, Sidekiq and Celery for HOURS=12 (or MINUTES=n) in containers with limits: does anything grow?
 #   make bench      all servers of bench/workloads under all allocators; hours; QUICK=1 for their short form
-#   make check      structure of the sources; make format applies .clang-format
-#   make install    into PREFIX (/usr/local), under DESTDIR
+#   make check      structure and format of the sources; make format applies the format
+#   make release    build/release/snug, the tool as it is installed: smaller and faster, and slower to build
+#   make install    into PREFIX (/usr/local), under DESTDIR; make uninstall takes it away
+#   make install-library   the library alone, which needs no Rust
 CC = gcc
 OBJCOPY = objcopy
 CARGO ?= cargo
+CARGO_FLAGS = --locked --manifest-path cli/Cargo.toml --target-dir build/cargo
 BUILD = build
 PREFIX = /usr/local
 SECONDS = 15
@@ -18,29 +24,37 @@ WARNINGS = -Wall -Wextra -Werror -Wstrict-prototypes
 CFLAGS = -O2 -g
 CORE_CFLAGS = -std=gnu11 $(CFLAGS) $(WARNINGS) -fPIC -fvisibility=hidden -fno-stack-protector -fno-builtin-malloc
 CORE_LDFLAGS = -shared -Wl,-soname,libsnug.so.0 -Wl,-z,now,-z,nodelete,-z,relro
-CORE_SOURCES = $(wildcard core/src/*.[ch] core/include/*.h)
+CORE_SOURCES = $(wildcard core/src/*.[ch] core/shared/*.[ch] core/include/*.h)
+SHARED_SOURCES = $(wildcard core/shared/*.c)
 CLI_SOURCES = $(shell find cli/src cli/templates cli/Cargo.toml cli/Cargo.lock -type f 2>/dev/null) VERSION
 
-.PHONY: all library tool demo bench bench-peers test check install clean
-all: library tool
+.PHONY: all library tool release deps demo bench bench-peers test check format install install-library uninstall clean
+# All that is missing is named at once.
+all: build/deps-build library tool
 library: $(BUILD)/libsnug.so $(BUILD)/libsnug.a
 tool: build/snug
 
-# Names of packages that are missing are looked up once; the file remembers that all were there.
-$(BUILD)/deps-%: tools/install-deps
+# Building installs nothing: it ends with the names of what is missing. Only these goals install it.
+INSTALLING := $(filter deps demo test test-programs bench bench-peers soak,$(MAKECMDGOALS))
+
+# Packages are looked up once; the file remembers that all were there.
+build/deps-%: tools/install-deps
 	@mkdir -p $(@D)
-	tools/install-deps $*
+	@tools/install-deps $(if $(INSTALLING),,--missing) $*
 	@touch $@
 
+deps:
+	tools/install-deps build
+
 # One unit, one call of the compiler: the way a gem or a wheel builds it, too.
-$(BUILD)/libsnug.so: $(CORE_SOURCES) | build/deps-build
+$(BUILD)/libsnug.so: $(CORE_SOURCES) | build/deps-library
 	@mkdir -p $(@D)
-	$(CC) $(CORE_CFLAGS) $(CORE_LDFLAGS) core/src/snug.c -o $@
+	$(CC) $(CORE_CFLAGS) $(CORE_LDFLAGS) core/src/snug.c $(SHARED_SOURCES) -o $@
 	@ln -sf libsnug.so $(BUILD)/libsnug.so.0
 
 # In the archive our own names are local, and clash with none of the program's; core/archive/operators.c says why C++'s
 # operators get other names in one member and their own in another.
-$(BUILD)/libsnug.a: $(CORE_SOURCES) core/archive/operators.c | build/deps-build
+$(BUILD)/libsnug.a: $(CORE_SOURCES) core/archive/operators.c | build/deps-library
 	@mkdir -p $(@D)
 	$(CC) $(CORE_CFLAGS) -c core/src/snug.c -o $(BUILD)/snug.o
 	$(CC) $(CORE_CFLAGS) -c core/archive/operators.c -o $(BUILD)/operators.o
@@ -50,8 +64,14 @@ $(BUILD)/libsnug.a: $(CORE_SOURCES) core/archive/operators.c | build/deps-build
 	$(AR) rcs $@ $(BUILD)/snug.o $(BUILD)/operators.o
 
 build/snug: $(CLI_SOURCES) core/include/snug_counters.h | build/deps-build
-	$(CARGO) build --release --locked --manifest-path cli/Cargo.toml --target-dir build/cargo
-	@install -m 755 build/cargo/release/snug $@
+	$(CARGO) build --profile quick $(CARGO_FLAGS)
+	@install -m 755 build/cargo/quick/snug $@
+
+# The same, optimised for size, which takes longer: what `make install` installs.
+release: library build/release/snug
+build/release/snug: $(CLI_SOURCES) core/include/snug_counters.h | build/deps-build
+	$(CARGO) build --release $(CARGO_FLAGS)
+	@install -D -m 755 build/cargo/release/snug $@
 
 demo: all build/deps-demo
 	bench/demo
@@ -76,25 +96,34 @@ include bench/traces/traces.mk
 MUSL = CC=musl-gcc CXX= BUILD=build/musl
 AARCH64 = CC=aarch64-linux-gnu-gcc CXX=aarch64-linux-gnu-g++ AR=aarch64-linux-gnu-ar OBJCOPY=aarch64-linux-gnu-objcopy BUILD=build/aarch64 \
           RUN='qemu-aarch64 -L /usr/aarch64-linux-gnu'
-CLANG_BUILD = CC=clang-14 CXX=clang++-14 BUILD=build/clang
+CLANG_BUILD = CC=clang CXX=clang++ BUILD=build/clang
 
-.PHONY: test-rust test-cli test-bench test-monitoring test-musl test-aarch64 test-clang test-sanitizers
+.PHONY: test-rust test-cli test-bench test-servers test-tools test-monitoring test-musl test-aarch64 test-clang test-sanitizers
 test: all build/deps-test
 	+tools/run-tests $(if $(ONLY),$(ONLY),all)
 
 test-cli: all
-	SNUG_REQUIRE_LIBRARY=1 SNUG_REQUIRE_CHROMIUM=1 $(CARGO) test --release --locked --manifest-path cli/Cargo.toml --target-dir build/cargo
+	SNUG_REQUIRE_LIBRARY=1 SNUG_REQUIRE_CHROMIUM=1 $(CARGO) test --profile quick $(CARGO_FLAGS)
 
 # With the Rust of Debian 12, which newcomers have, whatever else is installed: crates seldom say which one they need.
 DEBIAN_RUST = PATH=/usr/bin:$$PATH /usr/bin/cargo
 test-rust:
 	@if [ -x /usr/bin/cargo ]; then \
-	  $(DEBIAN_RUST) check --locked --all-targets --manifest-path cli/Cargo.toml --target-dir build/cargo-debian && \
-	  echo "rust: 1 passed, 0 failed"; \
-	else echo "rust: skipped, there is no Rust of Debian's"; fi
+	  $(DEBIAN_RUST) check --locked --all-targets --manifest-path cli/Cargo.toml --target-dir build/cargo-debian \
+	    --message-format json-render-diagnostics >build/rust-targets.json && \
+	  echo "rust: $$(grep -c '"reason":"compiler-artifact".*"manifest_path":"$(CURDIR)/cli/Cargo.toml"' build/rust-targets.json) passed, 0 failed"; \
+	else echo "rust: skipped, there is no Rust of Debian's"; echo "rust: 0 passed, 0 failed, 1 skipped"; fi
 
-test-bench:
-	python3 -m unittest discover -s bench/tests -q
+test-bench: all
+	tools/run_unittests.py bench/tests
+
+# What the guide shows for Rails, Puma, gunicorn, Celery and Sidekiq, with real applications.
+test-servers: all
+	tools/run_unittests.py docs/tests
+
+# The tools of this folder, and what make itself says and installs.
+test-tools: all
+	tools/run_unittests.py tools/tests
 
 test-monitoring: all
 	monitoring/tests/test_monitoring.py
@@ -107,9 +136,10 @@ test-musl:
 	$(MAKE) test-unit $(MUSL) UNIT_VARIANTS=4k
 	$(call one_by_one,api misuse stress fuzz startup,$(MUSL) SECONDS=$(SECONDS))
 
+# Without guard: its children die by SIGSEGV at fences, which the emulator does not let them do as the kernel does.
 test-aarch64:
 	$(MAKE) library $(AARCH64)
-	$(MAKE) test-unit $(AARCH64) UNIT_VARIANTS=4k
+	$(MAKE) test-unit $(AARCH64) UNIT_VARIANTS=4k UNIT_ONLY='$(filter-out guard,$(UNIT_ONLY))'
 	$(call one_by_one,api stress fuzz,$(AARCH64) SECONDS=$(SECONDS))
 
 test-clang:
@@ -117,32 +147,57 @@ test-clang:
 	$(call one_by_one,api misuse,$(CLANG_BUILD))
 
 test-sanitizers:
-	$(MAKE) test-stress-thread test-stress-undefined test-stress-address CC=clang-14 CLANG=clang-14 BUILD=build/sanitizers LIB= SECONDS=$(SECONDS)
-	$(MAKE) test-libfuzzer CLANG=clang-14 SECONDS=$(SECONDS)
+	$(MAKE) test-stress-thread test-stress-undefined test-stress-address CC=clang CLANG=clang BUILD=build/sanitizers LIB= SECONDS=$(SECONDS)
+	$(MAKE) test-libfuzzer CLANG=clang SECONDS=$(SECONDS)
 
-check: all
+check: build/checkers/installed
 	tools/check
-	tools/update-options --check
+
+# Formatters and linters of one version for all, whatever the system has.
+build/checkers/installed: tools/checkers.txt | build/deps-check
+	@rm -rf $(@D)
+	@python3 -m venv $(@D)
+	@$(@D)/bin/pip --quiet --disable-pip-version-check install --requirement $<
+	@touch $@
 
 # classes.h is written by a tool, snug.c is a list.
-FORMATTED = $(filter-out %/classes.h %/snug.c,$(wildcard core/src/*.[ch] core/include/*.h core/tests/*/*.[ch] core/tests/*/*.cpp))
-.PHONY: format
-format:
-	clang-format-14 -i $(FORMATTED)
+FORMATTED = $(filter-out %/classes.h %/snug.c,$(shell git ls-files '*.c' '*.h' '*.cpp'))
+format: build/checkers/installed
+	build/checkers/bin/clang-format -i $(FORMATTED)
+	$(CARGO) fmt --manifest-path cli/Cargo.toml
+	build/checkers/bin/ruff check --fix $(shell git grep -lE '^\#!/usr/bin/(env )?python3$$' -- ':!*.rs') $(shell git ls-files '*.py')
 
-install: all
-	install -d $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/man/man3
+# Rails, Sidekiq and Celery in containers with limits; bench/soak/run --help.
+HOURS = 12
+MINUTES = $(shell echo $$(($(HOURS) * 60)))
+.PHONY: soak
+soak: all build/deps-bench build/deps-soak
+	bench/workloads/celery/setup
+	bench/soak/run --minutes $(MINUTES)
+
+install-library: library
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,lib include share/man/man3)
 	install -m 644 $(BUILD)/libsnug.so $(DESTDIR)$(PREFIX)/lib/libsnug.so.0
 	ln -sf libsnug.so.0 $(DESTDIR)$(PREFIX)/lib/libsnug.so
 	install -m 644 $(BUILD)/libsnug.a $(DESTDIR)$(PREFIX)/lib/
-	install -m 755 build/snug $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 core/include/snug.h core/include/snug_counters.h $(DESTDIR)$(PREFIX)/include/
 	install -m 644 docs/man/snug.3 $(DESTDIR)$(PREFIX)/share/man/man3/
-	build/snug generate man --out $(DESTDIR)$(PREFIX)/share/man/man1
+
+install: build/deps-build install-library build/release/snug
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin share/man/man1)
+	install -m 755 build/release/snug $(DESTDIR)$(PREFIX)/bin/
+	build/release/snug generate man --out $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
-	build/snug generate completions bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/snug
-	build/snug generate completions zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_snug
-	build/snug generate completions fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/snug.fish
+	build/release/snug generate completions bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/snug
+	build/release/snug generate completions zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_snug
+	build/release/snug generate completions fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/snug.fish
+
+# Folders stay: others use them, too.
+INSTALLED = lib/libsnug.so lib/libsnug.so.0 lib/libsnug.a bin/snug include/snug.h include/snug_counters.h \
+            share/man/man3/snug.3 share/man/man1/snug.1 share/man/man1/snug-*.1 \
+            share/bash-completion/completions/snug share/zsh/site-functions/_snug share/fish/vendor_completions.d/snug.fish
+uninstall:
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,$(INSTALLED))
 
 clean:
 	rm -rf build

@@ -73,7 +73,7 @@ def main():
     print(f"  CLASS_STRIDE_BYTES = {STRIDE_BYTES}, /* class_offset_small is in rows of this size: saves the fast path a shift */")
     print(f"  CLASS_SMALL_MAX_BYTES = {SMALL_MAX_BYTES},")
     print(f"  CLASS_MAX_BYTES = {classes[-1]},")
-    print(f"  CLASS_LARGE_GRANULE_BYTES = 128, /* class_index_large has a row for each */")
+    print("  CLASS_LARGE_GRANULE_BYTES = 128, /* class_index_large has a row for each */")
     print(f"  CLASS_RECIPROCAL_SHIFT = {RECIPROCAL_SHIFT},")
     print("};\n")
     print("/* One class. slot = offset * reciprocal >> CLASS_RECIPROCAL_SHIFT; bucket = (free - 1) * bucket_scale >> 16. */")

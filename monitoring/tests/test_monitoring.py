@@ -40,13 +40,15 @@ while True:
 SLEEPER = "import time; kept = [bytes(1000) for _ in range(5000)]; time.sleep(1000)"
 SCRAPES = 30
 SCRAPE_INTERVAL_S = 15
-# What the exporter may spend on PSS beside what its readings cost: PSS_SHARE in cli/src/watch.rs.
+# What the exporter may spend on PSS beside what its readings cost: PSS_SHARE in cli/src/allocator/watch.rs.
 PSS_SHARE = 0.005
 
 
 def start_worker(title, program, preload=True):
     """A Python program under a title, as a server would give itself one."""
     environment = {name: value for name, value in os.environ.items() if name not in ("LD_PRELOAD", "SNUG")}
+    # Python looks for its modules beside the program of its title, which may be installed for another Python.
+    environment["PYTHONHOME"] = f"{sys.base_prefix}:{sys.base_exec_prefix}"
     if preload:
         environment["LD_PRELOAD"] = LIBRARY
     # Should this test be killed, they go with it.
@@ -225,7 +227,7 @@ class Monitoring(unittest.TestCase):
         for panel in dashboard["panels"]:
             for target in panel.get("targets", []):
                 expression = re.sub(r"\$(\w+)", lambda found: variables[found[1]], target["expr"])
-                if "limit_bytes" in expression or "cgroup" in expression and not self.prometheus.query(expression):
+                if "limit_bytes" in expression or ("cgroup" in expression and not self.prometheus.query(expression)):
                     self.prometheus.query(expression)  # parses; a machine without limits has no answer
                 else:
                     self.assertTrue(self.prometheus.wait_for(expression), f"{panel['title']}: {expression}")
@@ -242,10 +244,14 @@ class Monitoring(unittest.TestCase):
         self.assertEqual({rule["health"] for rule in rules}, {"ok"}, rules)
 
     def test_roles_by_rule(self):
-        jobs = start_worker("gunicorn", "import subprocess, sys, time; time.sleep(1000)")
+        jobs = start_worker("gunicorn", "import time; time.sleep(1000)")
         try:
-            lines = subprocess.run([SNUG, "exporter", "--once", "--pid", str(jobs.pid), "--role", "time.sleep=jobs 7"],
-                                   capture_output=True, text=True, check=True).stdout
+            for _ in range(100):  # until it has executed its program
+                lines = subprocess.run([SNUG, "exporter", "--once", "--pid", str(jobs.pid), "--role",
+                                        "time.sleep=jobs 7"], capture_output=True, text=True, check=True).stdout
+                if 'role="jobs"' in lines:
+                    break
+                time.sleep(0.05)
         finally:
             end(jobs)
         self.assertIn('role="jobs",worker="7"', lines)
@@ -274,7 +280,10 @@ class Cost(unittest.TestCase):
         try:
             time.sleep(5)
             exporter = Exporter(*[word for process in processes for word in ("--pid", str(process.pid))], "--cache", "0")
-            used = lambda: float(re.search(r"^snug_exporter_cpu_seconds_total (\S+)", exporter.metrics(), re.M)[1])
+
+            def used():
+                return float(re.search(r"^snug_exporter_cpu_seconds_total (\S+)", exporter.metrics(), re.M)[1])
+
             for _ in range(3):
                 text = exporter.metrics()  # what it learns once, it learns now
             self.assertEqual(len(re.findall(r"^snug_heap_live_bytes\{", text, re.M)), 50)

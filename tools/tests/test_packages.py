@@ -1,0 +1,143 @@
+"""What make says of missing packages, who installs them, and that apt knows each."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+INSTALL_DEPS = ROOT / "tools/install-deps"
+GROUPS = ("library", "build", "check", "demo", "test", "servers", "programs", "bench", "soak", "system")
+# What make and tools/install-deps themselves use; no compiler, no Rust.
+COMMANDS = ("make", "bash", "sh", "sed", "sort", "tr", "grep", "mkdir", "touch", "dirname", "find", "mktemp", "tail", "rm", "id")
+# A Debian 13 with nothing installed, where apt "installs" by writing down what it was asked for.
+APT_CACHE = """#!/bin/bash
+case $2 in
+  cargo) echo '  Candidate: 1.85.1+dfsg1-1' ;;
+  libmimalloc3 | gcc) echo '  Candidate: 1' ;;
+  *) echo '  Candidate: (none)' ;;
+esac
+"""
+DPKG_QUERY = "#!/bin/sh\nexit 1\n"
+APT_GET = '#!/bin/sh\necho "$@" >>"$APT_LOG"\n'
+
+
+class BareSystem:
+    """A folder that stands for PATH, and a copy of what make needs of the repository."""
+
+    def __init__(self, folder):
+        self.path, self.project, self.log = folder / "bin", folder / "project", folder / "apt.log"
+        self.path.mkdir()
+        for command in COMMANDS:
+            (self.path / command).symlink_to(shutil.which(command))
+        for name, script in (("apt-cache", APT_CACHE), ("dpkg-query", DPKG_QUERY), ("apt-get", APT_GET), ("env", ""), ("dpkg", "")):
+            if script:
+                (self.path / name).write_text(script)
+                (self.path / name).chmod(0o755)
+            else:
+                (self.path / name).symlink_to(shutil.which(name))
+        (self.project / "build").mkdir(parents=True)
+        for name in ("Makefile", "VERSION", "core", "bench", "tools", "cli"):
+            (self.project / name).symlink_to(ROOT / name)
+        # A tree of its own for the one script that finds its folder by its place.
+        (self.project / "tools").unlink()
+        shutil.copytree(ROOT / "tools", self.project / "tools", ignore=shutil.ignore_patterns("__pycache__"))
+
+    def make(self, *goals):
+        return self.run("make", *goals)
+
+    def run(self, *command):
+        environment = {"PATH": str(self.path), "HOME": "/nonexistent", "APT_LOG": str(self.log)}
+        return subprocess.run(command, cwd=self.project, env=environment, capture_output=True, text=True)
+
+    def asked_for(self):
+        """What apt-get was told to install."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return [word for line in lines if " install " in line for word in line.partition("recommends ")[2].split()]
+
+
+class Packages(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.system = BareSystem(Path(folder.name))
+
+    def test_a_build_says_what_is_missing_and_installs_nothing(self):
+        for goals, missing in ((("all",), "binutils cargo gcc libc6-dev rustc"), (("library",), "binutils gcc libc6-dev"),
+                               (("tool",), "binutils cargo gcc libc6-dev rustc"), (("install-library",), "binutils gcc libc6-dev")):
+            with self.subTest(goals):
+                ended = self.system.make(*goals)
+                self.assertNotEqual(ended.returncode, 0)
+                self.assertIn(f"missing packages: {missing}\n", ended.stderr)
+                self.assertIn("to install them: ", ended.stderr)
+                self.assertEqual(self.system.asked_for(), [])
+        self.assertIn("to install them: make deps\n", self.system.make("all").stderr)
+
+    def test_make_deps_installs_what_a_build_needs(self):
+        self.system.make("deps")
+        self.assertEqual(self.system.asked_for(), ["binutils", "cargo", "gcc", "libc6-dev", "rustc"])
+
+    def test_make_demo_and_make_test_install_by_themselves(self):
+        for goal, package in (("demo", "ruby-concurrent"), ("test", "valgrind"), ("test-programs", "gcc"), ("bench", "gcc")):
+            with self.subTest(goal):
+                self.system.log.unlink(missing_ok=True)
+                self.system.make("--keep-going", goal)
+                self.assertIn(package, self.system.asked_for())
+
+    def test_names_are_those_of_the_release(self):
+        listed = self.system.run("tools/install-deps", "--list", "test").stdout.split()
+        self.assertIn("libmimalloc3", listed)
+        self.assertNotIn("libmimalloc2.0", listed)
+
+    def test_an_unknown_group_is_refused(self):
+        self.assertEqual(self.system.run("tools/install-deps", "all").returncode, 2)
+
+
+@unittest.skipUnless(shutil.which("apt-cache"), "needs Debian")
+class Apt(unittest.TestCase):
+    def test_apt_knows_each_package_of_this_system(self):
+        names = subprocess.run([INSTALL_DEPS, "--list", *GROUPS], capture_output=True, text=True, check=True).stdout.split()
+        self.assertGreater(len(names), 30)
+        policy = subprocess.run(["apt-cache", "policy", *names], capture_output=True, text=True).stdout
+        found = re.findall(r"^(\S+):\n(?:  Installed: [^(\s].*|  Installed: .*\n  Candidate: [^(\s].*)", policy, re.M)
+        self.assertEqual(set(names) - {name.partition(":")[0] for name in found}, set())
+
+
+class Install(unittest.TestCase):
+    def install(self, goal, folder, **environment):
+        return subprocess.run(["make", "--no-print-directory", goal, f"DESTDIR={folder}"], cwd=ROOT, capture_output=True,
+                              text=True, env={**os.environ, **environment})
+
+    def files(self, folder):
+        return sorted(str(path.relative_to(folder)) for path in Path(folder).rglob("*") if not path.is_dir() or path.is_symlink())
+
+    def test_uninstall_takes_all_away_and_nothing_else(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ended = self.install("install", folder)
+            self.assertEqual(ended.returncode, 0, ended.stderr)
+            installed = self.files(folder)
+            for name in ("bin/snug", "lib/libsnug.so", "share/man/man1/snug-check.1", "share/fish/vendor_completions.d/snug.fish"):
+                self.assertIn(f"usr/local/{name}", installed)
+            others = ["usr/local/bin/snugger", "usr/local/share/man/man1/snuggle.1", "usr/local/lib/libsnugger.so"]
+            for name in others:
+                Path(folder, name).touch()
+            self.assertEqual(self.install("uninstall", folder).returncode, 0)
+            self.assertEqual(self.files(folder), sorted(others))
+
+    def test_the_library_is_installed_without_rust(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ended = self.install("install-library", folder, CARGO="false")
+            self.assertEqual(ended.returncode, 0, ended.stderr)
+            self.assertEqual([name.removeprefix("usr/local/") for name in self.files(folder)],
+                             ["include/snug.h", "include/snug_counters.h", "lib/libsnug.a", "lib/libsnug.so", "lib/libsnug.so.0",
+                              "share/man/man3/snug.3"])
+            loaded = subprocess.run(["/bin/true"], env={"LD_PRELOAD": f"{folder}/usr/local/lib/libsnug.so", "SNUG": "verbose:1"},
+                                    capture_output=True, text=True)
+            self.assertIn("snug", loaded.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
