@@ -155,7 +155,7 @@ static void bin_grow(struct cache *cache, unsigned class_index) {
   uint64_t more = (wanted - capacity) * class_shapes[class_index].size_bytes;
   if (__atomic_load_n(&caches.grown_bytes, __ATOMIC_RELAXED) + more > allowed_growth_bytes(bin)) return;
   bin_set_capacity(cache, class_index, wanted);
-  this_thread.slow_calls += (uint32_t)(wanted - capacity); /* so many frees less will be seen */
+  this_thread.upkeep_due += (uint32_t)(wanted - capacity); /* so many frees less will be seen */
 }
 
 /* Gives the oldest `count` blocks of the bin back. */

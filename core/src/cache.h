@@ -78,7 +78,7 @@ struct thread {
   struct cache *own;   /* NULL: none yet, or none to be had */
   uint32_t tag;        /* arena << ARENA_SHIFT of the thread's blocks */
   uint32_t without;    /* no cache any more (the thread is ending), or none possible */
-  uint32_t slow_calls; /* owner: slow paths since the last look at the clock, for maintain.h */
+  uint32_t upkeep_due; /* owner: what its slow paths since the last look at the clock count for, for maintain.h */
   uint32_t inside;     /* owner: it is in so many slow paths, where locks are taken */
 };
 

@@ -26,12 +26,12 @@ HIDDEN void maintain_claim_copy(void);
 /* At the end of every slow path, with no lock held. */
 static ALWAYS_INLINE void maintain(uint32_t weight) {
   size_t dirty = pages_dirty() + large_retained_pages();
-  if (unlikely(dirty > __atomic_load_n(&purge_limit_pages, __ATOMIC_RELAXED))) purge_excess();
+  if (unlikely(dirty > __atomic_load_n(&purge_due_pages, __ATOMIC_RELAXED))) purge_excess();
   size_t freed = dirty + slab_touched_pages();
   if (unlikely(freed > __atomic_load_n(&purge_look_pages, __ATOMIC_RELAXED))) maintain_look_for_janitor();
-  this_thread.slow_calls += weight;
-  if (likely(this_thread.slow_calls < MAINTAIN_PERIOD)) return;
-  this_thread.slow_calls = 0;
+  this_thread.upkeep_due += weight;
+  if (likely(this_thread.upkeep_due < MAINTAIN_PERIOD)) return;
+  this_thread.upkeep_due = 0;
   maintain_look_at_clock(this_thread.own, weight);
 }
 

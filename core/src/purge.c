@@ -37,7 +37,7 @@ enum {
   LOOK_HEAP_SHIFT = 7,
 };
 
-size_t purge_limit_pages = CAP_SMALL_PAGES;
+size_t purge_due_pages = CAP_SMALL_PAGES;
 size_t purge_look_pages = LOOK_PAGES;
 
 static struct {
@@ -81,9 +81,10 @@ static size_t cap_pages(void) {
 
 static size_t dirty_pages(void) { return pages_dirty() + large_retained_pages(); }
 
-static void set_limit(size_t limit) {
-  __atomic_store_n(&purge_limit_pages, limit, __ATOMIC_RELAXED);
-  counter_set(&snug_counters.dirty_cap_bytes, limit * PAGE_BYTES);
+/* When slow paths purge at once again. */
+static void set_due(size_t pages) {
+  __atomic_store_n(&purge_due_pages, pages, __ATOMIC_RELAXED);
+  counter_set(&snug_counters.dirty_cap_bytes, cap_pages() * PAGE_BYTES);
 }
 
 static bool at_any_price(void) { return purge.near_limit || options.purge_cpu_percent == 100; }
@@ -93,28 +94,34 @@ static size_t urgent_pages(void) {
   return at_any_price() ? cap_pages() : cap_pages() + pages_used() * YOUNG_HEAP_PERCENT / 100;
 }
 
-/* Gives back what is above three quarters of `cap` pages, of aged pages or of all, within the budget. The purge lock is
- * held. */
-static void purge_within_budget(size_t cap, bool only_aged) {
-  earn_tokens();
-  size_t urgent = urgent_pages(), keep = cap / 4 * 3, dirty = dirty_pages();
-  if (dirty <= cap) return set_limit(urgent);
-  size_t excess = dirty - keep;
-  size_t affordable = purge.tokens_ns > 0 ? (size_t)(purge.tokens_ns / PAGE_COST_NS) : 0;
-  if (at_any_price()) affordable = excess;
-  if (affordable < excess && affordable < BATCH_MIN_PAGES) affordable = 0;
-  size_t wanted = excess < affordable ? excess : affordable;
+/* How many of so many pages the tokens pay for. */
+static size_t affordable_pages(size_t pages) {
+  size_t paid = purge.tokens_ns > 0 ? (size_t)(purge.tokens_ns / PAGE_COST_NS) : 0;
+  if (at_any_price() || paid >= pages) return pages;
+  return paid < BATCH_MIN_PAGES ? 0 : paid;
+}
+
+/* Gives about so many dirty pages back, retained mappings first, and takes their price from the tokens. */
+static void give_back(size_t pages, bool only_aged) {
   size_t retained = large_retained_pages(), unmapped = 0, purged = 0;
-  if (retained != 0) unmapped = large_purge(retained > wanted ? retained - wanted : 0);
-  if (unmapped < wanted) {
-    size_t rest = wanted - unmapped, free_dirty = pages_dirty();
+  if (retained != 0) unmapped = large_purge(retained > pages ? retained - pages : 0);
+  if (unmapped < pages) {
+    size_t rest = pages - unmapped, free_dirty = pages_dirty();
     purged = pages_purge(free_dirty > rest ? free_dirty - rest : 0, only_aged);
   }
   count_purged(purged);
   purge.tokens_ns -= (int64_t)(unmapped + purged) * PAGE_COST_NS;
+}
+
+/* Where more than `most` pages are dirty, gives back all above three quarters of that, or aged ones only, within the
+ * budget. The purge lock is held. */
+static void purge_within_budget(size_t most, bool only_aged) {
+  earn_tokens();
+  size_t dirty = dirty_pages(), urgent = urgent_pages();
+  if (dirty > most) give_back(affordable_pages(dirty - most / 4 * 3), only_aged);
   dirty = dirty_pages();
   /* Refused or unaffordable: not at every free. */
-  set_limit(dirty <= urgent ? urgent : dirty + dirty / 8 + BATCH_MIN_PAGES);
+  set_due(dirty <= urgent ? urgent : dirty + dirty / 8 + BATCH_MIN_PAGES);
 }
 
 void purge_excess(void) {
@@ -271,7 +278,7 @@ size_t purge_all_locked(const struct cache *own) {
   count_purged(purged);
   purged += large_purge(0);
   large_retry_unmaps();
-  set_limit(urgent_pages());
+  set_due(urgent_pages());
   purge_looked();
   gauges_refresh();
   for (unsigned i = 1; i < CLASS_COUNT && !is_purging_stopped(); i++) counter_set(&purge.given_blocks[i], given[i]);

@@ -17,8 +17,8 @@
 #include "large.h"
 #include "pages.h"
 
-HIDDEN extern size_t purge_limit_pages; /* atomic: dirty pages above which maintain() (maintain.h) acts */
-HIDDEN extern size_t purge_look_pages;  /* atomic: dirty and touched ones above which it asks for a janitor */
+HIDDEN extern size_t purge_due_pages;  /* atomic: dirty pages above which maintain() (maintain.h) purges at once */
+HIDDEN extern size_t purge_look_pages; /* atomic: dirty and touched ones above which it asks for a janitor */
 
 HIDDEN void purge_excess(void);
 

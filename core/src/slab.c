@@ -217,7 +217,8 @@ static void set_kind(const struct slab *slab) {
   for (size_t i = 0; i < shape_of(slab)->pages; i++) page_set_kind(slab->page + i, kind);
 }
 
-static void set_owner(const struct slab *slab) {
+/* B6 */
+static void claim_pages(const struct slab *slab) {
   for (size_t i = 0; i < shape_of(slab)->pages; i++) zone.owner[slab->page + i] = number_of(slab);
   set_kind(slab);
 }
@@ -243,7 +244,7 @@ static struct slab *slab_create(unsigned arena, unsigned class_index) {
   if (!clean) touch(slab); /* pages that stay unused can go */
   for (size_t i = 0; i < BITMAP_WORDS; i++) slab->bits[i] = 0;
   bits_set(slab->bits, 0, shape->slots, true);
-  set_owner(slab);
+  claim_pages(slab);
   struct snug_counters_class *row = row_of(arena, class_index);
   row->size_bytes = shape->size_bytes;
   add_slabs(row, 1);

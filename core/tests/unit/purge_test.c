@@ -102,7 +102,7 @@ TEST(without_a_budget_nothing_is_purged) {
     purge_tick(this_thread.own, true);
   }
   CHECK_THAT(pages_dirty() == dirty, "%zu dirty pages of %zu", pages_dirty(), dirty);
-  CHECK(purge_limit_pages > pages_dirty()); /* so that not every free comes here */
+  CHECK(purge_due_pages > pages_dirty()); /* so that not every free comes here */
   start_again(2);
 }
 
@@ -115,7 +115,7 @@ TEST(with_all_the_time_dirty_pages_stay_below_the_cap) {
   CHECK_THAT(pages_dirty() <= cap_pages(), "%zu dirty pages, cap %zu", pages_dirty(), cap_pages());
   CHECK(snug_counters.purges == purges + 1 &&
         snug_counters.purged_bytes - purged == (dirty - pages_dirty()) * PAGE_BYTES);
-  CHECK(purge_limit_pages == cap_pages() && snug_counters.dirty_cap_bytes == cap_pages() * PAGE_BYTES);
+  CHECK(purge_due_pages == cap_pages() && snug_counters.dirty_cap_bytes == cap_pages() * PAGE_BYTES);
   dirty = pages_dirty();
   purge_excess(); /* below the cap: nothing to do */
   CHECK(pages_dirty() == dirty);
@@ -126,7 +126,7 @@ TEST(a_budget_buys_as_many_pages_as_it_pays_for) {
   make_dirty(1024);
   size_t dirty = pages_dirty();
   purge_excess(); /* no tokens yet */
-  CHECK(pages_dirty() == dirty && purge_limit_pages > dirty);
+  CHECK(pages_dirty() == dirty && purge_due_pages > dirty);
   now_ns += 10 * MILLISECOND; /* 200 us: 133 pages */
   purge_excess();
   size_t gone = dirty - pages_dirty(), paid = 10 * MILLISECOND / 50 / PAGE_COST_NS;
@@ -144,7 +144,9 @@ TEST(what_was_freed_a_moment_ago_waits_for_the_next_tick) {
   CHECK(dirty > cap_pages() && dirty < urgent_pages());
   now_ns += 3600000ull * MILLISECOND; /* it could be paid */
   purge_excess();
-  CHECK(pages_dirty() == dirty && purge_limit_pages == urgent_pages());
+  CHECK(pages_dirty() == dirty && purge_due_pages == urgent_pages());
+  CHECK_THAT(snug_counters.dirty_cap_bytes == cap_pages() * PAGE_BYTES, "%zu bytes, cap %zu pages",
+             (size_t)snug_counters.dirty_cap_bytes, cap_pages());
   purge_tick(this_thread.own, true);
   CHECK_THAT(pages_dirty() == dirty, "%zu young pages went at the first tick", dirty - pages_dirty());
   now_ns += TICK_MS * MILLISECOND;
