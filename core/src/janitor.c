@@ -7,6 +7,7 @@
 #include "purge.h"
 #include "rights.h"
 #include "sys.h"
+#include "tick.h"
 
 /* Builds for sanitizers, which know only threads of pthread_create, say -DSNUG_JANITOR=0. */
 #ifndef SNUG_JANITOR
@@ -55,7 +56,7 @@ static void watch_once(bool own_files) {
     uint64_t now = purge_activity();
     idle = now == activity ? idle + 1 : 0;
     activity = now;
-    if (idle == 0) purge_tick_if_due(NULL, own_files);
+    if (idle == 0) tick_if_due(NULL, own_files);
   }
   if (__atomic_load_n(&janitor.stop, __ATOMIC_ACQUIRE) != 0) return;
   purge_idle();

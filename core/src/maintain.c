@@ -5,6 +5,7 @@
 #include "janitor.h"
 #include "rights.h"
 #include "sys.h"
+#include "tick.h"
 
 /* Big blocks come here at every fourth call, and change no slab: between ticks they judge once per tick of the coarse
  * clock. */
@@ -43,7 +44,7 @@ void maintain_claim_copy(void) {
 void maintain_look_at_clock(const struct cache *own, uint32_t weight) {
   maintain_claim_copy();
   control_look(own);
-  bool ticked = purge_tick_if_due(own, true);
+  bool ticked = tick_if_due(own, true);
   janitor_replace_if_old();
   if (janitor_is_running() || (!ticked && judged_just_now(weight))) return;
   if (ticked ? purge_janitor_is_worth() : is_worth_between_ticks()) janitor_start();

@@ -1,11 +1,9 @@
 #include "purge.h"
 
-#include "cgroup.h"
 #include "counters.h"
 #include "gauges.h"
 #include "lock.h"
 #include "options.h"
-#include "rights.h"
 #include "slab.h"
 #include "sys.h"
 
@@ -19,14 +17,8 @@ enum {
   SMALL_HEAP_PAGES = 2048, /* 8 MiB */
   PAGE_COST_NS = 1500,     /* to purge a page and fault it in again, measured 1.3-2.3 us in a virtual machine */
   BATCH_MIN_PAGES = 16,    /* fewer are not worth the system call unless that is all there is */
-  TICK_MS = 100,
   TOKENS_MAX_MS = 4,
-  DEBT_MAX_MS = 20,             /* what one large purge may cost later ones */
-  SLOW_TICKS = 10,              /* every tenth tick also looks at small classes and at the container */
-  LIMITS_SLOW_TICKS = 60,       /* once a minute: how many CPUs there are, and where the memory limit is */
-  TICK_RECORDS = 8192,          /* slabs looked at per tick, or */
-  TICK_SHARE = 64,              /* this part of all */
-  PAGES_CLASS_MIN_BYTES = 2048, /* classes whose free slots often span whole pages */
+  DEBT_MAX_MS = 20, /* what one large purge may cost later ones */
   JANITOR_MIN_BYTES = 1 << 20,
   JANITOR_CAREFUL_MIN_BYTES = 2 << 20, /* in a process with one thread: some programs insist on being that */
   JANITOR_HEAP_SHIFT = 5,
@@ -44,9 +36,6 @@ static struct {
   struct lock lock;                   /* rank PURGE: one purger at a time; others go on without */
   int64_t tokens_ns;                  /* under the lock */
   uint64_t tokens_at_ns;              /* under the lock */
-  uint64_t tick_at_ns;                /* atomic */
-  uint32_t ticks;                     /* under the lock */
-  uint32_t slow_ticks;                /* under the lock */
   bool near_limit;                    /* under the lock: the container's memory limit is near */
   uint64_t given_blocks[CLASS_COUNT]; /* atomic: of given_blocks(), when all slabs were looked at last */
   bool in_vain;                       /* atomic: the last idle purge gave next to nothing back */
@@ -217,57 +206,25 @@ uint64_t purge_activity(void) {
          counter_get(&snug_counters.run_requested_bytes) * 3 + counter_get(&snug_counters.large_requested_bytes);
 }
 
-/* The container: how many CPUs, and whether its memory is nearly full. The purge lock is held. */
-static void look_at_container(bool slow) {
-  if (slow && purge.slow_ticks++ % LIMITS_SLOW_TICKS == 0) {
-    uint32_t cpus = rights_allowed_cpus(), quota = cgroup_cpus();
-    cache_set_cpus(quota != 0 && quota < cpus ? quota : cpus);
-    cgroup_forget_memory_limit(); /* it may have been changed, or the process moved */
-  }
-  if (slow || cgroup_has_memory_limit()) purge.near_limit = cgroup_memory_is_nearly_full();
-}
+void purge_set_near_limit(bool near) { purge.near_limit = near; }
 
-/* A large heap is looked at in six seconds or so. */
-static size_t tick_records(void) {
-  size_t share = slab_record_count() / TICK_SHARE;
-  return share > TICK_RECORDS ? share : TICK_RECORDS;
-}
+bool purge_is_near_limit(void) { return purge.near_limit; }
 
-void purge_tick(const struct cache *own, bool may_open_files) {
-  if (!lock_try(&purge.lock, RANK_PURGE)) return;
-  __atomic_store_n(&purge.tick_at_ns, sys_coarse_time_ns(), __ATOMIC_RELAXED);
-  counter_bump(&snug_counters.ticks, 1);
-  bool slow = purge.ticks++ % SLOW_TICKS == 0, was_near = purge.near_limit;
-  if (may_open_files && rights_have(RIGHT_FILES)) look_at_container(slow);
-  slab_tick();
-  cache_tick();
-  cache_steal(2, own);
+void purge_slabs(size_t min_class_bytes, size_t max_records) {
   earn_tokens();
-  if (purge.near_limit && (slow || !was_near)) {
-    cache_steal(0, own);
-    count_purged(slab_purge(0, false, slab_record_count(), SIZE_MAX));
-    counter_bump(&snug_counters.limit_purges, 1);
-  } else if (purge.tokens_ns > 0) {
-    size_t affordable = (size_t)(purge.tokens_ns / PAGE_COST_NS);
-    size_t purged = slab_purge(slow ? 0 : PAGES_CLASS_MIN_BYTES, true, tick_records(), affordable);
-    count_purged(purged);
-    purge.tokens_ns -= (int64_t)purged * PAGE_COST_NS;
-  }
-  purge_within_budget(cap_pages(), !at_any_price());
-  large_retry_unmaps();
-  pages_age();
-  purge_looked();
-  gauges_refresh();
-  lock_give(&purge.lock, RANK_PURGE);
+  if (purge.tokens_ns <= 0) return;
+  size_t purged = slab_purge(min_class_bytes, true, max_records, (size_t)(purge.tokens_ns / PAGE_COST_NS));
+  count_purged(purged);
+  purge.tokens_ns -= (int64_t)purged * PAGE_COST_NS;
 }
 
-bool purge_tick_if_due(const struct cache *own, bool may_open_files) {
-  uint64_t now = sys_coarse_time_ns(), last = __atomic_load_n(&purge.tick_at_ns, __ATOMIC_RELAXED);
-  if (last == 0) __atomic_store_n(&purge.tick_at_ns, now, __ATOMIC_RELAXED); /* short programs never tick */
-  if (last == 0 || now < last + TICK_MS * MILLISECOND_NS) return false;      /* another thread's look may be later */
-  purge_tick(own, may_open_files);
-  return true;
+void purge_all_slabs(const struct cache *own) {
+  cache_steal(0, own);
+  count_purged(slab_purge(0, false, slab_record_count(), SIZE_MAX));
+  counter_bump(&snug_counters.limit_purges, 1);
 }
+
+void purge_above_cap(void) { purge_within_budget(cap_pages(), !at_any_price()); }
 
 size_t purge_all_locked(const struct cache *own) {
   cache_steal(0, own);

@@ -1,13 +1,11 @@
 /* purge.h: policies that keep resident memory close to live memory. Above pages, slab, large and cache; below the api.
  *
- * Called from slow paths only, and by the janitor. Three rules:
+ * Called from slow paths, ticks (tick.h) and the janitor only. Two rules:
  *
  *  cap     Free pages that hold memory beyond 128 KiB + 1 % of the heap are given back, highest addresses first ...
  *  budget  ... as long as that costs, with the faults it will cause, at most purge_cpu_percent of the time. Time fills
- * a bucket of tokens, each page purged takes some out; an empty bucket means that the program reuses its pages quickly
- *          and keeps them. (docs/decisions/0004)
- *  tick    Every 100 ms: idle caches are emptied, pages inside slabs are given back, the container's limit is looked
- * at.
+ *          a bucket of tokens, each page purged takes some out; an empty bucket means that the program reuses its pages
+ *          quickly and keeps them. (docs/decisions/0004)
  */
 #ifndef SNUG_PURGE_H
 #define SNUG_PURGE_H
@@ -21,11 +19,6 @@ HIDDEN extern size_t purge_due_pages;  /* atomic: dirty pages above which mainta
 HIDDEN extern size_t purge_look_pages; /* atomic: dirty and touched ones above which it asks for a janitor */
 
 HIDDEN void purge_excess(void);
-
-/* What happens every 100 ms. own is the caller's cache (NULL for the janitor). may_open_files: the container's limits
- * may be read now. */
-HIDDEN void purge_tick(const struct cache *own, bool may_open_files);
-HIDDEN bool purge_tick_if_due(const struct cache *own, bool may_open_files);
 
 /* Gives everything back that can be: idle caches, pages in slabs, free pages, retained mappings. Returns the bytes. */
 HIDDEN size_t purge_all(const struct cache *own);
@@ -56,10 +49,26 @@ HIDDEN bool purge_janitor_is_worth_for_pages(void);
 /* A sum that changes whenever the program allocates or frees. */
 HIDDEN uint64_t purge_activity(void);
 
-/* For control.c: the purge lock, if it is free (never inside a fork); and purge_all for who holds it. */
+/* The purge lock, if it is free (never inside a fork); and purge_all for who holds it. */
 HIDDEN bool purge_try_lock(void);
 HIDDEN void purge_unlock(void);
 HIDDEN size_t purge_all_locked(const struct cache *own);
+
+/* For tick.c, who holds the purge lock. */
+
+/* Whether the container's memory limit is near: then what can go does, whatever it costs. */
+HIDDEN void purge_set_near_limit(bool near);
+HIDDEN bool purge_is_near_limit(void);
+
+/* Within the budget, pages of slabs, as slab_purge chooses them, in which nothing was freed since the tick before last.
+ */
+HIDDEN void purge_slabs(size_t min_class_bytes, size_t max_records);
+
+/* At any price: idle caches, those of `own` excepted, and all pages of slabs that can go. */
+HIDDEN void purge_all_slabs(const struct cache *own);
+
+/* Within the budget, what is above the cap and was dirty at the last tick already. */
+HIDDEN void purge_above_cap(void);
 
 HIDDEN void purge_lock_all(void);
 HIDDEN void purge_unlock_all(void);

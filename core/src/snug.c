@@ -17,6 +17,7 @@
 #include "gauges.c"
 #include "cgroup.c"
 #include "purge.c"
+#include "tick.c"
 #include "control.c"
 #include "janitor.c"
 #include "maintain.c"

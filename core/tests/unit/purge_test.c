@@ -1,72 +1,5 @@
-/* purge_test.c: the cap on dirty pages, the budget of time for purging, and what a tick does, with a clock and a
- * container of our own. */
-#include "../../src/sys.c"
-
-static uint64_t now_ns = UINT64_C(1000000000000);
-static uint64_t own_clock(void) { return now_ns; }
-#define sys_coarse_time_ns own_clock
-
-/* How many pages go at once, and a fork that comes in the middle of a purge. */
-static size_t purged_pages;
-static size_t stop_after_pages = SIZE_MAX;
-static bool note_purge(void *start, size_t length_bytes);
-#define sys_purge note_purge
-
-/* Control groups as these files say. */
-static const char *memory_current = "0\n";
-static size_t read_own_file(const char *path, char *text, size_t capacity_bytes);
-#define sys_read_file read_own_file
-#include "above_sys.h"
-#include "unit.h"
-
-static bool note_purge(void *start, size_t length_bytes) {
-  purged_pages += length_bytes / PAGE_BYTES;
-  if (purged_pages >= stop_after_pages) purge_stop(true);
-  return madvise(start, length_bytes, MADV_DONTNEED) == 0;
-}
-
-static size_t read_own_file(const char *path, char *text, size_t capacity_bytes) {
-  const char *content = strcmp(path, "/proc/self/status") == 0               ? "Cpus_allowed:\t3\n"
-                        : strcmp(path, "/proc/self/cgroup") == 0             ? "0::/\n"
-                        : strcmp(path, "/sys/fs/cgroup/memory.max") == 0     ? "100000000\n"
-                        : strcmp(path, "/sys/fs/cgroup/memory.current") == 0 ? memory_current
-                                                                             : "";
-  snprintf(text, capacity_bytes, "%s", content);
-  return strlen(text);
-}
-
-enum { MILLISECOND = 1000000, RUN_PAGES = 16 };
-
-static void *runs[512];
-static size_t run_count;
-
-/* At least `count` dirty pages, behind the back of the policies. */
-static void make_dirty(size_t count) {
-  bool clean;
-  while (run_count * RUN_PAGES < count) {
-    REQUIRE(run_count < COUNT_OF(runs));
-    runs[run_count] = run_take(RUN_PAGES * PAGE_BYTES, 16 * PAGE_BYTES, &clean);
-    memset(runs[run_count++], 1, RUN_PAGES * PAGE_BYTES);
-  }
-  while (run_count != 0) run_give(runs[--run_count]);
-  CHECK_THAT(pages_dirty() >= count, "%zu dirty pages, %zu expected", pages_dirty(), count);
-}
-
-/* A clean heap, no tokens, the clock known to the bucket. */
-static void start_again(uint32_t percent) {
-  free(malloc(1)); /* this thread has its cache */
-  options.background = 0;
-  options.purge_cpu_percent = 100;
-  snug_purge();
-  options.purge_cpu_percent = percent;
-  memory_current = "0\n";
-  purge.near_limit = false;
-  lock_take(&purge.lock, RANK_PURGE);
-  earn_tokens();
-  purge.tokens_ns = 0;
-  __atomic_store_n(&purge.tick_at_ns, now_ns, __ATOMIC_RELAXED);
-  lock_give(&purge.lock, RANK_PURGE);
-}
+/* purge_test.c: the cap on dirty pages, the budget of time for purging, what a janitor is worth, idle moments. */
+#include "purging.h"
 
 TEST(tokens_are_a_share_of_the_time_that_passes) {
   start_again(2);
@@ -99,7 +32,7 @@ TEST(without_a_budget_nothing_is_purged) {
   for (int i = 0; i < 100; i++) {
     now_ns += 10 * MILLISECOND;
     purge_excess();
-    purge_tick(this_thread.own, true);
+    tick_now(this_thread.own, true);
   }
   CHECK_THAT(pages_dirty() == dirty, "%zu dirty pages of %zu", pages_dirty(), dirty);
   CHECK(purge_due_pages > pages_dirty()); /* so that not every free comes here */
@@ -147,10 +80,10 @@ TEST(what_was_freed_a_moment_ago_waits_for_the_next_tick) {
   CHECK(pages_dirty() == dirty && purge_due_pages == urgent_pages());
   CHECK_THAT(snug_counters.dirty_cap_bytes == cap_pages() * PAGE_BYTES, "%zu bytes, cap %zu pages",
              (size_t)snug_counters.dirty_cap_bytes, cap_pages());
-  purge_tick(this_thread.own, true);
+  tick_now(this_thread.own, true);
   CHECK_THAT(pages_dirty() == dirty, "%zu young pages went at the first tick", dirty - pages_dirty());
-  now_ns += TICK_MS * MILLISECOND;
-  purge_tick(this_thread.own, true);
+  now_ns += TICK_NS;
+  tick_now(this_thread.own, true);
   CHECK_THAT(pages_dirty() <= cap_pages(), "%zu dirty pages, cap %zu", pages_dirty(), cap_pages());
   for (size_t i = 0; i < COUNT_OF(blocks); i++) free(blocks[i]);
 }
@@ -179,71 +112,17 @@ TEST(retained_mappings_count_and_go_first) {
   CHECK(large_retained_pages() == 0); /* malloc_trim gives all back */
 }
 
-TEST(near_the_containers_limit_all_goes_whatever_it_costs) {
-  start_again(0);
-  make_dirty(512);
-  uint64_t limit_purges = snug_counters.limit_purges;
-  memory_current = "95000000\n";
-  for (int i = 0; i < SLOW_TICKS + 1; i++) {
-    now_ns += TICK_MS * MILLISECOND;
-    purge_tick(this_thread.own, true);
-  }
-  CHECK(purge.near_limit && snug_counters.limit_purges > limit_purges);
-  CHECK_THAT(pages_dirty() <= CAP_SMALL_PAGES, "%zu dirty pages", pages_dirty());
-  memory_current = "50000000\n";
-  for (int i = 0; i < SLOW_TICKS; i++) purge_tick(this_thread.own, true);
-  CHECK(!purge.near_limit);
-}
-
-TEST(slow_paths_bring_ticks_when_it_is_time) {
-  start_again(2);
-  uint64_t ticks = snug_counters.ticks;
-  purge_tick_if_due(this_thread.own, true);
-  CHECK(snug_counters.ticks == ticks);
-  now_ns += TICK_MS * MILLISECOND;
-  for (int i = 0; i < MAINTAIN_PERIOD; i++) free(malloc(100 * KIB));
-  CHECK_THAT(snug_counters.ticks == ticks + 1, "%zu ticks", (size_t)(snug_counters.ticks - ticks));
-}
-
 TEST(a_purger_at_work_is_not_waited_for) {
   start_again(100);
   make_dirty(256);
   size_t dirty = pages_dirty();
   lock_take(&purge.lock, RANK_PURGE);
   purge_excess();
-  purge_tick(this_thread.own, true);
+  tick_now(this_thread.own, true);
   CHECK(pages_dirty() == dirty);
   lock_give(&purge.lock, RANK_PURGE);
   purge_excess();
   CHECK(pages_dirty() < dirty);
-}
-
-/* Slabs of large classes: ticks give their pages back, once they are left alone. */
-TEST(ticks_purge_pages_inside_slabs) {
-  start_again(100);
-  enum { COUNT = 70 };
-  void *blocks[COUNT];
-  for (size_t i = 0; i < COUNT; i++) blocks[i] = memset(malloc(32768), 1, 32768);
-  for (size_t i = 0; i < COUNT; i++) {
-    if (i % 7 != 0) free(blocks[i]);
-  }
-  cache_empty_own();
-  uint64_t purged = snug_counters.slab_purged_bytes;
-  for (int i = 0; i < 4; i++) {
-    now_ns += TICK_MS * MILLISECOND;
-    purge_tick(this_thread.own, true);
-  }
-  CHECK_THAT(snug_counters.slab_purged_bytes > purged + COUNT / 2 * 32768, "%zu bytes",
-             (size_t)(snug_counters.slab_purged_bytes - purged));
-  for (size_t i = 0; i < COUNT; i += 7) free(blocks[i]);
-  snug_check();
-}
-
-TEST(a_look_that_lags_behind_a_tick_brings_no_other_one) {
-  start_again(2);
-  uint64_t ticks = snug_counters.ticks;
-  __atomic_store_n(&purge.tick_at_ns, now_ns + 4 * MILLISECOND, __ATOMIC_RELAXED); /* by another thread, just now */
-  CHECK(!purge_tick_if_due(this_thread.own, true) && snug_counters.ticks == ticks);
 }
 
 TEST(pages_inside_slabs_cost_tokens_too) {
@@ -258,8 +137,8 @@ TEST(pages_inside_slabs_cost_tokens_too) {
   for (int i = 0; i < 3; i++) slab_tick();
   now_ns += 20 * MILLISECOND; /* 200 us: 133 pages */
   uint64_t purged = snug_counters.slab_purged_bytes;
-  purge.ticks = 1; /* not the one that looks at the container */
-  purge_tick(this_thread.own, true);
+  ticks.count = 1; /* not the one that looks at the container */
+  tick_now(this_thread.own, true);
   size_t gone = (size_t)(snug_counters.slab_purged_bytes - purged) / PAGE_BYTES;
   size_t paid = 20 * MILLISECOND / 100 / PAGE_COST_NS, slab_pages = 64;
   CHECK_THAT(gone <= paid + slab_pages && (gone != 0 || zone.page_bytes > SIZE), "%zu pages for the price of %zu", gone,
