@@ -136,10 +136,9 @@ test-musl:
 	$(MAKE) test-unit $(MUSL) UNIT_VARIANTS=4k
 	$(call one_by_one,api misuse stress fuzz startup,$(MUSL) SECONDS=$(SECONDS))
 
-# Without guard: its children die by SIGSEGV at fences, which the emulator does not let them do as the kernel does.
 test-aarch64:
 	$(MAKE) library $(AARCH64)
-	$(MAKE) test-unit $(AARCH64) UNIT_VARIANTS=4k UNIT_ONLY='$(filter-out guard,$(UNIT_ONLY))'
+	$(MAKE) test-unit $(AARCH64) UNIT_VARIANTS=4k
 	$(call one_by_one,api stress fuzz,$(AARCH64) SECONDS=$(SECONDS))
 
 test-clang:

@@ -158,7 +158,7 @@ TEST(freed_mappings_cannot_be_touched_and_hold_no_memory) {
   CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
   struct block block = new_block(MIB, 1);
   end_block(&block);
-  CHECK(!is_resident(block.start + MIB / 2) || is_emulated());
+  CHECK(is_emulated() || !is_resident(block.start + MIB / 2)); /* QEMU does not say of pages that can't be read */
 }
 
 static void *exchange_blocks(void *argument) {
@@ -180,6 +180,7 @@ TEST(threads_and_forks) {
   for (int i = 0; i < 10; i++) {
     pid_t child = fork();
     if (child == 0) {
+      if (is_emulated()) options.background = 0; /* QEMU 7.2 dies of a new thread in a child of several */
       exchange_blocks((void *)(uintptr_t)99);
       _exit(test_failed);
     }
