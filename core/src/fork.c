@@ -53,10 +53,20 @@ void fork_unlock_all(void) {
 }
 
 /* glibc's lock of the list of open files, which fork(2) takes after our handlers: taken after ours, a thread that holds
- * it, waits for a FILE, and so for one that allocates while it holds that FILE, would wait for us. It is recursive. */
+ * it, waits for a FILE, and so for one that allocates while it holds that FILE, would wait for us. It is recursive. Each
+ * fork takes it here: one that left it to glibc would wait for it under glibc's lock of the handlers, for which one that
+ * has it from here waits. */
 __attribute__((weak)) void _IO_list_lock(void);
 __attribute__((weak)) void _IO_list_unlock(void);
 __attribute__((weak)) void _IO_list_resetlock(void);
+
+static void lock_list_of_files(void) {
+  if (_IO_list_lock != NULL) _IO_list_lock();
+}
+
+static void unlock_list_of_files(void) {
+  if (_IO_list_unlock != NULL) _IO_list_unlock();
+}
 
 /* A sandbox may not have the call. */
 static void block_signals(void) {
@@ -71,7 +81,7 @@ static void restore_signals(void) {
 /* Not for ever: who has one of our locks may be a signal handler that forks, too, and waits for the list of files. So
  * nothing is called here that waits for a lock of ours. */
 static bool try_to_lock_all(void) {
-  if (_IO_list_lock != NULL) _IO_list_lock();
+  lock_list_of_files();
   lock_try_in_fork(true);
   janitor_stop();
   fork_lock_all();
@@ -80,7 +90,7 @@ static bool try_to_lock_all(void) {
   if (has_all) return true;
   fork_unlock_all();
   janitor_resume();
-  if (_IO_list_unlock != NULL) _IO_list_unlock();
+  unlock_list_of_files();
   return false;
 }
 
@@ -90,6 +100,7 @@ static void prepare(void) {
   bool had_janitor = janitor_is_running();
   lock_pass_over(cache_thread_is_inside() || lock_held_by_fork());
   if (lock_passes_over()) {
+    lock_list_of_files(); /* who tries gives it back, whatever locks this thread has */
     janitor_stop();
     fork_lock_all();
   } else {
@@ -116,7 +127,7 @@ static void parent(void) {
   fork_unlock_all();
   janitor_resume();
   if (again && purge_janitor_is_worth()) janitor_start(); /* the parent may idle from now on */
-  if (_IO_list_unlock != NULL && !lock_passes_over()) _IO_list_unlock();
+  unlock_list_of_files();
   lock_pass_over(false);
   restore_signals();
 }

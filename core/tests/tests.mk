@@ -43,7 +43,8 @@ $(TESTS_BUILD)/%: $(TESTS)/%.cpp $(TEST_HEADERS) $(LIB)
 
 # ---- api ----
 
-API_TESTS = $(call test_names,api) $(call test_names_cxx,api)
+API_WITHOUT ?=
+API_TESTS = $(filter-out $(addprefix %/,$(API_WITHOUT)),$(call test_names,api) $(call test_names_cxx,api))
 
 .PHONY: test-api
 test-api: $(API_TESTS)
