@@ -1,5 +1,5 @@
 //! Runs the commands that README.md and docs/guide show: each line `$ COMMAND` of a fenced block of ```console, and
-//! the steps in README's table, in order, in one directory for each page. A small server and a script stand in for the reader's.
+//! the commands in README's table, in order, in one directory for each page. A small server and a script stand in for the reader's.
 //!
 //! What stands for the reader's own is replaced: PID 4711 by that of a process called puma, which runs under snug and
 //! serves on port 3000; that port by a free one; its name by one that nobody else uses; user `deploy` by this one; the
@@ -92,7 +92,7 @@ fn commands(page: &Path) -> Vec<Shown> {
     let mut block: Option<bool> = None;
     let mut continues = false;
     for (index, line) in text.lines().enumerate() {
-        // The steps that README.md promises to be one command each stand in a table.
+        // README.md shows the tool's commands in a table.
         let in_table = line.strip_prefix("| ").filter(|_| name == "README.md");
         let cell = in_table.and_then(|row| row.strip_suffix("` |")?.rsplit_once(" | `"));
         if let Some((_, command)) = cell.filter(|(_, command)| command.starts_with("snug ")) {

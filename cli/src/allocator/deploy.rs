@@ -82,8 +82,9 @@ fn docker(deployment: &Deployment) -> Snippet {
         match (deployment.kind, debian_package(deployment.kind)) {
             (Kind::Snug, _) => text.push_str(
                 "# build stage, of the same distribution as your image\nFROM debian:12 AS snug\n\
-                 RUN apt-get update && apt-get install -y make\nCOPY snug /snug\n\
-                 RUN make -C /snug install DESTDIR=/out\n\n# your image\nCOPY --from=snug /out/usr/local /usr/local\n",
+                 RUN apt-get update && apt-get install -y binutils gcc libc6-dev make\nCOPY snug /snug\n\
+                 RUN make -C /snug install-library DESTDIR=/out\n\n# your image\n\
+                 COPY --from=snug /out/usr/local /usr/local\n",
             ),
             (_, Some(package)) => text.push_str(&format!(
                 "RUN apt-get update && apt-get install -y --no-install-recommends {package} && \\\n    \
@@ -187,6 +188,18 @@ mod tests {
         assert!(text.contains("Environment=LD_PRELOAD=/opt/snug/libsnug.so\n"), "{text}");
         assert!(text.contains("  - name: LD_PRELOAD\n    value: \"/usr/local/lib/libsnug.so\"\n"), "{text}");
         assert!(text.contains("snug run -- bundle exec puma\n"), "{text}");
+    }
+
+    #[test]
+    fn the_guide_shows_the_same_dockerfile() {
+        let guide = include_str!("../../../docs/guide/roll-out.md");
+        let library = Path::new("/usr/local/lib/libsnug.so");
+        let deployment =
+            Deployment { kind: Kind::Snug, library: Some(library), variables: &[], program: &[] };
+        for line in docker(&deployment).text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'))
+        {
+            assert!(guide.contains(&line.replace('"', "")), "{line}");
+        }
     }
 
     #[test]

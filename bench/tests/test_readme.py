@@ -1,0 +1,145 @@
+#!/usr/bin/python3
+"""Tests that README.md and docs/guide/measured.md say what was measured: each number is worked out anew from the runs
+in bench/results. Run: bench/tests/test_readme.py (standard library only)."""
+
+import json
+import math
+import re
+import statistics
+import subprocess
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "bench/results/2026-11-22-full"
+README = (ROOT / "README.md").read_text()
+MEASURED = (ROOT / "docs/guide/measured.md").read_text()
+# Columns of README's table, and the workloads that they show.
+WORKLOADS = {"Ruby, 32 threads": "ruby_threads", "Rails on Puma": "rails_puma", "Puma, 3 workers": "rails_puma_cluster",
+             "Sidekiq": "sidekiq", "Celery, 8 processes": "celery_prefork", "Celery, 20 threads": "celery_threads"}
+TUNED = "jemalloc:MALLOC_CONF=narenas:2,dirty_decay_ms:1000,muzzy_decay_ms:0"
+# Rows of the table, and the allocators' names in compare.json.
+ALLOCATORS = {"snug 0.1.0": "snug", "jemalloc 5.3.0, tuned": TUNED, "mimalloc 2.0.9": "mimalloc", "jemalloc 5.3.0": "jemalloc",
+              "glibc 2.36, `MALLOC_ARENA_MAX=2`": "glibc:MALLOC_ARENA_MAX=2", "glibc 2.36": "glibc"}
+
+
+def load(workload):
+    return json.loads((RESULTS / workload / "compare.json").read_text())
+
+
+def medians(comparison, value):
+    """{allocator: median over its runs that went well}"""
+    values = {}
+    for run in comparison["runs"]:
+        if run["failure"] is None:
+            values.setdefault(run["allocator"], []).append(value(run))
+    return {allocator: statistics.median(several) for allocator, several in values.items()}
+
+
+def mean_memory(comparison):
+    """In MB, by the measure of the comparison: PSS where processes fork."""
+    name = f"{comparison['summary']['memory_measure']}_mean_bytes"
+    return medians(comparison, lambda run: run["memory"][name] / 1e6)
+
+
+COMPARISONS = {workload: load(workload) for workload in WORKLOADS.values()}
+MEMORY = {workload: mean_memory(comparison) for workload, comparison in COMPARISONS.items()}
+FAULTS = {workload: medians(comparison, lambda run: run["minor_faults"] + run["major_faults"])
+          for workload, comparison in COMPARISONS.items()}
+CPU = {workload: medians(comparison, lambda run: run["cpu_user_s"] + run["cpu_system_s"])
+       for workload, comparison in COMPARISONS.items()}
+
+
+def geometric_mean(allocator, baseline="glibc"):
+    return statistics.geometric_mean(memory[allocator] / memory[baseline] for memory in MEMORY.values())
+
+
+def ratios(values, other):
+    """snug's ratio to another allocator, or to what a function makes of all peers, on each workload."""
+    peers = [{name: value for name, value in row.items() if name != "snug"} for row in values.values()]
+    against = [other(row) if callable(other) else row[other] for row in peers]
+    return [row["snug"] / one for row, one in zip(values.values(), against, strict=True)]
+
+
+def text_of(page):
+    return " ".join(page.split())
+
+
+class Table(unittest.TestCase):
+    def setUp(self):
+        block = re.search(r"<!-- memory:begin -->\n(.*?)<!-- memory:end -->", README, re.DOTALL)[1]
+        lines = [[cell.strip().strip("*") for cell in line.strip("|").split("|")] for line in block.splitlines()]
+        self.headings, self.rows = lines[0], lines[2:]
+
+    def test_each_cell_is_the_median_of_its_runs(self):
+        self.assertEqual(self.headings[1:-1], list(WORKLOADS))
+        self.assertEqual([row[0] for row in self.rows], list(ALLOCATORS))
+        for name, *cells in self.rows:
+            for heading, cell in zip(self.headings[1:-1], cells, strict=True):
+                measured = MEMORY[WORKLOADS[heading]][ALLOCATORS[name]]
+                self.assertLessEqual(abs(float(cell) - measured), 0.5, f"{name}, {heading}: {measured}")
+
+    def test_the_last_column_is_the_geometric_mean(self):
+        self.assertEqual([row[-1] for row in self.rows], [f"{geometric_mean(ALLOCATORS[row[0]]):.2f}" for row in self.rows])
+
+    def test_names_say_the_versions_that_ran(self):
+        for name, label in ALLOCATORS.items():
+            for comparison in COMPARISONS.values():
+                allocator = next(one for one in comparison["allocators"] if one["label"] == label)
+                version = allocator["version"] or comparison["snug_version"]
+                self.assertTrue(name.startswith(f"{allocator['kind']} {version}"), f"{name}: {version}")
+
+    def test_three_runs_each(self):
+        for workload, comparison in COMPARISONS.items():
+            self.assertEqual(comparison["settings"]["rounds"], 3, workload)
+            self.assertEqual(len(comparison["allocators"]), 11, workload)
+
+
+class Sentences(unittest.TestCase):
+    def assert_range(self, page, pattern, values):
+        found = re.search(pattern.replace("RANGE", r"(\d\.\d\d) to (\d\.\d\d)"), text_of(page))
+        self.assertIsNotNone(found, pattern)
+        self.assertEqual(found.groups(), (f"{min(values):.2f}", f"{max(values):.2f}"), pattern)
+
+    def test_page_faults(self):
+        against_median = ratios(FAULTS, lambda peers: statistics.median(peers.values()))
+        self.assert_range(README, "RANGE times the median peer's", against_median)
+        self.assert_range(MEASURED, "RANGE times as many page faults as the median peer", against_median)
+        self.assert_range(MEASURED, "RANGE times as many as glibc", ratios(FAULTS, "glibc"))
+
+    def test_cpu_time(self):
+        self.assert_range(MEASURED, "CPU time was RANGE times glibc's", ratios(CPU, "glibc"))
+        self.assert_range(MEASURED, "and RANGE times jemalloc's", ratios(CPU, "jemalloc"))
+
+    def test_memory(self):
+        text = text_of(MEASURED)
+        self.assertTrue(all(min(row, key=row.get) == "snug" for row in MEMORY.values()))
+        next_best = ratios(MEMORY, lambda peers: min(peers.values()))
+        self.assertEqual(next_best, ratios(MEMORY, TUNED))
+        self.assert_range(MEASURED, "RANGE times that of the next best", next_best)
+        others = [row["snug"] / value for row in MEMORY.values() for name, value in row.items() if name not in ("snug", TUNED)]
+        self.assertIn(f"{math.ceil(max(others) * 100) / 100:.2f} times or less that of every other", text)
+        self.assertIn(f"{geometric_mean('snug'):.2f} times the memory of glibc and {geometric_mean('snug', TUNED):.2f} times "
+                      "that of tuned jemalloc", text)
+
+    def test_no_difference_in_speed_is_shown(self):
+        """README says so of all six; `snug report` decides."""
+        for workload in WORKLOADS.values():
+            ended = subprocess.run([ROOT / "build/snug", "report", RESULTS / workload, "--json", "-"], capture_output=True, text=True)
+            self.assertEqual(ended.returncode, 0, ended.stderr)
+            summary = json.loads(ended.stdout)["summary"]
+            snug = next(row for row in summary["allocators"] if row["allocator"] == "snug")["quantities"]
+            speeds = [name for name in snug if name == "wall_s" or name.endswith("_per_s")]
+            self.assertGreaterEqual(len(speeds), 2, workload)
+            for name in speeds:
+                low, high = snug[name]["ratio"]["interval"]
+                self.assertTrue(low <= 1 <= high, f"{workload}: {name}: {low} to {high}")
+
+    def test_readme_has_no_other_decimals(self):
+        """A number that nothing here checks does not belong into README: versions and those of tables and sentences do."""
+        prose = re.sub(r"<!-- memory:begin -->.*?<!-- memory:end -->|`[^`]*`|\]\([^)]*\)", "", README, flags=re.DOTALL)
+        self.assertEqual(re.findall(r"\d+\.\d+(?:\.\d+)*", prose), ["0.1.0", "1.34", "1.74"])
+
+
+if __name__ == "__main__":
+    unittest.main()
