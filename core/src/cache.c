@@ -2,10 +2,10 @@
 
 #include <pthread.h>
 
+#include "arena.h"
 #include "counters.h"
 #include "fatal.h"
 #include "lock.h"
-#include "options.h"
 #include "pages.h"
 #include "rights.h"
 #include "sys.h"
@@ -50,12 +50,9 @@ static struct {
   char *start;    /* of cache 0, at a multiple of CACHE_BYTES */
   uint32_t count; /* caches ever used */
   uint32_t capacity;
-  uint32_t tick;        /* atomic */
-  uint64_t grown_bytes; /* atomic: by which bins exceed their first capacity */
-  size_t slots;         /* atomic: of all bins */
-  uint32_t users[ARENA_MAX];
-  uint32_t cpus;                /* atomic; 0: not asked yet */
-  uint32_t arenas_max;          /* atomic, the same: as many, or fewer by option */
+  uint32_t tick;                /* atomic */
+  uint64_t grown_bytes;         /* atomic: by which bins exceed their first capacity */
+  size_t slots;                 /* atomic: of all bins */
   bool closed;                  /* no thread has a cache any more, or will have one; caches lock */
   bool after_fork;              /* in a child that has not yet taken stock; atomic */
   const struct cache *survivor; /* there: the cache of the thread that forked, the only one that exists */
@@ -137,7 +134,7 @@ size_t cache_slots(void) { return __atomic_load_n(&caches.slots, __ATOMIC_RELAXE
 
 /* By how much all bins together may exceed their first capacity for the sake of this one. */
 static uint64_t allowed_growth_bytes(const struct bin *bin) {
-  uint64_t threads = counter_get(&snug_counters.caches), cpus = __atomic_load_n(&caches.cpus, __ATOMIC_RELAXED);
+  uint64_t threads = counter_get(&snug_counters.caches), cpus = arena_cpus();
   uint64_t at_once = threads < cpus ? threads : cpus, least = GROWTH_MIN_BYTES;
   if (bin->misses >= HOT_MISSES && at_once > 1) least *= at_once;
   uint64_t share = (uint64_t)pages_used() * PAGE_BYTES >> GROWTH_HEAP_SHIFT;
@@ -251,13 +248,11 @@ static struct cache *find_unused(void) {
 }
 
 static void set_arena(struct cache *cache, uint32_t arena) {
-  ASSERT(arena < ARENA_MAX && cache->in_use);
+  ASSERT(cache->in_use);
   cache->arena = arena;
   this_thread.tag = arena << ARENA_SHIFT;
-  slab_set_arena_users(arena, ++caches.users[arena]);
+  arena_join(arena);
 }
-
-static void leave_arena(const struct cache *cache) { slab_set_arena_users(cache->arena, --caches.users[cache->arena]); }
 
 /* 0: nobody can say, or the caller is a child of vfork(2), which has this thread's variables for a while. Who has no id
  * never counts as gone. */
@@ -284,7 +279,7 @@ static void take_stock_after_fork(void) {
       cache->thread_id = caches.survivor_thread_id;             /* a new one, in the child */
       continue;
     }
-    leave_arena(cache);
+    arena_leave(cache->arena);
     cache->in_use = false; /* its thread does not exist here */
     counter_bump(&snug_counters.caches, -(uint64_t)1);
   }
@@ -304,14 +299,14 @@ static void close_bins(struct cache *cache) {
 
 /* Makes the cache an unused one. The caches lock is held, and its thread does not use it (any more). */
 static void release_cache(struct cache *cache) {
-  ASSERT(cache->in_use && caches.users[cache->arena] != 0);
+  ASSERT(cache->in_use);
   if (unlikely(cache->changing)) {
     reset_bins(cache); /* its thread vanished in a clone(2) without our handlers: what they hold can't be known */
   } else {
     cache_give_all(cache);
   }
   close_bins(cache);
-  leave_arena(cache);
+  arena_leave(cache->arena);
   cache->in_use = false;
   counter_bump(&snug_counters.caches, -(uint64_t)1);
 }
@@ -396,20 +391,10 @@ void cache_close(void) {
 
 /* ---- arenas ---- */
 
-void cache_set_cpus(uint32_t count) {
-  __atomic_store_n(&caches.cpus, count, __ATOMIC_RELAXED);
-  cache_set_arenas_max(count);
-}
-
-void cache_set_arenas_max(uint32_t count) {
-  if (options.arenas_max != 0 && count > options.arenas_max) count = options.arenas_max;
-  __atomic_store_n(&caches.arenas_max, count < ARENA_MAX ? count : ARENA_MAX, __ATOMIC_RELAXED);
-}
-
 static void move_to_arena(struct cache *cache, uint32_t arena) {
-  ASSERT(arena < ARENA_MAX && cache->in_use);
+  ASSERT(cache->in_use);
   cache_give_all(cache); /* C3 */
-  leave_arena(cache);
+  arena_leave(cache->arena);
   set_arena(cache, arena);
 }
 
@@ -423,11 +408,8 @@ static void rebalance(struct cache *cache, bool contended) {
   bool lonely = !crowded && cache->arena != 0 && cache->quiet_ticks > QUIET_TICKS;
   if (!crowded && !lonely) return;
   lock_take(&caches.lock, RANK_CACHES);
-  uint32_t best = 0, count = __atomic_load_n(&caches.arenas_max, __ATOMIC_RELAXED);
-  for (uint32_t i = 1; crowded && i < count; i++) {
-    if (caches.users[i] < caches.users[best]) best = i;
-  }
-  bool better = lonely || caches.users[best] + 1 < caches.users[cache->arena];
+  uint32_t best = crowded ? arena_least_used() : 0;
+  bool better = lonely || arena_users(best) + 1 < arena_users(cache->arena);
   if (better && !caches.closed) move_to_arena(cache, best);
   lock_give(&caches.lock, RANK_CACHES);
 }

@@ -128,10 +128,6 @@ HIDDEN size_t cache_held_bytes(size_t *caches);
  * the slabs. A child that only execs pays nothing. */
 HIDDEN void cache_after_fork(void);
 
-/* CPUs the process may use (cgroup's quota included): threads may spread over as many arenas, or fewer by option. */
-HIDDEN void cache_set_cpus(uint32_t count);
-HIDDEN void cache_set_arenas_max(uint32_t count);
-
 /* Time as threads see it: bumped once per tick, so that each owner lets unused capacity go. */
 HIDDEN void cache_tick(void);
 

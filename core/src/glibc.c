@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../include/snug.h"
+#include "arena.h"
 #include "base.h"
 #include "block.h"
 #include "cache.h"
@@ -70,8 +71,8 @@ int mallopt(int parameter, int value) {
   enum { ARENA_MAX_PARAMETER = -8, LOWEST_PARAMETER = -8, HIGHEST_PARAMETER = 1 };
   if (parameter < LOWEST_PARAMETER || parameter > HIGHEST_PARAMETER || parameter == 0) return 0;
   if (parameter == ARENA_MAX_PARAMETER && value > 0) {
-    options.arenas_max = value < ARENA_MAX ? (uint32_t)value : ARENA_MAX;
-    cache_set_arenas_max(options.arenas_max);
+    uint32_t count = value < ARENA_MAX ? (uint32_t)value : ARENA_MAX;
+    __atomic_store_n(&options.arenas_max, count, __ATOMIC_RELAXED);
   }
   return 1;
 }

@@ -33,7 +33,7 @@ static struct {
 } waiting;
 
 bool guard_start(void) {
-  unsigned arena = slab_reserve_arena();
+  unsigned arena = arena_reserve();
   if (arena == 0) return false;
   cache_close();
   __atomic_store_n(&guard_arena, arena, __ATOMIC_RELAXED);

@@ -1,5 +1,6 @@
 #include "maintain.h"
 
+#include "arena.h"
 #include "control.h"
 #include "counters.h"
 #include "janitor.h"
@@ -20,8 +21,7 @@ static bool judged_just_now(uint32_t weight) {
 /* Between ticks, with several arenas, the janitor is left to find out: the rows it judges by lie in other CPUs' caches.
  */
 static bool is_worth_between_ticks(void) {
-  bool several = __atomic_load_n(&snug_counters.arena_count, __ATOMIC_RELAXED) > 1;
-  return several ? purge_janitor_may_be_worth() : purge_janitor_is_worth();
+  return arena_count() > 1 ? purge_janitor_may_be_worth() : purge_janitor_is_worth();
 }
 
 void maintain_start_janitor(void) {

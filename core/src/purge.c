@@ -1,5 +1,6 @@
 #include "purge.h"
 
+#include "arena.h"
 #include "counters.h"
 #include "gauges.h"
 #include "lock.h"
@@ -122,8 +123,7 @@ void purge_excess(void) {
 /* Frees into slabs of a class, in all arenas, ever. */
 static uint64_t given_blocks(unsigned class_index) {
   uint64_t given = 0;
-  uint32_t arenas = __atomic_load_n(&snug_counters.arena_count, __ATOMIC_RELAXED);
-  for (uint32_t arena = 0; arena < arenas; arena++) {
+  for (uint32_t arena = 0; arena < arena_count(); arena++) {
     const struct snug_counters_class *row = &snug_counters.classes[arena][class_index];
     given += counter_get(&row->taken_blocks) - counter_get(&row->outstanding_blocks);
   }
@@ -132,8 +132,7 @@ static uint64_t given_blocks(unsigned class_index) {
 
 static uint64_t free_slot_bytes(unsigned class_index) {
   uint64_t bytes = 0;
-  uint32_t arenas = __atomic_load_n(&snug_counters.arena_count, __ATOMIC_RELAXED);
-  for (uint32_t arena = 0; arena < arenas; arena++) {
+  for (uint32_t arena = 0; arena < arena_count(); arena++) {
     const struct snug_counters_class *row = &snug_counters.classes[arena][class_index];
     uint64_t used_bytes = counter_get(&row->outstanding_blocks) * class_shapes[class_index].size_bytes;
     bytes += counter_get(&row->slab_bytes) - used_bytes;

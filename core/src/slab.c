@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "arena.h"
 #include "bits.h"
 #include "counters.h"
 #include "fatal.h"
@@ -35,8 +36,7 @@ struct slab {
 };
 _Static_assert(sizeof(struct slab) == SLAB_RECORD_BYTES, "a record is one cache line");
 _Static_assert((int)CLASS_COUNT <= (int)KIND_RUN, "kinds of classes and of runs are apart");
-_Static_assert((int)CLASS_COUNT <= SNUG_COUNTERS_CLASSES && (int)ARENA_MAX == SNUG_COUNTERS_ARENAS,
-               "rows of the counters");
+_Static_assert((int)CLASS_COUNT <= SNUG_COUNTERS_CLASSES, "rows of the counters");
 
 struct class_head {
   struct lock lock; /* rank CLASS */
@@ -47,10 +47,7 @@ struct class_head {
 
 static struct {
   struct class_head heads[ARENA_MAX][CLASS_COUNT];
-  uint32_t arena_users[ARENA_MAX]; /* atomic */
-  uint32_t arenas_in_use;          /* atomic: highest arena ever used + 1 */
-  uint32_t reserved_arena;         /* for guarded blocks; atomic; 0: none */
-  struct lock records_lock;        /* rank RECORDS; guards the table and the free records */
+  struct lock records_lock; /* rank RECORDS; guards the table and the free records */
   struct table table;
   struct slab *records;                              /* number 0 is none */
   uint32_t record_count;                             /* atomic: records ever used + 1 */
@@ -68,34 +65,14 @@ bool slab_init(void) {
   slabs.records = (struct slab *)slabs.table.start;
   slabs.record_count = 1;
   table_register(&slabs.table);
-  slabs.arenas_in_use = 1;
-  return slabs.records != NULL;
+  if (slabs.records == NULL) return false;
+  arena_init();
+  return true;
 }
 
 size_t slab_record_count(void) { return __atomic_load_n(&slabs.record_count, __ATOMIC_RELAXED); }
 
-void slab_set_arena_users(unsigned arena, uint32_t users) {
-  __atomic_store_n(&slabs.arena_users[arena], users, __ATOMIC_RELAXED);
-  uint32_t in_use = __atomic_load_n(&slabs.arenas_in_use, __ATOMIC_RELAXED);
-  if (arena + 1 <= in_use && snug_counters.arena_count >= in_use) return;
-  if (arena + 1 > in_use) in_use = arena + 1;
-  __atomic_store_n(&slabs.arenas_in_use, in_use, __ATOMIC_RELAXED);
-  __atomic_store_n(&snug_counters.arena_count, in_use, __ATOMIC_RELAXED);
-}
-
 size_t slab_touched_pages(void) { return __atomic_load_n(&slabs.touched_pages, __ATOMIC_RELAXED); }
-
-unsigned slab_reserve_arena(void) {
-  uint32_t arena = __atomic_load_n(&slabs.arenas_in_use, __ATOMIC_RELAXED);
-  if (arena >= ARENA_MAX || slabs.records == NULL) return 0;
-  slab_set_arena_users(arena, 1);
-  __atomic_store_n(&slabs.reserved_arena, arena, __ATOMIC_RELAXED);
-  return arena;
-}
-
-static bool is_reserved(unsigned arena) {
-  return arena != 0 && arena == __atomic_load_n(&slabs.reserved_arena, __ATOMIC_RELAXED);
-}
 
 static ALWAYS_INLINE const struct class_shape *shape_of(const struct slab *slab) {
   return &class_shapes[slab->class_index];
@@ -234,7 +211,7 @@ static struct slab *slab_create(unsigned arena, unsigned class_index) {
     record_give(slab);
     return NULL;
   }
-  if (!clean && is_reserved(arena)) memset(page_address(page), 0, shape->pages * PAGE_BYTES);
+  if (!clean && arena_is_reserved(arena)) memset(page_address(page), 0, shape->pages * PAGE_BYTES);
   slab->page = (uint32_t)page;
   slab->free = shape->slots;
   slab->epoch = slabs.epoch;
@@ -328,14 +305,13 @@ static NEVER_INLINE size_t take_slots_purged(struct slab *slab, void **blocks, s
 
 /* Takes over a partly used slab of an arena that nobody uses any more. */
 static struct slab *slab_adopt(unsigned arena, unsigned class_index) {
-  uint32_t in_use = __atomic_load_n(&slabs.arenas_in_use, __ATOMIC_RELAXED);
-  if (is_reserved(arena)) return NULL;
-  for (unsigned other = 0; other < in_use; other++) {
+  if (arena_is_reserved(arena)) return NULL;
+  for (unsigned other = 0; other < arena_count(); other++) {
     struct class_head *head = &slabs.heads[other][class_index];
-    if (other == arena || __atomic_load_n(&slabs.arena_users[other], __ATOMIC_RELAXED) != 0) continue;
+    if (other == arena || arena_users(other) != 0) continue;
     if (!lock_try(&head->lock, RANK_CLASS)) continue; /* K1: no wait */
     struct slab *slab = NULL;
-    bool joined = __atomic_load_n(&slabs.arena_users[other], __ATOMIC_RELAXED) != 0; /* before it took the lock */
+    bool joined = arena_users(other) != 0; /* before it took the lock */
     if (head->nonempty != 0 && !joined) {
       slab = &slabs.records[head->first[bits_lowest(head->nonempty)]];
       list_remove(head, slab);
@@ -642,13 +618,11 @@ void slab_tick(void) {
 
 /* ---- fork, checks ---- */
 
-static unsigned arenas_in_use(void) { return __atomic_load_n(&slabs.arenas_in_use, __ATOMIC_RELAXED); }
-
 void slab_seal(unsigned unseal_shift) {
   if (slabs.epoch == UINT16_MAX) return; /* no number left to tell old slabs by */
   slabs.epoch++;
   slabs.unseal_shift = (uint8_t)unseal_shift;
-  for (unsigned arena = 0; arena < arenas_in_use(); arena++) {
+  for (unsigned arena = 0; arena < arena_count(); arena++) {
     for (unsigned i = 1; i < CLASS_COUNT; i++) {
       struct class_head *head = &slabs.heads[arena][i];
       if (head->nonempty == 0 && head->empty == 0) continue;
@@ -660,7 +634,7 @@ void slab_seal(unsigned unseal_shift) {
 }
 
 void slab_lock_all(void) {
-  for (unsigned arena = 0; arena < arenas_in_use(); arena++) {
+  for (unsigned arena = 0; arena < arena_count(); arena++) {
     for (unsigned i = 1; i < CLASS_COUNT; i++) lock_take_in_fork(&slabs.heads[arena][i].lock, RANK_CLASS);
   }
   lock_take_in_fork(&slabs.records_lock, RANK_RECORDS);
@@ -668,14 +642,14 @@ void slab_lock_all(void) {
 
 void slab_unlock_all(void) {
   lock_give_in_fork(&slabs.records_lock, RANK_RECORDS);
-  for (unsigned arena = 0; arena < arenas_in_use(); arena++) {
+  for (unsigned arena = 0; arena < arena_count(); arena++) {
     for (unsigned i = 1; i < CLASS_COUNT; i++) lock_give_in_fork(&slabs.heads[arena][i].lock, RANK_CLASS);
   }
 }
 
 void slab_reset_locks(void) {
   lock_reset(&slabs.records_lock);
-  for (unsigned arena = 0; arena < arenas_in_use(); arena++) {
+  for (unsigned arena = 0; arena < arena_count(); arena++) {
     for (unsigned i = 1; i < CLASS_COUNT; i++) lock_reset(&slabs.heads[arena][i].lock);
   }
 }
@@ -732,7 +706,7 @@ size_t slab_check(void) {
     touched += is_touched(slab) ? unpurged_pages(slab) : 0;
     expected += slab->epoch == slabs.epoch && slab->bucket < BUCKETS;
   }
-  for (unsigned arena = 0; arena < arenas_in_use(); arena++) {
+  for (unsigned arena = 0; arena < arena_count(); arena++) {
     for (unsigned i = 1; i < CLASS_COUNT; i++) listed += check_lists(arena, i);
   }
   if (listed != expected) fatal_corrupted("lists of slabs", &slabs);

@@ -22,12 +22,12 @@
 #ifndef SNUG_SLAB_H
 #define SNUG_SLAB_H
 
+#include "arena.h"
 #include "base.h"
 #include "classes.h"
 #include "map.h"
 
 enum {
-  ARENA_MAX = 64,
   ARENA_SHIFT = 8, /* in a page's kind */
   SLAB_RECORD_BYTES = 64,
 };
@@ -72,13 +72,6 @@ HIDDEN void slab_tick(void);
 /* From now on existing slabs serve no more, until one has at least a part of 1 / 2^unseal_shift free. Call with all
  * locks held. */
 HIDDEN void slab_seal(unsigned unseal_shift);
-
-/* An arena that no thread uses any more lends its partly used slabs to the others. */
-HIDDEN void slab_set_arena_users(unsigned arena, uint32_t users);
-
-/* An arena for guarded blocks alone (W1, W2), whose slabs are zero at first, and that neither lends nor borrows. 0: all
- * are in use. */
-HIDDEN unsigned slab_reserve_arena(void);
 
 /* The first slot of the slab that holds p, whose page has a class kind. */
 HIDDEN const void *slab_first_block(const void *p);

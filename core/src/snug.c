@@ -12,6 +12,7 @@
 #include "pages.c"
 #include "run.c"
 #include "large.c"
+#include "arena.c"
 #include "slab.c"
 #include "cache.c"
 #include "gauges.c"

@@ -17,8 +17,6 @@
 EXPORT struct snug_counters snug_counters __attribute__((aligned(SNUG_COUNTERS_ALIGN)));
 _Static_assert(sizeof(SNUG_COUNTERS_MAGIC) == sizeof snug_counters.magic + 1, "the magic fills its field");
 
-static uint32_t arena_count(void) { return __atomic_load_n(&snug_counters.arena_count, __ATOMIC_RELAXED); }
-
 /* Sums over the rows of classes. */
 struct class_sums {
   uint64_t slab_bytes;

@@ -1,5 +1,6 @@
 #include "tick.h"
 
+#include "arena.h"
 #include "cgroup.h"
 #include "counters.h"
 #include "gauges.h"
@@ -31,7 +32,7 @@ static struct {
 static void look_at_container(bool slow) {
   if (slow && ticks.slow_count++ % LIMITS_SLOW_TICKS == 0) {
     uint32_t cpus = rights_allowed_cpus(), quota = cgroup_cpus();
-    cache_set_cpus(quota != 0 && quota < cpus ? quota : cpus);
+    arena_set_cpus(quota != 0 && quota < cpus ? quota : cpus);
     cgroup_forget_memory_limit(); /* it may have been changed, or the process moved */
   }
   if (slow || cgroup_has_memory_limit()) purge_set_near_limit(cgroup_memory_is_nearly_full());

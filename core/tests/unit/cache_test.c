@@ -194,16 +194,6 @@ TEST(a_bin_that_moves_does_not_look_full) {
   thaw_policies();
 }
 
-TEST(fewer_arenas_by_option_are_not_fewer_cpus) {
-  uint32_t cpus = caches.cpus, arenas_max = caches.arenas_max;
-  cache_set_cpus(8);
-  CHECK(caches.cpus == 8 && caches.arenas_max == 8);
-  cache_set_arenas_max(1);
-  CHECK(caches.cpus == 8 && caches.arenas_max == 1);
-  caches.cpus = cpus;
-  caches.arenas_max = arenas_max;
-}
-
 /* As it may come about in the instant in which a first thread joins an arena. */
 TEST(a_slab_adopted_under_a_bin_is_no_corruption) {
   freeze_policies();
@@ -220,19 +210,19 @@ TEST(a_slab_adopted_under_a_bin_is_no_corruption) {
 
 TEST(hot_bins_may_grow_as_if_each_running_thread_were_alone) {
   uint64_t threads = snug_counters.caches;
-  uint32_t cpus = caches.cpus;
+  uint32_t cpus = arena_cpus();
   struct bin cold = {.misses = HOT_MISSES - 1}, hot = {.misses = HOT_MISSES};
   uint64_t share = (uint64_t)pages_used() * PAGE_BYTES >> GROWTH_HEAP_SHIFT;
   REQUIRE(share < GROWTH_MIN_BYTES);
   snug_counters.caches = 3;
-  caches.cpus = 4;
+  arena_set_cpus(4);
   CHECK(allowed_growth_bytes(&cold) == GROWTH_MIN_BYTES && allowed_growth_bytes(&hot) == 3 * GROWTH_MIN_BYTES);
-  caches.cpus = 2;
+  arena_set_cpus(2);
   CHECK(allowed_growth_bytes(&hot) == 2 * GROWTH_MIN_BYTES);
-  caches.cpus = 0; /* not asked yet */
+  arena_set_cpus(0); /* not asked yet */
   CHECK(allowed_growth_bytes(&hot) == GROWTH_MIN_BYTES);
   snug_counters.caches = threads;
-  caches.cpus = cpus;
+  arena_set_cpus(cpus);
 }
 
 TEST(idle_caches_are_stolen_busy_ones_are_not) {
@@ -278,9 +268,9 @@ TEST(idle_caches_are_stolen_busy_ones_are_not) {
   let(7);
   CHECK(others_cache->remote_count == 5);
   __atomic_store_n(&stage, 8, __ATOMIC_RELEASE);
-  uint32_t users = caches.users[1];
+  uint32_t users = arena_users(1);
   pthread_join(thread, NULL); /* its end gives everything back */
-  CHECK(!others_cache->in_use && others_cache->remote_count == 0 && caches.users[1] == users - 1);
+  CHECK(!others_cache->in_use && others_cache->remote_count == 0 && arena_users(1) == users - 1);
   CHECK_THAT(outstanding(CLASS) == live - REMOTE_MAX - 5, "%zu outstanding, %zu live", (size_t)outstanding(CLASS),
              (size_t)live - REMOTE_MAX - 5);
   for (size_t i = REMOTE_MAX + 5; i < COUNT_OF(remote_blocks); i++) free(remote_blocks[i]);

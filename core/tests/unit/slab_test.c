@@ -6,6 +6,7 @@
 #include "../../src/options.c"
 #include "../../src/map.c"
 #include "../../src/pages.c"
+#include "../../src/arena.c"
 #include "../../src/slab.c"
 #include "unit.h"
 
@@ -26,7 +27,7 @@ static const unsigned classes_used[] = {1, 2, 7, 8, 16, 24, 32, 40, 43, 48, 58, 
 static void init_once(void) {
   if (zone.base != NULL) return;
   REQUIRE(map_init() && slab_init());
-  for (unsigned i = 0; i < ARENAS; i++) slab_set_arena_users(i, 1);
+  for (unsigned i = 0; i < ARENAS; i++) arena_join(i);
 }
 
 static size_t size_of(unsigned class_index) { return class_shapes[class_index].size_bytes; }
@@ -123,7 +124,11 @@ TEST(random_operations_agree_with_the_model) {
       slab_purge(min_bytes, random_below(&random_state, 2), records, 1 + random_below(&random_state, 100));
     } else if (choice < 997) {
       unsigned arena = 1 + (unsigned)random_below(&random_state, ARENAS - 1);
-      slab_set_arena_users(arena, !slabs.arena_users[arena]); /* leave it: others adopt; come back */
+      if (arena_users(arena) == 0) {
+        arena_join(arena);
+      } else {
+        arena_leave(arena); /* others adopt its slabs */
+      }
     } else if (choice == 997) {
       slab_lock_all();
       slab_seal((unsigned)random_below(&random_state, 3));
@@ -195,10 +200,11 @@ TEST(an_unused_arena_lends_its_slabs) {
   init_once();
   void *first[BATCH], *second[BATCH];
   bool contended;
-  slab_set_arena_users(1, 1);
-  slab_set_arena_users(2, 1);
+  REQUIRE(arena_users(1) <= 1 && arena_users(2) <= 1);
+  if (arena_users(1) == 0) arena_join(1);
+  if (arena_users(2) == 0) arena_join(2);
   size_t count = slab_take(1, 9, first, 7, 1, &contended);
-  slab_set_arena_users(1, 0);
+  arena_leave(1);
   struct snug_counters_class *from = row_of(1, 9), *to = row_of(2, 9);
   CHECK(from->slabs == 1 && to->slabs == 0 && from->outstanding_blocks == count);
   size_t more = slab_take(2, 9, second, 5, 1, &contended);

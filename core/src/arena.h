@@ -1,0 +1,44 @@
+/* arena.h: which arenas there are, and how many caches take blocks from each.
+ *
+ * It does not know slabs or caches. An arena is a set of slabs with locks of its own. There is one until threads keep
+ * finding its locks held (cache.h); then they spread over as many as they can run on CPUs at once, or fewer by option.
+ * One that nobody uses any more lends its slabs to the others (slab.h).
+ *
+ *  A1  users of an arena = the caches in use whose arena it is, and one for ever of a reserved one.
+ *  A2  An arena at or above arena_count() has had no users, and so no slabs.
+ */
+#ifndef SNUG_ARENA_H
+#define SNUG_ARENA_H
+
+#include "base.h"
+
+enum { ARENA_MAX = 64 };
+
+/* From now on arena 0 can be used. */
+HIDDEN void arena_init(void);
+
+/* Arenas ever used: the highest number + 1. */
+HIDDEN unsigned arena_count(void);
+
+HIDDEN uint32_t arena_users(unsigned arena);
+
+/* A cache takes its blocks from the arena from now on, or does not any more. The caches lock is held. */
+HIDDEN void arena_join(unsigned arena);
+HIDDEN void arena_leave(unsigned arena);
+
+/* CPUs the process may use (cgroup's quota included). 0: not asked yet. */
+HIDDEN void arena_set_cpus(uint32_t count);
+HIDDEN uint32_t arena_cpus(void);
+
+/* Arenas that threads may spread over: as many as CPUs, or fewer by option. */
+HIDDEN uint32_t arena_allowed(void);
+
+/* Of these the one with the fewest users. */
+HIDDEN unsigned arena_least_used(void);
+
+/* An arena for guarded blocks alone (W1, W2), whose slabs are zero at first, and that neither lends nor borrows. 0: all
+ * are in use, or there are none. */
+HIDDEN unsigned arena_reserve(void);
+HIDDEN bool arena_is_reserved(unsigned arena);
+
+#endif
