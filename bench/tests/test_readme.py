@@ -75,7 +75,7 @@ class Table(unittest.TestCase):
         self.assertEqual(self.headings[1:-1], list(WORKLOADS))
         self.assertEqual([row[0] for row in self.rows], list(ALLOCATORS))
         for name, *cells in self.rows:
-            for heading, cell in zip(self.headings[1:-1], cells, strict=True):
+            for heading, cell in zip(self.headings[1:-1], cells[:-1], strict=True):
                 measured = MEMORY[WORKLOADS[heading]][ALLOCATORS[name]]
                 self.assertLessEqual(abs(float(cell) - measured), 0.5, f"{name}, {heading}: {measured}")
 
