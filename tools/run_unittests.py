@@ -12,7 +12,9 @@ from pathlib import Path
 def main():
     folder = Path(sys.argv[1])
     sys.dont_write_bytecode = True
-    tests = unittest.defaultTestLoader.discover(str(folder))
+    # Tests of a package import it, from the root of the repository.
+    root = Path(__file__).resolve().parent.parent if (folder / "__init__.py").exists() else folder
+    tests = unittest.defaultTestLoader.discover(str(folder), top_level_dir=str(root))
     result = unittest.TextTestRunner(verbosity=1).run(tests)
     # Several subtests of one test may fail.
     bad = len({getattr(test, "test_case", test).id() for test, _ in result.failures + result.errors})

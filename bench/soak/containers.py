@@ -7,10 +7,9 @@ import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "bench/workloads"))
+from ..workloads.harness import memory
 
-from harness import memory  # noqa: E402
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 CGROUP_V1 = Path("/sys/fs/cgroup/memory")
 CGROUP_V2 = Path("/sys/fs/cgroup")
@@ -30,7 +29,7 @@ def enter_own_namespace():
     if os.geteuid() != 0 or OWN_NAMESPACE in os.environ or not UNIFIED.is_dir() or shutil.which("unshare") is None:
         return
     script = f'umount {UNIFIED}; exec "$@"'
-    os.execvpe("unshare", ["unshare", "-m", "sh", "-c", script, "sh", sys.executable, *sys.argv],
+    os.execvpe("unshare", ["unshare", "-m", "sh", "-c", script, "sh", sys.executable, *sys.orig_argv[1:]],
                {**os.environ, OWN_NAMESPACE: "1"})
 
 

@@ -2,8 +2,7 @@
 
 import platform
 
-import services
-import trend
+from . import services, trend
 
 MB = 1_000_000
 WARM_UP_SHARE = 0.25  # of the samples: caches fill, interpreters settle

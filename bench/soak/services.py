@@ -1,7 +1,5 @@
 """The three services of the soak, made of the parts of bench/workloads: how to start them, give them work, renew workers."""
 
-import importlib.machinery
-import importlib.util
 import json
 import os
 import shutil
@@ -9,14 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
-WORKLOADS = Path(__file__).resolve().parent.parent / "workloads"
-sys.path[:0] = [str(WORKLOADS), str(WORKLOADS / "shop")]
-
-import database  # noqa: E402
-from harness import jobs, memory, redis  # noqa: E402
+from ..workloads.celery import drive as celery
+from ..workloads.harness import jobs, memory, redis
+from ..workloads.rails_puma import drive as rails
+from ..workloads.shop import database
+from ..workloads.sidekiq import drive as sidekiq
 
 SEED = 1
 MB = 1 << 20
@@ -25,15 +22,6 @@ UNIT_SECONDS = 300  # a unit of work that takes longer has failed
 
 class ServiceError(Exception):
     """A service that does not work any more; the text says how."""
-
-
-def load_drive(name):
-    """The driver of a workload as a module: it is a script without a suffix."""
-    path = str(WORKLOADS / name / "drive")
-    loader = importlib.machinery.SourceFileLoader(f"soak_{name}", path)
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
-    loader.exec_module(module)
-    return module
 
 
 class Service:
@@ -79,9 +67,8 @@ class Rails(Service):
     WORKERS, REQUESTS, CLIENTS = 2, 60, 4
 
     def command(self):
-        drive = load_drive("rails_puma")
         database.create(self.directory / "shop.sqlite3", SEED)
-        return ([drive.PUMA, "-C", drive.SHOP / "config/puma.rb", "--tag", "soak-rails", drive.SHOP / "config.ru"],
+        return ([rails.PUMA, "-C", rails.SHOP / "config/puma.rb", "--tag", "soak-rails", rails.SHOP / "config.ru"],
                 {"SHOP_DIRECTORY": self.directory, "SHOP_WORKERS": self.WORKERS, "RAILS_ENV": "production",
                  "RACK_ENV": "production"})
 
@@ -91,7 +78,7 @@ class Rails(Service):
     def work(self, unit):
         result = self.directory / "load.json"
         done = subprocess.run(
-            [sys.executable, WORKLOADS / "rails_puma/load.py", "--socket", self.directory / "puma.sock", "--seed", str(SEED),
+            [sys.executable, "-B", "-m", "bench.workloads.rails_puma.load", "--socket", self.directory / "puma.sock", "--seed", str(SEED),
              "--requests", str(self.REQUESTS), "--first", str(unit * self.REQUESTS), "--concurrency", str(self.CLIENTS),
              "--result", result], timeout=UNIT_SECONDS, capture_output=True, text=True)
         if done.returncode != 0:
@@ -167,7 +154,7 @@ class Sidekiq(Queued):
     THREADS = 10
 
     def command(self):
-        self.drive = load_drive("sidekiq")
+        self.drive = sidekiq
         socket_path = self.start_redis()
         database.create(self.directory / "shop.sqlite3", SEED)
         return ([self.drive.SIDEKIQ, "-g", "soak-sidekiq", "-c", self.THREADS, "-e", "production",
@@ -187,7 +174,7 @@ class Celery(Queued):
     PROCESSES, CACHE_MB, TASKS_PER_CHILD = 4, 8, 250  # Celery renews a worker after so many tasks
 
     def command(self):
-        self.drive = load_drive("celery")
+        self.drive = celery
         self.drive.require_virtual_environment()
         self.variables = {"PYTHONPATH": str(self.drive.HERE), "BENCH_REDIS_SOCKET": str(self.start_redis()),
                           "PYTHONDONTWRITEBYTECODE": "1"}

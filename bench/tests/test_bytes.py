@@ -1,16 +1,8 @@
 """bench/bytes: what it makes of the answers of `snug stats`."""
 
-import importlib.util
-import sys
 import unittest
-from importlib.machinery import SourceFileLoader
-from pathlib import Path
 
-PATH = Path(__file__).resolve().parent.parent / "bytes"
-sys.dont_write_bytecode = True
-loader = SourceFileLoader("bench_bytes", str(PATH))
-bench_bytes = importlib.util.module_from_spec(importlib.util.spec_from_loader("bench_bytes", loader))
-loader.exec_module(bench_bytes)
+from bench import bytes as bench_bytes
 
 
 def stats(kind="snug", rss_bytes=1000, **changes):

@@ -1,5 +1,4 @@
-#!/usr/bin/python3
-"""Tests of what the workload drivers share. Run: bench/tests/test_harness.py (standard library only)."""
+"""Tests of what the workload drivers share. Run: tools/run_unittests.py bench/tests (standard library only)."""
 
 import json
 import os
@@ -11,18 +10,16 @@ import time
 import unittest
 from pathlib import Path
 
-sys.dont_write_bytecode = True
-WORKLOADS = Path(__file__).resolve().parent.parent / "workloads"
-sys.path.insert(0, str(WORKLOADS))
+from bench.workloads import catalog
+from bench.workloads.harness import environment, memory, metrics, redis, session
 
-import catalog  # noqa: E402
-from harness import environment, memory, metrics, redis, session  # noqa: E402
+ROOT = Path(__file__).resolve().parents[2]
+WORKLOADS = ROOT / "bench/workloads"
 
 # A driver that starts a server and a helper, prints what they see, and then does what its argument says.
-DRIVER = f"""
+DRIVER = """
 import json, os, sys, time
-sys.path.insert(0, {str(WORKLOADS)!r})
-from harness import session
+from bench.workloads.harness import session
 from pathlib import Path
 
 def body(run):
@@ -31,24 +28,23 @@ def body(run):
     for process in (helper, server):
         run.wait_until(lambda: process.log_path.read_text().endswith("\\n"), "starting")
     run.note_server_processes()
-    print(json.dumps({{"directory": str(run.directory), "pids": [helper.popen.pid, server.popen.pid],
+    print(json.dumps({"directory": str(run.directory), "pids": [helper.popen.pid, server.popen.pid],
                        "helper": json.loads(helper.log_path.read_text()),
-                       "server": json.loads(server.log_path.read_text())}}), flush=True)
+                       "server": json.loads(server.log_path.read_text())}), flush=True)
     if sys.argv[1] == "wait":
         time.sleep(60)
     if sys.argv[1] == "crash":
         os.kill(server.popen.pid, 11)
         server.popen.wait(10)
         run.check_running()
-    return {{"things_per_s": 1.23456, "errors": int(sys.argv[1] == "errors") + run.stop_server()}}
+    return {"things_per_s": 1.23456, "errors": int(sys.argv[1] == "errors") + run.stop_server()}
 
 sys.exit(session.run("test", body))
 """
 
 
-def start_driver(path, action, **variables):
-    path.write_text(DRIVER)
-    return subprocess.Popen([sys.executable, path, action], env={**os.environ, **variables},
+def start_driver(action, **variables):
+    return subprocess.Popen([sys.executable, "-c", DRIVER, action], cwd=ROOT, env={**os.environ, **variables},
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -77,17 +73,11 @@ class MetricsTest(unittest.TestCase):
 
 
 class SessionTest(unittest.TestCase):
-    def setUp(self):
-        self.script = Path(f"/tmp/test-harness-{os.getpid()}.py")
-
-    def tearDown(self):
-        self.script.unlink(missing_ok=True)
-
     def seen(self, driver):
         return json.loads(driver.stdout.readline())
 
     def test_only_the_server_gets_the_allocator(self):
-        driver = start_driver(self.script, "end", MALLOC_ARENA_MAX="2", SNUG="verbose:1")
+        driver = start_driver("end", MALLOC_ARENA_MAX="2", SNUG="verbose:1")
         seen = self.seen(driver)
         output, _ = driver.communicate()
         self.assertEqual((seen["server"]["MALLOC_ARENA_MAX"], seen["server"]["SNUG"]), ("2", "verbose:1"))
@@ -98,20 +88,20 @@ class SessionTest(unittest.TestCase):
         self.assertEqual(driver.returncode, 0)
 
     def test_errors_make_the_run_fail(self):
-        driver = start_driver(self.script, "errors")
+        driver = start_driver("errors")
         output, _ = driver.communicate()
         self.assertIn("snug-metric: errors=1\n", output)
         self.assertEqual(driver.returncode, 1)
 
     def test_a_server_that_crashes_is_reported(self):
-        driver = start_driver(self.script, "crash")
+        driver = start_driver("crash")
         _, errors = driver.communicate()
         self.assertIn("server ended by itself, killed by SIGSEGV", errors)
         self.assertEqual(driver.returncode, 1)
 
     def test_signals_leave_nothing_behind(self):
         for number in (signal.SIGTERM, signal.SIGINT):
-            driver = start_driver(self.script, "wait")
+            driver = start_driver("wait")
             seen = self.seen(driver)
             driver.send_signal(number)
             driver.communicate()
@@ -120,7 +110,7 @@ class SessionTest(unittest.TestCase):
             self.assertFalse(any(exists(pid) for pid in seen["pids"]))
 
     def test_a_killed_driver_takes_its_processes_along(self):
-        driver = start_driver(self.script, "wait")
+        driver = start_driver("wait")
         seen = self.seen(driver)
         driver.kill()
         driver.communicate()

@@ -1,32 +1,17 @@
-#!/usr/bin/python3
 """Tests of how other allocators are built and found. Run: bench/tests/test_peers.py (standard library only)."""
 
-import importlib.machinery
-import importlib.util
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import tomllib
 import unittest
 from pathlib import Path
 
-sys.dont_write_bytecode = True
+from bench import compare
+from bench.peers import build
+
 BENCH = Path(__file__).resolve().parent.parent
-
-
-def script(path):
-    """A script as a module."""
-    loader = importlib.machinery.SourceFileLoader(path.name, str(path))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
-    sys.modules[loader.name] = module
-    loader.exec_module(module)
-    return module
-
-
-build = script(BENCH / "peers/build")
-compare = script(BENCH / "compare")
 
 
 class PeersTest(unittest.TestCase):

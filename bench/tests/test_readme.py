@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 """Tests that README.md and docs/guide/measured.md say what was measured: each number is worked out anew from the runs
 in bench/results. Run: bench/tests/test_readme.py (standard library only)."""
 

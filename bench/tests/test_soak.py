@@ -4,11 +4,10 @@ import random
 import statistics
 import sys
 import unittest
-from pathlib import Path
+
+from bench.soak import trend
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "soak"))
-import trend  # noqa: E402
 
 MB = 1_000_000
 

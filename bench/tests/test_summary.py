@@ -1,20 +1,16 @@
-#!/usr/bin/python3
-"""Tests of the page about measured workloads. Run: bench/tests/test_summary.py (standard library only)."""
+"""Tests of the page about measured workloads. Run: tools/run_unittests.py bench/tests (standard library only)."""
 
 import re
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-sys.dont_write_bytecode = True
-BENCH = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(BENCH))
+from bench.summary import goals, keep, page, results
 
-from summary import goals, keep, page, results  # noqa: E402
+BENCH = Path(__file__).resolve().parent.parent
 
 KEPT = BENCH / "results/2026-11-22-prefork/rails_puma_4_workers"
 MACHINE = {"cpu": "CPU", "cpus": 2, "memory_bytes": 8 << 30, "system": "Debian", "kernel": "6.1",

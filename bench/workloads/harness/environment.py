@@ -29,5 +29,5 @@ def detach_allocator():
     if allocator:
         others[SET_ASIDE] = json.dumps(allocator)
         sys.stdout.flush()
-        os.execve(sys.executable, [sys.executable, *sys.argv], others)
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], others)
     return json.loads(os.environ.pop(SET_ASIDE, "{}"))

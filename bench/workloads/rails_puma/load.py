@@ -11,10 +11,8 @@ import socket
 import sys
 import threading
 import time
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "shop"))
-import database
+from ..shop import database
 
 MIX = {"list": 24, "product": 18, "photo": 16, "orders": 18, "search": 10, "dashboard": 8, "month": 7, "import": 5,
        "year": 1}

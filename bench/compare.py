@@ -1,0 +1,110 @@
+"""Runs `snug compare` on workloads, under every allocator of Debian's and of build/peers, and under snug.
+
+bench/results/DATE/WORKLOAD keeps, with paths made relative and samples thinned, compare.json, report.md, table.txt,
+runs.csv and the plots; bench/results/DATE/README.md is a page about all of them. Everything else (all samples, HTML,
+PNG, logs) is in build/bench/DATE. With --quick both are in build/bench/quick-DATE.
+"""
+
+import argparse
+import datetime
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from .summary import keep
+from .workloads import catalog
+from .workloads.harness import foreground
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+
+
+SNUG = ROOT / "build/snug"
+PEERS = ROOT / "build/peers"
+DEBIAN_ALLOCATORS = (
+    "glibc",
+    "glibc:MALLOC_ARENA_MAX=2",
+    "jemalloc",
+    "jemalloc:MALLOC_CONF=narenas:2,dirty_decay_ms:1000,muzzy_decay_ms:0",
+    "tcmalloc",
+    "mimalloc",
+)
+INTERRUPTED = 130
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(prog="bench/compare", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter,
+                                     epilog="Example: bench/compare rails_puma sidekiq --runs 5")
+    parser.add_argument("names", nargs="*", metavar="WORKLOAD", help=f"default: all ({catalog.names()})")
+    parser.add_argument("--runs", type=int, default=3, help="runs under each allocator, interleaved (3)")
+    parser.add_argument("--quick", action="store_true", help="the short form of each workload")
+    parser.add_argument("--with", dest="allocators", action="append", metavar="LIST",
+                        help="allocators as snug compare takes them (Debian's, those of build/peers, and snug)")
+    parser.add_argument("--out", type=Path, help="directory for what is kept of the results (bench/results/DATE)")
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.names if catalog.find(name) is None]
+    if unknown:
+        parser.error(f"no workload {unknown[0]!r}; there are: {catalog.names()}")
+    return arguments
+
+
+def allocators():
+    """All there are, as `snug compare --with` takes them."""
+    peers = sorted(PEERS.glob("lib*.so.*"))
+    if not peers:
+        print("bench/compare: without the newest mimalloc, snmalloc, jemalloc and rpmalloc; to build them: "
+              "make bench-peers", file=sys.stderr)
+    return [*DEBIAN_ALLOCATORS, *(f"./{os.path.relpath(peer, ROOT)}" for peer in peers), "snug"]
+
+
+def compare(workload, arguments, names, work, kept):
+    """Compares on one workload. Returns whether all its runs went well."""
+    options = [option for name in names for option in ("--with", name)]
+    program = workload.command_line(*(["--quick"] if arguments.quick else []))
+    program[0] = os.path.relpath(program[0], ROOT)
+    command = [os.path.relpath(SNUG, ROOT), "compare", "--runs", str(arguments.runs), *options,
+               *workload.compare_options(), "--keep-going", "--out", work, "--", *program]
+    print(f"\n{workload.name}: {workload.summary}", flush=True)
+    work.mkdir(parents=True, exist_ok=True)
+    (work / "compare.json").unlink(missing_ok=True)
+    status, table = foreground.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    print(table, end="", flush=True)
+    if status == INTERRUPTED or status < 0:
+        sys.exit(INTERRUPTED)
+    (work / "table.txt").write_text(table)
+    if (work / "compare.json").exists():
+        keep.keep(work, kept, ROOT)
+    return status == 0
+
+
+def about(seconds):
+    return f"{seconds / 3600:.1f} hours" if seconds >= 5400 else f"{seconds / 60:.0f} minutes"
+
+
+def main():
+    arguments = parse_arguments()
+    if not os.access(SNUG, os.X_OK):
+        print("bench/compare: build/snug is missing; run: make", file=sys.stderr)
+        return 1
+    day = datetime.date.today().isoformat()
+    work = ROOT / "build/bench" / (f"quick-{day}" if arguments.quick else day)
+    kept = arguments.out or (work / "kept" if arguments.quick else HERE / "results" / day)
+    kept = kept.resolve()
+    workloads = [catalog.find(name) for name in arguments.names] or catalog.WORKLOADS
+    names = arguments.allocators or allocators()
+    if not arguments.allocators:
+        seconds = sum(w.quick_seconds if arguments.quick else w.full_seconds for w in workloads)
+        print(f"{len(names)} allocators, {arguments.runs} runs of each workload: about "
+              f"{about(seconds * len(names) * arguments.runs)}", flush=True)
+    failed = [w.name for w in workloads if not compare(w, arguments, names, work / w.name, kept / w.name)]
+    if failed:
+        print(f"bench/compare: not all runs went well in: {', '.join(failed)}; see {work}/*/logs "
+              "(missing packages: tools/install-deps bench)", file=sys.stderr)
+    summarised = subprocess.run([HERE / "summarise", kept]).returncode == 0
+    return 1 if failed or not summarised else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""What `make demo` runs once all is built: the Ruby program of the demo under glibc, glibc with
+MALLOC_ARENA_MAX=2, jemalloc and snug, measured by `snug compare`.
+
+Results go to build/demo. With QUICK=1 in the environment, or --quick, one short run each (about a minute).
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from .workloads.harness import foreground
+
+HERE = Path(__file__).resolve().parent
+
+
+ROOT = HERE.parent
+SNUG = ROOT / "build/snug"
+PROGRAM = "bench/workloads/ruby_threads.rb"
+OUT = "build/demo"
+ALLOCATORS = ("glibc", "glibc:MALLOC_ARENA_MAX=2", "jemalloc", "snug")
+MEMORY = "rss_mean_bytes"
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(prog="bench/demo", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    quick = os.environ.get("QUICK", "") not in ("", "0")
+    parser.add_argument("--quick", action="store_true", default=quick, help="one short run each")
+    parser.add_argument("--runs", type=int, help="runs under each allocator (3; quick: 1)")
+    arguments = parser.parse_args()
+    if arguments.runs is None:
+        arguments.runs = 1 if arguments.quick else 3
+    return arguments
+
+
+def check_ruby():
+    """Says what is missing before minutes are spent. Returns whether all is there."""
+    if os.access("/usr/bin/ruby", os.X_OK):
+        command = ["/usr/bin/ruby", "-e", "require 'concurrent'"]
+        if subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0:
+            return True
+    print("bench/demo: Ruby or its library concurrent-ruby is missing; run: tools/install-deps bench", file=sys.stderr)
+    return False
+
+
+def means(comparison):
+    """{allocator: {quantity: mean over its runs}}"""
+    return {row["allocator"]: {name: quantity["mean"] for name, quantity in row["quantities"].items()}
+            for row in comparison["summary"]["allocators"]}
+
+
+def sentence(comparison):
+    """The result in one sentence."""
+    quantities = means(comparison)
+    glibc, jemalloc, snug = (quantities[name] for name in ("glibc", "jemalloc", "snug"))
+    memory = [row[MEMORY] / 1e6 for row in (snug, glibc, jemalloc)]
+    return (f"This Ruby program used {memory[0]:.0f} MB on average with snug, {memory[1]:.0f} MB with glibc and "
+            f"{memory[2]:.0f} MB with jemalloc: {memory[0] / memory[1]:.2f} times glibc's memory and "
+            f"{memory[0] / memory[2]:.2f} times jemalloc's, in {snug['wall_s'] / glibc['wall_s']:.2f} times "
+            f"glibc's time.")
+
+
+def main():
+    arguments = parse_arguments()
+    if not os.access(SNUG, os.X_OK):
+        print("bench/demo: build/snug is missing; run: make demo", file=sys.stderr)
+        return 1
+    if not check_ruby():
+        return 1
+    quick = ["--quick"] if arguments.quick else []
+    minutes = arguments.runs * len(ALLOCATORS) * (9 if arguments.quick else 41) / 60
+    print(f"{PROGRAM} under {', '.join(ALLOCATORS)}: {arguments.runs} run(s) each, about {minutes:.0f} minutes",
+          flush=True)
+    status, _ = foreground.run(
+        [SNUG, "compare", "--runs", str(arguments.runs), "--with", ",".join(ALLOCATORS), "--out", OUT, "--force",
+         "--", PROGRAM, *quick], cwd=ROOT)
+    if status != 0:
+        return status
+    with open(ROOT / OUT / "compare.json", encoding="utf-8") as file:
+        comparison = json.load(file)
+    print(f"\nMemory over time: {OUT}/memory.svg and {OUT}/memory.png\n{sentence(comparison)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

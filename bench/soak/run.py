@@ -1,0 +1,207 @@
+"""Runs Rails, Sidekiq and Celery under snug for hours, in containers with memory limits, and says whether anything grows.
+
+  bench/soak/run --minutes 720 --results DIRECTORY
+
+Every minute: work for a share of it, then some seconds of quiet, then a sample of each service: live bytes, resident
+memory, mappings, threads, descriptors. Workers are renewed and memory runs short now and then. DIRECTORY gets
+samples.csv and README.md with the verdict. Status 0: all flat, nothing killed; 1: something grew, failed or was killed;
+3: undecided, which needs more time.
+"""
+
+import argparse
+import csv
+import datetime
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from . import containers, page, services
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+
+
+MB = 1 << 20
+QUIET_SECONDS = 6
+RENEW_EVERY, PRESSURE_EVERY = 5, 7  # minutes
+PRESSURE_SHARE, PRESSURE_SECONDS = 0.96, 8
+PRESSURE_STEP = 4 * MB
+COLUMNS = ("minute", "service", "live_bytes", "resident_bytes", "maps", "threads", "descriptors", "processes", "used_bytes",
+           "errors", "kills", "load")
+
+
+def sample(service, minute, cli):
+    """One row of samples.csv: sums over the processes of a service; of mappings the most that one process has."""
+    pids = service.container.processes()
+    row = dict.fromkeys(COLUMNS, 0)
+    for pid in pids:
+        try:
+            shown = subprocess.run([cli, "stats", "--json", str(pid)], capture_output=True, text=True)
+            heap = json.loads(shown.stdout)["heap"] if shown.returncode == 0 else None
+            if heap is not None:
+                row["live_bytes"] += heap["live_allocated_bytes"]
+            elif Path(f"/proc/{pid}").exists():
+                name = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+                raise services.ServiceError(f"{service.name}: no counters in process {pid}, {name}: {shown.stdout}{shown.stderr}")
+            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+            row["resident_bytes"] += next(int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:"))
+            row["maps"] = max(row["maps"], Path(f"/proc/{pid}/maps").read_text().count("\n"))
+            row["threads"] += len(os.listdir(f"/proc/{pid}/task"))
+            row["descriptors"] += len(os.listdir(f"/proc/{pid}/fd"))
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has just been renewed
+    row |= {"minute": minute, "service": service.name, "processes": len(pids), "used_bytes": service.container.used_bytes() or 0,
+            "errors": service.errors, "kills": service.container.kills(), "load": round(os.getloadavg()[0], 2)}
+    return row
+
+
+def press(container):
+    """Fills the container almost to its limit for some seconds, from a process that the kernel would kill first."""
+    limit, used = container.limit_bytes(), container.used_bytes()
+    if not limit or not used:
+        return False
+
+    def admit():
+        container.admit_self()
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+    script = ("import sys, time\nkeep = []\nfor i in range(int(sys.argv[1])):\n    keep.append(b'x' * int(sys.argv[2]))\n"
+              "    time.sleep(0.02)\ntime.sleep(float(sys.argv[3]))\n")
+    steps = max(0, int((limit * PRESSURE_SHARE - used) / PRESSURE_STEP))
+    done = subprocess.run([sys.executable, "-c", script, str(steps), str(PRESSURE_STEP), str(PRESSURE_SECONDS)],
+                          preexec_fn=admit, stdin=subprocess.DEVNULL)
+    return done.returncode == -signal.SIGKILL
+
+
+class Soak:
+    def __init__(self, arguments, directory):
+        self.arguments, self.directory = arguments, directory
+        self.cli = shutil.copy(arguments.cli, directory / "snug")
+        self.kind = containers.choose()
+        shown = subprocess.run(["git", "-C", ROOT, "log", "-1", "--format=%h"], capture_output=True, text=True)
+        self.commit = shown.stdout.strip() or "unknown"  # now: hours later it may be another
+        self.services = []
+        self.failures, self.rows = [], []
+        self.own_kills = {}  # of the process that presses
+
+    def start(self):
+        for kind in services.ALL:
+            service = kind(self.directory, self.arguments.library)
+            self.services.append(service)
+            service.start(self.kind)
+            self.own_kills[service.name] = 0
+            print(f"{service.name}: started, {service.limit_mb} MB, container by {self.kind.kind}", flush=True)
+
+    def in_parallel(self, action):
+        """Calls action(service) for all at once; what one raises is noted as a failure."""
+        def guarded(service):
+            try:
+                action(service)
+            except Exception as error:  # anything: the others go on, and the soak has failed
+                self.failures.append(f"{service.name}: {error}")
+        threads = [threading.Thread(target=guarded, args=(service,)) for service in self.services]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def minute(self, number, writer):
+        began = time.monotonic()
+        work_ends = began + (60 - QUIET_SECONDS - 4) * self.arguments.busy_share
+        self.in_parallel(lambda service: service.work_until(work_ends))
+        if number % RENEW_EVERY == 0:
+            self.in_parallel(lambda service: service.renew())
+        if number % PRESSURE_EVERY == 0:
+            self.in_parallel(self.press_and_work)
+        time.sleep(max(QUIET_SECONDS, began + 60 - 2 - time.monotonic()))
+        for service in self.services:
+            if not service.container.running():
+                self.failures.append(f"{service.name} ended by itself:\n{service.log()[-2000:]}")
+                continue
+            self.rows.append(sample(service, number, self.cli))
+            writer.writerow(self.rows[-1])
+            self.count_kills(service)
+        time.sleep(max(0, began + 60 - time.monotonic()))
+
+    def press_and_work(self, service):
+        presser = threading.Thread(target=lambda: self.note_press(service, press(service.container)))
+        presser.start()
+        service.work_until(time.monotonic() + PRESSURE_SECONDS)
+        presser.join()
+
+    def note_press(self, service, killed):
+        self.own_kills[service.name] += killed
+
+    def count_kills(self, service):
+        kills = service.container.kills() - self.own_kills[service.name]
+        if kills > 0:
+            self.failures.append(f"{service.name}: the kernel killed {kills} processes for want of memory")
+
+    def run(self, file):
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        for number in range(1, self.arguments.minutes + 1):
+            self.minute(number, writer)
+            file.flush()
+            if self.failures:
+                break
+        for service in self.services:
+            if service.errors:
+                self.failures.append(f"{service.name}: {service.errors} requests or jobs failed")
+
+    def stop(self):
+        for service in reversed(self.services):
+            try:
+                service.stop()
+            except Exception as error:
+                print(f"{service.name}: {error}", file=sys.stderr)
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=int, default=720, metavar="N", help="how long (720)")
+    parser.add_argument("--results", type=Path, metavar="DIRECTORY", help="where samples.csv and README.md go (build/soak/DATE-TIME)")
+    parser.add_argument("--busy-share", type=float, default=0.8, metavar="S", help="share of each minute with work (0.8)")
+    parser.add_argument("--library", default=str(ROOT / "build/libsnug.so"))
+    parser.add_argument("--cli", default=str(ROOT / "build/snug"))
+    parser.add_argument("--note", default="", metavar="TEXT", help="a remark for the page, such as what else the machine did")
+    arguments = parser.parse_args()
+    if arguments.minutes < 1 or not 0 < arguments.busy_share <= 1:
+        parser.error("--minutes must be at least 1, --busy-share above 0 and at most 1")
+    if arguments.results is None:
+        arguments.results = ROOT / "build/soak" / datetime.datetime.now().strftime("%Y-%m-%d-%H%M")
+    return arguments
+
+
+def main():
+    arguments = parse_arguments()
+    containers.enter_own_namespace()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda received, _frame: sys.exit(128 + received))
+    arguments.results.mkdir(parents=True, exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix="soak-"))
+    soak = Soak(arguments, directory)
+    try:
+        soak.start()
+        with open(arguments.results / "samples.csv", "w", encoding="utf-8", newline="") as file:
+            soak.run(file)
+    except (containers.ContainerError, services.ServiceError) as error:
+        soak.failures.append(str(error))
+    finally:
+        soak.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+    text, status = page.write(soak, arguments)
+    (arguments.results / "README.md").write_text(text)
+    print(text)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""celery: Python tasks on Celery, with 8 forked processes or with 20 threads.
+
+Starts a redis-server of its own and Celery under the allocator of our environment, queues seeded tasks, waits
+until all have ended, then while Celery idles, stops it. Measure only the server:
+  snug compare --only snug-bench-celery -- bench/workloads/celery/drive
+Celery comes from PyPI, into build/venv-celery; bench/workloads/celery/setup makes that.
+"""
+
+import sys
+from pathlib import Path
+
+from ..harness import jobs, memory, metrics, options, redis, session
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent.parent
+
+
+PYTHON = ROOT / "build/venv-celery/bin/python"
+CONCURRENCY = {"prefork": 8, "threads": 20}
+# Prefork keeps this much in each process, threads share one cache.
+CACHE_MB = {"prefork": 16, "threads": 64}
+
+
+def parse_arguments():
+    parser = options.parser("celery", __doc__, "tasks", full_count=3000, quick_count=500)
+    parser.add_argument("--pool", choices=CONCURRENCY, default="prefork", help="forked processes or threads")
+    parser.add_argument("--concurrency", type=options.positive, metavar="N", help="processes or threads (8 or 20)")
+    parser.add_argument("--cache-mb", type=int, metavar="MB", help="cached per process (16; threads: 64)")
+    arguments = options.parse(parser)
+    if arguments.concurrency is None:
+        arguments.concurrency = CONCURRENCY[arguments.pool]
+    if arguments.cache_mb is None:
+        arguments.cache_mb = CACHE_MB[arguments.pool]
+    return arguments
+
+
+def require_virtual_environment():
+    made_from = PYTHON.parent.parent / "requirements.txt"
+    if not made_from.exists() or made_from.read_text() != (HERE / "requirements.txt").read_text():
+        raise session.WorkloadError(
+            "build/venv-celery is missing or outdated; run: tools/install-deps bench && bench/workloads/celery/setup")
+
+
+def start_server(run, arguments, variables):
+    server = run.start_server(
+        [PYTHON, "-m", "celery", "-A", "bench_tasks", "worker", "-n", "snug-bench-celery@localhost", "-l", "INFO",
+         "--pool", arguments.pool, "--concurrency", arguments.concurrency, "--without-mingle", "--without-gossip"],
+        BENCH_CACHE_MB=arguments.cache_mb, **variables)
+    run.wait_until(lambda: "snug-bench-celery@localhost ready" in server.log_path.read_text(), "starting Celery")
+
+
+def queue_tasks(run, arguments, variables, burst):
+    producer = run.start_helper(
+        "enqueue", [PYTHON, HERE / "enqueue.py", arguments.count, arguments.seed, burst], **variables)
+    run.wait_for_helper(producer, timeout_seconds=300)
+
+
+def drive(run, arguments):
+    require_virtual_environment()
+    client, redis_socket = redis.start(run)
+    variables = {"PYTHONPATH": HERE, "BENCH_REDIS_SOCKET": redis_socket, "PYTHONDONTWRITEBYTECODE": 1}
+    start_server(run, arguments, variables)
+    run.note_server_processes()
+    tasks_per_s, durations_ms, errors = jobs.run_bursts(
+        run, client, arguments, lambda burst: queue_tasks(run, arguments, variables, burst))
+    idle = memory.idle_metrics(run.server.popen.pid)
+    errors += run.count_lost_processes() + run.stop_server()
+    return {"tasks_per_s": tasks_per_s, **metrics.latencies(durations_ms), **idle, "errors": errors}
+
+
+if __name__ == "__main__":
+    parsed = parse_arguments()
+    sys.exit(session.run(f"celery_{parsed.pool}", lambda run: drive(run, parsed)))
