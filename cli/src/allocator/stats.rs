@@ -10,7 +10,7 @@ use crate::allocator::report::AllocatorUsed;
 use crate::base::failure::{Failure, Result, UNKNOWN};
 use crate::base::machine;
 use crate::heap::account::Heap;
-use crate::heap::glibc_heap::{self, Estimate, Obstacle};
+use crate::heap::glibc_heap::{self, HeapSize, Obstacle};
 use crate::heap::remote;
 use crate::process::proc::{self, Pid, ProcFilesystem, Processes, Rollup};
 use crate::process::role;
@@ -37,7 +37,7 @@ pub struct Stats {
     /// None for other allocators than snug: they tell nobody outside.
     pub heap: Option<Heap>,
     /// For glibc, what a walk over its heaps finds.
-    pub glibc_heap: Option<Estimate>,
+    pub glibc_heap: Option<HeapSize>,
     /// Why neither is known; None if one is.
     pub live_unknown: Option<String>,
 }

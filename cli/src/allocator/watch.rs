@@ -9,19 +9,17 @@
 mod choice;
 mod reading;
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::allocator::inspect::{Hidden, Inspector};
-use crate::allocator::judge;
+use crate::allocator::identity::{Allocators, Identity};
 use crate::allocator::kinds::Kind;
 pub use crate::allocator::watch::choice::Choice;
-pub use crate::allocator::watch::reading::{Heap, Identity, Reading};
+pub use crate::allocator::watch::reading::{Heap, Reading};
 use crate::base::machine;
-use crate::heap::counters::Account;
-use crate::heap::glibc_heap::{self, Estimate};
-use crate::heap::remote;
-use crate::process::proc::{self, Pid, Processes, Stat};
+use crate::heap::glibc_heap::HeapSize;
+use crate::process::follow::{Depth, Follower, Process};
+use crate::process::proc::{self, Pid, Processes};
 use crate::process::{role, system, tree};
 
 /// Share of one core that reading PSS may take.
@@ -37,65 +35,19 @@ const LOOK_AGAIN_AFTER: u64 = 5;
 /// How many readings a history keeps.
 const HISTORY: usize = 120;
 
-/// Where allocators are looked up: `Inspector` in truth, made up in tests.
-pub trait Allocators {
-    /// None: the process has gone or is just starting.
-    fn identify(&mut self, pid: Pid) -> Option<Identity>;
-    fn account(&mut self, pid: Pid, address: u64, arenas: u32) -> Result<Account, String>;
-    /// What is live under glibc.
-    fn estimate(&mut self, pid: Pid) -> Option<Estimate>;
-    /// The user whose process it is.
-    fn owner(&mut self, pid: Pid) -> Option<u32>;
-}
-
-impl Allocators for Inspector {
-    fn identify(&mut self, pid: Pid) -> Option<Identity> {
-        match self.facts(pid) {
-            Ok(facts) => {
-                let report = judge::judge(&facts);
-                Some(Identity {
-                    allocator: report.allocator,
-                    counters_at: facts.counters_at.filter(|_| facts.counters.is_some()),
-                    counters_error: facts.counters_error,
-                    problems: report.problems,
-                    settings: report.settings,
-                    not_permitted: false,
-                })
-            }
-            Err(Hidden::NotPermitted) => Some(Identity { not_permitted: true, ..Identity::default() }),
-            Err(Hidden::Gone) => None,
-        }
-    }
-
-    fn account(&mut self, pid: Pid, address: u64, arenas: u32) -> Result<Account, String> {
-        remote::read_account(pid, address, arenas)
-    }
-
-    fn estimate(&mut self, pid: Pid) -> Option<Estimate> {
-        glibc_heap::estimate_process(pid)
-    }
-
-    fn owner(&mut self, pid: Pid) -> Option<u32> {
-        tree::owner(pid)
-    }
-}
-
 /// What is remembered of a process between readings.
-struct Watched {
-    stat: Stat,
-    at_s: f64,
+#[derive(Default)]
+struct Known {
     role: String,
     app: String,
     command: String,
     identity: Option<Identity>,
     pss_bytes: Option<u64>,
     swap_bytes: Option<u64>,
-    pss_at_s: f64,
+    pss_at_s: Option<f64>,
     heap: Option<Heap>,
-    glibc_heap: Option<Estimate>,
-    glibc_heap_at_s: f64,
-    cpu_cores: Option<f64>,
-    faults_per_s: Option<f64>,
+    glibc_heap: Option<HeapSize>,
+    glibc_heap_at_s: Option<f64>,
     shown: bool,
     /// Whether it goes by one of the chosen names; None: to be looked at.
     named: Option<bool>,
@@ -105,7 +57,7 @@ struct Watched {
 
 /// Watches processes.
 pub struct Watcher<P: Processes, A: Allocators> {
-    source: P,
+    processes: Follower<P, Known>,
     allocators: A,
     choice: Choice,
     own: Pid,
@@ -113,7 +65,6 @@ pub struct Watcher<P: Processes, A: Allocators> {
     user: Option<u32>,
     page_size_bytes: u64,
     ticks_per_s: f64,
-    watched: HashMap<Pid, Watched>,
     readings: u64,
     /// Seconds of CPU time that PSS may still use.
     pss_budget_s: f64,
@@ -126,14 +77,13 @@ pub struct Watcher<P: Processes, A: Allocators> {
 impl<P: Processes, A: Allocators> Watcher<P, A> {
     pub fn new(source: P, allocators: A, choice: Choice) -> Watcher<P, A> {
         Watcher {
-            source,
+            processes: Follower::new(source),
             allocators,
             own: std::process::id() as Pid,
             user: choice.user.or_else(tree::own_user),
             choice,
             page_size_bytes: machine::page_size_bytes(),
             ticks_per_s: machine::ticks_per_second(),
-            watched: HashMap::new(),
             readings: 0,
             pss_budget_s: 0.05,
             estimate_budget_s: None,
@@ -149,11 +99,7 @@ impl<P: Processes, A: Allocators> Watcher<P, A> {
 
     /// Reads all processes once. `now_s` is a clock that only goes forward.
     pub fn read(&mut self, now_s: f64) -> Vec<Reading> {
-        let pids = self.source.pids().unwrap_or_default();
-        self.forget_all_but(&pids);
-        for pid in &pids {
-            self.update_stat(*pid, now_s);
-        }
+        self.look(now_s);
         for pid in self.chosen() {
             self.update_heap(pid, now_s);
         }
@@ -164,66 +110,36 @@ impl<P: Processes, A: Allocators> Watcher<P, A> {
         self.result()
     }
 
-    fn forget_all_but(&mut self, pids: &[Pid]) {
-        let existing: HashSet<Pid> = pids.iter().copied().collect();
-        let gone: Vec<Pid> = self.watched.keys().copied().filter(|pid| !existing.contains(pid)).collect();
-        for pid in gone {
-            self.source.forget(pid);
-            self.watched.remove(&pid);
-        }
-    }
-
-    /// Reads `stat` of a process that is new, shown, or due for another look.
-    fn update_stat(&mut self, pid: Pid, now_s: f64) {
-        let known = self.watched.get(&pid);
-        let skip =
-            known.is_some_and(|known| !known.shown) && (self.readings + pid as u64) % LOOK_AGAIN_AFTER != 0;
-        if skip {
-            return;
-        }
-        let shown = known.is_some_and(|known| known.shown);
-        let read = self.source.read(pid, "stat", &mut self.buffer);
-        if !shown {
-            // Thousands of open files would meet the limit of this process.
-            self.source.forget(pid);
-        }
-        let stat = match read.ok().and_then(|()| proc::parse_stat(&self.buffer)) {
-            Some(stat) if stat.state != 'Z' && stat.state != 'X' => stat,
-            _ => {
-                self.source.forget(pid);
-                self.watched.remove(&pid);
-                return;
+    /// Reads the state of those that are new, shown, or due for another look.
+    fn look(&mut self, now_s: f64) {
+        let readings = self.readings;
+        let news = self.processes.look(
+            now_s,
+            |pid, process| match process.note.shown || is_due(readings, pid) {
+                true => Depth::State,
+                false => Depth::Nothing,
+            },
+            |_, _, _| Some(Known::default()),
+        );
+        for pid in news.executed.into_iter().chain(news.renamed) {
+            if let Some(process) = self.processes.get_mut(pid) {
+                let known = &mut process.note;
+                (known.identity, known.heap, known.glibc_heap, known.named) = (None, None, None, None);
             }
-        };
-        match self.watched.get_mut(&pid) {
-            Some(known) if known.stat.start_ticks == stat.start_ticks => {
-                let elapsed_s = now_s - known.at_s;
-                if elapsed_s > 0.0 {
-                    let ticks = |stat: &Stat| (stat.user_ticks + stat.system_ticks) as f64;
-                    let spent_s = (ticks(&stat) - ticks(&known.stat)) / self.ticks_per_s;
-                    known.cpu_cores = Some((spent_s / elapsed_s).max(0.0));
-                    let faults = stat.minor_faults.saturating_sub(known.stat.minor_faults);
-                    known.faults_per_s = Some(faults as f64 / elapsed_s);
-                }
-                if known.stat.name != stat.name {
-                    // It executes another program now.
-                    known.identity = None;
-                    known.heap = None;
-                    known.glibc_heap = None;
-                    known.named = None;
-                }
-                known.stat = stat;
-                known.at_s = now_s;
-            }
-            _ => {
-                self.source.forget(pid);
-                self.watched.insert(pid, Watched::new(stat, now_s));
-            }
+        }
+        let ended = self.processes.iter().filter(|(_, process)| process.stat.has_ended());
+        for pid in ended.map(|(pid, _)| pid).collect::<Vec<Pid>>() {
+            self.processes.leave(pid);
+        }
+        // Thousands of open files would meet the limit of this process.
+        let hidden = self.processes.iter().filter(|(_, process)| !process.note.shown);
+        for pid in hidden.map(|(pid, _)| pid).collect::<Vec<Pid>>() {
+            self.processes.source.forget(pid);
         }
     }
 
     fn arguments(&mut self, pid: Pid) -> Vec<String> {
-        if self.source.read(pid, "cmdline", &mut self.buffer).is_err() {
+        if self.processes.source.read(pid, "cmdline", &mut self.buffer).is_err() {
             return Vec::new();
         }
         let text = String::from_utf8_lossy(&self.buffer);
@@ -233,39 +149,37 @@ impl<P: Processes, A: Allocators> Watcher<P, A> {
     /// Finds out which allocator a process uses and what it does.
     fn identify(&mut self, pid: Pid) {
         let identity = self.allocators.identify(pid);
-        if let Some(known) = self.watched.get_mut(&pid) {
-            known.identity = identity;
+        if let Some(process) = self.processes.get_mut(pid) {
+            process.note.identity = identity;
         }
     }
 
     /// Reads the counters of one process that is shown.
     fn update_heap(&mut self, pid: Pid, now_s: f64) {
-        let known = &self.watched[&pid];
-        let due = (self.readings + pid as u64) % LOOK_AGAIN_AFTER == 0;
-        let undecided = known.identity.as_ref().is_none_or(|identity| {
+        let due = is_due(self.readings, pid);
+        let Some(process) = self.processes.get(pid) else { return };
+        let undecided = process.note.identity.as_ref().is_none_or(|identity| {
             // A young process may still be loading its libraries, and what could not be read may be readable by now.
             identity.allocator.is_none() && !identity.not_permitted
                 || identity.counters_error.is_some() && due
         });
+        // Servers change their titles while they run, at little cost to us if we look now and then.
+        let arguments = (process.note.role.is_empty() || due).then(|| self.arguments(pid));
         if undecided {
             self.identify(pid);
         }
-        // Servers change their titles while they run, at little cost to us if we look now and then.
-        if self.watched[&pid].role.is_empty() || due {
-            let arguments = self.arguments(pid);
-            let known = self.watched.get_mut(&pid).expect("it is shown");
-            known.role = role::role(&arguments, &known.stat.name);
+        let Some(process) = self.processes.get_mut(pid) else { return };
+        let known = &mut process.note;
+        if let Some(arguments) = arguments {
+            known.role = role::role(&arguments, &process.stat.name);
             known.app = role::app(&arguments);
             known.command = arguments.join(" ");
         }
-        let known = &self.watched[&pid];
         let address = known.identity.as_ref().and_then(|identity| identity.counters_at);
-        let before = known.heap.as_ref();
-        let arenas = before.map_or(1, |heap| heap.account.head.arena_count);
-        let heap = address.map(|address| self.allocators.account(pid, address, arenas));
+        let arenas = known.heap.as_ref().map_or(1, |heap| heap.account.head.arena_count);
+        let account = address.map(|address| self.allocators.account(pid, address, arenas));
         let elapsed_s = self.last_s.map_or(0.0, |last_s| now_s - last_s);
-        let known = self.watched.get_mut(&pid).expect("it is shown");
-        match heap {
+        match account {
             Some(Ok(account)) => known.heap = Some(Heap::new(account, known.heap.as_ref(), elapsed_s)),
             // It has ended, or another program has taken its place.
             Some(Err(_)) => {
@@ -274,34 +188,43 @@ impl<P: Processes, A: Allocators> Watcher<P, A> {
             }
             None => known.heap = None,
         }
-        push(&mut known.rss_history, known.stat.rss_pages * self.page_size_bytes);
+        push(&mut known.rss_history, process.stat.rss_pages * self.page_size_bytes);
         if let Some(heap) = &known.heap {
             push(&mut known.live_history, heap.account.live_bytes());
         }
+    }
+
+    /// Those that are shown and of whom `is_wanted`, the one that has waited longest first: when it was looked at, by
+    /// `last_s`.
+    fn waiting(
+        &self,
+        is_wanted: impl Fn(&Process<Known>) -> bool,
+        last_s: impl Fn(&Known) -> Option<f64>,
+    ) -> Vec<(Option<f64>, Pid)> {
+        let shown = self.processes.iter().filter(|(_, process)| process.note.shown && is_wanted(process));
+        let mut waiting: Vec<(Option<f64>, Pid)> =
+            shown.map(|(pid, process)| (last_s(&process.note), pid)).collect();
+        let order = |last_s: Option<f64>| last_s.unwrap_or(f64::NEG_INFINITY);
+        waiting.sort_by(|left, right| order(left.0).total_cmp(&order(right.0)));
+        waiting
     }
 
     /// Reads PSS of the processes that have waited longest, as far as the budget goes; new ones in any case.
     fn update_pss(&mut self, now_s: f64) {
         let elapsed_s = self.last_s.map_or(0.0, |last_s| now_s - last_s);
         self.pss_budget_s = (self.pss_budget_s + elapsed_s * PSS_SHARE).min(0.1);
-        let mut waiting: Vec<(f64, Pid)> = self
-            .watched
-            .iter()
-            .filter(|(_, known)| known.shown)
-            .map(|(pid, known)| (known.pss_at_s, *pid))
-            .collect();
-        waiting.sort_by(|left, right| left.0.total_cmp(&right.0));
-        for (read_at_s, pid) in waiting {
-            if self.pss_budget_s <= 0.0 && read_at_s > f64::NEG_INFINITY {
+        for (read_at_s, pid) in self.waiting(|_| true, |known| known.pss_at_s) {
+            if self.pss_budget_s <= 0.0 && read_at_s.is_some() {
                 break;
             }
             let before = system::own_cpu();
-            let read = self.source.read(pid, "smaps_rollup", &mut self.buffer);
+            let read = self.processes.source.read(pid, "smaps_rollup", &mut self.buffer);
             let rollup = read.ok().and_then(|()| proc::parse_smaps_rollup(&self.buffer));
-            let known = self.watched.get_mut(&pid).expect("it is watched");
-            known.pss_bytes = rollup.map(|rollup| rollup.pss_bytes);
-            known.swap_bytes = rollup.map(|rollup| rollup.swap_bytes);
-            known.pss_at_s = now_s;
+            if let Some(process) = self.processes.get_mut(pid) {
+                process.note.pss_bytes = rollup.map(|rollup| rollup.pss_bytes);
+                process.note.swap_bytes = rollup.map(|rollup| rollup.swap_bytes);
+                process.note.pss_at_s = Some(now_s);
+            }
             self.pss_budget_s -=
                 system::own_cpu().saturating_sub(before).max(Duration::from_micros(20)).as_secs_f64();
         }
@@ -312,62 +235,71 @@ impl<P: Processes, A: Allocators> Watcher<P, A> {
         let Some(budget_s) = self.estimate_budget_s else { return };
         let elapsed_s = self.last_s.map_or(0.0, |last_s| now_s - last_s);
         let mut budget_s = (budget_s + elapsed_s * ESTIMATE_SHARE).min(ESTIMATE_BUDGET_S);
-        let mut waiting: Vec<(f64, Pid)> = self
-            .watched
-            .iter()
-            .filter(|(_, known)| known.shown && known.may_be_estimated(self.page_size_bytes))
-            .filter(|(_, known)| now_s - known.glibc_heap_at_s >= ESTIMATE_EVERY_S)
-            .map(|(pid, known)| (known.glibc_heap_at_s, *pid))
-            .collect();
-        waiting.sort_by(|left, right| left.0.total_cmp(&right.0));
-        for (_, pid) in waiting {
+        let is_wanted = |process: &Process<Known>| {
+            let is_old = |last_s| now_s - last_s >= ESTIMATE_EVERY_S;
+            may_be_estimated(process, self.page_size_bytes) && process.note.glibc_heap_at_s.is_none_or(is_old)
+        };
+        for (_, pid) in self.waiting(is_wanted, |known| known.glibc_heap_at_s) {
             if budget_s <= 0.0 {
                 break;
             }
             let before = system::own_cpu();
             let estimate = self.allocators.estimate(pid);
-            let known = self.watched.get_mut(&pid).expect("it is watched");
-            (known.glibc_heap, known.glibc_heap_at_s) = (estimate, now_s);
+            if let Some(process) = self.processes.get_mut(pid) {
+                (process.note.glibc_heap, process.note.glibc_heap_at_s) = (estimate, Some(now_s));
+            }
             budget_s -= system::own_cpu().saturating_sub(before).as_secs_f64();
         }
         self.estimate_budget_s = Some(budget_s);
     }
 
     fn result(&self) -> Vec<Reading> {
-        let mut pids: Vec<Pid> =
-            self.watched.iter().filter(|(_, known)| known.shown).map(|(pid, _)| *pid).collect();
-        pids.sort_unstable();
-        let parents: BTreeMap<Pid, Pid> =
-            pids.iter().map(|pid| (*pid, self.watched[pid].stat.parent)).collect();
-        let order = tree::descendants(&parents, &pids);
+        let shown = || self.processes.iter().filter(|(_, process)| process.note.shown);
+        let pids: Vec<Pid> = shown().map(|(pid, _)| pid).collect();
+        let parents: BTreeMap<Pid, Pid> = shown().map(|(pid, process)| (pid, process.stat.parent)).collect();
         let mut readings: Vec<Reading> = Vec::new();
-        for pid in order {
-            let known = &self.watched[&pid];
-            let above = readings.iter().find(|reading| reading.pid == known.stat.parent);
+        for pid in tree::descendants(&parents, &pids) {
+            let Some(process) = self.processes.get(pid) else { continue };
+            let above = readings.iter().find(|reading| reading.pid == process.stat.parent);
             let depth = above.map_or(0, |above| above.depth + 1);
-            readings.push(Reading {
-                pid,
-                parent: known.stat.parent,
-                depth,
-                role: known.role.clone(),
-                app: known.app.clone(),
-                command: known.command.clone(),
-                identity: known.identity.clone().unwrap_or_default(),
-                rss_bytes: known.stat.rss_pages * self.page_size_bytes,
-                pss_bytes: known.pss_bytes,
-                swap_bytes: known.swap_bytes,
-                cpu_cores: known.cpu_cores,
-                faults_per_s: known.faults_per_s,
-                threads: known.stat.threads,
-                stat: known.stat.clone(),
-                heap: known.heap.clone(),
-                glibc_heap: known.glibc_heap.filter(|_| known.may_be_estimated(self.page_size_bytes)),
-                rss_history: known.rss_history.iter().copied().collect(),
-                live_history: known.live_history.iter().copied().collect(),
-            });
+            readings.push(self.reading(pid, process, depth));
         }
         readings
     }
+
+    fn reading(&self, pid: Pid, process: &Process<Known>, depth: usize) -> Reading {
+        let Process { stat, note: known, .. } = process;
+        // Rates are between this reading of its state and the one before.
+        let before = process.before.as_ref().filter(|(then_s, _)| *then_s < process.read_s);
+        let per_s =
+            |now: u64, then: u64, then_s: f64| now.saturating_sub(then) as f64 / (process.read_s - then_s);
+        Reading {
+            pid,
+            parent: stat.parent,
+            depth,
+            role: known.role.clone(),
+            app: known.app.clone(),
+            command: known.command.clone(),
+            identity: known.identity.clone().unwrap_or_default(),
+            rss_bytes: stat.rss_pages * self.page_size_bytes,
+            pss_bytes: known.pss_bytes,
+            swap_bytes: known.swap_bytes,
+            cpu_cores: before
+                .map(|(then_s, then)| per_s(stat.ticks(), then.ticks(), *then_s) / self.ticks_per_s),
+            faults_per_s: before.map(|(then_s, then)| per_s(stat.minor_faults, then.minor_faults, *then_s)),
+            threads: stat.threads,
+            stat: stat.clone(),
+            heap: known.heap.clone(),
+            glibc_heap: known.glibc_heap.filter(|_| may_be_estimated(process, self.page_size_bytes)),
+            rss_history: known.rss_history.iter().copied().collect(),
+            live_history: known.live_history.iter().copied().collect(),
+        }
+    }
+}
+
+/// Whether a process is due for another look at what seldom changes.
+fn is_due(readings: u64, pid: Pid) -> bool {
+    (readings + pid as u64) % LOOK_AGAIN_AFTER == 0
 }
 
 fn push(history: &mut VecDeque<u64>, value: u64) {
@@ -377,36 +309,10 @@ fn push(history: &mut VecDeque<u64>, value: u64) {
     history.push_back(value);
 }
 
-impl Watched {
-    fn new(stat: Stat, now_s: f64) -> Watched {
-        Watched {
-            stat,
-            at_s: now_s,
-            role: String::new(),
-            app: String::new(),
-            command: String::new(),
-            identity: None,
-            pss_bytes: None,
-            swap_bytes: None,
-            pss_at_s: f64::NEG_INFINITY,
-            heap: None,
-            glibc_heap: None,
-            glibc_heap_at_s: f64::NEG_INFINITY,
-            cpu_cores: None,
-            faults_per_s: None,
-            shown: false,
-            named: None,
-            rss_history: VecDeque::new(),
-            live_history: VecDeque::new(),
-        }
-    }
-
-    /// Whether it uses glibc and is not too large for a walk over its heaps.
-    fn may_be_estimated(&self, page_size_bytes: u64) -> bool {
-        let kind =
-            self.identity.as_ref().and_then(|identity| identity.allocator.as_ref()).map(|used| used.kind);
-        kind == Some(Kind::Glibc) && self.stat.rss_pages * page_size_bytes < ESTIMATE_BELOW_BYTES
-    }
+/// Whether it uses glibc and is not too large for a walk over its heaps.
+fn may_be_estimated(process: &Process<Known>, page_size_bytes: u64) -> bool {
+    let kind = process.note.identity.as_ref().and_then(Identity::kind);
+    kind == Some(Kind::Glibc) && process.stat.rss_pages * page_size_bytes < ESTIMATE_BELOW_BYTES
 }
 
 #[cfg(test)]

@@ -4,9 +4,10 @@
 use std::collections::HashSet;
 
 use crate::allocator::kinds::Kind;
-use crate::allocator::memory::{Process, Reading, Watched};
+use crate::allocator::record::{Footprint, RecordedProcess, Recording};
 use crate::analysis::statistics::median;
 use crate::analysis::verdict::Series;
+use crate::heap::glibc_heap::HeapSize;
 
 /// With this many processes at a time or more, pages that they share would be counted twice in RSS.
 const SEVERAL_PROCESSES: f64 = 1.5;
@@ -61,9 +62,9 @@ pub struct ByAge {
 }
 
 /// Puts the readings together.
-pub fn assemble(watched: &Watched) -> Assembled {
-    let processes = without_gaps(watched);
-    let mut by_moment: Vec<Vec<&Reading>> = vec![Vec::new(); watched.time_s.len()];
+pub fn assemble(recording: &Recording) -> Assembled {
+    let processes = without_gaps(recording);
+    let mut by_moment: Vec<Vec<&Footprint>> = vec![Vec::new(); recording.time_s.len()];
     for (moment, reading) in processes.iter().flat_map(|process| &process.readings) {
         by_moment[*moment].push(reading);
     }
@@ -77,7 +78,7 @@ pub fn assemble(watched: &Watched) -> Assembled {
     for moment in &moments {
         let point =
             by_moment[*moment].iter().fold(Point::default(), |sum, reading| sum.with(reading, measure));
-        point.add_to(&mut total, watched.time_s[*moment], known);
+        point.add_to(&mut total, recording.time_s[*moment], known);
     }
     Assembled {
         measure,
@@ -85,15 +86,16 @@ pub fn assemble(watched: &Watched) -> Assembled {
         total,
         processes: moments.iter().map(|moment| by_moment[*moment].len()).collect(),
         moments,
-        by_age: by_age(&processes, &watched.time_s, measure, known),
+        by_age: by_age(&processes, &recording.time_s, measure, known),
     }
 }
 
 /// The processes without the moments at which one of them did not tell its live bytes, but does at others: a sum must
 /// not jump. If that are more than half of all moments, without the live bytes instead.
-fn without_gaps(watched: &Watched) -> Vec<Process> {
-    let mut processes = watched.processes.clone();
-    let tells = |process: &Process| process.readings.iter().any(|(_, reading)| reading.heap.is_some());
+fn without_gaps(recording: &Recording) -> Vec<RecordedProcess> {
+    let mut processes = recording.processes.clone();
+    let tells =
+        |process: &RecordedProcess| process.readings.iter().any(|(_, reading)| reading.heap.is_some());
     let gaps: HashSet<usize> = processes
         .iter()
         .filter(|process| tells(process))
@@ -101,7 +103,7 @@ fn without_gaps(watched: &Watched) -> Vec<Process> {
         .filter(|(_, reading)| reading.heap.is_none())
         .map(|(moment, _)| *moment)
         .collect();
-    let too_many = 2 * gaps.len() > watched.time_s.len();
+    let too_many = 2 * gaps.len() > recording.time_s.len();
     for process in &mut processes {
         if too_many {
             process.readings.iter_mut().for_each(|(_, reading)| reading.heap = None);
@@ -113,14 +115,16 @@ fn without_gaps(watched: &Watched) -> Vec<Process> {
 }
 
 /// By what most of the memory says.
-fn live_source(processes: &[Process]) -> LiveSource {
-    let anonymous = |choose: &dyn Fn(&Process, &Reading) -> bool| -> f64 {
+fn live_source(processes: &[RecordedProcess]) -> LiveSource {
+    let anonymous = |choose: &dyn Fn(&RecordedProcess, &Footprint) -> bool| -> f64 {
         let readings =
             processes.iter().flat_map(|process| process.readings.iter().map(move |(_, r)| (process, r)));
-        readings.filter(|(process, reading)| choose(process, reading)).map(|(_, r)| r.anonymous as f64).sum()
+        readings
+            .filter(|(process, reading)| choose(process, reading))
+            .map(|(_, r)| r.anonymous_bytes as f64)
+            .sum()
     };
-    let is_glibc =
-        |process: &Process| process.identity.as_ref().is_some_and(|identity| identity.kind == Kind::Glibc);
+    let is_glibc = |process: &RecordedProcess| process.kind == Some(Kind::Glibc);
     let unknown = anonymous(&|_, reading| reading.heap.is_none());
     let known = anonymous(&|_, reading| reading.heap.is_some());
     let estimated = anonymous(&|process, reading| reading.heap.is_some() && is_glibc(process));
@@ -143,16 +147,18 @@ struct Point {
 }
 
 impl Point {
-    fn with(self, reading: &Reading, measure: Measure) -> Point {
+    fn with(self, reading: &Footprint, measure: Measure) -> Point {
         let resident = match measure {
-            Measure::Rss => reading.rss,
-            Measure::Pss => reading.pss,
+            Measure::Rss => reading.rss_bytes,
+            Measure::Pss => reading.pss_bytes,
         };
-        let memory = (resident + reading.swap).saturating_sub(reading.lazy_free);
-        let own = reading.anonymous + reading.swap;
+        let memory = (resident + reading.swap_bytes).saturating_sub(reading.lazy_free_bytes);
+        let own = reading.anonymous_bytes + reading.swap_bytes;
         // What the allocator holds is an upper bound; the rest the program maps by itself, and may all be in use.
         let (used, live, heap) = match reading.heap {
-            Some((live, heap)) => (live + own.saturating_sub(heap), live, heap.min(own)),
+            Some(HeapSize { live_bytes, held_bytes }) => {
+                (live_bytes + own.saturating_sub(held_bytes), live_bytes, held_bytes.min(own))
+            }
             None => (own, 0, 0),
         };
         Point {
@@ -189,16 +195,17 @@ impl Point {
 
 /// The course of a life, by the mean of what changes from each reading to the next. Steps rather than values: when
 /// some of the processes have ended, the mean of the others must not jump.
-fn by_age(processes: &[Process], time_s: &[f64], measure: Measure, known: bool) -> Option<ByAge> {
-    let peak =
-        |process: &Process| process.readings.iter().map(|(_, reading)| reading.anonymous).max().unwrap_or(0);
+fn by_age(processes: &[RecordedProcess], time_s: &[f64], measure: Measure, known: bool) -> Option<ByAge> {
+    let peak = |process: &RecordedProcess| {
+        process.readings.iter().map(|(_, reading)| reading.anonymous_bytes).max().unwrap_or(0)
+    };
     let largest = processes.iter().map(peak).max()? as f64;
-    let born: Vec<&Process> = processes
+    let born: Vec<&RecordedProcess> = processes
         .iter()
         .filter(|process| !process.from_the_start && peak(process) as f64 >= SMALL_SHARE * largest)
         .collect();
-    let life_s = |process: &Process| {
-        let time = |reading: Option<&(usize, Reading)>| reading.map_or(0.0, |(moment, _)| time_s[*moment]);
+    let life_s = |process: &RecordedProcess| {
+        let time = |reading: Option<&(usize, Footprint)>| reading.map_or(0.0, |(moment, _)| time_s[*moment]);
         time(process.readings.last()) - time(process.readings.first())
     };
     let lives: Vec<f64> =
@@ -238,20 +245,19 @@ fn by_age(processes: &[Process], time_s: &[f64], measure: Measure, known: bool) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocator::memory::Identity;
 
-    fn reading(live: u64, heap: u64, anonymous: u64) -> Reading {
-        Reading {
-            rss: anonymous + 10,
-            pss: anonymous + 5,
-            anonymous,
-            heap: Some((live, heap)),
-            ..Reading::default()
+    fn reading(live: u64, heap: u64, anonymous: u64) -> Footprint {
+        Footprint {
+            rss_bytes: anonymous + 10,
+            pss_bytes: anonymous + 5,
+            anonymous_bytes: anonymous,
+            heap: Some(HeapSize { live_bytes: live, held_bytes: heap }),
+            ..Footprint::default()
         }
     }
 
-    fn process(from_the_start: bool, ended: bool, readings: Vec<(usize, Reading)>) -> Process {
-        Process { from_the_start, ended, readings, ..Process::example() }
+    fn process(from_the_start: bool, ended: bool, readings: Vec<(usize, Footprint)>) -> RecordedProcess {
+        RecordedProcess { from_the_start, ended, readings, ..RecordedProcess::example() }
     }
 
     fn moments(count: usize) -> Vec<f64> {
@@ -261,12 +267,12 @@ mod tests {
     #[test]
     fn what_a_program_maps_itself_is_used() {
         let readings = vec![(0, reading(100, 150, 400)), (1, reading(100, 150, 120))];
-        let watched = Watched {
+        let recording = Recording {
             time_s: moments(2),
             processes: vec![process(true, false, readings)],
-            ..Watched::default()
+            ..Recording::default()
         };
-        let assembled = assemble(&watched);
+        let assembled = assemble(&recording);
         assert_eq!((assembled.measure, assembled.live_source), (Measure::Rss, LiveSource::Counted));
         assert_eq!(assembled.total.used, [350.0, 100.0]);
         assert_eq!(assembled.total.heap, [150.0, 120.0], "an upper bound is cut");
@@ -275,10 +281,10 @@ mod tests {
 
     #[test]
     fn without_counters_there_is_memory_only() {
-        let unknown = Reading { heap: None, swap: 7, lazy_free: 2, ..reading(0, 0, 400) };
+        let unknown = Footprint { heap: None, swap_bytes: 7, lazy_free_bytes: 2, ..reading(0, 0, 400) };
         let processes =
             vec![process(true, false, vec![(0, unknown)]), process(true, false, vec![(0, unknown)])];
-        let assembled = assemble(&Watched { time_s: moments(1), processes, ..Watched::default() });
+        let assembled = assemble(&Recording { time_s: moments(1), processes, ..Recording::default() });
         assert_eq!((assembled.measure, assembled.live_source), (Measure::Pss, LiveSource::Unknown));
         assert_eq!(assembled.total.memory, [820.0], "swapped-out pages count, free ones do not");
         assert!(assembled.total.used.is_empty());
@@ -286,30 +292,29 @@ mod tests {
 
     #[test]
     fn moments_without_live_bytes_are_left_out_unless_they_are_many() {
-        let gap = Reading { heap: None, ..reading(0, 0, 400) };
-        let watched = |second: Reading, third: Reading| {
+        let gap = Footprint { heap: None, ..reading(0, 0, 400) };
+        let recording = |second: Footprint, third: Footprint| {
             let readings = vec![(0, reading(100, 150, 400)), (1, second), (2, third)];
-            Watched {
+            Recording {
                 time_s: moments(3),
                 processes: vec![process(true, false, readings)],
-                ..Watched::default()
+                ..Recording::default()
             }
         };
-        let assembled = assemble(&watched(gap, reading(100, 150, 400)));
+        let assembled = assemble(&recording(gap, reading(100, 150, 400)));
         assert_eq!((assembled.moments, assembled.total.used), (vec![0, 2], vec![350.0, 350.0]));
-        let assembled = assemble(&watched(gap, gap));
+        let assembled = assemble(&recording(gap, gap));
         assert_eq!((assembled.live_source, assembled.total.memory.len()), (LiveSource::Unknown, 3));
     }
 
     #[test]
     fn a_small_helper_under_glibc_does_not_make_all_an_estimate() {
-        let identity = |kind| Some(Identity { kind, counters_at: None });
-        let of = |kind, anonymous| Process {
-            identity: identity(kind),
+        let of = |kind, anonymous| RecordedProcess {
+            kind: Some(kind),
             ..process(true, false, vec![(0, reading(10, 20, anonymous))])
         };
         let source = |processes| {
-            assemble(&Watched { time_s: moments(1), processes, ..Watched::default() }).live_source
+            assemble(&Recording { time_s: moments(1), processes, ..Recording::default() }).live_source
         };
         assert_eq!(source(vec![of(Kind::Snug, 2000), of(Kind::Glibc, 20)]), LiveSource::Counted);
         assert_eq!(source(vec![of(Kind::Snug, 20), of(Kind::Glibc, 2000)]), LiveSource::Estimated);
@@ -323,8 +328,8 @@ mod tests {
             process(false, begin < 30, readings.collect())
         };
         let processes = (0..4).map(|index| worker(index * 10, 100 + 50 * index as u64)).collect();
-        let watched = Watched { time_s: moments(40), processes, ..Watched::default() };
-        let by_age = assemble(&watched).by_age.unwrap();
+        let recording = Recording { time_s: moments(40), processes, ..Recording::default() };
+        let by_age = assemble(&recording).by_age.unwrap();
         assert_eq!((by_age.lives, by_age.age_s), (3, 9.0));
         let expected: Vec<f64> = (0..10).map(|age| 175.0 + 10.0 * age as f64).collect();
         assert_eq!(by_age.series.used, expected);

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::allocator::kinds::Kind;
-use crate::allocator::memory::Watched;
+use crate::allocator::record::Recording;
 use crate::analysis::assemble::{Assembled, LiveSource, Measure};
 use crate::analysis::trend::{Direction, Doubt, Trend};
 use crate::analysis::verdict::{Judgement, Verdict};
@@ -90,7 +90,7 @@ pub struct Remarks {
 /// What the report is made from.
 pub struct Findings<'a> {
     pub subject: String,
-    pub watched: &'a Watched,
+    pub recording: &'a Recording,
     pub assembled: &'a Assembled,
     pub total: Judgement,
     pub by_age: Option<Judgement>,
@@ -104,7 +104,7 @@ pub struct Findings<'a> {
 impl Report {
     /// Puts everything together.
     pub fn new(findings: Findings) -> Report {
-        let Findings { subject, watched, assembled, total, by_age, requests, request_unit, load, remarks } =
+        let Findings { subject, recording, assembled, total, by_age, requests, request_unit, load, remarks } =
             findings;
         let hidden = |judgement: &Judgement| {
             matches!(judgement.verdict, Verdict::Leak | Verdict::Growing | Verdict::Bloat)
@@ -112,7 +112,7 @@ impl Report {
         let decided_by_age = by_age.as_ref().is_some_and(hidden) && !hidden(&total);
         let decisive = if decided_by_age { by_age.clone().unwrap_or(total.clone()) } else { total.clone() };
         let mut allocators: Vec<Kind> =
-            watched.processes.iter().filter_map(|process| Some(process.identity.as_ref()?.kind)).collect();
+            recording.processes.iter().filter_map(|process| process.kind).collect();
         allocators.sort();
         allocators.dedup();
         let requests: Vec<f64> = match requests.is_empty() {
@@ -456,7 +456,7 @@ pub fn duration(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocator::memory::{Identity, Process};
+    use crate::allocator::record::RecordedProcess;
     use crate::analysis::assemble::ByAge;
     use crate::analysis::simulate::{draw, BEHAVIOURS};
     use crate::analysis::verdict::{judge, Series};
@@ -483,12 +483,11 @@ mod tests {
             total: series,
             by_age,
         };
-        let identity = Some(Identity { kind: Kind::Snug, counters_at: None });
-        let watched =
-            Watched { processes: vec![Process { identity, ..Process::example() }], ..Watched::default() };
+        let process = RecordedProcess { kind: Some(Kind::Snug), ..RecordedProcess::example() };
+        let recording = Recording { processes: vec![process], ..Recording::default() };
         Report::new(Findings {
             subject: "ruby app.rb".into(),
-            watched: &watched,
+            recording: &recording,
             assembled: &assembled,
             total: judgement,
             by_age: judgement_by_age,

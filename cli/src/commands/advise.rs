@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use crate::allocator::deploy::{self, Deployment};
-use crate::allocator::heaps::RealHeaps;
+use crate::allocator::inspect::Inspector;
 use crate::allocator::kinds::Kind;
-use crate::allocator::memory::{Process, Roots, Watched, Watcher};
+use crate::allocator::record::{RecordedProcess, Recorder, Recording, Roots};
 use crate::analysis::advice as decide;
 use crate::analysis::advice::{Advice, Composition, Decision};
 use crate::analysis::results::Comparison;
@@ -32,7 +32,7 @@ pub fn run(arguments: &AdviseArguments) -> Result<()> {
     })?;
     let Some(measured) = measured else { return Ok(()) };
     let comparison = &measured.comparison;
-    let decision = decide::decide(comparison, composition(&looker.watcher.finish()).as_ref());
+    let decision = decide::decide(comparison, composition(&looker.recorder.finish()).as_ref());
     // A format that has stdout must be all that is there.
     let written = match output::takes_stdout(&arguments.compare.output) {
         true => write(&decision, comparison, false, &mut anstream::stderr().lock()),
@@ -88,43 +88,44 @@ fn write(
 struct Looker {
     begin: Instant,
     next_s: f64,
-    watcher: Watcher<ProcFilesystem, RealHeaps>,
+    recorder: Recorder<ProcFilesystem, Inspector>,
 }
 
 impl Looker {
     fn new() -> Looker {
         let roots = Roots { root: std::process::id() as Pid, own: None };
-        let watcher = Watcher::new(ProcFilesystem::new(), RealHeaps::new(), roots);
-        Looker { begin: Instant::now(), next_s: 0.0, watcher }
+        let recorder = Recorder::new(ProcFilesystem::new(), Inspector::new(String::new()), roots);
+        Looker { begin: Instant::now(), next_s: 0.0, recorder }
     }
 
     fn look(&mut self) {
         let now_s = self.begin.elapsed().as_secs_f64();
         if now_s >= self.next_s {
-            self.watcher.read(now_s);
+            self.recorder.read(now_s);
             self.next_s = now_s + LOOK_EVERY_S;
         }
     }
 }
 
 /// Means over all moments. Only processes under snug count: a load is not, nor are we. None if there were none.
-fn composition(watched: &Watched) -> Option<Composition> {
+fn composition(recording: &Recording) -> Option<Composition> {
     let mut sum = Composition::default();
     let mut moments = HashSet::new();
-    let under_snug =
-        |process: &&Process| process.identity.as_ref().is_some_and(|identity| identity.kind == Kind::Snug);
-    for process in watched.processes.iter().filter(under_snug) {
+    let under_snug = |process: &&RecordedProcess| process.kind == Some(Kind::Snug);
+    for process in recording.processes.iter().filter(under_snug) {
         for (moment, reading) in &process.readings {
-            let Some((live, heap)) = reading.heap else { continue };
+            let Some(held) = reading.heap else { continue };
             moments.insert(*moment);
-            let heap = heap.min(reading.anonymous) as f64;
-            sum.rss += reading.rss as f64;
-            sum.shared += reading.shared as f64;
-            sum.files +=
-                reading.rss.saturating_sub(reading.anonymous + reading.lazy_free + reading.shared) as f64;
+            let heap = held.held_bytes.min(reading.anonymous_bytes) as f64;
+            sum.rss += reading.rss_bytes as f64;
+            sum.shared += reading.shared_bytes as f64;
+            sum.files += reading
+                .rss_bytes
+                .saturating_sub(reading.anonymous_bytes + reading.lazy_free_bytes + reading.shared_bytes)
+                as f64;
             sum.heap += heap;
-            sum.live += (live as f64).min(heap);
-            sum.mapped += reading.anonymous as f64 - heap;
+            sum.live += (held.live_bytes as f64).min(heap);
+            sum.mapped += reading.anonymous_bytes as f64 - heap;
             sum.is_python |= process.command.contains("python");
         }
     }
@@ -143,26 +144,37 @@ fn composition(watched: &Watched) -> Option<Composition> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocator::memory::{Identity, Reading};
+    use crate::allocator::record::Footprint;
+    use crate::heap::glibc_heap::HeapSize;
 
     #[test]
     fn memory_of_processes_under_snug_alone_is_taken_apart() {
-        let process = |kind, reading| Process {
-            identity: Some(Identity { kind, counters_at: None }),
+        let process = |kind, reading| RecordedProcess {
+            kind: Some(kind),
             readings: vec![(0, reading)],
-            ..Process::example()
+            ..RecordedProcess::example()
         };
-        let reading =
-            Reading { rss: 150, anonymous: 80, shared: 50, heap: Some((30, 60)), ..Reading::default() };
+        let reading = Footprint {
+            rss_bytes: 150,
+            anonymous_bytes: 80,
+            shared_bytes: 50,
+            heap: Some(HeapSize { live_bytes: 30, held_bytes: 60 }),
+            ..Footprint::default()
+        };
         // Ours, or that of a load, of which the walk over glibc's heaps tells as much.
-        let other = Reading { rss: 9000, anonymous: 8000, heap: Some((4000, 5000)), ..Reading::default() };
-        let watched = Watched {
-            processes: vec![process(Kind::Snug, reading), process(Kind::Glibc, other)],
-            ..Watched::default()
+        let other = Footprint {
+            rss_bytes: 9000,
+            anonymous_bytes: 8000,
+            heap: Some(HeapSize { live_bytes: 4000, held_bytes: 5000 }),
+            ..Footprint::default()
         };
-        let found = composition(&watched).unwrap();
+        let recording = Recording {
+            processes: vec![process(Kind::Snug, reading), process(Kind::Glibc, other)],
+            ..Recording::default()
+        };
+        let found = composition(&recording).unwrap();
         assert_eq!((found.rss, found.heap, found.live), (150.0, 60.0, 30.0));
         assert_eq!((found.mapped, found.files, found.shared), (20.0, 20.0, 50.0));
-        assert_eq!(composition(&Watched::default()), None);
+        assert_eq!(composition(&Recording::default()), None);
     }
 }

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 
-use crate::allocator::heaps::RealHeaps;
-use crate::allocator::memory::{Roots, Watched, Watcher};
+use crate::allocator::inspect::Inspector;
+use crate::allocator::record::{Recorder, Recording, Roots};
 use crate::allocator::{library, program};
 use crate::analysis::assemble;
 use crate::analysis::leak_report::{duration, Findings, LoadMade, Remarks, Report};
@@ -70,9 +70,9 @@ pub fn run(arguments: &LeakArguments) -> Result<()> {
 
 /// Judges what was seen and writes the answer.
 fn answer(arguments: &LeakArguments, seen: Seen, root: Pid) -> Result<()> {
-    let Seen { watched, requests, load, remarks, failed } = seen;
-    if watched.processes.is_empty() {
-        let failure = if watched.forbidden.is_empty() {
+    let Seen { recording, requests, load, remarks, failed } = seen;
+    if recording.processes.is_empty() {
+        let failure = if recording.forbidden.is_empty() {
             Failure::new("the program ended before its memory could be read")
                 .advise("give it more to do, or a smaller --interval")
         } else {
@@ -81,14 +81,14 @@ fn answer(arguments: &LeakArguments, seen: Seen, root: Pid) -> Result<()> {
         };
         return Err(failure.exit_code(UNKNOWN));
     }
-    let assembled = assemble::assemble(&watched);
+    let assembled = assemble::assemble(&recording);
     let tolerance = arguments.tolerance_percent / 100.0;
     let report = Report::new(Findings {
         subject: match arguments.process {
-            Some(_) => format!("PID {root}: {}", watched.processes[0].command),
+            Some(_) => format!("PID {root}: {}", recording.processes[0].command),
             None => terminal::shell_line(&arguments.program),
         },
-        watched: &watched,
+        recording: &recording,
         assembled: &assembled,
         total: verdict::judge(&assembled.total, tolerance),
         by_age: assembled.by_age.as_ref().map(|by_age| verdict::judge(&by_age.series, tolerance)),
@@ -178,7 +178,7 @@ impl Requests {
 
 /// What came of a watch.
 struct Seen {
-    watched: Watched,
+    recording: Recording,
     requests: Requests,
     load: Option<LoadMade>,
     remarks: Remarks,
@@ -191,7 +191,7 @@ struct Session<'a> {
     arguments: &'a LeakArguments,
     root: Pid,
     started: bool,
-    watcher: Watcher<ProcFilesystem, RealHeaps>,
+    recorder: Recorder<ProcFilesystem, Inspector>,
     begin: Instant,
     load: Option<Load>,
     counter: Option<Errand>,
@@ -216,7 +216,7 @@ impl<'a> Session<'a> {
             arguments,
             root,
             started,
-            watcher: Watcher::new(ProcFilesystem::new(), RealHeaps::new(), roots),
+            recorder: Recorder::new(ProcFilesystem::new(), Inspector::new(String::new()), roots),
             begin: Instant::now(),
             load,
             counter: counter.map(|command| Errand::new(command, COUNT_EVERY_S)).transpose()?,
@@ -253,7 +253,7 @@ impl<'a> Session<'a> {
             if now_s >= pace.next_s || (over && self.ending.is_none()) {
                 // Of this thread: clients of the load have theirs.
                 let before = system::thread_cpu();
-                let (processes, rss_bytes) = self.watcher.read(now_s);
+                let (processes, rss_bytes) = self.recorder.read(now_s);
                 self.note_requests(now_s, processes > 0);
                 pace.looked(now_s, (system::thread_cpu() - before).as_secs_f64());
                 self.progress.update(now_s, processes, rss_bytes);
@@ -281,7 +281,7 @@ impl<'a> Session<'a> {
         let load = self.load.as_mut().map(|load| load.start_if_due(now_s)).transpose()?;
         let counter = self.counter.as_mut().map(|counter| counter.start_if_due(now_s)).transpose()?;
         for group in [load, counter].into_iter().flatten().flatten() {
-            self.watcher.leave_out(group);
+            self.recorder.leave_out(group);
         }
         Ok(())
     }
@@ -338,13 +338,13 @@ impl<'a> Session<'a> {
         }
         let mut source = ProcFilesystem::new();
         children.stop_all(&mut |_| {}, &mut || tree::below_own(&mut source));
-        let watched = self.watcher.finish();
-        if let Some(unread) = watched.unread_text() {
+        let recording = self.recorder.finish();
+        if let Some(unread) = recording.unread_text() {
             remarks.notes.push(format!("{unread}: run snug leak as the user that owns it, or as root"));
             remarks.obstacles.push(unread);
         }
         let load = self.load.as_ref().map(Load::made);
-        Seen { watched, requests: self.requests, load, remarks, failed: failure.is_some() }
+        Seen { recording, requests: self.requests, load, remarks, failed: failure.is_some() }
     }
 }
 

@@ -5,7 +5,6 @@
 //! Every process below this one belongs to the tree. That includes daemons: this process is the one that inherits
 //! orphans, so whoever is double-forked appears again as its direct child.
 
-use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
 
@@ -13,8 +12,8 @@ use regex_lite::Regex;
 
 use crate::allocator::kinds::Kind;
 use crate::analysis::results::{Loaded, ProcessSeen};
+use crate::process::follow::{Depth, Follower, Process};
 use crate::process::proc::{self, Mapping, Pid, Processes, Rollup, Stat};
-use crate::process::tree;
 
 /// A process without its C library after this long will not load anything any more.
 const LOADING_TAKES_AT_MOST_S: f64 = 1.0;
@@ -38,7 +37,7 @@ pub struct Target {
     pub library: Option<PathBuf>,
 }
 
-/// A process below this one.
+/// What is kept of a process below this one.
 struct Tracked {
     /// It makes the load and is not measured.
     load: bool,
@@ -49,8 +48,6 @@ struct Tracked {
     ever_measured: bool,
     first_s: f64,
     last_s: f64,
-    stat: Stat,
-    stat_read_s: f64,
     rss_peak_pages: u64,
     /// None: not decided yet.
     loaded: Option<Loaded>,
@@ -60,15 +57,11 @@ struct Tracked {
 
 /// The processes of one run.
 pub struct Tracker<P: Processes> {
-    source: P,
+    processes: Follower<P, Tracked>,
     own: Pid,
     target: Target,
     page_size_bytes: u64,
     ticks_per_s: f64,
-    /// Every process that exists; None for those outside of the tree.
-    known: HashMap<Pid, Option<Tracked>>,
-    /// The newest process or thread of the machine when processes were last listed.
-    newest: Option<Pid>,
     /// The next reading is one of the whole state of all processes.
     whole_state: bool,
     /// Process groups that make the load.
@@ -95,13 +88,11 @@ impl<P: Processes> Tracker<P> {
     /// `own` is the root whose descendants are tracked.
     pub fn new(source: P, own: Pid, target: Target, page_size_bytes: u64, ticks_per_s: f64) -> Tracker<P> {
         Tracker {
-            source,
+            processes: Follower::new(source),
             own,
             target,
             page_size_bytes,
             ticks_per_s,
-            known: HashMap::new(),
-            newest: None,
             whole_state: false,
             load_groups: Vec::new(),
             ended: Vec::new(),
@@ -114,7 +105,7 @@ impl<P: Processes> Tracker<P> {
 
     /// Takes note of the processes that exist before the program starts, which makes the first reading quick.
     pub fn look_around(&mut self) {
-        self.refresh_tree(0.0);
+        self.look(0.0, |_, _| Depth::Nothing);
     }
 
     /// Processes of this group, and those they start, make the load: they are not measured. To be called before
@@ -125,7 +116,7 @@ impl<P: Processes> Tracker<P> {
 
     /// Whether a process makes the load.
     pub fn is_load(&self, pid: Pid) -> bool {
-        self.load_groups.contains(&pid) || matches!(self.known.get(&pid), Some(Some(tracked)) if tracked.load)
+        self.load_groups.contains(&pid) || self.processes.get(pid).is_some_and(|process| process.note.load)
     }
 
     /// Lets the next reading be exact in CPU time and page faults, too.
@@ -135,15 +126,23 @@ impl<P: Processes> Tracker<P> {
 
     /// Reads resident sizes. `each` gets the state of every measured process that holds memory.
     pub fn read(&mut self, now_s: f64, each: &mut dyn FnMut(&Stat)) {
-        self.refresh_tree(now_s);
+        let whole_state = self.whole_state;
+        self.look(now_s, |_, process| {
+            let is_young = now_s - process.note.first_s < YOUNG_S;
+            match process.note.load {
+                true => Depth::Nothing,
+                false if is_young || whole_state || now_s - process.read_s >= STATE_EVERY_S => Depth::State,
+                false => Depth::Size,
+            }
+        });
         for pid in self.measurable() {
             if !self.update(pid, now_s) {
                 continue;
             }
             self.look_for_allocator(pid, now_s);
-            let Some(Some(tracked)) = self.known.get(&pid) else { continue };
-            if tracked.measured && tracked.stat.rss_pages > 0 {
-                each(&tracked.stat);
+            let Some(process) = self.processes.get(pid) else { continue };
+            if process.note.measured && process.stat.rss_pages > 0 {
+                each(&process.stat);
             }
         }
         self.whole_state = false;
@@ -152,15 +151,14 @@ impl<P: Processes> Tracker<P> {
     /// Reads proportional and unique set sizes of the processes that the last `read` saw.
     pub fn read_details(&mut self, now_s: f64, each: &mut dyn FnMut(&Rollup)) {
         for pid in self.measurable() {
-            let Some(Some(tracked)) = self.known.get(&pid) else { continue };
-            if now_s - tracked.command_read_s >= READ_EVERY_S {
+            let Some(process) = self.processes.get(pid) else { continue };
+            if now_s - process.note.command_read_s >= READ_EVERY_S {
                 self.refresh_command(pid, now_s);
             }
-            let Some(Some(tracked)) = self.known.get(&pid) else { continue };
-            if !tracked.measured {
+            if self.processes.get(pid).is_none_or(|process| !process.note.measured) {
                 continue;
             }
-            match self.source.read(pid, "smaps_rollup", &mut self.buffer) {
+            match self.processes.source.read(pid, "smaps_rollup", &mut self.buffer) {
                 Ok(()) => {
                     if let Some(rollup) = proc::parse_smaps_rollup(&self.buffer) {
                         each(&rollup);
@@ -175,136 +173,87 @@ impl<P: Processes> Tracker<P> {
 
     /// CPU seconds and page faults of the measured processes since the start, also of those that have ended.
     pub fn used_so_far(&self) -> (f64, u64) {
-        let alive = self.known.values().flatten().filter(|tracked| tracked.ever_measured);
-        let (ticks, faults) = alive.fold(self.used_by_ended, |(ticks, faults), tracked| {
-            (ticks + tracked.stat.ticks(), faults + tracked.stat.faults())
+        let alive = self.processes.iter().filter(|(_, process)| process.note.ever_measured);
+        let (ticks, faults) = alive.fold(self.used_by_ended, |(ticks, faults), (_, process)| {
+            (ticks + process.stat.ticks(), faults + process.stat.faults())
         });
         (ticks as f64 / self.ticks_per_s, faults)
     }
 
     /// Processes of the tree that are alive, with their commands; for stopping them.
     pub fn alive(&mut self, now_s: f64) -> Vec<(Pid, String)> {
-        self.refresh_tree(now_s);
-        let mut alive = Vec::new();
-        for pid in self.tree() {
-            if self.update(pid, now_s) {
-                if let Some(Some(tracked)) = self.known.get(&pid) {
-                    alive.push((pid, tracked.command.clone()));
-                }
-            }
-        }
+        self.look(now_s, |_, _| Depth::State);
+        let tree: Vec<Pid> = self.processes.iter().map(|(pid, _)| pid).collect();
+        let alive = tree.into_iter().filter(|pid| self.update(*pid, now_s)).collect::<Vec<Pid>>();
         alive
+            .into_iter()
+            .filter_map(|pid| Some((pid, self.processes.get(pid)?.note.command.clone())))
+            .collect()
     }
 
     /// Ends the run.
     pub fn finish(mut self) -> Ended {
-        for pid in self.tree() {
-            self.end(pid);
+        for (pid, process) in self.processes.leave_all() {
+            self.end(pid, process);
         }
         Ended { processes: self.ended, found: self.found, unreadable: self.unreadable }
     }
 
-    /// Everything below this process.
-    fn tree(&self) -> Vec<Pid> {
-        self.known.iter().filter(|(_, tracked)| tracked.is_some()).map(|(pid, _)| *pid).collect()
+    fn note(&mut self, pid: Pid) -> Option<&mut Tracked> {
+        self.processes.get_mut(pid).map(|process| &mut process.note)
     }
 
     /// The tree without what makes the load.
     fn measurable(&self) -> Vec<Pid> {
-        let is_measurable = |tracked: &Option<Tracked>| tracked.as_ref().is_some_and(|tracked| !tracked.load);
-        self.known.iter().filter(|(_, tracked)| is_measurable(tracked)).map(|(pid, _)| *pid).collect()
+        let measurable = self.processes.iter().filter(|(_, process)| !process.note.load);
+        measurable.map(|(pid, _)| pid).collect()
     }
 
-    /// Finds processes that have come or gone. A process that was outside of the tree once stays so.
-    fn refresh_tree(&mut self, now_s: f64) {
-        // Listing all processes is most of the cost of a reading. Those that have ended are noticed when read.
-        let newest = self.source.newest();
-        if newest.is_some() && newest == self.newest {
-            return;
+    /// Finds processes that have come or gone, and reads the others. Who was outside of the tree once stays so.
+    fn look(&mut self, now_s: f64, depth: impl Fn(Pid, &Process<Tracked>) -> Depth) {
+        let (own, load_groups) = (self.own, &self.load_groups);
+        let news = self.processes.look(now_s, depth, |pid, stat, parent| {
+            let is_below = pid != own && (stat.parent == own || parent.is_some());
+            let load = parent.is_some_and(|parent| parent.load) || load_groups.contains(&stat.group);
+            is_below.then(|| Tracked::new(load, now_s))
+        });
+        for (pid, process) in news.gone {
+            self.end(pid, process);
         }
-        self.newest = newest;
-        let Ok(pids) = self.source.pids() else { return };
-        let exists: HashSet<Pid> = pids.iter().copied().collect();
-        let gone: Vec<Pid> = self.known.keys().filter(|pid| !exists.contains(pid)).copied().collect();
-        for pid in gone {
-            self.end(pid);
-        }
-        let mut unknown: Vec<(Pid, Stat)> = Vec::new();
-        for pid in pids {
-            if pid == self.own || self.known.contains_key(&pid) {
-                continue;
-            }
-            if self.source.read(pid, "stat", &mut self.buffer).is_ok() {
-                unknown.extend(proc::parse_stat(&self.buffer).map(|stat| (pid, stat)));
+        for pid in &news.executed {
+            if let Some(tracked) = self.note(*pid) {
+                tracked.command_since_s = now_s;
+                (tracked.loaded, tracked.is_unreadable) = (None, false);
             }
         }
-        tree::parents_first(&mut unknown);
-        for (pid, stat) in unknown {
-            let parent = self.known.get(&stat.parent).and_then(Option::as_ref);
-            let tracked = (stat.parent == self.own || parent.is_some()).then(|| {
-                let load = parent.is_some_and(|parent| parent.load) || self.load_groups.contains(&stat.group);
-                Tracked::new(stat, load, now_s)
-            });
-            if tracked.is_none() {
-                self.source.forget(pid);
-            }
-            self.known.insert(pid, tracked);
+        for pid in news.executed.into_iter().chain(news.renamed) {
+            self.refresh_command(pid, now_s);
         }
     }
 
-    /// Reads a process of the tree again. False if it is gone or only its exit status is left.
+    /// Takes note of what was read of a process. False if only its exit status is left.
     fn update(&mut self, pid: Pid, now_s: f64) -> bool {
-        if self.update_resident(pid, now_s) {
-            return true;
-        }
-        let stat = match self.source.read(pid, "stat", &mut self.buffer) {
-            Ok(()) => proc::parse_stat(&self.buffer),
-            Err(_) => None,
-        };
-        let Some(stat) = stat else {
-            self.end(pid);
-            return false;
-        };
-        let Some(Some(tracked)) = self.known.get_mut(&pid) else { return false };
-        tracked.stat_read_s = now_s;
-        let ending = stat.has_ended();
-        tracked.rss_peak_pages = tracked.rss_peak_pages.max(stat.rss_pages);
-        let renamed = tracked.stat.name != stat.name;
-        tracked.stat = stat;
-        if ending {
+        let Some(process) = self.processes.get_mut(pid) else { return false };
+        let tracked = &mut process.note;
+        tracked.rss_peak_pages = tracked.rss_peak_pages.max(process.stat.rss_pages);
+        if process.stat.has_ended() {
             return false;
         }
         tracked.last_s = now_s;
         let is_old = now_s - tracked.command_read_s >= YOUNG_READ_EVERY_S;
-        if tracked.command.is_empty() || renamed || is_old && now_s - tracked.first_s < YOUNG_S {
+        if tracked.command.is_empty() || is_old && now_s - tracked.first_s < YOUNG_S {
             self.refresh_command(pid, now_s);
         }
         true
     }
 
-    /// Reads only the resident size, where that will do: of a process whose state was read lately and that lives.
-    fn update_resident(&mut self, pid: Pid, now_s: f64) -> bool {
-        let Some(Some(tracked)) = self.known.get_mut(&pid) else { return false };
-        let is_young = now_s - tracked.first_s < YOUNG_S;
-        if is_young || self.whole_state || now_s - tracked.stat_read_s >= STATE_EVERY_S {
-            return false;
-        }
-        let read = self.source.read(pid, "statm", &mut self.buffer);
-        let pages = read.ok().and_then(|()| proc::parse_resident_pages(&self.buffer));
-        let Some(pages) = pages.filter(|pages| *pages > 0) else { return false };
-        tracked.stat.rss_pages = pages;
-        tracked.rss_peak_pages = tracked.rss_peak_pages.max(pages);
-        tracked.last_s = now_s;
-        true
-    }
-
     /// Reads the command line again and decides anew whether the process is measured.
     fn refresh_command(&mut self, pid: Pid, now_s: f64) {
-        if self.source.read(pid, "cmdline", &mut self.buffer).is_err() {
+        if self.processes.source.read(pid, "cmdline", &mut self.buffer).is_err() {
             return;
         }
         let command = proc::parse_command_line(&self.buffer);
-        let Some(Some(tracked)) = self.known.get_mut(&pid) else { return };
+        let Some(Process { note: tracked, .. }) = self.processes.get_mut(pid) else { return };
         tracked.command_read_s = now_s;
         if command.is_empty() || command == tracked.command {
             return;
@@ -320,7 +269,7 @@ impl<P: Processes> Tracker<P> {
     /// Decides from the mappings whether the allocator is loaded. The loader maps preloaded libraries before
     /// the C library: when that is there and ours is not, it never will be, if the list was whole.
     fn look_for_allocator(&mut self, pid: Pid, now_s: f64) {
-        let Some(Some(tracked)) = self.known.get(&pid) else { return };
+        let Some(tracked) = self.note(pid) else { return };
         if !tracked.measured || tracked.loaded.is_some() {
             return;
         }
@@ -328,8 +277,8 @@ impl<P: Processes> Tracker<P> {
         if self.target.library.is_none() && age_s <= LOADING_TAKES_AT_MOST_S / 4.0 {
             return;
         }
-        let read = self.source.read(pid, "maps", &mut self.buffer);
-        let Some(Some(tracked)) = self.known.get_mut(&pid) else { return };
+        let read = self.processes.source.read(pid, "maps", &mut self.buffer);
+        let Some(tracked) = self.note(pid) else { return };
         tracked.is_unreadable =
             read.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
         let maps = if read.is_ok() { proc::parse_maps(&self.buffer) } else { Vec::new() };
@@ -344,7 +293,7 @@ impl<P: Processes> Tracker<P> {
         if is_missing && !self.still_maps(pid, &maps) {
             return;
         }
-        let Some(Some(tracked)) = self.known.get_mut(&pid) else { return };
+        let Some(Process { note: tracked, .. }) = self.processes.get_mut(pid) else { return };
         let is_c_library = |mapping: &Mapping| {
             Kind::from_file_name(&mapping.path).is_some_and(Kind::is_c_library) && mapping.executable
         };
@@ -370,17 +319,16 @@ impl<P: Processes> Tracker<P> {
     /// Whether a second reading shows the same files. The list of mappings of a process that ends, or executes another
     /// program, while it is read is cut short anywhere; what is read after that is empty, or another program's.
     fn still_maps(&mut self, pid: Pid, maps: &[Mapping]) -> bool {
-        self.source.read(pid, "maps", &mut self.buffer).is_ok() && proc::parse_maps(&self.buffer) == maps
+        self.processes.source.read(pid, "maps", &mut self.buffer).is_ok()
+            && proc::parse_maps(&self.buffer) == maps
     }
 
     /// Takes note of a process that has ended.
-    fn end(&mut self, pid: Pid) {
-        self.source.forget(pid);
-        let Some(Some(tracked)) = self.known.remove(&pid) else { return };
+    fn end(&mut self, pid: Pid, Process { stat, note: tracked, .. }: Process<Tracked>) {
         if !tracked.ever_measured {
             return;
         }
-        let (ticks, faults) = (tracked.stat.ticks(), tracked.stat.faults());
+        let (ticks, faults) = (stat.ticks(), stat.faults());
         self.used_by_ended.0 += ticks;
         self.used_by_ended.1 += faults;
         let unseen = match (&self.target.library, tracked.is_unreadable) {
@@ -397,12 +345,12 @@ impl<P: Processes> Tracker<P> {
             cpu_s: ticks as f64 / self.ticks_per_s,
             allocator_loaded: tracked.loaded.unwrap_or(unseen),
         };
-        self.ended.push((seen, tracked.stat));
+        self.ended.push((seen, stat));
     }
 }
 
 impl Tracked {
-    fn new(stat: Stat, load: bool, now_s: f64) -> Tracked {
+    fn new(load: bool, now_s: f64) -> Tracked {
         Tracked {
             load,
             command: String::new(),
@@ -412,8 +360,6 @@ impl Tracked {
             ever_measured: false,
             first_s: now_s,
             last_s: now_s,
-            stat,
-            stat_read_s: f64::NEG_INFINITY,
             rss_peak_pages: 0,
             loaded: None,
             is_unreadable: false,

@@ -18,14 +18,14 @@ use crate::process::proc::{self, Pid, ProcFilesystem, Processes, Region};
 
 /// What glibc's malloc holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Estimate {
+pub struct HeapSize {
     /// Blocks that the program may use, with their rounding; never more than is held, as some were never touched.
     pub live_bytes: u64,
     /// Resident memory of the heaps.
     pub held_bytes: u64,
 }
 
-impl Estimate {
+impl HeapSize {
     /// Share of what is held that is not live, from 0 to 1.
     pub fn fragmentation(&self) -> f64 {
         self.held_bytes.saturating_sub(self.live_bytes) as f64 / self.held_bytes.max(1) as f64
@@ -47,12 +47,12 @@ pub enum Obstacle {
 }
 
 /// Estimates what is live in a process of this user. None if that can't be said.
-pub fn estimate_process(pid: Pid) -> Option<Estimate> {
+pub fn estimate_process(pid: Pid) -> Option<HeapSize> {
     examine(pid).ok()
 }
 
 /// The same, or why not.
-pub fn examine(pid: Pid) -> Result<Estimate, Obstacle> {
+pub fn examine(pid: Pid) -> Result<HeapSize, Obstacle> {
     let mut memory = ProcessMemory::open(pid).map_err(|error| obstacle(&error))?;
     let mut source = ProcFilesystem::new();
     let mut maps = Vec::new();
@@ -107,12 +107,12 @@ const SWAPPED_MAX: usize = 256;
 
 /// Estimates what is live in a process whose anonymous writable memory is `regions`, in order of their addresses.
 /// None if the memory can't be read, is not glibc's, or is in the middle of a change.
-fn estimate(memory: &mut impl Memory, regions: &[Region]) -> Option<Estimate> {
+fn estimate(memory: &mut impl Memory, regions: &[Region]) -> Option<HeapSize> {
     let total: u64 = regions.iter().map(|region| region.end - region.start).sum();
     if total > MOST_BYTES {
         return None;
     }
-    let mut estimate = Estimate::default();
+    let mut estimate = HeapSize::default();
     let mut found = false;
     for region in regions {
         let heaps = match region.is_brk {
@@ -237,7 +237,7 @@ impl<M: Memory> Window<'_, M> {
     }
 }
 
-impl Estimate {
+impl HeapSize {
     /// Finds the chunks in a range that were mapped by themselves: they begin with a page. None if it can't be read.
     fn add_mapped(&mut self, memory: &mut impl Memory, start: u64, end: u64) -> Option<()> {
         let page = memory.page_bytes();
@@ -410,7 +410,7 @@ mod tests {
         memory.chunks(0x10000, &[0x290 | 1, 0x500 | 1, 0x870 | 1, 0x1000]);
         let estimate = estimate(&mut memory, &[region(0x10000, 2, true)]).unwrap();
         // Of each its size but for one word; the third says that it is in use through the top's flag, which is clear.
-        assert_eq!(estimate, Estimate { live_bytes: 0x290 + 0x500 - 16, held_bytes: 2 * PAGE });
+        assert_eq!(estimate, HeapSize { live_bytes: 0x290 + 0x500 - 16, held_bytes: 2 * PAGE });
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 pub(crate) mod cgroup;
 pub(crate) mod children;
+pub(crate) mod follow;
 pub(crate) mod pace;
 pub(crate) mod place;
 pub(crate) mod guard;

@@ -148,6 +148,8 @@ pub struct Stat {
     pub threads: u64,
     pub start_ticks: u64,
     pub rss_pages: u64,
+    /// The bottom of its stack, which an exec moves; 0 where that is not to be known.
+    pub start_stack: u64,
 }
 
 impl Stat {
@@ -186,6 +188,7 @@ pub fn parse_stat(text: &[u8]) -> Option<Stat> {
         threads: number(20)?,
         start_ticks: number(22)?,
         rss_pages: number(24)?,
+        start_stack: number(28).unwrap_or(0),
     })
 }
 
@@ -358,14 +361,49 @@ pub struct FakeProcesses {
 impl FakeProcesses {
     /// Adds or changes a process.
     pub fn set(&mut self, pid: Pid, parent: Pid, name: &str, rss_pages: u64) {
-        let stat = format!(
-            "{pid} ({name}) S {parent} {pid} {pid} 0 -1 4194304 7 0 1 0 20 10 0 0 20 0 3 0 55 1000000 {rss_pages} 0\n"
-        );
-        self.files.insert((pid, "stat"), stat.into_bytes());
+        // Another program has another stack.
+        let start_stack = 7000 + name.bytes().map(u64::from).sum::<u64>();
+        self.set_stat(pid, parent, name, rss_pages, 55, start_stack);
         self.files.insert((pid, "statm"), format!("9000 {rss_pages} 30 1 0 700 0\n").into_bytes());
         self.files.insert((pid, "cmdline"), format!("{name}\0--flag\0").into_bytes());
         let rollup = format!("Rss: {} kB\nPss: {} kB\nPrivate_Dirty: 4 kB\n", rss_pages * 4, rss_pages * 2);
         self.files.insert((pid, "smaps_rollup"), rollup.into_bytes());
+    }
+
+    /// Puts a process of 100 pages with another start in the place of one that has ended.
+    pub fn restart(&mut self, pid: Pid, parent: Pid, name: &str, start_ticks: u64) {
+        self.set(pid, parent, name, 100);
+        self.set_stat(pid, parent, name, 100, start_ticks, 7000);
+    }
+
+    /// Lets a process execute another program.
+    pub fn exec(&mut self, pid: Pid, name: &str) {
+        let before = parse_stat(&self.files[&(pid, "stat")]).expect("it was set");
+        self.set(pid, before.parent, name, before.rss_pages);
+        let start_stack = before.start_stack + 100_000;
+        self.set_stat(pid, before.parent, name, before.rss_pages, before.start_ticks, start_stack);
+    }
+
+    /// Lets a process change its name.
+    pub fn rename(&mut self, pid: Pid, name: &str) {
+        let stat = parse_stat(&self.files[&(pid, "stat")]).expect("it was set");
+        self.set_stat(pid, stat.parent, name, stat.rss_pages, stat.start_ticks, stat.start_stack);
+    }
+
+    pub fn set_stat(
+        &mut self,
+        pid: Pid,
+        parent: Pid,
+        name: &str,
+        rss_pages: u64,
+        start_ticks: u64,
+        start_stack: u64,
+    ) {
+        let stat = format!(
+            "{pid} ({name}) S {parent} {pid} {pid} 0 -1 4194304 7 0 1 0 20 10 0 0 20 0 3 0 {start_ticks} 1000000 \
+             {rss_pages} 0 1 1 {start_stack}\n"
+        );
+        self.files.insert((pid, "stat"), stat.into_bytes());
     }
 
     /// Ends a process.

@@ -6,7 +6,7 @@ use crate::allocator::stats::Stats;
 use crate::base::terminal::{self, bytes, short_count, styled};
 use crate::heap::account::Heap;
 use crate::heap::counters::Class;
-use crate::heap::glibc_heap::Estimate;
+use crate::heap::glibc_heap::HeapSize;
 
 /// Writes text. `classes` adds the size classes.
 pub struct TextWriter {
@@ -87,7 +87,7 @@ impl TextWriter {
         self.line(out, "given back", &amount(heap.purged_bytes), &purges)
     }
 
-    fn estimate(&self, out: &mut dyn Write, estimate: &Estimate) -> io::Result<()> {
+    fn estimate(&self, out: &mut dyn Write, estimate: &HeapSize) -> io::Result<()> {
         let amount = |count: u64| bytes(count as f64);
         self.line(
             out,

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use crate::allocator::watch::{Allocators, Watcher, LOOK_AGAIN_AFTER};
+use crate::allocator::identity::Allocators;
+use crate::allocator::watch::{is_due, Watcher};
 use crate::process::proc::{Pid, Processes};
 use crate::process::tree;
 
@@ -26,8 +27,7 @@ pub struct Choice {
 impl<P: Processes, A: Allocators> Watcher<P, A> {
     /// Decides who is shown, which finds out allocators where that matters. Returns their identifiers.
     pub(super) fn chosen(&mut self) -> Vec<Pid> {
-        let mut pids: Vec<Pid> = self.watched.keys().copied().collect();
-        pids.sort_unstable();
+        let mut pids: Vec<Pid> = self.processes.iter().map(|(pid, _)| pid).collect();
         let by_choice = !self.choice.pids.is_empty() || !self.choice.names.is_empty();
         let chosen: Vec<Pid> = if let Some(directory) = &self.choice.cgroup {
             let members = cgroup_members(directory);
@@ -38,35 +38,35 @@ impl<P: Processes, A: Allocators> Watcher<P, A> {
             if !self.choice.names.is_empty() {
                 roots.extend(self.named(&pids));
             }
-            let parents = self.watched.iter().map(|(pid, known)| (*pid, known.stat.parent)).collect();
+            let parents = self.processes.iter().map(|(pid, process)| (pid, process.stat.parent)).collect();
             let known = tree::descendants(&parents, &roots);
-            known.into_iter().filter(|pid| self.watched.contains_key(pid) && *pid != self.own).collect()
+            known.into_iter().filter(|pid| self.processes.get(*pid).is_some() && *pid != self.own).collect()
         } else {
             pids.into_iter().filter(|pid| self.is_worth_showing(*pid)).collect()
         };
         let set: HashSet<Pid> = chosen.iter().copied().collect();
-        for (pid, known) in &mut self.watched {
-            known.shown = set.contains(pid);
+        for (pid, process) in self.processes.iter_mut() {
+            process.note.shown = set.contains(&pid);
         }
         chosen
     }
 
     fn named(&mut self, pids: &[Pid]) -> Vec<Pid> {
         let all: Vec<(Pid, Pid, String)> = self
-            .watched
+            .processes
             .iter()
-            .map(|(pid, known)| (*pid, known.stat.parent, known.stat.name.clone()))
+            .map(|(pid, process)| (pid, process.stat.parent, process.stat.name.clone()))
             .collect();
         let above = tree::ancestors(&all, self.own);
         let mut named = Vec::new();
         for pid in pids.iter().copied().filter(|pid| !above.contains(pid)) {
             // Titles change: looked at again now and then.
-            let due = (self.readings + pid as u64) % LOOK_AGAIN_AFTER == 0;
-            let is_named = match self.watched[&pid].named {
-                Some(is_named) if !due => is_named,
-                _ => self.goes_by_name(pid),
-            };
-            self.watched.get_mut(&pid).expect("it is watched").named = Some(is_named);
+            let known = self.processes.get(pid).and_then(|process| process.note.named);
+            let is_named =
+                known.filter(|_| !is_due(self.readings, pid)).unwrap_or_else(|| self.goes_by_name(pid));
+            if let Some(process) = self.processes.get_mut(pid) {
+                process.note.named = Some(is_named);
+            }
             if is_named {
                 named.push(pid);
             }
@@ -75,27 +75,28 @@ impl<P: Processes, A: Allocators> Watcher<P, A> {
     }
 
     fn goes_by_name(&mut self, pid: Pid) -> bool {
-        let executable = self.source.link(pid, "exe").unwrap_or_default();
+        let executable = self.processes.source.link(pid, "exe").unwrap_or_default();
         let executable = executable.to_string_lossy();
         let arguments = self.arguments(pid);
-        let name = &self.watched[&pid].stat.name;
+        let Some(process) = self.processes.get(pid) else { return false };
+        let name = &process.stat.name;
         self.choice.names.iter().any(|wanted| tree::name_matches(wanted, name, &executable, &arguments))
     }
 
     fn is_worth_showing(&mut self, pid: Pid) -> bool {
-        let known = &self.watched[&pid];
-        let rss_bytes = known.stat.rss_pages * self.page_size_bytes;
+        let Some(process) = self.processes.get(pid) else { return false };
+        let rss_bytes = process.stat.rss_pages * self.page_size_bytes;
         if pid == self.own || rss_bytes == 0 {
             return false;
         }
-        if known.identity.is_none() {
+        if process.note.identity.is_none() {
             if self.user.is_some() && self.allocators.owner(pid) != self.user {
                 return false;
             }
             self.identify(pid);
         }
-        rss_bytes >= WORTH_SHOWING_BYTES
-            || self.watched[&pid].identity.as_ref().is_some_and(|identity| !identity.is_c_library())
+        let identity = self.processes.get(pid).and_then(|process| process.note.identity.as_ref());
+        rss_bytes >= WORTH_SHOWING_BYTES || identity.is_some_and(|identity| !identity.is_c_library())
     }
 }
 

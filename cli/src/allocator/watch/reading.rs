@@ -1,12 +1,9 @@
 //! What is read of a process at one moment. Plain data.
 
-use std::collections::BTreeMap;
-
+use crate::allocator::identity::Identity;
 use crate::allocator::kinds::Kind;
-use crate::allocator::report::{AllocatorUsed, Problem};
 use crate::heap::counters::Account;
-use crate::heap::glibc_heap::Estimate;
-use crate::heap::remote;
+use crate::heap::glibc_heap::HeapSize;
 use crate::process::proc::{Pid, Stat};
 
 /// One process at one moment.
@@ -35,7 +32,7 @@ pub struct Reading {
     /// None for other allocators than snug.
     pub heap: Option<Heap>,
     /// For glibc, if estimates are wanted and one could be made.
-    pub glibc_heap: Option<Estimate>,
+    pub glibc_heap: Option<HeapSize>,
     /// RSS of the last readings, the oldest first.
     pub rss_history: Vec<u64>,
     pub live_history: Vec<u64>,
@@ -48,49 +45,6 @@ pub struct Heap {
     /// Bytes and blocks that left the slabs, per second; None at the first reading.
     pub taken_bytes_per_s: Option<f64>,
     pub taken_blocks_per_s: Option<f64>,
-}
-
-/// Which allocator a process uses.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Identity {
-    pub allocator: Option<AllocatorUsed>,
-    /// Where its page of counters lies.
-    pub counters_at: Option<u64>,
-    /// Why the counters can't be read, although it uses snug.
-    pub counters_error: Option<String>,
-    pub problems: Vec<Problem>,
-    pub settings: BTreeMap<String, String>,
-    /// It belongs to somebody else.
-    pub not_permitted: bool,
-}
-
-impl Identity {
-    /// Name and version for people.
-    pub fn text(&self) -> String {
-        match &self.allocator {
-            Some(used) => match &used.version {
-                Some(version) => format!("{} {version}", used.kind.name()),
-                None => used.kind.name().to_string(),
-            },
-            None if self.not_permitted => "not permitted".into(),
-            None => "unknown".into(),
-        }
-    }
-
-    /// Whether the kernel does not let us read the process, or its heap alone.
-    pub fn is_refused(&self) -> bool {
-        self.not_permitted || self.is_heap_refused()
-    }
-
-    /// Whether it uses snug and the kernel does not let us read its counters, as kernel.yama.ptrace_scope can have it.
-    pub fn is_heap_refused(&self) -> bool {
-        self.counters_error.as_deref().is_some_and(remote::is_refusal)
-    }
-
-    /// Whether it uses what every program has, as far as is known.
-    pub fn is_c_library(&self) -> bool {
-        self.allocator.as_ref().is_none_or(|used| used.kind.is_c_library())
-    }
 }
 
 impl Heap {

@@ -1,55 +1,8 @@
 //! Watches made-up processes.
 
-use crate::allocator::report::{AllocatorUsed, How};
+use crate::allocator::identity::fake::FakeAllocators;
 use crate::allocator::watch::*;
-use crate::heap::counters::{Class, Counters};
 use crate::process::proc::FakeProcesses;
-
-/// Allocators by PID; how often each was asked for.
-#[derive(Default)]
-struct FakeAllocators {
-    kinds: HashMap<Pid, Kind>,
-    owners: HashMap<Pid, u32>,
-    taken_blocks: u64,
-    identified: u32,
-    broken: bool,
-    refused: bool,
-    estimated: Vec<Pid>,
-}
-
-impl Allocators for FakeAllocators {
-    fn identify(&mut self, pid: Pid) -> Option<Identity> {
-        self.identified += 1;
-        let kind = *self.kinds.get(&pid).unwrap_or(&Kind::Glibc);
-        let used = AllocatorUsed { kind, version: None, how: How::Preloaded, file: "/l".into() };
-        let counters_at = (kind == Kind::Snug && !self.refused).then_some(0x1000);
-        let counters_error = (kind == Kind::Snug && self.refused).then(|| "permission denied".into());
-        Some(Identity { allocator: Some(used), counters_at, counters_error, ..Identity::default() })
-    }
-
-    fn account(&mut self, _pid: Pid, address: u64, _arenas: u32) -> Result<Account, String> {
-        assert_eq!(address, 0x1000);
-        if self.broken {
-            return Err("gone".into());
-        }
-        let class = Class {
-            size_bytes: 100,
-            outstanding_blocks: 50,
-            taken_blocks: self.taken_blocks,
-            ..Class::default()
-        };
-        Ok(Account { head: Counters { arena_count: 1, ..Counters::default() }, classes: vec![class] })
-    }
-
-    fn estimate(&mut self, pid: Pid) -> Option<Estimate> {
-        self.estimated.push(pid);
-        (!self.broken).then_some(Estimate { live_bytes: 70, held_bytes: 100 })
-    }
-
-    fn owner(&mut self, pid: Pid) -> Option<u32> {
-        Some(*self.owners.get(&pid).unwrap_or(&1000))
-    }
-}
 
 fn watcher(choice: Choice) -> Watcher<FakeProcesses, FakeAllocators> {
     let mut processes = FakeProcesses::default();
@@ -74,10 +27,10 @@ fn what_is_worth_showing() {
     watcher.allocators.kinds.insert(20, Kind::Jemalloc);
     assert_eq!(pids(&watcher.read(0.0)), [10, 20], "the large one and the one with an allocator of its own");
     watcher.allocators.owners.insert(10, 0);
-    watcher.source.set(30, 1, "new", 9000);
+    watcher.processes.source.set(30, 1, "new", 9000);
     watcher.allocators.owners.insert(30, 7);
     assert_eq!(pids(&watcher.read(1.0)), [10, 20], "somebody else's is not");
-    watcher.source.remove(10);
+    watcher.processes.source.remove(10);
     assert_eq!(pids(&watcher.read(2.0)), [20]);
 }
 
@@ -97,7 +50,7 @@ fn all_of_a_control_group() {
 fn small_processes_are_found_when_they_have_grown() {
     let mut watcher = watcher(Choice::default());
     watcher.read(0.0);
-    watcher.source.set(20, 1, "small", 9000);
+    watcher.processes.source.set(20, 1, "small", 9000);
     let seen = (1..=LOOK_AGAIN_AFTER).fold(vec![], |_, at| watcher.read(at as f64));
     assert_eq!(pids(&seen), [10, 20]);
 }
@@ -110,7 +63,7 @@ fn trees_by_pid_and_by_name() {
     assert_eq!(readings[1].depth, 1);
     let mut by_name = watcher(Choice { names: vec!["worker".into()], ..Choice::default() });
     assert_eq!(pids(&by_name.read(0.0)), [11]);
-    by_name.source.set(40, 1, "worker", 10);
+    by_name.processes.source.set(40, 1, "worker", 10);
     assert_eq!(pids(&by_name.read(1.0)), [11, 40], "new ones of that name appear");
 }
 
@@ -140,11 +93,11 @@ fn another_program_in_its_place_is_looked_at_anew() {
     watcher.read(1.0);
     assert_eq!(watcher.allocators.identified, 2, "10 and 11 once each");
     watcher.allocators.kinds.insert(10, Kind::Glibc);
-    watcher.source.set(10, 1, "other", 5000);
+    watcher.processes.source.set(10, 1, "other", 5000);
     assert_eq!(watcher.read(2.0)[0].kind(), Some(Kind::Glibc));
     assert_eq!(watcher.allocators.identified, 3);
     watcher.allocators.kinds.insert(10, Kind::Snug);
-    watcher.source.set(10, 1, "again", 5000);
+    watcher.processes.source.set(10, 1, "again", 5000);
     assert!(watcher.read(3.0)[0].heap.is_some());
     watcher.allocators.broken = true;
     assert!(watcher.read(4.0)[0].heap.is_none(), "its counters have gone");
@@ -185,7 +138,7 @@ fn estimates_are_made_where_they_are_wanted() {
     let mut without = watcher(choice.clone());
     assert!(without.read(0.0)[0].glibc_heap.is_none() && without.allocators.estimated.is_empty());
     let mut watcher = watcher(choice).with_estimates();
-    watcher.source.set(12, 10, "large", ESTIMATE_BELOW_BYTES / 4096 + 1);
+    watcher.processes.source.set(12, 10, "large", ESTIMATE_BELOW_BYTES / 4096 + 1);
     watcher.allocators.kinds.insert(11, Kind::Jemalloc);
     let readings = watcher.read(0.0);
     assert_eq!(watcher.allocators.estimated, [10], "not of others, nor of what is too large");
@@ -200,4 +153,27 @@ fn estimates_are_made_where_they_are_wanted() {
     watcher.estimate_budget_s = Some(-1.0);
     watcher.read(2.0 * ESTIMATE_EVERY_S);
     assert_eq!(watcher.allocators.estimated.len(), 2, "beyond the budget");
+}
+
+#[test]
+fn a_pid_that_comes_again_is_another_process() {
+    let mut watcher = watcher(Choice { pids: vec![10], ..Choice::default() });
+    watcher.read(0.0);
+    assert!(watcher.read(1.0)[1].cpu_cores.is_some());
+    watcher.processes.source.restart(11, 10, "worker", 77);
+    let readings = watcher.read(2.0);
+    assert_eq!((readings[1].pid, readings[1].cpu_cores), (11, None), "no rate between two processes");
+    assert_eq!(watcher.allocators.identified, 3);
+    watcher.processes.source.restart(11, 1, "stranger", 88);
+    assert_eq!(pids(&watcher.read(3.0)), [10]);
+}
+
+#[test]
+fn a_program_that_executes_itself_is_looked_at_anew() {
+    let mut watcher = watcher(Choice { pids: vec![11], ..Choice::default() });
+    watcher.read(0.0);
+    watcher.allocators.kinds.insert(11, Kind::Jemalloc);
+    assert_eq!(watcher.read(1.0)[0].kind(), Some(Kind::Glibc));
+    watcher.processes.source.exec(11, "worker");
+    assert_eq!(watcher.read(2.0)[0].kind(), Some(Kind::Jemalloc));
 }

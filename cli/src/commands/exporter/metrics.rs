@@ -7,7 +7,7 @@ use crate::base::failure::{Context, Result};
 use crate::commands::exporter::cgroups::Cgroup;
 use crate::commands::exporter::labels::Labels;
 use crate::heap::account::Heap;
-use crate::heap::glibc_heap::Estimate;
+use crate::heap::glibc_heap::HeapSize;
 use crate::VERSION;
 
 /// What is exported of one process. Memory is in bytes.
@@ -28,7 +28,7 @@ pub struct Sample {
     pub threads: u64,
     pub heap: Option<Heap>,
     /// Only where it was asked for: a walk costs as much as the heap is large.
-    pub glibc_heap: Option<Estimate>,
+    pub glibc_heap: Option<HeapSize>,
 }
 
 /// What is exported of the exporter itself.
@@ -115,7 +115,7 @@ const HEAP_COUNTERS: &[(&str, &str, Value<Heap>)] = &[
 ];
 
 /// Not in the family of snug's heaps: an estimate is no count, and alerts must not mix them.
-const GLIBC_GAUGES: &[(&str, &str, Value<Estimate>)] = &[
+const GLIBC_GAUGES: &[(&str, &str, Value<HeapSize>)] = &[
     (
         "snug_glibc_live_bytes",
         "Live blocks under glibc, estimated from the chunks in its heaps.",
@@ -155,7 +155,7 @@ pub fn text(samples: &[Sample], cgroups: &[Cgroup], own: &Own) -> Result<String>
         .iter()
         .filter_map(|(labels, sample)| Some((labels.clone(), sample.heap.as_ref()?)))
         .collect();
-    let estimates: Vec<(Vec<LabelPair>, &Estimate)> = labelled
+    let estimates: Vec<(Vec<LabelPair>, &HeapSize)> = labelled
         .iter()
         .filter_map(|(labels, sample)| Some((labels.clone(), sample.glibc_heap.as_ref()?)))
         .collect();
@@ -272,7 +272,7 @@ mod tests {
             Sample {
                 allocator: "glibc".into(),
                 rss_bytes: 5000,
-                glibc_heap: Some(Estimate { live_bytes: 3000, held_bytes: 4000 }),
+                glibc_heap: Some(HeapSize { live_bytes: 3000, held_bytes: 4000 }),
                 ..Sample::default()
             },
         ];

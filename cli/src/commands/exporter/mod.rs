@@ -17,9 +17,10 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use nix::unistd::User;
 
 use crate::allocator::access;
+use crate::allocator::identity::Identity;
 use crate::allocator::inspect::Inspector;
 use crate::allocator::kinds::Kind;
-use crate::allocator::watch::{Choice, Identity, Reading, Watcher};
+use crate::allocator::watch::{Choice, Reading, Watcher};
 use crate::base::failure::{Context, Failure, Result, UNKNOWN};
 use crate::base::machine;
 use crate::commands::exporter::arguments::ExporterArguments;

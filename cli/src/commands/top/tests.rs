@@ -5,15 +5,16 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::{Color, Modifier};
 use ratatui::Terminal;
 
+use crate::allocator::identity::Identity;
 use crate::allocator::kinds::Kind;
 use crate::allocator::report::{AllocatorUsed, How, Problem, Severity};
-use crate::allocator::watch::{Heap, Identity, Reading};
+use crate::allocator::watch::{Heap, Reading};
 use crate::commands::top::arguments::SortColumn;
 use crate::commands::top::model::{Action, Model};
 use crate::commands::top::once;
 use crate::commands::top::view::{self, Palette};
 use crate::heap::counters::{Account, Class, Counters};
-use crate::heap::glibc_heap::Estimate;
+use crate::heap::glibc_heap::HeapSize;
 
 fn reading(pid: i32, role: &str, kind: Kind, megabytes: u64) -> Reading {
     let account = Account {
@@ -143,7 +144,7 @@ fn sums_of_what_is_not_known_are_no_zeros() {
 fn what_is_estimated_is_marked() {
     let mut readings = model().readings().to_vec();
     let glibc = readings.iter_mut().find(|reading| reading.kind() == Some(Kind::Glibc)).unwrap();
-    glibc.glibc_heap = Some(Estimate { live_bytes: 15_000_000, held_bytes: 20_000_000 });
+    glibc.glibc_heap = Some(HeapSize { live_bytes: 15_000_000, held_bytes: 20_000_000 });
     let mut model = Model::new(SortColumn::Live, 2.0);
     model.update(readings);
     press(&mut model, &[KeyCode::Down]);

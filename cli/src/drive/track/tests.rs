@@ -35,8 +35,8 @@ fn descendants_alone_are_measured() {
 fn daemons_come_back_as_direct_children() {
     let mut tracker = tracker(Target::default(), tree());
     read(&mut tracker, 0.0);
-    tracker.source.set(400, OWN, "daemon", 10);
-    tracker.source.remove(101);
+    tracker.processes.source.set(400, OWN, "daemon", 10);
+    tracker.processes.source.remove(101);
     assert_eq!(read(&mut tracker, 0.1), (210, 2));
     assert_eq!(tracker.finish().processes.len(), 3);
 }
@@ -47,9 +47,9 @@ fn the_load_is_not_measured_but_known() {
     tracker.leave_out(500);
     read(&mut tracker, 0.0);
     // A process group has the number of its first process.
-    tracker.source.set(500, OWN, "wrk", 4000);
-    tracker.source.set(501, 500, "wrk-helper", 4000);
-    tracker.source.set(502, 101, "worker", 10);
+    tracker.processes.source.set(500, OWN, "wrk", 4000);
+    tracker.processes.source.set(501, 500, "wrk-helper", 4000);
+    tracker.processes.source.set(502, 101, "worker", 10);
     assert_eq!(read(&mut tracker, 0.1), (1210, 3));
     assert!(tracker.is_load(500) && tracker.is_load(501) && !tracker.is_load(502));
     assert!(tracker.alive(0.1).iter().any(|(pid, _)| *pid == 501), "it is stopped with the rest");
@@ -61,7 +61,7 @@ fn what_was_used_never_shrinks() {
     let mut tracker = tracker(Target::default(), tree());
     assert_eq!(read(&mut tracker, 0.0).1, 2);
     assert_eq!(tracker.used_so_far(), (0.6, 16));
-    tracker.source.remove(90);
+    tracker.processes.source.remove(90);
     assert_eq!(read(&mut tracker, 0.1).1, 1);
     assert_eq!(tracker.used_so_far(), (0.6, 16));
 }
@@ -71,7 +71,7 @@ fn only_matching_processes_count_and_exec_changes_that() {
     let target = Target { only: Some(Regex::new("^worker").unwrap()), ..Target::default() };
     let mut tracker = tracker(target, tree());
     assert_eq!(read(&mut tracker, 0.0), (200, 1));
-    tracker.source.set(101, OWN, "worker2", 1000);
+    tracker.processes.source.set(101, OWN, "worker2", 1000);
     assert_eq!(read(&mut tracker, 0.1), (1200, 2));
 }
 
@@ -136,7 +136,7 @@ fn who_has_ended_adds_no_details_of_others() {
     (110..120).for_each(|pid| processes.set(pid, OWN, "worker", 10));
     let mut tracker = tracker(Target::default(), processes);
     read(&mut tracker, 0.0);
-    (110..120).for_each(|pid| tracker.source.remove(pid));
+    (110..120).for_each(|pid| tracker.processes.source.remove(pid));
     let mut pss_bytes = Vec::new();
     tracker.read_details(0.1, &mut |rollup| pss_bytes.push(rollup.pss_bytes));
     pss_bytes.sort_unstable();
@@ -149,25 +149,26 @@ fn processes_are_listed_when_there_may_be_new_ones() {
     processes.newest = Some(300);
     let mut tracker = tracker(Target::default(), processes);
     read(&mut tracker, 0.0);
-    tracker.source.remove(90);
-    tracker.source.set(400, OWN, "late", 10);
+    tracker.processes.source.remove(90);
+    tracker.processes.source.set(400, OWN, "late", 10);
     assert_eq!(read(&mut tracker, 0.1).0, 1000, "one has ended, the new one is not looked for");
-    tracker.source.newest = Some(400);
+    tracker.processes.source.newest = Some(400);
     assert_eq!(read(&mut tracker, 0.2).0, 1010);
 }
 
 #[test]
 fn states_are_read_more_rarely_than_sizes() {
-    let mut tracker = tracker(Target::default(), tree());
+    let processes = FakeProcesses { newest: Some(300), ..tree() };
+    let mut tracker = tracker(Target::default(), processes);
     read(&mut tracker, 0.0);
     read(&mut tracker, 5.0);
-    let busy = String::from_utf8(tracker.source.files[&(90, "stat")].clone()).unwrap();
-    tracker.source.files.insert((90, "stat"), busy.replace(" 20 10 ", " 20 60 ").into_bytes());
-    tracker.source.files.insert((90, "statm"), b"9000 500 30 1 0 700 0".to_vec());
+    let busy = String::from_utf8(tracker.processes.source.files[&(90, "stat")].clone()).unwrap();
+    tracker.processes.source.files.insert((90, "stat"), busy.replace(" 20 10 ", " 20 60 ").into_bytes());
+    tracker.processes.source.files.insert((90, "statm"), b"9000 500 30 1 0 700 0".to_vec());
     assert_eq!(read(&mut tracker, 5.1).0, 1500);
     assert_eq!(tracker.used_so_far().0, 0.6);
     tracker.refresh_all();
-    tracker.source.files.insert((90, "statm"), b"0 0 0 0 0 0 0".to_vec());
+    tracker.processes.source.files.insert((90, "statm"), b"0 0 0 0 0 0 0".to_vec());
     read(&mut tracker, 5.2);
     assert_eq!(tracker.used_so_far().0, 1.1);
 }
@@ -176,7 +177,33 @@ fn states_are_read_more_rarely_than_sizes() {
 fn zombies_hold_no_memory() {
     let mut tracker = tracker(Target::default(), tree());
     read(&mut tracker, 0.0);
-    let zombie = String::from_utf8(tracker.source.files[&(90, "stat")].clone()).unwrap();
-    tracker.source.files.insert((90, "stat"), zombie.replace(") S", ") Z").into_bytes());
+    let zombie = String::from_utf8(tracker.processes.source.files[&(90, "stat")].clone()).unwrap();
+    tracker.processes.source.files.insert((90, "stat"), zombie.replace(") S", ") Z").into_bytes());
     assert_eq!(read(&mut tracker, 0.1), (1000, 1));
+}
+
+#[test]
+fn a_pid_that_comes_again_is_another_process() {
+    let mut tracker = tracker(Target::default(), tree());
+    assert_eq!(read(&mut tracker, 0.0), (1200, 2));
+    tracker.processes.source.restart(90, OWN, "worker", 77);
+    assert_eq!(read(&mut tracker, 0.1), (1100, 2));
+    tracker.processes.source.restart(300, 101, "ours", 88);
+    assert_eq!(read(&mut tracker, 0.2), (1200, 3), "what has the PID of a stranger is none");
+    let ended = tracker.finish();
+    assert_eq!(ended.processes.iter().filter(|(seen, _)| seen.pid == 90).count(), 2);
+}
+
+#[test]
+fn the_allocator_is_looked_for_again_after_an_exec() {
+    let library = "/l/libjemalloc.so.2";
+    let mapped = |path: &str| format!("10-20 r-xp 0 fe:00 1 {path}\n20-30 r-xp 0 fe:00 2 /l/libc.so.6\n");
+    let mut processes = tree();
+    processes.files.insert((101, "maps"), mapped(library).into());
+    let mut tracker = tracker(Target { library: Some(library.into()), ..Target::default() }, processes);
+    read(&mut tracker, 0.0);
+    tracker.processes.source.exec(101, "server");
+    tracker.processes.source.files.insert((101, "maps"), mapped("/l/other.so").into());
+    read(&mut tracker, 0.1);
+    assert_eq!(loaded(&tracker.finish(), 101), Loaded::No, "of the same name and command line");
 }
