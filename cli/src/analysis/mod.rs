@@ -8,6 +8,8 @@ pub(crate) mod condition;
 mod false_alarms;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod fit;
+mod floors;
 pub(crate) mod leak_report;
 mod lexer;
 pub(crate) mod quantities;

@@ -253,6 +253,10 @@ mod tests {
     const TOLERANCE: f64 = 0.05;
     /// The method was chosen with seeds below 600; these were not looked at.
     const HELD_OUT: std::ops::Range<u64> = 20_000..20_300;
+    /// A part of them, for every day; `make test-cli LONG=1` runs the whole.
+    const SAMPLE: std::ops::Range<u64> = 20_000..20_080;
+    /// By which shares of a sample may be off: two or three of 80.
+    const SLACK: f64 = 0.03;
 
     /// How often each verdict was given for each behaviour.
     fn confusion(seeds: std::ops::Range<u64>) -> BTreeMap<(Behaviour, Verdict), u64> {
@@ -268,8 +272,18 @@ mod tests {
 
     #[test]
     fn verdicts_are_right_on_seeds_that_were_held_out() {
-        let counts = confusion(HELD_OUT);
-        let each = HELD_OUT.count() as f64;
+        check_verdicts(SAMPLE, SLACK);
+    }
+
+    #[test]
+    #[ignore = "long"]
+    fn verdicts_are_right_on_all_seeds_that_were_held_out() {
+        check_verdicts(HELD_OUT, 0.0);
+    }
+
+    fn check_verdicts(seeds: std::ops::Range<u64>, slack: f64) {
+        let counts = confusion(seeds.clone());
+        let each = seeds.count() as f64;
         let share = |behaviour: Behaviour, fits: &dyn Fn(Verdict) -> bool| {
             VERDICTS
                 .iter()
@@ -285,21 +299,31 @@ mod tests {
                 VERDICTS.map(|v| format!("{:>12}", counts.get(&(behaviour, v)).copied().unwrap_or_default()));
             let right = share(behaviour, &|verdict| behaviour.allows(verdict));
             println!("{:10} {}   {:.1} % right", format!("{behaviour:?}"), cells.concat(), right * 100.0);
-            assert!(right >= 0.92, "{behaviour:?}");
+            assert!(right >= 0.92 - slack, "{behaviour:?}");
             all += right / BEHAVIOURS.len() as f64;
         }
         println!("{:.1} % of all are right", all * 100.0);
-        assert!(all >= 0.95);
+        assert!(all >= 0.95 - slack);
         // What matters most: nobody is sent to look for a leak that is none, or told that one is none.
         for behaviour in [Behaviour::Settles, Behaviour::Fragments, Behaviour::Bloats] {
-            assert!(share(behaviour, &|verdict| verdict == Verdict::Leak) <= 0.02, "{behaviour:?}");
+            assert!(share(behaviour, &|verdict| verdict == Verdict::Leak) <= 0.02 + slack, "{behaviour:?}");
         }
-        assert!(share(Behaviour::Leaks, &|verdict| verdict == Verdict::Plateau) <= 0.02);
-        assert!(share(Behaviour::TooEarly, &|verdict| verdict == Verdict::Leak) <= 0.06);
+        assert!(share(Behaviour::Leaks, &|verdict| verdict == Verdict::Plateau) <= 0.02 + slack);
+        assert!(share(Behaviour::TooEarly, &|verdict| verdict == Verdict::Leak) <= 0.06 + slack);
     }
 
     #[test]
     fn steps_hide_no_slope_and_are_none() {
+        check_rises(SAMPLE, SLACK);
+    }
+
+    #[test]
+    #[ignore = "long"]
+    fn steps_hide_no_slope_and_are_none_on_all_seeds() {
+        check_rises(HELD_OUT, 0.0);
+    }
+
+    fn check_rises(seeds: std::ops::Range<u64>, slack: f64) {
         let rises = [Rise::StepsAndSlope, Rise::Steps, Rise::Slope, Rise::SawTooth];
         let leaks = |rise: Rise, seeds: &std::ops::Range<u64>| {
             let told = seeds
@@ -307,11 +331,11 @@ mod tests {
                 .filter(|seed| judge(&draw_rise(rise, *seed), TOLERANCE).verdict == Verdict::Leak);
             told.count() as f64 / seeds.clone().count() as f64
         };
-        let shares = rises.map(|rise| leaks(rise, &HELD_OUT));
+        let shares = rises.map(|rise| leaks(rise, &seeds));
         println!("leaks are told of {rises:?}: {shares:?}");
         let [both, steps, slope, saw_tooth] = shares;
-        assert!(slope >= 0.92 && saw_tooth <= 0.03, "{shares:?}");
-        assert!(both >= 0.88, "{shares:?}");
-        assert!(steps <= 0.05, "{shares:?}");
+        assert!(slope >= 0.92 - slack && saw_tooth <= 0.03 + slack, "{shares:?}");
+        assert!(both >= 0.88 - slack, "{shares:?}");
+        assert!(steps <= 0.05 + slack, "{shares:?}");
     }
 }
