@@ -14,7 +14,7 @@ use crate::heap::remote;
 use crate::process::proc::Pid;
 
 /// A process that may be looked at.
-pub struct Found {
+pub struct AccessibleProcess {
     pub report: ProcessReport,
     pub allocator_text: String,
     /// Where its page of counters lies, and that it can be read; None: it does not use snug.
@@ -22,14 +22,14 @@ pub struct Found {
 }
 
 /// Looks at a process. Fails if there is none, or if it uses snug and its counters can't be read.
-pub fn look_at(pid: Pid) -> Result<Found> {
+pub fn look_at(pid: Pid) -> Result<AccessibleProcess> {
     let mut inspector = Inspector::new(machine::describe().transparent_huge_pages);
     let facts = inspector.facts(pid).map_err(|hidden| explain_hidden(pid, hidden))?;
     if let (Some(_), Some(error)) = (facts.counters_at, &facts.counters_error) {
         return Err(explain_unreadable(&facts, error));
     }
     let report = judge::judge(&facts);
-    Ok(Found { allocator_text: report.allocator_text(), counters_at: facts.counters_at, report })
+    Ok(AccessibleProcess { allocator_text: report.allocator_text(), counters_at: facts.counters_at, report })
 }
 
 /// Why a process can't be looked at at all.

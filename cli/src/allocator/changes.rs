@@ -4,11 +4,11 @@ use std::path::Path;
 
 use crate::allocator::deploy::{self, Deployment, Snippet};
 use crate::allocator::kinds::Kind;
-use crate::allocator::report::Report;
+use crate::allocator::report::CheckReport;
 use crate::process::place::Place;
 
 /// Lines that put `kind` into use where the processes of a report run; `library` is its file on this machine.
-pub fn changes(report: &Report, kind: Kind, library: Option<&Path>) -> Vec<Snippet> {
+pub fn changes(report: &CheckReport, kind: Kind, library: Option<&Path>) -> Vec<Snippet> {
     if kind.is_c_library() {
         return Vec::new();
     }
@@ -52,7 +52,7 @@ mod tests {
 
     fn titles(place: Place, kind: Kind) -> Vec<String> {
         let facts = Facts { command: "bundle exec puma".into(), place, ..Facts::default() };
-        let report = Report {
+        let report = CheckReport {
             expected: None,
             expectation_met: None,
             transparent_huge_pages: String::new(),

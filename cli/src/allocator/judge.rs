@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::allocator::facts::{Facts, Image, PreloadFile};
 use crate::allocator::kinds::Kind;
-use crate::allocator::options::{self, Origin};
+use crate::allocator::options::{self, OptionSource};
 use crate::allocator::report::{AllocatorUsed, How, Problem, ProcessReport, SettingsSource, Severity};
 use crate::base::elf::ElfFacts;
 use crate::heap::remote;
@@ -379,7 +379,7 @@ fn origins(
     facts: &Facts,
     used: Option<&AllocatorUsed>,
     settings: &BTreeMap<String, String>,
-) -> BTreeMap<String, Origin> {
+) -> BTreeMap<String, OptionSource> {
     let shows_preload = facts.variable("LD_PRELOAD").is_some() || !facts.system_preload.is_empty();
     let is_whole = shows_preload || used.is_some_and(|used| used.how != How::Preloaded);
     match (&facts.counters, &facts.environment) {

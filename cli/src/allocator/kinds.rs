@@ -19,7 +19,7 @@ pub enum Kind {
 }
 
 /// One row of the table of allocators.
-pub struct Row {
+pub struct AllocatorRow {
     pub kind: Kind,
     pub name: &'static str,
     /// How its library's file name starts, without directories.
@@ -35,8 +35,8 @@ pub struct Row {
 }
 
 /// All allocators that can be asked for by name, in the order in which they are shown.
-pub const ROWS: &[Row] = &[
-    Row {
+pub const ROWS: &[AllocatorRow] = &[
+    AllocatorRow {
         kind: Kind::Glibc,
         name: "glibc",
         file_stems: &["libc.so", "libc-2."],
@@ -55,7 +55,7 @@ pub const ROWS: &[Row] = &[
         symbols: &["_int_malloc", "gnu_get_libc_version"],
         install: "it is the system's own",
     },
-    Row {
+    AllocatorRow {
         kind: Kind::Musl,
         name: "musl",
         file_stems: &["ld-musl-", "libc.musl-"],
@@ -64,7 +64,7 @@ pub const ROWS: &[Row] = &[
         symbols: &["__dls2b", "__libc_malloc_impl", "__malloc_allzerop", "__malloc_donate", "__bin_chunk"],
         install: "it is the C library of musl systems",
     },
-    Row {
+    AllocatorRow {
         kind: Kind::Jemalloc,
         name: "jemalloc",
         file_stems: &["libjemalloc"],
@@ -82,7 +82,7 @@ pub const ROWS: &[Row] = &[
         ],
         install: "apt install libjemalloc2",
     },
-    Row {
+    AllocatorRow {
         kind: Kind::Tcmalloc,
         name: "tcmalloc",
         file_stems: &["libtcmalloc"],
@@ -96,7 +96,7 @@ pub const ROWS: &[Row] = &[
         symbols: &["tc_malloc", "tc_version", "TCMallocInternalMalloc", "MallocExtension_Internal_GetStats"],
         install: "apt install libtcmalloc-minimal4",
     },
-    Row {
+    AllocatorRow {
         kind: Kind::Mimalloc,
         name: "mimalloc",
         file_stems: &["libmimalloc"],
@@ -111,7 +111,7 @@ pub const ROWS: &[Row] = &[
         symbols: &["mi_malloc", "mi_version", "mi_heap_malloc"],
         install: "apt install libmimalloc2.0",
     },
-    Row {
+    AllocatorRow {
         kind: Kind::Snmalloc,
         name: "snmalloc",
         file_stems: &["libsnmalloc", "libsnmallocshim"],
@@ -121,7 +121,7 @@ pub const ROWS: &[Row] = &[
         install:
             "build it from https://github.com/microsoft/snmalloc and give the path of libsnmallocshim.so",
     },
-    Row {
+    AllocatorRow {
         kind: Kind::Rpmalloc,
         name: "rpmalloc",
         file_stems: &["librpmalloc"],
@@ -130,7 +130,7 @@ pub const ROWS: &[Row] = &[
         symbols: &["rpmalloc", "rpmalloc_initialize"],
         install: "build it from https://github.com/mjansson/rpmalloc and give the path of librpmallocwrap.so",
     },
-    Row {
+    AllocatorRow {
         kind: Kind::Snug,
         name: "snug",
         file_stems: &["libsnug"],
@@ -143,7 +143,7 @@ pub const ROWS: &[Row] = &[
 
 impl Kind {
     /// The row of the table; None for `Other`.
-    pub fn row(self) -> Option<&'static Row> {
+    pub fn row(self) -> Option<&'static AllocatorRow> {
         ROWS.iter().find(|row| row.kind == self)
     }
 
@@ -165,7 +165,7 @@ impl Kind {
     /// The kind of library that a file of this name (directories are ignored) usually is.
     pub fn from_file_name(path: &str) -> Option<Kind> {
         let name = path.rsplit('/').next().unwrap_or(path);
-        let fits = |row: &&Row| row.file_stems.iter().any(|stem| name.starts_with(stem));
+        let fits = |row: &&AllocatorRow| row.file_stems.iter().any(|stem| name.starts_with(stem));
         ROWS.iter().find(fits).map(|row| row.kind)
     }
 

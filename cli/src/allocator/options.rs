@@ -39,7 +39,7 @@ const HELP: &str = "help";
 
 /// Where the value of an option comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub enum Origin {
+pub enum OptionSource {
     #[serde(rename = "default")]
     Default,
     #[serde(rename = "SNUG")]
@@ -51,14 +51,14 @@ pub enum Origin {
     Set,
 }
 
-impl Origin {
+impl OptionSource {
     /// For people; None for a default.
     pub fn text(self) -> Option<&'static str> {
         match self {
-            Origin::Default => None,
-            Origin::Snug => Some("from SNUG"),
-            Origin::ArenaMax => Some("from MALLOC_ARENA_MAX"),
-            Origin::Set => Some("by snug set"),
+            OptionSource::Default => None,
+            OptionSource::Snug => Some("from SNUG"),
+            OptionSource::ArenaMax => Some("from MALLOC_ARENA_MAX"),
+            OptionSource::Set => Some("by snug set"),
         }
     }
 }
@@ -78,7 +78,7 @@ pub struct Ignored {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Understood {
     /// Options that the environment sets, with their values.
-    pub values: BTreeMap<&'static str, (u32, Origin)>,
+    pub values: BTreeMap<&'static str, (u32, OptionSource)>,
     pub ignored: Vec<Ignored>,
 }
 
@@ -121,7 +121,7 @@ pub fn understand(environment: &[(String, String)]) -> Understood {
     let mut understood = Understood::default();
     let arenas = find("arenas_max");
     if let Some((row, value)) = arenas.and_then(|row| Some((row, row.parse(variable(ARENA_MAX)?)?))) {
-        understood.values.insert(row.name, (value, Origin::ArenaMax));
+        understood.values.insert(row.name, (value, OptionSource::ArenaMax));
     }
     for part in variable("SNUG").unwrap_or_default().split(',').map(str::trim).filter(|part| !part.is_empty())
     {
@@ -131,7 +131,7 @@ pub fn understand(environment: &[(String, String)]) -> Understood {
             _ if name == HELP => {}
             Some(row) => match row.parse(value) {
                 Some(value) => {
-                    understood.values.insert(row.name, (value, Origin::Snug));
+                    understood.values.insert(row.name, (value, OptionSource::Snug));
                 }
                 None => understood.ignored.push(Ignored {
                     text: part.into(),
@@ -156,13 +156,13 @@ pub fn understand(environment: &[(String, String)]) -> Understood {
 pub fn origins(
     settings: &BTreeMap<String, String>,
     environment: &[(String, String)],
-) -> BTreeMap<String, Origin> {
+) -> BTreeMap<String, OptionSource> {
     let understood = understand(environment);
     let origin = |name: &str, value: &str| {
         let row = find(name)?;
         let (expected, origin) =
-            understood.values.get(name).copied().unwrap_or((row.default, Origin::Default));
-        Some(if value == expected.to_string() { origin } else { Origin::Set })
+            understood.values.get(name).copied().unwrap_or((row.default, OptionSource::Default));
+        Some(if value == expected.to_string() { origin } else { OptionSource::Set })
     };
     settings.iter().filter_map(|(name, value)| Some((name.clone(), origin(name, value)?))).collect()
 }
@@ -189,8 +189,8 @@ mod tests {
                 ("quux", "SNUG=help lists all options")
             ]
         );
-        assert_eq!(understood.values["thp"], (1, Origin::Snug));
-        assert_eq!(understood.values["background"], (0, Origin::Snug));
+        assert_eq!(understood.values["thp"], (1, OptionSource::Snug));
+        assert_eq!(understood.values["background"], (0, OptionSource::Snug));
     }
 
     #[test]
@@ -217,9 +217,9 @@ mod tests {
         let found =
             origins(&settings, &environment(&[("MALLOC_ARENA_MAX", "2"), ("SNUG", "background:off")]));
         let of = |name: &str| found.get(name).copied();
-        assert_eq!(of("arenas_max"), Some(Origin::ArenaMax));
-        assert_eq!((of("thp"), of("background")), (Some(Origin::Default), Some(Origin::Snug)));
-        assert_eq!((of("purge_cpu_percent"), of("of_a_later_version")), (Some(Origin::Set), None));
+        assert_eq!(of("arenas_max"), Some(OptionSource::ArenaMax));
+        assert_eq!((of("thp"), of("background")), (Some(OptionSource::Default), Some(OptionSource::Snug)));
+        assert_eq!((of("purge_cpu_percent"), of("of_a_later_version")), (Some(OptionSource::Set), None));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::allocator::deploy::Snippet;
 use crate::allocator::kinds::Kind;
-use crate::allocator::options::Origin;
+use crate::allocator::options::OptionSource;
 use crate::heap::counters::Counters;
 use crate::process::place::Place;
 use crate::process::proc::Pid;
@@ -17,7 +17,7 @@ pub const SHELL: &str = "shell";
 
 /// The answer of one call.
 #[derive(Debug, Clone, Serialize)]
-pub struct Report {
+pub struct CheckReport {
     /// The allocator that every process was expected to use.
     pub expected: Option<Kind>,
     /// Whether they do; None if nothing was expected, or if it can't be told.
@@ -46,7 +46,7 @@ pub struct ProcessReport {
     /// Whether the settings were read from the running allocator or taken from its environment.
     pub settings_source: SettingsSource,
     /// Where each comes from, as far as that is known: of snug's settings.
-    pub settings_from: BTreeMap<String, Origin>,
+    pub settings_from: BTreeMap<String, OptionSource>,
     pub counters: Option<Counters>,
     pub problems: Vec<Problem>,
 }
@@ -156,7 +156,7 @@ impl ProcessReport {
     }
 }
 
-impl Report {
+impl CheckReport {
     /// The worst of all problems; None if there are none.
     pub fn worst(&self) -> Option<Severity> {
         self.processes.iter().flat_map(|process| &process.problems).map(|problem| problem.severity).max()

@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::allocator::identity::{Allocators, Identity};
 use crate::allocator::kinds::Kind;
 pub use crate::allocator::watch::choice::Choice;
-pub use crate::allocator::watch::reading::{Heap, Reading};
+pub use crate::allocator::watch::reading::{HeapReading, Reading};
 use crate::base::machine;
 use crate::heap::glibc_heap::HeapSize;
 use crate::process::follow::{Depth, Follower, Process};
@@ -45,7 +45,7 @@ struct Known {
     pss_bytes: Option<u64>,
     swap_bytes: Option<u64>,
     pss_at_s: Option<f64>,
-    heap: Option<Heap>,
+    heap: Option<HeapReading>,
     glibc_heap: Option<HeapSize>,
     glibc_heap_at_s: Option<f64>,
     shown: bool,
@@ -180,7 +180,7 @@ impl<P: Processes, A: Allocators> Watcher<P, A> {
         let account = address.map(|address| self.allocators.account(pid, address, arenas));
         let elapsed_s = self.last_s.map_or(0.0, |last_s| now_s - last_s);
         match account {
-            Some(Ok(account)) => known.heap = Some(Heap::new(account, known.heap.as_ref(), elapsed_s)),
+            Some(Ok(account)) => known.heap = Some(HeapReading::new(account, known.heap.as_ref(), elapsed_s)),
             // It has ended, or another program has taken its place.
             Some(Err(_)) => {
                 known.heap = None;

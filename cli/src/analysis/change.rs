@@ -9,7 +9,7 @@ use crate::analysis::quantities::{Quantity, Wanted};
 use crate::analysis::results::{Comparison, Ratio};
 use crate::analysis::statistics;
 use crate::analysis::summary::quantities_of;
-use crate::analysis::view::{self, Verdict};
+use crate::analysis::view::{self, Difference};
 
 /// What a comparison was put together from.
 #[derive(Default)]
@@ -41,12 +41,12 @@ pub struct Change {
     pub after_median: f64,
     pub measured: Option<Ratio>,
     #[serde(skip)]
-    pub shown: Shown,
+    pub shown: ChangeText,
 }
 
 /// The same in words.
 #[derive(Debug, Clone)]
-pub struct Shown {
+pub struct ChangeText {
     /// The first row of its allocator.
     pub first: bool,
     pub heading: String,
@@ -54,7 +54,7 @@ pub struct Shown {
     pub after: String,
     pub ratio: String,
     pub wanted: Option<Wanted>,
-    pub verdict: Verdict,
+    pub verdict: Difference,
     /// The interval, or why there is none.
     pub says: String,
 }
@@ -76,13 +76,13 @@ pub fn between(before: (&str, &Comparison), after: (&str, &Comparison)) -> Chang
             }
         }
     }
-    judge_together(&mut rows, &after.1.summary.memory_measure);
+    correct_for_many(&mut rows, &after.1.summary.memory_measure);
     Changes { before: before.0.into(), after: after.0.into(), rows, remarks: remarks(before, after) }
 }
 
 /// Corrects the probabilities for the number of rows, but for mean memory under the allocator in question, the first of
 /// the sentence, and says what each ratio comes to.
-fn judge_together(rows: &mut [Change], measure: &str) {
+fn correct_for_many(rows: &mut [Change], measure: &str) {
     let memory = format!("{measure}_mean_bytes");
     let primary = rows.iter().filter(|row| row.quantity == memory).map(|row| row.allocator.clone());
     let primary = primary.min_by_key(|allocator| !is_snug(allocator));
@@ -98,10 +98,10 @@ fn judge_together(rows: &mut [Change], measure: &str) {
     for row in rows {
         row.shown.verdict = view::verdict(row.measured, row.shown.wanted);
         row.shown.says = match (row.shown.verdict, row.measured) {
-            (Verdict::NoRatio, _) | (_, None) => "no ratio of zero".into(),
-            (Verdict::Unproven, _) => "one run each: unproven".into(),
-            (Verdict::NoDifference, Some(ratio)) => format!("no difference ({})", view::interval(ratio)),
-            (Verdict::MayBeChance, Some(ratio)) => format!("may be chance ({})", view::interval(ratio)),
+            (Difference::NoRatio, _) | (_, None) => "no ratio of zero".into(),
+            (Difference::Unproven, _) => "one run each: unproven".into(),
+            (Difference::NoDifference, Some(ratio)) => format!("no difference ({})", view::interval(ratio)),
+            (Difference::MayBeChance, Some(ratio)) => format!("may be chance ({})", view::interval(ratio)),
             (_, Some(ratio)) => view::interval(ratio),
         };
     }
@@ -132,7 +132,7 @@ fn change(allocator: &str, quantity: &Quantity, old: &[f64], new: &[f64], first:
         before_median,
         after_median,
         measured,
-        shown: Shown {
+        shown: ChangeText {
             first,
             heading: quantity.heading.clone(),
             before: shown(before_median),
@@ -142,7 +142,7 @@ fn change(allocator: &str, quantity: &Quantity, old: &[f64], new: &[f64], first:
                 |_| format!("{}×", view::times(quantity, after_median, before_median)),
             ),
             wanted: quantity.wanted,
-            verdict: Verdict::NoRatio,
+            verdict: Difference::NoRatio,
             says: String::new(),
         },
     }
@@ -203,9 +203,9 @@ pub fn conclusion(changes: &Changes, measure: &str) -> String {
     }
     rows.sort_by_key(|row| !is_snug(&row.allocator));
     let clause = |row: &&Change| {
-        let Shown { ratio, verdict, says, .. } = &row.shown;
+        let ChangeText { ratio, verdict, says, .. } = &row.shown;
         match verdict {
-            Verdict::NoDifference => format!("{}: {says}, {ratio}", row.allocator),
+            Difference::NoDifference => format!("{}: {says}, {ratio}", row.allocator),
             _ => format!("{}: {ratio} ({says})", row.allocator),
         }
     };
@@ -231,7 +231,7 @@ mod tests {
         let changes = between(("monday", &before), ("tuesday", &after));
         assert!(changes.rows.iter().all(|row| row.allocator == "snug"));
         let mean = changes.rows.iter().find(|row| row.quantity == "rss_mean_bytes").unwrap();
-        assert_eq!((mean.shown.ratio.as_str(), mean.shown.verdict), ("0.80×", Verdict::Better));
+        assert_eq!((mean.shown.ratio.as_str(), mean.shown.verdict), ("0.80×", Difference::Better));
         let wall = changes.rows.iter().find(|row| row.quantity == "wall_s").unwrap();
         assert!(wall.shown.says.starts_with("no difference"), "{}", wall.shown.says);
         assert_eq!(changes.remarks, ["only in monday: glibc", "only in tuesday: jemalloc"]);

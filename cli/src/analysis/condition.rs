@@ -32,11 +32,11 @@ pub struct Scope {
 #[derive(Debug)]
 pub struct Condition {
     text: String,
-    comparisons: Vec<Comparison>,
+    comparisons: Vec<Relation>,
 }
 
 #[derive(Debug)]
-struct Comparison {
+struct Relation {
     left: Sum,
     operator: String,
     right: Sum,
@@ -45,7 +45,7 @@ struct Comparison {
 /// An expression.
 #[derive(Debug)]
 enum Sum {
-    Number(f64, Unit),
+    Number(f64, Dimension),
     Name { scope: usize, quantity: String },
     Negative(Box<Sum>),
     Pair(Box<Sum>, char, Box<Sum>),
@@ -53,7 +53,7 @@ enum Sum {
 
 /// What a value counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unit {
+enum Dimension {
     None,
     Bytes,
     Seconds,
@@ -63,18 +63,18 @@ enum Unit {
 
 /// Endings that may be left out.
 const ENDINGS: &[&str] = &["", "_bytes", "_s"];
-const UNITS: &[(&str, f64, Unit)] = &[
-    ("B", 1.0, Unit::Bytes),
-    ("kB", 1e3, Unit::Bytes),
-    ("MB", 1e6, Unit::Bytes),
-    ("GB", 1e9, Unit::Bytes),
-    ("KiB", 1024.0, Unit::Bytes),
-    ("MiB", 1048576.0, Unit::Bytes),
-    ("GiB", 1073741824.0, Unit::Bytes),
-    ("us", 1e-6, Unit::Seconds),
-    ("ms", 1e-3, Unit::Seconds),
-    ("s", 1.0, Unit::Seconds),
-    ("%", 0.01, Unit::None),
+const UNITS: &[(&str, f64, Dimension)] = &[
+    ("B", 1.0, Dimension::Bytes),
+    ("kB", 1e3, Dimension::Bytes),
+    ("MB", 1e6, Dimension::Bytes),
+    ("GB", 1e9, Dimension::Bytes),
+    ("KiB", 1024.0, Dimension::Bytes),
+    ("MiB", 1048576.0, Dimension::Bytes),
+    ("GiB", 1073741824.0, Dimension::Bytes),
+    ("us", 1e-6, Dimension::Seconds),
+    ("ms", 1e-3, Dimension::Seconds),
+    ("s", 1.0, Dimension::Seconds),
+    ("%", 0.01, Dimension::None),
 ];
 
 /// Understands all conditions, or says what is wrong with the first that is wrong.
@@ -90,7 +90,7 @@ pub fn parse_all(texts: &[String], scopes: &[Scope]) -> Result<Vec<Condition>> {
 }
 
 /// Prints what each condition came to, with both sides' values; fails if one holds, or can't be decided.
-pub fn judge(conditions: &[Condition], scopes: &[Scope]) -> Result<()> {
+pub fn check(conditions: &[Condition], scopes: &[Scope]) -> Result<()> {
     let mut holding = Vec::new();
     for condition in conditions {
         let (holds, sides) = condition.decide(scopes).map_err(|problem| {
@@ -152,7 +152,7 @@ impl Parser<'_> {
         found
     }
 
-    fn comparison(&mut self) -> Parsed<Comparison> {
+    fn comparison(&mut self) -> Parsed<Relation> {
         let left = self.sum()?;
         let Some(operator) = self.take(&["<", "<=", ">", ">=", "==", "!="]) else {
             return Err(match self.next() {
@@ -165,7 +165,7 @@ impl Parser<'_> {
         if units.0 != units.1 && !left.is_zero() && !right.is_zero() {
             return Err(format!("{} can't be compared with {}{}", units.0, units.1, unit_hint(units)));
         }
-        Ok(Comparison { left, operator, right })
+        Ok(Relation { left, operator, right })
     }
 
     fn sum(&mut self) -> Parsed<Sum> {
@@ -199,7 +199,7 @@ impl Parser<'_> {
         }
         let scopes = self.scopes;
         match self.next() {
-            Some(Token::Number(value, unit)) if unit.is_empty() => Ok(Sum::Number(*value, Unit::None)),
+            Some(Token::Number(value, unit)) if unit.is_empty() => Ok(Sum::Number(*value, Dimension::None)),
             Some(Token::Number(value, unit)) => {
                 let known = UNITS.iter().find(|(name, _, _)| name == unit);
                 let names = || UNITS.iter().map(|(name, _, _)| *name).collect::<Vec<_>>().join(" ");
@@ -218,10 +218,14 @@ fn first(sign: &str) -> char {
     sign.chars().next().unwrap_or(' ')
 }
 
-fn unit_hint(units: (Unit, Unit)) -> &'static str {
+fn unit_hint(units: (Dimension, Dimension)) -> &'static str {
     match units {
-        (Unit::Bytes, Unit::None) | (Unit::None, Unit::Bytes) => ": write a unit, as in 500 MB",
-        (Unit::Seconds, Unit::None) | (Unit::None, Unit::Seconds) => ": write a unit, as in 20 ms",
+        (Dimension::Bytes, Dimension::None) | (Dimension::None, Dimension::Bytes) => {
+            ": write a unit, as in 500 MB"
+        }
+        (Dimension::Seconds, Dimension::None) | (Dimension::None, Dimension::Seconds) => {
+            ": write a unit, as in 20 ms"
+        }
         _ => "",
     }
 }
@@ -318,7 +322,7 @@ impl Condition {
     fn decide(&self, scopes: &[Scope]) -> Parsed<(bool, String)> {
         let mut holds = true;
         let mut sides = Vec::new();
-        for Comparison { left, operator, right } in &self.comparisons {
+        for Relation { left, operator, right } in &self.comparisons {
             let (left_value, right_value) = (left.value(scopes)?, right.value(scopes)?);
             holds &= match operator.as_str() {
                 "<" => left_value < right_value,
@@ -343,22 +347,22 @@ impl Sum {
         matches!(self, Sum::Number(value, _) if *value == 0.0)
     }
 
-    fn unit(&self) -> Unit {
+    fn unit(&self) -> Dimension {
         match self {
             Sum::Number(_, unit) => *unit,
-            Sum::Name { quantity, .. } if quantity.ends_with("_bytes") => Unit::Bytes,
+            Sum::Name { quantity, .. } if quantity.ends_with("_bytes") => Dimension::Bytes,
             Sum::Name { quantity, .. } if quantity.ends_with("_per_s") || quantity.starts_with("metric:") => {
-                Unit::None
+                Dimension::None
             }
-            Sum::Name { quantity, .. } if quantity.ends_with("_s") => Unit::Seconds,
-            Sum::Name { .. } => Unit::None,
+            Sum::Name { quantity, .. } if quantity.ends_with("_s") => Dimension::Seconds,
+            Sum::Name { .. } => Dimension::None,
             Sum::Negative(inner) => inner.unit(),
             Sum::Pair(left, '+' | '-', _) => left.unit(),
             Sum::Pair(left, sign, right) => match (left.unit(), right.unit()) {
-                (unit, Unit::None) => unit,
-                (Unit::None, unit) if *sign == '*' => unit,
-                (left, right) if left == right && *sign == '/' => Unit::None,
-                _ => Unit::Other,
+                (unit, Dimension::None) => unit,
+                (Dimension::None, unit) if *sign == '*' => unit,
+                (left, right) if left == right && *sign == '/' => Dimension::None,
+                _ => Dimension::Other,
             },
         }
     }
@@ -391,24 +395,24 @@ impl Sum {
     }
 }
 
-impl Unit {
+impl Dimension {
     fn show(self, value: f64) -> String {
         match self {
-            Unit::Bytes => terminal::bytes(value),
-            Unit::Seconds if value.abs() < 1.0 => format!("{} ms", short_number(value * 1e3)),
-            Unit::Seconds => format!("{} s", short_number(value)),
-            Unit::None | Unit::Other => short_number(value),
+            Dimension::Bytes => terminal::bytes(value),
+            Dimension::Seconds if value.abs() < 1.0 => format!("{} ms", short_number(value * 1e3)),
+            Dimension::Seconds => format!("{} s", short_number(value)),
+            Dimension::None | Dimension::Other => short_number(value),
         }
     }
 }
 
-impl fmt::Display for Unit {
+impl fmt::Display for Dimension {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Unit::None => "a plain number",
-            Unit::Bytes => "bytes",
-            Unit::Seconds => "seconds",
-            Unit::Other => "a product of units",
+            Dimension::None => "a plain number",
+            Dimension::Bytes => "bytes",
+            Dimension::Seconds => "seconds",
+            Dimension::Other => "a product of units",
         })
     }
 }
@@ -496,7 +500,7 @@ mod tests {
     fn both_sides_are_shown() {
         let scopes = scopes();
         let conditions = parse_all(&["snug.rss_mean < 0.8 * glibc.rss_mean".into()], &scopes).unwrap();
-        let failure = judge(&conditions, &scopes).unwrap_err();
+        let failure = check(&conditions, &scopes).unwrap_err();
         assert_eq!(failure.exit_code, CONDITION);
         assert!(failure.message.ends_with("holds: 50.0 MB < 80.0 MB"), "{failure}");
         assert_eq!(parse_all(&["x".into()], &scopes).unwrap_err().exit_code, USAGE);

@@ -2,7 +2,7 @@
 
 use super::fixture;
 use super::results::Comparison;
-use super::view::{self, Table, Verdict};
+use super::view::{self, Difference, Table};
 
 /// Pages to make, and how many of them may show a difference: 5 % and 3.3 standard deviations of that.
 const SAMPLE: (u32, u32) = (200, 20);
@@ -85,16 +85,17 @@ fn check_copies((all_pages, most): (u32, u32)) {
         for _ in 0..all_pages {
             let comparison = copies(allocators, runs, &mut chance);
             let (primary, secondary) =
-                coloured(&comparison, |cell| matches!(cell.verdict, Verdict::Better | Verdict::Worse));
+                coloured(&comparison, |cell| matches!(cell.verdict, Difference::Better | Difference::Worse));
             let (_, uncorrected) = coloured(&comparison, |cell| {
-                matches!(cell.verdict, Verdict::Better | Verdict::Worse | Verdict::MayBeChance)
+                matches!(cell.verdict, Difference::Better | Difference::Worse | Difference::MayBeChance)
             });
             primary_pages += u32::from(primary > 0);
             pages += u32::from(secondary > 0);
             uncorrected_pages += u32::from(uncorrected > 0);
         }
-        let found =
-            format!("{runs} runs of {allocators:?}: {primary_pages} {pages} {uncorrected_pages} of {all_pages}");
+        let found = format!(
+            "{runs} runs of {allocators:?}: {primary_pages} {pages} {uncorrected_pages} of {all_pages}"
+        );
         assert!(primary_pages <= most && pages <= most, "{found}");
         assert!(uncorrected_pages > 4 * most, "without a correction it would show: {found}");
     }
@@ -112,7 +113,7 @@ fn real_differences_are_shown() {
         comparison.summary = super::summary::summarise(&comparison);
         let table = view::table(&comparison);
         let column = table.quantities.iter().position(|quantity| quantity.name == "cpu_s").unwrap();
-        shown += u32::from(table.rows[1].cells[column].as_ref().unwrap().verdict == Verdict::Worse);
+        shown += u32::from(table.rows[1].cells[column].as_ref().unwrap().verdict == Difference::Worse);
     }
     assert!(shown > 90, "{shown} of 100");
 }

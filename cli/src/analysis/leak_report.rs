@@ -6,12 +6,12 @@ use crate::allocator::kinds::Kind;
 use crate::allocator::record::Recording;
 use crate::analysis::assemble::{Assembled, LiveSource, Measure};
 use crate::analysis::trend::{Direction, Doubt, Trend};
-use crate::analysis::verdict::{Judgement, Verdict};
+use crate::analysis::verdict::{Assessment, Verdict};
 use crate::base::terminal::{bytes, short_count, short_number};
 
 /// The answer of one call.
 #[derive(Debug, Clone, Serialize)]
-pub struct Report {
+pub struct LeakReport {
     /// The program, or `PID n: its command`.
     pub subject: String,
     pub verdict: Verdict,
@@ -33,9 +33,9 @@ pub struct Report {
     pub request_unit: &'static str,
     /// What kept the program at work; None if nothing of ours did.
     pub load: Option<LoadMade>,
-    pub judgement: Judgement,
+    pub judgement: Assessment,
     /// The same for one worker over its age, where workers are replaced; it decided if `decided_by_age`.
-    pub judgement_by_age: Option<Judgement>,
+    pub judgement_by_age: Option<Assessment>,
     pub decided_by_age: bool,
     pub growth: Option<Growth>,
     pub series: Points,
@@ -92,8 +92,8 @@ pub struct Findings<'a> {
     pub subject: String,
     pub recording: &'a Recording,
     pub assembled: &'a Assembled,
-    pub total: Judgement,
-    pub by_age: Option<Judgement>,
+    pub total: Assessment,
+    pub by_age: Option<Assessment>,
     /// Requests so far at each moment of the watch; empty if nobody counts them.
     pub requests: Vec<f64>,
     pub request_unit: &'static str,
@@ -101,12 +101,12 @@ pub struct Findings<'a> {
     pub remarks: Remarks,
 }
 
-impl Report {
+impl LeakReport {
     /// Puts everything together.
-    pub fn new(findings: Findings) -> Report {
+    pub fn new(findings: Findings) -> LeakReport {
         let Findings { subject, recording, assembled, total, by_age, requests, request_unit, load, remarks } =
             findings;
-        let hidden = |judgement: &Judgement| {
+        let hidden = |judgement: &Assessment| {
             matches!(judgement.verdict, Verdict::Leak | Verdict::Growing | Verdict::Bloat)
         };
         let decided_by_age = by_age.as_ref().is_some_and(hidden) && !hidden(&total);
@@ -120,7 +120,7 @@ impl Report {
             false => assembled.moments.iter().map(|moment| requests[*moment]).collect(),
         };
         let made = requests.last().zip(requests.first()).map(|(last, first)| last - first);
-        let mut report = Report {
+        let mut report = LeakReport {
             subject,
             verdict: decisive.verdict,
             answer: String::new(),
@@ -154,7 +154,7 @@ impl Report {
         report
     }
 
-    fn growth_of(&self, judgement: &Judgement) -> Option<Growth> {
+    fn growth_of(&self, judgement: &Assessment) -> Option<Growth> {
         let trend = match (judgement.verdict, &judgement.used) {
             (Verdict::Leak, Some(used)) => used,
             (Verdict::Growing | Verdict::Bloat, _) => &judgement.memory,
@@ -180,7 +180,7 @@ impl Report {
         }
     }
 
-    fn answer_to(&self, judgement: &Judgement, lives: Option<(usize, f64)>) -> String {
+    fn answer_to(&self, judgement: &Assessment, lives: Option<(usize, f64)>) -> String {
         let pace = self.growth.map(|growth| self.pace(&growth)).unwrap_or_default();
         let of_worker = match lives.filter(|_| self.decided_by_age) {
             Some((lives, age_s)) => format!(
@@ -240,7 +240,7 @@ impl Report {
         text
     }
 
-    fn settled(&self, judgement: &Judgement) -> String {
+    fn settled(&self, judgement: &Assessment) -> String {
         let trend = judgement.used.as_ref().unwrap_or(&judgement.memory);
         let Some(after_s) = trend.settled_after_s else { return String::new() };
         if after_s < 0.05 * trend.span_s {
@@ -255,7 +255,7 @@ impl Report {
         format!(" after {}{requests}", duration(after_s))
     }
 
-    fn doubt(&self, judgement: &Judgement) -> String {
+    fn doubt(&self, judgement: &Assessment) -> String {
         let trend = judgement.used.as_ref().filter(|used| used.direction != Direction::Steady);
         let trend = trend.unwrap_or(&judgement.memory);
         match judgement.doubt {
@@ -282,7 +282,7 @@ impl Report {
         }
     }
 
-    fn evidence_for(&self, judgement: &Judgement, lives: Option<(usize, f64)>) -> Vec<String> {
+    fn evidence_for(&self, judgement: &Assessment, lives: Option<(usize, f64)>) -> Vec<String> {
         let mut evidence = Vec::new();
         if let Some(used) = &judgement.used {
             evidence.push(format!("in use: {}", self.course(used)));
@@ -366,7 +366,7 @@ impl Report {
         }
     }
 
-    fn advice_for(&self, judgement: &Judgement) -> Vec<String> {
+    fn advice_for(&self, judgement: &Assessment) -> Vec<String> {
         let own_mappings = judgement.used.as_ref().is_some_and(|used| {
             let live = &self.series.live_bytes;
             let rise = |values: &[u64]| {
@@ -459,9 +459,9 @@ mod tests {
     use crate::allocator::record::RecordedProcess;
     use crate::analysis::assemble::ByAge;
     use crate::analysis::simulate::{draw, BEHAVIOURS};
-    use crate::analysis::verdict::{judge, Series};
+    use crate::analysis::verdict::{assess, Series};
 
-    fn report(series: Series, live_source: LiveSource, by_age: Option<(Series, usize)>) -> Report {
+    fn report(series: Series, live_source: LiveSource, by_age: Option<(Series, usize)>) -> LeakReport {
         report_with(series, live_source, by_age, Remarks::default())
     }
 
@@ -470,11 +470,11 @@ mod tests {
         live_source: LiveSource,
         by_age: Option<(Series, usize)>,
         remarks: Remarks,
-    ) -> Report {
+    ) -> LeakReport {
         let readings = series.time_s.len();
-        let judgement = judge(&series, 0.05);
+        let judgement = assess(&series, 0.05);
         let by_age = by_age.map(|(series, lives)| ByAge { series, lives, age_s: 60.0 });
-        let judgement_by_age = by_age.as_ref().map(|by_age| judge(&by_age.series, 0.05));
+        let judgement_by_age = by_age.as_ref().map(|by_age| assess(&by_age.series, 0.05));
         let assembled = Assembled {
             measure: Measure::Rss,
             live_source,
@@ -485,7 +485,7 @@ mod tests {
         };
         let process = RecordedProcess { kind: Some(Kind::Snug), ..RecordedProcess::example() };
         let recording = Recording { processes: vec![process], ..Recording::default() };
-        Report::new(Findings {
+        LeakReport::new(Findings {
             subject: "ruby app.rb".into(),
             recording: &recording,
             assembled: &assembled,

@@ -3,7 +3,7 @@
 
 /// A quantity.
 #[derive(Debug)]
-pub struct Row {
+pub struct QuantityRow {
     /// In results, CSV and conditions. Of one phase its name stands before, as in "idle.rss_mean_bytes".
     pub name: &'static str,
     /// In reports.
@@ -92,27 +92,27 @@ const fn row(
     short: &'static str,
     unit: Unit,
     shown: Shown,
-) -> Row {
-    Row { name, heading, short, unit, wanted: Some(Less), by_phase: true, shown, ratio: false }
+) -> QuantityRow {
+    QuantityRow { name, heading, short, unit, wanted: Some(Less), by_phase: true, shown, ratio: false }
 }
 
-impl Row {
-    const fn with_ratio(self) -> Row {
-        Row { ratio: true, ..self }
+impl QuantityRow {
+    const fn with_ratio(self) -> QuantityRow {
+        QuantityRow { ratio: true, ..self }
     }
 
     /// Of this, less is not better in itself.
-    const fn neutral(self) -> Row {
-        Row { wanted: None, ..self }
+    const fn neutral(self) -> QuantityRow {
+        QuantityRow { wanted: None, ..self }
     }
 
-    const fn whole_run(self) -> Row {
-        Row { by_phase: false, ..self }
+    const fn whole_run(self) -> QuantityRow {
+        QuantityRow { by_phase: false, ..self }
     }
 }
 
 /// All quantities, in the order of columns. Percentiles of latency and what programs report follow by `named`.
-pub const ROWS: &[Row] = &[
+pub const ROWS: &[QuantityRow] = &[
     row("rss_mean_bytes", "mean RSS", "mean\nRSS", Megabytes, Memory).with_ratio(),
     row("pss_mean_bytes", "mean PSS", "mean\nPSS", Megabytes, Memory).with_ratio(),
     row("rss_peak_bytes", "peak", "peak", Megabytes, MemoryOnly),
@@ -121,9 +121,12 @@ pub const ROWS: &[Row] = &[
     row("rss_final_bytes", "final", "final", Megabytes, MemoryAtEnd),
     row("pss_final_bytes", "final", "final", Megabytes, MemoryAtEnd),
     row("uss_mean_bytes", "mean USS", "mean\nUSS", Megabytes, Forked),
-    Row { wanted: Some(More), ..row("requests_per_s", "requests", "requests\nper s", PerSecond, Table) }
-        .whole_run()
-        .with_ratio(),
+    QuantityRow {
+        wanted: Some(More),
+        ..row("requests_per_s", "requests", "requests\nper s", PerSecond, Table)
+    }
+    .whole_run()
+    .with_ratio(),
     row("latency_p50_s", "p50", "p50\nms", Milliseconds, Table).whole_run().with_ratio(),
     row("latency_p99_s", "p99", "p99\nms", Milliseconds, Table).whole_run().with_ratio(),
     row("wall_s", "wall time", "wall\ntime", Seconds, Duration).with_ratio(),
@@ -152,7 +155,7 @@ pub const ROWS: &[Row] = &[
 pub const PHASES: &[&str] = &["boot", "warm", "load", "idle"];
 
 /// The row of a quantity, by its name without a phase.
-pub fn find(name: &str) -> Option<&'static Row> {
+pub fn find(name: &str) -> Option<&'static QuantityRow> {
     ROWS.iter().find(|row| row.name == name)
 }
 
@@ -237,7 +240,7 @@ pub fn short_names() -> Vec<&'static str> {
 pub fn help() -> String {
     let names = |by_phase: bool| {
         let names = ROWS.iter().filter(|row| row.by_phase == by_phase);
-        let short = |row: &Row| {
+        let short = |row: &QuantityRow| {
             let name = row.name.strip_suffix("_bytes").or(row.name.strip_suffix("_s"));
             name.filter(|_| !row.name.ends_with("_per_s")).unwrap_or(row.name).to_string()
         };

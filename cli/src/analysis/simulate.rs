@@ -2,7 +2,7 @@
 //! the test that the verdict about them is right. What happens to a series is drawn first and the verdict is only
 //! then asked: seeds of the test were not used while the method was chosen.
 
-use crate::analysis::verdict::{judge, Series, Verdict};
+use crate::analysis::verdict::{assess, Series, Verdict};
 
 /// SplitMix64 (Steele, Lea and Flood, 2014): the same numbers everywhere and for ever.
 struct Random(u64);
@@ -263,7 +263,7 @@ mod tests {
         let mut counts = BTreeMap::new();
         for behaviour in BEHAVIOURS {
             for seed in seeds.clone() {
-                let verdict = judge(&draw(behaviour, seed), TOLERANCE).verdict;
+                let verdict = assess(&draw(behaviour, seed), TOLERANCE).verdict;
                 *counts.entry((behaviour, verdict)).or_default() += 1;
             }
         }
@@ -328,7 +328,7 @@ mod tests {
         let leaks = |rise: Rise, seeds: &std::ops::Range<u64>| {
             let told = seeds
                 .clone()
-                .filter(|seed| judge(&draw_rise(rise, *seed), TOLERANCE).verdict == Verdict::Leak);
+                .filter(|seed| assess(&draw_rise(rise, *seed), TOLERANCE).verdict == Verdict::Leak);
             told.count() as f64 / seeds.clone().count() as f64
         };
         let shares = rises.map(|rise| leaks(rise, &seeds));

@@ -54,7 +54,7 @@ pub fn summarise(comparison: &Comparison) -> Summary {
         conclusion: String::new(),
         warnings: Vec::new(),
     };
-    judge_together(comparison, &mut summary);
+    correct_for_many(comparison, &mut summary);
     summary.conclusion = conclusion(&comparison.allocators, &summary, comparison.settings.serving.is_some());
     summary.warnings = warnings(comparison, &summary.baseline);
     summary
@@ -62,8 +62,8 @@ pub fn summarise(comparison: &Comparison) -> Summary {
 
 /// Corrects the probabilities of all ratios that the report shows for their number, but for the one that the comparison
 /// is about: mean memory of the allocator in question.
-fn judge_together(comparison: &Comparison, summary: &mut Summary) {
-    let names = view::judged_together(comparison, summary);
+fn correct_for_many(comparison: &Comparison, summary: &mut Summary) {
+    let names = view::compared_together(comparison, summary);
     let memory = format!("{}_mean_bytes", summary.memory_measure);
     let measured = |allocator: &&Allocator| {
         let row = summary.allocators.iter().find(|row| row.allocator == allocator.label);

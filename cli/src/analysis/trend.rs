@@ -79,7 +79,7 @@ pub enum Doubt {
 
 /// Judges a series. `tolerance` is the share of the level by which it may grow over the watch without growing;
 /// `least_margin` the same in bytes.
-pub fn judge(time_s: &[f64], values: &[f64], tolerance: f64, least_margin: f64) -> Trend {
+pub fn classify(time_s: &[f64], values: &[f64], tolerance: f64, least_margin: f64) -> Trend {
     let span_s = time_s.last().copied().unwrap_or(0.0) - time_s.first().copied().unwrap_or(0.0);
     let last = values.last().copied().unwrap_or(0.0);
     if values.len() < FEWEST_READINGS || span_s <= 0.0 {
@@ -203,7 +203,7 @@ mod tests {
         let time_s: Vec<f64> = (0..400).map(|index| f64::from(index) * 1.5).collect();
         let noise = |x: f64| 3e4 * ((x * 7919.0).sin() + (x * 104_729.0).cos());
         let values: Vec<f64> = time_s.iter().map(|time_s| time_s / 598.5).map(|x| of(x) + noise(x)).collect();
-        judge(&time_s, &values, 0.05, 1e5)
+        classify(&time_s, &values, 0.05, 1e5)
     }
 
     #[test]
@@ -250,15 +250,15 @@ mod tests {
 
     #[test]
     fn nothing_is_said_about_little() {
-        let trend = judge(&[0.0, 1.0, 2.0], &[1.0, 2.0, 3.0], 0.05, 0.0);
+        let trend = classify(&[0.0, 1.0, 2.0], &[1.0, 2.0, 3.0], 0.05, 0.0);
         assert_eq!(trend.direction, Direction::Unclear(Doubt::Short));
-        assert_eq!(judge(&[], &[], 0.05, 0.0).direction, Direction::Unclear(Doubt::Short));
+        assert_eq!(classify(&[], &[], 0.05, 0.0).direction, Direction::Unclear(Doubt::Short));
     }
 
     #[test]
     fn what_never_changes_is_steady() {
         let time_s: Vec<f64> = (0..100).map(f64::from).collect();
-        let trend = judge(&time_s, &[5e6; 100], 0.05, 1e5);
+        let trend = classify(&time_s, &[5e6; 100], 0.05, 1e5);
         assert_eq!((trend.direction, trend.settled_after_s), (Direction::Steady, Some(0.0)));
     }
 }

@@ -64,7 +64,7 @@ pub struct Series {
 
 /// A verdict and what it rests on.
 #[derive(Debug, Clone, Serialize)]
-pub struct Judgement {
+pub struct Assessment {
     pub verdict: Verdict,
     /// Trend of what is in use; None if that is not known.
     pub used: Option<Trend>,
@@ -78,8 +78,8 @@ pub struct Judgement {
 }
 
 /// Judges what was read. `tolerance` is the growth over the watch, as a share of the level, that is no growth.
-pub fn judge(series: &Series, tolerance: f64) -> Judgement {
-    let trend = |values: &[f64]| trend::judge(&series.time_s, values, tolerance, LEAST_MARGIN_BYTES);
+pub fn assess(series: &Series, tolerance: f64) -> Assessment {
+    let trend = |values: &[f64]| trend::classify(&series.time_s, values, tolerance, LEAST_MARGIN_BYTES);
     let memory = trend(&series.memory);
     let used = (!series.used.is_empty()).then(|| trend(&series.used));
     let tail = series.live.len() * 2 / 3;
@@ -98,7 +98,7 @@ pub fn judge(series: &Series, tolerance: f64) -> Judgement {
     let far_above = heap_ratio.is_some_and(|ratio| ratio >= FRAGMENTED_RATIO)
         && excess_bytes.is_some_and(|bytes| bytes >= FRAGMENTED_BYTES.max(FRAGMENTED_SHARE * memory.level));
     let (verdict, doubt) = decide(used.as_ref(), &memory, far_above);
-    Judgement { verdict, used, memory, heap_ratio, excess_bytes, doubt }
+    Assessment { verdict, used, memory, heap_ratio, excess_bytes, doubt }
 }
 
 fn decide(used: Option<&Trend>, memory: &Trend, far_above: bool) -> (Verdict, Option<Doubt>) {

@@ -11,7 +11,7 @@ use crate::base::terminal::{short_count, short_number};
 
 /// What a ratio to the baseline says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Difference {
     /// It is the baseline.
     Baseline,
     Better,
@@ -28,18 +28,18 @@ pub enum Verdict {
     NoRatio,
 }
 
-impl Verdict {
+impl Difference {
     /// A name for style sheets.
     pub fn class(self) -> &'static str {
         match self {
-            Verdict::Baseline => "baseline",
-            Verdict::Better => "better",
-            Verdict::Worse => "worse",
-            Verdict::Differs => "differs",
-            Verdict::NoDifference => "same",
-            Verdict::MayBeChance => "chance",
-            Verdict::Unproven => "unproven",
-            Verdict::NoRatio => "none",
+            Difference::Baseline => "baseline",
+            Difference::Better => "better",
+            Difference::Worse => "worse",
+            Difference::Differs => "differs",
+            Difference::NoDifference => "same",
+            Difference::MayBeChance => "chance",
+            Difference::Unproven => "unproven",
+            Difference::NoRatio => "none",
         }
     }
 }
@@ -55,14 +55,14 @@ pub struct Cell {
     pub ratio: String,
     /// As "0.48 to 0.52"; empty if there is none.
     pub interval: String,
-    pub verdict: Verdict,
+    pub verdict: Difference,
     /// The value as a part of the largest in its column, in percent.
     pub share_percent: u32,
 }
 
 /// One allocator.
 #[derive(Debug, Clone)]
-pub struct Row {
+pub struct TableRow {
     pub label: String,
     pub kind: Kind,
     /// "2 of 3 runs failed", or how many runs there are where that differs between allocators; else empty.
@@ -75,7 +75,7 @@ pub struct Row {
 #[derive(Debug, Clone)]
 pub struct Table {
     pub quantities: Vec<Quantity>,
-    pub rows: Vec<Row>,
+    pub rows: Vec<TableRow>,
 }
 
 /// The table of the most important quantities.
@@ -136,7 +136,8 @@ pub fn others(comparison: &Comparison) -> Option<Others> {
 /// The quantities below the table, of the kinds of memory first.
 fn below(comparison: &Comparison, summary: &Summary) -> Vec<Quantity> {
     let in_table = columns(comparison, summary);
-    let is_below = |row: &&quantities::Row| matches!(row.shown, Shown::Memory | Shown::Forked | Shown::Below);
+    let is_below =
+        |row: &&quantities::QuantityRow| matches!(row.shown, Shown::Memory | Shown::Forked | Shown::Below);
     let all = quantities::ROWS.iter().filter(is_below).map(|row| named(row.name));
     measured(
         summary,
@@ -145,7 +146,7 @@ fn below(comparison: &Comparison, summary: &Summary) -> Vec<Quantity> {
 }
 
 /// Names of the quantities whose ratios are judged together: all that the report shows and that it calls better or worse.
-pub fn judged_together(comparison: &Comparison, summary: &Summary) -> BTreeSet<String> {
+pub fn compared_together(comparison: &Comparison, summary: &Summary) -> BTreeSet<String> {
     let shown = [columns(comparison, summary), of_phases(comparison, summary), below(comparison, summary)];
     shown.into_iter().flatten().filter(|one| one.wanted.is_some()).map(|one| one.name).collect()
 }
@@ -221,7 +222,7 @@ pub fn quantities(comparison: &Comparison) -> Vec<Quantity> {
 }
 
 fn columns(comparison: &Comparison, summary: &Summary) -> Vec<Quantity> {
-    let column = |row: &quantities::Row| column(row, comparison, summary);
+    let column = |row: &quantities::QuantityRow| column(row, comparison, summary);
     let mut all: Vec<Quantity> = quantities::ROWS.iter().filter_map(column).collect();
     let metrics: BTreeSet<&String> = comparison.runs.iter().flat_map(|run| run.metrics.keys()).collect();
     // Errors make a run fail: a column of zeros says nothing.
@@ -231,7 +232,7 @@ fn columns(comparison: &Comparison, summary: &Summary) -> Vec<Quantity> {
 }
 
 /// The column of a quantity in this comparison, if it has one.
-fn column(row: &quantities::Row, comparison: &Comparison, summary: &Summary) -> Option<Quantity> {
+fn column(row: &quantities::QuantityRow, comparison: &Comparison, summary: &Summary) -> Option<Quantity> {
     let own = named(row.name);
     let is_measure = row.name.starts_with(summary.memory_measure.as_str());
     let of_phase = |phase: &str| named(&format!("{phase}.{}", row.name));
@@ -296,7 +297,7 @@ fn fill(comparison: &Comparison, quantities: Vec<Quantity>) -> Table {
             let ratio = times_baseline(quantity, estimate, baseline(quantity));
             Some(cell(quantity, estimate, ratio, is_baseline, largest(quantity)))
         };
-        Row {
+        TableRow {
             label: row.allocator.clone(),
             kind: allocator.kind,
             remark: match (row.runs, row.failed_runs) {
@@ -328,7 +329,7 @@ fn cell(
         spread,
         ratio: ratio.map_or_else(String::new, |ratio| format!("{ratio}×")),
         interval: estimate.ratio.map_or_else(String::new, interval),
-        verdict: if is_baseline { Verdict::Baseline } else { verdict(estimate.ratio, quantity.wanted) },
+        verdict: if is_baseline { Difference::Baseline } else { verdict(estimate.ratio, quantity.wanted) },
         share_percent: if largest > 0.0 { (estimate.median / largest * 100.0).round() as u32 } else { 0 },
     }
 }
@@ -399,16 +400,16 @@ pub fn interval(ratio: Ratio) -> String {
 }
 
 /// What a ratio says to someone who wants less, or more.
-pub fn verdict(ratio: Option<Ratio>, wanted: Option<Wanted>) -> Verdict {
-    let Some(ratio) = ratio else { return Verdict::NoRatio };
-    let Some((low, high)) = ratio.interval else { return Verdict::Unproven };
+pub fn verdict(ratio: Option<Ratio>, wanted: Option<Wanted>) -> Difference {
+    let Some(ratio) = ratio else { return Difference::NoRatio };
+    let Some((low, high)) = ratio.interval else { return Difference::Unproven };
     match wanted {
-        _ if low <= 1.0 && high >= 1.0 => Verdict::NoDifference,
-        _ if ratio.may_be_chance() => Verdict::MayBeChance,
-        Some(Wanted::Less) if high < 1.0 => Verdict::Better,
-        Some(Wanted::More) if low > 1.0 => Verdict::Better,
-        Some(_) => Verdict::Worse,
-        None => Verdict::Differs,
+        _ if low <= 1.0 && high >= 1.0 => Difference::NoDifference,
+        _ if ratio.may_be_chance() => Difference::MayBeChance,
+        Some(Wanted::Less) if high < 1.0 => Difference::Better,
+        Some(Wanted::More) if low > 1.0 => Difference::Better,
+        Some(_) => Difference::Worse,
+        None => Difference::Differs,
     }
 }
 
@@ -461,9 +462,9 @@ mod tests {
         assert_eq!(others.headings(), "mean PSS, mean USS, mean LazyFree, most threads");
         assert_eq!(others.absent, "mean in huge pages, peak in swap");
         let cell = |row: usize, column: usize| others.table.rows[row].cells[column].clone().unwrap();
-        assert_eq!((cell(1, 2).value.as_str(), cell(1, 2).verdict), ("1.20", Verdict::NoRatio));
+        assert_eq!((cell(1, 2).value.as_str(), cell(1, 2).verdict), ("1.20", Difference::NoRatio));
         assert_eq!((cell(1, 3).value.as_str(), cell(1, 3).spread.as_str()), ("7", ""));
-        assert_eq!(cell(1, 3).verdict, Verdict::NoDifference);
+        assert_eq!(cell(1, 3).verdict, Difference::NoDifference);
         comparison.runs.iter_mut().for_each(|run| {
             run.memory.retain(|name, _| name.starts_with("rss"));
             run.memory.insert("huge_mean_bytes".into(), 0.0);
@@ -487,10 +488,10 @@ mod tests {
         let mean = table.rows[1].cells[0].clone().unwrap();
         assert_eq!(mean.value, "50.5");
         assert!(mean.spread.contains(" to "), "{}", mean.spread);
-        assert_eq!((mean.ratio.as_str(), mean.verdict), ("0.50×", Verdict::Better));
+        assert_eq!((mean.ratio.as_str(), mean.verdict), ("0.50×", Difference::Better));
         assert_eq!(mean.share_percent, 50);
-        assert_eq!(table.rows[0].cells[0].as_ref().unwrap().verdict, Verdict::Baseline);
-        assert_eq!(table.rows[1].cells[3].as_ref().unwrap().verdict, Verdict::NoDifference);
+        assert_eq!(table.rows[0].cells[0].as_ref().unwrap().verdict, Difference::Baseline);
+        assert_eq!(table.rows[1].cells[3].as_ref().unwrap().verdict, Difference::NoDifference);
     }
 
     #[test]
@@ -537,14 +538,14 @@ mod tests {
     #[test]
     fn verdicts_depend_on_what_is_wanted() {
         let ratio = |low, high| Some(Ratio { value: 1.0, interval: Some((low, high)), ..Ratio::default() });
-        assert_eq!(verdict(ratio(1.1, 1.2), Some(Wanted::More)), Verdict::Better);
-        assert_eq!(verdict(ratio(1.1, 1.2), Some(Wanted::Less)), Verdict::Worse);
-        assert_eq!(verdict(ratio(1.1, 1.2), None), Verdict::Differs);
-        assert_eq!(verdict(ratio(0.9, 1.2), Some(Wanted::Less)), Verdict::NoDifference);
+        assert_eq!(verdict(ratio(1.1, 1.2), Some(Wanted::More)), Difference::Better);
+        assert_eq!(verdict(ratio(1.1, 1.2), Some(Wanted::Less)), Difference::Worse);
+        assert_eq!(verdict(ratio(1.1, 1.2), None), Difference::Differs);
+        assert_eq!(verdict(ratio(0.9, 1.2), Some(Wanted::Less)), Difference::NoDifference);
         assert_eq!(
             verdict(Some(Ratio { value: 2.0, ..Ratio::default() }), Some(Wanted::Less)),
-            Verdict::Unproven
+            Difference::Unproven
         );
-        assert_eq!(verdict(None, None), Verdict::NoRatio);
+        assert_eq!(verdict(None, None), Difference::NoRatio);
     }
 }

@@ -39,7 +39,7 @@ pub fn run(arguments: &AdviseArguments) -> Result<()> {
         false => write(&decision, comparison, terminal::stdout_colours(), &mut anstream::stdout().lock()),
     };
     written.cannot(|| "write the advice".into())?;
-    measured.judge()
+    measured.check()
 }
 
 fn write(

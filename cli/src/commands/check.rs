@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::allocator::inspect::{self, Hidden, Inspector};
 use crate::allocator::kinds::{closest, known_names, Kind, ROWS};
 use crate::allocator::program::{self, Program};
-use crate::allocator::report::{Problem, ProcessReport, Report, Severity, FAILED_ITSELF};
+use crate::allocator::report::{CheckReport, Problem, ProcessReport, Severity, FAILED_ITSELF};
 use crate::allocator::{changes, judge, library};
 use crate::base::failure::{Context, Failure, Result, FAILED, INTERRUPTED, UNKNOWN, USAGE};
 use crate::base::{machine, progress, terminal};
@@ -26,7 +26,7 @@ use crate::process::children::{Children, Waited};
 use crate::process::proc::{Pid, ProcFilesystem, Processes};
 use crate::process::system::{self, Ending};
 use crate::process::tree;
-use crate::show::check_text::TextWriter;
+use crate::show::check_text::CheckText;
 use crate::show::json;
 
 /// Time between two looks at a program that was started to be looked at.
@@ -49,7 +49,7 @@ pub fn run(arguments: &CheckArguments) -> Result<()> {
         anstream::eprintln!("snug: warning: {}", not_permitted(&unreadable));
     }
     set_depths(&mut processes);
-    let mut report = Report {
+    let mut report = CheckReport {
         expected,
         expectation_met: None,
         transparent_huge_pages: huge_pages,
@@ -66,7 +66,7 @@ pub fn run(arguments: &CheckArguments) -> Result<()> {
     let written = if arguments.json {
         json::write_indented(json::CHECK, &report, &mut stdout)
     } else {
-        TextWriter { colours: terminal::stdout_colours() }.write(&report, &mut stdout)
+        CheckText { colours: terminal::stdout_colours() }.write(&report, &mut stdout)
     };
     written.cannot(|| "write to stdout".into())?;
     answer(&report)
@@ -82,7 +82,7 @@ fn library_or_usual(kind: Kind) -> Option<PathBuf> {
 }
 
 /// The exit code, as a failure where it is not 0. What it means stands in the report already.
-fn answer(report: &Report) -> Result<()> {
+fn answer(report: &CheckReport) -> Result<()> {
     let code = match (report.expected, report.expectation_met) {
         (Some(_), Some(true)) => return Ok(()),
         (Some(_), Some(false)) => FAILED,
@@ -250,7 +250,7 @@ fn started_program(inspector: &mut Inspector, arguments: &CheckArguments) -> Res
 
 /// What was seen of a program that was started.
 #[derive(Default)]
-struct Seen {
+struct Sightings {
     /// The last report about each process, with its place among them: in the order of their first.
     reports: BTreeMap<Pid, (usize, ProcessReport)>,
     unreadable: BTreeSet<Pid>,
@@ -265,10 +265,10 @@ fn look_at_children(
     children: &mut Children,
     root: Pid,
     watch_for: Duration,
-) -> Seen {
+) -> Sightings {
     let start = Instant::now();
     let mut source = ProcFilesystem::new();
-    let mut seen = Seen::default();
+    let mut seen = Sightings::default();
     while start.elapsed() < watch_for && !seen.interrupted {
         for pid in tree::below_own(&mut source) {
             match inspector.facts(pid) {
@@ -292,7 +292,7 @@ fn look_at_children(
     seen
 }
 
-impl Seen {
+impl Sightings {
     fn add(&mut self, mut report: ProcessReport) {
         // Nobody defines malloc yet: the loader is still at work.
         if report.allocator.is_none() {

@@ -15,13 +15,13 @@ use crate::allocator::inspect::Inspector;
 use crate::allocator::record::{Recorder, Recording, Roots};
 use crate::allocator::{library, program};
 use crate::analysis::assemble;
-use crate::analysis::leak_report::{duration, Findings, LoadMade, Remarks, Report};
+use crate::analysis::leak_report::{duration, Findings, LeakReport, LoadMade, Remarks};
 use crate::analysis::verdict::{self, Verdict};
 use crate::base::failure::{Context, Failure, Result, FAILED, UNKNOWN, USAGE};
 use crate::base::{progress, terminal};
 use crate::commands::arguments::{LeakArguments, LeakFailure};
 use crate::drive::errand::{self, Errand};
-use crate::drive::load::Load;
+use crate::drive::load::LoadDriver;
 use crate::drive::plan;
 use crate::drive::sets::Sets;
 use crate::process::children::{Children, Waited};
@@ -51,7 +51,7 @@ pub fn run(arguments: &LeakArguments) -> Result<()> {
         Some(name) => Some(prepare(arguments, name)?),
         None => None,
     };
-    let load = Load::of(&arguments.load, arguments.process.is_some())?;
+    let load = LoadDriver::of(&arguments.load, arguments.process.is_some())?;
     let mut children = Children::new()?;
     let root = match (&environment, &arguments.process) {
         (Some(environment), _) => start(&arguments.program, environment)?,
@@ -69,8 +69,8 @@ pub fn run(arguments: &LeakArguments) -> Result<()> {
 }
 
 /// Judges what was seen and writes the answer.
-fn answer(arguments: &LeakArguments, seen: Seen, root: Pid) -> Result<()> {
-    let Seen { recording, requests, load, remarks, failed } = seen;
+fn answer(arguments: &LeakArguments, seen: WatchOutcome, root: Pid) -> Result<()> {
+    let WatchOutcome { recording, requests, load, remarks, failed } = seen;
     if recording.processes.is_empty() {
         let failure = if recording.forbidden.is_empty() {
             Failure::new("the program ended before its memory could be read")
@@ -83,15 +83,15 @@ fn answer(arguments: &LeakArguments, seen: Seen, root: Pid) -> Result<()> {
     }
     let assembled = assemble::assemble(&recording);
     let tolerance = arguments.tolerance_percent / 100.0;
-    let report = Report::new(Findings {
+    let report = LeakReport::new(Findings {
         subject: match arguments.process {
             Some(_) => format!("PID {root}: {}", recording.processes[0].command),
             None => terminal::shell_line(&arguments.program),
         },
         recording: &recording,
         assembled: &assembled,
-        total: verdict::judge(&assembled.total, tolerance),
-        by_age: assembled.by_age.as_ref().map(|by_age| verdict::judge(&by_age.series, tolerance)),
+        total: verdict::assess(&assembled.total, tolerance),
+        by_age: assembled.by_age.as_ref().map(|by_age| verdict::assess(&by_age.series, tolerance)),
         request_unit: requests.unit,
         requests: requests.by_moment(),
         load,
@@ -162,12 +162,12 @@ fn start(arguments: &[String], environment: &BTreeMap<String, String>) -> Result
 
 /// Requests so far, by number of the moment; None until the first count is there. Empty if nobody counts them.
 #[derive(Default)]
-struct Requests {
+struct RequestCounts {
     counts: Vec<Option<f64>>,
     unit: &'static str,
 }
 
-impl Requests {
+impl RequestCounts {
     /// The counts, the first one standing for the moments before it: what counts them may have begun long ago.
     /// Empty if there never was one.
     fn by_moment(self) -> Vec<f64> {
@@ -177,9 +177,9 @@ impl Requests {
 }
 
 /// What came of a watch.
-struct Seen {
+struct WatchOutcome {
     recording: Recording,
-    requests: Requests,
+    requests: RequestCounts,
     load: Option<LoadMade>,
     remarks: Remarks,
     /// The program ended by itself, and not well.
@@ -193,13 +193,13 @@ struct Session<'a> {
     started: bool,
     recorder: Recorder<ProcFilesystem, Inspector>,
     begin: Instant,
-    load: Option<Load>,
+    load: Option<LoadDriver>,
     counter: Option<Errand>,
     /// The last count of requests and when it was made.
     counted: Option<(f64, f64)>,
-    requests: Requests,
+    requests: RequestCounts,
     ending: Option<Ending>,
-    progress: Progress,
+    progress: WatchProgress,
 }
 
 impl<'a> Session<'a> {
@@ -207,11 +207,11 @@ impl<'a> Session<'a> {
         arguments: &'a LeakArguments,
         root: Pid,
         started: bool,
-        load: Option<Load>,
+        load: Option<LoadDriver>,
     ) -> Result<Session<'a>> {
         let roots = Roots { root, own: started.then(|| std::process::id() as Pid) };
         let counter = arguments.requests_from.as_deref();
-        let load_unit = load.as_ref().map_or("request", Load::unit);
+        let load_unit = load.as_ref().map_or("request", LoadDriver::unit);
         Ok(Session {
             arguments,
             root,
@@ -221,12 +221,12 @@ impl<'a> Session<'a> {
             load,
             counter: counter.map(|command| Errand::new(command, COUNT_EVERY_S)).transpose()?,
             counted: None,
-            requests: Requests {
+            requests: RequestCounts {
                 counts: Vec::new(),
                 unit: if counter.is_some() { "request" } else { load_unit },
             },
             ending: None,
-            progress: Progress::new(arguments.watch_for),
+            progress: WatchProgress::new(arguments.watch_for),
         })
     }
 
@@ -265,7 +265,7 @@ impl<'a> Session<'a> {
                 return Ok(());
             }
             self.run_errands()?;
-            let load_s = self.load.as_ref().and_then(Load::next_s);
+            let load_s = self.load.as_ref().and_then(LoadDriver::next_s);
             let count_s = self.counter.as_ref().and_then(Errand::next_s);
             let next_s = [load_s, count_s].into_iter().flatten().fold(pace.next_s.min(end_s), f64::min);
             let wait = Duration::from_secs_f64((next_s - self.now_s()).max(0.0));
@@ -319,7 +319,7 @@ impl<'a> Session<'a> {
     }
 
     /// Ends what was started here. Returns what was seen.
-    fn stop(mut self, children: &mut Children) -> Seen {
+    fn stop(mut self, children: &mut Children) -> WatchOutcome {
         self.progress.bar.finish_and_clear();
         let now_s = self.now_s();
         let mut remarks = Remarks::default();
@@ -343,19 +343,19 @@ impl<'a> Session<'a> {
             remarks.notes.push(format!("{unread}: run snug leak as the user that owns it, or as root"));
             remarks.obstacles.push(unread);
         }
-        let load = self.load.as_ref().map(Load::made);
-        Seen { recording, requests: self.requests, load, remarks, failed: failure.is_some() }
+        let load = self.load.as_ref().map(LoadDriver::made);
+        WatchOutcome { recording, requests: self.requests, load, remarks, failed: failure.is_some() }
     }
 }
 
 /// The bar on a terminal, or else one line at the beginning.
-struct Progress {
+struct WatchProgress {
     bar: ProgressBar,
     is_terminal: bool,
 }
 
-impl Progress {
-    fn new(watch_for: Duration) -> Progress {
+impl WatchProgress {
+    fn new(watch_for: Duration) -> WatchProgress {
         let bar = progress::bar(Some(watch_for.as_secs().max(1)), "{bar:20} {wide_msg}");
         let is_terminal = progress::is_shown();
         if !is_terminal {
@@ -364,7 +364,7 @@ impl Progress {
                 duration(watch_for.as_secs_f64())
             );
         }
-        Progress { bar, is_terminal }
+        WatchProgress { bar, is_terminal }
     }
 
     fn update(&self, now_s: f64, processes: usize, rss_bytes: u64) {

@@ -9,7 +9,7 @@ use crate::analysis::change::{Changes, Origin};
 use crate::analysis::condition::{self, Scope};
 use crate::analysis::results::Comparison;
 use crate::analysis::saved::{self, Saved};
-use crate::analysis::view::Verdict;
+use crate::analysis::view::Difference;
 use crate::base::failure::{Context, Result};
 use crate::base::terminal::{self, styled};
 use crate::commands::arguments::ReportArguments;
@@ -23,7 +23,7 @@ pub fn run(arguments: &ReportArguments) -> Result<()> {
     let conditions = condition::parse_all(&arguments.fail_if, &scopes)?;
     let (comparison, changes) = saved::put_together(&files);
     write(arguments, &files, &comparison, &changes)?;
-    condition::judge(&conditions, &scopes)
+    condition::check(&conditions, &scopes)
 }
 
 /// What conditions may speak of: allocators, each with its file if there are several.
@@ -84,8 +84,8 @@ fn write_changes(
         for row in &one.rows {
             let shown = &row.shown;
             let style = match shown.verdict {
-                Verdict::Better => terminal::GOOD,
-                Verdict::Worse => terminal::BAD,
+                Difference::Better => terminal::GOOD,
+                Difference::Worse => terminal::BAD,
                 _ => terminal::FAINT,
             };
             let right = |text: &str| Cell::new(text).set_alignment(CellAlignment::Right);

@@ -9,7 +9,7 @@ use crate::commands::arguments::StatsArguments;
 use crate::commands::exporter;
 use crate::process::tree;
 use crate::show::json;
-use crate::show::stats_text::TextWriter;
+use crate::show::stats_text::StatsText;
 
 /// Runs the command.
 pub fn run(arguments: &StatsArguments) -> Result<()> {
@@ -24,7 +24,7 @@ pub fn run(arguments: &StatsArguments) -> Result<()> {
     let written = if arguments.json {
         json::write_indented(json::STATS, &stats, &mut stdout)
     } else {
-        let writer = TextWriter { colours: terminal::stdout_colours(), classes: arguments.classes };
+        let writer = StatsText { colours: terminal::stdout_colours(), classes: arguments.classes };
         writer.write(&stats, &mut stdout)
     };
     written.cannot(|| "write to stdout".into())

@@ -90,7 +90,7 @@ struct Shared {
 }
 
 /// What one client has seen.
-struct Seen {
+struct ClientLog {
     latencies: Histogram<u64>,
     last: Instant,
 }
@@ -98,7 +98,7 @@ struct Seen {
 /// Clients at work. They stop when this is dropped.
 pub struct Clients {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<Seen>>,
+    threads: Vec<JoinHandle<ClientLog>>,
     begin: Instant,
 }
 
@@ -181,9 +181,9 @@ impl Drop for Clients {
 
 impl Shared {
     /// The life of one client.
-    fn work(&self) -> Seen {
+    fn work(&self) -> ClientLog {
         let agent = agent(TIMEOUT);
-        let mut seen = Seen { latencies: histogram(), last: Instant::now() };
+        let mut seen = ClientLog { latencies: histogram(), last: Instant::now() };
         while let Some(path) = self.take() {
             let is_early = self.answered.load(Ordering::Relaxed) == 0;
             let begin = Instant::now();

@@ -31,7 +31,7 @@ pub struct LoadArguments {
 }
 
 /// What makes the load.
-pub enum Load {
+pub enum LoadDriver {
     Command(Errand),
     Requests(Visits),
 }
@@ -45,12 +45,12 @@ pub struct Visits {
     tally: Tally,
 }
 
-impl Load {
+impl LoadDriver {
     /// What the options ask for; nothing is started yet. Fails if a program that is still to be started would find its
     /// address taken: the requests would go to somebody else.
-    pub fn of(arguments: &LoadArguments, is_running: bool) -> Result<Option<Load>> {
+    pub fn of(arguments: &LoadArguments, is_running: bool) -> Result<Option<LoadDriver>> {
         if let Some(command) = &arguments.load {
-            return Ok(Some(Load::Command(Errand::new(command, 0.0)?)));
+            return Ok(Some(LoadDriver::Command(Errand::new(command, 0.0)?)));
         }
         let Some(url) = &arguments.url else { return Ok(None) };
         let target = Target::at(url, &arguments.request)?;
@@ -62,14 +62,14 @@ impl Load {
                           a server that runs already is watched by its PID";
             return Err(Failure::usage(taken, advice));
         }
-        Ok(Some(Load::Requests(Visits { target, clients: None, tally: Tally::default() })))
+        Ok(Some(LoadDriver::Requests(Visits { target, clients: None, tally: Tally::default() })))
     }
 
     /// Starts what is not running, if it is time. Returns the process group of what was started, if it is one.
     pub fn start_if_due(&mut self, now_s: f64) -> Result<Option<Pid>> {
         match self {
-            Load::Command(errand) => errand.start_if_due(now_s),
-            Load::Requests(visits) => {
+            LoadDriver::Command(errand) => errand.start_if_due(now_s),
+            LoadDriver::Requests(visits) => {
                 if visits.clients.is_none() {
                     visits.clients = Some(Clients::start_endless(&visits.target)?);
                 }
@@ -81,28 +81,28 @@ impl Load {
     /// When to call `start_if_due` again at the latest; None if there is nothing to start.
     pub fn next_s(&self) -> Option<f64> {
         match self {
-            Load::Command(errand) => errand.next_s(),
-            Load::Requests(_) => None,
+            LoadDriver::Command(errand) => errand.next_s(),
+            LoadDriver::Requests(_) => None,
         }
     }
 
     /// Takes note of a child that has ended.
     pub fn ended(&mut self, pid: Pid, ending: Ending, now_s: f64) {
-        if let Load::Command(errand) = self {
+        if let LoadDriver::Command(errand) = self {
             errand.ended(pid, ending, now_s);
         }
     }
 
     /// To be called while the program is seen alive: takes note of what the load has come to.
     pub fn look(&mut self) {
-        if let Load::Requests(Visits { clients: Some(clients), tally, .. }) = self {
+        if let LoadDriver::Requests(Visits { clients: Some(clients), tally, .. }) = self {
             *tally = clients.tally();
         }
     }
 
     /// Ends requests of our own; commands end with all other children.
     pub fn stop(&mut self) {
-        if let Load::Requests(visits) = self {
+        if let LoadDriver::Requests(visits) = self {
             visits.clients = None;
         }
     }
@@ -110,29 +110,29 @@ impl Load {
     /// What is counted.
     pub fn unit(&self) -> &'static str {
         match self {
-            Load::Command(_) => "run of the load",
-            Load::Requests(_) => "request",
+            LoadDriver::Command(_) => "run of the load",
+            LoadDriver::Requests(_) => "request",
         }
     }
 
     /// How many of them went well so far.
     pub fn succeeded(&self) -> u64 {
         match self {
-            Load::Command(errand) => errand.succeeded,
-            Load::Requests(visits) => visits.tally.answered,
+            LoadDriver::Command(errand) => errand.succeeded,
+            LoadDriver::Requests(visits) => visits.tally.answered,
         }
     }
 
     /// What was asked for and what came of it, as the report has it.
     pub fn made(&self) -> LoadMade {
         match self {
-            Load::Command(errand) => LoadMade {
+            LoadDriver::Command(errand) => LoadMade {
                 command: Some(errand.command.clone()),
                 succeeded: errand.succeeded,
                 failed: if errand.succeeded > 0 { errand.failed_later } else { errand.failed },
                 ..LoadMade::default()
             },
-            Load::Requests(Visits { target, tally, .. }) => LoadMade {
+            LoadDriver::Requests(Visits { target, tally, .. }) => LoadMade {
                 url: Some(target.server()),
                 paths: target.paths.clone(),
                 concurrency: Some(target.concurrency),
@@ -146,8 +146,8 @@ impl Load {
     /// Adds what the user should know of it.
     pub fn remark(&mut self, now_s: f64, remarks: &mut Remarks) {
         match self {
-            Load::Command(errand) => remark_on_command(errand, now_s, remarks),
-            Load::Requests(visits) => remark_on_requests(&visits.tally, remarks),
+            LoadDriver::Command(errand) => remark_on_command(errand, now_s, remarks),
+            LoadDriver::Requests(visits) => remark_on_requests(&visits.tally, remarks),
         }
     }
 }
@@ -198,13 +198,16 @@ mod tests {
 
     #[derive(Parser)]
     #[command(group = clap::ArgGroup::new("serving"))]
-    struct Line {
+    struct CommandLineOfLoad {
         #[command(flatten)]
         load: LoadArguments,
     }
 
-    fn load(options: &[&str], is_running: bool) -> Result<Option<Load>> {
-        Load::of(&Line::try_parse_from([&["snug"], options].concat()).unwrap().load, is_running)
+    fn load(options: &[&str], is_running: bool) -> Result<Option<LoadDriver>> {
+        LoadDriver::of(
+            &CommandLineOfLoad::try_parse_from([&["snug"], options].concat()).unwrap().load,
+            is_running,
+        )
     }
 
     fn remarks(answered: u64, failed: u64) -> Remarks {

@@ -17,8 +17,8 @@ use crate::base::machine;
 use crate::drive::phases::{with_ending, Drive, Step};
 use crate::drive::sample::{Collected, Sampler};
 use crate::drive::serving::{Load, Plan};
-use crate::drive::track::{Target, Tracker};
-use crate::drive::{outcome as judge, reported};
+use crate::drive::track::{TrackOptions, Tracker};
+use crate::drive::{outcome, reported};
 use crate::process::cgroup::Group;
 use crate::process::children::{Children, Waited};
 use crate::process::guard::Guard;
@@ -37,7 +37,7 @@ pub struct Request<'a> {
     pub round: u32,
     pub program: &'a [String],
     pub environment: &'a BTreeMap<String, String>,
-    pub target: Target,
+    pub target: TrackOptions,
     pub settings: &'a Settings,
     /// How to drive a server; None: the program ends by itself.
     pub plan: Option<&'a Plan>,
@@ -75,7 +75,7 @@ impl Usage {
 
 /// How the measured part of a run ended.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Followed {
+pub enum RunEnd {
     /// The program ended; of a server, in this phase, before it was told to.
     Ended(Ending, Option<&'static str>),
     /// The server went through all phases and was then told to stop; None: it had to be killed.
@@ -156,23 +156,22 @@ impl Supervisor {
         run.overhead.share_of_one_core = measuring_s / all_s.max(1e-9);
         let ours_s = (usage.user + usage.system + usage.load).as_secs_f64() + own_s;
         run.other_busy_cores = ((busy_s - ours_s) / all_s.max(1e-9)).max(0.0);
-        run.notes.extend(judge::leftovers(request, &followed, &outlived));
-        run.notes.extend(judge::unseen(request, &run));
-        if let Followed::Ended(Ending::Exited(code), _) | Followed::Served(Some(Ending::Exited(code))) =
-            followed
+        run.notes.extend(outcome::leftovers(request, &followed, &outlived));
+        run.notes.extend(outcome::unseen(request, &run));
+        if let RunEnd::Ended(Ending::Exited(code), _) | RunEnd::Served(Some(Ending::Exited(code))) = followed
         {
             run.exit_code = Some(code);
         }
-        run.failure = judge::judge(request, &followed, &run);
+        run.failure = outcome::failure(request, &followed, &run);
         keep_largest(&mut run.processes);
         Ok(run)
     }
 
     /// Samples until the root process has ended, or the server's phases are over.
-    fn follow(&mut self, following: &mut Following, progress: &mut dyn FnMut(Moment)) -> Result<Followed> {
+    fn follow(&mut self, following: &mut Following, progress: &mut dyn FnMut(Moment)) -> Result<RunEnd> {
         loop {
             if let Some(ending) = self.reap(following) {
-                return Ok(Followed::Ended(ending, following.drive.as_ref().map(Drive::phase)));
+                return Ok(RunEnd::Ended(ending, following.drive.as_ref().map(Drive::phase)));
             }
             let mut next_s = following.sample_if_due(progress);
             let now_s = following.now_s();
@@ -192,9 +191,9 @@ impl Supervisor {
                 Some(Step::Over) => {
                     following.sample_now();
                     following.sample_if_due(progress);
-                    return Ok(Followed::Served(None));
+                    return Ok(RunEnd::Served(None));
                 }
-                Some(Step::Failed(why)) => return Ok(Followed::Failed(why)),
+                Some(Step::Failed(why)) => return Ok(RunEnd::Failed(why)),
             }
             if self.children.wait_for_signal(Duration::from_secs_f64((next_s - following.now_s()).max(0.0))) {
                 return Err(interrupted());
@@ -219,9 +218,9 @@ impl Supervisor {
         &mut self,
         following: &mut Following,
         plan: Option<&Plan>,
-        followed: Followed,
-    ) -> Result<Followed> {
-        let (Some(plan), false) = (plan, matches!(followed, Followed::Ended(..))) else {
+        followed: RunEnd,
+    ) -> Result<RunEnd> {
+        let (Some(plan), false) = (plan, matches!(followed, RunEnd::Ended(..))) else {
             return Ok(followed);
         };
         let root = NixPid::from_raw(following.root);
@@ -230,8 +229,8 @@ impl Supervisor {
         let begin = Instant::now();
         while begin.elapsed() < plan.grace {
             if let Some(ending) = self.reap(following) {
-                return Ok(if matches!(followed, Followed::Served(_)) {
-                    Followed::Served(Some(ending))
+                return Ok(if matches!(followed, RunEnd::Served(_)) {
+                    RunEnd::Served(Some(ending))
                 } else {
                     followed
                 });

@@ -3,19 +3,19 @@
 use nix::sys::signal::Signal;
 
 use crate::analysis::results::{Loaded, Run};
-use crate::drive::measure::{Followed, Request};
+use crate::drive::measure::{Request, RunEnd};
 use crate::drive::phases::{tail, with_ending};
 use crate::process::system::Ending;
 
 /// What was wrong with a run; None if nothing.
-pub fn judge(request: &Request, followed: &Followed, run: &Run) -> Option<String> {
+pub fn failure(request: &Request, followed: &RunEnd, run: &Run) -> Option<String> {
     failed_ending(request, followed).or_else(|| failed_measuring(request, run))
 }
 
-fn failed_ending(request: &Request, followed: &Followed) -> Option<String> {
+fn failed_ending(request: &Request, followed: &RunEnd) -> Option<String> {
     let log = || log_tail(request);
     match followed {
-        Followed::Ended(ending, Some(phase)) => {
+        RunEnd::Ended(ending, Some(phase)) => {
             let when = match *phase {
                 "boot" => "before it was ready".to_string(),
                 phase => format!("in the {phase} phase"),
@@ -28,14 +28,14 @@ fn failed_ending(request: &Request, followed: &Followed) -> Option<String> {
             };
             Some(format!("the server {} {when}{hint}; {}", ending.text(), log()))
         }
-        Followed::Ended(Ending::Exited(0), None) => None,
-        Followed::Ended(ending, None) => Some(format!("the program {}; {}", ending.text(), log())),
+        RunEnd::Ended(Ending::Exited(0), None) => None,
+        RunEnd::Ended(ending, None) => Some(format!("the program {}; {}", ending.text(), log())),
         // SIGTERM is our own; exit codes after it say little.
-        Followed::Served(Some(ending @ Ending::Signalled(signal))) if is_crash(*signal) => {
+        RunEnd::Served(Some(ending @ Ending::Signalled(signal))) if is_crash(*signal) => {
             Some(format!("the server {} when it was told to stop; {}", ending.text(), log()))
         }
-        Followed::Served(_) => None,
-        Followed::Failed(why) => Some(format!("{why}; of the server, {}", log())),
+        RunEnd::Served(_) => None,
+        RunEnd::Failed(why) => Some(format!("{why}; of the server, {}", log())),
     }
 }
 
@@ -94,9 +94,9 @@ fn nowhere_seen(request: &Request, run: &Run) -> Option<String> {
 }
 
 /// What to note about processes that did not end by themselves.
-pub fn leftovers(request: &Request, followed: &Followed, outlived: &[String]) -> Option<String> {
+pub fn leftovers(request: &Request, followed: &RunEnd, outlived: &[String]) -> Option<String> {
     match (followed, request.plan) {
-        (Followed::Served(None), Some(plan)) => Some(format!(
+        (RunEnd::Served(None), Some(plan)) => Some(format!(
             "the server did not end within {} s of SIGTERM and was killed (--grace)",
             plan.grace.as_secs_f64()
         )),
@@ -137,7 +137,7 @@ mod tests {
 
     use super::*;
     use crate::analysis::fixture;
-    use crate::drive::track::Target;
+    use crate::drive::track::TrackOptions;
 
     /// What is said of a run of which the loader was asked before, and in which so many processes loaded the allocator,
     /// were too short, and unreadable: the failure, and the note.
@@ -153,7 +153,7 @@ mod tests {
             round: 1,
             program: &comparison.program,
             environment: &BTreeMap::new(),
-            target: Target { library: Some("/l/libsnug.so".into()), ..Target::default() },
+            target: TrackOptions { library: Some("/l/libsnug.so".into()), ..TrackOptions::default() },
             settings: &comparison.settings,
             plan: None,
             probed,
@@ -163,8 +163,8 @@ mod tests {
         run.evidence.processes_loaded = loaded;
         run.evidence.processes_too_short = too_short;
         run.evidence.processes_unreadable = unreadable;
-        let ending = Followed::Ended(Ending::Exited(0), None);
-        (judge(&request, &ending, &run), unseen(&request, &run))
+        let ending = RunEnd::Ended(Ending::Exited(0), None);
+        (failure(&request, &ending, &run), unseen(&request, &run))
     }
 
     #[test]

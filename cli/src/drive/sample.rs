@@ -116,7 +116,7 @@ fn rounded(time_s: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drive::track::Target;
+    use crate::drive::track::TrackOptions;
     use crate::process::proc::FakeProcesses;
 
     #[test]
@@ -125,7 +125,7 @@ mod tests {
         processes.set(100, 1, "snug", 50);
         processes.set(101, 100, "server", 1000);
         processes.set(102, 101, "worker", 200);
-        let tracker = Tracker::new(processes, 100, Target::default(), 4096, 100.0);
+        let tracker = Tracker::new(processes, 100, TrackOptions::default(), 4096, 100.0);
         let mut sampler = Sampler::new(tracker, 4096, 100.0);
         assert_eq!(sampler.sample(0.00004), 1200 * 4096);
         sampler.sample_details(0.1);
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn nothing_to_read_is_no_detail() {
-        let tracker = Tracker::new(FakeProcesses::default(), 100, Target::default(), 4096, 100.0);
+        let tracker = Tracker::new(FakeProcesses::default(), 100, TrackOptions::default(), 4096, 100.0);
         let mut sampler = Sampler::new(tracker, 4096, 100.0);
         sampler.sample_details(0.1);
         assert!(sampler.finish().details.time_s.is_empty());

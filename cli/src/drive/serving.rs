@@ -246,14 +246,14 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Line {
+    struct CommandLine {
         #[command(flatten)]
         server: ServerArguments,
     }
 
     fn planned(options: &str) -> Result<Option<Plan>> {
         let words = std::iter::once("snug").chain(options.split_ascii_whitespace());
-        plan(&Line::try_parse_from(words).unwrap().server)
+        plan(&CommandLine::try_parse_from(words).unwrap().server)
     }
 
     fn requests(options: &str) -> (Target, Plan) {

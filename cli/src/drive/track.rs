@@ -30,7 +30,7 @@ const STATE_EVERY_S: f64 = 0.25;
 
 /// What to look for in the tree.
 #[derive(Debug, Clone, Default)]
-pub struct Target {
+pub struct TrackOptions {
     /// Measure only processes whose command line matches.
     pub only: Option<Regex>,
     /// The library that must be mapped in each of them, without links in its path.
@@ -59,7 +59,7 @@ struct Tracked {
 pub struct Tracker<P: Processes> {
     processes: Follower<P, Tracked>,
     own: Pid,
-    target: Target,
+    target: TrackOptions,
     page_size_bytes: u64,
     ticks_per_s: f64,
     /// The next reading is one of the whole state of all processes.
@@ -86,7 +86,13 @@ pub struct Ended {
 
 impl<P: Processes> Tracker<P> {
     /// `own` is the root whose descendants are tracked.
-    pub fn new(source: P, own: Pid, target: Target, page_size_bytes: u64, ticks_per_s: f64) -> Tracker<P> {
+    pub fn new(
+        source: P,
+        own: Pid,
+        target: TrackOptions,
+        page_size_bytes: u64,
+        ticks_per_s: f64,
+    ) -> Tracker<P> {
         Tracker {
             processes: Follower::new(source),
             own,

@@ -116,7 +116,9 @@ fn estimate(memory: &mut impl Memory, regions: &[Region]) -> Option<HeapSize> {
     let mut found = false;
     for region in regions {
         let heaps = match region.is_brk {
-            true => vec![Heap { start: region.start, end: region.end, first_chunks: vec![region.start] }],
+            true => {
+                vec![ChunkRange { start: region.start, end: region.end, first_chunks: vec![region.start] }]
+            }
             false => arena_heaps(memory, region, regions),
         };
         let mut rest = region.start;
@@ -136,14 +138,14 @@ fn estimate(memory: &mut impl Memory, regions: &[Region]) -> Option<HeapSize> {
 }
 
 /// Memory in which chunks follow each other up to `end`. They begin at one of `first_chunks`, the likeliest first.
-struct Heap {
+struct ChunkRange {
     start: u64,
     end: u64,
     first_chunks: Vec<u64>,
 }
 
 /// Heaps of arenas other than the first one: `heap_info` lies at aligned addresses.
-fn arena_heaps(memory: &mut impl Memory, region: &Region, regions: &[Region]) -> Vec<Heap> {
+fn arena_heaps(memory: &mut impl Memory, region: &Region, regions: &[Region]) -> Vec<ChunkRange> {
     let mut heaps = Vec::new();
     let mut start = region.start.next_multiple_of(HEAP_ALIGN);
     while start + HEAP_INFO_BYTES[0] <= region.end {
@@ -153,7 +155,12 @@ fn arena_heaps(memory: &mut impl Memory, region: &Region, regions: &[Region]) ->
     heaps
 }
 
-fn arena_heap(memory: &mut impl Memory, start: u64, region: &Region, regions: &[Region]) -> Option<Heap> {
+fn arena_heap(
+    memory: &mut impl Memory,
+    start: u64,
+    region: &Region,
+    regions: &[Region],
+) -> Option<ChunkRange> {
     let page = memory.page_bytes();
     // Reading what was never touched would leave a page there.
     if memory.present(start, start + page).ok()? != [true] {
@@ -182,12 +189,12 @@ fn arena_heap(memory: &mut impl Memory, start: u64, region: &Region, regions: &[
         }
         _ => return None,
     };
-    Some(Heap { start, end: start + size, first_chunks })
+    Some(ChunkRange { start, end: start + size, first_chunks })
 }
 
 /// Adds up the chunks from `first` on. None if they do not lead to `end`, as those of a heap do.
 fn walk(memory: &mut impl Memory, first: u64, end: u64) -> Option<u64> {
-    let mut window = Window { memory, start: 0, bytes: Vec::new(), end };
+    let mut window = CopiedPart { memory, start: 0, bytes: Vec::new(), end };
     let (mut chunk, mut live_bytes) = (first, 0);
     let mut size = window.size_field(chunk)? & !FLAGS;
     loop {
@@ -211,7 +218,7 @@ fn walk(memory: &mut impl Memory, first: u64, end: u64) -> Option<u64> {
 }
 
 /// A part of a heap, copied.
-struct Window<'a, M> {
+struct CopiedPart<'a, M> {
     memory: &'a mut M,
     start: u64,
     bytes: Vec<u8>,
@@ -219,7 +226,7 @@ struct Window<'a, M> {
     end: u64,
 }
 
-impl<M: Memory> Window<'_, M> {
+impl<M: Memory> CopiedPart<'_, M> {
     /// The size and flags of a chunk.
     fn size_field(&mut self, chunk: u64) -> Option<u64> {
         let field = chunk.checked_add(8)?;

@@ -167,22 +167,22 @@ impl Piece {
         Ok(content)
     }
 
-    fn open(&self) -> io::Result<Window> {
+    fn open(&self) -> io::Result<PieceReader> {
         let mut file = File::open(&self.file)?;
         file.seek(SeekFrom::Start(self.offset))?;
-        Ok(Window { file, start: self.offset, length: self.length, at: 0 })
+        Ok(PieceReader { file, start: self.offset, length: self.length, at: 0 })
     }
 }
 
 /// A piece as a file of its own.
-struct Window {
+struct PieceReader {
     file: File,
     start: u64,
     length: u64,
     at: u64,
 }
 
-impl Read for Window {
+impl Read for PieceReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let most = buffer.len().min((self.length - self.at.min(self.length)) as usize);
         let count = self.file.read_at(&mut buffer[..most], self.start + self.at)?;
@@ -191,7 +191,7 @@ impl Read for Window {
     }
 }
 
-impl Seek for Window {
+impl Seek for PieceReader {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let at = match to {
             SeekFrom::Start(at) => Some(at),

@@ -32,7 +32,7 @@ pub const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:
 
 /// A command and where it would run.
 #[derive(Debug, Clone, Default)]
-pub struct Entry {
+pub struct EntryCommand {
     pub command: Vec<String>,
     pub environment: Vec<(String, String)>,
     /// Its working directory.
@@ -51,7 +51,7 @@ struct Followed {
 }
 
 /// The facts about the program that stays. An error says why there is none.
-pub fn facts(root: &dyn Root, entry: &Entry, transparent_huge_pages: &str) -> Result<Facts, String> {
+pub fn facts(root: &dyn Root, entry: &EntryCommand, transparent_huge_pages: &str) -> Result<Facts, String> {
     let followed = follow(root, entry)?;
     let elf = loading::read_elf(root, &followed.image)
         .ok_or_else(|| format!("{} is neither a program nor a script that starts with #!", followed.image))?;
@@ -99,7 +99,7 @@ fn glibc_too_old(root: &dyn Root, program: &str, loading: &loading::Loading) -> 
 }
 
 /// Follows a command to the program that stays.
-fn follow(root: &dyn Root, entry: &Entry) -> Result<Followed, String> {
+fn follow(root: &dyn Root, entry: &EntryCommand) -> Result<Followed, String> {
     let mut command = entry.command.clone();
     let mut environment = entry.environment.clone();
     let mut notes = Vec::new();

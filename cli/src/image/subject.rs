@@ -11,7 +11,7 @@ use crate::allocator::report::ProcessReport;
 use crate::base::failure::{Context, Failure, Result, NOT_FOUND, UNKNOWN};
 use crate::base::progress;
 use crate::base::root::{self, DirectoryRoot, Root};
-use crate::image::entry::{self, Entry};
+use crate::image::entry::{self, EntryCommand};
 use crate::image::temporary::Temporary;
 use crate::image::{archive, unit};
 use crate::process::place::Place;
@@ -41,7 +41,7 @@ pub fn unit(inspector: &mut Inspector, name: &str, huge_pages: &str) -> Result<U
     Ok(UnitSubject::Stopped(judged.collect::<Result<Vec<ProcessReport>>>()?))
 }
 
-fn judge_entry(root: &dyn Root, entry: &Entry, huge_pages: &str) -> Result<ProcessReport> {
+fn judge_entry(root: &dyn Root, entry: &EntryCommand, huge_pages: &str) -> Result<ProcessReport> {
     let facts = entry::facts(root, entry, huge_pages).map_err(|why| {
         let place = entry.place.text().unwrap_or_default();
         Failure::new(format!("`{}`, {place}: {why}", entry.command.join(" "))).exit_code(NOT_FOUND)
@@ -79,7 +79,7 @@ pub fn image(name: &str, command: &[String], huge_pages: &str) -> Result<Vec<Pro
 }
 
 /// What the configuration of an image says about its start.
-fn entry_of(config: &Value, command: &[String], name: &str) -> Entry {
+fn entry_of(config: &Value, command: &[String], name: &str) -> EntryCommand {
     let words = |key: &str| -> Vec<String> {
         config[key].as_array().into_iter().flatten().filter_map(Value::as_str).map(String::from).collect()
     };
@@ -94,7 +94,7 @@ fn entry_of(config: &Value, command: &[String], name: &str) -> Entry {
         environment.push(("PATH".into(), entry::USUAL_PATH.into()));
     }
     let directory = config["WorkingDir"].as_str().filter(|directory| !directory.is_empty());
-    Entry {
+    EntryCommand {
         command: words("Entrypoint").into_iter().chain(arguments).collect(),
         environment,
         directory: directory.unwrap_or("/").to_string(),

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::base::failure::{Failure, Result, UNKNOWN};
-use crate::image::entry::{self, Entry};
+use crate::image::entry::{self, EntryCommand};
 use crate::process::place::Place;
 
 /// Where unit files lie, the most important first.
@@ -37,7 +37,7 @@ pub fn full_name(name: &str) -> String {
 }
 
 /// The commands that a unit would start, and the root directory for them. `name` may be the path of a unit's file.
-pub fn entries(name: &str) -> Result<(Vec<Entry>, PathBuf)> {
+pub fn entries(name: &str) -> Result<(Vec<EntryCommand>, PathBuf)> {
     let unit = full_name(name);
     let mut directories: Vec<PathBuf> = DIRECTORIES.iter().map(PathBuf::from).collect();
     let own = std::env::var_os("HOME").map(PathBuf::from);
@@ -72,7 +72,7 @@ pub fn entries(name: &str) -> Result<(Vec<Entry>, PathBuf)> {
     }
     // The last assignment counts.
     environment.reverse();
-    let entry = |command: Vec<String>| Entry {
+    let entry = |command: Vec<String>| EntryCommand {
         command,
         environment: environment.clone(),
         directory: if service.directory.is_empty() { "/".into() } else { service.directory.clone() },
@@ -172,7 +172,7 @@ fn words(text: &str) -> Vec<String> {
 }
 
 /// The program that units are given when nothing says so.
-pub fn with_usual_path(mut entry: Entry) -> Entry {
+pub fn with_usual_path(mut entry: EntryCommand) -> EntryCommand {
     if !entry.environment.iter().any(|(name, _)| name == "PATH") {
         entry.environment.push(("PATH".into(), entry::USUAL_PATH.into()));
     }

@@ -12,7 +12,7 @@ pub struct Group {
 
 /// A place in which groups can be made, and the file in which they tell their peak.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Place {
+struct GroupParent {
     directory: PathBuf,
     peak_file: &'static str,
     /// Must say "max".
@@ -70,7 +70,7 @@ impl Drop for Group {
 
 /// Where groups can be made, best first, by what `/proc/self/cgroup` says. In version 2 a group with processes may not
 /// divide its memory among groups below it: then one beside it serves.
-fn places(own: &str, root: &Path) -> Vec<Place> {
+fn places(own: &str, root: &Path) -> Vec<GroupParent> {
     let mut places = Vec::new();
     for line in own.lines() {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -78,13 +78,13 @@ fn places(own: &str, root: &Path) -> Vec<Place> {
         let path = path.trim_start_matches('/');
         if controllers.split(',').any(|controller| controller == "memory") {
             let directory = root.join("memory").join(path);
-            places.insert(0, Place { directory, peak_file: "memory.max_usage_in_bytes", limit: None });
+            places.insert(0, GroupParent { directory, peak_file: "memory.max_usage_in_bytes", limit: None });
         }
         if controllers.is_empty() {
             let own = root.join(path);
             let above = own.parent().filter(|_| !path.is_empty()).map(Path::to_path_buf);
-            places.push(Place { directory: own.clone(), peak_file: "memory.peak", limit: None });
-            places.extend(above.map(|directory| Place {
+            places.push(GroupParent { directory: own.clone(), peak_file: "memory.peak", limit: None });
+            places.extend(above.map(|directory| GroupParent {
                 directory,
                 peak_file: "memory.peak",
                 limit: Some(own.join("memory.max")),
@@ -95,7 +95,7 @@ fn places(own: &str, root: &Path) -> Vec<Place> {
 }
 
 /// Whether a group may be made there: we may move processes in, and that does not let them out of a limit of ours.
-fn may_hold(place: &Place) -> bool {
+fn may_hold(place: &GroupParent) -> bool {
     let is_unlimited = |path: &PathBuf| fs::read_to_string(path).is_ok_and(|limit| limit.trim() == "max");
     let writable = File::options().write(true).open(place.directory.join("cgroup.procs")).is_ok();
     writable && place.limit.as_ref().is_none_or(is_unlimited)
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn both_versions_of_control_groups() {
         let found = |own: &str| -> Vec<(String, &'static str, bool)> {
-            let shown = |place: Place| {
+            let shown = |place: GroupParent| {
                 (place.directory.display().to_string(), place.peak_file, place.limit.is_some())
             };
             places(own, Path::new("/c")).into_iter().map(shown).collect()

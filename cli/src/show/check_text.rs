@@ -4,16 +4,16 @@ use std::io::{self, Write};
 
 use comfy_table::{Cell, ContentArrangement, Table};
 
-use crate::allocator::report::{Problem, ProcessReport, Report, SettingsSource, Severity};
+use crate::allocator::report::{CheckReport, Problem, ProcessReport, SettingsSource, Severity};
 use crate::base::terminal::{self, styled};
 
 /// Writes text. `colours` allows bold and colours.
-pub struct TextWriter {
+pub struct CheckText {
     pub colours: bool,
 }
 
-impl TextWriter {
-    pub fn write(&self, report: &Report, out: &mut dyn Write) -> io::Result<()> {
+impl CheckText {
+    pub fn write(&self, report: &CheckReport, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}", self.processes(report))?;
         for (place, processes) in grouped_places(report) {
             let of = of_processes(&processes, report);
@@ -52,7 +52,7 @@ impl TextWriter {
 }
 
 /// Places, with the processes that are there.
-fn grouped_places(report: &Report) -> Vec<(String, Vec<i32>)> {
+fn grouped_places(report: &CheckReport) -> Vec<(String, Vec<i32>)> {
     let mut groups: Vec<(String, Vec<i32>)> = Vec::new();
     for process in &report.processes {
         let Some(text) = process.place.text() else { continue };
@@ -64,8 +64,8 @@ fn grouped_places(report: &Report) -> Vec<(String, Vec<i32>)> {
     groups
 }
 
-impl TextWriter {
-    fn processes(&self, report: &Report) -> String {
+impl CheckText {
+    fn processes(&self, report: &CheckReport) -> String {
         let mut table = Table::new();
         table.load_preset("                   ");
         table.set_content_arrangement(ContentArrangement::Disabled);
@@ -97,7 +97,7 @@ impl TextWriter {
 }
 
 /// Says of which processes something is true, where it is not of all.
-fn of_processes(pids: &[i32], report: &Report) -> String {
+fn of_processes(pids: &[i32], report: &CheckReport) -> String {
     if pids.len() == report.processes.len() {
         return String::new();
     }
@@ -107,7 +107,7 @@ fn of_processes(pids: &[i32], report: &Report) -> String {
 }
 
 /// Settings, with the processes that have them.
-fn grouped_settings(report: &Report) -> Vec<(String, SettingsSource, Vec<i32>)> {
+fn grouped_settings(report: &CheckReport) -> Vec<(String, SettingsSource, Vec<i32>)> {
     let mut groups: Vec<(String, SettingsSource, Vec<i32>)> = Vec::new();
     for process in report.processes.iter().filter(|process| !process.settings.is_empty()) {
         let separator = if process.settings_source == SettingsSource::Allocator { ":" } else { "=" };
@@ -126,7 +126,7 @@ fn grouped_settings(report: &Report) -> Vec<(String, SettingsSource, Vec<i32>)> 
 }
 
 /// Problems, worst first, with the processes that have them.
-fn grouped_problems(report: &Report) -> Vec<(&Problem, Vec<i32>)> {
+fn grouped_problems(report: &CheckReport) -> Vec<(&Problem, Vec<i32>)> {
     let mut groups: Vec<(&Problem, Vec<i32>)> = Vec::new();
     for process in &report.processes {
         for problem in &process.problems {
@@ -141,7 +141,7 @@ fn grouped_problems(report: &Report) -> Vec<(&Problem, Vec<i32>)> {
 }
 
 /// The answer in one sentence.
-pub fn verdict(report: &Report) -> String {
+pub fn verdict(report: &CheckReport) -> String {
     let count = report.processes.len();
     if let Some(kind) = report.expected {
         let unexpected = report.unexpected();
@@ -230,8 +230,8 @@ mod tests {
         }
     }
 
-    fn report(processes: Vec<ProcessReport>, expected: Option<Kind>) -> Report {
-        Report {
+    fn report(processes: Vec<ProcessReport>, expected: Option<Kind>) -> CheckReport {
+        CheckReport {
             expected,
             expectation_met: None,
             transparent_huge_pages: "madvise".into(),
@@ -241,9 +241,9 @@ mod tests {
         }
     }
 
-    fn render(report: &Report) -> String {
+    fn render(report: &CheckReport) -> String {
         let mut out = Vec::new();
-        TextWriter { colours: false }.write(report, &mut out).unwrap();
+        CheckText { colours: false }.write(report, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -287,13 +287,13 @@ mod tests {
     #[test]
     fn what_was_not_seen_is_not_as_expected() {
         let one = vec![process(1, Kind::Snug, vec![])];
-        let hidden = Report { unreadable: vec![7, 8], ..report(one.clone(), Some(Kind::Snug)) };
+        let hidden = CheckReport { unreadable: vec![7, 8], ..report(one.clone(), Some(Kind::Snug)) };
         assert_eq!(hidden.is_as_expected(), None);
         assert_eq!(
             verdict(&hidden),
             "Cannot tell whether snug is used everywhere: 2 processes belong to someone else: 7, 8."
         );
-        let wrong = Report { unreadable: vec![7], ..report(one.clone(), Some(Kind::Jemalloc)) };
+        let wrong = CheckReport { unreadable: vec![7], ..report(one.clone(), Some(Kind::Jemalloc)) };
         assert_eq!(wrong.is_as_expected(), Some(false), "what was seen is enough");
         let shell = Problem { id: SHELL, severity: Severity::Note, message: "m".into(), fix: "f".into() };
         let mut by_shell = vec![process(0, Kind::Snug, vec![shell])];

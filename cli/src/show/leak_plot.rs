@@ -3,18 +3,18 @@
 use std::path::Path;
 
 use crate::analysis::assemble::{LiveSource, Measure};
-use crate::analysis::leak_report::{duration, Report};
+use crate::analysis::leak_report::{duration, LeakReport};
 use crate::analysis::statistics::median;
 use crate::base::failure::{Context, Result};
 use crate::base::terminal::bytes;
-use crate::show::chart::{Axis, Chart, Series, PICTURE};
+use crate::show::chart::{Axis, Chart, ChartSeries, PICTURE};
 use crate::show::plot::Painter;
 
 /// More readings than this are shown faintly, and a line through the middle ones of neighbours in front of them.
 const LINE_POINTS: usize = 120;
 
 /// Writes the picture; the ending of the name says whether as SVG or as PNG.
-pub fn write(report: &Report, path: &Path) -> Result<()> {
+pub fn write(report: &LeakReport, path: &Path) -> Result<()> {
     let chart = chart(report);
     let is_png = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("png"));
     let content = if is_png {
@@ -25,7 +25,7 @@ pub fn write(report: &Report, path: &Path) -> Result<()> {
     std::fs::write(path, content).cannot(|| format!("write {}", path.display()))
 }
 
-fn chart(report: &Report) -> Chart {
+fn chart(report: &LeakReport) -> Chart {
     let points = &report.series;
     // The unit that suits the length: an axis of 86,400 seconds says nothing.
     let (unit_s, unit) = match report.watched_s {
@@ -38,7 +38,7 @@ fn chart(report: &Report) -> Chart {
         let times = points.time_s.iter().map(|time_s| (time_s - start_s) / unit_s);
         times.zip(values).map(|(time, value)| (time, *value as f64 / 1e6)).collect()
     };
-    let of = |name: &str, values: &[u64], colour, emphasised| Series {
+    let of = |name: &str, values: &[u64], colour, emphasised| ChartSeries {
         name: name.into(),
         details: Vec::new(),
         values: [values.first(), values.last()]

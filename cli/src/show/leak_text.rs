@@ -2,12 +2,12 @@
 
 use std::io::{self, Write};
 
-use crate::analysis::leak_report::Report;
+use crate::analysis::leak_report::LeakReport;
 use crate::analysis::verdict::Verdict;
 use crate::base::terminal::{self, styled};
 
 /// Writes the verdict, what it rests on, and what to do.
-pub fn write(report: &Report, colours: bool, out: &mut dyn Write) -> io::Result<()> {
+pub fn write(report: &LeakReport, colours: bool, out: &mut dyn Write) -> io::Result<()> {
     let style = match report.verdict {
         Verdict::Leak | Verdict::Growing | Verdict::Bloat => terminal::BAD,
         Verdict::Fragmented | Verdict::Unclear => terminal::WARNING,

@@ -7,7 +7,7 @@ use crate::allocator::kinds::Kind;
 use crate::analysis::change::{Changes, Origin};
 use crate::analysis::quantities::Quantity;
 use crate::analysis::results::Comparison;
-use crate::analysis::view::{self, Cell, Others, Table, Verdict};
+use crate::analysis::view::{self, Cell, Difference, Others, Table};
 use crate::base::terminal;
 
 /// Writes GitHub's flavour of Markdown.
@@ -76,7 +76,7 @@ fn write_changes(out: &mut dyn Write, changes: &Changes) -> io::Result<()> {
         let shown = &row.shown;
         let label = if shown.first { code(&row.allocator) } else { String::new() };
         let ratio = match shown.verdict {
-            Verdict::Better | Verdict::Worse | Verdict::Differs => format!("**{}**", shown.ratio),
+            Difference::Better | Difference::Worse | Difference::Differs => format!("**{}**", shown.ratio),
             _ => shown.ratio.clone(),
         };
         let heading = text(&shown.heading);
@@ -144,10 +144,10 @@ fn shown(cell: &Cell, emphasised: bool) -> String {
     let value = cell.value.as_str();
     let value = if emphasised { format!("**{value}**") } else { value.to_string() };
     match cell.verdict {
-        Verdict::Baseline | Verdict::NoRatio => value,
-        Verdict::NoDifference => format!("{value} (no difference: {}, {})", cell.ratio, cell.interval),
-        Verdict::MayBeChance => format!("{value} (may be chance: {}, {})", cell.ratio, cell.interval),
-        Verdict::Unproven => format!("{value} ({})", cell.ratio),
+        Difference::Baseline | Difference::NoRatio => value,
+        Difference::NoDifference => format!("{value} (no difference: {}, {})", cell.ratio, cell.interval),
+        Difference::MayBeChance => format!("{value} (may be chance: {}, {})", cell.ratio, cell.interval),
+        Difference::Unproven => format!("{value} ({})", cell.ratio),
         _ => format!("{value} ({}, {})", cell.ratio, cell.interval),
     }
 }

@@ -32,18 +32,18 @@ pub struct OutputArguments {
 }
 
 /// A format with the file it was asked for.
-struct Wanted<'a> {
+struct WantedFormat<'a> {
     option: &'static str,
     path: &'a Path,
 }
 
-impl Wanted<'_> {
+impl WantedFormat<'_> {
     fn is_stdout(&self) -> bool {
         self.path == Path::new("-")
     }
 }
 
-fn wanted(arguments: &OutputArguments) -> Vec<Wanted<'_>> {
+fn wanted(arguments: &OutputArguments) -> Vec<WantedFormat<'_>> {
     let all = [
         ("--csv", &arguments.csv),
         ("--markdown", &arguments.markdown),
@@ -51,7 +51,7 @@ fn wanted(arguments: &OutputArguments) -> Vec<Wanted<'_>> {
         ("--html", &arguments.html),
     ];
     let given = all.into_iter().filter_map(|(option, path)| Some((option, path.as_deref()?)));
-    given.map(|(option, path)| Wanted { option, path }).collect()
+    given.map(|(option, path)| WantedFormat { option, path }).collect()
 }
 
 /// Finds what would fail only after all runs: files that can't be made, two formats on one stdout.
@@ -79,7 +79,7 @@ pub fn check(arguments: &OutputArguments) -> Result<()> {
 
 /// Whether a format goes to stdout, which then holds nothing else.
 pub fn takes_stdout(arguments: &OutputArguments) -> bool {
-    wanted(arguments).iter().any(Wanted::is_stdout)
+    wanted(arguments).iter().any(WantedFormat::is_stdout)
 }
 
 /// Writes a comparison in one format.

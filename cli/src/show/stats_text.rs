@@ -9,12 +9,12 @@ use crate::heap::counters::Class;
 use crate::heap::glibc_heap::HeapSize;
 
 /// Writes text. `classes` adds the size classes.
-pub struct TextWriter {
+pub struct StatsText {
     pub colours: bool,
     pub classes: bool,
 }
 
-impl TextWriter {
+impl StatsText {
     pub fn write(&self, stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
         let heading = |text: &str| styled(text, terminal::BOLD, self.colours);
         writeln!(out, "{}", heading(&format!("{} {}", stats.pid, stats.role)))?;
@@ -57,7 +57,7 @@ impl TextWriter {
     }
 }
 
-impl TextWriter {
+impl StatsText {
     fn line(&self, out: &mut dyn Write, name: &str, value: &str, meaning: &str) -> io::Result<()> {
         writeln!(out, "  {name:14}{value:>9}  {}", styled(meaning, terminal::FAINT, self.colours))
     }

@@ -11,7 +11,7 @@ use crate::analysis::view::{self, is_telling, TOO_WIDE};
 use crate::base::terminal::{self, styled};
 
 /// One kind of column: its heading and how to fill a cell. The second line of a cell is the 95 % interval.
-struct Column {
+struct TableColumn {
     heading: String,
     cell: Box<dyn Fn(&SummaryRow) -> String>,
 }
@@ -94,8 +94,8 @@ fn title(comparison: &Comparison) -> String {
     )
 }
 
-fn columns(comparison: &Comparison) -> Vec<Column> {
-    let mut columns: Vec<Column> = Vec::new();
+fn columns(comparison: &Comparison) -> Vec<TableColumn> {
+    let mut columns: Vec<TableColumn> = Vec::new();
     for quantity in view::quantities(comparison) {
         // Under its own name, which may end in a unit, a metric is shown as the program reported it.
         let quantity = match quantity.name.starts_with("metric:") {
@@ -107,10 +107,10 @@ fn columns(comparison: &Comparison) -> Vec<Column> {
     }
     let rows = &comparison.summary.allocators;
     if rows.iter().any(|row| row.runs + row.failed_runs != rows[0].runs + rows[0].failed_runs) {
-        columns.push(Column { heading: "runs".into(), cell: Box::new(|row| row.runs.to_string()) });
+        columns.push(TableColumn { heading: "runs".into(), cell: Box::new(|row| row.runs.to_string()) });
     }
     if rows.iter().any(|row| row.failed_runs > 0) {
-        columns.push(Column {
+        columns.push(TableColumn {
             heading: "failed\nruns".into(),
             cell: Box::new(|row| row.failed_runs.to_string()),
         });
@@ -120,7 +120,7 @@ fn columns(comparison: &Comparison) -> Vec<Column> {
 
 /// The medians of a quantity, those that have a column for their ratio with their interval; a dash where it was not
 /// measured.
-fn value_column(quantity: Quantity) -> Column {
+fn value_column(quantity: Quantity) -> TableColumn {
     let heading = quantity.short.clone();
     let cell = move |row: &SummaryRow| {
         let Some(estimate) = row.quantities.get(&quantity.name) else { return "-".into() };
@@ -135,11 +135,11 @@ fn value_column(quantity: Quantity) -> Column {
         let digits = median.split_once('.').map_or(0, |(_, decimals)| decimals.len());
         format!("{median}\n{:.digits$}-{:.digits$}", low * quantity.factor, high * quantity.factor)
     };
-    Column { heading, cell: Box::new(cell) }
+    TableColumn { heading, cell: Box::new(cell) }
 }
 
 /// A dash where there is no ratio, as of values that may be zero; the baseline is once itself.
-fn ratio_column(quantity: Quantity, comparison: &Comparison) -> Column {
+fn ratio_column(quantity: Quantity, comparison: &Comparison) -> TableColumn {
     let label = comparison.summary.baseline.clone();
     let baseline = comparison.estimate(&label, &quantity.name).copied();
     let cell = move |row: &SummaryRow| match row.quantities.get(&quantity.name) {
@@ -150,7 +150,7 @@ fn ratio_column(quantity: Quantity, comparison: &Comparison) -> Column {
         }
         None => "-".into(),
     };
-    Column { heading: "x".into(), cell: Box::new(cell) }
+    TableColumn { heading: "x".into(), cell: Box::new(cell) }
 }
 
 fn ratio_text(times: &str, ratio: Option<Ratio>) -> String {

@@ -30,7 +30,7 @@ pub struct Reading {
     /// What the kernel counted since it started.
     pub stat: Stat,
     /// None for other allocators than snug.
-    pub heap: Option<Heap>,
+    pub heap: Option<HeapReading>,
     /// For glibc, if estimates are wanted and one could be made.
     pub glibc_heap: Option<HeapSize>,
     /// RSS of the last readings, the oldest first.
@@ -40,23 +40,23 @@ pub struct Reading {
 
 /// The heap of a process under snug.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Heap {
+pub struct HeapReading {
     pub account: Account,
     /// Bytes and blocks that left the slabs, per second; None at the first reading.
     pub taken_bytes_per_s: Option<f64>,
     pub taken_blocks_per_s: Option<f64>,
 }
 
-impl Heap {
+impl HeapReading {
     /// `before` was read so many seconds earlier.
-    pub fn new(account: Account, before: Option<&Heap>, elapsed_s: f64) -> Heap {
+    pub fn new(account: Account, before: Option<&HeapReading>, elapsed_s: f64) -> HeapReading {
         let (blocks, bytes) = account.taken();
         let rates = before.filter(|_| elapsed_s > 0.0).map(|before| {
             let (blocks_before, bytes_before) = before.account.taken();
             let per_s = |now: u64, then: u64| now.saturating_sub(then) as f64 / elapsed_s;
             (per_s(blocks, blocks_before), per_s(bytes, bytes_before))
         });
-        Heap {
+        HeapReading {
             account,
             taken_blocks_per_s: rates.map(|(blocks, _)| blocks),
             taken_bytes_per_s: rates.map(|(_, bytes)| bytes),

@@ -28,7 +28,7 @@ use crate::drive::measure::{Moment, Request, Supervisor};
 use crate::drive::plan::{self, Candidate};
 use crate::drive::serving;
 use crate::drive::sets::{self, Sets};
-use crate::drive::track::Target;
+use crate::drive::track::TrackOptions;
 use crate::process::cgroup::Group;
 use crate::show::{output, plot, table};
 use crate::VERSION;
@@ -41,7 +41,7 @@ const OVERHEAD_LIMIT: f64 = 0.008;
 /// Runs the command.
 pub fn run(arguments: &CompareArguments) -> Result<()> {
     match measure(arguments, &mut |_| {})? {
-        Some(measured) => measured.judge(),
+        Some(measured) => measured.check(),
         None => Ok(()),
     }
 }
@@ -55,11 +55,11 @@ pub struct Measured {
 
 impl Measured {
     /// Fails if a condition holds, or can't be decided.
-    pub fn judge(&self) -> Result<()> {
+    pub fn check(&self) -> Result<()> {
         let measured = self.comparison.summary.allocators.iter().zip(&self.scopes);
         let scopes: Vec<Scope> =
             measured.map(|(row, scope)| Scope { quantities: row.medians(), ..scope.clone() }).collect();
-        condition::judge(&self.conditions, &scopes)
+        condition::check(&self.conditions, &scopes)
     }
 }
 
@@ -115,13 +115,13 @@ fn measure_candidates(
     for (allocator, complaints) in comparison.allocators.iter_mut().zip(complaints) {
         allocator.complaints = complaints;
     }
-    let requests = Requests { candidates, environments: &environments, probed: &probed, only, plan };
+    let requests = RunSetup { candidates, environments: &environments, probed: &probed, only, plan };
     let stopped = measure_all(arguments, &requests, &out, &mut comparison, observe)?;
     finish(arguments, comparison, &out, stopped)
 }
 
 /// What all runs are made of; one element for each candidate.
-struct Requests<'a> {
+struct RunSetup<'a> {
     candidates: &'a [Candidate],
     environments: &'a [BTreeMap<String, String>],
     probed: &'a [bool],
@@ -132,7 +132,7 @@ struct Requests<'a> {
 /// Makes all runs and adds them to the comparison. Returns why it stopped early, if it did.
 fn measure_all(
     arguments: &CompareArguments,
-    requests: &Requests,
+    requests: &RunSetup,
     out: &Path,
     comparison: &mut Comparison,
     observe: &mut dyn FnMut(&Allocator),
@@ -140,7 +140,7 @@ fn measure_all(
     let allocators = comparison.allocators.clone();
     let mut supervisor = Supervisor::new()?;
     let order = plan::order(requests.candidates.len(), arguments.runs);
-    let progress = Progress::new(order.len(), arguments.keep_going);
+    let progress = RunProgress::new(order.len(), arguments.keep_going);
     progress.announce(&arguments.program, arguments.runs, &allocators);
     let mut stopped = None;
     for (index, (round, candidate_index)) in order.into_iter().enumerate() {
@@ -151,7 +151,7 @@ fn measure_all(
             round,
             program: &arguments.program,
             environment: &requests.environments[candidate_index],
-            target: Target {
+            target: TrackOptions {
                 only: requests.only.clone(),
                 library: candidate.library.as_ref().map(|l| l.path.clone()),
             },
@@ -414,18 +414,18 @@ pub fn c_library() -> Option<PathBuf> {
 }
 
 /// The bar on a terminal, or else one line per run on stderr.
-struct Progress {
+struct RunProgress {
     bar: ProgressBar,
     is_terminal: bool,
     /// A failed run is not the last: say so at once.
     keeps_going: bool,
 }
 
-impl Progress {
-    fn new(runs: usize, keeps_going: bool) -> Progress {
+impl RunProgress {
+    fn new(runs: usize, keeps_going: bool) -> RunProgress {
         let template = "{bar:20} {pos}/{len} runs, {elapsed}  {wide_msg}";
         let bar = progress::bar(Some(runs as u64), template);
-        Progress { bar, is_terminal: progress::is_shown(), keeps_going }
+        RunProgress { bar, is_terminal: progress::is_shown(), keeps_going }
     }
 
     /// Without a bar nothing would be seen before the first run has ended.

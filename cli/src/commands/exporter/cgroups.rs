@@ -19,14 +19,14 @@ pub struct Cgroup {
 
 /// Where the memory of a control group is counted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Place {
+pub struct MemoryGroup {
     root: PathBuf,
     path: String,
     version_1: bool,
 }
 
 /// Reads `/proc/PID/cgroup`: version 1's memory hierarchy if there is one, else version 2's only one.
-pub fn place(text: &str, root: &Path) -> Option<Place> {
+pub fn place(text: &str, root: &Path) -> Option<MemoryGroup> {
     let fields = |line: &'_ str| -> Option<(String, String)> {
         let mut parts = line.splitn(3, ':').skip(1);
         Some((parts.next()?.to_string(), parts.next()?.to_string()))
@@ -34,15 +34,17 @@ pub fn place(text: &str, root: &Path) -> Option<Place> {
     let lines: Vec<(String, String)> = text.lines().filter_map(fields).collect();
     let version_1 = lines.iter().find(|(names, _)| names.split(',').any(|name| name == "memory"));
     match version_1 {
-        Some((_, path)) => Some(Place { root: root.join("memory"), path: path.clone(), version_1: true }),
+        Some((_, path)) => {
+            Some(MemoryGroup { root: root.join("memory"), path: path.clone(), version_1: true })
+        }
         None => {
             let (_, path) = lines.iter().find(|(names, _)| names.is_empty())?;
-            Some(Place { root: root.to_path_buf(), path: path.clone(), version_1: false })
+            Some(MemoryGroup { root: root.to_path_buf(), path: path.clone(), version_1: false })
         }
     }
 }
 
-impl Place {
+impl MemoryGroup {
     /// Its path below the root of the control groups.
     pub fn path(&self) -> &str {
         &self.path

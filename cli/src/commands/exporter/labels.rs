@@ -14,7 +14,7 @@ const ROLE_MAX: usize = 40;
 
 /// A process as far as its labels depend on it.
 #[derive(Debug, Clone, Default)]
-pub struct Process<'a> {
+pub struct LabelSource<'a> {
     pub pid: Pid,
     pub parent: Pid,
     /// When it started: tells processes apart that had the same identifier.
@@ -50,9 +50,9 @@ impl Labeller {
     }
 
     /// The labels of all processes there are, in their order. No two are the same.
-    pub fn label(&mut self, processes: &[Process]) -> Vec<Labels> {
+    pub fn label(&mut self, processes: &[LabelSource]) -> Vec<Labels> {
         let wanted: Vec<Labels> = processes.iter().map(|process| self.wanted(process, processes)).collect();
-        let key = |process: &Process| (process.pid, process.start_ticks);
+        let key = |process: &LabelSource| (process.pid, process.start_ticks);
         let alive: HashSet<(Pid, u64)> = processes.iter().map(key).collect();
         self.given.retain(|known, _| alive.contains(known));
         // Who has labels keeps them, unless its role or number changed.
@@ -80,7 +80,7 @@ impl Labeller {
     }
 
     /// What its title and its relatives say.
-    fn wanted(&self, process: &Process, all: &[Process]) -> Labels {
+    fn wanted(&self, process: &LabelSource, all: &[LabelSource]) -> Labels {
         for (expression, name) in &self.rules {
             if let Some(captures) = expression.captures(process.command) {
                 let mut role = String::new();
@@ -90,7 +90,7 @@ impl Labeller {
         }
         let own = split_number(process.role);
         let base = |role: &str| role.strip_suffix(" worker").unwrap_or(role).to_string();
-        let same = |other: &Process| base(&split_number(other.role).role) == base(&own.role);
+        let same = |other: &LabelSource| base(&split_number(other.role).role) == base(&own.role);
         let has_workers = all.iter().any(|other| other.parent == process.pid && same(other));
         let is_worker = all.iter().any(|other| other.pid == process.parent && same(other));
         let named = own.role.contains(' ') && own.role != "celery worker";
@@ -151,8 +151,15 @@ fn free_labels(wanted: &Labels, in_group: bool, taken: &HashSet<Labels>) -> Labe
 mod tests {
     use super::*;
 
-    fn process(pid: Pid, parent: Pid, role: &'static str) -> Process<'static> {
-        Process { pid, parent, start_ticks: pid as u64 * 10, role, app: "", command: "/srv/bin/jobs mail" }
+    fn process(pid: Pid, parent: Pid, role: &'static str) -> LabelSource<'static> {
+        LabelSource {
+            pid,
+            parent,
+            start_ticks: pid as u64 * 10,
+            role,
+            app: "",
+            command: "/srv/bin/jobs mail",
+        }
     }
 
     fn texts(labels: &[Labels]) -> Vec<String> {
@@ -206,7 +213,7 @@ mod tests {
     #[test]
     fn applications_have_workers_of_their_own() {
         let mut labeller = Labeller::default();
-        let of = |pid, parent, role, app| Process { app, ..process(pid, parent, role) };
+        let of = |pid, parent, role, app| LabelSource { app, ..process(pid, parent, role) };
         let all = [
             of(1, 0, "puma", "shop"),
             of(2, 1, "puma worker 0", "shop"),
@@ -239,7 +246,7 @@ mod tests {
     #[test]
     fn no_two_have_the_same() {
         let mut labeller = Labeller::default();
-        let all: Vec<Process> =
+        let all: Vec<LabelSource> =
             (1..50).map(|pid| process(pid, 0, if pid % 3 == 0 { "x 1" } else { "x" })).collect();
         let labels = labeller.label(&all);
         assert_eq!(labels.iter().collect::<HashSet<_>>().len(), labels.len());

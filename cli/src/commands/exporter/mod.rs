@@ -24,8 +24,8 @@ use crate::allocator::watch::{Choice, Reading, Watcher};
 use crate::base::failure::{Context, Failure, Result, UNKNOWN};
 use crate::base::machine;
 use crate::commands::exporter::arguments::ExporterArguments;
-use crate::commands::exporter::cgroups::{Cgroup, Place};
-use crate::commands::exporter::labels::{Labeller, Process};
+use crate::commands::exporter::cgroups::{Cgroup, MemoryGroup};
+use crate::commands::exporter::labels::{LabelSource, Labeller};
 use crate::commands::exporter::metrics::{Own, Sample};
 use crate::heap::account::Heap;
 use crate::heap::glibc_heap;
@@ -95,7 +95,7 @@ pub struct Exporter {
     /// That heaps are missing is said once.
     warned: bool,
     /// By PID and start: a process that moves to another control group is rare.
-    places: HashMap<(Pid, u64), Option<Place>>,
+    places: HashMap<(Pid, u64), Option<MemoryGroup>>,
     started: Instant,
     booted_s: f64,
     ticks_per_s: f64,
@@ -138,8 +138,8 @@ impl Exporter {
         }
         let cgroups = self.cgroups(&readings);
         let samples = self.samples(&readings, &cgroups);
-        let groups: BTreeSet<&Place> = cgroups.iter().flatten().collect();
-        let mut groups: Vec<Cgroup> = groups.into_iter().filter_map(Place::read).collect();
+        let groups: BTreeSet<&MemoryGroup> = cgroups.iter().flatten().collect();
+        let mut groups: Vec<Cgroup> = groups.into_iter().filter_map(MemoryGroup::read).collect();
         groups.dedup_by(|left, right| left.path == right.path);
         let own = Own {
             cpu_s: system::own_cpu().as_secs_f64(),
@@ -150,10 +150,10 @@ impl Exporter {
         metrics::text(&samples, &groups, &own)
     }
 
-    fn samples(&mut self, readings: &[Reading], cgroups: &[Option<Place>]) -> Vec<Sample> {
-        let processes: Vec<Process> = readings
+    fn samples(&mut self, readings: &[Reading], cgroups: &[Option<MemoryGroup>]) -> Vec<Sample> {
+        let processes: Vec<LabelSource> = readings
             .iter()
-            .map(|reading| Process {
+            .map(|reading| LabelSource {
                 pid: reading.pid,
                 parent: reading.parent,
                 start_ticks: reading.stat.start_ticks,
@@ -174,7 +174,7 @@ impl Exporter {
                     labels: Some(labels),
                     allocator: used.map_or("unknown", |used| used.kind.name()).into(),
                     version: used.and_then(|used| used.version.clone()).unwrap_or_default(),
-                    cgroup: place.as_ref().map(Place::path).unwrap_or_default().into(),
+                    cgroup: place.as_ref().map(MemoryGroup::path).unwrap_or_default().into(),
                     pid: reading.pid,
                     start_time_s: self.booted_s + ticks(reading.stat.start_ticks),
                     rss_bytes: reading.rss_bytes,
@@ -197,7 +197,7 @@ impl Exporter {
     }
 
     /// The control group of each process.
-    fn cgroups(&mut self, readings: &[Reading]) -> Vec<Option<Place>> {
+    fn cgroups(&mut self, readings: &[Reading]) -> Vec<Option<MemoryGroup>> {
         let key = |reading: &Reading| (reading.pid, reading.stat.start_ticks);
         let alive: BTreeSet<(Pid, u64)> = readings.iter().map(key).collect();
         self.places.retain(|known, _| alive.contains(known));

@@ -61,7 +61,7 @@ pub fn run(arguments: &TopArguments) -> Result<()> {
     }
     let mut terminal = screen::open()?;
     let palette = Palette { colours: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) };
-    let requests = Requests::new();
+    let requests = PendingRequests::new();
     let mut due = Instant::now();
     let result = loop {
         if due <= Instant::now() && !model.paused {
@@ -99,16 +99,16 @@ pub fn run(arguments: &TopArguments) -> Result<()> {
 }
 
 /// Requests to processes: made in threads of their own, because answers take time.
-struct Requests {
+struct PendingRequests {
     sender: Sender<Message>,
     receiver: Receiver<Message>,
     count: Cell<usize>,
 }
 
-impl Requests {
-    fn new() -> Requests {
+impl PendingRequests {
+    fn new() -> PendingRequests {
         let (sender, receiver) = channel();
-        Requests { sender, receiver, count: Cell::new(0) }
+        PendingRequests { sender, receiver, count: Cell::new(0) }
     }
 
     fn waiting(&self) -> bool {

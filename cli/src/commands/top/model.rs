@@ -33,12 +33,12 @@ pub enum View {
     Processes,
     Classes,
     Help,
-    Settings(Settings),
+    Settings(SettingsEditor),
 }
 
 /// The settings of a process that can change while it runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
+pub struct SettingsEditor {
     pub pid: Pid,
     /// Names and values.
     pub pairs: Vec<(String, String)>,
@@ -204,7 +204,7 @@ impl Model {
 
     /// Offers settings to change.
     pub fn show_settings(&mut self, pid: Pid, pairs: Vec<(String, String)>) {
-        self.view = View::Settings(Settings { pid, pairs, chosen: 0, typed: None });
+        self.view = View::Settings(SettingsEditor { pid, pairs, chosen: 0, typed: None });
     }
 
     fn step(&mut self, rows: isize) {
@@ -231,7 +231,7 @@ impl Model {
     }
 }
 
-impl Settings {
+impl SettingsEditor {
     /// Obeys a key; None if it means nothing here.
     fn key(&mut self, code: KeyCode) -> Option<Action> {
         if let Some(typed) = &mut self.typed {

@@ -6,7 +6,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph};
 use ratatui::Frame;
 
-use crate::commands::top::model::Settings;
+use crate::commands::top::model::SettingsEditor;
 use crate::commands::top::view::Palette;
 
 /// The keys, and what the columns mean.
@@ -47,7 +47,7 @@ pub fn help(frame: &mut Frame, area: Rect, palette: Palette) {
 }
 
 /// The settings of a process, and the value that is typed.
-pub fn settings(frame: &mut Frame, area: Rect, settings: &Settings, palette: Palette) {
+pub fn settings(frame: &mut Frame, area: Rect, settings: &SettingsEditor, palette: Palette) {
     let mut lines: Vec<Line> = Vec::new();
     for (index, (name, value)) in settings.pairs.iter().enumerate() {
         let style = if index == settings.chosen { palette.selected() } else { Style::new() };

@@ -8,7 +8,7 @@ use ratatui::Terminal;
 use crate::allocator::identity::Identity;
 use crate::allocator::kinds::Kind;
 use crate::allocator::report::{AllocatorUsed, How, Problem, Severity};
-use crate::allocator::watch::{Heap, Reading};
+use crate::allocator::watch::{HeapReading, Reading};
 use crate::commands::top::arguments::SortColumn;
 use crate::commands::top::model::{Action, Model};
 use crate::commands::top::once;
@@ -43,7 +43,7 @@ fn reading(pid: i32, role: &str, kind: Kind, megabytes: u64) -> Reading {
             },
         ],
     };
-    let heap = Heap { account, taken_bytes_per_s: Some(3e6), taken_blocks_per_s: Some(12_345.0) };
+    let heap = HeapReading { account, taken_bytes_per_s: Some(3e6), taken_blocks_per_s: Some(12_345.0) };
     Reading {
         pid,
         parent: if pid == 10 { 1 } else { 10 },

@@ -7,7 +7,7 @@ use ratatui::widgets::{Block, Borders, Paragraph, Row, Sparkline, Table, TableSt
 use ratatui::Frame;
 
 use crate::allocator::kinds::Kind;
-use crate::allocator::watch::{Heap, Reading};
+use crate::allocator::watch::{HeapReading, Reading};
 use crate::base::terminal;
 use crate::commands::top::arguments::SortColumn;
 use crate::commands::top::columns::{self, Content};
@@ -304,7 +304,7 @@ fn settings_line(reading: &Reading, field: &dyn Fn(&str, String) -> Line<'static
 
 fn heap_lines(
     reading: &Reading,
-    heap: &Heap,
+    heap: &HeapReading,
     field: &dyn Fn(&str, String) -> Line<'static>,
 ) -> Vec<Line<'static>> {
     let account = &heap.account;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::analysis::results::{Latency, Percentile};
 use crate::analysis::statistics::median;
-use crate::drive::reported::tool::{begins, Report, Tool};
+use crate::drive::reported::tool::{begins, Tool, ToolReport};
 
 /// Complaints that are shown.
 const COMPLAINTS_MAX: usize = 5;
@@ -41,7 +41,7 @@ pub fn load(output: &[u8]) -> Option<Reported> {
     Some(Reported { latency: (!has_own_rate).then_some(latency), failure })
 }
 
-fn failure(tool: Tool, reports: &[Report], latency: &Latency) -> Option<String> {
+fn failure(tool: Tool, reports: &[ToolReport], latency: &Latency) -> Option<String> {
     // One that was stopped as soon as it began may have none.
     if latency.failed == 0 && reports.iter().any(|report| report.answered > 0) {
         return None;
@@ -61,7 +61,7 @@ fn failure(tool: Tool, reports: &[Report], latency: &Latency) -> Option<String> 
 
 /// Several reports, of a command that ran again and again, as one. Percentiles of different times can't be put together:
 /// the median of each stands for all.
-fn add_up(reports: &[Report]) -> Latency {
+fn add_up(reports: &[ToolReport]) -> Latency {
     let (mut latency, mut time_s) = (Latency::default(), 0.0);
     let mut percentiles: Vec<(f64, Vec<f64>)> = Vec::new();
     for report in reports {
@@ -88,11 +88,11 @@ fn add_up(reports: &[Report]) -> Latency {
 }
 
 /// All reports that are whole: a tool that was killed may leave half of one.
-fn reports(text: &str) -> Vec<Report> {
-    let mut reports: Vec<Report> = Vec::new();
+fn reports(text: &str) -> Vec<ToolReport> {
+    let mut reports: Vec<ToolReport> = Vec::new();
     for line in text.lines().map(str::trim) {
         if let Some(tool) = begins(line) {
-            reports.push(Report::new(tool));
+            reports.push(ToolReport::new(tool));
         } else if line.starts_with("Success rate:") {
             // oha: like hey's, but it counts as errors what was under way when the time was over.
             reports.pop();

@@ -14,7 +14,7 @@ pub enum Tool {
 
 /// One report.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Report {
+pub struct ToolReport {
     pub tool: Tool,
     /// It has come to the number of requests.
     pub is_whole: bool,
@@ -53,10 +53,10 @@ impl Tool {
     }
 }
 
-impl Report {
+impl ToolReport {
     /// Nothing is read yet.
-    pub fn new(tool: Tool) -> Report {
-        Report {
+    pub fn new(tool: Tool) -> ToolReport {
+        ToolReport {
             tool,
             is_whole: false,
             answered: 0,

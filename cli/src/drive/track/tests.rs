@@ -3,7 +3,7 @@ use crate::process::proc::FakeProcesses;
 
 const OWN: Pid = 100;
 
-fn tracker(target: Target, processes: FakeProcesses) -> Tracker<FakeProcesses> {
+fn tracker(target: TrackOptions, processes: FakeProcesses) -> Tracker<FakeProcesses> {
     Tracker::new(processes, OWN, target, 4096, 100.0)
 }
 
@@ -27,13 +27,13 @@ fn tree() -> FakeProcesses {
 
 #[test]
 fn descendants_alone_are_measured() {
-    let mut tracker = tracker(Target::default(), tree());
+    let mut tracker = tracker(TrackOptions::default(), tree());
     assert_eq!(read(&mut tracker, 0.0), (1200, 2));
 }
 
 #[test]
 fn daemons_come_back_as_direct_children() {
-    let mut tracker = tracker(Target::default(), tree());
+    let mut tracker = tracker(TrackOptions::default(), tree());
     read(&mut tracker, 0.0);
     tracker.processes.source.set(400, OWN, "daemon", 10);
     tracker.processes.source.remove(101);
@@ -43,7 +43,7 @@ fn daemons_come_back_as_direct_children() {
 
 #[test]
 fn the_load_is_not_measured_but_known() {
-    let mut tracker = tracker(Target::default(), tree());
+    let mut tracker = tracker(TrackOptions::default(), tree());
     tracker.leave_out(500);
     read(&mut tracker, 0.0);
     // A process group has the number of its first process.
@@ -58,7 +58,7 @@ fn the_load_is_not_measured_but_known() {
 
 #[test]
 fn what_was_used_never_shrinks() {
-    let mut tracker = tracker(Target::default(), tree());
+    let mut tracker = tracker(TrackOptions::default(), tree());
     assert_eq!(read(&mut tracker, 0.0).1, 2);
     assert_eq!(tracker.used_so_far(), (0.6, 16));
     tracker.processes.source.remove(90);
@@ -68,7 +68,7 @@ fn what_was_used_never_shrinks() {
 
 #[test]
 fn only_matching_processes_count_and_exec_changes_that() {
-    let target = Target { only: Some(Regex::new("^worker").unwrap()), ..Target::default() };
+    let target = TrackOptions { only: Some(Regex::new("^worker").unwrap()), ..TrackOptions::default() };
     let mut tracker = tracker(target, tree());
     assert_eq!(read(&mut tracker, 0.0), (200, 1));
     tracker.processes.source.set(101, OWN, "worker2", 1000);
@@ -77,7 +77,7 @@ fn only_matching_processes_count_and_exec_changes_that() {
 
 #[test]
 fn allocators_are_looked_for_in_the_mappings() {
-    let target = Target { library: Some("/l/libjemalloc.so.2".into()), ..Target::default() };
+    let target = TrackOptions { library: Some("/l/libjemalloc.so.2".into()), ..TrackOptions::default() };
     let mut processes = tree();
     let mapped = b"10-20 r-xp 0 fe:00 1 /l/libjemalloc.so.2\n20-30 r-xp 0 fe:00 2 /l/libc.so.6\n";
     processes.files.insert((101, "maps"), mapped.to_vec());
@@ -109,7 +109,8 @@ fn a_list_of_mappings_that_was_cut_short_proves_nothing() {
         let mut processes = tree();
         processes.files.insert((101, "maps"), other.into());
         processes.next.insert((101, "maps"), next.iter().map(|text| text.clone().into_bytes()).collect());
-        let mut tracker = tracker(Target { library: Some(library.into()), ..Target::default() }, processes);
+        let mut tracker =
+            tracker(TrackOptions { library: Some(library.into()), ..TrackOptions::default() }, processes);
         read(&mut tracker, 0.0);
         assert_ne!(loaded(&tracker.finish(), 101), Loaded::No, "{next:?}");
     }
@@ -117,7 +118,7 @@ fn a_list_of_mappings_that_was_cut_short_proves_nothing() {
 
 #[test]
 fn what_may_not_be_read_was_not_too_short() {
-    let target = Target { library: Some("/l/libjemalloc.so.2".into()), ..Target::default() };
+    let target = TrackOptions { library: Some("/l/libjemalloc.so.2".into()), ..TrackOptions::default() };
     let mut processes = tree();
     processes.closed = Some(90);
     let mut tracker = tracker(target, processes);
@@ -134,7 +135,7 @@ fn loaded(ended: &Ended, pid: Pid) -> Loaded {
 fn who_has_ended_adds_no_details_of_others() {
     let mut processes = tree();
     (110..120).for_each(|pid| processes.set(pid, OWN, "worker", 10));
-    let mut tracker = tracker(Target::default(), processes);
+    let mut tracker = tracker(TrackOptions::default(), processes);
     read(&mut tracker, 0.0);
     (110..120).for_each(|pid| tracker.processes.source.remove(pid));
     let mut pss_bytes = Vec::new();
@@ -147,7 +148,7 @@ fn who_has_ended_adds_no_details_of_others() {
 fn processes_are_listed_when_there_may_be_new_ones() {
     let mut processes = tree();
     processes.newest = Some(300);
-    let mut tracker = tracker(Target::default(), processes);
+    let mut tracker = tracker(TrackOptions::default(), processes);
     read(&mut tracker, 0.0);
     tracker.processes.source.remove(90);
     tracker.processes.source.set(400, OWN, "late", 10);
@@ -159,7 +160,7 @@ fn processes_are_listed_when_there_may_be_new_ones() {
 #[test]
 fn states_are_read_more_rarely_than_sizes() {
     let processes = FakeProcesses { newest: Some(300), ..tree() };
-    let mut tracker = tracker(Target::default(), processes);
+    let mut tracker = tracker(TrackOptions::default(), processes);
     read(&mut tracker, 0.0);
     read(&mut tracker, 5.0);
     let busy = String::from_utf8(tracker.processes.source.files[&(90, "stat")].clone()).unwrap();
@@ -175,7 +176,7 @@ fn states_are_read_more_rarely_than_sizes() {
 
 #[test]
 fn zombies_hold_no_memory() {
-    let mut tracker = tracker(Target::default(), tree());
+    let mut tracker = tracker(TrackOptions::default(), tree());
     read(&mut tracker, 0.0);
     let zombie = String::from_utf8(tracker.processes.source.files[&(90, "stat")].clone()).unwrap();
     tracker.processes.source.files.insert((90, "stat"), zombie.replace(") S", ") Z").into_bytes());
@@ -184,7 +185,7 @@ fn zombies_hold_no_memory() {
 
 #[test]
 fn a_pid_that_comes_again_is_another_process() {
-    let mut tracker = tracker(Target::default(), tree());
+    let mut tracker = tracker(TrackOptions::default(), tree());
     assert_eq!(read(&mut tracker, 0.0), (1200, 2));
     tracker.processes.source.restart(90, OWN, "worker", 77);
     assert_eq!(read(&mut tracker, 0.1), (1100, 2));
@@ -200,7 +201,8 @@ fn the_allocator_is_looked_for_again_after_an_exec() {
     let mapped = |path: &str| format!("10-20 r-xp 0 fe:00 1 {path}\n20-30 r-xp 0 fe:00 2 /l/libc.so.6\n");
     let mut processes = tree();
     processes.files.insert((101, "maps"), mapped(library).into());
-    let mut tracker = tracker(Target { library: Some(library.into()), ..Target::default() }, processes);
+    let mut tracker =
+        tracker(TrackOptions { library: Some(library.into()), ..TrackOptions::default() }, processes);
     read(&mut tracker, 0.0);
     tracker.processes.source.exec(101, "server");
     tracker.processes.source.files.insert((101, "maps"), mapped("/l/other.so").into());

@@ -3,22 +3,22 @@
 use std::fmt::Write;
 
 use crate::show::chart::svg::{self, Role, Style};
-use crate::show::chart::{Better, Chart, Layout, Mark, Series, FONT};
+use crate::show::chart::{Better, Chart, ChartLayout, ChartSeries, Mark, FONT};
 
 /// The whole chart as SVG.
-pub fn draw(chart: &Chart, layout: &Layout) -> String {
+pub fn draw(chart: &Chart, layout: &ChartLayout) -> String {
     Drawing { chart, layout, svg: String::new() }.draw()
 }
 
 struct Drawing<'a> {
     chart: &'a Chart,
-    layout: &'a Layout,
+    layout: &'a ChartLayout,
     svg: String,
 }
 
 impl Drawing<'_> {
     fn draw(mut self) -> String {
-        let Layout { width, height, left, .. } = *self.layout;
+        let ChartLayout { width, height, left, .. } = *self.layout;
         let _ = writeln!(
             self.svg,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
@@ -66,7 +66,7 @@ impl Drawing<'_> {
         if self.layout.whole {
             return String::new();
         }
-        let Layout { left, top, plot_width, plot_height, .. } = self.layout;
+        let ChartLayout { left, top, plot_width, plot_height, .. } = self.layout;
         format!(
             " data-plane=\"{left} {top} {plot_width} {plot_height}\" data-x=\"{} {}\" data-y=\"{} {}\" \
              data-units=\"{} {}\"",
@@ -75,7 +75,7 @@ impl Drawing<'_> {
     }
 
     fn place(&self, point: (f64, f64)) -> (f64, f64) {
-        let Layout { left, top, plot_width, plot_height, .. } = self.layout;
+        let ChartLayout { left, top, plot_width, plot_height, .. } = self.layout;
         (
             left + self.chart.x.place(point.0) * plot_width,
             top + (1.0 - self.chart.y.place(point.1)) * plot_height,
@@ -83,7 +83,7 @@ impl Drawing<'_> {
     }
 
     fn draw_bands(&mut self) {
-        let Layout { top, plot_height, text, .. } = *self.layout;
+        let ChartLayout { top, plot_height, text, .. } = *self.layout;
         for (index, band) in self.chart.bands.iter().enumerate() {
             let (from, _) = self.place((band.start, 0.0));
             let (to, _) = self.place((band.end, 0.0));
@@ -101,7 +101,7 @@ impl Drawing<'_> {
     }
 
     fn draw_axes(&mut self) {
-        let Layout { left, top, plot_width, plot_height, text, .. } = *self.layout;
+        let ChartLayout { left, top, plot_width, plot_height, text, .. } = *self.layout;
         let bottom = top + plot_height;
         let vertical = self.chart.y.ticks(self.layout.y_ticks);
         for (tick, label) in &vertical {
@@ -155,7 +155,7 @@ impl Drawing<'_> {
     /// Words and an arrow in the corner where the better results are.
     fn draw_better(&mut self) {
         let Some(better) = self.chart.better else { return };
-        let Layout { left, top, plot_width, plot_height, text, .. } = *self.layout;
+        let ChartLayout { left, top, plot_width, plot_height, text, .. } = *self.layout;
         let bottom = top + plot_height - 8.0;
         // The arrow's tip is in the corner; `back` leads away from it.
         let (tip, back, anchor, words) = match better {
@@ -177,7 +177,7 @@ impl Drawing<'_> {
         svg::text(&mut self.svg, (tip + back * (length + 7.0), bottom - 1.0), style, words);
     }
 
-    fn draw_series(&mut self, series: &Series) {
+    fn draw_series(&mut self, series: &ChartSeries) {
         series.open_group(&mut self.svg);
         for line in &series.faint_lines {
             self.draw_line(line, "faint", " stroke-width=\"1\" stroke-opacity=\"0.28\"");
@@ -210,7 +210,7 @@ impl Drawing<'_> {
         }
     }
 
-    fn draw_mark(&mut self, series: &Series, mark: &Mark) {
+    fn draw_mark(&mut self, series: &ChartSeries, mark: &Mark) {
         let (x, y) = self.place(mark.at);
         let bars = [
             mark.x_interval
@@ -241,21 +241,21 @@ impl Drawing<'_> {
 
     /// The nearest place in the plane.
     fn inside(&self, (x, y): (f64, f64)) -> (f64, f64) {
-        let Layout { left, top, plot_width, plot_height, .. } = *self.layout;
+        let ChartLayout { left, top, plot_width, plot_height, .. } = *self.layout;
         (x.clamp(left, left + plot_width), y.clamp(top, top + plot_height))
     }
 
     /// Labels of marks, each where it covers neither a mark nor another label, if there is such a place.
     fn draw_labels(&mut self) {
         let size = self.layout.text;
-        let marks: Vec<(&Series, &Mark)> = (self.chart.series.iter())
+        let marks: Vec<(&ChartSeries, &Mark)> = (self.chart.series.iter())
             .flat_map(|series| series.marks.iter().map(move |mark| (series, mark)))
             .filter(|(_, mark)| !mark.label.is_empty())
             .collect();
         let around =
             |(x, y): (f64, f64)| Area { left: x - 8.0, top: y - 8.0, right: x + 8.0, bottom: y + 8.0 };
         let mut taken: Vec<Area> = marks.iter().map(|(_, mark)| around(self.place(mark.at))).collect();
-        let Layout { left, top, plot_width, plot_height, .. } = *self.layout;
+        let ChartLayout { left, top, plot_width, plot_height, .. } = *self.layout;
         let plane = Area { left, top, right: left + plot_width, bottom: top + plot_height };
         for (series, mark) in marks {
             let point = self.place(mark.at);
@@ -277,7 +277,7 @@ impl Drawing<'_> {
     }
 
     fn draw_legend(&mut self) {
-        let Layout { width, left, top, plot_width, .. } = *self.layout;
+        let ChartLayout { width, left, top, plot_width, .. } = *self.layout;
         let start = left + plot_width + 32.0;
         let columns = [width - 90.0, width - 24.0];
         let mut y = top + 8.0;

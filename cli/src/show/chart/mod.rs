@@ -26,7 +26,7 @@ pub struct Chart {
     pub better: Option<Better>,
     /// Headings of the two columns of values.
     pub legend_titles: [String; 2],
-    pub series: Vec<Series>,
+    pub series: Vec<ChartSeries>,
 }
 
 /// A named part of the x axis.
@@ -44,7 +44,7 @@ pub enum Better {
 }
 
 /// One allocator in the picture: lines or a point, and its legend.
-pub struct Series {
+pub struct ChartSeries {
     pub name: String,
     /// Small lines below the name.
     pub details: Vec<String>,
@@ -74,7 +74,7 @@ pub struct Mark {
 }
 
 /// Size and surroundings of the plane, in pixels.
-pub struct Layout {
+pub struct ChartLayout {
     width: f64,
     height: f64,
     left: f64,
@@ -90,7 +90,7 @@ pub struct Layout {
 }
 
 /// A picture that stands alone.
-pub const PICTURE: Layout = Layout {
+pub const PICTURE: ChartLayout = ChartLayout {
     width: 1120.0,
     height: 600.0,
     left: 78.0,
@@ -104,7 +104,7 @@ pub const PICTURE: Layout = Layout {
 };
 
 /// The plane on a page that has the words around it.
-pub const PAGE: Layout = Layout {
+pub const PAGE: ChartLayout = ChartLayout {
     width: 820.0,
     height: 430.0,
     left: 58.0,
@@ -118,7 +118,7 @@ pub const PAGE: Layout = Layout {
 };
 
 /// The same on a telephone.
-pub const NARROW: Layout = Layout {
+pub const NARROW: ChartLayout = ChartLayout {
     width: 380.0,
     height: 330.0,
     left: 44.0,
@@ -139,12 +139,12 @@ pub const LEGEND_CHARACTERS: usize = 36;
 
 impl Chart {
     /// Draws the chart.
-    pub fn to_svg(&self, layout: &Layout) -> String {
+    pub fn to_svg(&self, layout: &ChartLayout) -> String {
         drawing::draw(self, layout)
     }
 }
 
-impl Series {
+impl ChartSeries {
     /// Its line or mark as a small picture, for the legend of a page.
     pub fn key_svg(&self) -> String {
         let mut svg = String::from(
@@ -214,8 +214,8 @@ impl Series {
 mod tests {
     use super::*;
 
-    fn series(name: &str, at: (f64, f64)) -> Series {
-        Series {
+    fn series(name: &str, at: (f64, f64)) -> ChartSeries {
+        ChartSeries {
             name: name.into(),
             details: Vec::new(),
             values: [String::new(), String::new()],
@@ -236,7 +236,7 @@ mod tests {
         }
     }
 
-    fn chart(series: Vec<Series>) -> Chart {
+    fn chart(series: Vec<ChartSeries>) -> Chart {
         Chart {
             title: "a & b".into(),
             subtitle: String::new(),

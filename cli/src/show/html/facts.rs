@@ -6,7 +6,7 @@ use crate::base::terminal::{self, short_count, short_number};
 use crate::show::markdown::repeat;
 
 /// One comparison: a file, or the one just made.
-pub struct Source {
+pub struct ComparisonFacts {
     /// Empty for the only one.
     pub name: String,
     pub started_at: String,
@@ -43,9 +43,9 @@ pub struct RunFacts {
     pub log: String,
 }
 
-impl Source {
-    pub fn new(name: &str, comparison: &Comparison) -> Source {
-        Source {
+impl ComparisonFacts {
+    pub fn new(name: &str, comparison: &Comparison) -> ComparisonFacts {
+        ComparisonFacts {
             name: name.into(),
             started_at: comparison.started_at.clone(),
             command: repeat(comparison),
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn commands_can_be_repeated() {
         let comparison = fixture::comparison(&[("glibc", &[1.0]), ("glibc:MALLOC_ARENA_MAX=2", &[1.0])]);
-        let source = Source::new("", &comparison);
+        let source = ComparisonFacts::new("", &comparison);
         assert_eq!(source.command, "cd /srv/app && snug compare -- ruby app.rb");
         assert_eq!(source.allocators[0].command, "ruby app.rb");
         assert_eq!(source.allocators[1].command, "env MALLOC_ARENA_MAX=2 ruby app.rb");

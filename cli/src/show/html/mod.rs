@@ -32,18 +32,18 @@ use crate::analysis::results::Comparison;
 use crate::analysis::view::{self, Others, Table};
 use crate::base::terminal;
 use crate::show::chart::{Chart, NARROW, PAGE};
-use crate::show::html::facts::Source;
+use crate::show::html::facts::ComparisonFacts;
 use crate::show::plot;
 
 /// Writes the page.
 pub fn write(comparison: &Comparison, origin: &Origin, out: &mut dyn Write) -> io::Result<()> {
-    let page = Page::new(comparison, origin);
+    let page = ReportPage::new(comparison, origin);
     out.write_all(page.render().map_err(io::Error::other)?.as_bytes())
 }
 
 #[derive(Template)]
 #[template(path = "page.html")]
-struct Page<'a> {
+struct ReportPage<'a> {
     style: &'static str,
     script: &'static str,
     program: String,
@@ -51,7 +51,7 @@ struct Page<'a> {
     lead: String,
     clauses: Vec<String>,
     tiles: Vec<Tile>,
-    failures: Vec<Failure>,
+    failures: Vec<FailedRun>,
     runs: usize,
     warnings: &'a [String],
     baseline: &'a str,
@@ -66,7 +66,7 @@ struct Page<'a> {
     /// How many runs the medians are those of; None: one each.
     run_count: Option<String>,
     figures: Vec<Figure>,
-    sources: Vec<Source>,
+    sources: Vec<ComparisonFacts>,
     snug_version: &'a str,
     started_at: &'a str,
 }
@@ -80,7 +80,7 @@ struct Tile {
     remark: String,
 }
 
-struct Failure {
+struct FailedRun {
     allocator: String,
     round: u32,
     reason: String,
@@ -94,11 +94,11 @@ struct Figure {
     wide: String,
     narrow: String,
     legend_titles: [String; 2],
-    legend: Vec<Entry>,
+    legend: Vec<LegendLine>,
 }
 
 /// A line of a legend.
-struct Entry {
+struct LegendLine {
     key: String,
     name: String,
     details: Vec<String>,
@@ -108,18 +108,18 @@ struct Entry {
     series: String,
 }
 
-impl<'a> Page<'a> {
-    fn new(comparison: &'a Comparison, origin: &'a Origin) -> Page<'a> {
+impl<'a> ReportPage<'a> {
+    fn new(comparison: &'a Comparison, origin: &'a Origin) -> ReportPage<'a> {
         let mut parts = comparison.summary.conclusion.split("; ").map(capital);
         let failed = comparison.runs.iter().filter(|run| run.failure.is_some());
-        let failure = |run: &crate::analysis::results::Run| Failure {
+        let failure = |run: &crate::analysis::results::Run| FailedRun {
             allocator: run.allocator.clone(),
             round: run.round,
             reason: run.failure.clone().unwrap_or_default(),
         };
         let alone = [("", comparison)];
         let sources = if origin.sources.is_empty() { &alone[..] } else { &origin.sources[..] };
-        Page {
+        ReportPage {
             style: include_str!("../../../templates/page.css"),
             script: include_str!("../../../templates/page.js"),
             program: terminal::shell_line(&comparison.program),
@@ -142,7 +142,7 @@ impl<'a> Page<'a> {
             window: view::window(comparison),
             run_count: view::run_count(comparison),
             figures: plot::plots(comparison).into_iter().map(|plot| figure(plot.name, &plot.chart)).collect(),
-            sources: sources.iter().map(|(name, one)| Source::new(name, one)).collect(),
+            sources: sources.iter().map(|(name, one)| ComparisonFacts::new(name, one)).collect(),
             snug_version: &comparison.snug_version,
             started_at: &comparison.started_at,
         }
@@ -150,7 +150,7 @@ impl<'a> Page<'a> {
 }
 
 fn figure(name: &'static str, chart: &Chart) -> Figure {
-    let entry = |series: &crate::show::chart::Series| Entry {
+    let entry = |series: &crate::show::chart::ChartSeries| LegendLine {
         key: series.key_svg(),
         name: series.name.clone(),
         details: series.details.clone(),
@@ -204,9 +204,9 @@ fn tiles(comparison: &Comparison) -> Vec<Tile> {
             class: verdict.class(),
             values: format!("{} instead of {}", shown(own.median), shown(other.median)),
             remark: match verdict {
-                view::Verdict::NoDifference => format!("no difference shown ({})", view::interval(ratio)),
-                view::Verdict::MayBeChance => format!("may be chance ({})", view::interval(ratio)),
-                view::Verdict::Unproven => "one run each: unproven".into(),
+                view::Difference::NoDifference => format!("no difference shown ({})", view::interval(ratio)),
+                view::Difference::MayBeChance => format!("may be chance ({})", view::interval(ratio)),
+                view::Difference::Unproven => "one run each: unproven".into(),
                 _ => format!("95 % interval {}", view::interval(ratio)),
             },
         })

@@ -4,7 +4,7 @@
 use crate::analysis::results::{Comparison, Estimate};
 use crate::analysis::view::{run_count, throughput_quantity, window};
 use crate::base::terminal::short_number;
-use crate::show::chart::{Axis, Better, Chart, Mark, Series};
+use crate::show::chart::{Axis, Better, Chart, ChartSeries, Mark};
 use crate::show::plot::{by_memory, footer, ratio_heading, ratio_text, series, short_label, title};
 
 /// A quantity with the factor to the unit that is shown.
@@ -28,7 +28,7 @@ pub fn chart(comparison: &Comparison) -> Option<Chart> {
         None => ("wall_s", "wall time (s)".into(), "s", Better::BelowLeft),
     };
     let speed = Side { quantity: speed.into(), factor: 1.0 };
-    let all: Vec<Series> = (by_memory(comparison).into_iter())
+    let all: Vec<ChartSeries> = (by_memory(comparison).into_iter())
         .filter_map(|index| point(comparison, index, &speed, &memory, unit))
         .collect();
     if all.len() < 2 {
@@ -63,7 +63,13 @@ pub fn chart(comparison: &Comparison) -> Option<Chart> {
     })
 }
 
-fn point(comparison: &Comparison, index: usize, speed: &Side, memory: &Side, unit: &str) -> Option<Series> {
+fn point(
+    comparison: &Comparison,
+    index: usize,
+    speed: &Side,
+    memory: &Side,
+    unit: &str,
+) -> Option<ChartSeries> {
     let label = &comparison.allocators[index].label;
     let of = |side: &Side| comparison.estimate(label, &side.quantity);
     let (x, y) = (of(speed)?, of(memory)?);

@@ -6,7 +6,7 @@ use crate::analysis::results::{Comparison, Run};
 use crate::analysis::statistics::median;
 use crate::analysis::view::run_count;
 use crate::base::terminal::short_number;
-use crate::show::chart::{Axis, Chart, Mark, Series};
+use crate::show::chart::{Axis, Chart, ChartSeries, Mark};
 use crate::show::plot::{by_memory, footer, series, title};
 
 /// The picture; None if nobody measured latency.
@@ -16,7 +16,7 @@ pub fn chart(comparison: &Comparison) -> Option<Chart> {
         return None;
     }
     let curves = by_memory(comparison).into_iter().filter_map(|index| curve(comparison, index, &percents));
-    let all: Vec<Series> = curves.collect();
+    let all: Vec<ChartSeries> = curves.collect();
     let lines = || all.iter().flat_map(|series| series.faint_lines.iter().chain([&series.line])).flatten();
     let y = Axis::fitting("latency (ms)", "ms", lines().map(|point| point.1));
     let lines = match run_count(comparison) {
@@ -56,7 +56,7 @@ fn name(percent: f64) -> String {
     }
 }
 
-fn curve(comparison: &Comparison, index: usize, percents: &[f64]) -> Option<Series> {
+fn curve(comparison: &Comparison, index: usize, percents: &[f64]) -> Option<ChartSeries> {
     let label = &comparison.allocators[index].label;
     let runs: Vec<Vec<(f64, f64)>> =
         comparison.good_runs(label).filter_map(|run| line(run, percents)).collect();

@@ -4,13 +4,13 @@ use crate::analysis::results::{Comparison, Run};
 use crate::analysis::statistics::median;
 use crate::analysis::view::run_count;
 use crate::base::terminal::short_number;
-use crate::show::chart::{Axis, Band, Chart, Mark, Series};
+use crate::show::chart::{Axis, Band, Chart, ChartSeries, Mark};
 use crate::show::plot::{by_memory, footer, ratio_heading, ratio_text, series, shorten, title};
 
 /// The picture; None if no run went well.
 pub fn chart(comparison: &Comparison) -> Option<Chart> {
     let measure = comparison.summary.memory_measure.as_str();
-    let all: Vec<Series> =
+    let all: Vec<ChartSeries> =
         by_memory(comparison).into_iter().map(|index| curve(comparison, index, measure)).collect();
     let lines = || all.iter().flat_map(|series| series.faint_lines.iter().chain([&series.line])).flatten();
     let end_s = lines().map(|point| point.0).fold(0.0, f64::max);
@@ -31,7 +31,7 @@ pub fn chart(comparison: &Comparison) -> Option<Chart> {
 }
 
 /// The lines of an allocator: the run with the middle memory thick, the others thin.
-fn curve(comparison: &Comparison, index: usize, measure: &str) -> Series {
+fn curve(comparison: &Comparison, index: usize, measure: &str) -> ChartSeries {
     let label = &comparison.allocators[index].label;
     let quantity = format!("{measure}_mean_bytes");
     let median = comparison.estimate(label, &quantity).map_or(0.0, |estimate| estimate.median);

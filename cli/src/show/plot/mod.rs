@@ -16,7 +16,7 @@ use crate::analysis::quantities::named;
 use crate::analysis::results::{Allocator, Comparison};
 use crate::analysis::view;
 use crate::base::terminal;
-use crate::show::chart::{Chart, Series, LEGEND_CHARACTERS, PICTURE};
+use crate::show::chart::{Chart, ChartSeries, LEGEND_CHARACTERS, PICTURE};
 
 /// A picture of the comparison.
 pub struct Plot {
@@ -80,11 +80,11 @@ fn colour(kind: Kind) -> (&'static str, &'static str) {
 }
 
 /// The series of an allocator, named and coloured, with nothing in it.
-fn series(comparison: &Comparison, index: usize, values: [String; 2]) -> Series {
+fn series(comparison: &Comparison, index: usize, values: [String; 2]) -> ChartSeries {
     let allocator = &comparison.allocators[index];
     let (name, details) = legend_lines(&allocator.label, allocator.kind);
     let (class, colour) = colour(allocator.kind);
-    Series {
+    ChartSeries {
         name,
         details,
         values,
