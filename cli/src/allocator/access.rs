@@ -14,7 +14,7 @@ use crate::heap::remote;
 use crate::process::proc::Pid;
 
 /// A process that may be looked at.
-pub struct AccessibleProcess {
+pub(crate) struct AccessibleProcess {
     pub report: ProcessReport,
     pub allocator_text: String,
     /// Where its page of counters lies, and that it can be read; None: it does not use snug.
@@ -22,7 +22,7 @@ pub struct AccessibleProcess {
 }
 
 /// Looks at a process. Fails if there is none, or if it uses snug and its counters can't be read.
-pub fn look_at(pid: Pid) -> Result<AccessibleProcess> {
+pub(crate) fn look_at(pid: Pid) -> Result<AccessibleProcess> {
     let mut inspector = Inspector::new(machine::describe().transparent_huge_pages);
     let facts = inspector.facts(pid).map_err(|hidden| explain_hidden(pid, hidden))?;
     if let (Some(_), Some(error)) = (facts.counters_at, &facts.counters_error) {
@@ -63,7 +63,7 @@ fn explain_unreadable(facts: &Facts, error: &str) -> Failure {
 }
 
 /// The value of kernel.yama.ptrace_scope; empty where the kernel has no such module.
-pub fn ptrace_scope() -> String {
+pub(crate) fn ptrace_scope() -> String {
     let text = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
     text.trim().to_string()
 }
@@ -71,7 +71,7 @@ pub fn ptrace_scope() -> String {
 /// Why the memory of processes can't be read, and what to do, by the value of kernel.yama.ptrace_scope: 1 lets parents
 /// look at their children only, 2 only those who may trace all processes, 3 nobody (Documentation/admin-guide/LSM/Yama.rst
 /// of the kernel).
-pub fn refusal(scope: &str) -> (String, &'static str) {
+pub(crate) fn refusal(scope: &str) -> (String, &'static str) {
     let advice = match scope {
         "1" => {
             "run this as root or with the capability CAP_SYS_PTRACE; or allow it for processes of the same user, until \

@@ -8,7 +8,7 @@ use crate::allocator::report::CheckReport;
 use crate::process::place::Place;
 
 /// Lines that put `kind` into use where the processes of a report run; `library` is its file on this machine.
-pub fn changes(report: &CheckReport, kind: Kind, library: Option<&Path>) -> Vec<Snippet> {
+pub(crate) fn changes(report: &CheckReport, kind: Kind, library: Option<&Path>) -> Vec<Snippet> {
     if kind.is_c_library() {
         return Vec::new();
     }

@@ -25,7 +25,7 @@ const LEAVE_OTHERS: Duration = Duration::from_millis(500);
 /// Why a process did not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Silence {
+pub(crate) enum Silence {
     /// It used no CPU time: nothing ran that could answer.
     Idle,
     /// It works without slow calls into its allocator.
@@ -36,7 +36,7 @@ pub enum Silence {
 
 /// What came of a request to purge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct PurgeOutcome {
+pub(crate) struct PurgeOutcome {
     pub pid: Pid,
     /// Bytes that the allocator gave back; None: no answer came, and the request was withdrawn.
     pub given_back_bytes: Option<u64>,
@@ -52,7 +52,7 @@ pub struct PurgeOutcome {
 
 /// What came of a request to change a setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct SetOutcome {
+pub(crate) struct SetOutcome {
     pub pid: Pid,
     pub key: String,
     /// Its value before.
@@ -67,7 +67,7 @@ pub struct SetOutcome {
 /// Asks a process to give everything back that it can. Waits for the answer up to `timeout`.
 ///
 /// Fails if there is no such process, if it may not be asked, or if it has no snug that understands requests.
-pub fn purge(pid: Pid, timeout: Duration) -> Result<PurgeOutcome> {
+pub(crate) fn purge(pid: Pid, timeout: Duration) -> Result<PurgeOutcome> {
     let mut asked = Asked::find(pid)?;
     let rss_before_bytes = asked.rss_bytes()?;
     let reply = asked.ask(u64::from(counters::REQUEST_PURGE), timeout, true)?;
@@ -86,7 +86,7 @@ pub fn purge(pid: Pid, timeout: Duration) -> Result<PurgeOutcome> {
 /// Changes a setting of a process while it runs. Waits for the answer up to `timeout`; without one the request stays.
 ///
 /// Fails as `purge` does, and if there is no such setting, if it can't change now, or if the value is not one of its.
-pub fn set(pid: Pid, key: &str, value: &str, timeout: Duration) -> Result<SetOutcome> {
+pub(crate) fn set(pid: Pid, key: &str, value: &str, timeout: Duration) -> Result<SetOutcome> {
     let mut asked = Asked::find(pid)?;
     let page = asked.page()?;
     let (kind, number) = parse_value(key, value)?;
@@ -107,7 +107,7 @@ pub fn set(pid: Pid, key: &str, value: &str, timeout: Duration) -> Result<SetOut
 /// Settings of a process that can change while it runs, with their values.
 ///
 /// Fails as `purge` does.
-pub fn changeable(pid: Pid) -> Result<Vec<(String, String)>> {
+pub(crate) fn changeable(pid: Pid) -> Result<Vec<(String, String)>> {
     let page = Asked::find(pid)?.page()?;
     let pairs = page.head.settings.split(',').filter_map(|pair| pair.split_once(':')).enumerate();
     let can_change = pairs.filter(|(index, _)| page.control.abilities >> (32 + index) & 1 == 1);

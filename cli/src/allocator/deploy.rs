@@ -10,7 +10,7 @@ use crate::base::terminal;
 
 /// Lines to paste.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Snippet {
+pub(crate) struct Snippet {
     /// Where one deploys this way: "Docker".
     pub title: &'static str,
     /// The file that they belong into, or what to do with them.
@@ -21,7 +21,7 @@ pub struct Snippet {
 
 /// What is to be put into use.
 #[derive(Debug, Clone, Copy)]
-pub struct Deployment<'a> {
+pub(crate) struct Deployment<'a> {
     pub kind: Kind,
     /// What is preloaded, as a full path; None if only variables are set.
     pub library: Option<&'a Path>,
@@ -32,7 +32,7 @@ pub struct Deployment<'a> {
 }
 
 /// The lines for every way of deploying that we know.
-pub fn lines(deployment: &Deployment) -> Vec<Snippet> {
+pub(crate) fn lines(deployment: &Deployment) -> Vec<Snippet> {
     vec![
         docker(deployment),
         procfile(deployment),

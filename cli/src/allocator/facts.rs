@@ -16,7 +16,7 @@ use crate::process::proc::Pid;
 
 /// Everything that is known about a process.
 #[derive(Debug, Clone, Default)]
-pub struct Facts {
+pub(crate) struct Facts {
     pub pid: Pid,
     pub parent: Pid,
     pub command: String,
@@ -45,7 +45,7 @@ pub struct Facts {
 
 /// A mapped ELF file.
 #[derive(Debug, Clone, Default)]
-pub struct Image {
+pub(crate) struct Image {
     pub path: String,
     pub deleted: bool,
     /// Lowest address at which it is mapped.
@@ -57,7 +57,7 @@ pub struct Image {
 
 /// What a path in LD_PRELOAD leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PreloadFile {
+pub(crate) enum PreloadFile {
     Missing,
     NotElf,
     Elf(Rc<ElfFacts>),
@@ -68,12 +68,12 @@ impl Image {
         self.path.rsplit('/').next().unwrap_or(&self.path)
     }
 
-    pub fn exports_malloc(&self) -> bool {
+    pub(crate) fn exports_malloc(&self) -> bool {
         self.elf.as_ref().is_some_and(|elf| elf.exported.contains_key("malloc"))
     }
 
     /// The allocator in this file, by its symbols or else by its name.
-    pub fn kind(&self) -> Option<Kind> {
+    pub(crate) fn kind(&self) -> Option<Kind> {
         let by_symbols = self.elf.as_ref().and_then(|elf| {
             Kind::from_symbols(elf.exported.keys().chain(elf.internal.keys()).map(String::as_str))
         });
@@ -87,30 +87,30 @@ impl Image {
     }
 
     /// A library whose purpose is to be an allocator.
-    pub fn is_allocator_library(&self) -> bool {
+    pub(crate) fn is_allocator_library(&self) -> bool {
         self.kind().is_some_and(|kind| !kind.is_c_library())
             && self.elf.as_ref().is_none_or(|_| self.exports_malloc())
     }
 
-    pub fn answers_to(&self, needed: &str) -> bool {
+    pub(crate) fn answers_to(&self, needed: &str) -> bool {
         self.file_name() == needed || self.elf.as_ref().and_then(|elf| elf.soname.as_deref()) == Some(needed)
     }
 }
 
 impl Facts {
-    pub fn variable(&self, name: &str) -> Option<&str> {
+    pub(crate) fn variable(&self, name: &str) -> Option<&str> {
         let environment = self.environment.as_ref()?;
         environment.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }
 
     /// Paths in LD_PRELOAD.
-    pub fn preload_paths(&self) -> Vec<&str> {
+    pub(crate) fn preload_paths(&self) -> Vec<&str> {
         let variable = self.variable("LD_PRELOAD").unwrap_or_default();
         variable.split([':', ' ']).filter(|path| !path.is_empty()).collect()
     }
 
     /// The libraries that are preloaded: indices into `objects`, in the order of the loader.
-    pub fn preloaded(&self) -> Vec<usize> {
+    pub(crate) fn preloaded(&self) -> Vec<usize> {
         let needed = self.needed_order(&[]);
         let asked =
             self.preload_paths().into_iter().map(String::from).chain(self.system_preload.iter().cloned());
@@ -136,7 +136,7 @@ impl Facts {
     }
 
     /// LD_PRELOAD may name a link: then the ELF file behind it has the soname of a mapped object.
-    pub fn through_link(&self, path: &str) -> Option<usize> {
+    pub(crate) fn through_link(&self, path: &str) -> Option<usize> {
         let (_, file) = self.preload_files.iter().find(|(other, _)| other == path)?;
         let PreloadFile::Elf(elf) = file else { return None };
         let soname = elf.soname.as_deref()?;
@@ -144,7 +144,7 @@ impl Facts {
     }
 
     /// Libraries needed by the program and by `first`, breadth first, as the loader orders them.
-    pub fn needed_order(&self, first: &[usize]) -> Vec<usize> {
+    pub(crate) fn needed_order(&self, first: &[usize]) -> Vec<usize> {
         let mut order: Vec<usize> = first.to_vec();
         let mut seen: HashSet<usize> = first.iter().copied().collect();
         let mut queue: VecDeque<Option<usize>> = VecDeque::from([None]);

@@ -14,7 +14,7 @@ use crate::process::tree;
 
 /// Which allocator a process uses.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Identity {
+pub(crate) struct Identity {
     pub allocator: Option<AllocatorUsed>,
     /// Where its page of counters lies.
     pub counters_at: Option<u64>,
@@ -28,7 +28,7 @@ pub struct Identity {
 
 impl Identity {
     /// Name and version for people.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         match &self.allocator {
             Some(used) => match &used.version {
                 Some(version) => format!("{} {version}", used.kind.name()),
@@ -40,27 +40,27 @@ impl Identity {
     }
 
     /// Whether the kernel does not let us read the process, or its heap alone.
-    pub fn is_refused(&self) -> bool {
+    pub(crate) fn is_refused(&self) -> bool {
         self.not_permitted || self.is_heap_refused()
     }
 
     /// Whether it uses snug and the kernel does not let us read its counters, as kernel.yama.ptrace_scope can have it.
-    pub fn is_heap_refused(&self) -> bool {
+    pub(crate) fn is_heap_refused(&self) -> bool {
         self.counters_error.as_deref().is_some_and(remote::is_refusal)
     }
 
-    pub fn kind(&self) -> Option<Kind> {
+    pub(crate) fn kind(&self) -> Option<Kind> {
         self.allocator.as_ref().map(|used| used.kind)
     }
 
     /// Whether it uses what every program has, as far as is known.
-    pub fn is_c_library(&self) -> bool {
+    pub(crate) fn is_c_library(&self) -> bool {
         self.allocator.as_ref().is_none_or(|used| used.kind.is_c_library())
     }
 }
 
 /// Where allocators are looked up: `Inspector` in truth, made up in tests.
-pub trait Allocators {
+pub(crate) trait Allocators {
     /// None: the process has gone or is just starting.
     fn identify(&mut self, pid: Pid) -> Option<Identity>;
     fn account(&mut self, pid: Pid, address: u64, arenas: u32) -> Result<Account, String>;
@@ -103,7 +103,7 @@ impl Allocators for Inspector {
 }
 
 #[cfg(test)]
-pub mod fake {
+pub(crate) mod fake {
     use std::collections::HashMap;
 
     use crate::allocator::identity::*;
@@ -111,7 +111,7 @@ pub mod fake {
     use crate::heap::counters::{Class, Counters};
 
     /// Allocators made up by a test, by PID; how often each was asked for.
-    pub struct FakeAllocators {
+    pub(crate) struct FakeAllocators {
         pub kinds: HashMap<Pid, Kind>,
         /// Of all others.
         pub otherwise: Kind,

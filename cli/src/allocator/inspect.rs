@@ -15,7 +15,7 @@ use crate::process::place::{self, Signs};
 use crate::process::proc::{self, Mapping, Pid, ProcFilesystem, Processes};
 
 /// Looks at processes and remembers what it learned of files, which many processes share.
-pub struct Inspector {
+pub(crate) struct Inspector {
     source: ProcFilesystem,
     files: HashMap<(String, String), Option<Rc<ElfFacts>>>,
     versions: HashMap<(String, Kind), Option<String>>,
@@ -24,7 +24,7 @@ pub struct Inspector {
 
 /// Why a process could not be looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hidden {
+pub(crate) enum Hidden {
     /// It has ended, or is just starting.
     Gone,
     /// It belongs to someone else.
@@ -32,7 +32,7 @@ pub enum Hidden {
 }
 
 impl Inspector {
-    pub fn new(transparent_huge_pages: String) -> Inspector {
+    pub(crate) fn new(transparent_huge_pages: String) -> Inspector {
         Inspector {
             source: ProcFilesystem::new(),
             files: HashMap::new(),
@@ -42,19 +42,19 @@ impl Inspector {
     }
 
     /// The command line; empty for a kernel thread.
-    pub fn command(&mut self, pid: Pid) -> String {
+    pub(crate) fn command(&mut self, pid: Pid) -> String {
         self.read(pid, "cmdline").map(|text| proc::parse_command_line(&text)).unwrap_or_default()
     }
 
     /// Whether a process runs, and is no zombie.
-    pub fn is_alive(&mut self, pid: Pid) -> bool {
+    pub(crate) fn is_alive(&mut self, pid: Pid) -> bool {
         let stat = self.read(pid, "stat").and_then(|text| proc::parse_stat(&text));
         self.source.forget(pid);
         stat.is_some_and(|stat| !stat.has_ended())
     }
 
     /// All that is known about a process.
-    pub fn facts(&mut self, pid: Pid) -> Result<Facts, Hidden> {
+    pub(crate) fn facts(&mut self, pid: Pid) -> Result<Facts, Hidden> {
         let executable = self.source.executable(pid);
         let facts = self.facts_of(pid, executable.clone())?;
         // Of a process that ended meanwhile, or became another program, only a part was seen.
@@ -142,7 +142,7 @@ impl Inspector {
     }
 
     /// Processes in the control group of this name, a unit's for example.
-    pub fn in_group(&mut self, name: &str) -> Vec<Pid> {
+    pub(crate) fn in_group(&mut self, name: &str) -> Vec<Pid> {
         let pids = self.source.pids().unwrap_or_default();
         let is_in = |pid: &Pid| {
             let text = self.read(*pid, "cgroup").unwrap_or_default();
@@ -245,7 +245,7 @@ fn read_elf(file: &str) -> std::io::Result<Option<Rc<ElfFacts>>> {
 }
 
 /// Facts about a program that is not running, from what the loader says that it would load.
-pub fn facts_before_start(
+pub(crate) fn facts_before_start(
     inspector: &mut Inspector,
     image: &Path,
     elf: ElfFacts,

@@ -11,7 +11,7 @@ use crate::base::elf::ElfFacts;
 use crate::heap::remote;
 
 /// Judges one process.
-pub fn judge(facts: &Facts) -> ProcessReport {
+pub(crate) fn judge(facts: &Facts) -> ProcessReport {
     let preloaded = facts.preloaded();
     let allocator = allocator_used(facts, &preloaded);
     let mut problems = Vec::new();

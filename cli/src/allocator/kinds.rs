@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// A memory allocator, as a kind. `Other` is a library that defines malloc and that we don't know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub(crate) enum Kind {
     Snug,
     Jemalloc,
     Tcmalloc,
@@ -19,7 +19,7 @@ pub enum Kind {
 }
 
 /// One row of the table of allocators.
-pub struct AllocatorRow {
+pub(crate) struct AllocatorRow {
     pub kind: Kind,
     pub name: &'static str,
     /// How its library's file name starts, without directories.
@@ -35,7 +35,7 @@ pub struct AllocatorRow {
 }
 
 /// All allocators that can be asked for by name, in the order in which they are shown.
-pub const ROWS: &[AllocatorRow] = &[
+pub(crate) const ROWS: &[AllocatorRow] = &[
     AllocatorRow {
         kind: Kind::Glibc,
         name: "glibc",
@@ -143,34 +143,34 @@ pub const ROWS: &[AllocatorRow] = &[
 
 impl Kind {
     /// The row of the table; None for `Other`.
-    pub fn row(self) -> Option<&'static AllocatorRow> {
+    pub(crate) fn row(self) -> Option<&'static AllocatorRow> {
         ROWS.iter().find(|row| row.kind == self)
     }
 
     /// The name to show.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         self.row().map_or("another allocator", |row| row.name)
     }
 
     /// The kind of that name.
-    pub fn from_name(name: &str) -> Option<Kind> {
+    pub(crate) fn from_name(name: &str) -> Option<Kind> {
         ROWS.iter().find(|row| row.name == name).map(|row| row.kind)
     }
 
     /// Part of the C library, so never in a library of its own.
-    pub fn is_c_library(self) -> bool {
+    pub(crate) fn is_c_library(self) -> bool {
         matches!(self, Kind::Glibc | Kind::Musl)
     }
 
     /// The kind of library that a file of this name (directories are ignored) usually is.
-    pub fn from_file_name(path: &str) -> Option<Kind> {
+    pub(crate) fn from_file_name(path: &str) -> Option<Kind> {
         let name = path.rsplit('/').next().unwrap_or(path);
         let fits = |row: &&AllocatorRow| row.file_stems.iter().any(|stem| name.starts_with(stem));
         ROWS.iter().find(fits).map(|row| row.kind)
     }
 
     /// The kind that defines a symbol which only it defines.
-    pub fn from_symbols<'a>(symbols: impl Iterator<Item = &'a str>) -> Option<Kind> {
+    pub(crate) fn from_symbols<'a>(symbols: impl Iterator<Item = &'a str>) -> Option<Kind> {
         let mut found = None;
         for symbol in symbols {
             let owner = ROWS.iter().find(|row| row.symbols.contains(&symbol));
@@ -186,7 +186,7 @@ impl Kind {
     }
 
     /// Whether the allocator reads the environment variable.
-    pub fn reads_variable(self, variable: &str) -> bool {
+    pub(crate) fn reads_variable(self, variable: &str) -> bool {
         let reads = |pattern: &&str| match pattern.strip_suffix('*') {
             Some(prefix) => variable.starts_with(prefix),
             None => variable == *pattern,
@@ -198,12 +198,12 @@ impl Kind {
 }
 
 /// Symbols worth keeping when a file is read to find out what it is.
-pub fn is_telling_symbol(name: &str) -> bool {
+pub(crate) fn is_telling_symbol(name: &str) -> bool {
     name == "malloc" || ROWS.iter().any(|row| row.symbols.contains(&name)) || name.contains("8snmalloc")
 }
 
 /// Names of all allocators that can be loaded, for messages.
-pub fn known_names() -> String {
+pub(crate) fn known_names() -> String {
     let names: Vec<_> = ROWS.iter().filter(|row| row.kind != Kind::Musl).map(|row| row.name).collect();
     names.join(", ")
 }
@@ -213,7 +213,7 @@ const LEAST_BEGINNING: usize = 3;
 
 /// The candidate closest to a misspelt word, if one is close enough to suggest: one that the word begins, else the one
 /// with the fewest slips.
-pub fn closest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn closest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let candidates: Vec<&str> = candidates.collect();
     if let Some(begun) =
         candidates.iter().find(|name| word.len() >= LEAST_BEGINNING && name.starts_with(word))

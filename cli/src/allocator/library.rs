@@ -9,7 +9,7 @@ use crate::base::failure::{Failure, Result, NOT_STARTED};
 
 /// A shared library of an allocator on this machine.
 #[derive(Debug, Clone)]
-pub struct Library {
+pub(crate) struct Library {
     pub kind: Kind,
     /// Absolute, without links: as the kernel shows it in `/proc/PID/maps`.
     pub path: PathBuf,
@@ -42,7 +42,7 @@ fn snug_candidates(executable: &Path, variable: Option<&str>) -> Vec<PathBuf> {
 }
 
 /// Finds libsnug.so.
-pub fn find_snug() -> Result<Library> {
+pub(crate) fn find_snug() -> Result<Library> {
     let executable = std::env::current_exe().unwrap_or_default();
     let variable = std::env::var("SNUG_LIBRARY").ok();
     let candidates = snug_candidates(&executable, variable.as_deref());
@@ -66,7 +66,7 @@ fn directories() -> Vec<PathBuf> {
 }
 
 /// Every library of an allocator that lies where the loader looks, each once.
-pub fn find_all() -> Vec<Library> {
+pub(crate) fn find_all() -> Vec<Library> {
     let directories = directories();
     let mut found: Vec<Library> = Vec::new();
     for row in ROWS {
@@ -86,7 +86,7 @@ pub fn find_all() -> Vec<Library> {
 }
 
 /// Finds an allocator's library by its name, as the loader would.
-pub fn find_by_kind(kind: Kind) -> Result<Library> {
+pub(crate) fn find_by_kind(kind: Kind) -> Result<Library> {
     if kind == Kind::Snug {
         return find_snug();
     }
@@ -116,7 +116,7 @@ pub fn find_by_kind(kind: Kind) -> Result<Library> {
 }
 
 /// Opens a library by its path and finds out what it is.
-pub fn open(path: &Path) -> Result<Library> {
+pub(crate) fn open(path: &Path) -> Result<Library> {
     let failed = |why: String| Failure::new(format!("cannot preload {}: {why}", path.display()));
     let path_full = std::fs::canonicalize(path).map_err(|error| failed(error.to_string()))?;
     let elf = elf::read(&path_full, &is_telling_symbol)
@@ -140,7 +140,7 @@ pub fn open(path: &Path) -> Result<Library> {
 }
 
 /// LD_PRELOAD with a library in front of what was there. A library that is named already is not repeated.
-pub fn prepend_preload(library: &Path, existing: Option<&str>) -> String {
+pub(crate) fn prepend_preload(library: &Path, existing: Option<&str>) -> String {
     let library = library.display().to_string();
     let others = existing.unwrap_or_default().split([':', ' ']).filter(|path| !path.is_empty());
     let kept: Vec<&str> = others.filter(|path| *path != library).collect();
@@ -148,7 +148,7 @@ pub fn prepend_preload(library: &Path, existing: Option<&str>) -> String {
 }
 
 /// The version of an allocator's library or of a program it is linked into, as far as the file tells.
-pub fn version(kind: Kind, path: &Path) -> Option<String> {
+pub(crate) fn version(kind: Kind, path: &Path) -> Option<String> {
     let content = std::fs::read(path).ok()?;
     let by_content = match kind {
         Kind::Jemalloc => find_jemalloc_version(&content),

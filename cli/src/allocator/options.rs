@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::allocator::kinds::closest;
 
 /// One option.
-pub struct OptionRow {
+pub(super) struct OptionRow {
     pub name: &'static str,
     pub default: u32,
     pub low: u32,
@@ -20,7 +20,7 @@ const fn row(name: &'static str, default: u32, low: u32, high: u32) -> OptionRow
 }
 
 /// Written by tools/update-options from core/src/options.c.
-pub const ROWS: &[OptionRow] = &[
+pub(super) const ROWS: &[OptionRow] = &[
     // options:begin
     row("verbose", 0, 0, 1),
     row("stats_print", 0, 0, 1),
@@ -39,7 +39,7 @@ const HELP: &str = "help";
 
 /// Where the value of an option comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub enum OptionSource {
+pub(crate) enum OptionSource {
     #[serde(rename = "default")]
     Default,
     #[serde(rename = "SNUG")]
@@ -53,7 +53,7 @@ pub enum OptionSource {
 
 impl OptionSource {
     /// For people; None for a default.
-    pub fn text(self) -> Option<&'static str> {
+    pub(crate) fn text(self) -> Option<&'static str> {
         match self {
             OptionSource::Default => None,
             OptionSource::Snug => Some("from SNUG"),
@@ -65,7 +65,7 @@ impl OptionSource {
 
 /// A part of SNUG that the library ignores.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ignored {
+pub(super) struct Ignored {
     /// The part as it was written.
     pub text: String,
     /// Why.
@@ -76,26 +76,26 @@ pub struct Ignored {
 
 /// What the library makes of an environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Understood {
+pub(super) struct Understood {
     /// Options that the environment sets, with their values.
     pub values: BTreeMap<&'static str, (u32, OptionSource)>,
     pub ignored: Vec<Ignored>,
 }
 
 /// The row of that name.
-pub fn find(name: &str) -> Option<&'static OptionRow> {
+pub(super) fn find(name: &str) -> Option<&'static OptionRow> {
     ROWS.iter().find(|row| row.name == name)
 }
 
 /// The option that a misspelt name may mean.
-pub fn nearest(name: &str) -> Option<&'static str> {
+pub(super) fn nearest(name: &str) -> Option<&'static str> {
     let part = || ROWS.iter().map(|row| row.name).find(|other| other.contains(name) || name.contains(other));
     closest(name, ROWS.iter().map(|row| row.name)).or_else(part)
 }
 
 impl OptionRow {
     /// A value as it is written, or None if it is none: a number of the range, or a word where it is a switch.
-    pub fn parse(&self, value: &str) -> Option<u32> {
+    pub(super) fn parse(&self, value: &str) -> Option<u32> {
         let number = match value {
             "on" | "true" | "yes" if self.high == 1 => 1,
             "off" | "false" | "no" if self.high == 1 => 0,
@@ -106,7 +106,7 @@ impl OptionRow {
     }
 
     /// What a value may be, as the end of "use ...".
-    pub fn range(&self) -> String {
+    pub(super) fn range(&self) -> String {
         match (self.low, self.high) {
             (0, 1) => "on or off (1 or 0)".into(),
             (low, high) => format!("a number from {low} to {high}"),
@@ -115,7 +115,7 @@ impl OptionRow {
 }
 
 /// Reads an environment as the library does at its start.
-pub fn understand(environment: &[(String, String)]) -> Understood {
+pub(super) fn understand(environment: &[(String, String)]) -> Understood {
     let variable =
         |name: &str| environment.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str());
     let mut understood = Understood::default();
@@ -153,7 +153,7 @@ pub fn understand(environment: &[(String, String)]) -> Understood {
 }
 
 /// Where each setting comes from, for the settings in effect in a process that was started with this environment.
-pub fn origins(
+pub(super) fn origins(
     settings: &BTreeMap<String, String>,
     environment: &[(String, String)],
 ) -> BTreeMap<String, OptionSource> {

@@ -8,12 +8,12 @@ use crate::allocator::kinds::AllocatorRow;
 const APT: &str = "apt install ";
 
 /// How to get an allocator here.
-pub fn install(row: &AllocatorRow) -> String {
+pub(crate) fn install(row: &AllocatorRow) -> String {
     package(row).map_or_else(|| row.install.to_string(), |name| format!("{APT}{name}"))
 }
 
 /// Its package, of those that apt knows here; the usual one where apt knows none. None: no package has it.
-pub fn package(row: &AllocatorRow) -> Option<String> {
+pub(crate) fn package(row: &AllocatorRow) -> Option<String> {
     let usual = row.install.strip_prefix(APT)?;
     Some(choose(usual, &known_to_apt(stem(usual))).to_string())
 }

@@ -16,7 +16,7 @@ use crate::process::system;
 
 /// A program that exists and may be executed.
 #[derive(Debug, Clone)]
-pub struct Program {
+pub(crate) struct Program {
     /// The file that was named.
     pub path: PathBuf,
     /// The file the kernel loads: the interpreter when `path` is a script.
@@ -27,7 +27,7 @@ pub struct Program {
 }
 
 /// Finds a program as execvp would and reads what it is.
-pub fn find(name: &str, path_variable: &str) -> Result<Program> {
+pub(crate) fn find(name: &str, path_variable: &str) -> Result<Program> {
     let path = locate(name, path_variable)?;
     let mut image = path.clone();
     // The kernel follows at most a few interpreters; so do we.
@@ -119,7 +119,7 @@ fn script_interpreter(path: &Path) -> Option<String> {
 }
 
 /// Reads `#!/usr/bin/env ruby` as `ruby`, and `#!/bin/sh -e` as `/bin/sh`.
-pub fn parse_script_start(start: &[u8]) -> Option<String> {
+pub(crate) fn parse_script_start(start: &[u8]) -> Option<String> {
     let line = start.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
     let line = String::from_utf8_lossy(line).into_owned();
     let mut words = line.split_ascii_whitespace();
@@ -132,7 +132,7 @@ pub fn parse_script_start(start: &[u8]) -> Option<String> {
 }
 
 /// What the dynamic loader answers when asked what it would load.
-pub struct Listing {
+pub(crate) struct Listing {
     /// The libraries, in the order of loading.
     pub libraries: Vec<PathBuf>,
     /// What it complained about.
@@ -141,7 +141,7 @@ pub struct Listing {
 
 /// Asks the dynamic loader what it would load for this program in this environment, without running the program.
 /// The list is empty where the loader can't be asked: only glibc's answers, and not for setuid programs.
-pub fn list_libraries(program: &Program, environment: &BTreeMap<String, String>) -> Result<Listing> {
+pub(crate) fn list_libraries(program: &Program, environment: &BTreeMap<String, String>) -> Result<Listing> {
     let is_glibc = program.elf.interpreter.as_ref().is_some_and(|path| path.contains("ld-linux"));
     if !is_glibc || program.setuid {
         return Ok(Listing { libraries: Vec::new(), complaint: String::new() });
@@ -166,7 +166,11 @@ fn parse_listing(text: &str) -> Vec<PathBuf> {
 }
 
 /// Why a library can't be preloaded into a program, with what to do; None if nothing stands in the way.
-pub fn preload_obstacle(program: &Program, library_path: &Path, library: &ElfFacts) -> Option<Failure> {
+pub(crate) fn preload_obstacle(
+    program: &Program,
+    library_path: &Path,
+    library: &ElfFacts,
+) -> Option<Failure> {
     let shown = program.image.display();
     if program.elf.is_static_program() {
         return Some(

@@ -11,7 +11,7 @@ use crate::process::proc::{self, Pid, Processes};
 
 /// Which processes are watched.
 #[derive(Debug, Clone, Copy)]
-pub struct Roots {
+pub(crate) struct Roots {
     /// This process and everything below it.
     pub root: Pid,
     /// The tool itself: what it inherits belongs to the program, too. None when it did not start the program.
@@ -20,7 +20,7 @@ pub struct Roots {
 
 /// The memory of one process at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Footprint {
+pub(crate) struct Footprint {
     pub rss_bytes: u64,
     pub pss_bytes: u64,
     /// Anonymous memory, the free part that the kernel may take not counted.
@@ -36,7 +36,7 @@ pub struct Footprint {
 
 /// One process of the program.
 #[derive(Debug, Clone)]
-pub struct RecordedProcess {
+pub(crate) struct RecordedProcess {
     /// Only to tell processes apart in tests: PIDs come again.
     #[cfg(test)]
     pub pid: Pid,
@@ -52,7 +52,7 @@ pub struct RecordedProcess {
 
 /// Everything that was read.
 #[derive(Debug, Default)]
-pub struct Recording {
+pub(crate) struct Recording {
     pub time_s: Vec<f64>,
     pub processes: Vec<RecordedProcess>,
     /// Processes that could not be read for lack of permission, and at how many moments.
@@ -62,7 +62,7 @@ pub struct Recording {
 impl Recording {
     /// Says which processes a good part of the recording says nothing about; None if it is about all. A short command that
     /// changes its user does not matter.
-    pub fn unread_text(&self) -> Option<String> {
+    pub(crate) fn unread_text(&self) -> Option<String> {
         let matters = |moments: &usize| *moments as f64 >= UNREAD_SHARE * self.time_s.len() as f64;
         let unread = self.forbidden.iter().filter(|(_, moments)| matters(moments));
         let unread: Vec<String> = unread.map(|(pid, _)| pid.to_string()).collect();
@@ -86,7 +86,7 @@ struct Alive {
 }
 
 /// Records the processes of a program.
-pub struct Recorder<P, A> {
+pub(crate) struct Recorder<P, A> {
     processes: Follower<P, Alive>,
     allocators: A,
     roots: Roots,
@@ -107,7 +107,7 @@ const LOOK_AGAIN_S: f64 = 2.0;
 
 impl<P: Processes, A: Allocators> Recorder<P, A> {
     /// Takes note of the processes that exist, so that only new ones can be the tool's orphans.
-    pub fn new(source: P, allocators: A, roots: Roots) -> Recorder<P, A> {
+    pub(crate) fn new(source: P, allocators: A, roots: Roots) -> Recorder<P, A> {
         let mut recorder = Recorder {
             processes: Follower::new(source),
             allocators,
@@ -125,12 +125,12 @@ impl<P: Processes, A: Allocators> Recorder<P, A> {
     }
 
     /// Processes of this group are none of the program's.
-    pub fn leave_out(&mut self, group: Pid) {
+    pub(crate) fn leave_out(&mut self, group: Pid) {
         self.left_out.insert(group);
     }
 
     /// Reads every process once. Returns the number of processes and the sum of their resident sizes in bytes.
-    pub fn read(&mut self, now_s: f64) -> (usize, u64) {
+    pub(crate) fn read(&mut self, now_s: f64) -> (usize, u64) {
         self.look(now_s, true);
         let moment = self.recording.time_s.len();
         self.recording.time_s.push(now_s);
@@ -149,7 +149,7 @@ impl<P: Processes, A: Allocators> Recorder<P, A> {
     }
 
     /// Ends the recording.
-    pub fn finish(mut self) -> Recording {
+    pub(crate) fn finish(mut self) -> Recording {
         self.recording.processes.retain(|process| !process.readings.is_empty());
         self.recording
     }
@@ -284,7 +284,7 @@ impl<P: Processes, A: Allocators> Recorder<P, A> {
 #[cfg(test)]
 impl RecordedProcess {
     /// A process without readings.
-    pub fn example() -> RecordedProcess {
+    pub(crate) fn example() -> RecordedProcess {
         RecordedProcess {
             pid: 10,
             command: "worker".into(),

@@ -12,12 +12,12 @@ use crate::process::place::Place;
 use crate::process::proc::Pid;
 
 /// Problems that decide: a program that was started and failed by itself, and a shell that starts others.
-pub const FAILED_ITSELF: &str = "failed";
-pub const SHELL: &str = "shell";
+pub(crate) const FAILED_ITSELF: &str = "failed";
+pub(crate) const SHELL: &str = "shell";
 
 /// The answer of one call.
 #[derive(Debug, Clone, Serialize)]
-pub struct CheckReport {
+pub(crate) struct CheckReport {
     /// The allocator that every process was expected to use.
     pub expected: Option<Kind>,
     /// Whether they do; None if nothing was expected, or if it can't be told.
@@ -32,7 +32,7 @@ pub struct CheckReport {
 
 /// One process.
 #[derive(Debug, Clone, Serialize)]
-pub struct ProcessReport {
+pub(crate) struct ProcessReport {
     pub pid: Pid,
     pub parent: Pid,
     /// How many processes of the answer are above it.
@@ -53,7 +53,7 @@ pub struct ProcessReport {
 
 /// The allocator that serves a process's malloc.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct AllocatorUsed {
+pub(crate) struct AllocatorUsed {
     pub kind: Kind,
     pub version: Option<String>,
     pub how: How,
@@ -64,7 +64,7 @@ pub struct AllocatorUsed {
 /// How an allocator came into a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum How {
+pub(crate) enum How {
     Preloaded,
     LinkedDynamically,
     LinkedStatically,
@@ -74,7 +74,7 @@ pub enum How {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum SettingsSource {
+pub(crate) enum SettingsSource {
     /// Read from the counters that the allocator itself keeps.
     Allocator,
     /// The variables that it reads when it starts.
@@ -85,7 +85,7 @@ pub enum SettingsSource {
 /// How bad a problem is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Severity {
+pub(crate) enum Severity {
     /// Worth knowing; nothing is wrong.
     Note,
     /// It works, but not as well as it could.
@@ -96,7 +96,7 @@ pub enum Severity {
 
 /// Something that is wrong, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Problem {
+pub(crate) struct Problem {
     /// A stable name for scripts.
     pub id: &'static str,
     pub severity: Severity,
@@ -106,7 +106,7 @@ pub struct Problem {
 
 impl How {
     /// For people.
-    pub fn text(self) -> &'static str {
+    pub(crate) fn text(self) -> &'static str {
         match self {
             How::Preloaded => "preloaded",
             How::LinkedDynamically => "linked",
@@ -118,7 +118,7 @@ impl How {
 
 impl ProcessReport {
     /// The allocator's name and version for people.
-    pub fn allocator_text(&self) -> String {
+    pub(crate) fn allocator_text(&self) -> String {
         match &self.allocator {
             None => "unknown".into(),
             Some(used) => match (&used.version, used.kind) {
@@ -137,7 +137,7 @@ impl ProcessReport {
     }
 
     /// Why it does not do its work, as the end of a sentence; None if nothing speaks against that.
-    pub fn failure(&self) -> Option<&'static str> {
+    pub(crate) fn failure(&self) -> Option<&'static str> {
         if self.has_problem("missing-library") || self.has_problem("glibc-too-old") {
             return Some("does not start");
         }
@@ -145,25 +145,25 @@ impl ProcessReport {
     }
 
     /// Whether it is a shell, and what it starts can't be told. A preloaded library is handed on.
-    pub fn hides_others(&self) -> bool {
+    pub(crate) fn hides_others(&self) -> bool {
         let preloaded = self.allocator.as_ref().is_some_and(|used| used.how == How::Preloaded);
         self.has_problem(SHELL) && !preloaded
     }
 
     /// Whether it uses this allocator.
-    pub fn uses(&self, kind: Kind) -> bool {
+    pub(crate) fn uses(&self, kind: Kind) -> bool {
         self.allocator.as_ref().is_some_and(|used| used.kind == kind)
     }
 }
 
 impl CheckReport {
     /// The worst of all problems; None if there are none.
-    pub fn worst(&self) -> Option<Severity> {
+    pub(crate) fn worst(&self) -> Option<Severity> {
         self.processes.iter().flat_map(|process| &process.problems).map(|problem| problem.severity).max()
     }
 
     /// Processes that use another allocator than expected, or fail.
-    pub fn unexpected(&self) -> Vec<&ProcessReport> {
+    pub(crate) fn unexpected(&self) -> Vec<&ProcessReport> {
         let Some(kind) = self.expected else { return Vec::new() };
         let is_wrong = |process: &&ProcessReport| {
             process.failure().is_some() || (!process.uses(kind) && !process.hides_others())
@@ -172,7 +172,7 @@ impl CheckReport {
     }
 
     /// Why it can't be told whether all is as expected, as the end of a sentence; None if it can.
-    pub fn doubt(&self) -> Option<String> {
+    pub(crate) fn doubt(&self) -> Option<String> {
         let shown: Vec<String> = self.unreadable.iter().take(5).map(Pid::to_string).collect();
         let more = if self.unreadable.len() > 5 { ", ..." } else { "" };
         match self.unreadable.len() {
@@ -187,7 +187,7 @@ impl CheckReport {
     }
 
     /// Whether all is as expected; None if nothing is expected, or if it can't be told.
-    pub fn is_as_expected(&self) -> Option<bool> {
+    pub(crate) fn is_as_expected(&self) -> Option<bool> {
         self.expected?;
         if !self.unexpected().is_empty() {
             return Some(false);

@@ -17,7 +17,7 @@ use crate::process::role;
 
 /// One process at one moment. All memory is in bytes.
 #[derive(Debug, Clone, Serialize)]
-pub struct Stats {
+pub(crate) struct Stats {
     pub pid: Pid,
     /// What it does in its application, as its title says.
     pub role: String,
@@ -43,7 +43,7 @@ pub struct Stats {
 }
 
 /// Looks at a process.
-pub fn collect(pid: Pid) -> Result<Stats> {
+pub(crate) fn collect(pid: Pid) -> Result<Stats> {
     let found = access::look_at(pid)?;
     let gone = || Failure::new(format!("process {pid} has ended meanwhile")).exit_code(UNKNOWN);
     let mut source = ProcFilesystem::new();

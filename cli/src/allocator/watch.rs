@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use crate::allocator::identity::{Allocators, Identity};
 use crate::allocator::kinds::Kind;
-pub use crate::allocator::watch::choice::Choice;
-pub use crate::allocator::watch::reading::{HeapReading, Reading};
+pub(crate) use crate::allocator::watch::choice::Choice;
+pub(crate) use crate::allocator::watch::reading::{HeapReading, Reading};
 use crate::base::machine;
 use crate::heap::glibc_heap::HeapSize;
 use crate::process::follow::{Depth, Follower, Process};
@@ -56,7 +56,7 @@ struct Known {
 }
 
 /// Watches processes.
-pub struct Watcher<P: Processes, A: Allocators> {
+pub(crate) struct Watcher<P: Processes, A: Allocators> {
     processes: Follower<P, Known>,
     allocators: A,
     choice: Choice,
@@ -75,7 +75,7 @@ pub struct Watcher<P: Processes, A: Allocators> {
 }
 
 impl<P: Processes, A: Allocators> Watcher<P, A> {
-    pub fn new(source: P, allocators: A, choice: Choice) -> Watcher<P, A> {
+    pub(crate) fn new(source: P, allocators: A, choice: Choice) -> Watcher<P, A> {
         Watcher {
             processes: Follower::new(source),
             allocators,
@@ -93,12 +93,12 @@ impl<P: Processes, A: Allocators> Watcher<P, A> {
     }
 
     /// The same, with estimates of what is live under glibc.
-    pub fn with_estimates(self) -> Watcher<P, A> {
+    pub(crate) fn with_estimates(self) -> Watcher<P, A> {
         Watcher { estimate_budget_s: Some(ESTIMATE_BUDGET_S), ..self }
     }
 
     /// Reads all processes once. `now_s` is a clock that only goes forward.
-    pub fn read(&mut self, now_s: f64) -> Vec<Reading> {
+    pub(crate) fn read(&mut self, now_s: f64) -> Vec<Reading> {
         self.look(now_s);
         for pid in self.chosen() {
             self.update_heap(pid, now_s);

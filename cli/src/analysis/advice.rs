@@ -27,7 +27,7 @@ const LIVE_SHARE: f64 = 0.85;
 
 /// What the memory of the program's processes consisted of under snug: means over time, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Composition {
+pub(crate) struct Composition {
     pub rss: f64,
     /// Pages of files, libraries above all.
     pub files: f64,
@@ -43,7 +43,7 @@ pub struct Composition {
 
 /// The recommendation.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Advice {
+pub(crate) enum Advice {
     /// Use the allocator with this index in the comparison.
     Use(usize),
     /// Leave everything as it is.
@@ -54,14 +54,14 @@ pub enum Advice {
 
 /// A recommendation and its reasons, as sentences.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Decision {
+pub(crate) struct Decision {
     pub advice: Advice,
     pub answer: String,
     pub evidence: Vec<String>,
 }
 
 /// Decides.
-pub fn decide(comparison: &Comparison, composition: Option<&Composition>) -> Decision {
+pub(crate) fn decide(comparison: &Comparison, composition: Option<&Composition>) -> Decision {
     let memory = format!("{}_mean_bytes", comparison.summary.memory_measure);
     let baseline = comparison.summary.baseline.clone();
     let Some(before) = comparison.estimate(&baseline, &memory).map(|estimate| estimate.mean) else {
@@ -238,7 +238,7 @@ fn why_not(before: f64, composition: Option<&Composition>) -> String {
 }
 
 /// Whether snug itself is among the allocators: only then it is known what memory consists of.
-pub fn looks_inside(allocator: &Allocator) -> bool {
+pub(crate) fn looks_inside(allocator: &Allocator) -> bool {
     allocator.kind == Kind::Snug
 }
 

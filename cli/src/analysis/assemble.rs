@@ -21,7 +21,7 @@ const FEWEST_LIVES: usize = 3;
 /// Which number stands for memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Measure {
+pub(crate) enum Measure {
     Rss,
     Pss,
 }
@@ -29,7 +29,7 @@ pub enum Measure {
 /// Where live bytes come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum LiveSource {
+pub(crate) enum LiveSource {
     /// The allocator counts them.
     Counted,
     /// From the chunks in glibc's heaps: see `glibc_heap`.
@@ -39,7 +39,7 @@ pub enum LiveSource {
 
 /// The series of a watch.
 #[derive(Debug)]
-pub struct Assembled {
+pub(crate) struct Assembled {
     pub measure: Measure,
     pub live_source: LiveSource,
     pub total: Series,
@@ -52,7 +52,7 @@ pub struct Assembled {
 
 /// What a process that will be replaced does as it gets older.
 #[derive(Debug)]
-pub struct ByAge {
+pub(crate) struct ByAge {
     /// Over the age of a process, in seconds; means over all that reached it.
     pub series: Series,
     /// Processes that began and ended during the watch.
@@ -62,7 +62,7 @@ pub struct ByAge {
 }
 
 /// Puts the readings together.
-pub fn assemble(recording: &Recording) -> Assembled {
+pub(crate) fn assemble(recording: &Recording) -> Assembled {
     let processes = without_gaps(recording);
     let mut by_moment: Vec<Vec<&Footprint>> = vec![Vec::new(); recording.time_s.len()];
     for (moment, reading) in processes.iter().flat_map(|process| &process.readings) {

@@ -13,7 +13,7 @@ use crate::analysis::view::{self, Difference};
 
 /// What a comparison was put together from.
 #[derive(Default)]
-pub struct Origin<'a> {
+pub(crate) struct Origin<'a> {
     /// Names and contents of the files; none if it is one alone.
     pub sources: Vec<(&'a str, &'a Comparison)>,
     /// What differs between the files.
@@ -22,7 +22,7 @@ pub struct Origin<'a> {
 
 /// What changed from one comparison to another.
 #[derive(Debug, Clone, Serialize)]
-pub struct Changes {
+pub(crate) struct Changes {
     /// Names of the files.
     pub before: String,
     pub after: String,
@@ -33,7 +33,7 @@ pub struct Changes {
 
 /// One quantity of one allocator in both.
 #[derive(Debug, Clone, Serialize)]
-pub struct Change {
+pub(crate) struct Change {
     pub allocator: String,
     /// As in the summary of a comparison.
     pub quantity: String,
@@ -46,7 +46,7 @@ pub struct Change {
 
 /// The same in words.
 #[derive(Debug, Clone)]
-pub struct ChangeText {
+pub(crate) struct ChangeText {
     /// The first row of its allocator.
     pub first: bool,
     pub heading: String,
@@ -60,7 +60,7 @@ pub struct ChangeText {
 }
 
 /// Compares two comparisons. Ratios are those of `after` to `before`, by the method of `statistics::ratio`.
-pub fn between(before: (&str, &Comparison), after: (&str, &Comparison)) -> Changes {
+pub(crate) fn between(before: (&str, &Comparison), after: (&str, &Comparison)) -> Changes {
     let mut rows = Vec::new();
     for allocator in &before.1.allocators {
         let mut first = true;
@@ -100,7 +100,7 @@ fn correct_for_many(rows: &mut [Change], measure: &str) {
         row.shown.says = match (row.shown.verdict, row.measured) {
             (Difference::NoRatio, _) | (_, None) => "no ratio of zero".into(),
             (Difference::Unproven, _) => "one run each: unproven".into(),
-            (Difference::NoDifference, Some(ratio)) => format!("no difference ({})", view::interval(ratio)),
+            (Difference::Same, Some(ratio)) => format!("no difference ({})", view::interval(ratio)),
             (Difference::MayBeChance, Some(ratio)) => format!("may be chance ({})", view::interval(ratio)),
             (_, Some(ratio)) => view::interval(ratio),
         };
@@ -195,7 +195,7 @@ fn remarks(before: (&str, &Comparison), after: (&str, &Comparison)) -> Vec<Strin
 }
 
 /// One sentence about memory for each allocator in both, snug first.
-pub fn conclusion(changes: &Changes, measure: &str) -> String {
+pub(crate) fn conclusion(changes: &Changes, measure: &str) -> String {
     let quantity = format!("{measure}_mean_bytes");
     let mut rows: Vec<&Change> = changes.rows.iter().filter(|row| row.quantity == quantity).collect();
     if rows.is_empty() {
@@ -205,7 +205,7 @@ pub fn conclusion(changes: &Changes, measure: &str) -> String {
     let clause = |row: &&Change| {
         let ChangeText { ratio, verdict, says, .. } = &row.shown;
         match verdict {
-            Difference::NoDifference => format!("{}: {says}, {ratio}", row.allocator),
+            Difference::Same => format!("{}: {says}, {ratio}", row.allocator),
             _ => format!("{}: {ratio} ({says})", row.allocator),
         }
     };

@@ -22,7 +22,7 @@ use crate::base::terminal::{self, short_number};
 /// An allocator, with its file where there are several, and the medians of its quantities, which are empty before the
 /// first run.
 #[derive(Debug, Clone, Default)]
-pub struct Scope {
+pub(crate) struct Scope {
     pub file: Option<String>,
     pub label: String,
     pub quantities: BTreeMap<String, f64>,
@@ -30,7 +30,7 @@ pub struct Scope {
 
 /// A condition that was understood.
 #[derive(Debug)]
-pub struct Condition {
+pub(crate) struct Condition {
     text: String,
     comparisons: Vec<Relation>,
 }
@@ -78,7 +78,7 @@ const UNITS: &[(&str, f64, Dimension)] = &[
 ];
 
 /// Understands all conditions, or says what is wrong with the first that is wrong.
-pub fn parse_all(texts: &[String], scopes: &[Scope]) -> Result<Vec<Condition>> {
+pub(crate) fn parse_all(texts: &[String], scopes: &[Scope]) -> Result<Vec<Condition>> {
     let parse = |text: &String| {
         parse(text, scopes).map_err(|problem| {
             Failure::new(format!("--fail-if {text:?}: {problem}")).exit_code(USAGE).advise(
@@ -90,7 +90,7 @@ pub fn parse_all(texts: &[String], scopes: &[Scope]) -> Result<Vec<Condition>> {
 }
 
 /// Prints what each condition came to, with both sides' values; fails if one holds, or can't be decided.
-pub fn check(conditions: &[Condition], scopes: &[Scope]) -> Result<()> {
+pub(crate) fn check(conditions: &[Condition], scopes: &[Scope]) -> Result<()> {
     let mut holding = Vec::new();
     for condition in conditions {
         let (holds, sides) = condition.decide(scopes).map_err(|problem| {

@@ -24,14 +24,14 @@ const WIDENING_MAX: f64 = 12.0;
 
 /// The best fit over the grid, and what fits nearly as well.
 pub(super) struct Fit {
-    pub(super) level: f64,
-    pub(super) growth: f64,
-    pub(super) interval: (f64, f64),
+    pub level: f64,
+    pub growth: f64,
+    pub interval: (f64, f64),
     /// Upper end of the interval for the equivalence test.
-    pub(super) at_most: f64,
-    pub(super) still_to_come: f64,
+    pub at_most: f64,
+    pub still_to_come: f64,
     /// Where the best fit has its step, and its height.
-    pub(super) step: Option<(f64, f64)>,
+    pub step: Option<(f64, f64)>,
 }
 
 /// How a quantity may change without growing for ever.

@@ -8,7 +8,7 @@ use crate::analysis::summary::summarise;
 use crate::base::machine::Machine;
 
 /// Sets what was measured in every run, and sums the comparison up again.
-pub fn set_memory(comparison: &mut Comparison, values: &[(&str, f64)]) {
+pub(crate) fn set_memory(comparison: &mut Comparison, values: &[(&str, f64)]) {
     for run in &mut comparison.runs {
         run.memory.extend(values.iter().map(|(name, value)| (name.to_string(), *value)));
     }
@@ -16,7 +16,7 @@ pub fn set_memory(comparison: &mut Comparison, values: &[(&str, f64)]) {
 }
 
 /// Allocators with the mean memory, in MB, of each of their runs. Wall times vary a little and equally.
-pub fn comparison(memory_mb: &[(&str, &[f64])]) -> Comparison {
+pub(crate) fn comparison(memory_mb: &[(&str, &[f64])]) -> Comparison {
     let allocators = memory_mb.iter().map(|(label, _)| Allocator {
         label: label.to_string(),
         kind: Kind::from_name(label.split(':').next().unwrap()).unwrap_or(Kind::Other),
@@ -60,7 +60,7 @@ pub fn comparison(memory_mb: &[(&str, &[f64])]) -> Comparison {
 }
 
 /// Asserts that a writer shows of a comparison that was stopped how many runs there are, not how many there should be.
-pub fn assert_stop_is_shown(render: impl Fn(&Comparison) -> String) {
+pub(crate) fn assert_stop_is_shown(render: impl Fn(&Comparison) -> String) {
     let mut stopped = comparison(&[("glibc", &[100.0, 101.0, 99.0]), ("snug", &[50.0, 51.0, 49.0])]);
     stopped.runs.pop();
     stopped.summary = summarise(&stopped);
@@ -118,7 +118,7 @@ fn run(label: &str, round: u32, mean_bytes: f64) -> Run {
 
 /// A server with phases and latencies, three runs each: what is faster, what holds more memory when idle, and what
 /// makes no difference.
-pub fn server() -> Comparison {
+pub(crate) fn server() -> Comparison {
     let mut comparison = comparison(&[
         ("glibc", &[412.0, 405.0, 420.0]),
         ("glibc:MALLOC_ARENA_MAX=2", &[291.0, 287.0, 296.0]),

@@ -22,8 +22,8 @@ const SPREAD_OF_DEVIATION: f64 = 1.4826;
 
 /// The lower deciles of blocks of readings, over x from 0 to 1.
 pub(super) struct Floors {
-    pub(super) x: Vec<f64>,
-    pub(super) y: Vec<f64>,
+    pub x: Vec<f64>,
+    pub y: Vec<f64>,
 }
 
 impl Floors {

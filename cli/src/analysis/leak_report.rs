@@ -11,7 +11,7 @@ use crate::base::terminal::{bytes, short_count, short_number};
 
 /// The answer of one call.
 #[derive(Debug, Clone, Serialize)]
-pub struct LeakReport {
+pub(crate) struct LeakReport {
     /// The program, or `PID n: its command`.
     pub subject: String,
     pub verdict: Verdict,
@@ -43,7 +43,7 @@ pub struct LeakReport {
 
 /// The load as it was asked for, and what came of it. Headers and passwords are not told.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct LoadMade {
+pub(crate) struct LoadMade {
     /// The command that was run again and again; None for requests of our own.
     pub command: Option<String>,
     /// Requests of our own: where to, which, and how many at a time.
@@ -58,7 +58,7 @@ pub struct LoadMade {
 
 /// How fast that grows which the verdict is about. Each with its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Growth {
+pub(crate) struct Growth {
     pub bytes_per_s: f64,
     pub bytes_per_s_interval: (f64, f64),
     pub bytes_per_request: Option<f64>,
@@ -67,7 +67,7 @@ pub struct Growth {
 
 /// What was read, summed over processes; one element per moment.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Points {
+pub(crate) struct Points {
     pub time_s: Vec<f64>,
     pub memory_bytes: Vec<u64>,
     /// Live blocks and what the program maps itself; empty if not known.
@@ -80,7 +80,7 @@ pub struct Points {
 
 /// What was noticed beside the memory.
 #[derive(Debug, Clone, Default)]
-pub struct Remarks {
+pub(crate) struct Remarks {
     /// What the user should know.
     pub notes: Vec<String>,
     /// Why memory that does not grow proves nothing: nothing was asked of the program, or not all of it was seen.
@@ -88,7 +88,7 @@ pub struct Remarks {
 }
 
 /// What the report is made from.
-pub struct Findings<'a> {
+pub(crate) struct Findings<'a> {
     pub subject: String,
     pub recording: &'a Recording,
     pub assembled: &'a Assembled,
@@ -103,7 +103,7 @@ pub struct Findings<'a> {
 
 impl LeakReport {
     /// Puts everything together.
-    pub fn new(findings: Findings) -> LeakReport {
+    pub(crate) fn new(findings: Findings) -> LeakReport {
         let Findings { subject, recording, assembled, total, by_age, requests, request_unit, load, remarks } =
             findings;
         let hidden = |judgement: &Assessment| {
@@ -443,7 +443,7 @@ fn plural(unit: &str) -> String {
 }
 
 /// `12 s`, `3 min 20 s`, `2 h 5 min`.
-pub fn duration(seconds: f64) -> String {
+pub(crate) fn duration(seconds: f64) -> String {
     let whole = seconds.round() as u64;
     match whole {
         0..10 => format!("{} s", short_number(seconds)),

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A piece of a condition.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Token {
+pub(super) enum Token {
     /// A number with its unit, which may be empty.
     Number(f64, String),
     /// Words and quoted texts, joined by dots.
@@ -23,7 +23,7 @@ impl fmt::Display for Token {
 }
 
 /// Whether a name can stand without quotes.
-pub fn is_word(name: &str) -> bool {
+pub(super) fn is_word(name: &str) -> bool {
     name.chars().next().is_some_and(char::is_alphabetic) && name.chars().all(is_word_part)
 }
 
@@ -32,7 +32,7 @@ fn is_word_part(c: char) -> bool {
 }
 
 /// Cuts a condition into tokens.
-pub fn tokens(text: &str) -> Result<Vec<Token>, String> {
+pub(super) fn tokens(text: &str) -> Result<Vec<Token>, String> {
     let mut rest = Rest { text, at: 0 };
     let mut tokens = Vec::new();
     loop {

@@ -3,7 +3,7 @@
 
 /// A quantity.
 #[derive(Debug)]
-pub struct QuantityRow {
+pub(crate) struct QuantityRow {
     /// In results, CSV and conditions. Of one phase its name stands before, as in "idle.rss_mean_bytes".
     pub name: &'static str,
     /// In reports.
@@ -22,7 +22,7 @@ pub struct QuantityRow {
 
 /// The unit that is shown; results are in bytes and seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
+pub(crate) enum Unit {
     Megabytes,
     Seconds,
     Milliseconds,
@@ -31,14 +31,14 @@ pub enum Unit {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
+pub(crate) enum Wanted {
     Less,
     More,
 }
 
 /// Where a quantity is shown, in reports and on a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shown {
+pub(crate) enum Shown {
     /// In the table.
     Table,
     /// In the table if the comparison is about this kind of memory; else below.
@@ -62,7 +62,7 @@ pub enum Shown {
 }
 
 impl Unit {
-    pub fn text(self) -> &'static str {
+    pub(crate) fn text(self) -> &'static str {
         match self {
             Unit::Megabytes => "MB",
             Unit::Seconds => "s",
@@ -73,7 +73,7 @@ impl Unit {
     }
 
     /// From the unit of results to this one.
-    pub fn factor(self) -> f64 {
+    pub(crate) fn factor(self) -> f64 {
         match self {
             Unit::Megabytes => 1e-6,
             Unit::Milliseconds => 1e3,
@@ -112,7 +112,7 @@ impl QuantityRow {
 }
 
 /// All quantities, in the order of columns. Percentiles of latency and what programs report follow by `named`.
-pub const ROWS: &[QuantityRow] = &[
+pub(crate) const ROWS: &[QuantityRow] = &[
     row("rss_mean_bytes", "mean RSS", "mean\nRSS", Megabytes, Memory).with_ratio(),
     row("pss_mean_bytes", "mean PSS", "mean\nPSS", Megabytes, Memory).with_ratio(),
     row("rss_peak_bytes", "peak", "peak", Megabytes, MemoryOnly),
@@ -152,16 +152,16 @@ pub const ROWS: &[QuantityRow] = &[
 ];
 
 /// Phases of a server, in order.
-pub const PHASES: &[&str] = &["boot", "warm", "load", "idle"];
+pub(crate) const PHASES: &[&str] = &["boot", "warm", "load", "idle"];
 
 /// The row of a quantity, by its name without a phase.
-pub fn find(name: &str) -> Option<&'static QuantityRow> {
+pub(crate) fn find(name: &str) -> Option<&'static QuantityRow> {
     ROWS.iter().find(|row| row.name == name)
 }
 
 /// A quantity as it is shown.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Quantity {
+pub(crate) struct Quantity {
     /// As in `SummaryRow::quantities`.
     pub name: String,
     pub heading: String,
@@ -175,18 +175,18 @@ pub struct Quantity {
 }
 
 impl Quantity {
-    pub fn headed(self, heading: &str, short: &str) -> Quantity {
+    pub(crate) fn headed(self, heading: &str, short: &str) -> Quantity {
         Quantity { heading: heading.into(), short: short.into(), ..self }
     }
 }
 
 /// The phase in a name, empty if there is none, and the rest.
-pub fn split_phase(name: &str) -> (&str, &str) {
+pub(crate) fn split_phase(name: &str) -> (&str, &str) {
     name.split_once('.').filter(|(phase, _)| PHASES.contains(phase)).unwrap_or(("", name))
 }
 
 /// How to show a quantity, by its full name.
-pub fn named(name: &str) -> Quantity {
+pub(crate) fn named(name: &str) -> Quantity {
     if let Some(metric) = name.strip_prefix("metric:") {
         return reported(name, metric);
     }
@@ -209,7 +209,7 @@ pub fn named(name: &str) -> Quantity {
 }
 
 /// The percent in `latency_p99_9_s`.
-pub fn percentile(name: &str) -> Option<f64> {
+pub(crate) fn percentile(name: &str) -> Option<f64> {
     let percent = name.strip_prefix("latency_p")?.strip_suffix("_s")?;
     percent.replace('_', ".").parse().ok()
 }
@@ -232,12 +232,12 @@ fn reported(name: &str, metric: &str) -> Quantity {
 }
 
 /// The names for `--fail-if`, without the endings that may be left out.
-pub fn short_names() -> Vec<&'static str> {
+pub(crate) fn short_names() -> Vec<&'static str> {
     ROWS.iter().map(|row| row.name.strip_suffix("_bytes").unwrap_or(row.name)).collect()
 }
 
 /// The end of the help of `--fail-if`.
-pub fn help() -> String {
+pub(crate) fn help() -> String {
     let names = |by_phase: bool| {
         let names = ROWS.iter().filter(|row| row.by_phase == by_phase);
         let short = |row: &QuantityRow| {

@@ -10,12 +10,12 @@ use crate::base::machine::Machine;
 
 /// Name of the file format and the version of it that this program writes. Fields may be added within a
 /// version; a change of meaning raises it.
-pub const FORMAT: &str = "snug-compare";
-pub const FORMAT_VERSION: u32 = 1;
+pub(crate) const FORMAT: &str = "snug-compare";
+pub(crate) const FORMAT_VERSION: u32 = 1;
 
 /// One call of `snug compare`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Comparison {
+pub(crate) struct Comparison {
     pub format: String,
     pub format_version: u32,
     pub snug_version: String,
@@ -35,7 +35,7 @@ pub struct Comparison {
 
 /// How it was measured.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Settings {
+pub(crate) struct Settings {
     pub rounds: u32,
     /// Runs of all allocators together; None: as many as the rounds make.
     #[serde(default)]
@@ -58,7 +58,7 @@ pub struct Settings {
 
 /// How a server was brought up, put under load and left idle. Texts are as given on the command line.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Serving {
+pub(crate) struct Serving {
     /// What says that it serves: a port, an URL, or `line:TEXT`.
     pub ready: String,
     /// The command that makes the load; None for built-in requests, or no load at all.
@@ -77,7 +77,7 @@ pub struct Serving {
 
 /// One column of the comparison: an allocator with its settings.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Allocator {
+pub(crate) struct Allocator {
     pub label: String,
     pub kind: Kind,
     /// The library that is preloaded; None when the program keeps what it has.
@@ -94,7 +94,7 @@ pub struct Allocator {
 
 /// One run of the program under one allocator.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Run {
+pub(crate) struct Run {
     pub allocator: String,
     pub round: u32,
     pub started_at: String,
@@ -130,7 +130,7 @@ pub struct Run {
 
 /// Requests that a load made of a server, and how long the answers took.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Latency {
+pub(crate) struct Latency {
     pub requests: u64,
     pub failed: u64,
     pub requests_per_s: f64,
@@ -140,14 +140,14 @@ pub struct Latency {
 
 /// So many percent of the requests were answered within this time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Percentile {
+pub(crate) struct Percentile {
     pub percent: f64,
     pub latency_s: f64,
 }
 
 /// A named part of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Phase {
+pub(crate) struct Phase {
     pub name: String,
     pub start_s: f64,
     pub end_s: f64,
@@ -155,7 +155,7 @@ pub struct Phase {
 
 /// A process that was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ProcessSeen {
+pub(crate) struct ProcessSeen {
     pub pid: i32,
     pub command: String,
     pub first_s: f64,
@@ -168,7 +168,7 @@ pub struct ProcessSeen {
 /// Whether the allocator was seen in a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Loaded {
+pub(crate) enum Loaded {
     /// The library is mapped.
     Yes,
     /// The process lived long enough to be sure that it is not.
@@ -183,7 +183,7 @@ pub enum Loaded {
 
 /// Sums over the measured processes, one element per moment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Samples {
+pub(crate) struct Samples {
     pub time_s: Vec<f64>,
     pub rss_bytes: Vec<u64>,
     pub processes: Vec<u32>,
@@ -197,7 +197,7 @@ pub struct Samples {
 
 /// Sums of what is dearer to read, one element per moment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Details {
+pub(crate) struct Details {
     pub time_s: Vec<f64>,
     pub rss_bytes: Vec<u64>,
     pub pss_bytes: Vec<u64>,
@@ -210,7 +210,7 @@ pub struct Details {
 
 /// How it is known that the allocator was in use.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Evidence {
+pub(crate) struct Evidence {
     /// The dynamic loader listed it for this program before the runs.
     pub probe: bool,
     /// Measured processes in which it was found mapped.
@@ -226,7 +226,7 @@ pub struct Evidence {
 
 /// What the measuring itself cost.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Overhead {
+pub(crate) struct Overhead {
     pub cpu_s: f64,
     pub share_of_one_core: f64,
     pub mean_interval_ms: f64,
@@ -235,7 +235,7 @@ pub struct Overhead {
 
 /// What follows from the runs.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Summary {
+pub(crate) struct Summary {
     /// Label of the allocator that ratios refer to.
     pub baseline: String,
     /// Quantity that stands for memory: rss where one process runs, pss where several share pages.
@@ -248,7 +248,7 @@ pub struct Summary {
 
 /// All quantities of one allocator.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct SummaryRow {
+pub(crate) struct SummaryRow {
     pub allocator: String,
     pub runs: u32,
     pub failed_runs: u32,
@@ -257,7 +257,7 @@ pub struct SummaryRow {
 
 /// A quantity over the runs of one allocator.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Estimate {
+pub(crate) struct Estimate {
     pub mean: f64,
     pub median: f64,
     pub standard_deviation: Option<f64>,
@@ -271,7 +271,7 @@ pub struct Estimate {
 
 /// How many times the baseline.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Ratio {
+pub(crate) struct Ratio {
     /// Of the medians.
     pub value: f64,
     /// 95 % confidence interval; None for one run.
@@ -287,49 +287,49 @@ pub struct Ratio {
 
 impl Ratio {
     /// The interval holds 1: no difference from the baseline can be shown.
-    pub fn no_difference(&self) -> bool {
+    pub(crate) fn no_difference(&self) -> bool {
         self.interval.is_some_and(|(low, high)| low <= 1.0 && high >= 1.0)
     }
 }
 
 impl Ratio {
     /// The interval does not hold 1, and yet chance makes one such difference among as many as are shown.
-    pub fn may_be_chance(&self) -> bool {
+    pub(crate) fn may_be_chance(&self) -> bool {
         !self.no_difference() && self.adjusted_p_value.is_some_and(|p_value| p_value >= 0.05)
     }
 }
 
 impl SummaryRow {
     /// The median of each quantity.
-    pub fn medians(&self) -> BTreeMap<String, f64> {
+    pub(crate) fn medians(&self) -> BTreeMap<String, f64> {
         self.quantities.iter().map(|(name, estimate)| (name.clone(), estimate.median)).collect()
     }
 }
 
 impl Comparison {
     /// The row of an allocator in the summary.
-    pub fn row(&self, label: &str) -> Option<&SummaryRow> {
+    pub(crate) fn row(&self, label: &str) -> Option<&SummaryRow> {
         self.summary.allocators.iter().find(|row| row.allocator == label)
     }
 
     /// How many runs there are, and of how many, if it stopped early.
-    pub fn stopped_early(&self) -> Option<(usize, usize)> {
+    pub(crate) fn stopped_early(&self) -> Option<(usize, usize)> {
         let (made, planned) = (self.runs.len(), self.planned_runs());
         (made < planned).then_some((made, planned))
     }
 
     /// How many runs there would be had it not stopped early.
-    pub fn planned_runs(&self) -> usize {
+    pub(crate) fn planned_runs(&self) -> usize {
         self.settings.planned_runs.unwrap_or(self.settings.rounds as usize * self.allocators.len())
     }
 
     /// The runs of an allocator that went well.
-    pub fn good_runs<'a>(&'a self, label: &'a str) -> impl Iterator<Item = &'a Run> {
+    pub(crate) fn good_runs<'a>(&'a self, label: &'a str) -> impl Iterator<Item = &'a Run> {
         self.runs.iter().filter(move |run| run.allocator == label && run.failure.is_none())
     }
 
     /// An estimate by allocator and quantity.
-    pub fn estimate(&self, label: &str, quantity: &str) -> Option<&Estimate> {
+    pub(crate) fn estimate(&self, label: &str, quantity: &str) -> Option<&Estimate> {
         self.row(label)?.quantities.get(quantity)
     }
 }

@@ -13,13 +13,13 @@ use crate::VERSION;
 
 /// A comparison with the name that it goes by in a report.
 #[derive(Debug)]
-pub struct Saved {
+pub(crate) struct Saved {
     pub name: String,
     pub comparison: Comparison,
 }
 
 /// Reads files: each argument is `PATH` or `NAME=PATH`, and a path may be the directory of a comparison.
-pub fn load_all(arguments: &[String]) -> Result<Vec<Saved>> {
+pub(crate) fn load_all(arguments: &[String]) -> Result<Vec<Saved>> {
     let mut saved: Vec<Saved> = Vec::new();
     for argument in arguments {
         let (name, path) = match argument.split_once('=').filter(|_| !Path::new(argument).exists()) {
@@ -126,13 +126,13 @@ fn is_whole(run: &Run) -> bool {
 }
 
 /// The label of an allocator in a comparison that was put together.
-pub fn label(allocator: &str, file: &str) -> String {
+pub(crate) fn label(allocator: &str, file: &str) -> String {
     format!("{allocator} ({file})")
 }
 
 /// All files as one comparison, in which each allocator has the name of its file behind its own; and what changed
 /// from the first file to each of the others.
-pub fn put_together(saved: &[Saved]) -> (Comparison, Vec<Changes>) {
+pub(crate) fn put_together(saved: &[Saved]) -> (Comparison, Vec<Changes>) {
     let (first, others) = saved.split_first().expect("the command line asks for one file or more");
     let mut merged = first.comparison.clone();
     if others.is_empty() {

@@ -47,7 +47,7 @@ impl Random {
 
 /// What a made-up program does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Behaviour {
+pub(super) enum Behaviour {
     Leaks,
     Bloats,
     Fragments,
@@ -56,12 +56,12 @@ pub enum Behaviour {
     TooEarly,
 }
 
-pub const BEHAVIOURS: [Behaviour; 5] =
+pub(super) const BEHAVIOURS: [Behaviour; 5] =
     [Behaviour::Leaks, Behaviour::Bloats, Behaviour::Fragments, Behaviour::Settles, Behaviour::TooEarly];
 
 impl Behaviour {
     /// Verdicts that are right.
-    pub fn allows(self, verdict: Verdict) -> bool {
+    pub(super) fn allows(self, verdict: Verdict) -> bool {
         match self {
             Behaviour::Leaks => verdict == Verdict::Leak,
             Behaviour::Bloats => verdict == Verdict::Bloat,
@@ -73,7 +73,7 @@ impl Behaviour {
 }
 
 /// Draws a program of this behaviour and readings of it.
-pub fn draw(behaviour: Behaviour, seed: u64) -> Series {
+pub(super) fn draw(behaviour: Behaviour, seed: u64) -> Series {
     let random = &mut Random::new(seed.wrapping_mul(1000).wrapping_add(behaviour as u64));
     let count = random.log_between(150.0, 2000.0) as usize;
     let span_s = random.log_between(60.0, 86400.0);
@@ -127,7 +127,7 @@ fn readings(random: &mut Random, x: &[f64], span_s: f64, used: Vec<f64>, ratio: 
 
 /// How memory rises beside its warm-up: tables that double, parts of a program that are loaded late, and what is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Rise {
+pub(super) enum Rise {
     StepsAndSlope,
     Steps,
     Slope,
@@ -136,7 +136,7 @@ pub enum Rise {
 }
 
 /// Draws a program that rises in this way, with one to three steps anywhere, and readings of it.
-pub fn draw_rise(rise: Rise, seed: u64) -> Series {
+pub(super) fn draw_rise(rise: Rise, seed: u64) -> Series {
     let random = &mut Random::new(seed.wrapping_mul(7000).wrapping_add(rise as u64));
     let count = random.log_between(150.0, 2000.0) as usize;
     let span_s = random.log_between(60.0, 86400.0);

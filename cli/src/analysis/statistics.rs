@@ -18,7 +18,7 @@ const TAIL: f64 = (1.0 - CONFIDENCE) / 2.0;
 const EXACT_PAIRS_MAX: usize = 900;
 
 /// Mean, median, spread and intervals of the values; None if there are none.
-pub fn estimate(values: &[f64]) -> Option<Estimate> {
+pub(crate) fn estimate(values: &[f64]) -> Option<Estimate> {
     if values.is_empty() {
         return None;
     }
@@ -50,7 +50,7 @@ fn order_interval(values: &[f64]) -> Option<(f64, f64)> {
 /// How many times `baseline` the `values` are, median to median, so that everybody can work it out from the two numbers
 /// that are shown. The interval is that of a factor between both: it need not lie evenly around the ratio, but holds it.
 /// None unless all values are positive.
-pub fn ratio(values: &[f64], baseline: &[f64]) -> Option<Ratio> {
+pub(crate) fn ratio(values: &[f64], baseline: &[f64]) -> Option<Ratio> {
     let logarithms = |values: &[f64]| -> Option<Vec<f64>> {
         let positive = !values.is_empty() && values.iter().all(|value| *value > 0.0);
         positive.then(|| values.iter().map(|value| value.ln()).collect())
@@ -139,7 +139,7 @@ fn welch_p_value(left: &[f64], right: &[f64]) -> f64 {
 
 /// Probabilities corrected for their number, by Holm's method: with those below 5 % called differences, chance makes
 /// one or more of all in at most 5 % of comparisons, however they depend on each other.
-pub fn holm(p_values: &[f64]) -> Vec<f64> {
+pub(crate) fn holm(p_values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p_values.len()).collect();
     order.sort_by(|left, right| p_values[*left].total_cmp(&p_values[*right]));
     let mut corrected = vec![1.0; p_values.len()];
@@ -160,7 +160,7 @@ fn student(freedom: f64) -> f64 {
 }
 
 /// Arithmetic mean; 0 of nothing.
-pub fn mean(values: &[f64]) -> f64 {
+pub(crate) fn mean(values: &[f64]) -> f64 {
     if values.is_empty() {
         return 0.0;
     }
@@ -168,7 +168,7 @@ pub fn mean(values: &[f64]) -> f64 {
 }
 
 /// Middle value, or the mean of the two in the middle; 0 of nothing.
-pub fn median(values: &[f64]) -> f64 {
+pub(crate) fn median(values: &[f64]) -> f64 {
     let sorted = sorted(values);
     match sorted.len() {
         0 => 0.0,
@@ -183,7 +183,7 @@ fn variance(values: &[f64]) -> f64 {
 }
 
 /// Mean over time of values that change evenly from one moment to the next; the last holds until `end`.
-pub fn time_weighted_mean(times: &[f64], values: &[u64], end: f64) -> f64 {
+pub(crate) fn time_weighted_mean(times: &[f64], values: &[u64], end: f64) -> f64 {
     let Some(first) = values.first().map(|value| *value as f64) else { return 0.0 };
     // Above the first value: rounding then leaves a value that stays the same as it is.
     let (mut area, mut length) = (0.0, 0.0);

@@ -24,7 +24,7 @@ const LONG_FOR_OVERHEAD_S: f64 = 10.0;
 const BUSY_SHARE: f64 = 0.15;
 
 /// Computes the summary of all runs so far.
-pub fn summarise(comparison: &Comparison) -> Summary {
+pub(crate) fn summarise(comparison: &Comparison) -> Summary {
     let baseline = baseline(&comparison.allocators);
     let memory_measure = memory_measure(&comparison.runs);
     let mut values: BTreeMap<&str, BTreeMap<String, Vec<f64>>> = BTreeMap::new();
@@ -107,7 +107,7 @@ fn memory_measure(runs: &[Run]) -> String {
 }
 
 /// Everything about a run that can be compared, by name.
-pub fn quantities_of(run: &Run) -> BTreeMap<String, f64> {
+pub(crate) fn quantities_of(run: &Run) -> BTreeMap<String, f64> {
     let mut quantities = run.memory.clone();
     quantities.insert("wall_s".into(), run.wall_s);
     quantities.insert("cpu_s".into(), run.cpu_user_s + run.cpu_system_s);

@@ -25,7 +25,7 @@ use crate::analysis::fit::Fit;
 use crate::analysis::floors::{Floors, FLOORS_MAX};
 
 /// Readings below which nothing is said.
-pub const FEWEST_READINGS: usize = 24;
+pub(super) const FEWEST_READINGS: usize = 24;
 /// A step after this share of the watch is too young to tell what follows it.
 const LATE_STEP: f64 = 0.7;
 /// What is certain to grow, and by this share of the margin, grows; what can't be growing by the margin does not.
@@ -35,7 +35,7 @@ const LATE_SHARE: f64 = 0.4;
 
 /// The answer about one series.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Trend {
+pub(crate) struct Trend {
     pub direction: Direction,
     /// Level at the end, as fitted: bytes.
     pub level: f64,
@@ -56,7 +56,7 @@ pub struct Trend {
 /// What a series does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Direction {
+pub(crate) enum Direction {
     Growing,
     /// Not growing by more than the margin; it may fall.
     Steady,
@@ -66,7 +66,7 @@ pub enum Direction {
 /// Why it can't be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Doubt {
+pub(crate) enum Doubt {
     /// Too few readings, or too short a time.
     Short,
     /// It rises, but ever more slowly: it may settle.
@@ -79,7 +79,7 @@ pub enum Doubt {
 
 /// Judges a series. `tolerance` is the share of the level by which it may grow over the watch without growing;
 /// `least_margin` the same in bytes.
-pub fn classify(time_s: &[f64], values: &[f64], tolerance: f64, least_margin: f64) -> Trend {
+pub(super) fn classify(time_s: &[f64], values: &[f64], tolerance: f64, least_margin: f64) -> Trend {
     let span_s = time_s.last().copied().unwrap_or(0.0) - time_s.first().copied().unwrap_or(0.0);
     let last = values.last().copied().unwrap_or(0.0);
     if values.len() < FEWEST_READINGS || span_s <= 0.0 {

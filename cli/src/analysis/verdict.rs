@@ -20,7 +20,7 @@ const LEAST_MARGIN_BYTES: f64 = 96.0 * 1024.0;
 /// What a program's memory does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// Live bytes grow: the program keeps ever more.
     Leak,
     /// Memory grows, and live bytes are not known: a leak or bloat.
@@ -37,7 +37,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// The verdict in a word or two.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Verdict::Leak => "Leak",
             Verdict::Growing => "Growing",
@@ -51,7 +51,7 @@ impl Verdict {
 
 /// The series that a verdict is made from, all over the same moments, in bytes.
 #[derive(Debug, Clone, Default)]
-pub struct Series {
+pub(crate) struct Series {
     pub time_s: Vec<f64>,
     /// What is in use: live blocks of the allocator and what the program maps by itself. Empty if not known.
     pub used: Vec<f64>,
@@ -64,7 +64,7 @@ pub struct Series {
 
 /// A verdict and what it rests on.
 #[derive(Debug, Clone, Serialize)]
-pub struct Assessment {
+pub(crate) struct Assessment {
     pub verdict: Verdict,
     /// Trend of what is in use; None if that is not known.
     pub used: Option<Trend>,
@@ -78,7 +78,7 @@ pub struct Assessment {
 }
 
 /// Judges what was read. `tolerance` is the growth over the watch, as a share of the level, that is no growth.
-pub fn assess(series: &Series, tolerance: f64) -> Assessment {
+pub(crate) fn assess(series: &Series, tolerance: f64) -> Assessment {
     let trend = |values: &[f64]| trend::classify(&series.time_s, values, tolerance, LEAST_MARGIN_BYTES);
     let memory = trend(&series.memory);
     let used = (!series.used.is_empty()).then(|| trend(&series.used));

@@ -11,7 +11,7 @@ use crate::base::terminal::{short_count, short_number};
 
 /// What a ratio to the baseline says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Difference {
+pub(crate) enum Difference {
     /// It is the baseline.
     Baseline,
     Better,
@@ -19,7 +19,7 @@ pub enum Difference {
     /// It differs, and neither way is better.
     Differs,
     /// The interval holds 1.
-    NoDifference,
+    Same,
     /// It does not, and yet chance makes one such difference among so many ratios.
     MayBeChance,
     /// One run each: there is no interval.
@@ -30,13 +30,13 @@ pub enum Difference {
 
 impl Difference {
     /// A name for style sheets.
-    pub fn class(self) -> &'static str {
+    pub(crate) fn class(self) -> &'static str {
         match self {
             Difference::Baseline => "baseline",
             Difference::Better => "better",
             Difference::Worse => "worse",
             Difference::Differs => "differs",
-            Difference::NoDifference => "same",
+            Difference::Same => "same",
             Difference::MayBeChance => "chance",
             Difference::Unproven => "unproven",
             Difference::NoRatio => "none",
@@ -46,7 +46,7 @@ impl Difference {
 
 /// One number of the table.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Cell {
+pub(crate) struct Cell {
     /// Median of the runs.
     pub value: String,
     /// 95 % interval of the median, as "1.2 to 1.4"; empty for one run, and where all runs agree.
@@ -62,7 +62,7 @@ pub struct Cell {
 
 /// One allocator.
 #[derive(Debug, Clone)]
-pub struct TableRow {
+pub(crate) struct TableRow {
     pub label: String,
     pub kind: Kind,
     /// "2 of 3 runs failed", or how many runs there are where that differs between allocators; else empty.
@@ -73,18 +73,18 @@ pub struct TableRow {
 
 /// Allocators by quantities.
 #[derive(Debug, Clone)]
-pub struct Table {
+pub(crate) struct Table {
     pub quantities: Vec<Quantity>,
     pub rows: Vec<TableRow>,
 }
 
 /// The table of the most important quantities.
-pub fn table(comparison: &Comparison) -> Table {
+pub(crate) fn table(comparison: &Comparison) -> Table {
     fill(comparison, quantities(comparison))
 }
 
 /// Memory by phase: its mean, and at the end of the last phase what remains. None if the runs have no phases.
-pub fn phase_table(comparison: &Comparison) -> Option<Table> {
+pub(crate) fn phase_table(comparison: &Comparison) -> Option<Table> {
     let table = fill(comparison, of_phases(comparison, &comparison.summary));
     (!table.quantities.is_empty()).then_some(table)
 }
@@ -105,7 +105,7 @@ fn of_phases(comparison: &Comparison, summary: &Summary) -> Vec<Quantity> {
 
 /// What was measured besides the quantities of the table.
 #[derive(Debug, Clone)]
-pub struct Others {
+pub(crate) struct Others {
     pub table: Table,
     /// What was zero at each moment under every allocator, as "mean LazyFree, peak in swap"; empty if nothing was.
     pub absent: String,
@@ -113,13 +113,13 @@ pub struct Others {
 
 impl Others {
     /// The headings in one line.
-    pub fn headings(&self) -> String {
+    pub(crate) fn headings(&self) -> String {
         joined_headings(&self.table.quantities)
     }
 }
 
 /// What the table has no room for. None if nothing of it was measured.
-pub fn others(comparison: &Comparison) -> Option<Others> {
+pub(crate) fn others(comparison: &Comparison) -> Option<Others> {
     let rows = &comparison.summary.allocators;
     let is_all = |quantity: &Quantity, value: f64| {
         let mut estimates = rows.iter().filter_map(|row| row.quantities.get(&quantity.name));
@@ -146,7 +146,7 @@ fn below(comparison: &Comparison, summary: &Summary) -> Vec<Quantity> {
 }
 
 /// Names of the quantities whose ratios are judged together: all that the report shows and that it calls better or worse.
-pub fn compared_together(comparison: &Comparison, summary: &Summary) -> BTreeSet<String> {
+pub(crate) fn compared_together(comparison: &Comparison, summary: &Summary) -> BTreeSet<String> {
     let shown = [columns(comparison, summary), of_phases(comparison, summary), below(comparison, summary)];
     shown.into_iter().flatten().filter(|one| one.wanted.is_some()).map(|one| one.name).collect()
 }
@@ -156,7 +156,7 @@ fn joined_headings(quantities: &[Quantity]) -> String {
 }
 
 /// Names of the phases, in order; none if a run is a single phase.
-pub fn phases(comparison: &Comparison) -> Vec<String> {
+pub(crate) fn phases(comparison: &Comparison) -> Vec<String> {
     let good = comparison.runs.iter().filter(|run| run.failure.is_none() && run.phases.len() > 1);
     let longest = good.max_by_key(|run| run.phases.len());
     longest.map(|run| run.phases.iter().map(|phase| phase.name.clone()).collect()).unwrap_or_default()
@@ -164,7 +164,7 @@ pub fn phases(comparison: &Comparison) -> Vec<String> {
 
 /// How many runs the medians are those of, as "3" or, where allocators have different numbers, "2 to 3"; None if no
 /// allocator has more than one.
-pub fn run_count(comparison: &Comparison) -> Option<String> {
+pub(crate) fn run_count(comparison: &Comparison) -> Option<String> {
     let (fewest, most) = good_runs(comparison);
     match most {
         0 | 1 => None,
@@ -180,14 +180,14 @@ fn good_runs(comparison: &Comparison) -> (u32, u32) {
 }
 
 /// The quantity that says how much work was done per second; None if nothing does.
-pub fn throughput_quantity(comparison: &Comparison) -> Option<String> {
+pub(crate) fn throughput_quantity(comparison: &Comparison) -> Option<String> {
     let names = || comparison.summary.allocators.iter().flat_map(|row| row.quantities.keys());
     let plain = names().find(|name| *name == "requests_per_s");
     plain.or_else(|| names().find(|name| name.starts_with("metric:") && name.ends_with("_per_s"))).cloned()
 }
 
 /// The part of a run that memory is measured in; None if it is all of it.
-pub fn window(comparison: &Comparison) -> Option<&'static str> {
+pub(crate) fn window(comparison: &Comparison) -> Option<&'static str> {
     match phases(comparison).last().map(String::as_str) {
         Some("idle") => Some("from ready to the end of idling"),
         Some(_) => Some("from ready to the end of the load"),
@@ -201,12 +201,12 @@ fn has(summary: &Summary, name: &str) -> bool {
 }
 
 /// CPU time: per request if that is known, else of the load, else of the whole run.
-pub fn cost(comparison: &Comparison) -> Option<Quantity> {
+pub(crate) fn cost(comparison: &Comparison) -> Option<Quantity> {
     quantities(comparison).into_iter().find(|quantity| quantity.name.contains("cpu_"))
 }
 
 /// The allocator in question: snug, or else the one with least memory that is not the baseline.
-pub fn subject(comparison: &Comparison) -> Option<&str> {
+pub(crate) fn subject(comparison: &Comparison) -> Option<&str> {
     let summary = &comparison.summary;
     let quantity = format!("{}_mean_bytes", summary.memory_measure);
     let others = comparison.allocators.iter().filter(|allocator| allocator.label != summary.baseline);
@@ -217,7 +217,7 @@ pub fn subject(comparison: &Comparison) -> Option<&str> {
 }
 
 /// The quantities worth a column: memory, work done, latency, time, page faults, and what the program reported.
-pub fn quantities(comparison: &Comparison) -> Vec<Quantity> {
+pub(crate) fn quantities(comparison: &Comparison) -> Vec<Quantity> {
     columns(comparison, &comparison.summary)
 }
 
@@ -335,7 +335,7 @@ fn cell(
 }
 
 /// A value of a quantity in the unit that is shown, without the unit.
-pub fn number(quantity: &Quantity, value: f64) -> String {
+pub(crate) fn number(quantity: &Quantity, value: f64) -> String {
     match quantity.unit {
         "" if value.abs() >= 1e4 => short_count(value),
         // Three threads are not 3.00.
@@ -358,7 +358,7 @@ fn shown_value(quantity: &Quantity, value: f64) -> Option<f64> {
 
 /// How many times one value the other is, as shown beside both: the ratio of what the reader sees of them. A dash
 /// where that can't be divided by.
-pub fn times(quantity: &Quantity, own: f64, other: f64) -> String {
+pub(crate) fn times(quantity: &Quantity, own: f64, other: f64) -> String {
     match (shown_value(quantity, own), shown_value(quantity, other)) {
         (Some(own), Some(other)) if other > 0.0 => format!("{:.2}", own / other),
         _ => "–".into(),
@@ -366,12 +366,16 @@ pub fn times(quantity: &Quantity, own: f64, other: f64) -> String {
 }
 
 /// The same of an allocator and the baseline; None where there is no ratio.
-pub fn times_baseline(quantity: &Quantity, own: &Estimate, baseline: Option<&Estimate>) -> Option<String> {
+pub(crate) fn times_baseline(
+    quantity: &Quantity,
+    own: &Estimate,
+    baseline: Option<&Estimate>,
+) -> Option<String> {
     own.ratio.and(baseline).map(|baseline| times(quantity, own.median, baseline.median))
 }
 
 /// A value of a quantity with its unit.
-pub fn with_unit(quantity: &Quantity, value: f64) -> String {
+pub(crate) fn with_unit(quantity: &Quantity, value: f64) -> String {
     let number = number(quantity, value);
     match quantity.unit {
         "" => number,
@@ -381,17 +385,17 @@ pub fn with_unit(quantity: &Quantity, value: f64) -> String {
 }
 
 /// What is said of an interval so wide that its ends say nothing.
-pub const TOO_WIDE: &str = "too wide to tell";
+pub(crate) const TOO_WIDE: &str = "too wide to tell";
 
 /// Whether an interval says more than that the runs differ too much.
-pub fn is_telling((low, high): (f64, f64)) -> bool {
+pub(crate) fn is_telling((low, high): (f64, f64)) -> bool {
     /// Its high end divided by its low one.
     const WIDEST: f64 = 4.0;
     low > 1.0 || high < 1.0 || high <= low * WIDEST
 }
 
 /// The interval of a ratio as text; empty if there is none.
-pub fn interval(ratio: Ratio) -> String {
+pub(crate) fn interval(ratio: Ratio) -> String {
     match ratio.interval {
         Some((low, high)) if is_telling((low, high)) => format!("{low:.2} to {high:.2}"),
         Some(_) => TOO_WIDE.into(),
@@ -400,11 +404,11 @@ pub fn interval(ratio: Ratio) -> String {
 }
 
 /// What a ratio says to someone who wants less, or more.
-pub fn verdict(ratio: Option<Ratio>, wanted: Option<Wanted>) -> Difference {
+pub(crate) fn verdict(ratio: Option<Ratio>, wanted: Option<Wanted>) -> Difference {
     let Some(ratio) = ratio else { return Difference::NoRatio };
     let Some((low, high)) = ratio.interval else { return Difference::Unproven };
     match wanted {
-        _ if low <= 1.0 && high >= 1.0 => Difference::NoDifference,
+        _ if low <= 1.0 && high >= 1.0 => Difference::Same,
         _ if ratio.may_be_chance() => Difference::MayBeChance,
         Some(Wanted::Less) if high < 1.0 => Difference::Better,
         Some(Wanted::More) if low > 1.0 => Difference::Better,
@@ -464,7 +468,7 @@ mod tests {
         let cell = |row: usize, column: usize| others.table.rows[row].cells[column].clone().unwrap();
         assert_eq!((cell(1, 2).value.as_str(), cell(1, 2).verdict), ("1.20", Difference::NoRatio));
         assert_eq!((cell(1, 3).value.as_str(), cell(1, 3).spread.as_str()), ("7", ""));
-        assert_eq!(cell(1, 3).verdict, Difference::NoDifference);
+        assert_eq!(cell(1, 3).verdict, Difference::Same);
         comparison.runs.iter_mut().for_each(|run| {
             run.memory.retain(|name, _| name.starts_with("rss"));
             run.memory.insert("huge_mean_bytes".into(), 0.0);
@@ -491,7 +495,7 @@ mod tests {
         assert_eq!((mean.ratio.as_str(), mean.verdict), ("0.50×", Difference::Better));
         assert_eq!(mean.share_percent, 50);
         assert_eq!(table.rows[0].cells[0].as_ref().unwrap().verdict, Difference::Baseline);
-        assert_eq!(table.rows[1].cells[3].as_ref().unwrap().verdict, Difference::NoDifference);
+        assert_eq!(table.rows[1].cells[3].as_ref().unwrap().verdict, Difference::Same);
     }
 
     #[test]
@@ -541,7 +545,7 @@ mod tests {
         assert_eq!(verdict(ratio(1.1, 1.2), Some(Wanted::More)), Difference::Better);
         assert_eq!(verdict(ratio(1.1, 1.2), Some(Wanted::Less)), Difference::Worse);
         assert_eq!(verdict(ratio(1.1, 1.2), None), Difference::Differs);
-        assert_eq!(verdict(ratio(0.9, 1.2), Some(Wanted::Less)), Difference::NoDifference);
+        assert_eq!(verdict(ratio(0.9, 1.2), Some(Wanted::Less)), Difference::Same);
         assert_eq!(
             verdict(Some(Ratio { value: 2.0, ..Ratio::default() }), Some(Wanted::Less)),
             Difference::Unproven

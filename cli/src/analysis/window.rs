@@ -7,7 +7,7 @@ use crate::analysis::statistics::time_weighted_mean;
 
 /// A part of a run, in seconds since its start.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Window {
+pub(crate) struct Window {
     pub start_s: f64,
     pub end_s: f64,
 }
@@ -23,7 +23,7 @@ impl Window {
 
 /// Mean, peak and final value of each kind of memory, and what else the samples say. Empty if no measured process
 /// was seen in the window.
-pub fn memory(samples: &Samples, details: &Details, window: Window) -> BTreeMap<String, f64> {
+pub(crate) fn memory(samples: &Samples, details: &Details, window: Window) -> BTreeMap<String, f64> {
     let mut memory = BTreeMap::new();
     let range = window.of(&samples.time_s);
     // Before the first and after the last measured process there is nothing to average over.
@@ -90,7 +90,7 @@ fn relate_to_resident(
 }
 
 /// The quantities of each phase of a server's run, as "idle.rss_mean_bytes". A program without phases has none.
-pub fn of_phases(run: &Run) -> BTreeMap<String, f64> {
+pub(crate) fn of_phases(run: &Run) -> BTreeMap<String, f64> {
     let mut quantities = BTreeMap::new();
     for phase in run.phases.iter().filter(|phase| phase.name != "run") {
         let window = Window { start_s: phase.start_s, end_s: phase.end_s };

@@ -11,7 +11,7 @@ use object::{Endianness, FileKind, Object, ObjectSymbol, ReadCache, ReadRef};
 
 /// The facts about one ELF file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ElfFacts {
+pub(crate) struct ElfFacts {
     /// e_machine, for example EM_X86_64.
     pub machine: u16,
     /// 64 or 32.
@@ -36,18 +36,18 @@ pub struct ElfFacts {
 
 impl ElfFacts {
     /// Name of the machine as Debian writes it.
-    pub fn machine_name(&self) -> String {
+    pub(crate) fn machine_name(&self) -> String {
         machine_name(self.machine, self.bits)
     }
 
     /// A program (or position-independent program) that the dynamic loader never touches.
-    pub fn is_static_program(&self) -> bool {
+    pub(crate) fn is_static_program(&self) -> bool {
         self.interpreter.is_none() && self.needed.is_empty()
     }
 }
 
 /// Name of a machine as Debian writes it.
-pub fn machine_name(machine: u16, bits: u8) -> String {
+pub(crate) fn machine_name(machine: u16, bits: u8) -> String {
     match (machine, bits) {
         (elf::EM_X86_64, 64) => "x86-64".into(),
         (elf::EM_X86_64, _) => "x32".into(),
@@ -63,7 +63,7 @@ pub fn machine_name(machine: u16, bits: u8) -> String {
 
 /// Reads an ELF file. `wanted` decides which symbols are kept. None if it is not an ELF file; an error if it
 /// can't be read.
-pub fn read(path: &Path, wanted: &dyn Fn(&str) -> bool) -> std::io::Result<Option<ElfFacts>> {
+pub(crate) fn read(path: &Path, wanted: &dyn Fn(&str) -> bool) -> std::io::Result<Option<ElfFacts>> {
     let cache = ReadCache::new(File::open(path)?);
     let facts = match FileKind::parse(&cache) {
         Ok(FileKind::Elf64) => facts::<elf::FileHeader64<Endianness>, _>(&cache, wanted),

@@ -7,27 +7,27 @@ use std::io;
 use std::sync::Arc;
 
 /// Exit code for "the answer is no" or "a run failed".
-pub const FAILED: u8 = 1;
+pub(crate) const FAILED: u8 = 1;
 /// Exit code for a request that makes no sense; clap uses the same.
-pub const USAGE: u8 = 2;
+pub(crate) const USAGE: u8 = 2;
 /// Exit code for something that could not be looked at (no such process, no permission).
-pub const UNKNOWN: u8 = 3;
+pub(crate) const UNKNOWN: u8 = 3;
 /// Exit code when a condition of --fail-if holds.
-pub const CONDITION: u8 = 4;
+pub(crate) const CONDITION: u8 = 4;
 /// Exit code when snug itself could not do its part before the program started.
-pub const NOT_STARTED: u8 = 125;
+pub(crate) const NOT_STARTED: u8 = 125;
 /// Exit code when the program was found but can't be executed, as shells use it.
-pub const NOT_EXECUTABLE: u8 = 126;
+pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// Exit code when the program was not found, as shells use it.
-pub const NOT_FOUND: u8 = 127;
+pub(crate) const NOT_FOUND: u8 = 127;
 /// Exit code after Ctrl-C, as shells use it.
-pub const INTERRUPTED: u8 = 130;
+pub(crate) const INTERRUPTED: u8 = 130;
 /// Exit code when the reader of stdout went away, as shells show SIGPIPE: neither yes nor no was told.
-pub const READER_GONE: u8 = 141;
+pub(crate) const READER_GONE: u8 = 141;
 
 /// An error for the user: what is wrong, what to do, and the exit code that says so to a script.
 #[derive(Debug, Clone)]
-pub struct Failure {
+pub(crate) struct Failure {
     pub message: String,
     pub advice: Option<String>,
     pub exit_code: u8,
@@ -35,38 +35,38 @@ pub struct Failure {
     pub source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
-pub type Result<T> = std::result::Result<T, Failure>;
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
     /// A failure with exit code 1 and no advice yet.
-    pub fn new(message: impl Into<String>) -> Failure {
+    pub(crate) fn new(message: impl Into<String>) -> Failure {
         Failure { message: message.into(), advice: None, exit_code: FAILED, source: None }
     }
 
     /// A request that makes no sense, and what to write instead.
-    pub fn usage(message: impl Into<String>, advice: impl Into<String>) -> Failure {
+    pub(crate) fn usage(message: impl Into<String>, advice: impl Into<String>) -> Failure {
         Failure::new(message).advise(advice).exit_code(USAGE)
     }
 
     /// A failure that was explained already and only sets the exit code.
-    pub fn already_told(exit_code: u8) -> Failure {
+    pub(crate) fn already_told(exit_code: u8) -> Failure {
         Failure::new("").exit_code(exit_code)
     }
 
     /// Adds what the user can do.
-    pub fn advise(mut self, advice: impl Into<String>) -> Failure {
+    pub(crate) fn advise(mut self, advice: impl Into<String>) -> Failure {
         self.advice = Some(advice.into());
         self
     }
 
     /// Sets the exit code.
-    pub fn exit_code(mut self, exit_code: u8) -> Failure {
+    pub(crate) fn exit_code(mut self, exit_code: u8) -> Failure {
         self.exit_code = exit_code;
         self
     }
 
     /// Whether all that failed was to write to a pipe that nobody reads any more.
-    pub fn is_broken_pipe(&self) -> bool {
+    pub(crate) fn is_broken_pipe(&self) -> bool {
         let mut next = self.source();
         while let Some(error) = next {
             if error
@@ -105,7 +105,7 @@ impl fmt::Display for Failure {
 }
 
 /// Turns system errors into failures that say what was being done.
-pub trait Context<T> {
+pub(crate) trait Context<T> {
     /// `doing` completes the sentence "cannot ...".
     fn cannot(self, doing: impl FnOnce() -> String) -> Result<T>;
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// A description of the machine that measured.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Machine {
+pub(crate) struct Machine {
     pub kernel: String,
     pub architecture: String,
     pub system: String,
@@ -24,7 +24,7 @@ pub struct Machine {
 }
 
 /// Looks at this machine.
-pub fn describe() -> Machine {
+pub(crate) fn describe() -> Machine {
     let uname = nix::sys::utsname::uname().ok();
     let text =
         |value: Option<&std::ffi::OsStr>| value.map(|v| v.to_string_lossy().into_owned()).unwrap_or_default();
@@ -47,7 +47,7 @@ pub fn describe() -> Machine {
 
 impl Machine {
     /// One line for the foot of a plot.
-    pub fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         let gibibytes = self.memory_bytes as f64 / (1u64 << 30) as f64;
         let cpus = if self.cpus == 1 { "1 CPU".to_string() } else { format!("{} CPUs", self.cpus) };
         format!(
@@ -58,24 +58,24 @@ impl Machine {
 }
 
 /// Bytes of a page.
-pub fn page_size_bytes() -> u64 {
+pub(crate) fn page_size_bytes() -> u64 {
     use nix::unistd::{sysconf, SysconfVar};
     sysconf(SysconfVar::PAGE_SIZE).ok().flatten().map_or(4096, |size| size as u64)
 }
 
 /// Clock ticks per second, the unit of CPU times in `/proc`.
-pub fn ticks_per_second() -> f64 {
+pub(crate) fn ticks_per_second() -> f64 {
     use nix::unistd::{sysconf, SysconfVar};
     sysconf(SysconfVar::CLK_TCK).ok().flatten().map_or(100.0, |ticks| ticks as f64)
 }
 
 /// Seconds of CPU time that the whole machine has spent working since it started.
-pub fn busy_cpu_s() -> f64 {
+pub(crate) fn busy_cpu_s() -> f64 {
     parse_busy_ticks(&read("/proc/stat")) / ticks_per_second()
 }
 
 /// The moment now, in UTC, as 2026-11-21T02:03:04Z.
-pub fn now_utc() -> String {
+pub(crate) fn now_utc() -> String {
     humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
 }
 

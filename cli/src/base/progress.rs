@@ -15,12 +15,12 @@ const SHOWN_AFTER: Duration = Duration::from_millis(500);
 const DRAW_EVERY: Duration = Duration::from_millis(200);
 
 /// Whether there is somebody to show it to.
-pub fn is_shown() -> bool {
+pub(crate) fn is_shown() -> bool {
     io::stderr().is_terminal()
 }
 
 /// A bar of this length, or none if that is unknown, in a template of indicatif's.
-pub fn bar(length: Option<u64>, template: &str) -> ProgressBar {
+pub(crate) fn bar(length: Option<u64>, template: &str) -> ProgressBar {
     let target =
         if is_shown() { ProgressDrawTarget::stderr_with_hz(5) } else { ProgressDrawTarget::hidden() };
     let style = ProgressStyle::with_template(template);
@@ -29,7 +29,7 @@ pub fn bar(length: Option<u64>, template: &str) -> ProgressBar {
 }
 
 /// Does something that may take a while, and shows that it is at it. `takes`: how long, if that is known.
-pub fn during<T>(message: &str, takes: Option<Duration>, work: impl FnOnce() -> T) -> T {
+pub(crate) fn during<T>(message: &str, takes: Option<Duration>, work: impl FnOnce() -> T) -> T {
     if !is_shown() {
         return work();
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// What stands at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Node {
+pub(crate) enum Node {
     /// With the bits of its mode.
     File(u32),
     Directory,
@@ -16,7 +16,7 @@ pub enum Node {
 }
 
 /// A root file system. Paths are absolute and hold neither `.` nor `..` nor links but the last component.
-pub trait Root {
+pub(crate) trait Root {
     fn node(&self, path: &str) -> Option<Node>;
     /// A file of this machine that holds the content of the file at the path.
     fn file(&self, path: &str) -> io::Result<PathBuf>;
@@ -25,7 +25,7 @@ pub trait Root {
 }
 
 /// An unpacked root file system, or `/` itself.
-pub struct DirectoryRoot(pub PathBuf);
+pub(crate) struct DirectoryRoot(pub PathBuf);
 
 impl DirectoryRoot {
     fn at(&self, path: &str) -> PathBuf {
@@ -57,7 +57,7 @@ impl Root for DirectoryRoot {
 }
 
 /// Follows all links of a path. The path that remains, and what stands there; None if nothing does.
-pub fn resolve(root: &dyn Root, path: &str) -> Option<(String, Node)> {
+pub(crate) fn resolve(root: &dyn Root, path: &str) -> Option<(String, Node)> {
     let mut todo: Vec<String> = components(path);
     let mut done: Vec<String> = Vec::new();
     let mut links = 0;
@@ -94,7 +94,7 @@ fn components(path: &str) -> Vec<String> {
 }
 
 /// The path of a file, links followed; None if there is none.
-pub fn file(root: &dyn Root, path: &str) -> Option<String> {
+pub(crate) fn file(root: &dyn Root, path: &str) -> Option<String> {
     match resolve(root, path)? {
         (path, Node::File(_)) => Some(path),
         _ => None,
@@ -102,7 +102,7 @@ pub fn file(root: &dyn Root, path: &str) -> Option<String> {
 }
 
 /// The first bytes of a file, up to a limit.
-pub fn read(root: &dyn Root, path: &str, limit: u64) -> Option<Vec<u8>> {
+pub(crate) fn read(root: &dyn Root, path: &str, limit: u64) -> Option<Vec<u8>> {
     use std::io::Read;
     let on_disk = root.file(&file(root, path)?).ok()?;
     let mut content = Vec::new();
@@ -111,12 +111,17 @@ pub fn read(root: &dyn Root, path: &str, limit: u64) -> Option<Vec<u8>> {
 }
 
 /// The text of a file, up to a MiB.
-pub fn read_text(root: &dyn Root, path: &str) -> Option<String> {
+pub(crate) fn read_text(root: &dyn Root, path: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&read(root, path, 1 << 20)?).into_owned())
 }
 
 /// Finds a program as execvp would: its path, links not followed.
-pub fn find_program(root: &dyn Root, name: &str, path_variable: &str, directory: &str) -> Option<String> {
+pub(crate) fn find_program(
+    root: &dyn Root,
+    name: &str,
+    path_variable: &str,
+    directory: &str,
+) -> Option<String> {
     let is_program =
         |path: &str| matches!(resolve(root, path), Some((_, Node::File(mode))) if mode & 0o111 != 0);
     if name.contains('/') {
@@ -127,7 +132,7 @@ pub fn find_program(root: &dyn Root, name: &str, path_variable: &str, directory:
 }
 
 /// Whether a directory looks like a root file system.
-pub fn looks_like_root(path: &Path) -> bool {
+pub(crate) fn looks_like_root(path: &Path) -> bool {
     ["bin", "usr", "lib", "etc"].iter().any(|name| path.join(name).symlink_metadata().is_ok())
 }
 

@@ -3,14 +3,14 @@
 use anstyle::{AnsiColor, Color, Style};
 
 /// Emphasis for our own row and for headings.
-pub const BOLD: Style = Style::new().bold();
-pub const GOOD: Style = Style::new().fg_color(Some(Color::Ansi(AnsiColor::Green)));
-pub const BAD: Style = Style::new().fg_color(Some(Color::Ansi(AnsiColor::Red))).bold();
-pub const WARNING: Style = Style::new().fg_color(Some(Color::Ansi(AnsiColor::Yellow)));
-pub const FAINT: Style = Style::new().dimmed();
+pub(crate) const BOLD: Style = Style::new().bold();
+pub(crate) const GOOD: Style = Style::new().fg_color(Some(Color::Ansi(AnsiColor::Green)));
+pub(crate) const BAD: Style = Style::new().fg_color(Some(Color::Ansi(AnsiColor::Red))).bold();
+pub(crate) const WARNING: Style = Style::new().fg_color(Some(Color::Ansi(AnsiColor::Yellow)));
+pub(crate) const FAINT: Style = Style::new().dimmed();
 
 /// A text in a style, if styles are wanted.
-pub fn styled(text: &str, style: Style, wanted: bool) -> String {
+pub(crate) fn styled(text: &str, style: Style, wanted: bool) -> String {
     if wanted {
         format!("{style}{text}{style:#}")
     } else {
@@ -19,12 +19,12 @@ pub fn styled(text: &str, style: Style, wanted: bool) -> String {
 }
 
 /// Whether stdout wants colours: a terminal, and NO_COLOR not set.
-pub fn stdout_colours() -> bool {
+pub(crate) fn stdout_colours() -> bool {
     anstream::AutoStream::choice(&std::io::stdout()) != anstream::ColorChoice::Never
 }
 
 /// Three significant digits or all whole ones, two of small numbers: 0.0012, 0.12, 1.23, 12.3, 123, 1234.
-pub fn short_number(value: f64) -> String {
+pub(crate) fn short_number(value: f64) -> String {
     let digits = match value.abs() {
         magnitude if magnitude >= 99.95 => 0,
         magnitude if magnitude >= 9.995 => 1,
@@ -36,12 +36,12 @@ pub fn short_number(value: f64) -> String {
 }
 
 /// Megabytes (10^6 bytes) without their unit.
-pub fn megabytes(bytes: f64) -> String {
+pub(crate) fn megabytes(bytes: f64) -> String {
     short_number(bytes / 1e6)
 }
 
 /// Bytes in the largest fitting unit.
-pub fn bytes(count: f64) -> String {
+pub(crate) fn bytes(count: f64) -> String {
     match count {
         count if count >= 1e9 => format!("{} GB", short_number(count / 1e9)),
         count if count >= 1e6 => format!("{} MB", short_number(count / 1e6)),
@@ -51,7 +51,7 @@ pub fn bytes(count: f64) -> String {
 }
 
 /// A count in thousands or millions.
-pub fn short_count(count: f64) -> String {
+pub(crate) fn short_count(count: f64) -> String {
     match count {
         count if count >= 1e6 => format!("{} M", short_number(count / 1e6)),
         count if count >= 1e4 => format!("{} k", short_number(count / 1e3)),
@@ -60,13 +60,13 @@ pub fn short_count(count: f64) -> String {
 }
 
 /// The environment; what is not Unicode is shown as well as it can be.
-pub fn environment() -> impl Iterator<Item = (String, String)> {
+pub(crate) fn environment() -> impl Iterator<Item = (String, String)> {
     let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
     std::env::vars_os().map(move |(name, value)| (text(name), text(value)))
 }
 
 /// A command line as one would type it: arguments that need quotes have them.
-pub fn shell_line(arguments: &[String]) -> String {
+pub(crate) fn shell_line(arguments: &[String]) -> String {
     let quote = |argument: &String| {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
         if !argument.is_empty() && argument.chars().all(plain) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// A time, as every option takes it: 500ms, 30s, 1m 30s, or a number of seconds.
-pub fn time(text: &str) -> Result<Duration, String> {
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).map_err(|_| "it is no time".into()),
         Err(_) => {
@@ -13,7 +13,7 @@ pub fn time(text: &str) -> Result<Duration, String> {
 }
 
 /// A time between two others, in seconds.
-pub fn time_between(text: &str, least_s: f64, most_s: f64) -> Result<Duration, String> {
+pub(crate) fn time_between(text: &str, least_s: f64, most_s: f64) -> Result<Duration, String> {
     let fits = |time: &Duration| (least_s..=most_s).contains(&time.as_secs_f64());
     time(text).ok().filter(fits).ok_or_else(|| {
         format!("not a number of seconds between {least_s} and {most_s}, nor a time as 500ms or 2m")

@@ -23,7 +23,7 @@ use crate::show::output;
 const LOOK_EVERY_S: f64 = 0.5;
 
 /// Runs the command.
-pub fn run(arguments: &AdviseArguments) -> Result<()> {
+pub(crate) fn run(arguments: &AdviseArguments) -> Result<()> {
     let mut looker = Looker::new();
     let measured = compare::measure(&arguments.compare, &mut |allocator| {
         if decide::looks_inside(allocator) {

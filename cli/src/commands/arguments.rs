@@ -11,8 +11,8 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use crate::allocator::kinds::closest;
 use crate::base::failure::{Failure, Result};
 use crate::base::time::time;
-pub use crate::commands::arguments::leak::{AdviseArguments, LeakArguments, LeakFailure};
-pub use crate::commands::arguments::live::{PurgeArguments, SetArguments, StatsArguments};
+pub(crate) use crate::commands::arguments::leak::{AdviseArguments, LeakArguments, LeakFailure};
+pub(crate) use crate::commands::arguments::live::{PurgeArguments, SetArguments, StatsArguments};
 use crate::commands::exporter::arguments::ExporterArguments;
 use crate::commands::top::arguments::TopArguments;
 use crate::drive::serving::ServerArguments;
@@ -29,13 +29,13 @@ use crate::show::output::OutputArguments;
     subcommand_required = true,
     arg_required_else_help = true
 )]
-pub struct Arguments {
+pub(crate) struct Arguments {
     #[command(subcommand)]
     pub command: Subcommands,
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Subcommands {
+pub(crate) enum Subcommands {
     Run(RunArguments),
     Check(CheckArguments),
     Compare(CompareArguments),
@@ -66,7 +66,7 @@ It is put in front of what LD_PRELOAD holds already. Signals and the exit code a
 Exit codes of snug itself: 125 the library is missing or can't be loaded into this program; 126 the program can't be \
 executed; 127 it was not found."
 )]
-pub struct RunArguments {
+pub(crate) struct RunArguments {
     /// Programs that this one starts do not inherit snug
     #[arg(long)]
     pub this_only: bool,
@@ -105,7 +105,7 @@ Exit codes: 0 nothing is wrong; 1 a process uses another allocator than --expect
 makes no sense; 3 no such process, or it can't be told (it may not be looked at, or \
 a shell starts it); 126, 127 the program can't be run; 130 Ctrl-C."
 )]
-pub struct CheckArguments {
+pub(crate) struct CheckArguments {
     /// Fail unless every process uses this allocator: snug, jemalloc, tcmalloc, mimalloc, snmalloc, rpmalloc, glibc
     /// or musl
     #[arg(long, value_name = "ALLOCATOR")]
@@ -163,7 +163,7 @@ those of the matching processes, as last sampled.
 Exit codes: 0 all runs went well; 1 a run failed, or --fail-if can't be decided; 2 the request makes no sense, or an \
 allocator is missing or can't be loaded; 4 a condition of --fail-if holds; 126, 127 the program can't be run; 130 interrupted."
 )]
-pub struct CompareArguments {
+pub(crate) struct CompareArguments {
     /// Runs under each allocator
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
@@ -212,7 +212,7 @@ pub struct CompareArguments {
 }
 
 /// Refuses a program whose name is an option: one that was misspelt, and taken for the program.
-pub fn refuse_unknown_option(command: &str, program: &[String]) -> Result<()> {
+pub(crate) fn refuse_unknown_option(command: &str, program: &[String]) -> Result<()> {
     let Some(word) = program.first().filter(|word| word.len() > 1 && word.starts_with('-')) else {
         return Ok(());
     };
@@ -261,7 +261,7 @@ file goes by its own name, or by that of its directory.
 Exit codes: 0; 1 a file can't be written, or --fail-if can't be decided; 2 the request makes no sense, or a file is no \
 result of this or an older snug compare; 4 a condition of --fail-if holds."
 )]
-pub struct ReportArguments {
+pub(crate) struct ReportArguments {
     /// Exit with 4 if this holds, as "snug.rss_mean > 0.8 * glibc.rss_mean"; may be repeated
     ///
     /// As for `snug compare`. If there are several files, names begin with that of the file:
@@ -283,13 +283,13 @@ pub struct ReportArguments {
 #[command(after_help = "Examples:
   snug generate completions bash > /etc/bash_completion.d/snug
   snug generate man --out /usr/share/man/man1")]
-pub struct GenerateArguments {
+pub(crate) struct GenerateArguments {
     #[command(subcommand)]
     pub what: Generated,
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Generated {
+pub(crate) enum Generated {
     /// Completions for a shell, on stdout
     Completions { shell: Shell },
     /// The man page of snug on stdout, or those of all commands in a directory
@@ -301,7 +301,7 @@ pub enum Generated {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum Shell {
+pub(crate) enum Shell {
     Bash,
     Elvish,
     Fish,

@@ -36,7 +36,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(25);
 const LOADING_AT_MOST: Duration = Duration::from_millis(300);
 
 /// Runs the command.
-pub fn run(arguments: &CheckArguments) -> Result<()> {
+pub(crate) fn run(arguments: &CheckArguments) -> Result<()> {
     let expected = arguments.expect.as_deref().map(parse_expected).transpose()?;
     let huge_pages = machine::describe().transparent_huge_pages;
     let mut inspector = Inspector::new(huge_pages.clone());

@@ -10,7 +10,7 @@ use crate::base::failure::{Context, Result};
 use crate::commands::arguments::{Arguments, GenerateArguments, Generated, Shell};
 
 /// Runs the command.
-pub fn run(arguments: &GenerateArguments) -> Result<()> {
+pub(crate) fn run(arguments: &GenerateArguments) -> Result<()> {
     match &arguments.what {
         Generated::Completions { shell } => completions(*shell).cannot(|| "write to stdout".into()),
         Generated::Man { out: Some(directory) } => all_man_pages(directory),

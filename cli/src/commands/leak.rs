@@ -46,7 +46,7 @@ const COUNT_EVERY_S: f64 = 1.0;
 const FRESH: f64 = 3.0;
 
 /// Runs the command.
-pub fn run(arguments: &LeakArguments) -> Result<()> {
+pub(crate) fn run(arguments: &LeakArguments) -> Result<()> {
     let environment = match arguments.program.first() {
         Some(name) => Some(prepare(arguments, name)?),
         None => None,

@@ -10,7 +10,7 @@ use crate::commands::arguments::PurgeArguments;
 use crate::process::tree;
 
 /// Runs the command. The first process that fails is told at the end; the others are asked all the same.
-pub fn run(arguments: &PurgeArguments) -> Result<()> {
+pub(crate) fn run(arguments: &PurgeArguments) -> Result<()> {
     let mut first_failure = None;
     let pids = tree::find_all(&arguments.processes)?;
     for (index, pid) in pids.iter().enumerate() {
@@ -48,7 +48,7 @@ pub fn run(arguments: &PurgeArguments) -> Result<()> {
 }
 
 /// What came of it, for people.
-pub fn sentence(outcome: &PurgeOutcome) -> String {
+pub(crate) fn sentence(outcome: &PurgeOutcome) -> String {
     let pid = outcome.pid;
     let held = bytes(outcome.held_bytes as f64);
     let (before, after) = (bytes(outcome.rss_before_bytes as f64), bytes(outcome.rss_after_bytes as f64));

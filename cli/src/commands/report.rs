@@ -16,7 +16,7 @@ use crate::commands::arguments::ReportArguments;
 use crate::show::{output, table};
 
 /// Runs the command.
-pub fn run(arguments: &ReportArguments) -> Result<()> {
+pub(crate) fn run(arguments: &ReportArguments) -> Result<()> {
     output::check(&arguments.output)?;
     let files = saved::load_all(&arguments.files)?;
     let scopes = scopes(&files);

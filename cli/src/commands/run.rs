@@ -14,7 +14,7 @@ use crate::commands::arguments::{refuse_unknown_option, RunArguments};
 const THIS_ONLY: &str = "SNUG_THIS_ONLY";
 
 /// Runs the command. Returns only if the program can't be started.
-pub fn run(arguments: &RunArguments) -> Result<()> {
+pub(crate) fn run(arguments: &RunArguments) -> Result<()> {
     refuse_unknown_option("run", &arguments.program).map_err(|failure| failure.exit_code(NOT_STARTED))?;
     let program = program::find(&arguments.program[0], &std::env::var("PATH").unwrap_or_default())?;
     let library = library::find_snug()?;

@@ -10,7 +10,7 @@ use crate::process::proc::Pid;
 use crate::process::tree;
 
 /// Runs the command. The first setting that fails ends it.
-pub fn run(arguments: &SetArguments) -> Result<()> {
+pub(crate) fn run(arguments: &SetArguments) -> Result<()> {
     let pids = tree::find_all(std::slice::from_ref(&arguments.process))?;
     pids.into_iter().try_for_each(|pid| set(pid, arguments))
 }
@@ -33,7 +33,7 @@ fn set(pid: Pid, arguments: &SetArguments) -> Result<()> {
 }
 
 /// What came of it, for people.
-pub fn sentence(outcome: &SetOutcome) -> String {
+pub(crate) fn sentence(outcome: &SetOutcome) -> String {
     let SetOutcome { pid, key, before, value, .. } = outcome;
     let why = match outcome.silence {
         None => return format!("{pid}: {key} is {value} now, was {before}"),

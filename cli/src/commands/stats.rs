@@ -12,7 +12,7 @@ use crate::show::json;
 use crate::show::stats_text::StatsText;
 
 /// Runs the command.
-pub fn run(arguments: &StatsArguments) -> Result<()> {
+pub(crate) fn run(arguments: &StatsArguments) -> Result<()> {
     let pid = tree::find_one(&arguments.process)?;
     if arguments.prometheus {
         access::look_at(pid)?;

@@ -12,7 +12,7 @@ use crate::process::system::{self, Ending};
 const AFTER_FAILURE_S: f64 = 0.5;
 
 /// A command line for the shell that is run again whenever it has ended.
-pub struct Errand {
+pub(crate) struct Errand {
     /// As it was asked for.
     pub command: String,
     /// Seconds from the end of a run to the begin of the next.
@@ -32,7 +32,7 @@ pub struct Errand {
 
 impl Errand {
     /// Nothing is started yet.
-    pub fn new(command: &str, pause_s: f64) -> Result<Errand> {
+    pub(crate) fn new(command: &str, pause_s: f64) -> Result<Errand> {
         let output = nix::sys::memfd::memfd_create(c"snug-errand", nix::sys::memfd::MFdFlags::MFD_CLOEXEC)
             .cannot(|| "make a file in memory".into())?;
         Ok(Errand {
@@ -50,7 +50,7 @@ impl Errand {
     }
 
     /// Starts the command if it is time. Returns the process group of what was started.
-    pub fn start_if_due(&mut self, now_s: f64) -> Result<Option<Pid>> {
+    pub(crate) fn start_if_due(&mut self, now_s: f64) -> Result<Option<Pid>> {
         if self.running.is_some() || now_s < self.next_s {
             return Ok(None);
         }
@@ -67,7 +67,7 @@ impl Errand {
     }
 
     /// Takes note of a child that has ended. True if it was this command.
-    pub fn ended(&mut self, pid: Pid, ending: Ending, now_s: f64) -> bool {
+    pub(crate) fn ended(&mut self, pid: Pid, ending: Ending, now_s: f64) -> bool {
         if self.running != Some(pid) {
             return false;
         }
@@ -85,18 +85,18 @@ impl Errand {
     }
 
     /// Whether all its runs failed: none ended well, nor goes on for longer than the failed ones did.
-    pub fn always_failed(&self, now_s: f64) -> bool {
+    pub(crate) fn always_failed(&self, now_s: f64) -> bool {
         let goes_on = self.running.is_some() && now_s - self.started_s > self.longest_failed_s;
         self.failed > 0 && self.succeeded == 0 && !goes_on
     }
 
     /// When to look at it again at the latest; None while it runs, whose end is a signal.
-    pub fn next_s(&self) -> Option<f64> {
+    pub(crate) fn next_s(&self) -> Option<f64> {
         self.running.is_none().then_some(self.next_s)
     }
 
     /// What the last run wrote.
-    pub fn output(&mut self) -> String {
+    pub(crate) fn output(&mut self) -> String {
         let mut text = Vec::new();
         let read = self.output.seek(SeekFrom::Start(0)).and_then(|_| self.output.read_to_end(&mut text));
         read.map(|_| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default()
@@ -104,7 +104,7 @@ impl Errand {
 }
 
 /// The first number in a text: what a command that counts requests printed.
-pub fn first_number(text: &str) -> Option<f64> {
+pub(crate) fn first_number(text: &str) -> Option<f64> {
     let is_part = |c: char| c.is_ascii_digit() || ".eE+-".contains(c);
     text.split(|c: char| !is_part(c)).find_map(|word| word.parse().ok())
 }

@@ -39,14 +39,14 @@ const ENDLESS: Patience = Patience { failures_max: u64::MAX, rest: Duration::fro
 
 /// What the requests came to.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
+pub(super) struct Outcome {
     pub latency: Latency,
     pub first_failure: Option<String>,
 }
 
 /// What the requests of a load that goes on have come to so far.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Tally {
+pub(super) struct Tally {
     /// Requests that were answered as they should be.
     pub answered: u64,
     /// Those that failed. Once one is answered, without those sent before: the server was starting.
@@ -55,7 +55,7 @@ pub struct Tally {
 
 /// Requests that failed.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Failures {
+pub(super) struct Failures {
     pub count: u64,
     /// What was wrong with the first.
     pub first: Option<String>,
@@ -96,7 +96,7 @@ struct ClientLog {
 }
 
 /// Clients at work. They stop when this is dropped.
-pub struct Clients {
+pub(super) struct Clients {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<ClientLog>>,
     begin: Instant,
@@ -104,12 +104,12 @@ pub struct Clients {
 
 impl Clients {
     /// Lets `target.concurrency` clients begin. They give up if too many requests fail.
-    pub fn start(target: &Target, amount: Amount) -> Result<Clients> {
+    pub(super) fn start(target: &Target, amount: Amount) -> Result<Clients> {
         Clients::begin(target, amount, SHORT)
     }
 
     /// Lets them make requests until they are dropped, however many fail.
-    pub fn start_endless(target: &Target) -> Result<Clients> {
+    pub(super) fn start_endless(target: &Target) -> Result<Clients> {
         Clients::begin(target, Amount::default(), ENDLESS)
     }
 
@@ -135,12 +135,12 @@ impl Clients {
         Ok(clients)
     }
 
-    pub fn are_done(&self) -> bool {
+    pub(super) fn are_done(&self) -> bool {
         self.threads.iter().all(JoinHandle::is_finished)
     }
 
     /// What has come of it so far.
-    pub fn tally(&self) -> Tally {
+    pub(super) fn tally(&self) -> Tally {
         // In this order: what was answered before a failure is counted with it.
         let failed = self.shared.failed();
         let answered = self.shared.answered.load(Ordering::Relaxed);
@@ -148,7 +148,7 @@ impl Clients {
     }
 
     /// Waits for the clients and adds up what they saw.
-    pub fn finish(mut self) -> Outcome {
+    pub(super) fn finish(mut self) -> Outcome {
         let mut latencies = histogram();
         let mut last = self.begin;
         for seen in self.threads.drain(..).filter_map(|thread| thread.join().ok()) {
@@ -246,7 +246,7 @@ impl Shared {
 }
 
 /// An HTTP client that does as it is told: no proxy, no redirects, statuses are answers.
-pub fn agent(timeout: Duration) -> Agent {
+pub(super) fn agent(timeout: Duration) -> Agent {
     Agent::config_builder()
         .timeout_global(Some(timeout))
         .http_status_as_error(false)

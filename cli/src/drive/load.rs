@@ -13,7 +13,7 @@ use crate::process::system::Ending;
 
 /// What makes the load, on the command line.
 #[derive(Debug, Args)]
-pub struct LoadArguments {
+pub(crate) struct LoadArguments {
     /// Built-in load: GET requests to this URL, again and again, which are not measured
     ///
     /// They begin at once and go on until the watch ends. Until the first is answered well the server may be starting;
@@ -31,13 +31,13 @@ pub struct LoadArguments {
 }
 
 /// What makes the load.
-pub enum LoadDriver {
+pub(crate) enum LoadDriver {
     Command(Errand),
     Requests(Visits),
 }
 
 /// Requests of our own, from the first look at the program to the end of the watch.
-pub struct Visits {
+pub(crate) struct Visits {
     target: Target,
     /// None until they begin, and after their end.
     clients: Option<Clients>,
@@ -48,7 +48,7 @@ pub struct Visits {
 impl LoadDriver {
     /// What the options ask for; nothing is started yet. Fails if a program that is still to be started would find its
     /// address taken: the requests would go to somebody else.
-    pub fn of(arguments: &LoadArguments, is_running: bool) -> Result<Option<LoadDriver>> {
+    pub(crate) fn of(arguments: &LoadArguments, is_running: bool) -> Result<Option<LoadDriver>> {
         if let Some(command) = &arguments.load {
             return Ok(Some(LoadDriver::Command(Errand::new(command, 0.0)?)));
         }
@@ -66,7 +66,7 @@ impl LoadDriver {
     }
 
     /// Starts what is not running, if it is time. Returns the process group of what was started, if it is one.
-    pub fn start_if_due(&mut self, now_s: f64) -> Result<Option<Pid>> {
+    pub(crate) fn start_if_due(&mut self, now_s: f64) -> Result<Option<Pid>> {
         match self {
             LoadDriver::Command(errand) => errand.start_if_due(now_s),
             LoadDriver::Requests(visits) => {
@@ -79,7 +79,7 @@ impl LoadDriver {
     }
 
     /// When to call `start_if_due` again at the latest; None if there is nothing to start.
-    pub fn next_s(&self) -> Option<f64> {
+    pub(crate) fn next_s(&self) -> Option<f64> {
         match self {
             LoadDriver::Command(errand) => errand.next_s(),
             LoadDriver::Requests(_) => None,
@@ -87,28 +87,28 @@ impl LoadDriver {
     }
 
     /// Takes note of a child that has ended.
-    pub fn ended(&mut self, pid: Pid, ending: Ending, now_s: f64) {
+    pub(crate) fn ended(&mut self, pid: Pid, ending: Ending, now_s: f64) {
         if let LoadDriver::Command(errand) = self {
             errand.ended(pid, ending, now_s);
         }
     }
 
     /// To be called while the program is seen alive: takes note of what the load has come to.
-    pub fn look(&mut self) {
+    pub(crate) fn look(&mut self) {
         if let LoadDriver::Requests(Visits { clients: Some(clients), tally, .. }) = self {
             *tally = clients.tally();
         }
     }
 
     /// Ends requests of our own; commands end with all other children.
-    pub fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         if let LoadDriver::Requests(visits) = self {
             visits.clients = None;
         }
     }
 
     /// What is counted.
-    pub fn unit(&self) -> &'static str {
+    pub(crate) fn unit(&self) -> &'static str {
         match self {
             LoadDriver::Command(_) => "run of the load",
             LoadDriver::Requests(_) => "request",
@@ -116,7 +116,7 @@ impl LoadDriver {
     }
 
     /// How many of them went well so far.
-    pub fn succeeded(&self) -> u64 {
+    pub(crate) fn succeeded(&self) -> u64 {
         match self {
             LoadDriver::Command(errand) => errand.succeeded,
             LoadDriver::Requests(visits) => visits.tally.answered,
@@ -124,7 +124,7 @@ impl LoadDriver {
     }
 
     /// What was asked for and what came of it, as the report has it.
-    pub fn made(&self) -> LoadMade {
+    pub(crate) fn made(&self) -> LoadMade {
         match self {
             LoadDriver::Command(errand) => LoadMade {
                 command: Some(errand.command.clone()),
@@ -144,7 +144,7 @@ impl LoadDriver {
     }
 
     /// Adds what the user should know of it.
-    pub fn remark(&mut self, now_s: f64, remarks: &mut Remarks) {
+    pub(crate) fn remark(&mut self, now_s: f64, remarks: &mut Remarks) {
         match self {
             LoadDriver::Command(errand) => remark_on_command(errand, now_s, remarks),
             LoadDriver::Requests(visits) => remark_on_requests(&visits.tally, remarks),

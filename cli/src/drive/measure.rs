@@ -32,7 +32,7 @@ const PROCESSES_KEPT: usize = 100;
 const RSS_SHARE: f64 = 1.0 / 3.0;
 
 /// One run to make.
-pub struct Request<'a> {
+pub(crate) struct Request<'a> {
     pub label: &'a str,
     pub round: u32,
     pub program: &'a [String],
@@ -48,7 +48,7 @@ pub struct Request<'a> {
 }
 
 /// Runs programs, one at a time, and leaves nothing of them behind.
-pub struct Supervisor {
+pub(crate) struct Supervisor {
     children: Children,
     guard: Guard,
 }
@@ -75,7 +75,7 @@ impl Usage {
 
 /// How the measured part of a run ended.
 #[derive(Debug, Clone, PartialEq)]
-pub enum RunEnd {
+pub(crate) enum RunEnd {
     /// The program ended; of a server, in this phase, before it was told to.
     Ended(Ending, Option<&'static str>),
     /// The server went through all phases and was then told to stop; None: it had to be killed.
@@ -85,7 +85,7 @@ pub enum RunEnd {
 }
 
 /// What is told while a run goes on.
-pub struct Moment {
+pub(crate) struct Moment {
     pub time_s: f64,
     pub rss_bytes: u64,
     /// The phase of a server.
@@ -105,14 +105,14 @@ struct Following<'a> {
 
 impl Supervisor {
     /// Call once, before any thread starts.
-    pub fn new() -> Result<Supervisor> {
+    pub(crate) fn new() -> Result<Supervisor> {
         let guard = Guard::start();
         Ok(Supervisor { children: Children::new()?, guard })
     }
 
     /// Runs the program to its end, or a server through its phases. `progress` is told of each sample. An `Err` means
     /// that nothing further can be run; a run that failed is an `Ok` that says so.
-    pub fn run(&mut self, request: &Request, progress: &mut dyn FnMut(Moment)) -> Result<Run> {
+    pub(crate) fn run(&mut self, request: &Request, progress: &mut dyn FnMut(Moment)) -> Result<Run> {
         let started_at = machine::now_utc();
         let drive = request.plan.map(|plan| Drive::begin(plan, &request.log)).transpose()?;
         let (own_before, thread_before) = (system::own_cpu(), system::thread_cpu());

@@ -8,7 +8,7 @@ use crate::drive::phases::{tail, with_ending};
 use crate::process::system::Ending;
 
 /// What was wrong with a run; None if nothing.
-pub fn failure(request: &Request, followed: &RunEnd, run: &Run) -> Option<String> {
+pub(super) fn failure(request: &Request, followed: &RunEnd, run: &Run) -> Option<String> {
     failed_ending(request, followed).or_else(|| failed_measuring(request, run))
 }
 
@@ -67,7 +67,7 @@ fn failed_measuring(request: &Request, run: &Run) -> Option<String> {
 }
 
 /// What to note of a run in which only the loader's word says that the allocator was loaded.
-pub fn unseen(request: &Request, run: &Run) -> Option<String> {
+pub(super) fn unseen(request: &Request, run: &Run) -> Option<String> {
     let nowhere = nowhere_seen(request, run).filter(|_| loader_vouches(request, run))?;
     Some(format!("{nowhere}; it is only known that the loader accepts it for {}", request.program[0]))
 }
@@ -94,7 +94,7 @@ fn nowhere_seen(request: &Request, run: &Run) -> Option<String> {
 }
 
 /// What to note about processes that did not end by themselves.
-pub fn leftovers(request: &Request, followed: &RunEnd, outlived: &[String]) -> Option<String> {
+pub(super) fn leftovers(request: &Request, followed: &RunEnd, outlived: &[String]) -> Option<String> {
     match (followed, request.plan) {
         (RunEnd::Served(None), Some(plan)) => Some(format!(
             "the server did not end within {} s of SIGTERM and was killed (--grace)",

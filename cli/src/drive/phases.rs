@@ -23,7 +23,7 @@ const LOOK_EVERY_S: f64 = 0.02;
 const COMMAND_STOPS_S: f64 = 5.0;
 
 /// A server on its way through its phases.
-pub struct Drive<'a> {
+pub(super) struct Drive<'a> {
     plan: &'a Plan,
     logs: Logs<'a>,
     stage: Stage,
@@ -64,7 +64,7 @@ struct CommandLoad {
 
 /// What to do next.
 #[derive(Debug, PartialEq)]
-pub enum Step {
+pub(super) enum Step {
     /// Look again after this many seconds at the latest.
     Wait(f64),
     /// A phase has ended: take a sample now.
@@ -77,7 +77,7 @@ pub enum Step {
 
 impl<'a> Drive<'a> {
     /// Call just before the server is started. Fails if somebody else serves its address already.
-    pub fn begin(plan: &'a Plan, log_stem: &'a Path) -> Result<Drive<'a>> {
+    pub(super) fn begin(plan: &'a Plan, log_stem: &'a Path) -> Result<Drive<'a>> {
         if let Some(address) = probe::served(plan.ready.addresses()) {
             return Err(Failure::new(format!("somebody listens on {address} before the server was started"))
                 .advise("stop that program, or let the server listen on another port"));
@@ -92,7 +92,7 @@ impl<'a> Drive<'a> {
     }
 
     /// The name of the present phase.
-    pub fn phase(&self) -> &'static str {
+    pub(super) fn phase(&self) -> &'static str {
         match self.stage {
             Stage::Boot(_) => "boot",
             Stage::Warm(_) => "warm",
@@ -102,7 +102,7 @@ impl<'a> Drive<'a> {
     }
 
     /// The process that makes the load now; it leads a process group.
-    pub fn load_process(&self) -> Option<Pid> {
+    pub(super) fn load_process(&self) -> Option<Pid> {
         match &self.stage {
             Stage::Warm(Work::Command(command)) | Stage::Load(Work::Command(command)) => Some(command.pid),
             _ => None,
@@ -110,7 +110,7 @@ impl<'a> Drive<'a> {
     }
 
     /// To be told of every process that ended.
-    pub fn ended(&mut self, pid: Pid, ending: Ending) {
+    pub(super) fn ended(&mut self, pid: Pid, ending: Ending) {
         if let Stage::Warm(Work::Command(command)) | Stage::Load(Work::Command(command)) = &mut self.stage {
             if command.pid == pid {
                 command.ended = Some(ending);
@@ -119,7 +119,7 @@ impl<'a> Drive<'a> {
     }
 
     /// Does what is due.
-    pub fn step(&mut self, now_s: f64) -> Result<Step> {
+    pub(super) fn step(&mut self, now_s: f64) -> Result<Step> {
         match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Boot(probe) => self.boot(probe, now_s),
             Stage::Warm(work) => match self.work(work, now_s, Stage::Warm)? {
@@ -305,13 +305,13 @@ impl Logs<'_> {
 }
 
 /// `stem.ending`; the stem may hold dots.
-pub fn with_ending(stem: &Path, ending: &str) -> PathBuf {
+pub(super) fn with_ending(stem: &Path, ending: &str) -> PathBuf {
     let name = stem.file_name().unwrap_or_default().to_string_lossy().into_owned();
     stem.with_file_name(format!("{name}.{ending}"))
 }
 
 /// The last lines of a file, indented; empty if there are none.
-pub fn tail(path: &Path) -> String {
+pub(super) fn tail(path: &Path) -> String {
     const LINES: usize = 15;
     let content = std::fs::read(path).unwrap_or_default();
     let text = String::from_utf8_lossy(&content);

@@ -14,7 +14,7 @@ const SNUG_VARIABLE: &str = "SNUG";
 
 /// One entry of `--with` as it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// What to load.
     pub source: Source,
     /// Variables to set, in the order written.
@@ -25,14 +25,14 @@ pub struct Entry {
 
 /// What an entry asks to be loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub(crate) enum Source {
     Named(Kind),
     File(PathBuf),
 }
 
 /// An allocator that can be run: library found, environment known.
 #[derive(Debug, Clone)]
-pub struct Candidate {
+pub(crate) struct Candidate {
     /// The entry as written: what tables and plots show.
     pub label: String,
     pub kind: Kind,
@@ -43,7 +43,7 @@ pub struct Candidate {
 
 impl Entry {
     /// The entry as the user would write it again.
-    pub fn label(&self) -> String {
+    pub(crate) fn label(&self) -> String {
         let mut label = match &self.source {
             Source::Named(kind) => kind.name().to_string(),
             Source::File(path) => path.display().to_string(),
@@ -60,7 +60,7 @@ impl Entry {
 /// A list is separated by commas; an entry is NAME or a path, then any number of `:VARIABLE=VALUE`. A comma
 /// belongs to the value when what follows it can't start an entry: `jemalloc:MALLOC_CONF=narenas:2,tcache:false`
 /// is one entry, because `tcache:false` names no allocator. The name of a set stands for its entries.
-pub fn parse_list(lists: &[String], sets: &Sets) -> Result<Vec<Entry>> {
+pub(crate) fn parse_list(lists: &[String], sets: &Sets) -> Result<Vec<Entry>> {
     let mut entries: Vec<Entry> = Vec::new();
     for list in lists {
         let mut open: Option<Entry> = None;
@@ -187,7 +187,7 @@ fn extend_value(open: &mut Option<Entry>, piece: &str, sets: &Sets) -> Result<()
 }
 
 /// Finds what an entry asks for.
-pub fn resolve(entry: &Entry) -> Result<Candidate> {
+pub(crate) fn resolve(entry: &Entry) -> Result<Candidate> {
     let label = entry.label();
     let library = match &entry.source {
         Source::Named(kind) if kind.is_c_library() => None,
@@ -203,7 +203,7 @@ pub fn resolve(entry: &Entry) -> Result<Candidate> {
 }
 
 /// Finds what all entries ask for. Returns with them why entries of sets had to be left out.
-pub fn resolve_all(entries: &[Entry]) -> Result<(Vec<Candidate>, Vec<Failure>)> {
+pub(crate) fn resolve_all(entries: &[Entry]) -> Result<(Vec<Candidate>, Vec<Failure>)> {
     let (mut found, mut missing) = (Vec::new(), Vec::new());
     for entry in entries {
         match resolve(entry) {
@@ -217,7 +217,7 @@ pub fn resolve_all(entries: &[Entry]) -> Result<(Vec<Candidate>, Vec<Failure>)> 
 }
 
 /// The variables to set for a candidate, given those that are set already.
-pub fn environment(candidate: &Candidate, existing_preload: Option<&str>) -> BTreeMap<String, String> {
+pub(crate) fn environment(candidate: &Candidate, existing_preload: Option<&str>) -> BTreeMap<String, String> {
     let mut environment: BTreeMap<String, String> = candidate.variables.iter().cloned().collect();
     if let Some(library) = &candidate.library {
         environment.insert("LD_PRELOAD".into(), prepend_preload(&library.path, existing_preload));
@@ -226,7 +226,7 @@ pub fn environment(candidate: &Candidate, existing_preload: Option<&str>) -> BTr
 }
 
 /// What to note of variables that the allocator is not known to read: they are set, and may do nothing.
-pub fn unread_variables(candidate: &Candidate) -> Vec<String> {
+pub(crate) fn unread_variables(candidate: &Candidate) -> Vec<String> {
     let Some(row) = candidate.kind.row() else { return Vec::new() };
     let unread = candidate.variables.iter().filter(|(name, _)| !candidate.kind.reads_variable(name));
     let note = |(name, _): &(String, String)| {
@@ -239,7 +239,7 @@ pub fn unread_variables(candidate: &Candidate) -> Vec<String> {
 
 /// The order of the runs: rounds in which each candidate runs once, each round starting one further, so that
 /// neither a warm cache nor a slow drift favours one of them. Pairs of (round, candidate index), from round 1.
-pub fn order(candidates: usize, rounds: u32) -> Vec<(u32, usize)> {
+pub(crate) fn order(candidates: usize, rounds: u32) -> Vec<(u32, usize)> {
     let round = |round: u32| {
         (0..candidates).map(move |position| (round, (position + round as usize - 1) % candidates))
     };
@@ -247,7 +247,7 @@ pub fn order(candidates: usize, rounds: u32) -> Vec<(u32, usize)> {
 }
 
 /// A file name made of a label.
-pub fn file_stem(label: &str) -> String {
+pub(crate) fn file_stem(label: &str) -> String {
     let name = if label.starts_with(['/', '.']) { label.rsplit('/').next().unwrap_or(label) } else { label };
     let safe = name.chars().map(|c| if c.is_ascii_alphanumeric() || "._-=".contains(c) { c } else { '_' });
     let text: String = safe.collect();

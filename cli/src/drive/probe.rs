@@ -20,14 +20,14 @@ const CONNECTING_MAX: Duration = Duration::from_millis(500);
 const ANSWERING_MAX: Duration = Duration::from_secs(10);
 
 /// Attempts that go on until the server is ready, or this is dropped.
-pub struct Probe {
+pub(super) struct Probe {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
 impl Probe {
     /// `logs` are the files into which the program writes.
-    pub fn start(ready: &Ready, logs: Vec<PathBuf>) -> Result<Probe> {
+    pub(super) fn start(ready: &Ready, logs: Vec<PathBuf>) -> Result<Probe> {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, ready) = (Arc::clone(&stop), ready.clone());
         let work = move || {
@@ -40,7 +40,7 @@ impl Probe {
         Ok(Probe { stop, thread })
     }
 
-    pub fn is_ready(&self) -> bool {
+    pub(super) fn is_ready(&self) -> bool {
         self.thread.is_finished()
     }
 }
@@ -52,7 +52,7 @@ impl Drop for Probe {
 }
 
 /// The first of these addresses that somebody serves.
-pub fn served(addresses: &[SocketAddr]) -> Option<SocketAddr> {
+pub(super) fn served(addresses: &[SocketAddr]) -> Option<SocketAddr> {
     let connects = |address: &&SocketAddr| TcpStream::connect_timeout(address, CONNECTING_MAX).is_ok();
     addresses.iter().find(connects).copied()
 }

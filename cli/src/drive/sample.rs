@@ -6,7 +6,7 @@ use crate::drive::track::Tracker;
 use crate::process::proc::{Processes, Rollup};
 
 /// Collects the samples of one run.
-pub struct Sampler<P: Processes> {
+pub(super) struct Sampler<P: Processes> {
     pub processes: Tracker<P>,
     page_size_bytes: u64,
     ticks_per_s: f64,
@@ -15,7 +15,7 @@ pub struct Sampler<P: Processes> {
 }
 
 /// What is left when a run is over.
-pub struct Collected {
+pub(super) struct Collected {
     pub samples: Samples,
     pub details: Details,
     pub processes: Vec<ProcessSeen>,
@@ -31,13 +31,13 @@ pub struct Collected {
 }
 
 impl<P: Processes> Sampler<P> {
-    pub fn new(processes: Tracker<P>, page_size_bytes: u64, ticks_per_s: f64) -> Sampler<P> {
+    pub(super) fn new(processes: Tracker<P>, page_size_bytes: u64, ticks_per_s: f64) -> Sampler<P> {
         let (samples, details) = (Samples::default(), Details::default());
         Sampler { processes, page_size_bytes, ticks_per_s, samples, details }
     }
 
     /// Reads resident sizes. Returns their sum in bytes.
-    pub fn sample(&mut self, now_s: f64) -> u64 {
+    pub(super) fn sample(&mut self, now_s: f64) -> u64 {
         let (mut rss_pages, mut processes, mut threads) = (0, 0, 0);
         self.processes.read(now_s, &mut |stat| {
             rss_pages += stat.rss_pages;
@@ -56,7 +56,7 @@ impl<P: Processes> Sampler<P> {
     }
 
     /// Reads proportional and unique set sizes of the processes that the last `sample` saw.
-    pub fn sample_details(&mut self, now_s: f64) {
+    pub(super) fn sample_details(&mut self, now_s: f64) {
         let mut sum = Rollup::default();
         let mut processes = 0;
         self.processes.read_details(now_s, &mut |rollup| {
@@ -83,7 +83,7 @@ impl<P: Processes> Sampler<P> {
     }
 
     /// Ends the run.
-    pub fn finish(self) -> Collected {
+    pub(super) fn finish(self) -> Collected {
         let ended = self.processes.finish();
         let mut collected = Collected {
             samples: self.samples,

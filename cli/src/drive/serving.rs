@@ -18,7 +18,7 @@ const LOAD_LASTS: Duration = Duration::from_secs(30);
 /// How a server is driven. Times are written as 500ms, 30s, 2m.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Servers, which do not end by themselves", group = ArgGroup::new("serving").multiple(true))]
-pub struct ServerArguments {
+pub(crate) struct ServerArguments {
     /// The program is a server, and ready when it accepts connections on this port, answers this URL with a status
     /// below 500, or writes a line that holds TEXT
     #[arg(long, value_name = "PORT|HOST:PORT|URL|line:TEXT", group = "serving")]
@@ -62,7 +62,7 @@ pub struct ServerArguments {
 
 /// Everything to be done with a server between its start and its end.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub(crate) struct Plan {
     pub ready: Ready,
     pub ready_timeout: Duration,
     /// None: it is only started and left idle.
@@ -76,7 +76,7 @@ pub struct Plan {
 
 /// What says that the server serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ready {
+pub(crate) enum Ready {
     /// One of these addresses accepts connections.
     Port { shown: String, addresses: Vec<SocketAddr> },
     /// It wrote a line that holds this text.
@@ -87,7 +87,7 @@ pub enum Ready {
 
 /// What makes the load.
 #[derive(Debug, Clone)]
-pub enum Load {
+pub(crate) enum Load {
     /// A command line for the shell.
     Command(String),
     /// Requests of our own.
@@ -97,20 +97,20 @@ pub enum Load {
 /// How much of a load: so many requests (or times that the command runs), so long, or what ends first. Neither:
 /// none.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Amount {
+pub(crate) struct Amount {
     pub count: Option<u64>,
     pub time: Option<Duration>,
 }
 
 impl Amount {
-    pub fn is_none(&self) -> bool {
+    pub(crate) fn is_none(&self) -> bool {
         self.count.is_none() && self.time.is_none()
     }
 }
 
 impl Ready {
     /// Where the server will listen, as far as that is known.
-    pub fn addresses(&self) -> &[SocketAddr] {
+    pub(crate) fn addresses(&self) -> &[SocketAddr] {
         match self {
             Ready::Port { addresses, .. } | Ready::Url { addresses, .. } => addresses,
             Ready::Line(_) => &[],
@@ -129,7 +129,7 @@ impl std::fmt::Display for Ready {
 }
 
 /// Makes a plan of the options; None if they do not describe a server.
-pub fn plan(arguments: &ServerArguments) -> Result<Option<Plan>> {
+pub(crate) fn plan(arguments: &ServerArguments) -> Result<Option<Plan>> {
     let Some(ready) = arguments.ready.as_deref().or(arguments.url.as_deref()) else { return Ok(None) };
     let ready = parse_ready(ready)?;
     let load_amount = Amount { count: arguments.requests, time: arguments.load_for };
@@ -164,7 +164,7 @@ pub fn plan(arguments: &ServerArguments) -> Result<Option<Plan>> {
 }
 
 /// The plan as it is saved with the results.
-pub fn describe(plan: &Plan, arguments: &ServerArguments) -> Serving {
+pub(crate) fn describe(plan: &Plan, arguments: &ServerArguments) -> Serving {
     let seconds = |time: Duration| time.as_secs_f64();
     let mut serving = Serving {
         ready: arguments.ready.clone().or(arguments.url.clone()).unwrap_or_default(),

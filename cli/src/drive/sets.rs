@@ -9,9 +9,9 @@ use crate::allocator::library;
 use crate::base::failure::{Context, Failure, Result, USAGE};
 
 /// What people choose among, with the settings that are recommended most.
-pub const POPULAR: &str = "popular";
+pub(crate) const POPULAR: &str = "popular";
 /// Every allocator that is found here.
-pub const ALL: &str = "all";
+pub(crate) const ALL: &str = "all";
 
 const POPULAR_ENTRIES: &[&str] = &[
     "glibc",
@@ -25,7 +25,7 @@ const POPULAR_ENTRIES: &[&str] = &[
 
 /// All sets that can be named.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Sets {
+pub(crate) struct Sets {
     /// The file of saved sets; None if there is no home for it.
     path: Option<PathBuf>,
     saved: BTreeMap<String, Vec<String>>,
@@ -33,7 +33,7 @@ pub struct Sets {
 
 impl Sets {
     /// Reads the saved sets: `$XDG_CONFIG_HOME/snug/sets.toml`, or the same in `~/.config`.
-    pub fn load() -> Result<Sets> {
+    pub(crate) fn load() -> Result<Sets> {
         let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let directory = variable("XDG_CONFIG_HOME").or_else(|| Some(variable("HOME")?.join(".config")));
         let path = directory.map(|directory| directory.join("snug/sets.toml"));
@@ -42,7 +42,7 @@ impl Sets {
     }
 
     /// The entries of a set, each as one would write it after --with; None if there is no such set.
-    pub fn entries(&self, name: &str) -> Option<Vec<String>> {
+    pub(crate) fn entries(&self, name: &str) -> Option<Vec<String>> {
         match name {
             POPULAR => Some(POPULAR_ENTRIES.iter().map(ToString::to_string).collect()),
             ALL => Some(all()),
@@ -51,12 +51,12 @@ impl Sets {
     }
 
     /// Names of all sets, ours first.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         [POPULAR, ALL].into_iter().chain(self.saved.keys().map(String::as_str))
     }
 
     /// Saves a set under a name, in place of what had that name. Returns the file.
-    pub fn save(&mut self, name: &str, entries: Vec<String>) -> Result<&Path> {
+    pub(crate) fn save(&mut self, name: &str, entries: Vec<String>) -> Result<&Path> {
         check_name(name)?;
         let Some(path) = self.path.as_deref() else {
             return Err(Failure::new("there is no place to save a set in")

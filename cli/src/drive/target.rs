@@ -10,7 +10,7 @@ use crate::base::failure::{Failure, Result};
 /// What the requests of the built-in load are like. Who takes these options has a group `serving` of those that say
 /// where the server is.
 #[derive(Debug, Args)]
-pub struct RequestArguments {
+pub(crate) struct RequestArguments {
     /// Built-in load: requests at a time
     #[arg(long, value_name = "N", default_value_t = 8, requires = "serving", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub concurrency: u32,
@@ -27,7 +27,7 @@ pub struct RequestArguments {
 
 /// Where requests go, what they are like, and what counts as a good answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
+pub(crate) struct Target {
     /// Scheme and authority, such as `http://localhost:3000`.
     pub base: String,
     /// Requested in turn.
@@ -40,14 +40,14 @@ pub struct Target {
 
 impl Target {
     /// The server of an URL. Unless paths are asked for, the URL's own is requested.
-    pub fn at(url: &str, arguments: &RequestArguments) -> Result<Target> {
+    pub(crate) fn at(url: &str, arguments: &RequestArguments) -> Result<Target> {
         let uri = parse_url(url)?;
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
         Target::new(base(&uri), path, arguments)
     }
 
     /// The server at this scheme and authority. Unless paths are asked for, this one is requested.
-    pub fn new(base: String, path: &str, arguments: &RequestArguments) -> Result<Target> {
+    pub(crate) fn new(base: String, path: &str, arguments: &RequestArguments) -> Result<Target> {
         let paths = match arguments.path.is_empty() {
             true => vec![path.to_string()],
             false => arguments.path.clone(),
@@ -70,7 +70,7 @@ impl Target {
     }
 
     /// The base without a user and password, for reports.
-    pub fn server(&self) -> String {
+    pub(crate) fn server(&self) -> String {
         match self.base.rsplit_once('@') {
             Some((_, server)) => format!("http://{server}"),
             None => self.base.clone(),
@@ -79,18 +79,18 @@ impl Target {
 }
 
 /// Scheme and authority of an URL.
-pub fn base(uri: &Uri) -> String {
+pub(super) fn base(uri: &Uri) -> String {
     format!("http://{}", uri.authority().map_or("", |authority| authority.as_str()))
 }
 
 /// Where the server of an URL listens.
-pub fn addresses(url: &str) -> Result<Vec<SocketAddr>> {
+pub(super) fn addresses(url: &str) -> Result<Vec<SocketAddr>> {
     let uri = parse_url(url)?;
     resolve(uri.host().unwrap_or_default(), uri.port_u16().unwrap_or(80))
 }
 
 /// The addresses of a host, with this port.
-pub fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>> {
+pub(super) fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>> {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     match (host, port).to_socket_addrs().map(Iterator::collect::<Vec<_>>) {
         Ok(addresses) if !addresses.is_empty() => Ok(addresses),
@@ -106,7 +106,7 @@ pub fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>> {
 }
 
 /// Reads an URL of a server that requests can be sent to.
-pub fn parse_url(text: &str) -> Result<Uri> {
+pub(super) fn parse_url(text: &str) -> Result<Uri> {
     let uri: Uri = text.parse().map_err(|error| {
         Failure::usage(format!("{text:?} is no URL: {error}"), "for example http://localhost:3000/")
     })?;

@@ -30,7 +30,7 @@ const STATE_EVERY_S: f64 = 0.25;
 
 /// What to look for in the tree.
 #[derive(Debug, Clone, Default)]
-pub struct TrackOptions {
+pub(crate) struct TrackOptions {
     /// Measure only processes whose command line matches.
     pub only: Option<Regex>,
     /// The library that must be mapped in each of them, without links in its path.
@@ -56,7 +56,7 @@ struct Tracked {
 }
 
 /// The processes of one run.
-pub struct Tracker<P: Processes> {
+pub(crate) struct Tracker<P: Processes> {
     processes: Follower<P, Tracked>,
     own: Pid,
     target: TrackOptions,
@@ -75,7 +75,7 @@ pub struct Tracker<P: Processes> {
 }
 
 /// What is known of the processes once all have ended.
-pub struct Ended {
+pub(crate) struct Ended {
     /// The measured ones, with their state when they were last read.
     pub processes: Vec<(ProcessSeen, Stat)>,
     /// Allocators found in processes that were to use their own.
@@ -86,7 +86,7 @@ pub struct Ended {
 
 impl<P: Processes> Tracker<P> {
     /// `own` is the root whose descendants are tracked.
-    pub fn new(
+    pub(crate) fn new(
         source: P,
         own: Pid,
         target: TrackOptions,
@@ -110,28 +110,28 @@ impl<P: Processes> Tracker<P> {
     }
 
     /// Takes note of the processes that exist before the program starts, which makes the first reading quick.
-    pub fn look_around(&mut self) {
+    pub(crate) fn look_around(&mut self) {
         self.look(0.0, |_, _| Depth::Nothing);
     }
 
     /// Processes of this group, and those they start, make the load: they are not measured. To be called before
     /// the next reading.
-    pub fn leave_out(&mut self, group: Pid) {
+    pub(crate) fn leave_out(&mut self, group: Pid) {
         self.load_groups.push(group);
     }
 
     /// Whether a process makes the load.
-    pub fn is_load(&self, pid: Pid) -> bool {
+    pub(crate) fn is_load(&self, pid: Pid) -> bool {
         self.load_groups.contains(&pid) || self.processes.get(pid).is_some_and(|process| process.note.load)
     }
 
     /// Lets the next reading be exact in CPU time and page faults, too.
-    pub fn refresh_all(&mut self) {
+    pub(crate) fn refresh_all(&mut self) {
         self.whole_state = true;
     }
 
     /// Reads resident sizes. `each` gets the state of every measured process that holds memory.
-    pub fn read(&mut self, now_s: f64, each: &mut dyn FnMut(&Stat)) {
+    pub(crate) fn read(&mut self, now_s: f64, each: &mut dyn FnMut(&Stat)) {
         let whole_state = self.whole_state;
         self.look(now_s, |_, process| {
             let is_young = now_s - process.note.first_s < YOUNG_S;
@@ -155,7 +155,7 @@ impl<P: Processes> Tracker<P> {
     }
 
     /// Reads proportional and unique set sizes of the processes that the last `read` saw.
-    pub fn read_details(&mut self, now_s: f64, each: &mut dyn FnMut(&Rollup)) {
+    pub(crate) fn read_details(&mut self, now_s: f64, each: &mut dyn FnMut(&Rollup)) {
         for pid in self.measurable() {
             let Some(process) = self.processes.get(pid) else { continue };
             if now_s - process.note.command_read_s >= READ_EVERY_S {
@@ -178,7 +178,7 @@ impl<P: Processes> Tracker<P> {
     }
 
     /// CPU seconds and page faults of the measured processes since the start, also of those that have ended.
-    pub fn used_so_far(&self) -> (f64, u64) {
+    pub(crate) fn used_so_far(&self) -> (f64, u64) {
         let alive = self.processes.iter().filter(|(_, process)| process.note.ever_measured);
         let (ticks, faults) = alive.fold(self.used_by_ended, |(ticks, faults), (_, process)| {
             (ticks + process.stat.ticks(), faults + process.stat.faults())
@@ -187,7 +187,7 @@ impl<P: Processes> Tracker<P> {
     }
 
     /// Processes of the tree that are alive, with their commands; for stopping them.
-    pub fn alive(&mut self, now_s: f64) -> Vec<(Pid, String)> {
+    pub(crate) fn alive(&mut self, now_s: f64) -> Vec<(Pid, String)> {
         self.look(now_s, |_, _| Depth::State);
         let tree: Vec<Pid> = self.processes.iter().map(|(pid, _)| pid).collect();
         let alive = tree.into_iter().filter(|pid| self.update(*pid, now_s)).collect::<Vec<Pid>>();
@@ -198,7 +198,7 @@ impl<P: Processes> Tracker<P> {
     }
 
     /// Ends the run.
-    pub fn finish(mut self) -> Ended {
+    pub(crate) fn finish(mut self) -> Ended {
         for (pid, process) in self.processes.leave_all() {
             self.end(pid, process);
         }

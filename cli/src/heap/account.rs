@@ -6,7 +6,7 @@ use crate::heap::counters::{Account, Class};
 
 /// The heap of a process under snug, by its own counters.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Heap {
+pub(crate) struct Heap {
     /// What the program asked for and has not freed; of small blocks estimated from samples.
     pub live_requested_bytes: u64,
     /// The blocks that hold it.
@@ -43,7 +43,7 @@ pub struct Heap {
 
 impl Heap {
     /// Adds up what a page of counters says (E2, E3 and E5 of its header).
-    pub fn from_account(account: &Account) -> Heap {
+    pub(crate) fn from_account(account: &Account) -> Heap {
         let head = &account.head;
         let outstanding: u64 = account.classes.iter().map(Class::outstanding_bytes).sum();
         let in_slabs: u64 = account.classes.iter().map(|class| class.slab_bytes).sum();

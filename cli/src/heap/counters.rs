@@ -7,17 +7,17 @@
 use std::mem::{offset_of, size_of};
 
 /// First bytes of the page.
-pub const MAGIC: &[u8; 16] = b"snug counters\n\0\x01";
+pub(crate) const MAGIC: &[u8; 16] = b"snug counters\n\0\x01";
 /// The version of the layout that this program understands.
-pub const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 /// Alignment of the page.
-pub const ALIGN: u64 = 4096;
-pub const ARENAS: usize = 64;
-pub const CLASSES: usize = 80;
+pub(crate) const ALIGN: u64 = 4096;
+pub(crate) const ARENAS: usize = 64;
+pub(crate) const CLASSES: usize = 80;
 
 /// One size class of one arena.
 #[repr(C)]
-pub struct ClassLayout {
+pub(crate) struct ClassLayout {
     pub size_bytes: u32,
     pub slabs: u32,
     pub slab_bytes: u64,
@@ -32,7 +32,7 @@ macro_rules! page {
     ($($name:ident: $type:ident,)*) => {
         /// The page as it lies in memory. Never made or borrowed: it only says where fields are.
         #[repr(C)]
-        pub struct Layout {
+        pub(crate) struct Layout {
             pub magic: [u8; 16],
             pub version: u32,
             pub size_bytes: u32,
@@ -50,7 +50,7 @@ macro_rules! page {
 
         /// A copy of the page's head, as one process wrote it.
         #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
-        pub struct Counters {
+        pub(crate) struct Counters {
             pub pid: u32,
             pub arena_count: u32,
             pub snug_version: String,
@@ -61,7 +61,7 @@ macro_rules! page {
 
         impl Counters {
             /// Reads a copy of the first `HEAD_BYTES` of a page.
-            pub fn parse(page: &[u8]) -> Result<Counters, Unreadable> {
+            pub(crate) fn parse(page: &[u8]) -> Result<Counters, Unreadable> {
                 check_head(page)?;
                 Ok(Counters {
                     pid: u32_at(page, offset_of!(Layout, pid)),
@@ -112,22 +112,22 @@ page! {
 }
 
 /// How many bytes of the page `Counters::parse` wants.
-pub const HEAD_BYTES: usize = offset_of!(Layout, classes);
+pub(crate) const HEAD_BYTES: usize = offset_of!(Layout, classes);
 
 /// Where `request`, `request_from` and `request_check` follow each other.
-pub const REQUEST_OFFSET: usize = offset_of!(Layout, control.request);
+pub(crate) const REQUEST_OFFSET: usize = offset_of!(Layout, control.request);
 
 /// Kinds of requests and answers, as `enum snug_request` and `enum snug_answer` number them.
-pub const REQUEST_PURGE: u32 = 1;
-pub const REQUEST_SET: u32 = 2;
-pub const REQUEST_SWITCH: u32 = 3;
-pub const ANSWER_DONE: u32 = 1;
-pub const ANSWER_OUT_OF_RANGE: u32 = 5;
+pub(crate) const REQUEST_PURGE: u32 = 1;
+pub(crate) const REQUEST_SET: u32 = 2;
+pub(crate) const REQUEST_SWITCH: u32 = 3;
+pub(crate) const ANSWER_DONE: u32 = 1;
+pub(crate) const ANSWER_OUT_OF_RANGE: u32 = 5;
 
 /// The words by which others ask, and the answer, as they lie in the page.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Control {
+pub(crate) struct Control {
     pub abilities: u64,
     pub request: u64,
     pub request_from: u64,
@@ -138,14 +138,14 @@ pub struct Control {
 
 /// The head of a page with the words of requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Page {
+pub(crate) struct Page {
     pub head: Counters,
     pub control: Control,
 }
 
 impl Page {
     /// Reads a copy of the first `HEAD_BYTES` of a page.
-    pub fn parse(page: &[u8]) -> Result<Page, Unreadable> {
+    pub(crate) fn parse(page: &[u8]) -> Result<Page, Unreadable> {
         let head = Counters::parse(page)?;
         let control = Control {
             abilities: u64_at(page, offset_of!(Layout, control.abilities)),
@@ -160,7 +160,7 @@ impl Page {
 }
 
 /// What `request_check` must be (Q1 of the header, `snug_request_check`).
-pub fn request_check(request: u64, from: u64, pid: u32) -> u64 {
+pub(crate) fn request_check(request: u64, from: u64, pid: u32) -> u64 {
     let mut mixed = request.wrapping_add(u64::from(pid).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9).wrapping_add(from);
     mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -168,13 +168,13 @@ pub fn request_check(request: u64, from: u64, pid: u32) -> u64 {
 }
 
 /// How many bytes of the page hold the rows of that many arenas, head included.
-pub fn bytes_with_arenas(arenas: u32) -> usize {
+pub(crate) fn bytes_with_arenas(arenas: u32) -> usize {
     HEAD_BYTES + (arenas as usize).min(ARENAS) * CLASSES * size_of::<ClassLayout>()
 }
 
 /// One size class, summed over all arenas.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Class {
+pub(crate) struct Class {
     pub size_bytes: u64,
     pub slabs: u64,
     pub slab_bytes: u64,
@@ -186,14 +186,14 @@ pub struct Class {
 
 impl Class {
     /// Bytes of the blocks that are outside slabs: live, or cached by a thread.
-    pub fn outstanding_bytes(&self) -> u64 {
+    pub(crate) fn outstanding_bytes(&self) -> u64 {
         self.size_bytes * self.outstanding_blocks
     }
 }
 
 /// A page of counters with its size classes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Account {
+pub(crate) struct Account {
     #[serde(flatten)]
     pub head: Counters,
     /// Classes that exist, smallest first.
@@ -203,7 +203,7 @@ pub struct Account {
 impl Account {
     /// Reads a copy of the first `bytes_with_arenas(arena_count)` bytes of a page. Arenas that were added since
     /// that count was read are left out.
-    pub fn parse(page: &[u8]) -> Result<Account, Unreadable> {
+    pub(crate) fn parse(page: &[u8]) -> Result<Account, Unreadable> {
         let head = Counters::parse(page)?;
         let rows = u32_at(page, offset_of!(Layout, class_count)) as usize;
         let mut classes = vec![Class::default(); rows.min(CLASSES)];
@@ -228,20 +228,20 @@ impl Account {
 
     /// Bytes of live blocks, as allocated (E2 of the header). Counters that were read while the program ran need
     /// not agree, so this never falls below what large blocks alone hold.
-    pub fn live_bytes(&self) -> u64 {
+    pub(crate) fn live_bytes(&self) -> u64 {
         let outstanding: u64 = self.classes.iter().map(Class::outstanding_bytes).sum();
         outstanding.saturating_sub(self.head.cached_bytes) + self.head.run_bytes + self.head.large_bytes
     }
 
     /// Whether what only ticks count was ever counted (blocks in caches, free pages, tables): not in a process that
     /// has done little. Blocks in caches pass for live then.
-    pub fn is_counted(&self) -> bool {
+    pub(crate) fn is_counted(&self) -> bool {
         self.head.cached_at_ns > 0
     }
 
     /// Bytes that the heap holds in memory at most (E5 of the header). The size of the heap is counted by ticks, and a
     /// process that did little had none yet: then by what lies in it (E4).
-    pub fn resident_bytes(&self) -> u64 {
+    pub(crate) fn resident_bytes(&self) -> u64 {
         let head = &self.head;
         let by_size = (head.heap_top_bytes + head.large_retained_bytes).saturating_sub(head.clean_bytes);
         let slab_bytes: u64 = self.classes.iter().map(|class| class.slab_bytes).sum();
@@ -251,7 +251,7 @@ impl Account {
     }
 
     /// Share of the heap's memory that is not live, from 0 to 1: 1 - live / resident.
-    pub fn fragmentation(&self) -> f64 {
+    pub(crate) fn fragmentation(&self) -> f64 {
         match self.resident_bytes() {
             0 => 0.0,
             resident => (1.0 - self.live_bytes() as f64 / resident as f64).max(0.0),
@@ -260,7 +260,7 @@ impl Account {
 
     /// Blocks and their bytes that were ever taken out of slabs. What a thread's cache serves again from blocks
     /// that were freed there is not counted: both are lower bounds of what was allocated.
-    pub fn taken(&self) -> (u64, u64) {
+    pub(crate) fn taken(&self) -> (u64, u64) {
         self.classes.iter().fold((0, 0), |(blocks, bytes), class| {
             (
                 blocks + class.taken_blocks,
@@ -272,7 +272,7 @@ impl Account {
 
 /// Why a page can't be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unreadable {
+pub(crate) enum Unreadable {
     /// It does not start with the magic: not a page of counters, or not filled in yet.
     NoMagic,
     /// It has a layout that this program does not know.

@@ -18,7 +18,7 @@ use crate::process::proc::{self, Pid, ProcFilesystem, Processes, Region};
 
 /// What glibc's malloc holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct HeapSize {
+pub(crate) struct HeapSize {
     /// Blocks that the program may use, with their rounding; never more than is held, as some were never touched.
     pub live_bytes: u64,
     /// Resident memory of the heaps.
@@ -27,7 +27,7 @@ pub struct HeapSize {
 
 impl HeapSize {
     /// Share of what is held that is not live, from 0 to 1.
-    pub fn fragmentation(&self) -> f64 {
+    pub(crate) fn fragmentation(&self) -> f64 {
         self.held_bytes.saturating_sub(self.live_bytes) as f64 / self.held_bytes.max(1) as f64
     }
 }
@@ -37,7 +37,7 @@ const TRIES: usize = 3;
 
 /// Why nothing can be said of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Obstacle {
+pub(crate) enum Obstacle {
     /// The kernel does not let us read its memory.
     Refused,
     /// Many of its pages are in swap.
@@ -47,12 +47,12 @@ pub enum Obstacle {
 }
 
 /// Estimates what is live in a process of this user. None if that can't be said.
-pub fn estimate_process(pid: Pid) -> Option<HeapSize> {
+pub(crate) fn estimate_process(pid: Pid) -> Option<HeapSize> {
     examine(pid).ok()
 }
 
 /// The same, or why not.
-pub fn examine(pid: Pid) -> Result<HeapSize, Obstacle> {
+pub(crate) fn examine(pid: Pid) -> Result<HeapSize, Obstacle> {
     let mut memory = ProcessMemory::open(pid).map_err(|error| obstacle(&error))?;
     let mut source = ProcFilesystem::new();
     let mut maps = Vec::new();

@@ -13,7 +13,7 @@ use crate::process::proc::{Mapping, Pid};
 
 /// Where the page of counters of a process lies: by its symbol in one of these files, which are mapped there, or
 /// in a stripped static `executable` by its magic. None if there is no sign of snug.
-pub fn find_page<'a>(
+pub(crate) fn find_page<'a>(
     pid: Pid,
     maps: &[Mapping],
     maps_text: &[u8],
@@ -38,14 +38,14 @@ pub fn find_page<'a>(
 }
 
 /// Reads the head of the page at an address.
-pub fn read_counters(pid: Pid, address: u64) -> Result<Counters, String> {
+pub(crate) fn read_counters(pid: Pid, address: u64) -> Result<Counters, String> {
     let page = read_memory(pid, address, counters::HEAD_BYTES).map_err(|error| error.to_string())?;
     Counters::parse(&page).map_err(|why| why.to_string())
 }
 
 /// Reads the page at an address, with the size classes of up to `arenas` arenas: as many as the last reading
 /// found, or 1 at first. Reads again if there are more by now.
-pub fn read_account(pid: Pid, address: u64, arenas: u32) -> Result<Account, String> {
+pub(crate) fn read_account(pid: Pid, address: u64, arenas: u32) -> Result<Account, String> {
     let mut arenas = arenas.max(1);
     loop {
         let page = read_memory(pid, address, counters::bytes_with_arenas(arenas))
@@ -59,7 +59,7 @@ pub fn read_account(pid: Pid, address: u64, arenas: u32) -> Result<Account, Stri
 }
 
 /// Whether an error of `read_counters` says that the kernel refused, not that the page is another or not yet there.
-pub fn is_refusal(error: &str) -> bool {
+pub(crate) fn is_refusal(error: &str) -> bool {
     let error = error.to_ascii_lowercase();
     error.contains("permission denied") || error.contains("not permitted")
 }
@@ -89,14 +89,14 @@ fn writable_ranges(maps_text: &[u8], path: &str) -> Vec<(u64, u64)> {
 }
 
 /// Copies memory of another process without stopping it.
-pub fn read_memory(pid: Pid, address: u64, length: usize) -> io::Result<Vec<u8>> {
+pub(crate) fn read_memory(pid: Pid, address: u64, length: usize) -> io::Result<Vec<u8>> {
     let mut buffer = vec![0u8; length];
     read_into(pid, address, &mut buffer)?;
     Ok(buffer)
 }
 
 /// The same into a buffer, which it fills.
-pub fn read_into(pid: Pid, address: u64, buffer: &mut [u8]) -> io::Result<()> {
+pub(crate) fn read_into(pid: Pid, address: u64, buffer: &mut [u8]) -> io::Result<()> {
     let length = buffer.len();
     read_pieces(pid, &[address], length, buffer)
 }
@@ -105,7 +105,7 @@ pub fn read_into(pid: Pid, address: u64, buffer: &mut [u8]) -> io::Result<()> {
 const PIECES_MAX: usize = 1024;
 
 /// The same for pieces of `length` bytes each, which follow each other in the buffer.
-pub fn read_pieces(pid: Pid, addresses: &[u64], length: usize, buffer: &mut [u8]) -> io::Result<()> {
+pub(crate) fn read_pieces(pid: Pid, addresses: &[u64], length: usize, buffer: &mut [u8]) -> io::Result<()> {
     for (addresses, buffer) in addresses.chunks(PIECES_MAX).zip(buffer.chunks_mut(PIECES_MAX * length)) {
         let remote: Vec<RemoteIoVec> =
             addresses.iter().map(|base| RemoteIoVec { base: *base as usize, len: length }).collect();
@@ -126,7 +126,7 @@ pub fn read_pieces(pid: Pid, addresses: &[u64], length: usize, buffer: &mut [u8]
 }
 
 /// Writes memory of another process without stopping it.
-pub fn write_memory(pid: Pid, address: u64, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn write_memory(pid: Pid, address: u64, bytes: &[u8]) -> io::Result<()> {
     let remote = [RemoteIoVec { base: address as usize, len: bytes.len() }];
     match process_vm_writev(NixPid::from_raw(pid), &[IoSlice::new(bytes)], &remote) {
         Ok(count) if count == bytes.len() => return Ok(()),

@@ -26,14 +26,14 @@ struct Piece {
 }
 
 /// The file system of an image.
-pub struct ArchiveRoot {
+pub(super) struct ArchiveRoot {
     nodes: BTreeMap<String, (Node, Option<Piece>)>,
     temporary: Temporary,
     copies: Cell<u32>,
 }
 
 /// Opens an archive, or an OCI layout directory. Returns its file system and its configuration.
-pub fn open(path: &Path) -> Result<(ArchiveRoot, Value)> {
+pub(super) fn open(path: &Path) -> Result<(ArchiveRoot, Value)> {
     let temporary = Temporary::new()?;
     let blobs = match path.is_dir() {
         true => Blobs::Directory(path.to_path_buf()),

@@ -28,11 +28,11 @@ const LAUNCHERS: &[&str] = &[
 ];
 const SHELLS: &[&str] = &["sh", "bash", "dash", "ash", "busybox"];
 /// Where a program is looked for when nothing says so.
-pub const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(super) const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A command and where it would run.
 #[derive(Debug, Clone, Default)]
-pub struct EntryCommand {
+pub(crate) struct EntryCommand {
     pub command: Vec<String>,
     pub environment: Vec<(String, String)>,
     /// Its working directory.
@@ -51,7 +51,11 @@ struct Followed {
 }
 
 /// The facts about the program that stays. An error says why there is none.
-pub fn facts(root: &dyn Root, entry: &EntryCommand, transparent_huge_pages: &str) -> Result<Facts, String> {
+pub(super) fn facts(
+    root: &dyn Root,
+    entry: &EntryCommand,
+    transparent_huge_pages: &str,
+) -> Result<Facts, String> {
     let followed = follow(root, entry)?;
     let elf = loading::read_elf(root, &followed.image)
         .ok_or_else(|| format!("{} is neither a program nor a script that starts with #!", followed.image))?;

@@ -14,7 +14,7 @@ use crate::base::root::{self, Root};
 
 /// What would be mapped.
 #[derive(Default)]
-pub struct Loading {
+pub(super) struct Loading {
     /// In the order of loading; addresses fall as they would in a process.
     pub objects: Vec<Image>,
     /// Entries of LD_PRELOAD, with what is there.
@@ -24,13 +24,13 @@ pub struct Loading {
 }
 
 /// Reads an ELF file of a root; None if it is none.
-pub fn read_elf(root: &dyn Root, path: &str) -> Option<Rc<ElfFacts>> {
+pub(super) fn read_elf(root: &dyn Root, path: &str) -> Option<Rc<ElfFacts>> {
     let on_disk = root.file(&root::file(root, path)?).ok()?;
     elf::read(&on_disk, &is_telling_symbol).ok().flatten().map(Rc::new)
 }
 
 /// An ELF file of a root as an image.
-pub fn image(root: &dyn Root, path: &str, elf: Rc<ElfFacts>) -> Image {
+pub(super) fn image(root: &dyn Root, path: &str, elf: Rc<ElfFacts>) -> Image {
     let mut image = Image { path: path.to_string(), elf: Some(elf), ..Image::default() };
     let on_disk = root::file(root, path).and_then(|path| root.file(&path).ok());
     image.version = image.kind().and_then(|kind| library::version(kind, &on_disk?));
@@ -38,7 +38,7 @@ pub fn image(root: &dyn Root, path: &str, elf: Rc<ElfFacts>) -> Image {
 }
 
 /// Finds out what would be loaded for the program at this path with this environment.
-pub fn simulate(
+pub(super) fn simulate(
     root: &dyn Root,
     program_path: &str,
     program: &Rc<ElfFacts>,
@@ -177,7 +177,7 @@ impl Search<'_> {
 
 /// The newest version of glibc whose symbols a file names, as in GLIBC_2.36: for a program or library what it wants,
 /// for libc.so.6 what it is.
-pub fn glibc_version(root: &dyn Root, path: &str) -> Option<(u32, u32)> {
+pub(super) fn glibc_version(root: &dyn Root, path: &str) -> Option<(u32, u32)> {
     let content = root::read(root, path, 1 << 28)?;
     let mark = b"GLIBC_2.";
     let ends = (0..content.len().saturating_sub(mark.len()))

@@ -22,13 +22,13 @@ use crate::process::system;
 const SAVED: &str = "image.tar";
 
 /// What a unit is: its processes, or what its file would start.
-pub enum UnitSubject {
+pub(crate) enum UnitSubject {
     Running(Vec<Pid>),
     Stopped(Vec<ProcessReport>),
 }
 
 /// Looks at a unit.
-pub fn unit(inspector: &mut Inspector, name: &str, huge_pages: &str) -> Result<UnitSubject> {
+pub(crate) fn unit(inspector: &mut Inspector, name: &str, huge_pages: &str) -> Result<UnitSubject> {
     let is_file = name.contains('/');
     let running = if is_file { Vec::new() } else { inspector.in_group(&unit::full_name(name)) };
     if !running.is_empty() {
@@ -51,7 +51,7 @@ fn judge_entry(root: &dyn Root, entry: &EntryCommand, huge_pages: &str) -> Resul
 
 /// Looks at the entry command of an image: an unpacked root file system, an archive, an OCI layout, or the name of an
 /// image that docker has. `command` replaces what the image would start.
-pub fn image(name: &str, command: &[String], huge_pages: &str) -> Result<Vec<ProcessReport>> {
+pub(crate) fn image(name: &str, command: &[String], huge_pages: &str) -> Result<Vec<ProcessReport>> {
     let path = Path::new(name);
     let is_layout = path.join("index.json").is_file() || path.join("manifest.json").is_file();
     if path.is_dir() && !is_layout {

@@ -14,12 +14,12 @@ static DIRECTORIES: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 static SIGNALS: Once = Once::new();
 
 /// A directory of this process.
-pub struct Temporary(PathBuf);
+pub(super) struct Temporary(PathBuf);
 
 impl Temporary {
     /// Makes one where the system keeps temporary files. Call it on the main thread, before others start: signals that
     /// end this program are waited for from now on.
-    pub fn new() -> Result<Temporary> {
+    pub(super) fn new() -> Result<Temporary> {
         SIGNALS.call_once(remove_on_signal);
         for attempt in 0..100 {
             let name = format!("snug-image-{}-{attempt}", std::process::id());
@@ -38,7 +38,7 @@ impl Temporary {
         Err(Failure::new(format!("cannot make a directory in {}", std::env::temp_dir().display())))
     }
 
-    pub fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         &self.0
     }
 }

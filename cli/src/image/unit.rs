@@ -27,7 +27,7 @@ struct Service {
 }
 
 /// The name of a unit with its suffix: systemctl, too, takes `puma` for `puma.service`.
-pub fn full_name(name: &str) -> String {
+pub(crate) fn full_name(name: &str) -> String {
     let file = name.rsplit('/').next().unwrap_or(name);
     if file.contains('.') {
         file.to_string()
@@ -37,7 +37,7 @@ pub fn full_name(name: &str) -> String {
 }
 
 /// The commands that a unit would start, and the root directory for them. `name` may be the path of a unit's file.
-pub fn entries(name: &str) -> Result<(Vec<EntryCommand>, PathBuf)> {
+pub(crate) fn entries(name: &str) -> Result<(Vec<EntryCommand>, PathBuf)> {
     let unit = full_name(name);
     let mut directories: Vec<PathBuf> = DIRECTORIES.iter().map(PathBuf::from).collect();
     let own = std::env::var_os("HOME").map(PathBuf::from);
@@ -172,7 +172,7 @@ fn words(text: &str) -> Vec<String> {
 }
 
 /// The program that units are given when nothing says so.
-pub fn with_usual_path(mut entry: EntryCommand) -> EntryCommand {
+pub(crate) fn with_usual_path(mut entry: EntryCommand) -> EntryCommand {
     if !entry.environment.iter().any(|(name, _)| name == "PATH") {
         entry.environment.push(("PATH".into(), entry::USUAL_PATH.into()));
     }

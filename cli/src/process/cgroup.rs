@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 /// A control group of our own below the one we are in; removed when this is dropped.
-pub struct Group {
+pub(crate) struct Group {
     directory: PathBuf,
     peak_file: &'static str,
 }
@@ -21,7 +21,7 @@ struct GroupParent {
 
 impl Group {
     /// Makes a group; else says why that can't be done.
-    pub fn create(name: &str) -> Result<Group, String> {
+    pub(crate) fn create(name: &str) -> Result<Group, String> {
         let own = fs::read_to_string("/proc/self/cgroup").map_err(|error| error.to_string())?;
         let places = places(&own, Path::new("/sys/fs/cgroup"));
         let mut reason = "there is no control group for memory here".to_string();
@@ -41,12 +41,12 @@ impl Group {
     }
 
     /// The file into which a process writes 0 to join.
-    pub fn processes_file(&self) -> PathBuf {
+    pub(crate) fn processes_file(&self) -> PathBuf {
         self.directory.join("cgroup.procs")
     }
 
     /// The most bytes its processes ever held together; None if none has joined.
-    pub fn peak_bytes(&self) -> Option<u64> {
+    pub(crate) fn peak_bytes(&self) -> Option<u64> {
         let text = fs::read_to_string(self.directory.join(self.peak_file)).ok()?;
         text.trim().parse().ok().filter(|bytes| *bytes > 0)
     }

@@ -19,12 +19,12 @@ const LEFT_ALONE: Duration = Duration::from_millis(200);
 const AFTER_SIGTERM: Duration = Duration::from_secs(3);
 
 /// The processes below this one, orphans included.
-pub struct Children {
+pub(crate) struct Children {
     signals: SignalFd,
 }
 
 /// What became of waiting.
-pub enum Waited {
+pub(crate) enum Waited {
     Ended(Reaped),
     /// There are children, but none has ended.
     Running,
@@ -34,7 +34,7 @@ pub enum Waited {
 
 impl Children {
     /// Takes over the signals of this process and the orphans below it. Call once, before any thread starts.
-    pub fn new() -> Result<Children> {
+    pub(crate) fn new() -> Result<Children> {
         let mut set = SigSet::empty();
         for signal in [Signal::SIGCHLD, Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
             set.add(signal);
@@ -47,7 +47,7 @@ impl Children {
     }
 
     /// Takes the exit status of a child that has ended, without waiting.
-    pub fn reap(&mut self) -> Waited {
+    pub(crate) fn reap(&mut self) -> Waited {
         loop {
             match system::reap_any() {
                 Ok(Some(reaped)) => return Waited::Ended(reaped),
@@ -59,7 +59,7 @@ impl Children {
     }
 
     /// Waits until a signal arrives or the time is over. True if it asks this program to stop.
-    pub fn wait_for_signal(&mut self, time: Duration) -> bool {
+    pub(crate) fn wait_for_signal(&mut self, time: Duration) -> bool {
         // Rounded up: poll counts in milliseconds, and waking too early would spin.
         let milliseconds = time.as_micros().div_ceil(1000).min(60_000) as i32;
         let timeout = PollTimeout::try_from(milliseconds).unwrap_or(PollTimeout::MAX);
@@ -75,7 +75,7 @@ impl Children {
 
     /// Ends every process that is left: leaves them alone for a moment, then SIGTERM, then SIGKILL. `alive` lists
     /// them; `ended` is told of each. Returns those that did not end by themselves.
-    pub fn stop_all(
+    pub(crate) fn stop_all(
         &mut self,
         ended: &mut dyn FnMut(&Reaped),
         alive: &mut dyn FnMut() -> Vec<Pid>,

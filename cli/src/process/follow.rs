@@ -25,28 +25,28 @@ pub(crate) enum Depth {
 
 /// A process that is followed.
 pub(crate) struct Process<T> {
-    pub(crate) stat: Stat,
+    pub stat: Stat,
     /// When its state was read, on the clock that `look` was given, and the reading before that one.
-    pub(crate) read_s: f64,
-    pub(crate) before: Option<(f64, Stat)>,
+    pub read_s: f64,
+    pub before: Option<(f64, Stat)>,
     /// What the user keeps of it.
-    pub(crate) note: T,
+    pub note: T,
 }
 
 /// What a look has found.
 pub(crate) struct News<T> {
     /// Those that have ended, with their last state. A PID among them may belong to a new process already.
-    pub(crate) gone: Vec<(Pid, Process<T>)>,
+    pub gone: Vec<(Pid, Process<T>)>,
     /// Those that have executed a program, perhaps the same once more: their stack begins elsewhere or, where that is
     /// not to be known, their name is another one.
-    pub(crate) executed: Vec<Pid>,
+    pub executed: Vec<Pid>,
     /// Those that go by another name, by an exec or by themselves.
-    pub(crate) renamed: Vec<Pid>,
+    pub renamed: Vec<Pid>,
 }
 
 /// Follows processes.
 pub(crate) struct Follower<P, T> {
-    pub(crate) source: P,
+    pub source: P,
     followed: BTreeMap<Pid, Process<T>>,
     /// When the others started, in clock ticks: they are not read again.
     others: HashMap<Pid, u64>,

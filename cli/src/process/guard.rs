@@ -13,14 +13,14 @@ const SCRIPT: &str = "exec 3<&0; (trap '' INT TERM HUP; groups=; while read -r l
                       for group in $groups; do kill -s KILL -- -$group; done) <&3 >/dev/null 2>&1 &";
 
 /// The guard. It ends with this process.
-pub struct Guard {
+pub(crate) struct Guard {
     pipe: Option<ChildStdin>,
     groups: Vec<Pid>,
 }
 
 impl Guard {
     /// To be called before this process becomes the parent of orphans. Without a shell there is no guard.
-    pub fn start() -> Guard {
+    pub(crate) fn start() -> Guard {
         // Nobody outlives the first process of a container, and its orphans are its own.
         let start = || {
             let mut command = Command::new("/bin/sh");
@@ -35,7 +35,7 @@ impl Guard {
     }
 
     /// From now on these process groups are to be ended, and no others.
-    pub fn watch(&mut self, groups: &[Pid]) {
+    pub(crate) fn watch(&mut self, groups: &[Pid]) {
         if self.groups == groups {
             return;
         }

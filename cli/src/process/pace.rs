@@ -3,7 +3,7 @@
 /// When to look next: at first every few milliseconds, so that short programs are seen, then at a regular
 /// interval, and never so often that looking costs more than its share of a core.
 #[derive(Debug, Clone)]
-pub struct Pace {
+pub(crate) struct Pace {
     interval_s: f64,
     share: f64,
     gap_s: f64,
@@ -26,7 +26,7 @@ impl Pace {
     const LONGEST_GAP_S: f64 = 5.0;
 
     /// A pace of one look per `interval_s` at a cost of at most `share` of a core.
-    pub fn new(interval_s: f64, share: f64) -> Pace {
+    pub(crate) fn new(interval_s: f64, share: f64) -> Pace {
         Pace {
             interval_s,
             share,
@@ -38,12 +38,12 @@ impl Pace {
     }
 
     /// The same, but the cost may make gaps as long as this.
-    pub fn with_longest_gap(self, longest_gap_s: f64) -> Pace {
+    pub(crate) fn with_longest_gap(self, longest_gap_s: f64) -> Pace {
         Pace { longest_gap_s, ..self }
     }
 
     /// Sets the time of the next look after one that cost so much CPU time.
-    pub fn looked(&mut self, now_s: f64, cost_s: f64) {
+    pub(crate) fn looked(&mut self, now_s: f64, cost_s: f64) {
         self.spent_s += cost_s;
         if self.gap_s < self.interval_s {
             let affordable_s = cost_s / (self.share * Pace::FIRST_SHARES);

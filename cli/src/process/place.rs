@@ -7,7 +7,7 @@ use crate::process::proc::Pid;
 /// Where a process runs, as far as it matters to paths and to how it is deployed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
-pub enum Place {
+pub(crate) enum Place {
     #[default]
     Host,
     /// In namespaces of its own. Paths of its report are those inside.
@@ -25,7 +25,7 @@ pub enum Place {
 
 impl Place {
     /// One line for people; None where there is nothing to say.
-    pub fn text(&self) -> Option<String> {
+    pub(crate) fn text(&self) -> Option<String> {
         match self {
             Place::Host => None,
             Place::Container { id, pid_inside } => {
@@ -42,7 +42,7 @@ impl Place {
 }
 
 /// What tells the place of a process.
-pub struct Signs<'a> {
+pub(crate) struct Signs<'a> {
     /// `/proc/PID/cgroup`.
     pub cgroup: &'a str,
     /// `/proc/PID/status`.
@@ -52,7 +52,7 @@ pub struct Signs<'a> {
 }
 
 /// The place of a process.
-pub fn place(signs: &Signs) -> Place {
+pub(crate) fn place(signs: &Signs) -> Place {
     let id = container_id(signs.cgroup);
     if id.is_some() || signs.other_pid_namespace {
         let pid_inside = pid_inside(signs.status).filter(|_| signs.other_pid_namespace);
@@ -65,7 +65,7 @@ pub fn place(signs: &Signs) -> Place {
 }
 
 /// Components of the paths of all control groups of a process.
-pub fn components(cgroup: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn components(cgroup: &str) -> impl Iterator<Item = &str> {
     cgroup.lines().filter_map(|line| line.splitn(3, ':').nth(2)).flat_map(|path| path.split('/'))
 }
 

@@ -8,10 +8,10 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 /// A process identifier as the kernel counts them.
-pub type Pid = i32;
+pub(crate) type Pid = i32;
 
 /// Where processes are looked up. `ProcFilesystem` is the real one; tests use `FakeProcesses`.
-pub trait Processes {
+pub(crate) trait Processes {
     /// All process identifiers that exist now.
     fn pids(&mut self) -> io::Result<Vec<Pid>>;
     /// The identifier that was given away last, to a process or a thread. While it stays the same there is nobody
@@ -56,7 +56,7 @@ pub trait Processes {
 /// open one can't be mistaken for a later process with the same identifier.
 /// Those of the first few hundred processes only: a program may have no more than 1024 files open, by default.
 #[derive(Default)]
-pub struct ProcFilesystem {
+pub(crate) struct ProcFilesystem {
     stat_files: HashMap<Pid, File>,
     statm_files: HashMap<Pid, File>,
 }
@@ -65,7 +65,7 @@ pub struct ProcFilesystem {
 const KEPT_MAX: usize = 300;
 
 impl ProcFilesystem {
-    pub fn new() -> ProcFilesystem {
+    pub(crate) fn new() -> ProcFilesystem {
         ProcFilesystem::default()
     }
 }
@@ -135,7 +135,7 @@ fn parse_newest(loadavg: &str) -> Option<Pid> {
 
 /// What `/proc/PID/stat` says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Stat {
+pub(crate) struct Stat {
     pub name: String,
     pub state: char,
     pub parent: Pid,
@@ -154,22 +154,22 @@ pub struct Stat {
 
 impl Stat {
     /// Clock ticks of CPU time.
-    pub fn ticks(&self) -> u64 {
+    pub(crate) fn ticks(&self) -> u64 {
         self.user_ticks + self.system_ticks
     }
 
-    pub fn faults(&self) -> u64 {
+    pub(crate) fn faults(&self) -> u64 {
         self.minor_faults + self.major_faults
     }
 
     /// Whether it is a zombie, or dead: it has no memory any more.
-    pub fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x')
     }
 }
 
 /// Reads a line of `/proc/PID/stat`. The name may hold spaces and parentheses: the last `)` ends it.
-pub fn parse_stat(text: &[u8]) -> Option<Stat> {
+pub(crate) fn parse_stat(text: &[u8]) -> Option<Stat> {
     let text = String::from_utf8_lossy(text);
     let open = text.find('(')?;
     let close = text.rfind(')')?;
@@ -193,13 +193,13 @@ pub fn parse_stat(text: &[u8]) -> Option<Stat> {
 }
 
 /// The second field of `/proc/PID/statm`: resident pages; 0 for a process of which only the exit status is left.
-pub fn parse_resident_pages(text: &[u8]) -> Option<u64> {
+pub(crate) fn parse_resident_pages(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 /// What `/proc/PID/smaps_rollup` says, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Rollup {
+pub(crate) struct Rollup {
     pub rss_bytes: u64,
     pub pss_bytes: u64,
     /// Private_Clean + Private_Dirty: what would be gone if the process ended (USS).
@@ -212,7 +212,7 @@ pub struct Rollup {
 }
 
 /// Reads `/proc/PID/smaps_rollup`; None if it is empty, as for a process that is ending.
-pub fn parse_smaps_rollup(text: &[u8]) -> Option<Rollup> {
+pub(crate) fn parse_smaps_rollup(text: &[u8]) -> Option<Rollup> {
     let text = std::str::from_utf8(text).ok()?;
     let mut rollup = Rollup::default();
     let mut found = false;
@@ -239,7 +239,7 @@ pub fn parse_smaps_rollup(text: &[u8]) -> Option<Rollup> {
 }
 
 /// `RssShmem` of `/proc/PID/status`, in bytes: resident pages of shared memory, which have no file behind them.
-pub fn parse_shared_bytes(status: &[u8]) -> Option<u64> {
+pub(crate) fn parse_shared_bytes(status: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(status).ok()?;
     let kibibytes = text.lines().find_map(|line| line.strip_prefix("RssShmem:"))?;
     Some(kibibytes.split_ascii_whitespace().next()?.parse::<u64>().ok()? * 1024)
@@ -247,7 +247,7 @@ pub fn parse_shared_bytes(status: &[u8]) -> Option<u64> {
 
 /// One line of `/proc/PID/maps` that has a file behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mapping {
+pub(crate) struct Mapping {
     pub start: u64,
     pub end: u64,
     pub offset: u64,
@@ -259,7 +259,7 @@ pub struct Mapping {
 }
 
 /// Reads the file-backed lines of `/proc/PID/maps`.
-pub fn parse_maps(text: &[u8]) -> Vec<Mapping> {
+pub(crate) fn parse_maps(text: &[u8]) -> Vec<Mapping> {
     let text = String::from_utf8_lossy(text);
     text.lines().filter_map(parse_maps_line).collect()
 }
@@ -288,7 +288,7 @@ fn parse_maps_line(line: &str) -> Option<Mapping> {
 
 /// Anonymous memory that the process may write, up to where other memory or none follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Region {
+pub(crate) struct Region {
     pub start: u64,
     pub end: u64,
     /// Grown by brk(2).
@@ -296,7 +296,7 @@ pub struct Region {
 }
 
 /// Reads the anonymous writable private regions of `/proc/PID/maps`, without stacks. Neighbours become one.
-pub fn parse_regions(text: &[u8]) -> Vec<Region> {
+pub(crate) fn parse_regions(text: &[u8]) -> Vec<Region> {
     let text = String::from_utf8_lossy(text);
     let mut regions: Vec<Region> = Vec::new();
     for region in text.lines().filter_map(parse_region) {
@@ -324,7 +324,7 @@ fn parse_region(line: &str) -> Option<Region> {
 
 /// Whether `/proc/PID/auxv` says that the process was started with other rights than its parent's, so that its loader
 /// trusts no environment: AT_SECURE of getauxval(3).
-pub fn is_secure(auxv: &[u8]) -> bool {
+pub(crate) fn is_secure(auxv: &[u8]) -> bool {
     const AT_SECURE: usize = 23;
     let word = |bytes: &[u8]| usize::from_ne_bytes(bytes.try_into().expect("a word"));
     let words: Vec<usize> = auxv.chunks_exact(size_of::<usize>()).map(word).collect();
@@ -332,13 +332,13 @@ pub fn is_secure(auxv: &[u8]) -> bool {
 }
 
 /// Makes one line of the NUL-separated `/proc/PID/cmdline`.
-pub fn parse_command_line(text: &[u8]) -> String {
+pub(crate) fn parse_command_line(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     text.trim_end_matches('\0').replace('\0', " ")
 }
 
 /// Splits the NUL-separated `/proc/PID/environ`.
-pub fn parse_environment(text: &[u8]) -> Vec<(String, String)> {
+pub(crate) fn parse_environment(text: &[u8]) -> Vec<(String, String)> {
     let text = String::from_utf8_lossy(text);
     let pairs = text.split('\0').filter_map(|entry| entry.split_once('='));
     pairs.map(|(name, value)| (name.to_string(), value.to_string())).collect()
@@ -347,7 +347,7 @@ pub fn parse_environment(text: &[u8]) -> Vec<(String, String)> {
 /// Processes made up by a test.
 #[cfg(test)]
 #[derive(Default)]
-pub struct FakeProcesses {
+pub(crate) struct FakeProcesses {
     pub files: HashMap<(Pid, &'static str), Vec<u8>>,
     pub links: HashMap<(Pid, &'static str), PathBuf>,
     pub newest: Option<Pid>,
@@ -360,7 +360,7 @@ pub struct FakeProcesses {
 #[cfg(test)]
 impl FakeProcesses {
     /// Adds or changes a process.
-    pub fn set(&mut self, pid: Pid, parent: Pid, name: &str, rss_pages: u64) {
+    pub(crate) fn set(&mut self, pid: Pid, parent: Pid, name: &str, rss_pages: u64) {
         // Another program has another stack.
         let start_stack = 7000 + name.bytes().map(u64::from).sum::<u64>();
         self.set_stat(pid, parent, name, rss_pages, 55, start_stack);
@@ -371,13 +371,13 @@ impl FakeProcesses {
     }
 
     /// Puts a process of 100 pages with another start in the place of one that has ended.
-    pub fn restart(&mut self, pid: Pid, parent: Pid, name: &str, start_ticks: u64) {
+    pub(crate) fn restart(&mut self, pid: Pid, parent: Pid, name: &str, start_ticks: u64) {
         self.set(pid, parent, name, 100);
         self.set_stat(pid, parent, name, 100, start_ticks, 7000);
     }
 
     /// Lets a process execute another program.
-    pub fn exec(&mut self, pid: Pid, name: &str) {
+    pub(crate) fn exec(&mut self, pid: Pid, name: &str) {
         let before = parse_stat(&self.files[&(pid, "stat")]).expect("it was set");
         self.set(pid, before.parent, name, before.rss_pages);
         let start_stack = before.start_stack + 100_000;
@@ -385,12 +385,12 @@ impl FakeProcesses {
     }
 
     /// Lets a process change its name.
-    pub fn rename(&mut self, pid: Pid, name: &str) {
+    pub(crate) fn rename(&mut self, pid: Pid, name: &str) {
         let stat = parse_stat(&self.files[&(pid, "stat")]).expect("it was set");
         self.set_stat(pid, stat.parent, name, stat.rss_pages, stat.start_ticks, stat.start_stack);
     }
 
-    pub fn set_stat(
+    pub(crate) fn set_stat(
         &mut self,
         pid: Pid,
         parent: Pid,
@@ -407,7 +407,7 @@ impl FakeProcesses {
     }
 
     /// Ends a process.
-    pub fn remove(&mut self, pid: Pid) {
+    pub(crate) fn remove(&mut self, pid: Pid) {
         self.files.retain(|(other, _), _| *other != pid);
         self.links.retain(|(other, _), _| *other != pid);
     }

@@ -2,7 +2,7 @@
 
 /// The role of a process from its arguments (`/proc/PID/cmdline`): what servers write into their titles, else the
 /// script that an interpreter runs, else the program's name. Never empty if `name`, the kernel's name, is not.
-pub fn role(arguments: &[String], name: &str) -> String {
+pub(crate) fn role(arguments: &[String], name: &str) -> String {
     let first = arguments.first().map(String::as_str).unwrap_or_default();
     // A program that rewrote its title wrote one string with spaces in it, or left empty words behind it.
     if let Some(role) = from_title(first).or_else(|| from_title(&arguments.join(" "))) {
@@ -33,7 +33,7 @@ pub fn role(arguments: &[String], name: &str) -> String {
 
 /// The application that the title names: `[shop]` of Puma and gunicorn, the name behind the version of Sidekiq. Empty if
 /// it names none.
-pub fn app(arguments: &[String]) -> String {
+pub(crate) fn app(arguments: &[String]) -> String {
     let title = arguments.join(" ");
     let title = title.trim_end();
     let words = || title.split(' ');

@@ -15,7 +15,7 @@ use crate::process::proc::Pid;
 
 /// How a child ended and what it and its waited-for children used.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Reaped {
+pub(crate) struct Reaped {
     pub pid: Pid,
     pub ending: Ending,
     pub user: Duration,
@@ -26,14 +26,14 @@ pub struct Reaped {
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub(crate) enum Ending {
     Exited(i32),
     Signalled(i32),
 }
 
 impl Ending {
     /// Says how it was.
-    pub fn text(self) -> String {
+    pub(crate) fn text(self) -> String {
         match self {
             Ending::Exited(code) => format!("exited with code {code}"),
             Ending::Signalled(signal) => {
@@ -45,13 +45,13 @@ impl Ending {
     }
 
     /// The same of a failure; None if it was none.
-    pub fn failure(self) -> Option<String> {
+    pub(crate) fn failure(self) -> Option<String> {
         (self != Ending::Exited(0)).then(|| self.text())
     }
 }
 
 /// Whether a file has capabilities (capabilities(7)), which its process gets.
-pub fn has_capabilities(path: &Path) -> bool {
+pub(crate) fn has_capabilities(path: &Path) -> bool {
     let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return false };
     // SAFETY: both strings end in a NUL and live through the call; no buffer is given, so nothing is written.
     let length =
@@ -61,7 +61,7 @@ pub fn has_capabilities(path: &Path) -> bool {
 
 /// Waits for any child without blocking. None if children exist but none has ended; an error of kind
 /// `ECHILD` if there are no children at all.
-pub fn reap_any() -> io::Result<Option<Reaped>> {
+pub(crate) fn reap_any() -> io::Result<Option<Reaped>> {
     let mut status = 0;
     // SAFETY: rusage is plain data for which all zeros is a valid value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -90,12 +90,12 @@ fn duration(time: libc::timeval) -> Duration {
 }
 
 /// CPU time that this process has used so far, all its threads together.
-pub fn own_cpu() -> Duration {
+pub(crate) fn own_cpu() -> Duration {
     clock(ClockId::CLOCK_PROCESS_CPUTIME_ID)
 }
 
 /// CPU time that this thread has used so far. Exact, unlike getrusage(RUSAGE_THREAD), which lags by up to a tick.
-pub fn thread_cpu() -> Duration {
+pub(crate) fn thread_cpu() -> Duration {
     clock(ClockId::CLOCK_THREAD_CPUTIME_ID)
 }
 
@@ -105,7 +105,7 @@ fn clock(id: ClockId) -> Duration {
 }
 
 /// Makes this process the one that inherits every orphan below it, so that daemons stay in its tree.
-pub fn adopt_orphans() -> io::Result<()> {
+pub(crate) fn adopt_orphans() -> io::Result<()> {
     // SAFETY: this option takes one integer and touches no memory.
     let result = unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
     if result == 0 {
@@ -117,7 +117,7 @@ pub fn adopt_orphans() -> io::Result<()> {
 
 /// Prepares a child that is measured: no signal is blocked in it (they are in us), it leads a process group of
 /// its own so that the terminal's Ctrl-C reaches only us, and it dies if we are killed outright.
-pub fn isolate(command: &mut Command) {
+pub(crate) fn isolate(command: &mut Command) {
     command.process_group(0);
     unblock_signals(command);
     // SAFETY: the closure runs between fork and exec and makes one async-signal-safe call.
@@ -130,7 +130,7 @@ pub fn isolate(command: &mut Command) {
 }
 
 /// Lets a child receive the signals that are blocked in us.
-pub fn unblock_signals(command: &mut Command) {
+pub(crate) fn unblock_signals(command: &mut Command) {
     // SAFETY: the closure runs between fork and exec and makes only async-signal-safe calls on its own locals.
     unsafe {
         command.pre_exec(|| {
@@ -143,7 +143,7 @@ pub fn unblock_signals(command: &mut Command) {
 }
 
 /// Whether this process was told to ignore a signal, as nohup(1) does.
-pub fn is_ignored(signal: Signal) -> bool {
+pub(crate) fn is_ignored(signal: Signal) -> bool {
     // SAFETY: sigaction is plain data for which all zeros is a valid value, and only read into.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
@@ -154,7 +154,7 @@ pub fn is_ignored(signal: Signal) -> bool {
 
 /// Lets a child join a control group, whose `cgroup.procs` is open for writing, before it executes its program. If it
 /// can't, the program runs where it is.
-pub fn join_group(command: &mut Command, processes_file: std::fs::File) {
+pub(crate) fn join_group(command: &mut Command, processes_file: std::fs::File) {
     use std::os::fd::AsRawFd;
     // SAFETY: the closure runs between fork and exec and makes one async-signal-safe call on a descriptor it owns.
     unsafe {

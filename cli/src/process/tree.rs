@@ -7,17 +7,17 @@ use crate::base::failure::{Failure, Result, UNKNOWN};
 use crate::process::proc::{Pid, ProcFilesystem, Processes, Stat};
 
 /// This user; None for root, who looks at everybody's.
-pub fn own_user() -> Option<u32> {
+pub(crate) fn own_user() -> Option<u32> {
     Some(nix::unistd::geteuid().as_raw()).filter(|user| *user != 0)
 }
 
 /// The user whose process it is; None: it has ended.
-pub fn owner(pid: Pid) -> Option<u32> {
+pub(crate) fn owner(pid: Pid) -> Option<u32> {
     std::fs::metadata(format!("/proc/{pid}")).ok().map(|metadata| metadata.uid())
 }
 
 /// The processes that a PID or a name stands for: by name those of this user alone, where one is given.
-pub fn find_roots(
+pub(crate) fn find_roots(
     source: &mut impl Processes,
     all: &[(Pid, Pid, String)],
     wanted: &str,
@@ -58,7 +58,7 @@ pub fn find_roots(
 }
 
 /// All processes that PIDs and names stand for, each once.
-pub fn find_all(wanted: &[String]) -> Result<Vec<Pid>> {
+pub(crate) fn find_all(wanted: &[String]) -> Result<Vec<Pid>> {
     let mut source = ProcFilesystem::new();
     let all = source.all();
     let mut found: Vec<Pid> = Vec::new();
@@ -74,7 +74,7 @@ pub fn find_all(wanted: &[String]) -> Result<Vec<Pid>> {
 }
 
 /// The one process that a PID or a name stands for: of a name, that above all others of it.
-pub fn find_one(wanted: &str) -> Result<Pid> {
+pub(crate) fn find_one(wanted: &str) -> Result<Pid> {
     let mut source = ProcFilesystem::new();
     let all = source.all();
     let found = find_roots(&mut source, &all, wanted, own_user())?;
@@ -95,7 +95,7 @@ pub fn find_one(wanted: &str) -> Result<Pid> {
 
 /// Whether a process goes by this name: its own name, its program's file, the first word of its title, or the
 /// script that an interpreter runs.
-pub fn name_matches(wanted: &str, name: &str, executable: &str, arguments: &[String]) -> bool {
+pub(crate) fn name_matches(wanted: &str, name: &str, executable: &str, arguments: &[String]) -> bool {
     let file = |path: &str| path.rsplit('/').next().unwrap_or(path).to_string();
     let title = arguments.first().and_then(|first| first.split([' ', ':']).next()).unwrap_or_default();
     // The first argument that is no option is an interpreter's script.
@@ -107,7 +107,7 @@ pub fn name_matches(wanted: &str, name: &str, executable: &str, arguments: &[Str
 }
 
 /// This process and all above it: `snug check puma` is not itself a puma, nor is the shell that runs it.
-pub fn ancestors(all: &[(Pid, Pid, String)], own: Pid) -> HashSet<Pid> {
+pub(crate) fn ancestors(all: &[(Pid, Pid, String)], own: Pid) -> HashSet<Pid> {
     let mut ancestors = HashSet::new();
     let mut at = own;
     while ancestors.insert(at) {
@@ -120,14 +120,14 @@ pub fn ancestors(all: &[(Pid, Pid, String)], own: Pid) -> HashSet<Pid> {
 }
 
 /// Everything below this process, parents before children.
-pub fn below_own(source: &mut impl Processes) -> Vec<Pid> {
+pub(crate) fn below_own(source: &mut impl Processes) -> Vec<Pid> {
     let own = std::process::id() as Pid;
     let parents = source.all().into_iter().map(|(pid, parent, _)| (pid, parent)).collect();
     descendants(&parents, &[own]).into_iter().filter(|pid| *pid != own).collect()
 }
 
 /// The roots and everything below them, parents before children.
-pub fn descendants(parents: &BTreeMap<Pid, Pid>, roots: &[Pid]) -> Vec<Pid> {
+pub(crate) fn descendants(parents: &BTreeMap<Pid, Pid>, roots: &[Pid]) -> Vec<Pid> {
     let wanted: HashSet<Pid> = roots.iter().copied().collect();
     let is_below_another = |pid: Pid| {
         let mut at = pid;
@@ -158,7 +158,7 @@ pub fn descendants(parents: &BTreeMap<Pid, Pid>, roots: &[Pid]) -> Vec<Pid> {
 
 /// Puts processes that were just found into an order in which each comes after its parent, if that is among them:
 /// numbers come again, so a parent's may be higher than its child's.
-pub fn parents_first(found: &mut [(Pid, Stat)]) {
+pub(crate) fn parents_first(found: &mut [(Pid, Stat)]) {
     let parents: HashMap<Pid, Pid> = found.iter().map(|(pid, stat)| (*pid, stat.parent)).collect();
     found.sort_by_cached_key(|(pid, _)| {
         let chain = std::iter::successors(Some(*pid), |at| parents.get(at).copied());

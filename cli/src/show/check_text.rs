@@ -8,12 +8,12 @@ use crate::allocator::report::{CheckReport, Problem, ProcessReport, SettingsSour
 use crate::base::terminal::{self, styled};
 
 /// Writes text. `colours` allows bold and colours.
-pub struct CheckText {
+pub(crate) struct CheckText {
     pub colours: bool,
 }
 
 impl CheckText {
-    pub fn write(&self, report: &CheckReport, out: &mut dyn Write) -> io::Result<()> {
+    pub(crate) fn write(&self, report: &CheckReport, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}", self.processes(report))?;
         for (place, processes) in grouped_places(report) {
             let of = of_processes(&processes, report);
@@ -141,7 +141,7 @@ fn grouped_problems(report: &CheckReport) -> Vec<(&Problem, Vec<i32>)> {
 }
 
 /// The answer in one sentence.
-pub fn verdict(report: &CheckReport) -> String {
+pub(crate) fn verdict(report: &CheckReport) -> String {
     let count = report.processes.len();
     if let Some(kind) = report.expected {
         let unexpected = report.unexpected();

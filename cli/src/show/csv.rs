@@ -8,7 +8,7 @@ use crate::analysis::summary::quantities_of;
 
 /// Writes a heading and a row per run. Quantities are in the units that their names end in; a cell is empty where a
 /// quantity was not measured.
-pub fn write(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
     let rows: Vec<_> = comparison.runs.iter().map(|run| (run, quantities_of(run))).collect();
     let names: BTreeSet<&str> =
         rows.iter().flat_map(|(_, quantities)| quantities.keys()).map(String::as_str).collect();

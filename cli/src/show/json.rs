@@ -7,10 +7,10 @@ use serde::Serialize;
 use crate::VERSION;
 
 /// Name and version of a format. Fields may be added within a version; a change of meaning raises it.
-pub type Format = (&'static str, u32);
-pub const CHECK: Format = ("snug-check", 1);
-pub const LEAK: Format = ("snug-leak", 1);
-pub const STATS: Format = ("snug-stats", 1);
+pub(crate) type Format = (&'static str, u32);
+pub(crate) const CHECK: Format = ("snug-check", 1);
+pub(crate) const LEAK: Format = ("snug-leak", 1);
+pub(crate) const STATS: Format = ("snug-stats", 1);
 
 /// What all formats begin with.
 #[derive(Serialize)]
@@ -29,19 +29,23 @@ impl<'a, T> Document<'a, T> {
 }
 
 /// Writes one object of this format in one line.
-pub fn write(format: Format, content: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write(format: Format, content: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
     serde_json::to_writer(&mut *out, &Document::new(format, content))?;
     writeln!(out)
 }
 
 /// The same, indented.
-pub fn write_indented(format: Format, content: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write_indented(
+    format: Format,
+    content: &impl Serialize,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, &Document::new(format, content))?;
     writeln!(out)
 }
 
 /// Writes what holds its format itself, because it is read back: a comparison.
-pub fn write_whole(document: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write_whole(document: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
     serde_json::to_writer(&mut *out, document)?;
     writeln!(out)
 }

@@ -14,7 +14,7 @@ use crate::show::plot::Painter;
 const LINE_POINTS: usize = 120;
 
 /// Writes the picture; the ending of the name says whether as SVG or as PNG.
-pub fn write(report: &LeakReport, path: &Path) -> Result<()> {
+pub(crate) fn write(report: &LeakReport, path: &Path) -> Result<()> {
     let chart = chart(report);
     let is_png = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("png"));
     let content = if is_png {

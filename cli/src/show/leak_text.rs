@@ -7,7 +7,7 @@ use crate::analysis::verdict::Verdict;
 use crate::base::terminal::{self, styled};
 
 /// Writes the verdict, what it rests on, and what to do.
-pub fn write(report: &LeakReport, colours: bool, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write(report: &LeakReport, colours: bool, out: &mut dyn Write) -> io::Result<()> {
     let style = match report.verdict {
         Verdict::Leak | Verdict::Growing | Verdict::Bloat => terminal::BAD,
         Verdict::Fragmented | Verdict::Unclear => terminal::WARNING,

@@ -11,7 +11,7 @@ use crate::analysis::view::{self, Cell, Difference, Others, Table};
 use crate::base::terminal;
 
 /// Writes GitHub's flavour of Markdown.
-pub fn write(comparison: &Comparison, origin: &Origin, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write(comparison: &Comparison, origin: &Origin, out: &mut dyn Write) -> io::Result<()> {
     let program = terminal::shell_line(&comparison.program);
     writeln!(out, "## Memory of {}\n", code(&program))?;
     writeln!(out, "**{}**\n", text(&comparison.summary.conclusion))?;
@@ -93,13 +93,13 @@ fn write_changes(out: &mut dyn Write, changes: &Changes) -> io::Result<()> {
 }
 
 /// The command that repeats the comparison, in its directory.
-pub fn repeat(comparison: &Comparison) -> String {
+pub(super) fn repeat(comparison: &Comparison) -> String {
     let directory = terminal::shell_line(std::slice::from_ref(&comparison.directory));
     format!("cd {directory} && {}", terminal::shell_line(&comparison.invocation))
 }
 
 /// How the numbers are to be read, in two sentences.
-pub fn reading(comparison: &Comparison) -> String {
+pub(super) fn reading(comparison: &Comparison) -> String {
     let runs = match view::run_count(comparison) {
         None => "One run each: no interval, so no difference is proven.".into(),
         Some(runs) => format!(
@@ -145,7 +145,7 @@ fn shown(cell: &Cell, emphasised: bool) -> String {
     let value = if emphasised { format!("**{value}**") } else { value.to_string() };
     match cell.verdict {
         Difference::Baseline | Difference::NoRatio => value,
-        Difference::NoDifference => format!("{value} (no difference: {}, {})", cell.ratio, cell.interval),
+        Difference::Same => format!("{value} (no difference: {}, {})", cell.ratio, cell.interval),
         Difference::MayBeChance => format!("{value} (may be chance: {}, {})", cell.ratio, cell.interval),
         Difference::Unproven => format!("{value} ({})", cell.ratio),
         _ => format!("{value} ({}, {})", cell.ratio, cell.interval),
@@ -177,7 +177,7 @@ fn write_doubts(out: &mut dyn Write, comparison: &Comparison) -> io::Result<()> 
 }
 
 /// A fenced block that the content cannot end.
-pub fn fenced(content: &str) -> String {
+pub(super) fn fenced(content: &str) -> String {
     let mut fence = String::from("```");
     while content.contains(&fence) {
         fence.push('`');
@@ -186,7 +186,7 @@ pub fn fenced(content: &str) -> String {
 }
 
 /// A code span that the content cannot end, and that does not end a table's cell.
-pub fn code(content: &str) -> String {
+pub(super) fn code(content: &str) -> String {
     let content = content.replace(['\n', '\r'], " ").replace('|', "\\|");
     let mut fence = String::from("`");
     while content.contains(&fence) {
@@ -197,7 +197,7 @@ pub fn code(content: &str) -> String {
 }
 
 /// Text in which nothing is markup.
-pub fn text(content: &str) -> String {
+pub(super) fn text(content: &str) -> String {
     let mut escaped = String::with_capacity(content.len());
     for c in content.chars() {
         match c {

@@ -16,7 +16,7 @@ use crate::show::{csv, html, json, markdown};
 /// Results in files of one's own choice
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Output")]
-pub struct OutputArguments {
+pub(crate) struct OutputArguments {
     /// Also write the report as one HTML page to this file; '-' is stdout, in place of the table
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
@@ -55,7 +55,7 @@ fn wanted(arguments: &OutputArguments) -> Vec<WantedFormat<'_>> {
 }
 
 /// Finds what would fail only after all runs: files that can't be made, two formats on one stdout.
-pub fn check(arguments: &OutputArguments) -> Result<()> {
+pub(crate) fn check(arguments: &OutputArguments) -> Result<()> {
     let wanted = wanted(arguments);
     let on_stdout: Vec<&str> = wanted.iter().filter(|one| one.is_stdout()).map(|one| one.option).collect();
     if on_stdout.len() > 1 {
@@ -78,7 +78,7 @@ pub fn check(arguments: &OutputArguments) -> Result<()> {
 }
 
 /// Whether a format goes to stdout, which then holds nothing else.
-pub fn takes_stdout(arguments: &OutputArguments) -> bool {
+pub(crate) fn takes_stdout(arguments: &OutputArguments) -> bool {
     wanted(arguments).iter().any(WantedFormat::is_stdout)
 }
 
@@ -94,7 +94,11 @@ const FORMATS: [(&str, &str, Write); 4] = [
 ];
 
 /// Writes the formats that were asked for. Returns whether one went to stdout, in place of the table.
-pub fn write_wanted(arguments: &OutputArguments, comparison: &Comparison, origin: &Origin) -> Result<bool> {
+pub(crate) fn write_wanted(
+    arguments: &OutputArguments,
+    comparison: &Comparison,
+    origin: &Origin,
+) -> Result<bool> {
     let mut stdout_taken = false;
     for one in wanted(arguments) {
         let found = FORMATS.iter().find(|(option, _, _)| *option == one.option);
@@ -111,7 +115,7 @@ pub fn write_wanted(arguments: &OutputArguments, comparison: &Comparison, origin
 }
 
 /// Writes every format and every plot into the directory. Returns the names of the files.
-pub fn write_directory(out: &Path, comparison: &Comparison, origin: &Origin) -> Result<Vec<PathBuf>> {
+pub(crate) fn write_directory(out: &Path, comparison: &Comparison, origin: &Origin) -> Result<Vec<PathBuf>> {
     let mut written = Vec::new();
     for (_, name, write) in FORMATS {
         let path = out.join(name);

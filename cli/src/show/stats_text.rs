@@ -9,13 +9,13 @@ use crate::heap::counters::Class;
 use crate::heap::glibc_heap::HeapSize;
 
 /// Writes text. `classes` adds the size classes.
-pub struct StatsText {
+pub(crate) struct StatsText {
     pub colours: bool,
     pub classes: bool,
 }
 
 impl StatsText {
-    pub fn write(&self, stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
+    pub(crate) fn write(&self, stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
         let heading = |text: &str| styled(text, terminal::BOLD, self.colours);
         writeln!(out, "{}", heading(&format!("{} {}", stats.pid, stats.role)))?;
         if stats.command != stats.role {

@@ -22,7 +22,7 @@ const SAME: &str = " ~";
 const CHANCE: &str = " ?";
 
 /// Writes the table. `colours` allows bold and colours.
-pub fn write(comparison: &Comparison, colours: bool, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write(comparison: &Comparison, colours: bool, out: &mut dyn Write) -> io::Result<()> {
     let columns = columns(comparison);
     let mut table = Table::new();
     table.load_preset("     ══                ");

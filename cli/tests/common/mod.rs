@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// A call of the tool with a clean environment.
-pub fn snug(arguments: &[&str]) -> Command {
+pub(crate) fn snug(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_snug"));
     command.args(arguments).stdin(Stdio::null());
     for name in ["LD_PRELOAD", "SNUG", "SNUG_LIBRARY", "SNUG_THIS_ONLY", "MALLOC_CONF", "MALLOC_ARENA_MAX"] {
@@ -20,7 +20,7 @@ pub fn snug(arguments: &[&str]) -> Command {
 }
 
 /// The same on a terminal, which mixes stdout and stderr.
-pub fn snug_in_terminal(arguments: &[&str]) -> Command {
+pub(crate) fn snug_in_terminal(arguments: &[&str]) -> Command {
     let quoted = arguments.iter().map(|argument| format!("'{argument}'")).collect::<Vec<_>>().join(" ");
     let snug = snug(&[]);
     let line = format!("stty cols 100; exec '{}' {quoted}", snug.get_program().to_string_lossy());
@@ -34,14 +34,14 @@ pub fn snug_in_terminal(arguments: &[&str]) -> Command {
 
 /// What a call wrote and how it ended.
 #[derive(Debug)]
-pub struct Answer {
+pub(crate) struct Answer {
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
 }
 
 /// Runs a command to its end.
-pub fn run(command: &mut Command) -> Answer {
+pub(crate) fn run(command: &mut Command) -> Answer {
     let Output { status, stdout, stderr } = command.output().expect("snug can be started");
     Answer {
         code: status.code(),
@@ -53,37 +53,37 @@ pub fn run(command: &mut Command) -> Answer {
 impl Answer {
     /// Asserts the exit code; shows all that was written if it is another.
     #[track_caller]
-    pub fn expect_code(self, code: i32) -> Answer {
+    pub(crate) fn expect_code(self, code: i32) -> Answer {
         assert_eq!(self.code, Some(code), "{self:#?}");
         self
     }
 
     /// Asserts that stderr holds a text.
     #[track_caller]
-    pub fn expect_stderr(self, text: &str) -> Answer {
+    pub(crate) fn expect_stderr(self, text: &str) -> Answer {
         assert!(self.stderr.contains(text), "no {text:?} on stderr: {self:#?}");
         self
     }
 
     /// Asserts that stdout holds a text.
     #[track_caller]
-    pub fn expect_stdout(self, text: &str) -> Answer {
+    pub(crate) fn expect_stdout(self, text: &str) -> Answer {
         assert!(self.stdout.contains(text), "no {text:?} on stdout: {self:#?}");
         self
     }
 
     /// stdout as JSON.
     #[track_caller]
-    pub fn json(&self) -> serde_json::Value {
+    pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
     }
 }
 
 /// A directory of one test, removed at its end.
-pub struct Scratch(pub PathBuf);
+pub(crate) struct Scratch(pub PathBuf);
 
 impl Scratch {
-    pub fn new() -> Scratch {
+    pub(crate) fn new() -> Scratch {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("snug-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
@@ -92,17 +92,17 @@ impl Scratch {
     }
 
     /// A path inside.
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
     /// A path inside, as text.
-    pub fn text(&self, name: &str) -> String {
+    pub(crate) fn text(&self, name: &str) -> String {
         self.path(name).display().to_string()
     }
 
     /// Compiles a C program into this directory and returns its path.
-    pub fn compile(&self, name: &str, source: &str, options: &[&str]) -> String {
+    pub(crate) fn compile(&self, name: &str, source: &str, options: &[&str]) -> String {
         let file = self.path(&format!("{name}.c"));
         std::fs::write(&file, source).expect("the source can be written");
         let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
@@ -125,10 +125,10 @@ impl Drop for Scratch {
 }
 
 /// A process that is killed at the end of the test, with its process group where it leads one.
-pub struct Running(pub Child);
+pub(crate) struct Running(pub Child);
 
 impl Running {
-    pub fn pid(&self) -> String {
+    pub(crate) fn pid(&self) -> String {
         self.0.id().to_string()
     }
 }
@@ -143,7 +143,7 @@ impl Drop for Running {
 }
 
 /// A program that allocates and then sleeps for the seconds given.
-pub const SLEEPER: &str = r#"
+pub(crate) const SLEEPER: &str = r#"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -157,10 +157,10 @@ int main(int count, char **arguments) {
 "#;
 
 /// A server: its port, and what it does, are its arguments. See there.
-pub const SERVER: &str = include_str!("../programs/server.py");
+pub(crate) const SERVER: &str = include_str!("../programs/server.py");
 
 /// A port that nobody listens on.
-pub fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0")
         .and_then(|listener| listener.local_addr())
         .expect("there is a port")
@@ -168,7 +168,7 @@ pub fn free_port() -> u16 {
 }
 
 /// The path of a library: None, with a line that is seen even when the test passes, if it is not here.
-pub fn library(variable: &str, candidates: &[&str], required: &str) -> Option<String> {
+pub(crate) fn library(variable: &str, candidates: &[&str], required: &str) -> Option<String> {
     let named = std::env::var(variable).ok();
     let mut paths = named.iter().map(String::as_str).chain(candidates.iter().copied());
     if let Some(path) = paths.find(|path| Path::new(path).exists()) {
@@ -182,13 +182,13 @@ pub fn library(variable: &str, candidates: &[&str], required: &str) -> Option<St
 }
 
 /// libsnug.so, as the project's build leaves it.
-pub fn snug_library() -> Option<String> {
+pub(crate) fn snug_library() -> Option<String> {
     let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../build/libsnug.so");
     library("SNUG_LIBRARY", &[built], "SNUG_REQUIRE_LIBRARY")
 }
 
 /// Debian's jemalloc.
-pub fn jemalloc_library() -> Option<String> {
+pub(crate) fn jemalloc_library() -> Option<String> {
     let places = [
         "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2",
         "/usr/lib/aarch64-linux-gnu/libjemalloc.so.2",
@@ -199,7 +199,7 @@ pub fn jemalloc_library() -> Option<String> {
 
 /// Waits until something is so; fails the test if it is not within ten seconds.
 #[track_caller]
-pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
         assert!(start.elapsed() < Duration::from_secs(10), "{what} did not happen");
@@ -208,12 +208,12 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// Whether a process with this text in its command line exists.
-pub fn process_exists(text: &str) -> bool {
+pub(crate) fn process_exists(text: &str) -> bool {
     command_lines().iter().any(|line| line.contains(text))
 }
 
 /// Whether a process with just this command line exists: not one that is to start it.
-pub fn process_runs(line: &str) -> bool {
+pub(crate) fn process_runs(line: &str) -> bool {
     command_lines().iter().any(|other| other.trim_end() == line)
 }
 

@@ -13,7 +13,7 @@ const WORTH_SHOWING_BYTES: u64 = 8_000_000;
 
 /// Which processes to watch. Nothing chosen: those of this user that are worth it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Choice {
+pub(crate) struct Choice {
     /// These and everything below them.
     pub pids: Vec<Pid>,
     /// Every process of these names, whenever it starts, and everything below them.

@@ -8,7 +8,7 @@ use crate::process::proc::{Pid, Stat};
 
 /// One process at one moment.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Reading {
+pub(crate) struct Reading {
     pub pid: Pid,
     pub parent: Pid,
     /// How many processes that are shown stand above it.
@@ -40,7 +40,7 @@ pub struct Reading {
 
 /// The heap of a process under snug.
 #[derive(Debug, Clone, PartialEq)]
-pub struct HeapReading {
+pub(crate) struct HeapReading {
     pub account: Account,
     /// Bytes and blocks that left the slabs, per second; None at the first reading.
     pub taken_bytes_per_s: Option<f64>,
@@ -49,7 +49,7 @@ pub struct HeapReading {
 
 impl HeapReading {
     /// `before` was read so many seconds earlier.
-    pub fn new(account: Account, before: Option<&HeapReading>, elapsed_s: f64) -> HeapReading {
+    pub(crate) fn new(account: Account, before: Option<&HeapReading>, elapsed_s: f64) -> HeapReading {
         let (blocks, bytes) = account.taken();
         let rates = before.filter(|_| elapsed_s > 0.0).map(|before| {
             let (blocks_before, bytes_before) = before.account.taken();
@@ -66,7 +66,7 @@ impl HeapReading {
 
 impl Reading {
     /// The role for people, with the application.
-    pub fn role_text(&self) -> String {
+    pub(crate) fn role_text(&self) -> String {
         match self.app.as_str() {
             "" => self.role.clone(),
             app => format!("{} [{app}]", self.role),
@@ -74,12 +74,12 @@ impl Reading {
     }
 
     /// Whether the process runs under snug and its counters can be read.
-    pub fn live_bytes(&self) -> Option<u64> {
+    pub(crate) fn live_bytes(&self) -> Option<u64> {
         self.heap.as_ref().map(|heap| heap.account.live_bytes())
     }
 
     /// The allocator's kind.
-    pub fn kind(&self) -> Option<Kind> {
+    pub(crate) fn kind(&self) -> Option<Kind> {
         self.identity.allocator.as_ref().map(|used| used.kind)
     }
 }

@@ -38,7 +38,7 @@ readings (docs/decisions/0015). Where workers are replaced, what each does until
 Exit codes: 0; 1 the verdict is one of --fail-on, or the program failed by itself; 2 the request makes no sense; 3 no such process, or it may not be \
 looked at; 125 libsnug.so is missing; 126, 127 the program can't be run."
 )]
-pub struct LeakArguments {
+pub(crate) struct LeakArguments {
     /// How long to watch
     #[arg(long = "for", value_name = "TIME", default_value = "10m", value_parser = time)]
     pub watch_for: Duration,
@@ -75,7 +75,7 @@ pub struct LeakArguments {
 
 /// Verdicts of snug leak that a script may want to fail on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LeakFailure {
+pub(crate) enum LeakFailure {
     /// leak, and growing
     Leak,
     /// bloat, and growing
@@ -115,7 +115,7 @@ format, has stdout, all of this goes to stderr.
 
 Exit codes: those of snug compare."
 )]
-pub struct AdviseArguments {
+pub(crate) struct AdviseArguments {
     #[command(flatten)]
     pub compare: CompareArguments,
 }

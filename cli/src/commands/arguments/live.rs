@@ -18,7 +18,7 @@ other allocators do not show it. Both need what ptrace needs: where kernel.yama.
 capability CAP_SYS_PTRACE. To see many processes, use snug top; to keep their history, snug exporter.
 
 Exit codes: 0 shown; 2 the request makes no sense; 3 no such process, or it may not be looked at.")]
-pub struct StatsArguments {
+pub(crate) struct StatsArguments {
     /// The process; of a name, the one above all others of it
     #[arg(value_name = "PID|NAME", value_parser = process)]
     pub process: String,
@@ -49,7 +49,7 @@ that has not answered when the time is over is not purged later.
 Exit codes: 0 every process purged, or slept; 1 a process is under another allocator, or did not answer though it \
 works; 2 the request makes no sense; 3 no such process, or it may not be asked."
 )]
-pub struct PurgeArguments {
+pub(crate) struct PurgeArguments {
     /// The processes; of a name, all of this user
     #[arg(required = true, value_name = "PID|NAME", value_parser = process)]
     pub processes: Vec<String>,
@@ -73,7 +73,7 @@ that sleeps takes the setting when it next works.
 
 Exit codes: 0 set, or waiting in a process that sleeps; 1 the process is under another allocator, or did not answer \
 though it works; 2 no such option or value; 3 no such process, or it may not be asked.")]
-pub struct SetArguments {
+pub(crate) struct SetArguments {
     /// The process; of a name, all of this user
     #[arg(value_name = "PID|NAME", value_parser = process)]
     pub process: String,

@@ -11,7 +11,7 @@ use crate::base::failure::{Context, Result};
 use crate::drive::sets::Sets;
 
 /// Writes all allocators with their versions, or how to install them, and all sets.
-pub fn show(sets: &Sets) -> Result<()> {
+pub(super) fn show(sets: &Sets) -> Result<()> {
     let mut allocators = table(["allocator", "version", "library"]);
     for row in ROWS.iter().filter(|row| row.kind != Kind::Musl) {
         if row.kind.is_c_library() {

@@ -39,7 +39,7 @@ const DETAIL_EVERY: u64 = 10;
 const OVERHEAD_LIMIT: f64 = 0.008;
 
 /// Runs the command.
-pub fn run(arguments: &CompareArguments) -> Result<()> {
+pub(crate) fn run(arguments: &CompareArguments) -> Result<()> {
     match measure(arguments, &mut |_| {})? {
         Some(measured) => measured.check(),
         None => Ok(()),
@@ -47,7 +47,7 @@ pub fn run(arguments: &CompareArguments) -> Result<()> {
 }
 
 /// A comparison that was made and written, with the conditions of --fail-if, which are still to be judged.
-pub struct Measured {
+pub(crate) struct Measured {
     pub comparison: Comparison,
     conditions: Vec<Condition>,
     scopes: Vec<Scope>,
@@ -55,7 +55,7 @@ pub struct Measured {
 
 impl Measured {
     /// Fails if a condition holds, or can't be decided.
-    pub fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         let measured = self.comparison.summary.allocators.iter().zip(&self.scopes);
         let scopes: Vec<Scope> =
             measured.map(|(row, scope)| Scope { quantities: row.medians(), ..scope.clone() }).collect();
@@ -65,7 +65,7 @@ impl Measured {
 
 /// Does all that the arguments ask for and writes the results, for another command to go on with; None if they ask for
 /// no run. `observe` is told which allocator runs whenever memory was read.
-pub fn measure(
+pub(crate) fn measure(
     arguments: &CompareArguments,
     observe: &mut dyn FnMut(&Allocator),
 ) -> Result<Option<Measured>> {
@@ -407,7 +407,7 @@ fn begin(
 }
 
 /// The C library of this process, whose version stands for the system's.
-pub fn c_library() -> Option<PathBuf> {
+pub(crate) fn c_library() -> Option<PathBuf> {
     let maps = crate::process::proc::parse_maps(&fs::read("/proc/self/maps").ok()?);
     let found = maps.iter().find(|mapping| Kind::from_file_name(&mapping.path) == Some(Kind::Glibc));
     found.map(|mapping| PathBuf::from(&mapping.path))

@@ -32,7 +32,7 @@ are in monitoring/.
 PSS is read as often as half a percent of one core pays for.
 
 Exit codes: 1 it can't listen there; 2 the request makes no sense; 3 no such user, process or control group.")]
-pub struct ExporterArguments {
+pub(crate) struct ExporterArguments {
     /// Address and port for http
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9876")]
     pub listen: SocketAddr,

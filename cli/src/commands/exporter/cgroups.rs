@@ -7,7 +7,7 @@ const NO_LIMIT_BYTES: u64 = 1 << 62;
 
 /// Memory of a control group.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cgroup {
+pub(super) struct Cgroup {
     /// Its path below the root of the control groups.
     pub path: String,
     pub used_bytes: u64,
@@ -19,14 +19,14 @@ pub struct Cgroup {
 
 /// Where the memory of a control group is counted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct MemoryGroup {
+pub(super) struct MemoryGroup {
     root: PathBuf,
     path: String,
     version_1: bool,
 }
 
 /// Reads `/proc/PID/cgroup`: version 1's memory hierarchy if there is one, else version 2's only one.
-pub fn place(text: &str, root: &Path) -> Option<MemoryGroup> {
+pub(super) fn place(text: &str, root: &Path) -> Option<MemoryGroup> {
     let fields = |line: &'_ str| -> Option<(String, String)> {
         let mut parts = line.splitn(3, ':').skip(1);
         Some((parts.next()?.to_string(), parts.next()?.to_string()))
@@ -46,12 +46,12 @@ pub fn place(text: &str, root: &Path) -> Option<MemoryGroup> {
 
 impl MemoryGroup {
     /// Its path below the root of the control groups.
-    pub fn path(&self) -> &str {
+    pub(super) fn path(&self) -> &str {
         &self.path
     }
 
     /// Reads what is counted there; None if it counts no memory, as the root of version 2.
-    pub fn read(&self) -> Option<Cgroup> {
+    pub(super) fn read(&self) -> Option<Cgroup> {
         let (usage, limit, inactive) = match self.version_1 {
             true => ("memory.usage_in_bytes", "memory.limit_in_bytes", "total_inactive_file"),
             false => ("memory.current", "memory.max", "inactive_file"),

@@ -14,7 +14,7 @@ const ROLE_MAX: usize = 40;
 
 /// A process as far as its labels depend on it.
 #[derive(Debug, Clone, Default)]
-pub struct LabelSource<'a> {
+pub(super) struct LabelSource<'a> {
     pub pid: Pid,
     pub parent: Pid,
     /// When it started: tells processes apart that had the same identifier.
@@ -27,7 +27,7 @@ pub struct LabelSource<'a> {
 
 /// Role and number of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Labels {
+pub(super) struct Labels {
     pub role: String,
     /// Empty if its title names none.
     pub app: String,
@@ -37,20 +37,20 @@ pub struct Labels {
 
 /// Gives labels and remembers them as long as processes live.
 #[derive(Default)]
-pub struct Labeller {
+pub(super) struct Labeller {
     rules: Vec<(Regex, String)>,
     given: HashMap<(Pid, u64), Labels>,
 }
 
 impl Labeller {
     /// `rules`: expressions for command lines, and the role of those that match, with `$1` for a group.
-    pub fn new(rules: &[(String, String)]) -> Labeller {
+    pub(super) fn new(rules: &[(String, String)]) -> Labeller {
         let compiled = rules.iter().filter_map(|(text, name)| Some((Regex::new(text).ok()?, name.clone())));
         Labeller { rules: compiled.collect(), given: HashMap::new() }
     }
 
     /// The labels of all processes there are, in their order. No two are the same.
-    pub fn label(&mut self, processes: &[LabelSource]) -> Vec<Labels> {
+    pub(super) fn label(&mut self, processes: &[LabelSource]) -> Vec<Labels> {
         let wanted: Vec<Labels> = processes.iter().map(|process| self.wanted(process, processes)).collect();
         let key = |process: &LabelSource| (process.pid, process.start_ticks);
         let alive: HashSet<(Pid, u64)> = processes.iter().map(key).collect();

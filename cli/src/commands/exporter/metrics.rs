@@ -12,7 +12,7 @@ use crate::VERSION;
 
 /// What is exported of one process. Memory is in bytes.
 #[derive(Debug, Clone, Default)]
-pub struct Sample {
+pub(super) struct Sample {
     pub labels: Option<Labels>,
     pub allocator: String,
     pub version: String,
@@ -33,7 +33,7 @@ pub struct Sample {
 
 /// What is exported of the exporter itself.
 #[derive(Debug, Clone, Default)]
-pub struct Own {
+pub(super) struct Own {
     pub cpu_s: f64,
     pub reading_s: f64,
     pub left_out: usize,
@@ -141,7 +141,7 @@ const CGROUP_GAUGES: &[(&str, &str, Value<Cgroup>)] = &[
 ];
 
 /// Writes all metrics.
-pub fn text(samples: &[Sample], cgroups: &[Cgroup], own: &Own) -> Result<String> {
+pub(super) fn text(samples: &[Sample], cgroups: &[Cgroup], own: &Own) -> Result<String> {
     let mut families = Vec::new();
     let labelled: Vec<(Vec<LabelPair>, &Sample)> =
         samples.iter().map(|sample| (process_labels(sample), sample)).collect();

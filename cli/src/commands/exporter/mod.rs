@@ -3,7 +3,7 @@
 //! `watch` (outside of this folder) reads processes, `labels` names them, `cgroups` reads their limits, `metrics` writes
 //! the text, `serve` answers requests.
 
-pub mod arguments;
+pub(crate) mod arguments;
 mod cgroups;
 mod labels;
 mod metrics;
@@ -35,7 +35,7 @@ use crate::process::system;
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
 /// Runs the command.
-pub fn run(arguments: &ExporterArguments) -> Result<()> {
+pub(crate) fn run(arguments: &ExporterArguments) -> Result<()> {
     let mut exporter = Exporter::new(choice(arguments)?, &arguments.role, arguments.max_processes);
     if arguments.estimates {
         exporter.watcher = exporter.watcher.with_estimates();
@@ -48,7 +48,7 @@ pub fn run(arguments: &ExporterArguments) -> Result<()> {
 }
 
 /// The metrics of one process.
-pub fn metrics_of(pid: Pid) -> Result<String> {
+pub(crate) fn metrics_of(pid: Pid) -> Result<String> {
     let mut exporter = Exporter::new(Choice { pids: vec![pid], ..Choice::default() }, &[], 1);
     exporter.only = Some(pid);
     exporter.text()
@@ -86,7 +86,7 @@ fn cgroup_directory(path: &Path) -> Result<PathBuf> {
 }
 
 /// Reads processes and makes the text of the metrics.
-pub struct Exporter {
+pub(crate) struct Exporter {
     watcher: Watcher<ProcFilesystem, Inspector>,
     labeller: Labeller,
     max_processes: usize,
@@ -118,7 +118,7 @@ impl Exporter {
     }
 
     /// Reads all processes and writes the metrics.
-    pub fn text(&mut self) -> Result<String> {
+    pub(crate) fn text(&mut self) -> Result<String> {
         let begun = Instant::now();
         let mut readings = self.watcher.read(self.started.elapsed().as_secs_f64());
         readings.retain(|reading| reading.rss_bytes > 0 && self.only.is_none_or(|pid| pid == reading.pid));

@@ -12,7 +12,7 @@ const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const PAGE: &str = "<!doctype html><title>snug exporter</title><h1>snug exporter</h1><p><a href=\"/metrics\">metrics</a></p>\n";
 
 /// Listens until the process is ended.
-pub fn serve(listen: SocketAddr, keep_for: Duration, exporter: &mut Exporter) -> Result<()> {
+pub(super) fn serve(listen: SocketAddr, keep_for: Duration, exporter: &mut Exporter) -> Result<()> {
     let server = Server::http(listen).map_err(|error| {
         Failure::new(format!("cannot listen on {listen}: {error}")).advise("choose another with --listen")
     })?;

@@ -30,7 +30,7 @@ estimates as often as 2 percent do.
 
 Exit codes: 0 quit; 2 the request makes no sense, or this is no terminal; 3 no such process; 130 interrupted."
 )]
-pub struct TopArguments {
+pub(crate) struct TopArguments {
     /// Processes of this name; may be repeated
     #[arg(long, value_name = "NAME")]
     pub name: Vec<String>,
@@ -50,7 +50,7 @@ pub struct TopArguments {
 
 /// A column by which `snug top` sorts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum SortColumn {
+pub(crate) enum SortColumn {
     Pid,
     Role,
     Rss,

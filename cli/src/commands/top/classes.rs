@@ -14,7 +14,7 @@ const TITLES: [(&str, u16); 7] =
     [("SIZE", 8), ("BLOCKS", 9), ("IN USE", 8), ("SLABS", 7), ("SPACE", 8), ("UNUSED", 8), ("FULL", 5)];
 
 /// Draws the classes of the selected process.
-pub fn draw(frame: &mut Frame, area: Rect, model: &mut Model, palette: Palette) {
+pub(super) fn draw(frame: &mut Frame, area: Rect, model: &mut Model, palette: Palette) {
     let Some(reading) = model.selected() else { return };
     let Some(heap) = &reading.heap else {
         let text = format!("{} is no longer under snug: no size classes to show", reading.pid);

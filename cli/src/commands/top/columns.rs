@@ -8,14 +8,14 @@ use crate::commands::top::arguments::SortColumn;
 
 /// What stands in a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Content {
+pub(super) enum Content {
     Value(SortColumn),
     Allocator,
     Trend,
 }
 
 /// A column.
-pub struct Column {
+pub(super) struct Column {
     pub content: Content,
     pub title: &'static str,
     pub width: u16,
@@ -28,7 +28,7 @@ const fn column(content: Content, title: &'static str, width: u16, importance: u
 }
 
 /// All columns, from left to right.
-pub const COLUMNS: &[Column] = &[
+pub(super) const COLUMNS: &[Column] = &[
     column(Content::Value(SortColumn::Pid), "PID", 7, 11),
     column(Content::Value(SortColumn::Role), "ROLE", 14, 12),
     column(Content::Allocator, "ALLOCATOR", 15, 4),
@@ -44,7 +44,7 @@ pub const COLUMNS: &[Column] = &[
 ];
 
 /// The order in which the keys go through the columns.
-pub const SORTS: &[SortColumn] = &[
+pub(super) const SORTS: &[SortColumn] = &[
     SortColumn::Pid,
     SortColumn::Role,
     SortColumn::Rss,
@@ -58,7 +58,7 @@ pub const SORTS: &[SortColumn] = &[
 ];
 
 /// The columns that fit into a width, with theirs. What is left over goes to roles first, then to trends.
-pub fn that_fit(width: u16) -> Vec<(&'static Column, u16)> {
+pub(super) fn that_fit(width: u16) -> Vec<(&'static Column, u16)> {
     let mut by_importance: Vec<&Column> = COLUMNS.iter().collect();
     by_importance.sort_by_key(|column| std::cmp::Reverse(column.importance));
     let mut left = width + 1;
@@ -112,7 +112,7 @@ fn number(reading: &Reading, column: SortColumn) -> Option<f64> {
 }
 
 /// The text of a cell.
-pub fn cell(reading: &Reading, column: &Column, width: u16) -> String {
+pub(super) fn cell(reading: &Reading, column: &Column, width: u16) -> String {
     let value = match column.content {
         Content::Allocator => return reading.identity.text(),
         Content::Trend => return sparkline(&reading.rss_history, width.into()),
@@ -134,13 +134,13 @@ pub fn cell(reading: &Reading, column: &Column, width: u16) -> String {
 }
 
 /// Whether cells of a column stand at its right edge.
-pub fn is_number(content: Content) -> bool {
+pub(super) fn is_number(content: Content) -> bool {
     !matches!(content, Content::Allocator | Content::Trend | Content::Value(SortColumn::Role))
 }
 
 /// Order of two processes: the largest first, names and identifiers upwards, or the other way round if `reversed`;
 /// the unknown last in any case.
-pub fn compare(left: &Reading, right: &Reading, column: SortColumn, reversed: bool) -> Ordering {
+pub(super) fn compare(left: &Reading, right: &Reading, column: SortColumn, reversed: bool) -> Ordering {
     let turned = |order: Ordering| if reversed { order.reverse() } else { order };
     let by_pid = left.pid.cmp(&right.pid);
     match column {
@@ -156,7 +156,7 @@ pub fn compare(left: &Reading, right: &Reading, column: SortColumn, reversed: bo
 }
 
 /// The last values as bars of eighths, one column each. A change of less than 5 % looks flat.
-pub fn sparkline(history: &[u64], width: usize) -> String {
+pub(super) fn sparkline(history: &[u64], width: usize) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let shown = &history[history.len().saturating_sub(width)..];
     let (Some(least), Some(most)) = (shown.iter().min(), shown.iter().max()) else { return String::new() };

@@ -3,7 +3,7 @@
 //! `watch` (outside of this folder) reads, `model` decides what is shown, `view` and `classes` draw it, `columns`
 //! knows the columns, `screen` has the terminal.
 
-pub mod arguments;
+pub(crate) mod arguments;
 mod classes;
 mod columns;
 mod model;
@@ -41,7 +41,7 @@ const LOOK_FOR_ANSWER: Duration = Duration::from_millis(50);
 const ONCE_BETWEEN: Duration = Duration::from_millis(500);
 
 /// Runs the command.
-pub fn run(arguments: &TopArguments) -> Result<()> {
+pub(crate) fn run(arguments: &TopArguments) -> Result<()> {
     if !arguments.once {
         screen::require_terminal()?;
     }

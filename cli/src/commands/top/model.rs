@@ -8,7 +8,7 @@ use crate::commands::top::columns::{self, SORTS};
 use crate::process::proc::Pid;
 
 /// Everything that is shown.
-pub struct Model {
+pub(super) struct Model {
     /// In the order in which they are shown.
     readings: Vec<Reading>,
     pub sort: SortColumn,
@@ -29,7 +29,7 @@ pub struct Model {
 
 /// What fills the screen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum View {
+pub(super) enum View {
     Processes,
     Classes,
     Help,
@@ -38,7 +38,7 @@ pub enum View {
 
 /// The settings of a process that can change while it runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SettingsEditor {
+pub(super) struct SettingsEditor {
     pub pid: Pid,
     /// Names and values.
     pub pairs: Vec<(String, String)>,
@@ -49,14 +49,14 @@ pub struct SettingsEditor {
 
 /// A line for the user, until the next key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message {
+pub(super) struct Message {
     pub text: String,
     pub bad: bool,
 }
 
 /// What a key asks of the program.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Action {
+pub(super) enum Action {
     Nothing,
     Quit,
     Interrupted,
@@ -72,7 +72,7 @@ pub enum Action {
 }
 
 impl Model {
-    pub fn new(sort: SortColumn, interval_s: f64) -> Model {
+    pub(super) fn new(sort: SortColumn, interval_s: f64) -> Model {
         Model {
             readings: Vec::new(),
             sort,
@@ -90,7 +90,7 @@ impl Model {
     }
 
     /// Shows new readings, which come as a tree, parents first. The selection stays with its process.
-    pub fn update(&mut self, readings: Vec<Reading>) {
+    pub(super) fn update(&mut self, readings: Vec<Reading>) {
         let place = self.place();
         self.readings = readings;
         self.order();
@@ -112,22 +112,22 @@ impl Model {
         self.readings.sort_by(|left, right| columns::compare(left, right, sort, reversed));
     }
 
-    pub fn readings(&self) -> &[Reading] {
+    pub(super) fn readings(&self) -> &[Reading] {
         &self.readings
     }
 
     /// The process that is selected.
-    pub fn selected(&self) -> Option<&Reading> {
+    pub(super) fn selected(&self) -> Option<&Reading> {
         self.place().map(|place| &self.readings[place])
     }
 
     /// Its row.
-    pub fn place(&self) -> Option<usize> {
+    pub(super) fn place(&self) -> Option<usize> {
         self.readings.iter().position(|reading| Some(reading.pid) == self.selected)
     }
 
     /// Obeys a key.
-    pub fn key(&mut self, key: KeyEvent) -> Action {
+    pub(super) fn key(&mut self, key: KeyEvent) -> Action {
         self.message = None;
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return match key.code {
@@ -203,7 +203,7 @@ impl Model {
     }
 
     /// Offers settings to change.
-    pub fn show_settings(&mut self, pid: Pid, pairs: Vec<(String, String)>) {
+    pub(super) fn show_settings(&mut self, pid: Pid, pairs: Vec<(String, String)>) {
         self.view = View::Settings(SettingsEditor { pid, pairs, chosen: 0, typed: None });
     }
 

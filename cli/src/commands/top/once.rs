@@ -6,7 +6,7 @@ use crate::allocator::watch::Reading;
 use crate::commands::top::columns::{self, Content, COLUMNS};
 
 /// All columns but the trend, one process per line.
-pub fn table(readings: &[Reading]) -> String {
+pub(super) fn table(readings: &[Reading]) -> String {
     let mut table = Table::new();
     table.load_preset("                   ");
     table.set_content_arrangement(ContentArrangement::Disabled);

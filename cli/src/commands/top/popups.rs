@@ -10,7 +10,7 @@ use crate::commands::top::model::SettingsEditor;
 use crate::commands::top::view::Palette;
 
 /// The keys, and what the columns mean.
-pub fn help(frame: &mut Frame, area: Rect, palette: Palette) {
+pub(super) fn help(frame: &mut Frame, area: Rect, palette: Palette) {
     const KEYS: &[(&str, &str)] = &[
         ("↑ ↓ PgUp PgDn", "select a process"),
         ("< >", "sort by the column to the left, right"),
@@ -47,7 +47,7 @@ pub fn help(frame: &mut Frame, area: Rect, palette: Palette) {
 }
 
 /// The settings of a process, and the value that is typed.
-pub fn settings(frame: &mut Frame, area: Rect, settings: &SettingsEditor, palette: Palette) {
+pub(super) fn settings(frame: &mut Frame, area: Rect, settings: &SettingsEditor, palette: Palette) {
     let mut lines: Vec<Line> = Vec::new();
     for (index, (name, value)) in settings.pairs.iter().enumerate() {
         let style = if index == settings.chosen { palette.selected() } else { Style::new() };

@@ -12,7 +12,7 @@ use crate::base::failure::{Context, Failure, Result, USAGE};
 static DRAWING: Mutex<()> = Mutex::new(());
 
 /// Fails unless this is a terminal that can be drawn on.
-pub fn require_terminal() -> Result<()> {
+pub(super) fn require_terminal() -> Result<()> {
     let dumb = std::env::var("TERM").is_ok_and(|term| term == "dumb");
     if io::stdin().is_terminal() && io::stdout().is_terminal() && !dumb {
         return Ok(());
@@ -25,7 +25,7 @@ pub fn require_terminal() -> Result<()> {
 
 /// Takes the terminal over. Call before any other thread starts: signals that end the program are from then on
 /// waited for by a thread, which gives the terminal back first. A panic gives it back, too.
-pub fn open() -> Result<DefaultTerminal> {
+pub(super) fn open() -> Result<DefaultTerminal> {
     let mut set = SigSet::empty();
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT] {
         set.add(signal);
@@ -43,17 +43,17 @@ pub fn open() -> Result<DefaultTerminal> {
 }
 
 /// Whoever draws holds this.
-pub fn drawing() -> MutexGuard<'static, ()> {
+pub(super) fn drawing() -> MutexGuard<'static, ()> {
     DRAWING.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// Gives the terminal back.
-pub fn close() {
+pub(super) fn close() {
     ratatui::restore();
 }
 
 /// Gives the terminal back, stops this program as Ctrl-Z does, and takes the terminal over again afterwards.
-pub fn suspend() -> Result<DefaultTerminal> {
+pub(super) fn suspend() -> Result<DefaultTerminal> {
     ratatui::restore();
     signal::raise(Signal::SIGSTOP).cannot(|| "stop".into())?;
     let terminal = ratatui::try_init().cannot(|| "take over the terminal".into())?;

@@ -21,7 +21,7 @@ const DETAILS_FROM_ROWS: u16 = 20;
 
 /// The colours, or none of them: then bold, dim and reversed text tell the same.
 #[derive(Debug, Clone, Copy)]
-pub struct Palette {
+pub(super) struct Palette {
     pub colours: bool,
 }
 
@@ -34,15 +34,15 @@ impl Palette {
         }
     }
 
-    pub fn title(self) -> Style {
+    pub(super) fn title(self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    pub fn faint(self) -> Style {
+    pub(super) fn faint(self) -> Style {
         Style::new().add_modifier(Modifier::DIM)
     }
 
-    pub fn selected(self) -> Style {
+    pub(super) fn selected(self) -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 
@@ -50,17 +50,17 @@ impl Palette {
         self.colour(Color::Green, Modifier::BOLD)
     }
 
-    pub fn bad(self) -> Style {
+    pub(super) fn bad(self) -> Style {
         self.colour(Color::Red, Modifier::BOLD)
     }
 
-    pub fn bars(self) -> Style {
+    pub(super) fn bars(self) -> Style {
         self.colour(Color::Cyan, Modifier::empty())
     }
 }
 
 /// Draws everything.
-pub fn draw(frame: &mut Frame, model: &mut Model, palette: Palette) {
+pub(super) fn draw(frame: &mut Frame, model: &mut Model, palette: Palette) {
     let area = frame.area();
     let with_details = model.details && area.height >= DETAILS_FROM_ROWS && model.view == View::Processes;
     let [head, main, details, foot] = Layout::vertical([
@@ -204,7 +204,7 @@ fn row<'a>(
 }
 
 /// A text of exactly this width; what is too long ends in an ellipsis.
-pub fn aligned(text: &str, width: u16, to_the_right: bool) -> String {
+pub(super) fn aligned(text: &str, width: u16, to_the_right: bool) -> String {
     let width = usize::from(width);
     if text.chars().count() > width {
         let kept: String = text.chars().take(width.saturating_sub(1)).collect();

@@ -15,7 +15,7 @@ const COMPLAINTS_MAX: usize = 5;
 
 /// What a load says of itself.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Reported {
+pub(super) struct Reported {
     /// None: it reports its rate by lines of its own.
     pub latency: Option<Latency>,
     /// What failed, in the words of the tool; None if nothing did.
@@ -23,7 +23,7 @@ pub struct Reported {
 }
 
 /// Reads lines `snug-metric: NAME=VALUE`. A name that comes again replaces the value before.
-pub fn metrics(output: &[u8]) -> BTreeMap<String, f64> {
+pub(super) fn metrics(output: &[u8]) -> BTreeMap<String, f64> {
     let text = String::from_utf8_lossy(output);
     let lines = text.lines().filter_map(|line| line.trim_start().strip_prefix("snug-metric:"));
     let pairs = lines.filter_map(|line| line.split_once('='));
@@ -32,7 +32,7 @@ pub fn metrics(output: &[u8]) -> BTreeMap<String, f64> {
 
 /// Reads the reports in the output of a load; None if there is none. Who prints `snug-metric` lines is believed: if they
 /// hold a rate, those of the tool are left alone, and if they hold `errors`, so are its failures.
-pub fn load(output: &[u8]) -> Option<Reported> {
+pub(super) fn load(output: &[u8]) -> Option<Reported> {
     let reports = reports(&String::from_utf8_lossy(output));
     let tool = reports.first()?.tool;
     let (latency, own) = (add_up(&reports), metrics(output));

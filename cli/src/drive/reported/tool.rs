@@ -4,7 +4,7 @@ use crate::analysis::results::Percentile;
 
 /// Tools whose reports are understood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tool {
+pub(super) enum Tool {
     /// And wrk2, which calls itself wrk.
     Wrk,
     Ab,
@@ -14,7 +14,7 @@ pub enum Tool {
 
 /// One report.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ToolReport {
+pub(super) struct ToolReport {
     pub tool: Tool,
     /// It has come to the number of requests.
     pub is_whole: bool,
@@ -32,7 +32,7 @@ pub struct ToolReport {
 }
 
 /// The tool whose output begins with this line.
-pub fn begins(line: &str) -> Option<Tool> {
+pub(super) fn begins(line: &str) -> Option<Tool> {
     match line {
         "Summary:" => Some(Tool::Hey),
         "starting benchmark..." => Some(Tool::H2load),
@@ -43,7 +43,7 @@ pub fn begins(line: &str) -> Option<Tool> {
 }
 
 impl Tool {
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Tool::Wrk => "wrk",
             Tool::Ab => "ab",
@@ -55,7 +55,7 @@ impl Tool {
 
 impl ToolReport {
     /// Nothing is read yet.
-    pub fn new(tool: Tool) -> ToolReport {
+    pub(super) fn new(tool: Tool) -> ToolReport {
         ToolReport {
             tool,
             is_whole: false,
@@ -70,7 +70,7 @@ impl ToolReport {
     }
 
     /// Reads the next line of the output, without spaces at its ends.
-    pub fn read(&mut self, line: &str) {
+    pub(super) fn read(&mut self, line: &str) {
         // What does not have the form expected is some other line.
         let _ = match self.tool {
             Tool::Wrk => self.read_wrk(line),

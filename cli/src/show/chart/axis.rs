@@ -1,7 +1,7 @@
 //! One axis of a chart: from values to places, and where its ticks are. Pure.
 
 /// What an axis shows.
-pub struct Axis {
+pub(crate) struct Axis {
     pub title: String,
     /// Follows a value where one is read off, as in "12.3 MB".
     pub unit: &'static str,
@@ -27,13 +27,13 @@ const WIDE: f64 = 40.0;
 
 impl Axis {
     /// An axis from zero that just reaches `largest`.
-    pub fn from_zero(title: &str, unit: &'static str, largest: f64) -> Axis {
+    pub(crate) fn from_zero(title: &str, unit: &'static str, largest: f64) -> Axis {
         let end = if largest > 0.0 { largest } else { 1.0 };
         Axis { title: title.into(), unit, scale: Scale::Linear { start: 0.0, end } }
     }
 
     /// An axis around positive values that need not begin at zero.
-    pub fn around(title: &str, unit: &'static str, values: impl Iterator<Item = f64>) -> Axis {
+    pub(crate) fn around(title: &str, unit: &'static str, values: impl Iterator<Item = f64>) -> Axis {
         let (low, high) = values.fold((f64::MAX, 0.0f64), |(low, high), v| (low.min(v), high.max(v)));
         if low > high || high <= 0.0 {
             return Axis::from_zero(title, unit, 1.0);
@@ -45,7 +45,7 @@ impl Axis {
     }
 
     /// An axis from zero, or one with even factors if the values span powers of ten.
-    pub fn fitting(title: &str, unit: &'static str, values: impl Iterator<Item = f64>) -> Axis {
+    pub(crate) fn fitting(title: &str, unit: &'static str, values: impl Iterator<Item = f64>) -> Axis {
         let positive = values.filter(|value| *value > 0.0);
         let (low, high) = positive.fold((f64::MAX, 0.0f64), |(low, high), v| (low.min(v), high.max(v)));
         if high <= low * WIDE {
@@ -56,12 +56,12 @@ impl Axis {
     }
 
     /// An axis of names.
-    pub fn names(title: &str, names: Vec<String>) -> Axis {
+    pub(crate) fn names(title: &str, names: Vec<String>) -> Axis {
         Axis { title: title.into(), unit: "", scale: Scale::Names(names) }
     }
 
     /// Where a value is: 0 at the start of the axis, 1 at its end.
-    pub fn place(&self, value: f64) -> f64 {
+    pub(crate) fn place(&self, value: f64) -> f64 {
         match &self.scale {
             Scale::Linear { start, end } => (value - start) / (end - start),
             Scale::Logarithmic { start, end } => (value.max(*start) / start).ln() / (end / start).ln(),
@@ -70,7 +70,7 @@ impl Axis {
     }
 
     /// First and last value of an axis with even steps; None for the others.
-    pub fn range(&self) -> Option<(f64, f64)> {
+    pub(crate) fn range(&self) -> Option<(f64, f64)> {
         match self.scale {
             Scale::Linear { start, end } => Some((start, end)),
             _ => None,
@@ -78,12 +78,12 @@ impl Axis {
     }
 
     /// Whether the axis begins at zero, as an axis of names does in its way.
-    pub fn begins_at_zero(&self) -> bool {
+    pub(crate) fn begins_at_zero(&self) -> bool {
         !matches!(self.scale, Scale::Linear { start, .. } | Scale::Logarithmic { start, .. } if start > 0.0)
     }
 
     /// Round values on the axis, about as many as asked for, with their labels.
-    pub fn ticks(&self, about: usize) -> Vec<(f64, String)> {
+    pub(crate) fn ticks(&self, about: usize) -> Vec<(f64, String)> {
         match &self.scale {
             Scale::Linear { start, end } => {
                 let step = round_step((end - start) / about as f64);

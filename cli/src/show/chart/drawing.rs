@@ -6,7 +6,7 @@ use crate::show::chart::svg::{self, Role, Style};
 use crate::show::chart::{Better, Chart, ChartLayout, ChartSeries, Mark, FONT};
 
 /// The whole chart as SVG.
-pub fn draw(chart: &Chart, layout: &ChartLayout) -> String {
+pub(super) fn draw(chart: &Chart, layout: &ChartLayout) -> String {
     Drawing { chart, layout, svg: String::new() }.draw()
 }
 

@@ -9,10 +9,10 @@ mod svg;
 
 use std::fmt::Write;
 
-pub use axis::Axis;
+pub(super) use axis::Axis;
 
 /// A picture: lines and points in one plane.
-pub struct Chart {
+pub(crate) struct Chart {
     pub title: String,
     pub subtitle: String,
     pub footer: String,
@@ -30,7 +30,7 @@ pub struct Chart {
 }
 
 /// A named part of the x axis.
-pub struct Band {
+pub(crate) struct Band {
     pub name: String,
     pub start: f64,
     pub end: f64,
@@ -38,13 +38,13 @@ pub struct Band {
 
 /// The corner that is better, and the words for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Better {
+pub(crate) enum Better {
     BelowRight,
     BelowLeft,
 }
 
 /// One allocator in the picture: lines or a point, and its legend.
-pub struct ChartSeries {
+pub(crate) struct ChartSeries {
     pub name: String,
     /// Small lines below the name.
     pub details: Vec<String>,
@@ -65,7 +65,7 @@ pub struct ChartSeries {
 }
 
 /// A point with intervals of confidence and a label beside it.
-pub struct Mark {
+pub(crate) struct Mark {
     pub at: (f64, f64),
     pub x_interval: Option<(f64, f64)>,
     pub y_interval: Option<(f64, f64)>,
@@ -74,7 +74,7 @@ pub struct Mark {
 }
 
 /// Size and surroundings of the plane, in pixels.
-pub struct ChartLayout {
+pub(crate) struct ChartLayout {
     width: f64,
     height: f64,
     left: f64,
@@ -90,7 +90,7 @@ pub struct ChartLayout {
 }
 
 /// A picture that stands alone.
-pub const PICTURE: ChartLayout = ChartLayout {
+pub(super) const PICTURE: ChartLayout = ChartLayout {
     width: 1120.0,
     height: 600.0,
     left: 78.0,
@@ -104,7 +104,7 @@ pub const PICTURE: ChartLayout = ChartLayout {
 };
 
 /// The plane on a page that has the words around it.
-pub const PAGE: ChartLayout = ChartLayout {
+pub(super) const PAGE: ChartLayout = ChartLayout {
     width: 820.0,
     height: 430.0,
     left: 58.0,
@@ -118,7 +118,7 @@ pub const PAGE: ChartLayout = ChartLayout {
 };
 
 /// The same on a telephone.
-pub const NARROW: ChartLayout = ChartLayout {
+pub(super) const NARROW: ChartLayout = ChartLayout {
     width: 380.0,
     height: 330.0,
     left: 44.0,
@@ -135,18 +135,18 @@ const FONT: &str = "'Noto Sans', 'Segoe UI', 'Helvetica Neue', Arial, sans-serif
 const DASHES: &[&str] = &["", "7 4", "2 3", "10 4 2 4", "14 4"];
 
 /// Characters of the small font that fit beside the plot.
-pub const LEGEND_CHARACTERS: usize = 36;
+pub(super) const LEGEND_CHARACTERS: usize = 36;
 
 impl Chart {
     /// Draws the chart.
-    pub fn to_svg(&self, layout: &ChartLayout) -> String {
+    pub(crate) fn to_svg(&self, layout: &ChartLayout) -> String {
         drawing::draw(self, layout)
     }
 }
 
 impl ChartSeries {
     /// Its line or mark as a small picture, for the legend of a page.
-    pub fn key_svg(&self) -> String {
+    pub(crate) fn key_svg(&self) -> String {
         let mut svg = String::from(
             "<svg class=\"key\" width=\"34\" height=\"14\" viewBox=\"0 0 34 14\" aria-hidden=\"true\">",
         );
@@ -172,7 +172,7 @@ impl ChartSeries {
     }
 
     /// Name and details in one line.
-    pub fn full_name(&self) -> String {
+    pub(crate) fn full_name(&self) -> String {
         let name = self.name.as_str();
         std::iter::once(name).chain(self.details.iter().map(String::as_str)).collect::<Vec<_>>().join(" ")
     }

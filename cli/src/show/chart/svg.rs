@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 /// What a thing is, with its colour on white paper.
 #[derive(Clone, Copy)]
-pub enum Role {
+pub(super) enum Role {
     Ink,
     Muted,
     Grid,
@@ -15,7 +15,7 @@ pub enum Role {
 }
 
 impl Role {
-    pub fn class(self) -> &'static str {
+    pub(super) fn class(self) -> &'static str {
         match self {
             Role::Ink => "ink",
             Role::Muted => "muted",
@@ -26,7 +26,7 @@ impl Role {
         }
     }
 
-    pub fn colour(self) -> &'static str {
+    pub(super) fn colour(self) -> &'static str {
         match self {
             Role::Ink => "#212529",
             Role::Muted => "#6c757d",
@@ -40,7 +40,7 @@ impl Role {
 
 /// How a text stands.
 #[derive(Clone, Copy)]
-pub struct Style {
+pub(super) struct Style {
     pub size: f64,
     /// `start`, `middle` or `end`.
     pub anchor: &'static str,
@@ -51,23 +51,23 @@ pub struct Style {
 }
 
 impl Style {
-    pub fn new(size: f64, anchor: &'static str, role: Role) -> Style {
+    pub(super) fn new(size: f64, anchor: &'static str, role: Role) -> Style {
         Style { size, anchor, role, bold: false, rim: false }
     }
 
-    pub fn bold(mut self, bold: bool) -> Style {
+    pub(super) fn bold(mut self, bold: bool) -> Style {
         self.bold = bold;
         self
     }
 
-    pub fn rim(mut self) -> Style {
+    pub(super) fn rim(mut self) -> Style {
         self.rim = true;
         self
     }
 }
 
 /// Adds a text.
-pub fn text(svg: &mut String, (x, y): (f64, f64), style: Style, content: &str) {
+pub(super) fn text(svg: &mut String, (x, y): (f64, f64), style: Style, content: &str) {
     let rim = if style.rim {
         " stroke=\"#ffffff\" stroke-width=\"3\" stroke-linejoin=\"round\" paint-order=\"stroke\""
     } else {
@@ -87,7 +87,7 @@ pub fn text(svg: &mut String, (x, y): (f64, f64), style: Style, content: &str) {
 }
 
 /// Adds a straight line.
-pub fn line(svg: &mut String, from: (f64, f64), to: (f64, f64), role: Role) {
+pub(super) fn line(svg: &mut String, from: (f64, f64), to: (f64, f64), role: Role) {
     let _ = writeln!(
         svg,
         "<line class=\"{}\" x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\" stroke=\"{}\"/>",
@@ -101,7 +101,7 @@ pub fn line(svg: &mut String, from: (f64, f64), to: (f64, f64), role: Role) {
 }
 
 /// Adds a filled rectangle.
-pub fn rectangle(svg: &mut String, from: (f64, f64), size: (f64, f64), role: Role) {
+pub(super) fn rectangle(svg: &mut String, from: (f64, f64), size: (f64, f64), role: Role) {
     let _ = writeln!(
         svg,
         "<rect class=\"{}\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"{}\"/>",
@@ -115,13 +115,13 @@ pub fn rectangle(svg: &mut String, from: (f64, f64), size: (f64, f64), role: Rol
 }
 
 /// Coordinates of a polyline.
-pub fn points(line: &[(f64, f64)]) -> String {
+pub(super) fn points(line: &[(f64, f64)]) -> String {
     let coordinates: Vec<String> = line.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
     coordinates.join(" ")
 }
 
 /// An attribute for a dashed line; nothing for a solid one.
-pub fn dash(pattern: &str) -> String {
+pub(super) fn dash(pattern: &str) -> String {
     if pattern.is_empty() {
         String::new()
     } else {
@@ -130,7 +130,7 @@ pub fn dash(pattern: &str) -> String {
 }
 
 /// Text as XML wants it.
-pub fn escape(content: &str) -> String {
+pub(super) fn escape(content: &str) -> String {
     let mut escaped = String::with_capacity(content.len());
     for c in content.chars() {
         match c {
@@ -147,7 +147,7 @@ pub fn escape(content: &str) -> String {
 }
 
 /// A guess at the width of a text, in the unit of its size, for keeping labels apart.
-pub fn width_of(content: &str, size: f64) -> f64 {
+pub(super) fn width_of(content: &str, size: f64) -> f64 {
     content.chars().count() as f64 * size * 0.57
 }
 

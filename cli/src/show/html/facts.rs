@@ -6,7 +6,7 @@ use crate::base::terminal::{self, short_count, short_number};
 use crate::show::markdown::repeat;
 
 /// One comparison: a file, or the one just made.
-pub struct ComparisonFacts {
+pub(super) struct ComparisonFacts {
     /// Empty for the only one.
     pub name: String,
     pub started_at: String,
@@ -18,7 +18,7 @@ pub struct ComparisonFacts {
     pub runs: Vec<RunFacts>,
 }
 
-pub struct AllocatorFacts {
+pub(super) struct AllocatorFacts {
     pub label: String,
     pub version: String,
     pub library: String,
@@ -27,7 +27,7 @@ pub struct AllocatorFacts {
     pub command: String,
 }
 
-pub struct RunFacts {
+pub(super) struct RunFacts {
     pub round: u32,
     pub allocator: String,
     pub failure: Option<String>,
@@ -44,7 +44,7 @@ pub struct RunFacts {
 }
 
 impl ComparisonFacts {
-    pub fn new(name: &str, comparison: &Comparison) -> ComparisonFacts {
+    pub(super) fn new(name: &str, comparison: &Comparison) -> ComparisonFacts {
         ComparisonFacts {
             name: name.into(),
             started_at: comparison.started_at.clone(),

@@ -6,7 +6,7 @@ mod filters {
     use std::fmt::Display;
 
     /// HTML in which long names may be broken after the characters that join their parts.
-    pub fn breakable(text: impl Display, _: &dyn askama::Values) -> askama::Result<String> {
+    pub(super) fn breakable(text: impl Display, _: &dyn askama::Values) -> askama::Result<String> {
         let mut html = String::new();
         for c in text.to_string().chars() {
             match c {
@@ -36,7 +36,7 @@ use crate::show::html::facts::ComparisonFacts;
 use crate::show::plot;
 
 /// Writes the page.
-pub fn write(comparison: &Comparison, origin: &Origin, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write(comparison: &Comparison, origin: &Origin, out: &mut dyn Write) -> io::Result<()> {
     let page = ReportPage::new(comparison, origin);
     out.write_all(page.render().map_err(io::Error::other)?.as_bytes())
 }
@@ -204,7 +204,7 @@ fn tiles(comparison: &Comparison) -> Vec<Tile> {
             class: verdict.class(),
             values: format!("{} instead of {}", shown(own.median), shown(other.median)),
             remark: match verdict {
-                view::Difference::NoDifference => format!("no difference shown ({})", view::interval(ratio)),
+                view::Difference::Same => format!("no difference shown ({})", view::interval(ratio)),
                 view::Difference::MayBeChance => format!("may be chance ({})", view::interval(ratio)),
                 view::Difference::Unproven => "one run each: unproven".into(),
                 _ => format!("95 % interval {}", view::interval(ratio)),

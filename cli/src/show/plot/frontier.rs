@@ -14,7 +14,7 @@ struct Side {
 }
 
 /// The picture; None unless there are two allocators to tell apart, and a throughput or a time to tell them apart by.
-pub fn chart(comparison: &Comparison) -> Option<Chart> {
+pub(super) fn chart(comparison: &Comparison) -> Option<Chart> {
     let measure = comparison.summary.memory_measure.as_str();
     let memory = Side { quantity: format!("{measure}_mean_bytes"), factor: 1e-6 };
     let throughput = throughput_quantity(comparison);

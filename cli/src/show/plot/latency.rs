@@ -10,7 +10,7 @@ use crate::show::chart::{Axis, Chart, ChartSeries, Mark};
 use crate::show::plot::{by_memory, footer, series, title};
 
 /// The picture; None if nobody measured latency.
-pub fn chart(comparison: &Comparison) -> Option<Chart> {
+pub(super) fn chart(comparison: &Comparison) -> Option<Chart> {
     let percents = percents(comparison);
     if percents.is_empty() {
         return None;

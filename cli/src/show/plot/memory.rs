@@ -8,7 +8,7 @@ use crate::show::chart::{Axis, Band, Chart, ChartSeries, Mark};
 use crate::show::plot::{by_memory, footer, ratio_heading, ratio_text, series, shorten, title};
 
 /// The picture; None if no run went well.
-pub fn chart(comparison: &Comparison) -> Option<Chart> {
+pub(super) fn chart(comparison: &Comparison) -> Option<Chart> {
     let measure = comparison.summary.memory_measure.as_str();
     let all: Vec<ChartSeries> =
         by_memory(comparison).into_iter().map(|index| curve(comparison, index, measure)).collect();

@@ -19,14 +19,14 @@ use crate::base::terminal;
 use crate::show::chart::{Chart, ChartSeries, LEGEND_CHARACTERS, PICTURE};
 
 /// A picture of the comparison.
-pub struct Plot {
+pub(crate) struct Plot {
     /// Name of its files, without ending.
     pub name: &'static str,
     pub chart: Chart,
 }
 
 /// All pictures for which something was measured.
-pub fn plots(comparison: &Comparison) -> Vec<Plot> {
+pub(crate) fn plots(comparison: &Comparison) -> Vec<Plot> {
     let named = |name, chart: Option<Chart>| chart.map(|chart| Plot { name, chart });
     let all = [
         named("memory", memory::chart(comparison)),
@@ -37,13 +37,13 @@ pub fn plots(comparison: &Comparison) -> Vec<Plot> {
 }
 
 /// Turns SVG into PNG.
-pub struct Painter {
+pub(crate) struct Painter {
     options: Options<'static>,
 }
 
 impl Painter {
     /// Brings its own fonts, so that a picture looks the same on a server without any.
-    pub fn new() -> Painter {
+    pub(crate) fn new() -> Painter {
         let mut fonts = fontdb::Database::new();
         fonts.load_font_data(ttf_noto_sans::REGULAR.to_vec());
         fonts.load_font_data(ttf_noto_sans::BOLD.to_vec());
@@ -52,7 +52,7 @@ impl Painter {
     }
 
     /// The picture in double resolution, as a PNG file.
-    pub fn png(&self, chart: &Chart) -> io::Result<Vec<u8>> {
+    pub(crate) fn png(&self, chart: &Chart) -> io::Result<Vec<u8>> {
         const SCALE: f32 = 2.0;
         let too_large = || io::Error::other("picture too large");
         let tree = Tree::from_str(&chart.to_svg(&PICTURE), &self.options).map_err(io::Error::other)?;
@@ -191,7 +191,7 @@ fn legend_lines(label: &str, kind: Kind) -> (String, Vec<String>) {
 }
 
 /// A text of at most so many characters.
-pub fn shorten(text: &str, length: usize) -> String {
+pub(crate) fn shorten(text: &str, length: usize) -> String {
     if text.chars().count() <= length {
         return text.to_string();
     }
