@@ -114,6 +114,8 @@ fn processes_under_three_allocators() {
     tmux.keys(&["?"]);
     tmux.expect("help", |screen| screen.contains("freed, kept at hand"));
     tmux.keys(&["?"]);
+    // A key and a new size at the same moment: the terminal library may keep the key until the next one.
+    tmux.expect("no help", |screen| !screen.contains("freed, kept at hand"));
     tmux.call(&["resize-window", "-x", "50", "-y", "12"]);
     tmux.expect("a narrow screen", |screen| screen.contains("LIVE") && !screen.contains("CACHED"));
     drop(running);
