@@ -11,8 +11,19 @@
 #define SNUG_ARENA_H
 
 #include "base.h"
+#include "classes.h"
 
-enum { ARENA_MAX = 64 };
+enum {
+  ARENA_MAX = 64,
+  ARENA_SHIFT = 8, /* in a page's kind */
+};
+
+/* What a page's kind says, when it is a class's. */
+static ALWAYS_INLINE unsigned kind_class(unsigned kind) { return kind & ((1 << ARENA_SHIFT) - 1); }
+static ALWAYS_INLINE unsigned kind_arena(unsigned kind) { return kind >> ARENA_SHIFT; }
+
+/* Whether it is, of whatever arena. */
+static ALWAYS_INLINE bool is_class(unsigned kind) { return kind_class(kind) - 1 < CLASS_COUNT - 1; }
 
 /* From now on arena 0 can be used. */
 HIDDEN void arena_init(void);

@@ -6,6 +6,7 @@
 #include "lock.h"
 #include "options.h"
 #include "slab.h"
+#include "slab_purge.h"
 #include "sys.h"
 
 #define MILLISECOND_NS UINT64_C(1000000)

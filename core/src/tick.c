@@ -9,6 +9,7 @@
 #include "purge.h"
 #include "rights.h"
 #include "slab.h"
+#include "slab_purge.h"
 #include "sys.h"
 
 enum {

@@ -1,0 +1,21 @@
+/* slab_purge.h: gives back pages inside slabs that no block touches.
+ *
+ * It does not know when, nor how much may go: purge.h says. A slab leaves its list for the system call, which runs
+ * without a lock (B4, B5).
+ */
+#ifndef SNUG_SLAB_PURGE_H
+#define SNUG_SLAB_PURGE_H
+
+#include "base.h"
+
+/* Looks at max_records slabs, going on where the last call ended, and gives memory of pages that no block touches back
+ * to the system, in classes of at least min_class_bytes. With only_aged, of slabs where nothing was freed since
+ * the tick before last. Empty slabs kept for reuse go to the page heap. Ends early after max_pages (and the rest of a
+ * slab), or when purging stops.
+ * Returns the pages given back to the system. */
+HIDDEN size_t slab_purge(size_t min_class_bytes, bool only_aged, size_t max_records, size_t max_pages);
+
+/* Time for only_aged: called once per tick. */
+HIDDEN void slab_tick(void);
+
+#endif
