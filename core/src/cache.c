@@ -27,7 +27,6 @@ enum {
   CONTENTION_LIMIT = 2,           /* locks found held in that many: the thread moves to another arena */
   QUIET_TICKS = 100,              /* ten seconds without contention: back to arena 0 */
   UNSEAL_CHILD_SHIFT = 1,         /* in a child a sealed slab serves again when half of it is free */
-  GONE_LOOKS = 16,                /* an empty cache is asked for its owner at every 16th look without a sign of life */
   STREAK_REFILL = 1,
   STREAK_FLUSH = 2,
 };
@@ -62,9 +61,14 @@ static struct {
   uint16_t grown_offset[CLASS_SMALL_LAST + 1]; /* where the grown slots of a class begin */
 } caches;
 
-static struct cache *cache_number(uint32_t number) {
-  return (struct cache *)(caches.start + (size_t)number * CACHE_BYTES);
-}
+uint32_t cache_end_number(void) { return caches.closed ? 0 : caches.count; }
+
+bool cache_is_after_fork(void) { return __atomic_load_n(&caches.after_fork, __ATOMIC_RELAXED); }
+
+void cache_lock_owners(void) { lock_take(&caches.lock, RANK_CACHES); }
+void cache_unlock_owners(void) { lock_give(&caches.lock, RANK_CACHES); }
+
+struct cache *cache_number(uint32_t number) { return (struct cache *)(caches.start + (size_t)number * CACHE_BYTES); }
 
 /* ---- bins ---- */
 
@@ -194,13 +198,12 @@ static void reset_bins(struct cache *cache) {
   cache->changing = 0;
 }
 
-/* Gives everything back. C1 must hold for the caller. */
-static void cache_give_all(struct cache *cache) {
+void cache_give_all(struct cache *cache) {
   for (unsigned i = 1; i < CLASS_COUNT; i++) bin_give(cache, &cache->bin[i], bin_count(cache, &cache->bin[i]));
   if (cache->remote_count != 0) remote_give(cache);
 }
 
-static size_t cache_bytes(const struct cache *cache) {
+size_t cache_bytes(const struct cache *cache) {
   size_t bytes = 0;
   for (unsigned i = 1; i < CLASS_COUNT; i++) {
     void **top = __atomic_load_n(&cache->bin[i].top, __ATOMIC_RELAXED);
@@ -290,22 +293,20 @@ static void take_stock_after_fork(void) {
   slab_unlock_all();
 }
 
-/* C1 must hold, and the bins be empty. */
-static void close_bins(struct cache *cache) {
+void cache_close_bins(struct cache *cache) {
   for (unsigned i = 1; i < CLASS_COUNT; i++) {
     if (bin_capacity(&cache->bin[i]) != 0) bin_set_capacity(cache, i, 0);
   }
 }
 
-/* Makes the cache an unused one. The caches lock is held, and its thread does not use it (any more). */
-static void release_cache(struct cache *cache) {
+void cache_release(struct cache *cache) {
   ASSERT(cache->in_use);
   if (unlikely(cache->changing)) {
     reset_bins(cache); /* its thread vanished in a clone(2) without our handlers: what they hold can't be known */
   } else {
     cache_give_all(cache);
   }
-  close_bins(cache);
+  cache_close_bins(cache);
   arena_leave(cache->arena);
   cache->in_use = false;
   counter_bump(&snug_counters.caches, -(uint64_t)1);
@@ -317,7 +318,7 @@ static void give_up_cache(struct thread *thread) {
   thread->without = 1;
   thread->own = NULL;
   thread->door = &empty_cache.door;
-  if (cache != NULL) release_cache(cache);
+  if (cache != NULL) cache_release(cache);
 }
 
 /* Gives this thread its cache (back). Returns NULL when it must do without. */
@@ -536,8 +537,7 @@ void cache_empty_own(void) {
 
 void cache_tick(void) { __atomic_fetch_add(&caches.tick, 1, __ATOMIC_RELAXED); }
 
-/* A number that changes when the owner uses the cache. */
-static uint64_t sign_of_life(const struct cache *cache) {
+uint64_t cache_sign_of_life(const struct cache *cache) {
   uint64_t sum = __atomic_load_n(&cache->slow_calls, __ATOMIC_RELAXED);
   for (unsigned i = 1; i < CLASS_COUNT; i++) {
     sum = sum * 31 + (uintptr_t)__atomic_load_n(&cache->bin[i].top, __ATOMIC_RELAXED);
@@ -548,55 +548,9 @@ static uint64_t sign_of_life(const struct cache *cache) {
 uint64_t cache_activity(void) {
   uint64_t sum = 0;
   lock_take(&caches.lock, RANK_CACHES);
-  for (uint32_t i = 0; i < caches.count; i++) sum = sum * 31 + sign_of_life(cache_number(i));
+  for (uint32_t i = 0; i < caches.count; i++) sum = sum * 31 + cache_sign_of_life(cache_number(i));
   lock_give(&caches.lock, RANK_CACHES);
   return sum;
-}
-
-/* Whether a thief should look at this cache now: it has blocks, and its owner was away for `looks` looks. */
-static bool worth_stealing(struct cache *cache, uint32_t looks, const struct cache *own) {
-  if (!cache->in_use || cache == own) return false;
-  uint64_t life = sign_of_life(cache);
-  cache->idle_looks = life == cache->seen ? cache->idle_looks + 1 : 0;
-  cache->seen = life;
-  if (cache->idle_looks < looks) return false;
-  bool holds = cache_bytes(cache) != 0;
-  if (!holds && cache->idle_looks % GONE_LOOKS != 0) return false;
-  if (cache->thread_id != 0 && !sys_thread_exists(snug_counters.pid, cache->thread_id)) {
-    release_cache(cache); /* it ended without thread_ends */
-    return false;
-  }
-  return holds;
-}
-
-size_t cache_steal(uint32_t looks, const struct cache *own) {
-  size_t bytes = 0;
-  uint32_t victims = 0;
-  if (__atomic_load_n(&caches.after_fork, __ATOMIC_RELAXED)) return 0; /* owners may be gone */
-  /* After vfork(2) owners run on in the parent; in a copy that nobody has claimed nobody knows who is left. */
-  if (!rights_have(RIGHT_OTHERS) || rights_identity() != IDENTITY_OWN) return 0;
-  lock_take(&caches.lock, RANK_CACHES);
-  for (uint32_t i = 0; !caches.closed && i < caches.count && !is_purging_stopped(); i++) {
-    struct cache *cache = cache_number(i);
-    if (!worth_stealing(cache, looks, own)) continue;
-    __atomic_store_n(&cache->door.cache, &empty_cache, __ATOMIC_RELAXED);
-    victims++;
-  }
-  bool ordered = victims != 0 && sys_barrier_all_threads();
-  for (uint32_t i = 0; victims != 0 && i < caches.count; i++) {
-    struct cache *cache = cache_number(i);
-    if (!cache->in_use || cache == own || __atomic_load_n(&cache->door.cache, __ATOMIC_RELAXED) == cache) continue;
-    if (ordered && !is_purging_stopped() && __atomic_load_n(&cache->door.busy, __ATOMIC_ACQUIRE) == 0) {
-      bytes += cache_bytes(cache);
-      cache_give_all(cache);
-      if (looks == 0) close_bins(cache);
-      cache->seen = sign_of_life(cache);
-      counter_add(&snug_counters.steals, 1);
-    }
-    __atomic_store_n(&cache->door.cache, cache, __ATOMIC_RELEASE);
-  }
-  lock_give(&caches.lock, RANK_CACHES);
-  return bytes;
 }
 
 size_t cache_held_bytes(size_t *count) {

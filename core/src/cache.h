@@ -72,7 +72,7 @@ struct cache {
   uint32_t changing;           /* C1: bins are being rearranged; a child that finds this set cannot trust them */
 };
 
-/* Used by its thread only: it may end without a word (cache_steal). */
+/* Used by its thread only: it may end without a word (steal.h). */
 struct thread {
   struct door *door;   /* of its cache, or of the empty one */
   struct cache *own;   /* NULL: none yet, or none to be had */
@@ -110,11 +110,6 @@ HIDDEN void cache_close(void);
 /* Gives this thread's blocks back to the slabs. */
 HIDDEN void cache_empty_own(void);
 
-/* Empties caches of threads other than the caller, whose is `own`, that showed no sign of life in the last `looks`
- * calls (0: all that are not in use at this instant, and their bins close). Without membarrier nothing is stolen.
- * Returns the bytes of blocks given back to slabs. */
-HIDDEN size_t cache_steal(uint32_t looks, const struct cache *own);
-
 /* A sum that changes whenever any thread used its cache: the sign of life of the process. */
 HIDDEN uint64_t cache_activity(void);
 
@@ -130,6 +125,28 @@ HIDDEN void cache_after_fork(void);
 
 /* Time as threads see it: bumped once per tick, so that each owner lets unused capacity go. */
 HIDDEN void cache_tick(void);
+
+/* For steal.h: the lock of who owns which cache, and under it the caches ever used, by number. */
+HIDDEN void cache_lock_owners(void);
+HIDDEN void cache_unlock_owners(void);
+HIDDEN uint32_t cache_end_number(void); /* one past the last; 0 after cache_close */
+HIDDEN struct cache *cache_number(uint32_t number);
+
+/* Whether this is a child of fork that has not yet seen which caches have owners. */
+HIDDEN bool cache_is_after_fork(void);
+
+/* A number that changes when the owner uses the cache. */
+HIDDEN uint64_t cache_sign_of_life(const struct cache *cache);
+
+/* Bytes of blocks in one cache. */
+HIDDEN size_t cache_bytes(const struct cache *cache);
+
+/* Gives all blocks of one cache back; then its bins may be closed. C1 must hold for the caller. */
+HIDDEN void cache_give_all(struct cache *cache);
+HIDDEN void cache_close_bins(struct cache *cache);
+
+/* Makes the cache an unused one. The lock is held, and its thread does not use it (any more). */
+HIDDEN void cache_release(struct cache *cache);
 
 HIDDEN void cache_check(void); /* asserts C2 and C3 of this thread's cache */
 HIDDEN void cache_lock_all(void);

@@ -7,6 +7,7 @@
 #include "options.h"
 #include "slab.h"
 #include "slab_purge.h"
+#include "steal.h"
 #include "sys.h"
 
 #define MILLISECOND_NS UINT64_C(1000000)
@@ -219,7 +220,7 @@ void purge_slabs(size_t min_class_bytes, size_t max_records) {
 }
 
 void purge_all_slabs(const struct cache *own) {
-  cache_steal(0, own);
+  steal_caches(0, own);
   count_purged(slab_purge(0, false, slab_record_count(), SIZE_MAX));
   counter_bump(&snug_counters.limit_purges, 1);
 }
@@ -227,7 +228,7 @@ void purge_all_slabs(const struct cache *own) {
 void purge_above_cap(void) { purge_within_budget(cap_pages(), !at_any_price()); }
 
 size_t purge_all_locked(const struct cache *own) {
-  cache_steal(0, own);
+  steal_caches(0, own);
   uint64_t given[CLASS_COUNT];
   for (unsigned i = 1; i < CLASS_COUNT; i++) given[i] = given_blocks(i);
   size_t purged = slab_purge(0, false, slab_record_count(), SIZE_MAX);

@@ -17,6 +17,7 @@
 #include "slab.c"
 #include "slab_purge.c"
 #include "cache.c"
+#include "steal.c"
 #include "gauges.c"
 #include "cgroup.c"
 #include "purge.c"

@@ -10,6 +10,7 @@
 #include "rights.h"
 #include "slab.h"
 #include "slab_purge.h"
+#include "steal.h"
 #include "sys.h"
 
 enum {
@@ -52,7 +53,7 @@ void tick_now(const struct cache *own, bool may_open_files) {
   if (may_open_files && rights_have(RIGHT_FILES)) look_at_container(slow);
   slab_tick();
   cache_tick();
-  cache_steal(IDLE_TICKS, own);
+  steal_caches(IDLE_TICKS, own);
   if (purge_is_near_limit() && (slow || !was_near)) {
     purge_all_slabs(own);
   } else {

@@ -235,25 +235,25 @@ TEST(idle_caches_are_stolen_busy_ones_are_not) {
   size_t held = bin_count(others_cache, bin);
   CHECK(held >= 6 && outstanding(CLASS) - before == held);
   others_cache->seen = 0;
-  CHECK(cache_steal(3, this_thread.own) == 0 && bin_count(others_cache, bin) == held); /* not idle for long enough */
-  CHECK(cache_steal(3, this_thread.own) == 0 && cache_steal(3, this_thread.own) == 0);
-  size_t bytes = cache_steal(3, this_thread.own);
+  CHECK(steal_caches(3, this_thread.own) == 0 && bin_count(others_cache, bin) == held); /* not idle for long enough */
+  CHECK(steal_caches(3, this_thread.own) == 0 && steal_caches(3, this_thread.own) == 0);
+  size_t bytes = steal_caches(3, this_thread.own);
   CHECK_THAT(bytes == held * SIZE, "%zu bytes of %zu blocks", bytes, held);
   CHECK(bin_count(others_cache, bin) == 0 && outstanding(CLASS) == before && snug_counters.steals == steals + 1);
-  CHECK(cache_steal(0, this_thread.own) == 0 && snug_counters.steals == steals + 1); /* nothing left */
+  CHECK(steal_caches(0, this_thread.own) == 0 && snug_counters.steals == steals + 1); /* nothing left */
 
   let(2); /* its owner finds it again, empty */
   held = bin_count(others_cache, bin);
   CHECK(held >= 6);
   refuse_barrier = true;
-  CHECK(cache_steal(0, this_thread.own) == 0 && bin_count(others_cache, bin) == held);
+  CHECK(steal_caches(0, this_thread.own) == 0 && bin_count(others_cache, bin) == held);
   refuse_barrier = false;
 
   let(3);
-  CHECK(cache_steal(0, this_thread.own) == 0 && bin_count(others_cache, bin) == held);
+  CHECK(steal_caches(0, this_thread.own) == 0 && bin_count(others_cache, bin) == held);
   CHECK(others_cache->door.cache == others_cache); /* given back untouched */
   let(4);
-  CHECK(cache_steal(0, this_thread.own) == held * SIZE && bin_count(others_cache, bin) == 0);
+  CHECK(steal_caches(0, this_thread.own) == held * SIZE && bin_count(others_cache, bin) == 0);
 
   for (size_t i = 0; i < COUNT_OF(remote_blocks); i++) remote_blocks[i] = malloc(SIZE);
   cache_empty_own();
@@ -320,11 +320,11 @@ TEST(an_empty_cache_of_an_ended_thread_is_released) {
   REQUIRE(pthread_create(&thread, NULL, end_without_a_word, NULL) == 0);
   pthread_join(thread, &cache);
   CHECK(((struct cache *)cache)->in_use && snug_counters.caches == in_use + 1);
-  for (int i = 0; i < 2 * GONE_LOOKS; i++) cache_steal(2, this_thread.own);
+  for (int i = 0; i < 2 * GONE_LOOKS; i++) steal_caches(2, this_thread.own);
   /* An emulator may end a thread some time after pthread_join. */
   for (int i = 0; i < 1000 && ((struct cache *)cache)->in_use; i++) {
     usleep(1000);
-    for (int look = 0; look < 2 * GONE_LOOKS; look++) cache_steal(2, this_thread.own);
+    for (int look = 0; look < 2 * GONE_LOOKS; look++) steal_caches(2, this_thread.own);
   }
   CHECK_THAT(!((struct cache *)cache)->in_use && snug_counters.caches == in_use, "%zu caches, %zu before",
              (size_t)snug_counters.caches, (size_t)in_use);
@@ -339,7 +339,7 @@ static bool stop_thief;
 static void *steal_all_the_time(void *argument) {
   (void)argument;
   while (!__atomic_load_n(&stop_thief, __ATOMIC_RELAXED)) {
-    cache_steal(0, this_thread.own);
+    steal_caches(0, this_thread.own);
     cache_tick();
     slab_tick();
     slab_purge(0, true, 1000, SIZE_MAX);

@@ -72,7 +72,7 @@ TEST(older_blocks_stay_what_they_were) {
     CHECK(older[i].start != NULL && pattern_mismatch(older[i].start, kept, older[i].seed) == kept);
   }
   for (size_t i = 0; i < MANY; i++) end_block(&older[i]);
-  CHECK(this_thread.own == NULL && cache_steal(0, NULL) == 0);
+  CHECK(this_thread.own == NULL && steal_caches(0, NULL) == 0);
   snug_check();
 }
 
