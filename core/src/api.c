@@ -7,11 +7,14 @@
 #include "base.h"
 #include "block.h"
 #include "cache.h"
+#include "fatal.h"
 #include "fork.h"
-#include "purge.h"
+#include "maintain.h"
+#include "malloc_conf.h"
 #include "ready.h"
 
 static COLD void *no_memory(void) {
+  if (malloc_conf_settings.xmalloc) fatal_no_memory();
   errno = ENOMEM;
   return NULL;
 }
@@ -61,7 +64,8 @@ EXPORT void *reallocarray(void *block, size_t count, size_t each_bytes) {
 }
 
 static void *take_aligned(size_t alignment, size_t size_bytes) {
-  void *block = size_bytes <= PTRDIFF_MAX ? block_take_aligned(alignment, size_bytes) : NULL;
+  bool clean;
+  void *block = size_bytes <= PTRDIFF_MAX ? block_take_aligned(alignment, size_bytes, &clean) : NULL;
   return likely(block != NULL) ? block : no_memory();
 }
 
@@ -109,11 +113,7 @@ EXPORT void cfree(void *block) { block_give(block); }
 
 EXPORT size_t snug_purge(void) {
   start_if_needed();
-  cache_slow_path_begins();
-  cache_empty_own();
-  size_t bytes = purge_all(this_thread.own);
-  cache_slow_path_ends();
-  return bytes;
+  return maintain_give_all_back();
 }
 
 /* Returns 1 if memory was given back. A server calls this when it has loaded what its workers share (Ruby's

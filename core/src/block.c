@@ -12,10 +12,13 @@
 
 /* ---- taking ---- */
 
+static bool fits_run(size_t size_bytes, size_t alignment) {
+  return size_bytes < LARGE_MIN_BYTES && alignment <= RUN_MAX_BYTES / 4;
+}
+
 static void *take_run_or_large(size_t size_bytes, size_t alignment, bool *clean) {
   void *block = NULL;
-  bool fits_run = size_bytes < LARGE_MIN_BYTES && alignment <= RUN_MAX_BYTES / 4;
-  if (fits_run) block = run_take(size_bytes, alignment, clean);
+  if (fits_run(size_bytes, alignment)) block = run_take(size_bytes, alignment, clean);
   return block != NULL ? block : large_take(size_bytes, alignment, clean); /* also when the zone is full */
 }
 
@@ -34,12 +37,23 @@ static void *take_big(size_t size_bytes, size_t alignment, bool *clean) {
   return block;
 }
 
-void *block_take_slow(size_t size_bytes) {
-  cache_end(); /* the fast path may have left it set */
-  start_if_needed();
-  bool clean;
-  if (guard_is_on()) return guard_take(1, size_bytes, &clean);
-  if (size_bytes > CLASS_MAX_BYTES) return take_big(size_bytes, 1, &clean);
+static bool zeroes_all; /* set at start only */
+
+void block_zero_all(void) {
+  zeroes_all = true;
+  cache_close();
+}
+
+/* zero:true */
+static COLD void *zero_whole(void *block, bool *clean) {
+  if (block != NULL && !*clean) memset(block, 0, block_size(block));
+  *clean = block != NULL;
+  return block;
+}
+
+static void *take_slow(size_t size_bytes, bool *clean) {
+  if (guard_is_on()) return guard_take(1, size_bytes, clean);
+  if (size_bytes > CLASS_MAX_BYTES) return take_big(size_bytes, 1, clean);
   unsigned class_index = class_of(size_bytes);
   void *block = cache_pop(class_index); /* sizes above the fast path's have bins, too */
   if (block != NULL) return block;
@@ -47,7 +61,15 @@ void *block_take_slow(size_t size_bytes) {
   block = cache_refill(class_index, size_bytes);
   maintain(1);
   cache_slow_path_ends();
-  return likely(block != NULL) ? block : take_big(size_bytes, 1, &clean);
+  return likely(block != NULL) ? block : take_big(size_bytes, 1, clean);
+}
+
+void *block_take_slow(size_t size_bytes) {
+  cache_end(); /* the fast path may have left it set */
+  start_if_needed();
+  bool clean = false;
+  void *block = take_slow(size_bytes, &clean);
+  return unlikely(zeroes_all) ? zero_whole(block, &clean) : block;
 }
 
 void *block_take_zeroed_slow(size_t size_bytes) {
@@ -63,21 +85,39 @@ void *block_take_zeroed_slow(size_t size_bytes) {
   return block != NULL && !clean ? memset(block, 0, size_bytes) : block;
 }
 
-void *block_take_aligned(size_t alignment, size_t size_bytes) {
+/* Slabs begin at a page: a class whose size is a multiple of the alignment has all its blocks aligned. Its size, 0 if
+ * there is none. */
+static size_t class_bytes_for(size_t alignment, size_t size_bytes) {
+  if (alignment > PAGE_BYTES || size_bytes > CLASS_MAX_BYTES) return 0;
+  if (alignment <= 16) return class_shapes[class_of(size_bytes)].size_bytes;
+  size_t size = size_bytes != 0 ? size_bytes : 1;
+  for (unsigned class_index = class_of(size); class_index < CLASS_COUNT; class_index++) {
+    size_t class_bytes = class_shapes[class_index].size_bytes;
+    if (class_bytes > 2 * round_up(size, alignment)) break;
+    if (class_bytes % alignment == 0) return class_bytes;
+  }
+  return 0;
+}
+
+void *block_take_aligned(size_t alignment, size_t size_bytes, bool *clean) {
+  *clean = false;
   if (alignment <= 16) return block_take(size_bytes);
   start_if_needed();
-  bool clean;
-  if (guard_is_on()) return guard_take(alignment, size_bytes, &clean);
-  if (alignment <= PAGE_BYTES && size_bytes <= CLASS_MAX_BYTES) {
-    /* Slabs begin at a page: a class whose size is a multiple of the alignment has all its blocks aligned. */
-    size_t size = size_bytes != 0 ? size_bytes : 1;
-    for (unsigned class_index = class_of(size); class_index < CLASS_COUNT; class_index++) {
-      size_t class_bytes = class_shapes[class_index].size_bytes;
-      if (class_bytes > 2 * round_up(size, alignment)) break;
-      if (class_bytes % alignment == 0) return block_take(class_bytes);
-    }
-  }
-  return take_big(size_bytes != 0 ? size_bytes : 1, alignment, &clean);
+  size_t class_bytes = guard_is_on() ? 0 : class_bytes_for(alignment, size_bytes);
+  if (class_bytes != 0) return block_take(class_bytes);
+  void *block = guard_is_on() ? guard_take(alignment, size_bytes, clean)
+                              : take_big(size_bytes != 0 ? size_bytes : 1, alignment, clean);
+  return unlikely(zeroes_all) ? zero_whole(block, clean) : block;
+}
+
+size_t block_size_for(size_t alignment, size_t size_bytes) {
+  start_if_needed();
+  if (size_bytes > PTRDIFF_MAX || alignment > PTRDIFF_MAX) return 0;
+  if (guard_is_on()) return size_bytes;
+  size_t class_bytes = class_bytes_for(alignment, size_bytes);
+  if (class_bytes != 0) return class_bytes;
+  size_t unit = fits_run(size_bytes, alignment) ? PAGE_BYTES : zone.page_bytes;
+  return round_up(size_bytes != 0 ? size_bytes : 1, unit);
 }
 
 /* ---- giving ---- */
@@ -169,31 +209,43 @@ void block_give_sized_slow(void *block, size_t alignment, size_t size_bytes) {
 }
 
 /* Tries to resize a run or a large block without another block. */
-static void *resize_big(void *block, size_t size_bytes) {
+static void *resize_big(void *block, size_t size_bytes, bool may_move) {
   if (page_index(block) >= zone_pages()) {
-    return size_bytes >= LARGE_MIN_BYTES / 2 ? large_resize(block, size_bytes) : NULL;
+    if (size_bytes < LARGE_MIN_BYTES / 2) return NULL;
+    if (may_move) return large_resize(block, size_bytes);
+    return large_resize_in_place(block, size_bytes) ? block : NULL;
   }
   bool stays_run = size_bytes > CLASS_MAX_BYTES && size_bytes < LARGE_MIN_BYTES;
   return stays_run && run_resize(block, size_bytes) ? block : NULL;
 }
 
 /* Tries to resize without another block. */
-static void *resize_in_place(void *block, size_t block_bytes, size_t size_bytes) {
+static void *resize_same(void *block, size_t block_bytes, size_t size_bytes, bool may_move) {
   if (page_index(block) < zone_pages() && page_kind(page_index(block)) != KIND_RUN) {
     return resize_keeps(block_bytes, size_bytes) ? block : NULL;
   }
   cache_slow_path_begins();
-  block = resize_big(block, size_bytes);
+  block = resize_big(block, size_bytes, may_move);
   if (block != NULL) maintain(MAINTAIN_BIG_BLOCK);
   cache_slow_path_ends();
+  if (unlikely(zeroes_all) && block != NULL && block_size(block) > block_bytes) {
+    memset((char *)block + block_bytes, 0, block_size(block) - block_bytes);
+  }
   return block;
+}
+
+bool block_resize_in_place(void *block, size_t size_bytes) {
+  size_t block_bytes = block_size(block);
+  if (size_bytes > PTRDIFF_MAX) return false;
+  if (guard_is_on() && guard_size(block, &block_bytes)) return size_bytes == block_bytes;
+  return resize_same(block, block_bytes, size_bytes, false) != NULL;
 }
 
 void *block_resize(void *block, size_t size_bytes) {
   size_t block_bytes = block_size(block);
   if (size_bytes > PTRDIFF_MAX) return NULL;
   bool guarded = guard_is_on() && guard_size(block, &block_bytes); /* moves always: an old pointer then shows */
-  void *result = guarded ? NULL : resize_in_place(block, block_bytes, size_bytes);
+  void *result = guarded ? NULL : resize_same(block, block_bytes, size_bytes, true);
   if (result != NULL) return result;
   result = block_take(size_bytes);
   if (result == NULL && size_bytes <= block_bytes) { /* a smaller block never fails */

@@ -60,8 +60,15 @@ static ALWAYS_INLINE void *block_take_zeroed(size_t size_bytes) {
   return block;
 }
 
-/* As block_take, at a multiple of alignment, a power of two. */
-HIDDEN void *block_take_aligned(size_t alignment, size_t size_bytes);
+/* As block_take, at a multiple of alignment, a power of two. *clean: it reads as zero. */
+HIDDEN void *block_take_aligned(size_t alignment, size_t size_bytes, bool *clean);
+
+/* Usable bytes of the block that these two would take; 0 if there can be none. The slow way of a limit (a mapping where
+ * no slab can be had) may take a longer one. */
+HIDDEN size_t block_size_for(size_t alignment, size_t size_bytes);
+
+/* From now on every byte of every new block is zero, and of old ones what they grow by. Thread caches end. */
+HIDDEN void block_zero_all(void);
 
 /* Whether a block that may hold block_bytes stays where it is when size_bytes are asked for: it has room, and at most a
  * quarter of it would be unused. */
@@ -79,6 +86,9 @@ static ALWAYS_INLINE bool block_stays(const void *block, size_t size_bytes) {
 
 /* Makes the block size_bytes (at least 1) long; it may move. NULL: no memory, the block stays as it is. */
 HIDDEN void *block_resize(void *block, size_t size_bytes);
+
+/* The same, but it stays where it is. False: not possible, nothing changed. */
+HIDDEN bool block_resize_in_place(void *block, size_t size_bytes);
 
 /* Usable bytes. Ends the process when it is not a live block. */
 HIDDEN size_t block_size(const void *block);

@@ -9,6 +9,9 @@
 #define ABILITY_SETTINGS_SHIFT 32
 #define ANSWER_VALUE_SHIFT 8
 #define ANSWER_HIGH_SHIFT 32
+#define SWITCH_NAP_NS UINT64_C(100000)
+
+enum { SWITCH_NAPS = 50000 };
 
 uint64_t control_answered;
 
@@ -69,6 +72,17 @@ void control_obey(const struct cache *own) {
     __atomic_store_n(&snug_counters.answer_to, request.check, __ATOMIC_RELEASE);
   }
   purge_unlock();
+}
+
+bool control_switch_background(bool on) {
+  for (int naps = 0; !purge_try_lock(); naps++) {
+    if (naps == SWITCH_NAPS) return false;
+    sys_sleep(SWITCH_NAP_NS);
+  }
+  __atomic_store_n(&options.background, on, __ATOMIC_RELAXED);
+  describe_settings();
+  purge_unlock();
+  return true;
 }
 
 void control_announce(void) {

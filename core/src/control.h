@@ -26,6 +26,9 @@ static inline void control_look(const struct cache *own) {
   if (unlikely(check != __atomic_load_n(&control_answered, __ATOMIC_RELAXED))) control_obey(own);
 }
 
+/* What SNUG_REQUEST_SWITCH does to the option background, for the program itself. False: not inside a fork. */
+HIDDEN bool control_switch_background(bool on);
+
 /* In a forked child: what the parent is asked for is not for the child. */
 HIDDEN void control_after_fork(void);
 

@@ -38,7 +38,8 @@ static COLD void throw_or_die(size_t size_bytes) {
 }
 
 static ALWAYS_INLINE void *take(size_t alignment, size_t size_bytes) {
-  return alignment <= 16 ? block_take(size_bytes) : block_take_aligned(alignment, size_bytes);
+  bool clean;
+  return alignment <= 16 ? block_take(size_bytes) : block_take_aligned(alignment, size_bytes, &clean);
 }
 
 static COLD void *new_failed(size_t alignment, size_t size_bytes) {

@@ -109,6 +109,18 @@ void fatal_bad_alloc(size_t size_bytes) {
   fatal_end(&text, "the system has no memory left, or the size is wrong");
 }
 
+void fatal_no_memory(void) {
+  char line[LINE_BYTES];
+  struct text text = fatal_begin(line, "no memory, and MALLOC_CONF has xmalloc:true");
+  fatal_end(&text, "the system has no memory left, or the size is wrong");
+}
+
+void fatal_bad_settings(void) {
+  char line[LINE_BYTES];
+  struct text text = fatal_begin(line, "bad settings, and MALLOC_CONF has abort_conf:true");
+  fatal_end(&text, "what the warnings above say");
+}
+
 void fatal_assert(const char *condition, const char *file, int line_number) {
   char line[LINE_BYTES];
   struct text text = fatal_begin(line, "assertion failed: ");

@@ -14,6 +14,8 @@ _Noreturn COLD void fatal_underflow(const void *block);
 _Noreturn COLD void fatal_write_after_free(const void *address, const void *block);
 _Noreturn COLD void fatal_corrupted(const char *what, const void *address);
 _Noreturn COLD void fatal_bad_alloc(size_t size_bytes); /* operator new in a program without a C++ library */
+_Noreturn COLD void fatal_no_memory(void);              /* xmalloc:true */
+_Noreturn COLD void fatal_bad_settings(void);           /* abort_conf:true */
 
 /* One line on stderr that starts with "snug: warning: ". */
 void warn_line(const char *message);

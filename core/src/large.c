@@ -340,7 +340,7 @@ size_t large_size(const void *p) {
   return bytes;
 }
 
-void *large_resize(void *p, size_t size_bytes) {
+static void *resize_mapping(void *p, size_t size_bytes, bool may_move) {
   size_t bytes = round_up(size_bytes, zone.page_bytes);
   lock_take(&large.lock, RANK_LARGE);
   struct large *row = find_live(p);
@@ -359,7 +359,7 @@ void *large_resize(void *p, size_t size_bytes) {
   count_large(-1, block.mapped_bytes, block.requested_bytes);
   void *result = p;
   if (block.mapped_bytes != bytes) {
-    result = sys_remap(p, block.mapped_bytes, bytes, true);
+    result = sys_remap(p, block.mapped_bytes, bytes, may_move);
     if (result != NULL) forgo_huge_pages(result, block.mapped_bytes, bytes);
     if (result != NULL) block = (struct large){result, bytes, size_bytes};
     lock_take(&large.lock, RANK_LARGE);
@@ -371,6 +371,10 @@ void *large_resize(void *p, size_t size_bytes) {
   count_large(1, block.mapped_bytes, block.requested_bytes);
   return result;
 }
+
+void *large_resize(void *p, size_t size_bytes) { return resize_mapping(p, size_bytes, true); }
+
+bool large_resize_in_place(void *p, size_t size_bytes) { return resize_mapping(p, size_bytes, false) != NULL; }
 
 void *large_block_around(const void *p) {
   void *start = NULL;

@@ -33,6 +33,9 @@ HIDDEN size_t large_size(const void *p);
 /* Makes the block size_bytes long, in place or elsewhere; its contents stay. NULL: not possible, nothing changed. */
 HIDDEN void *large_resize(void *p, size_t size_bytes);
 
+/* The same in place only: the kernel may find no room behind the block. */
+HIDDEN bool large_resize_in_place(void *p, size_t size_bytes);
+
 /* If p points into a live block, its start; else NULL. Slow: for messages. */
 HIDDEN void *large_block_around(const void *p);
 

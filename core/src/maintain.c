@@ -49,3 +49,11 @@ void maintain_look_at_clock(const struct cache *own, uint32_t weight) {
   if (janitor_is_running() || (!ticked && judged_just_now(weight))) return;
   if (ticked ? purge_janitor_is_worth() : is_worth_between_ticks()) janitor_start();
 }
+
+size_t maintain_give_all_back(void) {
+  cache_slow_path_begins();
+  cache_empty_own();
+  size_t bytes = purge_all(this_thread.own);
+  cache_slow_path_ends();
+  return bytes;
+}

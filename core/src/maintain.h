@@ -20,6 +20,9 @@ HIDDEN void maintain_start_janitor(void);
 /* Enough more was freed than at the last look, here or at a tick: it may be the last before the program idles. */
 HIDDEN void maintain_look_for_janitor(void);
 
+/* Gives everything back that can be, the caller's own cache included. Returns the bytes. No lock is held. */
+HIDDEN size_t maintain_give_all_back(void);
+
 /* If this memory is a copy that clone(2) made without our handlers, makes it this process's own. */
 HIDDEN void maintain_claim_copy(void);
 

@@ -25,9 +25,7 @@ static const struct option_row {
     {"guard", &options.guard, 0, 0, 1, 0, "find misuse of the heap at once; slower, more memory"},
 };
 
-enum { ROW_COUNT = sizeof rows / sizeof rows[0], WORD_BYTES = 48, MESSAGE_BYTES = 320, HELP_LINE_BYTES = 160 };
-
-enum { LEAST_COMMON = 3 }; /* characters in a row that make a name worth suggesting */
+enum { ROW_COUNT = sizeof rows / sizeof rows[0], MESSAGE_BYTES = 320, HELP_LINE_BYTES = 160 };
 
 /* SNUG=help: the table, on stderr. */
 static void print_help(void) {
@@ -51,7 +49,7 @@ static void print_help(void) {
 
 /* Length of the longest run of characters that both words have, in either case: a beginning, or all but a slip, is what
  * people remember of a name. */
-static size_t common_length(const char *a, const char *b) {
+size_t options_likeness(const char *a, const char *b) {
   size_t longest = 0;
   for (; *a != '\0'; a++) {
     for (const char *start = b; *start != '\0'; start++) {
@@ -65,9 +63,9 @@ static size_t common_length(const char *a, const char *b) {
 
 static void warn_unknown(const char *name) {
   const struct option_row *nearest = NULL;
-  size_t most = LEAST_COMMON - 1;
+  size_t most = OPTION_ALIKE - 1;
   for (size_t i = 0; i < ROW_COUNT; i++) {
-    size_t common = common_length(name, rows[i].name);
+    size_t common = options_likeness(name, rows[i].name);
     if (common <= most) continue;
     most = common;
     nearest = &rows[i];
@@ -131,40 +129,37 @@ static void set_option(const char *name, const char *value) {
   warn_unknown(name);
 }
 
-/* Copies up to an end character or the end of the text; long words are cut and end in dots, and then match nothing. */
-static const char *next_word(const char *from, const char *ends, char word[WORD_BYTES]) {
+const char *options_next_word(const char *from, const char *ends, char word[OPTION_WORD_BYTES]) {
   size_t length = 0;
   while (*from == ' ') from++;
   for (; *from != '\0' && strchr(ends, *from) == NULL; from++) {
-    if (length + 1 < WORD_BYTES) word[length++] = *from;
+    if (length + 1 < OPTION_WORD_BYTES) word[length++] = *from;
   }
-  bool cut = length + 1 == WORD_BYTES;
+  bool cut = length + 1 == OPTION_WORD_BYTES;
   while (length > 0 && word[length - 1] == ' ') length--;
   if (cut) {
-    length = WORD_BYTES - 1;
+    length = OPTION_WORD_BYTES - 1;
     memset(word + length - 3, '.', 3);
   }
   word[length] = '\0';
   return from;
 }
 
-static void read_arena_max(void) {
+void options_read_arena_max(void) {
   const char *value = getenv("MALLOC_ARENA_MAX");
   uint32_t number;
   if (value == NULL) return;
   const struct option_row *row = &rows[2];
-  if (parse_value(row, value, &number))
-    *row->value = number; /* glibc's own variable: what it can't mean is not ours to judge */
+  if (parse_value(row, value, &number)) *row->value = number;
 }
 
 void options_read(void) {
-  read_arena_max();
   const char *from = getenv("SNUG");
   while (from != NULL && *from != '\0') {
-    char name[WORD_BYTES], value[WORD_BYTES] = "";
-    from = next_word(from, ":,", name);
+    char name[OPTION_WORD_BYTES], value[OPTION_WORD_BYTES] = "";
+    from = options_next_word(from, ":,", name);
     bool has_value = *from == ':';
-    if (has_value) from = next_word(from + 1, ",", value);
+    if (has_value) from = options_next_word(from + 1, ",", value);
     if (*from == ',') from++;
     if (name[0] != '\0' || has_value) set_option(name, value);
   }

@@ -17,8 +17,21 @@ struct options {
 
 HIDDEN extern struct options options;
 
-/* Reads SNUG and MALLOC_ARENA_MAX. Warns on stderr about what it does not understand, and goes on. */
+/* Reads MALLOC_ARENA_MAX, glibc's own variable: what it can't mean is not ours to judge. */
+HIDDEN void options_read_arena_max(void);
+
+/* Reads SNUG. Warns on stderr about what it does not understand, and goes on. */
 HIDDEN void options_read(void);
+
+enum { OPTION_WORD_BYTES = 48 }; /* of names and values, as lists of settings have them */
+
+/* Copies up to one of the end characters or the end of the text; long words are cut and end in dots, and then match
+ * nothing. Returns where it stopped. */
+HIDDEN const char *options_next_word(const char *from, const char *ends, char word[OPTION_WORD_BYTES]);
+
+/* How much a name that nobody knows resembles one that is: characters in a row. Below OPTION_ALIKE: not at all. */
+enum { OPTION_ALIKE = 3 };
+HIDDEN size_t options_likeness(const char *unknown, const char *known);
 
 /* The effective settings in the syntax of SNUG. */
 HIDDEN void options_describe(struct text *text);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "block.h"
 #include "cache.h"
 #include "control.h"
 #include "counters.h"
@@ -11,11 +12,13 @@
 #include "fork.h"
 #include "guard.h"
 #include "large.h"
+#include "malloc_conf.h"
 #include "map.h"
 #include "options.h"
 #include "rights.h"
 #include "slab.h"
 #include "stats.h"
+#include "stats_print.h"
 #include "sys.h"
 #include "text.h"
 
@@ -115,12 +118,15 @@ __attribute__((constructor)) static void read_settings(void) {
   start_if_needed();
   if (!sys_is_secure()) {
     leave_preload_list();
-    options_read();
+    options_read_arena_max();
   }
   rights_consider_container();
+  malloc_conf_read(!sys_is_secure());
+  if (!sys_is_secure()) options_read();
   snug_counters.pid = rights_pid();
   map_apply_options();
   if (options.guard && !guard_start()) options.guard = 0;
+  if (malloc_conf_settings.zero) block_zero_all();
   describe_process();
   if (!options.verbose) return;
   struct text warnings = text_in(snug_counters.warnings, sizeof snug_counters.warnings);
@@ -136,5 +142,10 @@ __attribute__((destructor)) static void end_guard(void) {
 }
 
 __attribute__((destructor)) static void print_statistics(void) {
-  if (__atomic_load_n(&options.stats_print, __ATOMIC_RELAXED)) stats_write_json(2);
+  if (!__atomic_load_n(&options.stats_print, __ATOMIC_RELAXED)) return;
+  if (malloc_conf_settings.stats_as_text) {
+    stats_print_at_exit();
+  } else {
+    stats_write_json(2);
+  }
 }

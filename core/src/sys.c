@@ -264,6 +264,13 @@ size_t sys_read_file(const char *path, char *text, size_t capacity_bytes) {
   return length;
 }
 
+size_t sys_read_link(const char *path, char *text, size_t capacity_bytes) {
+  long length = call(SYS_readlinkat, AT_FDCWD, (long)path, (long)text, (long)(capacity_bytes - 1), 0, 0);
+  if (length <= 0) return 0;
+  text[length] = '\0';
+  return (size_t)length;
+}
+
 bool sys_file_exists(const char *path) {
   long fd = open_file(path);
   if (failed(fd)) return false;

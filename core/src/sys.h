@@ -61,7 +61,8 @@ long sys_call(long number, long a, long b, long c, long d, long e, long f);
 /* Files. */
 size_t sys_read_file(const char *path, char *text,
                      size_t capacity_bytes); /* terminated; 0 when unreadable. RIGHT_FILES */
-bool sys_file_exists(const char *path);      /* and can be read; RIGHT_FILES */
+size_t sys_read_link(const char *path, char *text, size_t capacity_bytes); /* the same of a link; RIGHT_OTHERS */
+bool sys_file_exists(const char *path);                                    /* and can be read; RIGHT_FILES */
 void sys_write(int fd, const char *text, size_t length_bytes);
 _Noreturn void sys_abort(void);
 

@@ -28,7 +28,7 @@ TEST_CXX = $(CXX) -std=gnu++17 -fsized-deallocation $(TEST_FLAGS) $(CFLAGS)
 TEST_LIBS = $(if $(LIB),-Wl$(comma)--no-as-needed $(LIB) -Wl$(comma)-rpath$(comma)$(abspath $(dir $(LIB)))) -ldl
 TEST_EMULATED = $(if $(RUN),TEST_EMULATED=1)
 
-TEST_HEADERS := $(wildcard $(TESTS)/*/*.h) $(TESTS)/../include/snug.h
+TEST_HEADERS := $(wildcard $(TESTS)/*/*.h) $(TESTS)/../include/snug.h $(TESTS)/../include/jemalloc/jemalloc.h
 test_names = $(patsubst $(TESTS)/%.c,$(TESTS_BUILD)/%,$(wildcard $(TESTS)/$(1)/*.c))
 test_names_cxx = $(if $(CXX),$(patsubst $(TESTS)/%.cpp,$(TESTS_BUILD)/%,$(wildcard $(TESTS)/$(1)/*.cpp)))
 RUN_TESTS = $(TEST_EMULATED) $(TESTS)/support/run_tests.sh
@@ -49,6 +49,12 @@ API_TESTS = $(filter-out $(addprefix %/,$(API_WITHOUT)),$(call test_names,api) $
 .PHONY: test-api
 test-api: $(API_TESTS)
 	@$(RUN_TESTS) api $(TEST_TIMEOUT_S) "$(RUN)" $^
+
+# ---- jemalloc ----
+
+.PHONY: test-jemalloc
+test-jemalloc: $(call test_names,jemalloc)
+	@$(RUN_TESTS) jemalloc $(TEST_TIMEOUT_S) "$(RUN)" $^
 
 # ---- misuse ----
 

@@ -71,7 +71,8 @@ TEST(small_blocks_are_zeroed_whole_and_no_further) {
 TEST(aligned_blocks_are_aligned) {
   for (size_t alignment = 16; alignment <= 4 * MIB; alignment *= 2) {
     for (size_t size_bytes = 1; size_bytes < 200 * KIB; size_bytes = size_bytes * 5 / 2 + 1) {
-      char *block = block_take_aligned(alignment, size_bytes);
+      bool clean;
+      char *block = block_take_aligned(alignment, size_bytes, &clean);
       REQUIRE(block != NULL);
       CHECK((uintptr_t)block % alignment == 0 && block_size(block) >= size_bytes);
       block_check_size(block, alignment, size_bytes);

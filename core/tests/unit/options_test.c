@@ -22,6 +22,7 @@ static void read_and_describe(void) {
   struct text text = text_in(description, sizeof description);
   set_or_unset("SNUG", setting);
   set_or_unset("MALLOC_ARENA_MAX", arena_setting);
+  options_read_arena_max();
   options_read();
   text_char(&text, '\t');
   options_describe(&text);
@@ -92,7 +93,7 @@ TEST(the_table_repeats_the_defaults) {
     CHECK_THAT(*rows[count].value == fallback, "%s is %u at start, %u in the table", name, *rows[count].value,
                fallback);
     CHECK_THAT(low <= fallback && fallback <= high, "%s", name);
-    CHECK_THAT(strlen(name) < WORD_BYTES && sentence[0] != '\0', "%s", name);
+    CHECK_THAT(strlen(name) < OPTION_WORD_BYTES && sentence[0] != '\0', "%s", name);
     CHECK_THAT(rows[count].value >= (uint32_t *)&options && rows[count].value < (uint32_t *)(&options + 1), "%s", name);
     for (size_t other = 0; other < count; other++) CHECK_THAT(rows[other].value != rows[count].value, "%s twice", name);
   }
@@ -234,6 +235,6 @@ TEST(common_parts_agree_with_a_plain_search) {
     char a[8], b[8];
     random_word(a, &random);
     random_word(b, &random);
-    CHECK_THAT(common_length(a, b) == common_model(a, b), "\"%s\" and \"%s\"", a, b);
+    CHECK_THAT(options_likeness(a, b) == common_model(a, b), "\"%s\" and \"%s\"", a, b);
   }
 }

@@ -1,0 +1,483 @@
+/* controls.c: mallctl and its MIBs: every name, every error, and what the answers are worth. */
+#include <pthread.h>
+
+#include "../../include/jemalloc/jemalloc.h"
+#include "../../include/snug.h"
+#include "../support/test.h"
+
+static size_t read_size(const char *name) {
+  size_t value = (size_t)-7, bytes = sizeof value;
+  int result = mallctl(name, &value, &bytes, NULL, 0);
+  CHECK_THAT(result == 0 && bytes == sizeof value, "%s: %d, %zu bytes", name, result, bytes);
+  return value;
+}
+
+static unsigned read_unsigned(const char *name) {
+  unsigned value = 77777;
+  size_t bytes = sizeof value;
+  int result = mallctl(name, &value, &bytes, NULL, 0);
+  CHECK_THAT(result == 0 && bytes == sizeof value, "%s: %d, %zu bytes", name, result, bytes);
+  return value;
+}
+
+static bool read_bool(const char *name) {
+  unsigned char value = 7;
+  size_t bytes = sizeof(bool);
+  int result = mallctl(name, &value, &bytes, NULL, 0);
+  CHECK_THAT(result == 0 && bytes == sizeof(bool) && value <= 1, "%s: %d, %zu bytes, %d", name, result, bytes, value);
+  return value == 1;
+}
+
+static const char *read_text(const char *name) {
+  const char *value = NULL;
+  size_t bytes = sizeof value;
+  int result = mallctl(name, &value, &bytes, NULL, 0);
+  CHECK_THAT(result == 0 && bytes == sizeof value && value != NULL, "%s: %d, %zu bytes", name, result, bytes);
+  return value != NULL ? value : "";
+}
+
+static void refresh(void) {
+  uint64_t epoch = 1;
+  CHECK(mallctl("epoch", NULL, NULL, &epoch, sizeof epoch) == 0);
+}
+
+/* ---- names ---- */
+
+static const char *const bools[] = {"background_thread",
+                                    "config.cache_oblivious",
+                                    "config.debug",
+                                    "config.fill",
+                                    "config.lazy_lock",
+                                    "config.opt_safety_checks",
+                                    "config.prof",
+                                    "config.prof_libgcc",
+                                    "config.prof_libunwind",
+                                    "config.stats",
+                                    "config.utrace",
+                                    "config.xmalloc",
+                                    "opt.abort",
+                                    "opt.abort_conf",
+                                    "opt.confirm_conf",
+                                    "opt.retain",
+                                    "opt.background_thread",
+                                    "opt.stats_print",
+                                    "opt.zero",
+                                    "opt.xmalloc",
+                                    "opt.tcache",
+                                    "thread.tcache.enabled",
+                                    "arena.0.initialized"};
+static const char *const unsigneds[] = {"opt.narenas", "thread.arena", "arenas.narenas", "stats.arenas.0.nthreads"};
+static const char *const longs[] = {"epoch",
+                                    "max_background_threads",
+                                    "opt.oversize_threshold",
+                                    "opt.max_background_threads",
+                                    "opt.dirty_decay_ms",
+                                    "opt.muzzy_decay_ms",
+                                    "opt.tcache_max",
+                                    "arenas.dirty_decay_ms",
+                                    "arenas.muzzy_decay_ms",
+                                    "arenas.quantum",
+                                    "arenas.page",
+                                    "arenas.tcache_max",
+                                    "stats.allocated",
+                                    "stats.active",
+                                    "stats.metadata",
+                                    "stats.metadata_thp",
+                                    "stats.resident",
+                                    "stats.mapped",
+                                    "stats.retained",
+                                    "stats.background_thread.num_threads",
+                                    "stats.background_thread.num_runs",
+                                    "stats.arenas.0.pactive",
+                                    "stats.arenas.4096.pdirty",
+                                    "stats.arenas.4096.pmuzzy",
+                                    "stats.arenas.0.mapped",
+                                    "stats.arenas.0.retained",
+                                    "stats.arenas.0.base",
+                                    "stats.arenas.0.internal",
+                                    "stats.arenas.0.metadata_thp",
+                                    "stats.arenas.0.tcache_bytes",
+                                    "stats.arenas.0.resident",
+                                    "stats.arenas.0.dirty_npurge",
+                                    "stats.arenas.0.dirty_purged",
+                                    "stats.arenas.0.muzzy_npurge",
+                                    "stats.arenas.0.muzzy_purged",
+                                    "stats.arenas.4096.small.allocated",
+                                    "stats.arenas.4096.large.allocated",
+                                    "stats.arenas.0.dirty_decay_ms",
+                                    "stats.arenas.0.muzzy_decay_ms"};
+static const char *const texts[] = {
+    "version", "config.malloc_conf", "opt.dss",          "opt.percpu_arena",  "opt.stats_print_opts", "opt.junk",
+    "opt.thp", "opt.metadata_thp",   "opt.zero_realloc", "stats.arenas.0.dss"};
+static const char *const actions[] = {"thread.tcache.flush", "thread.idle",      "arena.0.purge",
+                                      "arena.0.decay",       "arena.4096.purge", "arena.4096.decay"};
+
+static void check_sizes(const char *name, size_t size) {
+  char value[32];
+  for (size_t room = 0; room < sizeof value; room++) {
+    size_t bytes = room;
+    memset(value, 0x55, sizeof value);
+    int result = mallctl(name, value, &bytes, NULL, 0);
+    CHECK_THAT(result == (room == size ? 0 : EINVAL), "%s into %zu bytes: %d", name, room, result);
+    CHECK_THAT(bytes == (room < size ? room : size), "%s into %zu bytes: %zu", name, room, bytes);
+    for (size_t i = bytes; i < sizeof value; i++) CHECK_THAT(value[i] == 0x55, "%s wrote byte %zu", name, i);
+  }
+  CHECK_THAT(mallctl(name, NULL, NULL, NULL, 0) == 0, "%s without a place", name);
+}
+
+TEST(every_value_has_its_size) {
+  for (size_t i = 0; i < COUNT_OF(bools); i++) read_bool(bools[i]), check_sizes(bools[i], sizeof(bool));
+  for (size_t i = 0; i < COUNT_OF(unsigneds); i++)
+    read_unsigned(unsigneds[i]), check_sizes(unsigneds[i], sizeof(unsigned));
+  for (size_t i = 0; i < COUNT_OF(longs); i++) read_size(longs[i]), check_sizes(longs[i], sizeof(size_t));
+  for (size_t i = 0; i < COUNT_OF(texts); i++) read_text(texts[i]), check_sizes(texts[i], sizeof(char *));
+}
+
+TEST(actions_are_neither_read_nor_written) {
+  size_t value = 1, bytes = sizeof value;
+  for (size_t i = 0; i < COUNT_OF(actions); i++) {
+    CHECK_THAT(mallctl(actions[i], NULL, NULL, NULL, 0) == 0, "%s", actions[i]);
+    CHECK_THAT(mallctl(actions[i], &value, &bytes, NULL, 0) == EPERM, "%s", actions[i]);
+    CHECK_THAT(mallctl(actions[i], NULL, NULL, &value, bytes) == EPERM, "%s", actions[i]);
+  }
+}
+
+TEST(what_can_only_be_read_is_not_written) {
+  size_t value = 1;
+  CHECK(mallctl("version", NULL, NULL, &value, sizeof value) == EPERM);
+  CHECK(mallctl("stats.allocated", NULL, NULL, &value, sizeof value) == EPERM);
+  CHECK(mallctl("stats.allocated", NULL, NULL, &value, 1) == EPERM);
+  CHECK(mallctl("opt.narenas", NULL, NULL, &value, sizeof value) == EPERM);
+  CHECK(mallctl("config.stats", NULL, NULL, &value, sizeof(bool)) == EPERM);
+}
+
+TEST(names_that_are_none) {
+  static const char *const none[] = {"",
+                                     ".",
+                                     "stats",
+                                     "stats.",
+                                     ".stats",
+                                     "stats.allocated.",
+                                     "stats.allocated.x",
+                                     "Version",
+                                     "version ",
+                                     "arena",
+                                     "arena.0",
+                                     "arena.x.purge",
+                                     "arena..purge",
+                                     "arena.-1.purge",
+                                     "arena.99999.purge",
+                                     "arena.0x0.purge",
+                                     "a.b.c.d.e.f.g.h.i.j.k.l",
+                                     "arena.18446744073709551616.purge"};
+  for (size_t i = 0; i < COUNT_OF(none); i++) {
+    int result = mallctl(none[i], NULL, NULL, NULL, 0);
+    CHECK_THAT(result == ENOENT, "\"%s\": %d", none[i], result);
+  }
+}
+
+/* What callers would rely on, and is not there. */
+TEST(what_would_be_false_is_not_there) {
+  static const char *const absent[] = {"arenas.create",
+                                       "arenas.lookup",
+                                       "arenas.nbins",
+                                       "arenas.nlextents",
+                                       "arenas.bin.0.size",
+                                       "arena.0.reset",
+                                       "arena.0.destroy",
+                                       "arena.0.extent_hooks",
+                                       "arena.0.name",
+                                       "arena.0.retain_grow_limit",
+                                       "arena.0.dss",
+                                       "experimental.utilization.query",
+                                       "experimental.utilization.batch_query",
+                                       "experimental.hooks.install",
+                                       "thread.allocated",
+                                       "thread.allocatedp",
+                                       "thread.deallocated",
+                                       "thread.deallocatedp",
+                                       "thread.prof.name",
+                                       "thread.prof.active",
+                                       "tcache.create",
+                                       "prof.active",
+                                       "prof.dump",
+                                       "prof.reset",
+                                       "prof.gdump",
+                                       "prof.lg_sample",
+                                       "opt.prof",
+                                       "opt.prof_prefix",
+                                       "opt.lg_prof_sample",
+                                       "stats.mutexes.ctl.num_ops",
+                                       "stats.arenas.0.small.nmalloc",
+                                       "stats.arenas.0.bins.0.curregs",
+                                       "stats.zero_reallocs"};
+  if (!snug_is_active()) SKIP("not snug");
+  for (size_t i = 0; i < COUNT_OF(absent); i++) {
+    uint64_t value = 0;
+    size_t bytes = sizeof value;
+    CHECK_THAT(mallctl(absent[i], &value, &bytes, NULL, 0) == ENOENT, "%s", absent[i]);
+    CHECK_THAT(mallctl(absent[i], NULL, NULL, &value, bytes) == ENOENT, "%s", absent[i]);
+  }
+  CHECK(!read_bool("config.prof") && mallctl(NULL, NULL, NULL, NULL, 0) == EINVAL);
+}
+
+/* ---- MIBs ---- */
+
+TEST(every_name_has_a_mib) {
+  const char *const *const lists[] = {bools, unsigneds, longs, texts, actions};
+  const size_t counts[] = {COUNT_OF(bools), COUNT_OF(unsigneds), COUNT_OF(longs), COUNT_OF(texts), COUNT_OF(actions)};
+  for (size_t list = 0; list < COUNT_OF(lists); list++) {
+    for (size_t i = 0; i < counts[list]; i++) {
+      const char *name = lists[list][i];
+      size_t mib[8], length = COUNT_OF(mib), parts = 1;
+      char by_name[8] = {0}, by_mib[8] = {0};
+      for (const char *at = name; *at != '\0'; at++) parts += *at == '.';
+      int result = mallctlnametomib(name, mib, &length);
+      CHECK_THAT(result == 0 && length == parts, "%s: %d, %zu parts", name, result, length);
+      if (lists[list] == actions) {
+        CHECK_THAT(mallctlbymib(mib, length, NULL, NULL, NULL, 0) == 0, "%s", name);
+        continue;
+      }
+      size_t bytes = lists[list] == bools ? sizeof(bool) : lists[list] == unsigneds ? sizeof(unsigned) : 8;
+      CHECK_THAT(mallctlbymib(mib, length, by_mib, &bytes, NULL, 0) == 0, "%s by MIB", name);
+      CHECK(mallctl(name, by_name, &bytes, NULL, 0) == 0);
+      CHECK_THAT(memcmp(by_name, by_mib, sizeof by_name) == 0, "%s differs by MIB", name);
+    }
+  }
+}
+
+TEST(a_mib_takes_other_arenas) {
+  size_t mib[5], length = COUNT_OF(mib), all = 0, first = 0, bytes = sizeof all;
+  void *block = hidden(malloc(100));
+  REQUIRE(mallctlnametomib("stats.arenas.0.small.allocated", mib, &length) == 0 && length == 5);
+  refresh();
+  CHECK(mallctlbymib(mib, length, &first, &bytes, NULL, 0) == 0 &&
+        first == read_size("stats.arenas.0.small.allocated"));
+  mib[2] = MALLCTL_ARENAS_ALL;
+  CHECK(mallctlbymib(mib, length, &all, &bytes, NULL, 0) == 0);
+  CHECK(all == read_size("stats.arenas.4096.small.allocated") && all >= first && all > 0);
+  mib[2] = 100000;
+  CHECK(mallctlbymib(mib, length, &all, &bytes, NULL, 0) == ENOENT);
+  size_t purge[3], purge_length = COUNT_OF(purge);
+  REQUIRE(mallctlnametomib("arena.0.purge", purge, &purge_length) == 0 && purge_length == 3);
+  purge[1] = read_unsigned("arenas.narenas"); /* jemalloc 4's way to say all, which Redis uses */
+  CHECK(mallctlbymib(purge, purge_length, NULL, NULL, NULL, 0) == 0);
+  free(block);
+}
+
+TEST(beginnings_of_names_have_mibs) {
+  size_t mib[4] = {9, 9, 9, 9}, length = 2;
+  CHECK(mallctlnametomib("stats.arenas.0.pdirty", mib, &length) == 0 && length == 2 && mib[2] == 9);
+  length = 4;
+  CHECK(mallctlnametomib("stats.arenas", mib, &length) == 0 && length == 2);
+  CHECK(mallctlbymib(mib, length, NULL, NULL, NULL, 0) == ENOENT);
+  length = 4;
+  CHECK(mallctlnametomib("stats.nothing", mib, &length) == ENOENT);
+}
+
+TEST(mibs_that_are_none) {
+  size_t mib[6] = {SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX};
+  for (size_t length = 1; length <= 5; length++) CHECK(mallctlbymib(mib, length, NULL, NULL, NULL, 0) == ENOENT);
+  if (!snug_is_active()) return; /* jemalloc does not look */
+  CHECK(mallctlbymib(mib, 0, NULL, NULL, NULL, 0) == ENOENT && mallctlbymib(mib, 600, NULL, NULL, NULL, 0) == ENOENT);
+  CHECK(mallctlbymib(NULL, 1, NULL, NULL, NULL, 0) == EINVAL);
+  CHECK(mallctlnametomib("version", NULL, NULL) == EINVAL);
+}
+
+/* ---- what the values are worth ---- */
+
+TEST(numbers_follow_the_heap) {
+  enum { COUNT = 400 };
+  static void *blocks[COUNT];
+  refresh();
+  size_t before = read_size("stats.allocated");
+  for (int i = 0; i < COUNT; i++) {
+    blocks[i] = hidden(malloc(20 * KIB));
+    REQUIRE(blocks[i] != NULL);
+    memset(blocks[i], 1, 20 * KIB);
+  }
+  CHECK(read_size("stats.allocated") == before); /* as of the last epoch */
+  refresh();
+  size_t allocated = read_size("stats.allocated"), active = read_size("stats.active");
+  size_t resident = read_size("stats.resident"), mapped = read_size("stats.mapped");
+  CHECK_THAT(allocated >= before + COUNT * 20 * KIB && allocated < before + COUNT * 26 * KIB, "%zu, before %zu",
+             allocated, before);
+  CHECK_THAT(allocated <= active && active <= resident, "%zu %zu %zu", allocated, active, resident);
+  CHECK_THAT(active <= mapped, "active %zu, mapped %zu", active, mapped);
+  CHECK(read_size("stats.metadata") > 0);
+  for (int i = 0; i < COUNT; i++) free(blocks[i]);
+  CHECK(mallctl("arena.4096.purge", NULL, NULL, NULL, 0) == 0);
+  refresh();
+  if (freed_blocks_wait()) return;
+  size_t freed = read_size("stats.allocated");
+  CHECK_THAT(freed < before + 100 * KIB, "%zu after frees, %zu before", freed, before);
+  CHECK(read_size("stats.resident") < resident);
+}
+
+TEST(sums_are_right) {
+  void *small = hidden(malloc(100)), *large = hidden(malloc(3 * MIB));
+  refresh();
+  size_t sum = read_size("stats.arenas.4096.small.allocated") + read_size("stats.arenas.4096.large.allocated");
+  CHECK_THAT(sum == read_size("stats.allocated"), "%zu, %zu", sum, read_size("stats.allocated"));
+  CHECK(read_size("stats.arenas.4096.large.allocated") >= 3 * MIB);
+  CHECK(read_size("stats.arenas.4096.pactive") == read_size("stats.active") / read_size("arenas.page"));
+  CHECK(read_size("stats.arenas.4096.pmuzzy") == 0 && read_size("arenas.quantum") == 16);
+  if (snug_is_active()) {
+    size_t of_arenas = 0;
+    char name[64];
+    for (unsigned i = 0; i < read_unsigned("arenas.narenas"); i++) {
+      snprintf(name, sizeof name, "stats.arenas.%u.mapped", i);
+      of_arenas += read_size(name);
+    }
+    CHECK(of_arenas == read_size("stats.mapped"));
+    CHECK(read_size("stats.arenas.4096.large.curlextents") >= 1);
+  }
+  free(small);
+  free(large);
+}
+
+TEST(the_epoch_counts_refreshes) {
+  uint64_t old = 0, epoch = 5, bytes_wrong = sizeof epoch - 1;
+  size_t bytes = sizeof old;
+  CHECK(mallctl("epoch", &old, &bytes, NULL, 0) == 0 && old >= 1);
+  CHECK(mallctl("epoch", &epoch, &bytes, &epoch, sizeof epoch) == 0 && epoch == old + 1);
+  CHECK(mallctl("epoch", NULL, NULL, &epoch, bytes_wrong) == EINVAL && read_size("epoch") == old + 1);
+}
+
+TEST(the_version_names_both) {
+  const char *version = read_text("version");
+  CHECK_THAT(strncmp(version, "5.", 2) == 0, "%s", version);
+  if (!snug_is_active()) return;
+  CHECK_THAT(
+      strncmp(version, "5.3.1-", 6) == 0 && strstr(version, "snug") != NULL && strstr(version, snug_version()) != NULL,
+      "%s", version);
+}
+
+TEST(the_background_thread_is_ours) {
+  if (!snug_is_active()) SKIP("not snug");
+  bool before = read_bool("background_thread"), on = true, off = false, old = !before;
+  size_t bytes = sizeof old;
+  CHECK(mallctl("background_thread", &old, &bytes, &off, sizeof off) == 0 && old == before);
+  CHECK(!read_bool("background_thread") && !read_bool("opt.background_thread"));
+  refresh();
+  CHECK(read_size("stats.background_thread.num_threads") == 0);
+  CHECK(mallctl("background_thread", NULL, NULL, &on, sizeof on) == 0 && read_bool("background_thread"));
+  CHECK(mallctl("background_thread", NULL, NULL, &on, 8) == EINVAL);
+  size_t most = 1;
+  CHECK(mallctl("max_background_threads", NULL, NULL, &most, sizeof most) == 0);
+  most = 4;
+  CHECK(mallctl("max_background_threads", NULL, NULL, &most, sizeof most) == EINVAL);
+  bool cached = true;
+  CHECK(mallctl("thread.tcache.enabled", NULL, NULL, &cached, sizeof cached) == 0);
+  cached = false;
+  CHECK(mallctl("thread.tcache.enabled", NULL, NULL, &cached, sizeof cached) == EPERM);
+}
+
+/* ---- bad input, threads, forks ---- */
+
+/* Names put together from parts of real ones, cut and spoilt, with places of any size. Actions are not among them. */
+static void mistreat(uint64_t seed, int rounds) {
+  static const char *const parts[] = {"stats",
+                                      "arenas",
+                                      "0",
+                                      "4096",
+                                      "1",
+                                      "opt",
+                                      "allocated",
+                                      "narenas",
+                                      "small",
+                                      "",
+                                      "config",
+                                      "thread",
+                                      "tcache",
+                                      "enabled",
+                                      "pdirty",
+                                      "version",
+                                      "epoch",
+                                      "arena",
+                                      "99999999999999999999",
+                                      "\xe2\x80\x9cstats",
+                                      "stats.arenas",
+                                      "#",
+                                      "-1"};
+  uint64_t random = seed;
+  for (int i = 0; i < rounds; i++) {
+    char name[200] = "", value[64];
+    size_t mib[12], length = random_below(&random, COUNT_OF(mib)), room = random_below(&random, 17), given = room;
+    for (uint64_t part = random_below(&random, 7); part > 0; part--) {
+      strcat(name, parts[random_below(&random, COUNT_OF(parts))]);
+      if (random_below(&random, 8) != 0) strcat(name, ".");
+    }
+    if (random_below(&random, 4) != 0 && name[0] != '\0') name[strlen(name) - 1] = '\0';
+    if (random_below(&random, 10) == 0 && name[0] != '\0') {
+      name[random_below(&random, strlen(name))] = (char)random_below(&random, 256);
+    }
+    memset(value, 0x11, sizeof value);
+    mallctl(name, value, &room, NULL, 0);
+    CHECK(room <= given && value[given] == 0x11);
+    size_t had = length;
+    memset(mib, 0, sizeof mib);
+    if (mallctlnametomib(name, mib, &length) == 0) CHECK(length <= had);
+    if (random_below(&random, 2) == 0) mib[random_below(&random, COUNT_OF(mib))] = random_next(&random) >> (i % 64);
+    room = given = random_below(&random, 17);
+    mallctlbymib(mib, length, value, &room, NULL, 0);
+    CHECK(room <= given);
+  }
+}
+
+TEST(no_name_and_no_mib_crashes) {
+  if (!snug_is_active()) SKIP("not snug");
+  mistreat(1, 200000);
+}
+
+static int stop; /* atomic */
+
+static void *keep_asking(void *context) {
+  uint64_t seed = (uint64_t)(uintptr_t)context;
+  while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
+    uint64_t epoch = 1;
+    mallctl("epoch", NULL, NULL, &epoch, sizeof epoch);
+    mistreat(seed++, 20);
+    mallctl("thread.tcache.flush", NULL, NULL, NULL, 0);
+    mallctl("arena.0.purge", NULL, NULL, NULL, 0);
+    bool on = seed % 2;
+    mallctl("background_thread", NULL, NULL, &on, sizeof on);
+    free(hidden(malloc(200 * KIB)));
+  }
+  return NULL;
+}
+
+static void ask_in_child(void) {
+  keep_asking((void *)(uintptr_t)1);
+  mistreat(7, 200);
+}
+
+/* What one thread has asked for when another forks holds nothing up in the child. */
+TEST(children_of_threads_that_ask_live) {
+  if (!snug_is_active()) SKIP("not snug");
+  enum { THREADS = 3, FORKS = 60 };
+  pthread_t threads[THREADS];
+  for (uintptr_t i = 0; i < THREADS; i++) {
+    REQUIRE(pthread_create(&threads[i], NULL, keep_asking, (void *)(i * 1000 + 3)) == 0);
+  }
+  for (int i = 0; i < FORKS; i++) {
+    pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      alarm(60);
+      __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
+      ask_in_child();
+      refresh();
+      _exit(test_failed != 0 || read_size("stats.allocated") == 0);
+    }
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+    CHECK_THAT(status == 0, "fork %d: wait status 0x%x", i, status);
+  }
+  __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
+  for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+  bool on = true;
+  mallctl("background_thread", NULL, NULL, &on, sizeof on);
+}
+
+int main(int argc, char **argv) { return run_tests(argc, argv); }
