@@ -31,7 +31,7 @@ CLI_SOURCES = $(shell find cli/src cli/templates cli/Cargo.toml cli/Cargo.lock -
 .PHONY: all library tool release deps demo bench bench-peers test check format install install-library uninstall clean
 # All that is missing is named at once.
 all: build/deps-build library tool
-library: $(BUILD)/libsnug.so $(BUILD)/libsnug.a
+library: $(BUILD)/libsnug.so $(BUILD)/libsnug.a $(BUILD)/jemalloc/libjemalloc.so.2
 tool: build/snug
 
 # Building installs nothing: it ends with the names of what is missing. Only these goals install it.
@@ -51,6 +51,13 @@ $(BUILD)/libsnug.so: $(CORE_SOURCES) | build/deps-library
 	@mkdir -p $(@D)
 	$(CC) $(CORE_CFLAGS) $(CORE_LDFLAGS) core/src/snug.c $(SHARED_SOURCES) -o $@
 	@ln -sf libsnug.so $(BUILD)/libsnug.so.0
+
+# The same under jemalloc's name, by which the loader takes it for the library that a program was linked with. A file of
+# its own rather than a link: programs look for its name among their mappings (docs/decisions/0026).
+$(BUILD)/jemalloc/libjemalloc.so.2: $(CORE_SOURCES) | build/deps-library
+	@mkdir -p $(@D)
+	$(CC) $(CORE_CFLAGS) $(subst libsnug.so.0,$(@F),$(CORE_LDFLAGS)) core/src/snug.c $(SHARED_SOURCES) $(CORE_LIBS) -o $@
+	@ln -sf $(@F) $(@D)/libjemalloc.so
 
 # In the archive our own names are local, and clash with none of the program's; core/archive/operators.c says why C++'s
 # operators get other names in one member and their own in another.
@@ -134,7 +141,7 @@ one_by_one = +for suite in $(1); do $(MAKE) test-$$suite $(2) || exit; done
 test-musl:
 	$(MAKE) library $(MUSL)
 	$(MAKE) test-unit $(MUSL) UNIT_VARIANTS=4k
-	$(call one_by_one,api misuse stress fuzz startup,$(MUSL) SECONDS=$(SECONDS))
+	$(call one_by_one,api jemalloc misuse stress fuzz startup,$(MUSL) SECONDS=$(SECONDS))
 
 test-aarch64:
 	$(MAKE) library $(AARCH64)
@@ -188,6 +195,11 @@ install-library: library
 	install -m 644 $(BUILD)/libsnug.a $(DESTDIR)$(PREFIX)/lib/
 	install -m 644 core/include/snug.h core/include/snug_counters.h $(DESTDIR)$(PREFIX)/include/
 	install -m 644 docs/man/snug.3 $(DESTDIR)$(PREFIX)/share/man/man3/
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,lib/snug/pkgconfig include/snug/jemalloc)
+	install -m 644 $(BUILD)/jemalloc/libjemalloc.so.2 $(DESTDIR)$(PREFIX)/lib/snug/
+	ln -sf libjemalloc.so.2 $(DESTDIR)$(PREFIX)/lib/snug/libjemalloc.so
+	install -m 644 core/include/jemalloc/jemalloc.h $(DESTDIR)$(PREFIX)/include/snug/jemalloc/
+	sed 's|@PREFIX@|$(PREFIX)|' core/include/jemalloc/jemalloc.pc.in >$(DESTDIR)$(PREFIX)/lib/snug/pkgconfig/jemalloc.pc
 
 install: build/deps-build install-library build/release/snug
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin share/man/man1)
@@ -198,12 +210,14 @@ install: build/deps-build install-library build/release/snug
 	build/release/snug generate completions zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_snug
 	build/release/snug generate completions fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/snug.fish
 
-# Folders stay: others use them, too.
+# Folders that others use, too, stay.
 INSTALLED = lib/libsnug.so lib/libsnug.so.0 lib/libsnug.a bin/snug include/snug.h include/snug_counters.h \
+            lib/snug/libjemalloc.so lib/snug/libjemalloc.so.2 lib/snug/pkgconfig/jemalloc.pc include/snug/jemalloc/jemalloc.h \
             share/man/man3/snug.3 share/man/man1/snug.1 share/man/man1/snug-*.1 \
             share/bash-completion/completions/snug share/zsh/site-functions/_snug share/fish/vendor_completions.d/snug.fish
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,$(INSTALLED))
+	@rmdir $(addprefix $(DESTDIR)$(PREFIX)/,lib/snug/pkgconfig lib/snug include/snug/jemalloc include/snug) 2>/dev/null || true
 
 clean:
 	rm -rf build

@@ -132,11 +132,42 @@ class Install(unittest.TestCase):
             ended = self.install("install-library", folder, CARGO="false")
             self.assertEqual(ended.returncode, 0, ended.stderr)
             self.assertEqual([name.removeprefix("usr/local/") for name in self.files(folder)],
-                             ["include/snug.h", "include/snug_counters.h", "lib/libsnug.a", "lib/libsnug.so", "lib/libsnug.so.0",
-                              "share/man/man3/snug.3"])
+                             ["include/snug.h", "include/snug/jemalloc/jemalloc.h", "include/snug_counters.h", "lib/libsnug.a",
+                              "lib/libsnug.so", "lib/libsnug.so.0", "lib/snug/libjemalloc.so", "lib/snug/libjemalloc.so.2",
+                              "lib/snug/pkgconfig/jemalloc.pc", "share/man/man3/snug.3"])
             loaded = subprocess.run(["/bin/true"], env={"LD_PRELOAD": f"{folder}/usr/local/lib/libsnug.so", "SNUG": "verbose:1"},
                                     capture_output=True, text=True)
             self.assertIn("snug", loaded.stderr)
+
+    # As Ruby's configure --with-jemalloc looks: the header, then whether malloc_conf links without and with -ljemalloc.
+    CONFIGURE_PROGRAM = """
+#include <stdio.h>
+#include <jemalloc/jemalloc.h>
+int main(void) {
+  if (malloc_conf) printf("malloc_conf=%s\\n", malloc_conf);
+  const char *version;
+  size_t bytes = sizeof version;
+  if (mallctl("version", &version, &bytes, NULL, 0) == 0) puts(version);
+  return 0;
+}
+"""
+
+    def test_programs_made_for_jemalloc_are_compiled_and_linked(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(self.install("install-library", folder).returncode, 0)
+            usr, program = Path(folder, "usr/local"), Path(folder, "program")
+            described = (usr / "lib/snug/pkgconfig/jemalloc.pc").read_text().replace("${prefix}", str(usr))
+            described = described.replace("${libdir}", f"{usr}/lib/snug").replace("${includedir}", f"{usr}/include/snug")
+            flags = [word for line in described.splitlines() if line.startswith(("Libs:", "Cflags:")) for word in line.split()[1:]]
+            compile_with = ["gcc", "-x", "c", "-o", str(program), "-", *[flag for flag in flags if flag != "-ljemalloc"]]
+            without = subprocess.run(compile_with, input=self.CONFIGURE_PROGRAM, capture_output=True, text=True)
+            self.assertIn("undefined reference to `malloc_conf'", without.stderr)
+            linked = subprocess.run([*compile_with, "-ljemalloc"], input=self.CONFIGURE_PROGRAM, capture_output=True, text=True)
+            self.assertEqual(linked.returncode, 0, linked.stderr)
+            needed = subprocess.run(["readelf", "-d", program], capture_output=True, text=True).stdout
+            self.assertIn("[libjemalloc.so.2]", needed)
+            ran = subprocess.run([program], capture_output=True, text=True)
+            self.assertRegex(ran.stdout, r"^5\.3\.1-\S*snug\S*\n$")
 
 
 if __name__ == "__main__":

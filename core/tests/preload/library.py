@@ -20,6 +20,10 @@ def copy_to(path, scratch):
     copy = pathlib.Path(scratch) / f"preload-{original.resolve().name}"
     shutil.copy(original, copy)
     copy.chmod(0o755)
+    alias = original.resolve().parent / "jemalloc/libjemalloc.so.2"
+    if alias.is_file():
+        (copy.parent / "jemalloc").mkdir(mode=0o755)
+        shutil.copy(alias, copy.parent / "jemalloc/libjemalloc.so.2")
     trial = subprocess.run(["/bin/true"], env={"LD_PRELOAD": str(copy)}, capture_output=True, text=True)
     if trial.returncode or "cannot be preloaded" in trial.stderr:
         raise Unusable(f"{path} does not preload into /bin/true (status {trial.returncode}): {trial.stderr.strip()}")
