@@ -22,8 +22,11 @@ SECONDS = 15
 
 WARNINGS = -Wall -Wextra -Werror -Wstrict-prototypes
 CFLAGS = -O2 -g
-CORE_CFLAGS = -std=gnu11 $(CFLAGS) $(WARNINGS) -fPIC -fvisibility=hidden -fno-stack-protector -fno-builtin-malloc
-CORE_LDFLAGS = -shared -Wl,-soname,libsnug.so.0 -Wl,-z,now,-z,nodelete,-z,relro
+CORE_CFLAGS = -std=gnu11 $(CFLAGS) $(WARNINGS) -fPIC -fvisibility=hidden -fno-stack-protector -fno-builtin-malloc \
+              -U_FORTIFY_SOURCE
+# One library for every libc: it needs none by name, and refers to no version of a symbol (docs/decisions/0025).
+CORE_LDFLAGS = -shared -nostdlib -Wl,-soname,libsnug.so.0 -Wl,-z,now,-z,nodelete,-z,relro
+CORE_LIBS = -lgcc
 CORE_SOURCES = $(wildcard core/src/*.[ch] core/shared/*.[ch] core/include/*.h)
 SHARED_SOURCES = $(wildcard core/shared/*.c)
 CLI_SOURCES = $(shell find cli/src cli/templates cli/Cargo.toml cli/Cargo.lock -type f 2>/dev/null) VERSION
@@ -49,7 +52,7 @@ deps:
 # One unit, one call of the compiler: the way a gem or a wheel builds it, too.
 $(BUILD)/libsnug.so: $(CORE_SOURCES) | build/deps-library
 	@mkdir -p $(@D)
-	$(CC) $(CORE_CFLAGS) $(CORE_LDFLAGS) core/src/snug.c $(SHARED_SOURCES) -o $@
+	$(CC) $(CORE_CFLAGS) $(CORE_LDFLAGS) core/src/snug.c $(SHARED_SOURCES) $(CORE_LIBS) -o $@
 	@ln -sf libsnug.so $(BUILD)/libsnug.so.0
 
 # The same under jemalloc's name, by which the loader takes it for the library that a program was linked with. A file of
@@ -60,10 +63,10 @@ $(BUILD)/jemalloc/libjemalloc.so.2: $(CORE_SOURCES) | build/deps-library
 	@ln -sf $(@F) $(@D)/libjemalloc.so
 
 # In the archive our own names are local, and clash with none of the program's; core/archive/operators.c says why C++'s
-# operators get other names in one member and their own in another.
-$(BUILD)/libsnug.a: $(CORE_SOURCES) core/archive/operators.c | build/deps-library
+# operators get other names in one member and their own in another; core/archive/needed.c, what references it adds.
+$(BUILD)/libsnug.a: $(CORE_SOURCES) core/archive/needed.c core/archive/operators.c | build/deps-library
 	@mkdir -p $(@D)
-	$(CC) $(CORE_CFLAGS) -c core/src/snug.c -o $(BUILD)/snug.o
+	$(CC) $(CORE_CFLAGS) -r -nostdlib core/src/snug.c core/archive/needed.c -o $(BUILD)/snug.o
 	$(CC) $(CORE_CFLAGS) -c core/archive/operators.c -o $(BUILD)/operators.o
 	@sed -n 's/^\(NEW\|DELETE\)([a-z_]*, "\([A-Za-z0-9_]*\)".*/\2 snug\2/p' core/archive/operators.c >$(BUILD)/operators.names
 	$(OBJCOPY) --localize-hidden --redefine-syms=$(BUILD)/operators.names $(BUILD)/snug.o
@@ -100,7 +103,8 @@ include core/tests/golden/golden.mk
 include core/tests/preload/preload.mk
 include bench/traces/traces.mk
 
-MUSL = CC=musl-gcc CXX= BUILD=build/musl
+# The library is the same; its archive and the programs are compiled for musl.
+MUSL = CC=musl-gcc CXX= BUILD=build/musl LIB=$(CURDIR)/build/libsnug.so
 AARCH64 = CC=aarch64-linux-gnu-gcc CXX=aarch64-linux-gnu-g++ AR=aarch64-linux-gnu-ar OBJCOPY=aarch64-linux-gnu-objcopy BUILD=build/aarch64 \
           RUN='qemu-aarch64 -L /usr/aarch64-linux-gnu'
 CLANG_BUILD = CC=clang CXX=clang++ BUILD=build/clang
@@ -138,8 +142,8 @@ test-monitoring: all
 # Suites of tests, and what make is told for each. Side by side (-j) only what they need is built: some measure time.
 one_by_one = +for suite in $(1); do $(MAKE) test-$$suite $(2) || exit; done
 
-test-musl:
-	$(MAKE) library $(MUSL)
+test-musl: library
+	$(MAKE) build/musl/libsnug.a $(MUSL)
 	$(MAKE) test-unit $(MUSL) UNIT_VARIANTS=4k
 	$(call one_by_one,api jemalloc misuse stress fuzz startup,$(MUSL) SECONDS=$(SECONDS))
 
@@ -163,7 +167,7 @@ test-sanitizers:
 	$(MAKE) test-stress-thread test-stress-undefined test-stress-address CC=clang CLANG=clang BUILD=build/sanitizers LIB= SECONDS=$(SECONDS)
 	$(MAKE) test-libfuzzer CLANG=clang SECONDS=$(SECONDS)
 
-check: build/checkers/installed
+check: build/checkers/installed $(BUILD)/libsnug.so
 	tools/check
 
 # Formatters and linters of one version for all, whatever the system has.

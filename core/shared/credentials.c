@@ -7,14 +7,12 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include <dlfcn.h>
 #include <errno.h>
 #include <sys/types.h>
 
 #include "../src/process.h"
 #include "../src/rights.h"
-
-void *process_next_of(const char *name) { return dlsym(RTLD_NEXT, name); }
+#include "../src/symbols.h"
 
 /* name, parameters, arguments */
 #define ALL_CALLS(CALL)                                                                 \
@@ -45,15 +43,17 @@ void *process_next_of(const char *name) { return dlsym(RTLD_NEXT, name); }
     return result;                                           \
   }
 
-#define FIND(name, parameters, arguments) *(void **)&next_##name = process_next_of(#name);
+#define FIND(name, parameters, arguments) *(void **)&next_##name = symbols_next(#name);
 
 static void find_next(void);
 ALL_CALLS(DEFINE)
 
 static void find_next(void) { ALL_CALLS(FIND) }
 
-/* Opened late the library is not where the program's calls go to. */
+/* Now rather than at the first call, which may come in the child of a fork, where the loader's lock can't be had. Opened
+ * late the library is not where the program's calls go to. */
 __attribute__((constructor)) static void begin(void) {
+  process_pass_on_to_libraries();
   find_next();
-  if (dlsym(RTLD_DEFAULT, "setuid") == (void *)credentials_setuid) rights_drops_are_seen();
+  if (symbols_first("setuid") == (void *)credentials_setuid) rights_drops_are_seen();
 }

@@ -11,15 +11,14 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include <dlfcn.h>
-#include <link.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <string.h>
-#include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+
+#include "../src/symbols.h"
+#include "../src/sys.h"
 
 #if defined(__x86_64__)
 #include "dlopen_x86_64.h"
@@ -27,7 +26,12 @@
 #include "dlopen_aarch64.h"
 #endif
 
-enum { DEEPBIND_FLAG = 8, NAMES = 16 }; /* musl does not name the flag, and ignores it */
+enum { DEEPBIND_FLAG = 8, NAMES = 16 };
+enum { WRITE_NEVER, WRITE_BEGINS, WRITE_DONE };
+
+#define NAP_NS UINT64_C(20000)
+
+__attribute__((weak)) const char *gnu_get_libc_version(void);
 
 typedef void *open_function(const char *, int);
 
@@ -41,111 +45,42 @@ static const char *const names[NAMES] = {
     "__libc_free", "__libc_calloc", "__libc_realloc", "__libc_memalign",
 };
 
-typedef ElfW(Sym) elf_symbol;
-typedef ElfW(Phdr) elf_segment;
-typedef ElfW(Dyn) elf_dynamic;
-
-/* libc's table of symbols as its headers describe it. */
-struct table {
-  uintptr_t known; /* an address inside libc */
-  uintptr_t base;  /* what its addresses are relative to */
-  const elf_segment *segments;
-  size_t segment_count;
-  elf_symbol *symbols;
-  const char *strings, *strings_end;
-  const uint32_t *hash; /* DT_GNU_HASH */
-};
-
-static const elf_segment *segment_of(const struct table *table, uintptr_t begin, uintptr_t end) {
-  for (size_t i = 0; i < table->segment_count; i++) {
-    const elf_segment *segment = &table->segments[i];
-    uintptr_t first = table->base + segment->p_vaddr;
-    if (segment->p_type == PT_LOAD && begin >= first && end <= first + segment->p_filesz) return segment;
-  }
-  return NULL;
+/* libc's symbols. musl ignores the flag. */
+static bool describe(struct symbol_table *table) {
+  const void *known = gnu_get_libc_version != NULL ? symbols_next("__libc_start_main") : NULL;
+  return known != NULL && symbols_of(known, table);
 }
 
-/* musl leaves the addresses in a dynamic section relative. */
-static const void *absolute(const struct table *table, uintptr_t address) {
-  return (const void *)(address < table->base ? address + table->base : address);
-}
-
-static void read_dynamic(struct table *table, const elf_dynamic *entry) {
-  size_t strings_bytes = 0;
-  for (; entry->d_tag != DT_NULL; entry++) {
-    const void *address = absolute(table, entry->d_un.d_ptr);
-    if (entry->d_tag == DT_SYMTAB) table->symbols = (elf_symbol *)(uintptr_t)address;
-    if (entry->d_tag == DT_STRTAB) table->strings = address;
-    if (entry->d_tag == DT_STRSZ) strings_bytes = entry->d_un.d_val;
-    if (entry->d_tag == DT_GNU_HASH) table->hash = address;
-  }
-  table->strings_end = table->strings + strings_bytes;
-}
-
-static int look_at_object(struct dl_phdr_info *info, size_t size_bytes, void *data) {
-  (void)size_bytes;
-  struct table *table = data;
-  table->base = info->dlpi_addr;
-  table->segments = info->dlpi_phdr;
-  table->segment_count = info->dlpi_phnum;
-  if (segment_of(table, table->known, table->known + 1) == NULL) return 0;
-  for (size_t i = 0; i < table->segment_count; i++) {
-    const elf_segment *segment = &table->segments[i];
-    if (segment->p_type == PT_DYNAMIC) read_dynamic(table, (const elf_dynamic *)(table->base + segment->p_vaddr));
-  }
-  return 1;
-}
-
-static bool describe(struct table *table) {
-  memset(table, 0, sizeof *table);
-  table->known = (uintptr_t)dlsym(RTLD_NEXT, "__libc_start_main");
-  return table->known != 0 && dl_iterate_phdr(look_at_object, table) == 1 && table->symbols != NULL &&
-         table->strings != NULL && table->hash != NULL;
-}
-
-static elf_symbol *find_symbol(const struct table *table, const char *name) {
-  uint32_t hash = 5381;
-  for (const char *c = name; *c != '\0'; c++) hash = hash * 33 + (uint8_t)*c;
-  uint32_t bucket_count = table->hash[0], first = table->hash[1], filter_words = table->hash[2];
-  const uint32_t *buckets = (const uint32_t *)((const uintptr_t *)(table->hash + 4) + filter_words);
-  const uint32_t *chain = buckets + bucket_count;
-  uint32_t index = buckets[hash % bucket_count];
-  if (index < first) return NULL;
-  for (;; index++) {
-    uint32_t value = chain[index - first]; /* the lowest bit: the last of its bucket */
-    elf_symbol *symbol = &table->symbols[index];
-    if ((value | 1) == (hash | 1) && strcmp(table->strings + symbol->st_name, name) == 0) return symbol;
-    if ((value & 1) != 0) return NULL;
-  }
+static bool protect(uintptr_t begin, uintptr_t end, int protection) {
+  return sys_call(SYS_mprotect, (long)begin, (long)(end - begin), protection, 0, 0, 0) == 0;
 }
 
 /* Makes the pages from begin to end writable. False if that cannot be, or if code of libc may be in them. */
-static bool open_pages(const struct table *table, uintptr_t begin, uintptr_t end, uint32_t *flags) {
-  const elf_segment *segment = segment_of(table, begin, end);
+static bool open_pages(const struct symbol_table *table, uintptr_t begin, uintptr_t end, uint32_t *flags) {
+  const Elf64_Phdr *segment = symbol_table_segment(table, begin, end);
   if (segment == NULL) return false;
   *flags = segment->p_flags;
   /* Where one segment holds symbols, their names and code, in this order, the names must reach beyond these pages. */
-  bool before_code = (uintptr_t)table->symbols <= (uintptr_t)table->strings && end <= (uintptr_t)table->strings_end;
+  bool before_code = (uintptr_t)table->symbols <= (uintptr_t)table->names && end <= (uintptr_t)table->names_end;
   if (*flags != PF_R && !(*flags == (PF_R | PF_X) && before_code)) return false;
-  return mprotect((void *)begin, end - begin, PROT_READ | PROT_WRITE) == 0;
+  return protect(begin, end, PROT_READ | PROT_WRITE);
 }
 
 /* Pages that may not become executable again, by a policy of the system, need not: there is no code in them. */
 static void close_pages(uintptr_t begin, uintptr_t end, uint32_t flags) {
-  int protection = PROT_READ | ((flags & PF_X) != 0 ? PROT_EXEC : 0);
-  if (mprotect((void *)begin, end - begin, protection) != 0) mprotect((void *)begin, end - begin, PROT_READ);
+  if ((flags & PF_X) == 0 || !protect(begin, end, PROT_READ | PROT_EXEC)) protect(begin, end, PROT_READ);
 }
 
 /* Writes our addresses. Nobody is locked out: a look-up meanwhile finds the old address or the new one. */
 static void write_addresses(void) {
-  struct table table;
+  struct symbol_table table;
   if (!describe(&table)) return;
-  elf_symbol *symbols[NAMES];
+  Elf64_Sym *symbols[NAMES];
   void *ours[NAMES];
-  uintptr_t begin = UINTPTR_MAX, end = 0, page_mask = getauxval(AT_PAGESZ) - 1;
+  uintptr_t begin = UINTPTR_MAX, end = 0, page_mask = sys_page_size_bytes() - 1;
   for (size_t i = 0; i < NAMES; i++) {
-    symbols[i] = find_symbol(&table, names[i]);
-    ours[i] = dlsym(RTLD_DEFAULT, names[i]);
+    symbols[i] = symbol_table_find(&table, names[i]);
+    ours[i] = symbols_first(names[i]);
     if (symbols[i] == NULL) continue;
     uintptr_t first = (uintptr_t)symbols[i], last = first + sizeof *symbols[i] - 1;
     if (first < begin) begin = first & ~page_mask;
@@ -160,6 +95,16 @@ static void write_addresses(void) {
   close_pages(begin, end, flags);
 }
 
+static void write_addresses_once(void) {
+  static uint32_t state; /* atomic */
+  uint32_t never = WRITE_NEVER;
+  if (__atomic_compare_exchange_n(&state, &never, WRITE_BEGINS, false, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE)) {
+    write_addresses();
+    __atomic_store_n(&state, WRITE_DONE, __ATOMIC_RELEASE);
+  }
+  while (__atomic_load_n(&state, __ATOMIC_ACQUIRE) != WRITE_DONE) sys_sleep(NAP_NS);
+}
+
 static void *no_dlopen(const char *path, int flags) {
   (void)path, (void)flags;
   return NULL;
@@ -167,13 +112,12 @@ static void *no_dlopen(const char *path, int flags) {
 
 open_function *deepbind_next_dlopen(int flags) {
   static open_function *next;
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
   open_function *found = __atomic_load_n(&next, __ATOMIC_RELAXED);
   if (found == NULL) {
-    *(void **)&found = dlsym(RTLD_NEXT, "dlopen");
+    *(void **)&found = symbols_next("dlopen");
     if (found == NULL) found = no_dlopen;
     __atomic_store_n(&next, found, __ATOMIC_RELAXED);
   }
-  if ((flags & DEEPBIND_FLAG) != 0) pthread_once(&once, write_addresses);
+  if ((flags & DEEPBIND_FLAG) != 0) write_addresses_once();
   return found;
 }

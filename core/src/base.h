@@ -2,10 +2,11 @@
 #ifndef SNUG_BASE_H
 #define SNUG_BASE_H
 
-#include <limits.h> /* for __GLIBC__ */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "libc.h"
 
 #define SNUG_VERSION "0.1.0" /* VERSION; `make check` compares */
 
@@ -16,13 +17,8 @@
 #define COLD __attribute__((cold, noinline))
 
 /* Thread-local variables at fixed offsets from the thread pointer: one instruction, and no call into libc. glibc keeps
- * room for a few bytes of them in libraries opened late; musl opens no such library, and its call to find a variable
- * allocates nothing. */
-#ifdef __GLIBC__
+ * room for a few bytes of them in libraries opened late; musl keeps none, and refuses to open the library late. */
 #define FIXED_TLS __attribute__((tls_model("initial-exec")))
-#else
-#define FIXED_TLS
-#endif
 
 #define likely(condition) __builtin_expect(!!(condition), 1)
 #define unlikely(condition) __builtin_expect(!!(condition), 0)

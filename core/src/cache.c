@@ -1,10 +1,9 @@
 #include "cache.h"
 
-#include <pthread.h>
-
 #include "arena.h"
 #include "counters.h"
 #include "fatal.h"
+#include "hooks.h"
 #include "lock.h"
 #include "pages.h"
 #include "rights.h"
@@ -56,8 +55,7 @@ static struct {
   bool after_fork;              /* in a child that has not yet taken stock; atomic */
   const struct cache *survivor; /* there: the cache of the thread that forked, the only one that exists */
   uint32_t survivor_thread_id;
-  pthread_key_t exit_key;
-  bool has_exit_key;
+  bool sees_thread_ends;
   uint16_t grown_offset[CLASS_SMALL_LAST + 1]; /* where the grown slots of a class begin */
 } caches;
 
@@ -232,7 +230,7 @@ bool cache_init(void) {
   table_register(&caches.table);
   caches.start = (char *)round_up((uintptr_t)caches.table.start, CACHE_BYTES);
   sys_no_huge_pages(caches.table.start, caches.table.reserved_bytes);
-  caches.has_exit_key = pthread_key_create(&caches.exit_key, thread_ends) == 0;
+  caches.sees_thread_ends = hooks_watch_threads(thread_ends);
   if (rights_have(RIGHT_OTHERS))
     sys_barrier_register(); /* cheap now; with more threads the kernel waits for all CPUs */
   return true;
@@ -335,7 +333,7 @@ static NEVER_INLINE struct cache *cache_attach(void) {
   if (caches.closed) {
     give_up_cache(thread);
   } else if (thread->own == NULL) {
-    struct cache *cache = caches.has_exit_key ? find_unused() : NULL;
+    struct cache *cache = caches.sees_thread_ends ? find_unused() : NULL;
     if (cache != NULL) {
       cache->in_use = true;
       cache->thread_id = own_thread_id();
@@ -351,7 +349,7 @@ static NEVER_INLINE struct cache *cache_attach(void) {
   if (own == NULL) thread->without = 1;
   if (own != NULL) __atomic_store_n(&own->door.cache, own, __ATOMIC_RELAXED);
   lock_give(&caches.lock, RANK_CACHES);
-  if (is_new && pthread_setspecific(caches.exit_key, thread) != 0) { /* may allocate: we are ready for that */
+  if (is_new && !hooks_thread_begins(thread)) { /* may allocate: we are ready for that */
     thread_ends(thread);
     return NULL;
   }

@@ -5,12 +5,12 @@
  * A failed new calls the program's new_handler until there is memory, it returns none, or it throws (C++20,
  * [new.delete.single]). What throws is libstdc++'s own function, found weakly, or in a static program strongly
  * (core/archive/operators.c). */
-#include <dlfcn.h>
 #include <stddef.h>
 
 #include "base.h"
 #include "block.h"
 #include "fatal.h"
+#include "symbols.h"
 
 typedef void (*new_handler)(void);
 
@@ -18,21 +18,16 @@ typedef void (*new_handler)(void);
 extern new_handler get_new_handler(void) __asm__("_ZSt15get_new_handlerv") __attribute__((weak));
 extern void throw_bad_alloc(void) __asm__("_ZSt17__throw_bad_allocv") __attribute__((weak));
 
-/* A function of a libstdc++ that a plug-in brought in later; NULL if there is none. */
-static COLD void *late_function(const char *symbol) {
-  void *library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
-  return library != NULL ? dlsym(library, symbol) : NULL;
-}
-
+/* Where none is bound, a plug-in may have brought a libstdc++ in later. */
 static COLD new_handler current_handler(void) {
   if (get_new_handler != NULL) return get_new_handler();
-  new_handler (*late)(void) = (new_handler(*)(void))late_function("_ZSt15get_new_handlerv");
+  new_handler (*late)(void) = (new_handler(*)(void))symbols_next("_ZSt15get_new_handlerv");
   return late != NULL ? late() : NULL;
 }
 
 static COLD void throw_or_die(size_t size_bytes) {
   void (*late)(void) =
-      throw_bad_alloc != NULL ? throw_bad_alloc : (void (*)(void))late_function("_ZSt17__throw_bad_allocv");
+      throw_bad_alloc != NULL ? throw_bad_alloc : (void (*)(void))symbols_next("_ZSt17__throw_bad_allocv");
   if (late != NULL) late();
   fatal_bad_alloc(size_bytes);
 }
@@ -74,8 +69,7 @@ static ALWAYS_INLINE void *new_plain(size_t size_bytes) {
 /* The handler may throw and C cannot catch; libstdc++'s own nothrow operator can, and calls our throwing one. */
 static COLD void *nothrow_failed(const char *symbol, size_t size_bytes, size_t alignment, const void *tag) {
   if (current_handler() == NULL) return NULL;
-  void *next = dlsym(RTLD_NEXT, symbol);
-  if (next == NULL) next = late_function(symbol);
+  void *next = symbols_next(symbol);
   if (next == NULL) return NULL;
   if (alignment <= 16) return ((void *(*)(size_t, const void *))next)(size_bytes, tag);
   return ((void *(*)(size_t, size_t, const void *))next)(size_bytes, alignment, tag);

@@ -1,10 +1,9 @@
 #include "fork.h"
 
-#include <pthread.h>
-
 #include "cache.h"
 #include "control.h"
 #include "counters.h"
+#include "hooks.h"
 #include "janitor.h"
 #include "large.h"
 #include "lock.h"
@@ -150,4 +149,4 @@ static void child(void) {
   restore_signals();
 }
 
-void fork_register_handlers(void) { pthread_atfork(prepare, parent, child); }
+void fork_register_handlers(void) { hooks_at_fork(prepare, parent, child); }

@@ -102,20 +102,27 @@ void malloc_stats(void) {
   sys_write(2, buffer, text.length_bytes);
 }
 
+/* before NUMBER after */
+static void element(struct text *text, const char *before, uint64_t number, const char *after) {
+  text_string(text, before);
+  text_number(text, number);
+  text_string(text, after);
+}
+
 /* XML with the elements of glibc that have a meaning here. Returns 0, or -1 with errno EINVAL. */
 int malloc_info(int options_word, FILE *stream) {
   if (options_word != 0 || stream == NULL) return errno = EINVAL, -1;
-  struct snug_stats stats;
-  snug_stats(&stats, sizeof stats);
+  char buffer[1024];
+  struct text text = text_in(buffer, sizeof buffer);
   struct mallinfo2 info = mallinfo2();
-  unsigned long free_bytes = info.fordblks, live_bytes = info.uordblks, arena_bytes = info.arena;
-  unsigned long large_blocks = info.hblks, large_bytes = info.hblkhd;
-  fprintf(stream, "<malloc version=\"snug " SNUG_VERSION "\">\n<heap nr=\"0\">\n<sizes>\n</sizes>\n");
-  fprintf(stream, "<total type=\"rest\" count=\"0\" size=\"%lu\"/>\n", free_bytes);
-  fprintf(stream, "<system type=\"current\" size=\"%lu\"/>\n</heap>\n", arena_bytes);
-  fprintf(stream, "<total type=\"live\" size=\"%lu\"/>\n", live_bytes);
-  fprintf(stream, "<total type=\"mmap\" count=\"%lu\" size=\"%lu\"/>\n", large_blocks, large_bytes);
-  fprintf(stream, "<system type=\"current\" size=\"%lu\"/>\n</malloc>\n", arena_bytes + large_bytes);
+  text_string(&text, "<malloc version=\"snug " SNUG_VERSION "\">\n<heap nr=\"0\">\n<sizes>\n</sizes>\n");
+  element(&text, "<total type=\"rest\" count=\"0\" size=\"", info.fordblks, "\"/>\n");
+  element(&text, "<system type=\"current\" size=\"", info.arena, "\"/>\n</heap>\n");
+  element(&text, "<total type=\"live\" size=\"", info.uordblks, "\"/>\n");
+  element(&text, "<total type=\"mmap\" count=\"", info.hblks, "\"");
+  element(&text, " size=\"", info.hblkhd, "\"/>\n");
+  element(&text, "<system type=\"current\" size=\"", info.arena + info.hblkhd, "\"/>\n</malloc>\n");
+  fwrite(buffer, 1, text.length_bytes, stream);
   return 0;
 }
 

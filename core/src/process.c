@@ -23,6 +23,7 @@
 #include "map.h"
 #include "ready.h"
 #include "rights.h"
+#include "symbols.h"
 #include "sys.h"
 
 enum {
@@ -59,15 +60,13 @@ static struct {
   long (*syscall)(long, long, long, long, long, long, long);
 } next;
 
-/* Now rather than at the call, which may come in the child of a fork, where the loader's lock can't be had. */
-__attribute__((constructor)) static void find_next(void) {
-  if (process_next_of == NULL) return;
-  *(void **)&next.prlimit = process_next_of("prlimit");
-  *(void **)&next.unshare = process_next_of("unshare");
-  *(void **)&next.setns = process_next_of("setns");
-  *(void **)&next.capset = process_next_of("capset");
-  *(void **)&next.prctl = process_next_of("prctl");
-  *(void **)&next.syscall = process_next_of("syscall");
+void process_pass_on_to_libraries(void) {
+  *(void **)&next.prlimit = symbols_next("prlimit");
+  *(void **)&next.unshare = symbols_next("unshare");
+  *(void **)&next.setns = symbols_next("setns");
+  *(void **)&next.capset = symbols_next("capset");
+  *(void **)&next.prctl = symbols_next("prctl");
+  *(void **)&next.syscall = symbols_next("syscall");
 }
 
 static long result_of(long result) {

@@ -18,8 +18,7 @@ enum process_way {
 HIDDEN enum process_way process_make_way(enum process_way wanted);
 HIDDEN void process_close_way(enum process_way made, bool succeeded);
 
-/* The function of that name in the libraries after this one. Only the shared library has it: in programs linked with
- * the archive calls go to the kernel. */
-__attribute__((weak)) HIDDEN void *process_next_of(const char *name);
+/* Calls are passed on to the libraries after this one. In programs linked with the archive they go to the kernel. */
+HIDDEN void process_pass_on_to_libraries(void);
 
 #endif

@@ -4,6 +4,8 @@
 #define _GNU_SOURCE
 #endif
 #include "sys.c"
+#include "symbols.c"
+#include "hooks.c"
 #include "rights.c"
 #include "lock.c"
 #include "fatal.c"

@@ -115,6 +115,7 @@ static void print_verbose(void) {
 }
 
 __attribute__((constructor)) static void read_settings(void) {
+  if (!libc_is_there()) return;
   start_if_needed();
   if (!sys_is_secure()) {
     leave_preload_list();

@@ -19,7 +19,7 @@
 #include <sys/sysinfo.h>
 #include <time.h>
 
-#include "vdso.h"
+#include "symbol_table.h"
 
 #if defined(__x86_64__)
 #include "syscall_x86_64.h"
@@ -210,6 +210,25 @@ void sys_exit_thread(void) {
 void sys_cpu_relax(void) { cpu_relax(); }
 
 typedef int clock_function(clockid_t, struct timespec *);
+
+/* A function in the object that the kernel maps into every process (vdso(7)); NULL: there is none. It reads clocks
+ * without a system call, which a sandbox might not allow, and without libc's clock_gettime, which another library may
+ * have taken the place of with code that needs a thread of libc's. */
+static void *vdso_find(const char *name) {
+  int before = errno;
+  uintptr_t header = getauxval(AT_SYSINFO_EHDR);
+  errno = before; /* it says so where there is none, under an emulator */
+  if (header == 0) return NULL;
+  const Elf64_Ehdr *object = (const Elf64_Ehdr *)header;
+  const Elf64_Phdr *segments = (const Elf64_Phdr *)(header + object->e_phoff);
+  uintptr_t base = header;
+  for (size_t i = 0; i < object->e_phnum; i++) {
+    if (segments[i].p_type == PT_LOAD) base = header + segments[i].p_offset - segments[i].p_vaddr;
+  }
+  struct symbol_table table = symbol_table_of(base, segments, object->e_phnum);
+  const Elf64_Sym *symbol = symbol_table_find(&table, name);
+  return symbol != NULL ? (void *)(base + symbol->st_value) : NULL;
+}
 
 static int read_clock_by_call(clockid_t clock, struct timespec *time) {
   return (int)call(SYS_clock_gettime, clock, (long)time, 0, 0, 0, 0);

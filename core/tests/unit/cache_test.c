@@ -308,7 +308,7 @@ static void *end_without_a_word(void *argument) {
   free(malloc(SIZE));
   cache_empty_own();
   struct cache *own = this_thread.own;
-  pthread_setspecific(caches.exit_key, NULL); /* as after the last round of destructors */
+  hooks_thread_begins(NULL); /* as after the last round of destructors */
   return own;
 }
 
