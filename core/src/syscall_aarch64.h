@@ -3,6 +3,9 @@
 #define SNUG_SYSCALL_ARCH_H
 
 #include <stddef.h>
+#include <sys/auxv.h>
+
+#include "libc.h"
 
 static inline long syscall_raw(long number, long a, long b, long c, long d, long e, long f) {
   register long x8 __asm__("x8") = number;
@@ -62,5 +65,9 @@ static inline long clone3_raw(const void *description, size_t size_bytes, void (
 #define VDSO_CLOCK_GETTIME "__kernel_clock_gettime"
 
 static inline void cpu_relax(void) { __asm__ volatile("yield"); }
+
+/* libgcc asks by this name, which not every libc has, for the atomic instructions there are; before our first one. */
+__attribute__((visibility("hidden"))) unsigned long __getauxval(unsigned long type);
+unsigned long __getauxval(unsigned long type) { return getauxval != NULL ? getauxval(type) : 0; }
 
 #endif
