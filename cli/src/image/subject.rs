@@ -1,25 +1,22 @@
 //! What can be checked without being a process: units and the entry commands of images.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
 use crate::allocator::inspect::Inspector;
 use crate::allocator::judge;
 use crate::allocator::report::ProcessReport;
-use crate::base::failure::{Context, Failure, Result, NOT_FOUND, UNKNOWN};
+use crate::base::failure::{Failure, Result, NOT_FOUND};
+#[cfg(feature = "images")]
 use crate::base::progress;
 use crate::base::root::{self, DirectoryRoot, Root};
 use crate::image::entry::{self, EntryCommand};
-use crate::image::temporary::Temporary;
-use crate::image::{archive, unit};
+use crate::image::unit;
+#[cfg(feature = "images")]
+use crate::image::{archive, docker};
 use crate::process::place::Place;
 use crate::process::proc::Pid;
-use crate::process::system;
-
-/// What an image is called that docker wrote.
-const SAVED: &str = "image.tar";
 
 /// What a unit is: its processes, or what its file would start.
 pub(crate) enum UnitSubject {
@@ -67,8 +64,20 @@ pub(crate) fn image(name: &str, command: &[String], huge_pages: &str) -> Result<
         let entry = entry_of(&Value::Null, command, name);
         return Ok(vec![judge_entry(&DirectoryRoot(path.into()), &entry, huge_pages)?]);
     }
-    let saved = if path.exists() { None } else { Some(save_by_docker(name)?) };
-    let archive = saved.as_ref().map_or_else(|| path.to_path_buf(), |saved| saved.path().join(SAVED));
+    packed(path, name, command, huge_pages)
+}
+
+#[cfg(not(feature = "images"))]
+fn packed(_: &Path, name: &str, _: &[String], _: &str) -> Result<Vec<ProcessReport>> {
+    Err(Failure::new(format!("cannot look into {name}: this snug was built without archives of images"))
+        .advise("give a directory with its root file system, or build snug with --features images"))
+}
+
+/// The same of an archive, an OCI layout, or what docker has.
+#[cfg(feature = "images")]
+fn packed(path: &Path, name: &str, command: &[String], huge_pages: &str) -> Result<Vec<ProcessReport>> {
+    let saved = if path.exists() { None } else { Some(docker::save(name)?) };
+    let archive = saved.as_ref().map_or_else(|| path.to_path_buf(), docker::archive);
     let (root, config) = progress::during("unpacking the image", None, || archive::open(&archive))?;
     let entry = entry_of(&config["config"], command, name);
     if entry.command.is_empty() {
@@ -100,32 +109,6 @@ fn entry_of(config: &Value, command: &[String], name: &str) -> EntryCommand {
         directory: directory.unwrap_or("/").to_string(),
         place: Place::Image { name: name.to_string() },
     }
-}
-
-/// Has docker write an image to the file `SAVED` in a directory.
-fn save_by_docker(name: &str) -> Result<Temporary> {
-    let directory = Temporary::new()?;
-    let saved = directory.path().join(SAVED);
-    anstream::eprintln!("snug: no file {name}: asking docker for the image of that name");
-    let mut docker = Command::new("docker");
-    docker.args(["image", "save", "--output"]).arg(&saved).arg(name).stdin(Stdio::null());
-    system::unblock_signals(&mut docker);
-    let advice =
-        "give a directory, an archive of `docker image save`, or an image that `docker image ls` lists";
-    let output = progress::during("waiting for docker", None, || docker.output()).map_err(|error| {
-        Failure::new(format!("there is no file {name}, and docker can't be run: {error}"))
-            .advise(advice)
-            .exit_code(UNKNOWN)
-    })?;
-    if !output.status.success() {
-        let text = String::from_utf8_lossy(&output.stderr);
-        let why = text.trim().lines().last().unwrap_or("no reason given");
-        return Err(Failure::new(format!("there is no file {name}, and docker says: {why}"))
-            .advise(advice)
-            .exit_code(UNKNOWN));
-    }
-    std::fs::metadata(&saved).cannot(|| format!("read {}", saved.display()))?;
-    Ok(directory)
 }
 
 #[cfg(test)]

@@ -143,6 +143,7 @@ pub(crate) fn unblock_signals(command: &mut Command) {
 }
 
 /// Whether this process was told to ignore a signal, as nohup(1) does.
+#[cfg(feature = "images")]
 pub(crate) fn is_ignored(signal: Signal) -> bool {
     // SAFETY: sigaction is plain data for which all zeros is a valid value, and only read into.
     unsafe {
