@@ -71,7 +71,8 @@ fn a_program_that_none_helps_is_told_why() {
     let scratch = Scratch::new();
     let program = scratch.compile("mapper", MAPPER, &[]);
     // On a busy machine two runs may differ too much to tell; more will do then, as it says itself.
-    let ask = |runs: &str| advise(&library, &scratch, &["--runs", runs, "--", &program]).expect_code(0);
+    let ask =
+        |runs: &str| advise(&library, &scratch, &["--runs", runs, "--force", "--", &program]).expect_code(0);
     let mut answers = ["2", "3", "5"].into_iter().map(ask);
     let answer = answers.find(|answer| !answer.stdout.contains("\nUnknown: the runs differ"));
     let answer = answer.expect("five runs tell");
