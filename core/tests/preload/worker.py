@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import pwd
+import random
 import re
 import resource
 import shutil
@@ -145,10 +146,16 @@ class Test:
         raise Failure(f"{what}: not within {limit_s} s{reason}")
 
     def free_port(self):
-        """A TCP port of 127.0.0.1 that nothing listens on now."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return probe.getsockname()[1]
+        """A TCP port of 127.0.0.1 that nothing listens on, and that the kernel gives to no connection."""
+        while True:
+            port = random.randrange(10_000, 30_000)
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind(("127.0.0.1", port))
+                    return port
+                except OSError:
+                    pass
 
     def accepts(self, port):
         """True if something listens on this port of 127.0.0.1."""

@@ -92,3 +92,43 @@ def gcc(test):
 def clang(test):
     """clang and clang++ on the same files"""
     check_compiler(test, "clang", "clang++")
+
+
+MAKEFILE = """
+objects = $(patsubst %.cc,%.o,$(wildcard part*.cc))
+program: main.o libparts.a
+\tg++ -o $@ main.o -L. -lparts
+libparts.a: $(filter-out main.o,$(objects))
+\tar rcs $@ $(sort $^)
+%.o: %.cc
+\tg++ -std=c++17 -O1 -g -pipe -c -o $@ $<
+"""
+
+
+@program("make", needs={"make": "make", "g++": "g++", "ar": "binutils"}, proves=["make --version"],
+         watches=["make", "cc1plus", "*as", "*ar", "*ld*"], quick_limit_s=300, full_limit_s=2400)
+def make(test):
+    """make -j building a large C++ program of many files: the compilers, the assembler, the linker; built again alike"""
+    files, families = (4, 1) if test.quick else (150, 6)
+    for number in range(files):
+        text = large_cpp(families).replace("long use", f"long part{number}_use")
+        text = text[:text.rindex("int main()")] + f"long part{number}() {{ return {sum_of(number, families)}; }}\n"
+        (test.folder / f"part{number}.cc").write_text(text)
+    declared = "".join(f"long part{number}();\n" for number in range(files))
+    calls = " ^ ".join(f"part{number}() * {number + 1}" for number in range(files))
+    (test.folder / "main.cc").write_text(f"#include <iostream>\n{declared}int main() {{ std::cout << ({calls}) << std::endl; }}\n")
+    (test.folder / "Makefile").write_text(MAKEFILE)
+    test.run(["make", "-s", "-j4", "-O", "program"])
+    test.same_as_plain([test.folder / "program"])
+    ours = test.run(["sha256sum", "main.o", *(f"part{number}.o" for number in range(files))], preload=False).stdout
+    test.run(["sh", "-c", "rm *.o *.a program && touch part*.cc"], preload=False)
+    test.run(["make", "-s", "-j4", "program"], preload=False)
+    plain = test.run(["sha256sum", "main.o", *(f"part{number}.o" for number in range(files))], preload=False).stdout
+    test.expect(ours == plain, "make built other objects under the library")
+    told = test.run(["make", "-s", "-q", "program"], statuses=(0,))
+    test.expect(not told.stdout, "make wants to build again what is new")
+    test.note(f"{files} files")
+
+
+def sum_of(number, families):
+    return " + ".join(f"part{number}_use{family}()" for family in range(families))

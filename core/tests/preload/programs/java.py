@@ -1,3 +1,6 @@
+import pathlib
+import shutil
+
 from catalog import program
 
 
@@ -12,3 +15,18 @@ def java(test):
         test.expect(result.stdout == "sum 2000000 sorted true zip true direct true\n",
                     f"{collector}: wrong output {result.stdout[:100]!r}")
     test.note(f"{len(collectors)} collectors")
+
+
+@program("java-native", needs={"java": "default-jre-headless", "javac": "default-jdk-headless", "gcc": "gcc"},
+         watches=["java"], quick_limit_s=150, full_limit_s=400)
+def java_native(test):
+    """Java with native code (JNI): malloc and free on different threads, direct buffers, threads that attach and call"""
+    home = pathlib.Path(shutil.which("javac")).resolve().parents[1]
+    includes = [f"-I{home}/include", f"-I{home}/include/linux"]
+    library = test.folder / "libnative.so"
+    test.run(["gcc", "-O1", "-Wall", "-shared", "-fPIC", *includes, "-o", library, test.scripts / "native.c", "-pthread"])
+    test.run(["javac", "-d", test.folder, test.scripts / "Native.java"])
+    for collector in ["-XX:+UseG1GC"] + ([] if test.quick else ["-XX:+UseSerialGC", "-XX:+UseZGC"]):
+        options = [collector, "-Xmx256m", "-Xcheck:jni", "-cp", test.folder]
+        told = test.run(["java", *options, "Native", library, "1" if test.quick else "10"]).stdout
+        test.expect(told.endswith("blocks true buffers true text 100000 calls 4\n"), f"{collector}: printed {told[-200:]!r}")
