@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHECK(call)                                                      \
-  do {                                                                   \
-    if ((call) != napi_ok) {                                             \
-      napi_throw_error(env, NULL, #call);                                \
-      return NULL;                                                       \
-    }                                                                    \
+#define CHECK(call)                       \
+  do {                                    \
+    if ((call) != napi_ok) {              \
+      napi_throw_error(env, NULL, #call); \
+      return NULL;                        \
+    }                                     \
   } while (false)
 
 static void release(napi_env env, void *data, void *hint) {
