@@ -52,9 +52,9 @@ void fork_unlock_all(void) {
 }
 
 /* glibc's lock of the list of open files, which fork(2) takes after our handlers: taken after ours, a thread that holds
- * it, waits for a FILE, and so for one that allocates while it holds that FILE, would wait for us. It is recursive. Each
- * fork takes it here: one that left it to glibc would wait for it under glibc's lock of the handlers, for which one that
- * has it from here waits. */
+ * it, waits for a FILE, and so for one that allocates while it holds that FILE, would wait for us. It is recursive.
+ * Each fork takes it here: one that left it to glibc would wait for it under glibc's lock of the handlers, for which
+ * one that has it from here waits. */
 __attribute__((weak)) void _IO_list_lock(void);
 __attribute__((weak)) void _IO_list_unlock(void);
 __attribute__((weak)) void _IO_list_resetlock(void);
