@@ -236,7 +236,7 @@ fn processes_with_another_root() {
             std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line == b"/bin/sleep\x004243\0")
         })
     };
-    for _ in 0..100 {
+    for _ in 0..3000 {
         if inside().is_some() || child.try_wait().unwrap().is_some() {
             break;
         }

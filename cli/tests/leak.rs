@@ -221,11 +221,13 @@ fn load_and_requests_are_counted_and_not_measured() {
 #[test]
 fn interruption_gives_the_verdict_so_far_and_leaves_nothing_behind() {
     let Some(library) = snug_library() else { return };
-    let script = "setsid sleep 4545 & sleep 4545";
-    let mut command = snug(&["leak", "--interval", "20ms", "--", "sh", "-c", script]);
+    // Other runs of this test may go on beside this one.
+    let sleep = format!("sleep 4545.{}", std::process::id());
+    let script = format!("setsid {sleep} & {sleep}");
+    let mut command = snug(&["leak", "--interval", "20ms", "--", "sh", "-c", &script]);
     let child =
         command.env("SNUG_LIBRARY", &library).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    common::eventually("the program runs", || common::process_exists("sleep 4545"));
+    common::eventually("the program runs", || common::process_runs(&sleep));
     std::thread::sleep(std::time::Duration::from_secs(3));
     let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(killed.success());
@@ -234,7 +236,7 @@ fn interruption_gives_the_verdict_so_far_and_leaves_nothing_behind() {
     // So little memory, so shortly: either is right.
     let verdict = stdout.starts_with("Plateau") || stdout.starts_with("Not enough data");
     assert!(output.status.success() && verdict, "{stdout} {output:?}");
-    assert!(!common::process_exists("sleep 4545"));
+    assert!(!common::process_exists(&sleep));
 }
 
 #[test]

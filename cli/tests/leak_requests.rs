@@ -118,7 +118,7 @@ time.sleep(4646)";
     let stderr = String::from_utf8_lossy(&output.stderr);
     // Those that were sent before it listened were refused.
     assert!(stderr.contains("no request was answered") || stderr.contains("refused"), "{output:?}");
-    assert!(begin.elapsed() < Duration::from_secs(20), "a request may take a minute: {:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(50), "a request may take a minute: {:?}", begin.elapsed());
     assert!(!common::process_exists(&script));
 }
 

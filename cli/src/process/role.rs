@@ -31,8 +31,8 @@ pub(crate) fn role(arguments: &[String], name: &str) -> String {
     program
 }
 
-/// The application that the title names: `[shop]` of Puma and gunicorn, the name behind the version of Sidekiq. Empty if
-/// it names none.
+/// The application that the title names: `[shop]` of Puma and gunicorn, the name behind the version of Sidekiq, what
+/// Celery's `-A` says. Empty if it names none.
 pub(crate) fn app(arguments: &[String]) -> String {
     let title = arguments.join(" ");
     let title = title.trim_end();
@@ -41,10 +41,25 @@ pub(crate) fn app(arguments: &[String]) -> String {
         title.strip_suffix(']').and_then(|title| title.rsplit_once(" [")).map(|(_, app)| app)
     } else if title.starts_with("sidekiq ") {
         words().nth(2).filter(|word| !word.starts_with('['))
+    } else if title.starts_with("[celeryd: ") || is_celery(title) {
+        celery_app(title)
     } else {
         None
     };
     app.unwrap_or_default().to_string()
+}
+
+/// Whether a command line runs Celery: by its script, or by `python -m celery`.
+fn is_celery(title: &str) -> bool {
+    title.split(' ').any(|word| word.ends_with("/celery") || word == "celery")
+}
+
+/// What follows `-A`, which Celery shows in its title, too: `(worker -A shop)`.
+fn celery_app(title: &str) -> Option<&str> {
+    let mut words = title.split(' ');
+    let option = words.find(|word| *word == "-A" || word.starts_with("--app"))?;
+    let app = option.strip_prefix("--app=").or_else(|| words.next())?;
+    Some(app.trim_end_matches(')'))
 }
 
 fn is_interpreter(program: &str) -> bool {
@@ -97,8 +112,7 @@ fn from_title(title: &str) -> Option<String> {
             rest.split_once(": ").map_or("", |(_, what)| what).split(' ').next()?
         ));
     }
-    let celery = title.split(' ').any(|word| word.ends_with("/celery") || word == "celery");
-    (celery && title.split(' ').any(|word| word == "worker" || word == "beat")).then(|| {
+    (is_celery(title) && title.split(' ').any(|word| word == "worker" || word == "beat")).then(|| {
         let what = if title.split(' ').any(|word| word == "beat") { "beat" } else { "worker" };
         format!("celery {what}")
     })
@@ -135,6 +149,12 @@ mod tests {
         assert_eq!(app("sidekiq 6.5.7 shop [0 of 10 busy]"), "shop");
         assert_eq!(app("sidekiq 6.5.7 [0 of 10 busy]"), "");
         assert_eq!(app("gunicorn: worker [app]"), "app");
+        assert_eq!(app("[celeryd: w1@host:MainProcess] -active- (worker -A shop)"), "shop");
+        assert_eq!(app("[celeryd: w1@host:ForkPoolWorker-7]"), "");
+        assert_eq!(app("/usr/bin/python3 /srv/bin/celery -A shop.tasks worker -l info"), "shop.tasks");
+        assert_eq!(app("python3 -m celery --app=shop worker"), "shop");
+        assert_eq!(app("celery --app shop beat"), "shop");
+        assert_eq!([app("celery worker"), app("celery -A"), app("ls -A celeriac")], ["", "", ""]);
         assert_eq!([app("puma 5.6.5 (tcp://[::]:80)"), app("redis-server *:6379"), app("")], ["", "", ""]);
     }
 
