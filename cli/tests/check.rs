@@ -269,7 +269,7 @@ fn names_stand_for_processes_of_this_user() {
             .args(["check", "--expect", "glibc", "snugtestowned"])
             .args(more))
     };
-    call(&[]).expect_code(3).expect_stderr("no process of yours").expect_stderr("--all-users");
+    call(&[]).expect_code(3).expect_stderr("none of your processes").expect_stderr("--all-users");
     let (_of_nobody, _) = start(nobody(&program).arg("60"));
     call(&[]).expect_code(0).expect_stdout("As expected: it uses glibc.");
     call(&["--all-users"]).expect_code(3);

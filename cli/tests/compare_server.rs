@@ -236,7 +236,7 @@ fn servers_that_do_not_come_up() {
         .expect_stderr("accepted no connection");
     server.expect_gone();
     let taken = TcpListener::bind(("127.0.0.1", server.port)).unwrap();
-    server.compare(&["--ready", "PORT"], "").expect_code(1).expect_stderr("somebody listens on");
+    server.compare(&["--ready", "PORT"], "").expect_code(1).expect_stderr("something was listening on");
     drop(taken);
 }
 

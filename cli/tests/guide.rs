@@ -290,7 +290,7 @@ fn commands_of_the_guide() {
     assert!(ran >= 10, "only {ran} commands were found");
 }
 
-/// Lines of code that `commands` passes over, with their numbers: indented blocks, and fenced ones of a shell.
+/// Lines of code that `commands` skips, with their numbers: indented blocks, and fenced ones of a shell.
 fn passed_over(page: &str) -> Vec<(usize, &str)> {
     let mut passed_over = Vec::new();
     let (mut in_fence, mut after_blank) = (false, true);

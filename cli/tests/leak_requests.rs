@@ -150,5 +150,5 @@ fn mistakes_are_explained() {
     let url = format!("http://{}", taken.local_addr().unwrap());
     run(&mut snug(&["leak", "--with", "glibc", "--url", &url, "--", "sleep", "1"]))
         .expect_code(2)
-        .expect_stderr("somebody listens on");
+        .expect_stderr("something was listening on");
 }

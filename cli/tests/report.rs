@@ -68,7 +68,7 @@ fn files_that_are_no_results_are_refused() {
         run(&mut snug(&["report", &scratch.text("x.json")])).expect_code(2)
     };
     call("no json").expect_stderr("is not JSON");
-    call("{\"a\": 1}").expect_stderr("no result of snug compare").expect_stderr("compare.json");
+    call("{\"a\": 1}").expect_stderr("not a result of snug compare").expect_stderr("compare.json");
     let mut newer = saved();
     newer["format_version"] = 99.into();
     newer["snug_version"] = "9.0".into();

@@ -119,7 +119,7 @@ fn processes_under_three_allocators() {
     tmux.call(&["resize-window", "-x", "50", "-y", "12"]);
     tmux.expect("a narrow screen", |screen| screen.contains("LIVE") && !screen.contains("CACHED"));
     drop(running);
-    tmux.expect("the end of all", |screen| screen.contains("No process to show"));
+    tmux.expect("the end of all", |screen| screen.contains("No processes to show"));
     tmux.keys(&["q"]);
     tmux.expect("the shell again", |screen| {
         screen.contains("ended with 0") && !screen.contains("No process")

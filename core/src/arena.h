@@ -4,7 +4,7 @@
  * finding its locks held (cache.h); then they spread over as many as they can run on CPUs at once, or fewer by option.
  * One that nobody uses any more lends its slabs to the others (slab.h).
  *
- *  A1  users of an arena = the caches in use whose arena it is, and one for ever of a reserved one.
+ *  A1  users of an arena = the caches in use whose arena it is, and one forever of a reserved one.
  *  A2  An arena at or above arena_count() has had no users, and so no slabs.
  */
 #ifndef SNUG_ARENA_H

@@ -75,7 +75,7 @@ struct cache {
 /* Used by its thread only: it may end without a word (steal.h). */
 struct thread {
   struct door *door;   /* of its cache, or of the empty one */
-  struct cache *own;   /* NULL: none yet, or none to be had */
+  struct cache *own;   /* NULL: none yet, or none available */
   uint32_t tag;        /* arena << ARENA_SHIFT of the thread's blocks */
   uint32_t without;    /* no cache any more (the thread is ending), or none possible */
   uint32_t upkeep_due; /* owner: what its slow paths since the last look at the clock count for, for maintain.h */

@@ -65,21 +65,21 @@ void fatal_wrong_size(const void *block, size_t given_bytes, size_t size_bytes) 
 
 void fatal_overflow(const void *block, size_t size_bytes) {
   char line[LINE_BYTES];
-  struct text text = fatal_begin(line, "write behind the end of a block");
+  struct text text = fatal_begin(line, "write beyond the end of a block");
   at(&text, block);
   if (size_bytes != 0) {
     text_string(&text, " of ");
     text_number(&text, size_bytes);
     text_string(&text, " bytes");
   }
-  fatal_end(&text, "an index or a length that is one too large, or a string without room for its NUL");
+  fatal_end(&text, "an index or a length that is too large by one, or a string without room for its NUL");
 }
 
 void fatal_underflow(const void *block) {
   char line[LINE_BYTES];
-  struct text text = fatal_begin(line, "write in front of a block");
+  struct text text = fatal_begin(line, "write before the start of a block");
   at(&text, block);
-  fatal_end(&text, "a negative index, or a write far behind the end of the block before it");
+  fatal_end(&text, "a negative index, or a write far beyond the end of the block before it");
 }
 
 void fatal_write_after_free(const void *address, const void *block) {
@@ -129,7 +129,7 @@ void fatal_assert(const char *condition, const char *file, int line_number) {
   text_string(&text, file);
   text_char(&text, ':');
   text_number(&text, (uint64_t)line_number);
-  fatal_end(&text, "a defect of snug; please report it");
+  fatal_end(&text, "a bug in snug; please report it");
 }
 
 void warn_line(const char *message) {

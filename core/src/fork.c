@@ -77,7 +77,7 @@ static void restore_signals(void) {
   if (signals_are_blocked) sys_restore_signals(signals_before);
 }
 
-/* Not for ever: who has one of our locks may be a signal handler that forks, too, and waits for the list of files. So
+/* Not forever: who has one of our locks may be a signal handler that forks, too, and waits for the list of files. So
  * nothing is called here that waits for a lock of ours. */
 static bool try_to_lock_all(void) {
   lock_list_of_files();

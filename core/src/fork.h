@@ -4,10 +4,11 @@
  * whole. Other libraries' handlers may still allocate in this thread meanwhile (K3 in lock.h).
  *
  * A signal handler that forks may have interrupted its own thread anywhere in here, under locks. It must not hang: it
- * passes over the locks that it can't have (K4) and changes nothing. Its child must return from the handler, execute a
+ * skips the locks that it can't have (K4) and changes nothing. Its child must return from the handler, execute a
  * program or end. When it returns, it goes on where the thread was interrupted, and what that was changing becomes
- * whole. What another thread was changing while it waited for a lock passed over does not: a child of several threads
- * may only call what is safe in signal handlers, and what the janitor had taken out of the heap is lost to the child.
+ * whole. What another thread was changing while it waited for a lock that was skipped does not: a child of several
+ * threads may only call what is safe in signal handlers, and what the janitor had taken out of the heap is lost to the
+ * child.
  *
  * Signals stay blocked from the prepare handler to the end of the other two, so that no handler forks in between. */
 #ifndef SNUG_FORK_H

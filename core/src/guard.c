@@ -25,7 +25,7 @@ enum {
 
 uint32_t guard_arena;
 
-/* Freed blocks that wait before they are used again. Rings of atomic pointers: nothing to lock, nothing to mend in a
+/* Freed blocks that wait before they are used again. Rings of atomic pointers: nothing to lock, nothing to fix in a
  * forked child. */
 static struct {
   void *small[WAITING_SMALL], *medium[WAITING_MEDIUM], *big[WAITING_BIG];
@@ -100,8 +100,8 @@ static bool lost_mark(const char *block, size_t slot_bytes) {
   return __atomic_load_n(mark_of(block, slot_bytes), __ATOMIC_SEQ_CST) == 0 && slab_is_taken(block);
 }
 
-/* W1 of the slot before, unless the slab begins here: a write in front of a block, or far behind the one before, shows
- * there. Marks change by one store, so a neighbour in use does no harm. */
+/* W1 of the slot before, unless the slab begins here: a write before the start of a block, or far beyond the end of the
+ * one before, shows there. Marks change by one store, so a neighbour in use does no harm. */
 static void check_before(const char *block, size_t slot_bytes) {
   const char *before = block - slot_bytes;
   if (block == slab_first_block(block)) return;
@@ -212,7 +212,7 @@ static struct header *header_of(const void *p) {
   return NULL;
 }
 
-/* How much in front of a block is checked. */
+/* How much before the start of a block is checked. */
 static size_t front_bytes(const char *start, const char *block) {
   size_t bytes = (size_t)(block - start) - sizeof(struct header);
   return bytes < zone.page_bytes ? bytes : zone.page_bytes;

@@ -18,7 +18,7 @@ const void *lock_all_owner __attribute__((aligned(64))); /* read at every releas
 static __thread char self_marker FIXED_TLS; /* only its address is used */
 static __thread bool passes_over FIXED_TLS;
 static __thread bool tries FIXED_TLS;
-static __thread bool missed FIXED_TLS;     /* while it tries: a lock was not to be had */
+static __thread bool missed FIXED_TLS;     /* while it tries: a lock was not available */
 static __thread uint32_t waited FIXED_TLS; /* in the fork that is going on */
 
 const void *lock_self(void) {

@@ -9,8 +9,8 @@
  *      munmap of the table of large blocks (large), one membarrier for all victims (caches).
  *  K3  While a thread is inside fork() it holds every lock (fork.c) and may still come here, from other libraries' fork
  *      handlers: lock_all_owner lets it pass. Not so in a fork of K4.
- *  K4  A signal handler that forks may have interrupted its own thread under a lock, which it would wait for for ever.
- *      So there fork waits a while, passes over what it can't have, and does not become the owner.
+ *  K4  A signal handler that forks may have interrupted its own thread under a lock, which it would wait for forever.
+ *      So there fork waits a while, skips what it can't have, and does not become the owner.
  */
 #ifndef SNUG_LOCK_H
 #define SNUG_LOCK_H
@@ -30,7 +30,7 @@ enum lock_rank {
 
 struct lock {
   uint32_t state;
-  const void *forker; /* K4, under the lock: lock_self() of who got it in a fork that passes over others */
+  const void *forker; /* K4, under the lock: lock_self() of who got it in a fork that skips others */
 };
 
 HIDDEN extern uint64_t lock_waits;        /* atomic: times any thread had to sleep for a lock */
@@ -73,7 +73,7 @@ static ALWAYS_INLINE void lock_give(struct lock *lock, enum lock_rank rank) {
   if (unlikely(__atomic_exchange_n(&lock->state, 0, __ATOMIC_RELEASE) == 2)) lock_give_slow(lock);
 }
 
-/* How fork takes and gives all locks. False: passed over, or missed. */
+/* How fork takes and gives all locks. False: skipped, or missed. */
 HIDDEN bool lock_take_in_fork(struct lock *lock, enum lock_rank rank);
 HIDDEN bool lock_had_in_fork(const struct lock *lock);
 HIDDEN void lock_give_in_fork(struct lock *lock, enum lock_rank rank);

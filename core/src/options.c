@@ -16,13 +16,15 @@ static const struct option_row {
   bool live; /* can change while the program runs */
   const char *sentence;
 } rows[] = {
-    {"verbose", &options.verbose, 0, 0, 1, 0, "print one line at start: version, settings, warnings"},
+    {"verbose", &options.verbose, 0, 0, 1, 0, "print one line at startup: version, settings, warnings"},
     {"stats_print", &options.stats_print, 0, 0, 1, 1, "print statistics as JSON to stderr at exit"},
-    {"arenas_max", &options.arenas_max, 0, 0, 64, 0, "arenas at most; 0: as many as CPUs the process may use"},
-    {"background", &options.background, 1, 0, 1, 1, "give memory back from a helper thread while the program idles"},
-    {"purge_cpu_percent", &options.purge_cpu_percent, 1, 0, 100, 1, "share of time that giving memory back may cost"},
+    {"arenas_max", &options.arenas_max, 0, 0, 64, 0,
+     "maximum number of arenas; 0: as many as CPUs the process may use"},
+    {"background", &options.background, 1, 0, 1, 1, "give memory back from a helper thread while the program is idle"},
+    {"purge_cpu_percent", &options.purge_cpu_percent, 1, 0, 100, 1,
+     "share of CPU time that giving memory back may cost"},
     {"thp", &options.thp, 0, 0, 1, 0, "allow transparent huge pages on the heap"},
-    {"guard", &options.guard, 0, 0, 1, 0, "find misuse of the heap at once; slower, more memory"},
+    {"guard", &options.guard, 0, 0, 1, 0, "detect heap misuse at once; slower, more memory"},
 };
 
 enum { ROW_COUNT = sizeof rows / sizeof rows[0], MESSAGE_BYTES = 320, HELP_LINE_BYTES = 160 };

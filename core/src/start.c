@@ -96,7 +96,7 @@ static void find_warnings(struct text *text) {
   for (size_t i = 0; list != NULL && i < sizeof others / sizeof others[0]; i++) {
     if (strstr(list, others[i]) == NULL) continue;
     if (text->length_bytes != 0) text_string(text, "; ");
-    text_string(text, "another allocator is preloaded, too: ");
+    text_string(text, "another allocator is also preloaded: ");
     text_string(text, others[i]);
   }
 }

@@ -1,4 +1,4 @@
-/* sys.h: all that snug asks of the operating system. The only module that includes Linux headers.
+/* sys.h: all that snug asks of the kernel. The only module that includes Linux headers.
  *
  * It does not know what the memory is for. Calls are made directly, without libc's wrappers: errno stays as
  * the program left it, and the janitor, which has no libc thread state, may use every function here.

@@ -68,7 +68,7 @@ void sampler_take_base(struct sampler *sampler) {
       errno = 0;
     close(descriptor);
   }
-  sampler_look(sampler, 0, 0); /* once in vain, so that what looking itself needs is in the base */
+  sampler_look(sampler, 0, 0); /* once for nothing, so that what looking itself needs is in the base */
   sampler->base_bytes = resident_bytes(sampler);
 }
 

@@ -53,7 +53,7 @@ fn explain_hidden(pid: Pid, hidden: Hidden) -> Failure {
 fn explain_unreadable(facts: &Facts, error: &str) -> Failure {
     let pid = facts.pid;
     if std::fs::metadata(format!("/proc/{pid}")).is_err() {
-        return Failure::new(format!("process {pid} has ended meanwhile")).exit_code(UNKNOWN);
+        return Failure::new(format!("process {pid} has ended")).exit_code(UNKNOWN);
     }
     if !remote::is_refusal(error) {
         return Failure::new(format!("the counters of process {pid} can't be read: {error}"))
@@ -78,9 +78,9 @@ pub(crate) fn refusal(scope: &str) -> (String, &'static str) {
              the next boot: sudo sysctl kernel.yama.ptrace_scope=0"
         }
         "2" => "run this as root, or with the capability CAP_SYS_PTRACE",
-        "3" => "nobody can before the next boot; the sysctl can't be lowered from 3",
+        "3" => "nobody can until the next boot: the sysctl can't be lowered from 3",
         _ => {
-            let why = "it has more rights than you, or made itself unreadable (prctl PR_SET_DUMPABLE)";
+            let why = "it has more privileges than you, or made itself unreadable (prctl PR_SET_DUMPABLE)";
             return (why.into(), "run this as root");
         }
     };

@@ -142,7 +142,7 @@ fn set_request(page: &Page, key: &str, kind: u32, number: u32) -> Result<u64> {
     let can_change = |index: usize| page.control.abilities >> (32 + index) & 1 == 1;
     let live: Vec<&str> =
         (0..names.len()).filter(|index| can_change(*index)).map(|index| names[index]).collect();
-    let can = format!("what can change while it runs: {}", live.join(", "));
+    let can = format!("settings that can change while it runs: {}", live.join(", "));
     let Some(index) = names.iter().position(|name| *name == key) else {
         let part = names.iter().copied().find(|name| name.contains(key) || key.contains(name));
         let hint =
@@ -153,7 +153,7 @@ fn set_request(page: &Page, key: &str, kind: u32, number: u32) -> Result<u64> {
     };
     if !can_change(index) {
         return Err(Failure::new(format!("option '{key}' can't change while the program runs"))
-            .advise(format!("start it again with SNUG={key}:{number}; {can}"))
+            .advise(format!("restart it with SNUG={key}:{number}; {can}"))
             .exit_code(USAGE));
     }
     Ok(u64::from(kind) | (index as u64) << 8 | u64::from(number) << 32)
@@ -225,7 +225,7 @@ impl Asked {
     }
 
     fn gone(&self) -> Failure {
-        Failure::new(format!("process {} has ended meanwhile, or runs another program now", self.pid))
+        Failure::new(format!("process {} has ended, or runs another program now", self.pid))
             .exit_code(UNKNOWN)
     }
 

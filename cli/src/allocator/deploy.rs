@@ -109,7 +109,7 @@ fn procfile(deployment: &Deployment) -> Snippet {
     let environment = deployment.environment(path.as_deref());
     let text = format!("web: {}{}\n", assignments(&environment), deployment.command());
     let file = match path {
-        Some(_) => "Procfile; the library lies in vendor/ of your application, built on that platform",
+        Some(_) => "Procfile; the library is in vendor/ of your application, built on that platform",
         None => "Procfile",
     };
     Snippet { title: "Heroku and others with a Procfile", file, text }

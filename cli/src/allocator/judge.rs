@@ -111,7 +111,7 @@ fn preload_problems(
                 "preload-without-effect",
                 Severity::Error,
                 format!(
-                    "{} is preloaded, but the program has an allocator compiled in that comes first",
+                    "{} is preloaded, but an allocator compiled into the program comes first",
                     first.path
                 ),
                 "build the program without its own allocator",
@@ -137,8 +137,8 @@ fn ignored_preload(facts: &Facts, path: &str) -> Problem {
     if facts.setuid {
         return ignored(
             "setuid",
-            "the program is setuid or setgid or has capabilities, for which the loader ignores it".into(),
-            "start it as the user it changes to, or list the library in /etc/ld.so.preload".into(),
+            "the program is setuid or setgid or has capabilities, so the loader ignores it".into(),
+            "start it as the user it switches to, or list the library in /etc/ld.so.preload".into(),
         );
     }
     match (file, program) {
@@ -149,7 +149,7 @@ fn ignored_preload(facts: &Facts, path: &str) -> Problem {
         ),
         (Some(PreloadFile::NotElf), _) => ignored(
             "preload-not-a-library",
-            "it is no ELF library".into(),
+            "it is not an ELF library".into(),
             "name a .so file for this system".into(),
         ),
         (Some(PreloadFile::Elf(library)), Some(program))
@@ -227,7 +227,7 @@ fn linkage_problems(
             problems.push(problem(
                 "loaded-later",
                 Severity::Note,
-                format!("{} was opened while the program ran; it does not serve malloc", object.path),
+                format!("{} was loaded while the program ran; it does not serve malloc", object.path),
                 "nothing to do, unless it was meant to be preloaded",
             ));
         }
@@ -255,7 +255,7 @@ fn image_problems(facts: &Facts, used: Option<&AllocatorUsed>, problems: &mut Ve
         problems.push(problem(
             "static-program",
             Severity::Note,
-            "the program is static and stripped: its allocator can't be told, and none can be preloaded"
+            "the program is static and stripped: its allocator can't be identified, and none can be preloaded"
                 .into(),
             "link it dynamically, or link the allocator into it",
         ));
@@ -280,7 +280,7 @@ fn missing_libraries(facts: &Facts, problems: &mut Vec<Problem>) {
         problems.push(problem(
             "missing-library",
             Severity::Error,
-            format!("{who} needs {needed}, which is not there: the program will not start"),
+            format!("{who} needs {needed}, which is missing: the program will not start"),
             format!("install the package that brings {needed}"),
         ));
     }
@@ -333,7 +333,7 @@ fn environment_problems(facts: &Facts, used: Option<&AllocatorUsed>, problems: &
             problems.push(problem(
                 "snug-warning",
                 Severity::Warning,
-                format!("snug says: {warning}"),
+                format!("snug warns: {warning}"),
                 "see its message",
             ));
         }
@@ -345,7 +345,8 @@ fn environment_problems(facts: &Facts, used: Option<&AllocatorUsed>, problems: &
             format!("snug's settings and counters can't be read: {error}"),
             match remote::is_refusal(error) {
                 true => "run snug check as the same user or as root; where kernel.yama.ptrace_scope is 1, only root may look",
-                false => "look again once it runs; if it stays so, its libsnug.so is of another version than this tool",
+                false => "try again once it is running; if that doesn't help, its libsnug.so and this tool \
+                    are different versions",
             },
         ));
     }

@@ -91,7 +91,7 @@ pub(crate) fn find_by_kind(kind: Kind) -> Result<Library> {
         return find_snug();
     }
     let Some(row) = kind.row() else {
-        return Err(Failure::new("this allocator has no name to look for; give the path of its library"));
+        return Err(Failure::new("this allocator has no usual file name; give the path of its library"));
     };
     let Some(first_name) = row.file_names.first() else {
         return Err(Failure::new(format!("{} is a C library's own: there is nothing to load", row.name)));
@@ -129,7 +129,7 @@ pub(crate) fn open(path: &Path) -> Result<Library> {
         return Err(failed("it is not a shared library".into()).advise("give the path of a .so file"));
     }
     if !elf.exported.contains_key("malloc") {
-        return Err(failed("it does not define malloc, so it is no allocator".into()).advise(
+        return Err(failed("it does not define malloc, so it is not an allocator".into()).advise(
             "some builds prefix their functions (je_malloc, mi_malloc): use one built without a prefix",
         ));
     }

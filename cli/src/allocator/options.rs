@@ -135,13 +135,13 @@ pub(super) fn understand(environment: &[(String, String)]) -> Understood {
                 }
                 None => understood.ignored.push(Ignored {
                     text: part.into(),
-                    why: format!("'{value}' is no value of {name}"),
+                    why: format!("'{value}' is not a valid value for {name}"),
                     fix: format!("use {}", row.range()),
                 }),
             },
             None => understood.ignored.push(Ignored {
                 text: part.into(),
-                why: format!("there is no option '{name}'"),
+                why: format!("unknown option '{name}'"),
                 fix: match nearest(name) {
                     Some(nearest) => format!("did you mean {nearest}? SNUG=help lists all"),
                     None => "SNUG=help lists all options".into(),

@@ -99,9 +99,9 @@ fn locate(name: &str, path_variable: &str) -> Result<PathBuf> {
     }
     let mut failure = Failure::new(format!("program not found: {name}")).exit_code(NOT_FOUND);
     failure.advice = Some(if Path::new(name).is_file() {
-        format!("it is in this directory, which PATH does not name: write ./{name}")
+        format!("it is in this directory, which is not in PATH: write ./{name}")
     } else {
-        "it is in no directory of PATH; give its path".into()
+        "it is not in PATH; give its path".into()
     });
     Err(failure)
 }
@@ -198,7 +198,7 @@ pub(crate) fn preload_obstacle(
             Failure::new(format!(
                 "{shown} is setuid or setgid or has capabilities: the loader ignores LD_PRELOAD for it"
             ))
-            .advise("run it as the user it changes to, or list the library in /etc/ld.so.preload"),
+            .advise("run it as the user it switches to, or list the library in /etc/ld.so.preload"),
         );
     }
     let program_is_musl = program.elf.interpreter.as_ref().is_some_and(|path| path.contains("ld-musl"));

@@ -70,9 +70,9 @@ impl Recording {
         let more = if unread.len() > 5 { ", ..." } else { "" };
         match unread.len() {
             0 => None,
-            1 => Some(format!("process {shown} belongs to someone else and could not be read")),
+            1 => Some(format!("process {shown} belongs to another user and could not be read")),
             count => Some(format!(
-                "{count} processes belong to someone else and could not be read (PID {shown}{more})"
+                "{count} processes belong to other users and could not be read (PID {shown}{more})"
             )),
         }
     }

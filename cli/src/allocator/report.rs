@@ -177,13 +177,13 @@ impl CheckReport {
         let more = if self.unreadable.len() > 5 { ", ..." } else { "" };
         match self.unreadable.len() {
             0 => {}
-            1 => return Some(format!("process {} belongs to someone else", shown[0])),
+            1 => return Some(format!("process {} belongs to another user", shown[0])),
             count => {
-                return Some(format!("{count} processes belong to someone else: {}{more}", shown.join(", ")))
+                return Some(format!("{count} processes belong to other users: {}{more}", shown.join(", ")))
             }
         }
         let shell = self.processes.iter().find(|process| process.hides_others())?;
-        Some(format!("what {} starts is not known before it runs", shell.command))
+        Some(format!("what {} starts is unknown until it runs", shell.command))
     }
 
     /// Whether all is as expected; None if nothing is expected, or if it can't be told.

@@ -45,7 +45,7 @@ pub(crate) struct Stats {
 /// Looks at a process.
 pub(crate) fn collect(pid: Pid) -> Result<Stats> {
     let found = access::look_at(pid)?;
-    let gone = || Failure::new(format!("process {pid} has ended meanwhile")).exit_code(UNKNOWN);
+    let gone = || Failure::new(format!("process {pid} has ended")).exit_code(UNKNOWN);
     let mut source = ProcFilesystem::new();
     let mut buffer = Vec::new();
     let read = source.read(pid, "stat", &mut buffer);
@@ -96,11 +96,11 @@ fn why_unknown(kind: Option<Kind>, obstacle: Option<Obstacle>, ptrace_scope: &st
             let (why, advice) = access::refusal(ptrace_scope);
             format!("glibc's heaps may not be read: {why}; {advice}")
         }
-        (_, Some(Obstacle::Swapped)) => "many pages are in swap, where they are left".into(),
+        (_, Some(Obstacle::Swapped)) => "many pages are swapped out, and were left there".into(),
         (_, Some(Obstacle::Unsound)) => {
             "glibc's heaps could not be walked: they changed while they were read; try again".into()
         }
-        _ => "this allocator tells nobody outside what is in use".into(),
+        _ => "this allocator does not show from outside what is in use".into(),
     }
 }
 
@@ -121,7 +121,7 @@ mod tests {
         assert!(refused("1").contains("as root or with the capability"), "{}", refused("1"));
         assert!(refused("").contains("run this as root"), "{}", refused(""));
         assert!(why_unknown(Some(Kind::Glibc), Some(Obstacle::Unsound), "1").contains("try again"));
-        assert!(why_unknown(Some(Kind::Jemalloc), None, "1").contains("tells nobody outside"));
+        assert!(why_unknown(Some(Kind::Jemalloc), None, "1").contains("does not show from outside"));
         assert!(why_unknown(None, None, "1").contains("not known"));
     }
 }

@@ -74,7 +74,7 @@ pub(crate) fn decide(comparison: &Comparison, composition: Option<&Composition>)
     let others: Vec<usize> =
         (0..comparison.allocators.len()).filter(|index| ratio(*index, &memory).is_some()).collect();
     if others.is_empty() {
-        let answer = format!("Unknown: nothing ran beside {baseline}.");
+        let answer = format!("Unknown: nothing but {baseline} ran.");
         return Decision { advice: Advice::Unknown, answer, evidence: Vec::new() };
     }
     if others.iter().all(|index| ratio(*index, &memory).is_some_and(|ratio| ratio.interval.is_none())) {
@@ -185,7 +185,7 @@ fn price(comparison: &Comparison, index: usize) -> Price {
         }
     }
     if price.words.is_empty() {
-        price.words = "; no difference in time can be shown".into();
+        price.words = "; no measurable difference in time".into();
     }
     price
 }
@@ -212,7 +212,7 @@ fn consists_of(composition: &Composition) -> Vec<String> {
 }
 
 fn why_not(before: f64, composition: Option<&Composition>) -> String {
-    let nothing = "no difference that counts was measured, at a price that is worth it".to_string();
+    let nothing = "no allocator saved enough at an acceptable price".to_string();
     if before < SMALL_BYTES {
         return format!("the program is small, {} in all", bytes(before));
     }

@@ -117,7 +117,7 @@ fn parse(text: &str, scopes: &[Scope]) -> std::result::Result<Condition, String>
     }
     match parser.next() {
         None => Ok(Condition { text: text.into(), comparisons }),
-        Some(token) => Err(format!("{token} is too much")),
+        Some(token) => Err(format!("unexpected {token}")),
     }
 }
 
@@ -156,8 +156,8 @@ impl Parser<'_> {
         let left = self.sum()?;
         let Some(operator) = self.take(&["<", "<=", ">", ">=", "==", "!="]) else {
             return Err(match self.next() {
-                Some(token) => format!("{token} stands where one of < <= > >= == != should be"),
-                None => "nothing is compared: one of < <= > >= == != is missing".into(),
+                Some(token) => format!("expected one of < <= > >= == !=, found {token}"),
+                None => "nothing is compared: expected one of < <= > >= == !=".into(),
             });
         };
         let right = self.sum()?;
@@ -174,7 +174,7 @@ impl Parser<'_> {
             let right = self.product()?;
             if left.unit() != right.unit() {
                 let units = (left.unit(), right.unit());
-                return Err(format!("{} and {} have no sum{}", units.0, units.1, unit_hint(units)));
+                return Err(format!("can't add or subtract {} and {}{}", units.0, units.1, unit_hint(units)));
             }
             left = Sum::Pair(Box::new(left), first(&sign), Box::new(right));
         }
@@ -204,12 +204,12 @@ impl Parser<'_> {
                 let known = UNITS.iter().find(|(name, _, _)| name == unit);
                 let names = || UNITS.iter().map(|(name, _, _)| *name).collect::<Vec<_>>().join(" ");
                 let (_, factor, unit) =
-                    known.ok_or_else(|| format!("no unit {unit:?}; there are {}", names()))?;
+                    known.ok_or_else(|| format!("unknown unit {unit:?}; known are {}", names()))?;
                 Ok(Sum::Number(value * factor, *unit))
             }
             Some(Token::Name(parts)) => resolve(parts, scopes),
-            Some(token) => Err(format!("{token} stands where a number or a name should be")),
-            None => Err("it ends where a number or a name should be".into()),
+            Some(token) => Err(format!("expected a number or a name, found {token}")),
+            None => Err("expected a number or a name at the end".into()),
         }
     }
 }
@@ -249,7 +249,7 @@ fn resolve(parts: &[String], scopes: &[Scope]) -> Parsed<Sum> {
     };
     let Some((label, quantity)) = rest.split_first() else {
         return Err(format!(
-            "{written:?} lacks its parts; write FILE.ALLOCATOR.QUANTITY, with one of {}",
+            "{written:?} is incomplete; write FILE.ALLOCATOR.QUANTITY, with one of {}",
             known()
         ));
     };
@@ -258,18 +258,18 @@ fn resolve(parts: &[String], scopes: &[Scope]) -> Parsed<Sum> {
         let forgotten = scopes.iter().find(|scope| with_files && Some(&scope.label) == file);
         if let Some(scope) = forgotten {
             let example = scope.file.as_deref().map(quoted).unwrap_or_default();
-            return Err(format!("of which file is {written}? Write {example}.{written}, for instance"));
+            return Err(format!("which file does {written} mean? Write {example}.{written}, for example"));
         }
         let guess = closest(label, scopes.iter().map(|scope| scope.label.as_str()));
         let guess = guess.map_or_else(String::new, |name| format!(" (did you mean {}?)", quoted(name)));
         return Err(format!(
-            "no allocator {:?} is compared{guess}; there are {}",
+            "no allocator {:?} in the comparison{guess}; there are {}",
             written_label(file, label),
             known()
         ));
     };
     if quantity.is_empty() {
-        return Err(format!("{written} lacks its quantity, as in {written}.rss_mean"));
+        return Err(format!("{written} names no quantity; write {written}.rss_mean, for example"));
     }
     Ok(Sum::Name { scope, quantity: quantity_name(&quantity.join("."))? })
 }
@@ -288,7 +288,7 @@ fn quoted(name: &str) -> String {
 }
 
 /// The full name of a quantity: what the summary calls it.
-fn quantity_name(name: &str) -> Parsed<String> {
+pub fn quantity_name(name: &str) -> Parsed<String> {
     if let Some(metric) = name.strip_prefix("metric.").or_else(|| name.strip_prefix("metric:")) {
         return Ok(format!("metric:{metric}"));
     }
@@ -387,7 +387,7 @@ impl Sum {
                     '+' => Ok(left + right),
                     '-' => Ok(left - right),
                     '*' => Ok(left * right),
-                    _ if right == 0.0 => Err("something is divided by zero".into()),
+                    _ if right == 0.0 => Err("division by zero".into()),
                     _ => Ok(left / right),
                 }
             }
@@ -478,13 +478,13 @@ mod tests {
         assert!(problem("snug.idle.rss_meen > 1 MB").contains("did you mean idle.rss_mean?"));
         assert!(problem("snug.idle.cgroup_peak > 1 MB").contains("of whole runs only"));
         assert!(problem("snug.rss_mean").contains("nothing is compared"));
-        assert!(problem("snug.rss_mean > ").contains("it ends where"));
+        assert!(problem("snug.rss_mean > ").contains("expected a number or a name at the end"));
         assert!(problem("snug.rss_mean > 500").contains("write a unit, as in 500 MB"));
-        assert!(problem("snug.wall + snug.rss_mean > 1 s").contains("no sum"));
-        assert!(problem("snug.rss_mean > 5 parsecs").contains("no unit \"parsecs\""));
+        assert!(problem("snug.wall + snug.rss_mean > 1 s").contains("can't add or subtract"));
+        assert!(problem("snug.rss_mean > 5 parsecs").contains("unknown unit \"parsecs\""));
         assert!(problem("snug.rss_mean > (1 MB").contains("a ) is missing"));
-        assert!(problem("snug.rss_mean > 1 MB 2").contains("2 is too much"));
-        assert!(problem("snug > 1").contains("lacks its quantity"));
+        assert!(problem("snug.rss_mean > 1 MB 2").contains("unexpected 2"));
+        assert!(problem("snug > 1").contains("names no quantity"));
         assert!(problem("snug.rss_mean = 1 MB").contains("=="));
     }
 
@@ -493,7 +493,7 @@ mod tests {
         let scopes = scopes();
         let decide = |text: &str| parse(text, &scopes).unwrap().decide(&scopes).unwrap_err();
         assert!(decide("glibc.idle.rss_mean > 1 MB").contains("was not measured; there are"));
-        assert!(decide("1 / (glibc.requests_per_s - 50) > 1").contains("divided by zero"));
+        assert!(decide("1 / (glibc.requests_per_s - 50) > 1").contains("division by zero"));
     }
 
     #[test]
@@ -514,7 +514,7 @@ mod tests {
         ];
         let condition = parse("new.snug.rss_mean > 1.05 * old.snug.rss_mean", &scopes).unwrap();
         assert!(!condition.decide(&scopes).unwrap().0);
-        assert!(parse("snug.rss_mean > 1 MB", &scopes).unwrap_err().contains("of which file"));
+        assert!(parse("snug.rss_mean > 1 MB", &scopes).unwrap_err().contains("which file"));
         assert!(parse("old.glibc.rss_mean > 1 MB", &scopes).unwrap_err().contains("old.snug, new.snug"));
     }
 

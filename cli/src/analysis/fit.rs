@@ -34,7 +34,7 @@ pub(super) struct Fit {
     pub step: Option<(f64, f64)>,
 }
 
-/// How a quantity may change without growing for ever.
+/// How a quantity may change without growing forever.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Shape {
     /// A cache that fills, a pool that grows: e^(-x / tau).

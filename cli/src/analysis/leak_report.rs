@@ -149,7 +149,7 @@ impl LeakReport {
         if let (true, Some(obstacle)) = (settled, remarks.obstacles.first()) {
             report.verdict = Verdict::Unclear;
             report.answer = format!("Not enough data: memory does not grow, but {obstacle}.");
-            report.advice = vec!["mend that and watch again: this watch proves nothing".into()];
+            report.advice = vec!["fix that and watch again; this watch proves nothing".into()];
         }
         report
     }
@@ -192,7 +192,8 @@ impl LeakReport {
         match judgement.verdict {
             Verdict::Leak => format!("Leak: what the program keeps grows by {pace}{of_worker}."),
             Verdict::Growing => format!(
-                "Growing by {pace}{of_worker}: a leak, or an allocator that keeps ever more; {} does not tell which.",
+                "Growing by {pace}{of_worker}: a leak, or an allocator that holds ever more; {} does not show \
+                    which.",
                 self.allocator_names()
             ),
             Verdict::Bloat => format!(
@@ -261,16 +262,16 @@ impl LeakReport {
         match judgement.doubt {
             Some(Doubt::Short) | None => {
                 format!(
-                    "there are {} readings, at least {} are needed",
+                    "only {} readings; at least {} are needed",
                     self.series.time_s.len(),
                     crate::analysis::trend::FEWEST_READINGS
                 )
             }
             Some(Doubt::Settling) if trend.still_to_come <= trend.margin => {
-                "it rose at first and hardly any more later: too early to say that it has settled".into()
+                "it rose at first and hardly since: too early to say that it has settled".into()
             }
             Some(Doubt::Settling) => format!(
-                "it still rises, but ever more slowly; about {} may be to come",
+                "it is still rising, but ever more slowly; about {} more may come",
                 bytes(trend.still_to_come.max(0.0))
             ),
             Some(Doubt::Steps) => "it rose in a step or two, which may not come again".into(),
@@ -318,7 +319,7 @@ impl LeakReport {
                     "live bytes are not known: the heaps of {names} could not be walked (where \
                      kernel.yama.ptrace_scope is 1, only root may, or snug leak -- PROGRAM)"
                 ),
-                _ => format!("live bytes are not known: {names} does not tell them"),
+                _ => format!("live bytes are not known: {names} does not report them"),
             });
         }
         evidence.push(format!("{}: {}", self.memory_name(), self.course(&judgement.memory)));

@@ -87,7 +87,7 @@ impl<'a> Rest<'a> {
             parts.push(match self.peek() {
                 Some(quote @ ('\'' | '"')) => self.quoted(quote)?,
                 Some(c) if is_word_part(c) => self.take_while(is_word_part).to_string(),
-                _ => return Err(format!("after {}. a name is missing", parts.join("."))),
+                _ => return Err(format!("expected a name after {}.", parts.join("."))),
             });
             // `metric:NAME` is what tables and files call it.
             let joined = self.peek() == Some('.')
@@ -103,7 +103,7 @@ impl<'a> Rest<'a> {
         self.at += 1;
         let content = self.take_while(|c| c != quote).to_string();
         if self.peek().is_none() {
-            return Err(format!("a {quote} is missing at the end of {content:?}"));
+            return Err(format!("missing closing {quote} after {content:?}"));
         }
         self.at += 1;
         Ok(content)
@@ -120,11 +120,11 @@ impl<'a> Rest<'a> {
         let hint = match c {
             '=' => "; to compare write ==",
             ':' => "; a name with more than letters, digits and _ stands in quotes, as 'glibc:MALLOC_ARENA_MAX=2'",
-            '&' => "; conditions are joined by the word and",
-            '|' => "; for either of two conditions write two options",
+            '&' => "; join conditions with the word and",
+            '|' => "; for either of two conditions, give the option twice",
             _ => "",
         };
-        Err(format!("{c:?} means nothing here{hint}"))
+        Err(format!("unexpected {c:?}{hint}"))
     }
 }
 
@@ -159,9 +159,9 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         assert!(tokens("glibc:A=2.rss > 1").unwrap_err().contains("stands in quotes"));
-        assert!(tokens("'glibc.rss").unwrap_err().contains("is missing"));
+        assert!(tokens("'glibc.rss").unwrap_err().contains("missing closing"));
         assert!(tokens("a.b = 1").unwrap_err().contains("write =="));
-        assert!(tokens("a.b > 1 || c.d > 2").unwrap_err().contains("two options"));
+        assert!(tokens("a.b > 1 || c.d > 2").unwrap_err().contains("give the option twice"));
         assert!(tokens("a. > 1").unwrap_err().contains("after a."));
         assert!(tokens("1.2.3").unwrap_err().contains("not a number"));
         assert!(tokens("a.b > 1 é").is_ok());

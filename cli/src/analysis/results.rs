@@ -59,7 +59,7 @@ pub(crate) struct Settings {
 /// How a server was brought up, put under load and left idle. Texts are as given on the command line.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Serving {
-    /// What says that it serves: a port, an URL, or `line:TEXT`.
+    /// What says that it serves: a port, a URL, or `line:TEXT`.
     pub ready: String,
     /// The command that makes the load; None for built-in requests, or no load at all.
     pub load_command: Option<String>,

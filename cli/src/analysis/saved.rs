@@ -76,7 +76,7 @@ fn parse(text: &str) -> std::result::Result<Comparison, String> {
     match value.get("format").and_then(Value::as_str) {
         Some(FORMAT) => {}
         Some(other) => return Err(format!("is of the format {other:?}, not {FORMAT:?}")),
-        None => return Err("is no result of snug compare: it has no \"format\"".into()),
+        None => return Err("is not a result of snug compare: it has no \"format\"".into()),
     }
     let version = value.get("format_version").and_then(Value::as_u64).unwrap_or(0);
     if version > u64::from(FORMAT_VERSION) {
@@ -187,7 +187,7 @@ mod tests {
             parse(&json.to_string()).unwrap_err()
         };
         assert!(parse("{").unwrap_err().contains("is not JSON"));
-        assert!(parse("[]").unwrap_err().contains("no result of snug compare"));
+        assert!(parse("[]").unwrap_err().contains("not a result of snug compare"));
         assert!(changed("format", "snug-check".into()).contains("\"snug-check\""));
         assert!(changed("format_version", 2.into()).contains("newer snug (0.1.0)"));
         assert!(changed("format_version", Value::Null).contains("no \"format_version\""));

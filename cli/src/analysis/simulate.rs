@@ -4,7 +4,7 @@
 
 use crate::analysis::verdict::{assess, Series, Verdict};
 
-/// SplitMix64 (Steele, Lea and Flood, 2014): the same numbers everywhere and for ever.
+/// SplitMix64 (Steele, Lea and Flood, 2014): the same numbers everywhere and forever.
 struct Random(u64);
 
 impl Random {

@@ -20,7 +20,7 @@ const NOTEWORTHY_SHARE: f64 = 0.03;
 const SHORTEST_LOAD_S: f64 = 10.0;
 /// The first second of a run is looked at more closely, which in shorter runs is much of the cost.
 const LONG_FOR_OVERHEAD_S: f64 = 10.0;
-/// Other programs keeping more than this share of the machine's CPUs busy make times doubtful.
+/// Other programs keeping more than this share of the machine's CPUs busy make times unreliable.
 const BUSY_SHARE: f64 = 0.15;
 
 /// Computes the summary of all runs so far.
@@ -194,13 +194,12 @@ fn conclusion(allocators: &[Allocator], summary: &Summary, is_server: bool) -> S
     for (quantity, name) in other_quantities(summary, is_server) {
         parts.extend(ratio_of(&subject.label, &quantity).map(|ratio| clause(name, &ratio)));
     }
-    let rivals = others.iter().filter(|allocator| allocator.kind != subject.kind);
-    let smallest = rivals.min_by(|a, b| mean_of(&a.label).total_cmp(&mean_of(&b.label)));
-    if let Some((rival, (_, times))) =
-        smallest.and_then(|rival| Some((rival, ratio_of(&rival.label, &memory)?)))
+    let peers = others.iter().filter(|allocator| allocator.kind != subject.kind);
+    let smallest = peers.min_by(|a, b| mean_of(&a.label).total_cmp(&mean_of(&b.label)));
+    if let Some((peer, (_, times))) = smallest.and_then(|peer| Some((peer, ratio_of(&peer.label, &memory)?)))
     {
         let verb = if ratio.0.interval.is_none() { "used" } else { "uses" };
-        parts.push(format!("of the others, {} {verb} the least memory: {times} times", rival.label));
+        parts.push(format!("of the others, {} {verb} the least memory: {times} times", peer.label));
     }
     let mut text = parts.join("; ") + ".";
     if ratio.0.interval.is_none() {
@@ -247,8 +246,8 @@ fn sentence_part(subject: &str, baseline: &str, quantity: &str, (ratio, times): 
              program)"
         ),
         Some(_) if ratio.no_difference() => format!(
-            "Between {subject} and {baseline} no difference in {quantity} can be shown ({times} times, 95 % interval \
-             {interval})"
+            "No measurable difference in {quantity} between {subject} and {baseline} ({times} times, 95 % \
+                interval {interval})"
         ),
         Some(_) => {
             format!("{subject} uses {times} times the {quantity} of {baseline} (95 % interval {interval})")
@@ -262,7 +261,7 @@ fn clause(name: &str, (ratio, times): &(Ratio, String)) -> String {
     match ratio.interval {
         Some(range) if !view::is_telling(range) => format!("for {name} the runs differ too much to tell"),
         Some(_) if ratio.no_difference() => {
-            format!("no difference in {name} can be shown ({times} times, {interval})")
+            format!("no measurable difference in {name} ({times} times, {interval})")
         }
         Some(_) if ratio.may_be_chance() => {
             format!("{name} is {times} times ({interval}), which may be chance")
@@ -283,7 +282,8 @@ fn warnings(comparison: &Comparison, baseline: &str) -> Vec<String> {
     for run in &comparison.runs {
         for file in &run.evidence.found {
             warnings.insert(format!(
-                "under {} the program brings an allocator of its own ({file}): that row does not show the C library's",
+                "under {} the program brings an allocator of its own ({file}): that row does not measure the \
+                    C library's",
                 run.allocator
             ));
         }
@@ -303,7 +303,7 @@ fn warnings(comparison: &Comparison, baseline: &str) -> Vec<String> {
     let busiest = long_runs.map(|run| run.other_busy_cores).fold(0.0, f64::max);
     if busiest > BUSY_SHARE * comparison.machine.cpus as f64 {
         warnings.insert(format!(
-            "other programs kept up to {busiest:.1} of {} CPUs busy meanwhile: times are doubtful",
+            "other programs kept up to {busiest:.1} of {} CPUs busy: times are unreliable",
             comparison.machine.cpus
         ));
     }
@@ -383,7 +383,7 @@ fn overhead_warning(comparison: &Comparison, warnings: &mut BTreeSet<String>) {
     let limit = comparison.settings.overhead_limit;
     if most > limit * 1.5 {
         warnings.insert(format!(
-            "measuring cost up to {:.1} % of one core, more than the {:.1} % it is to cost: the program starts many \
+            "measuring cost up to {:.1} % of one core, more than the intended {:.1} %: the program starts many \
              processes, or has large ones",
             most * 100.0,
             limit * 100.0
@@ -394,9 +394,7 @@ fn overhead_warning(comparison: &Comparison, warnings: &mut BTreeSet<String>) {
 /// That there are fewer runs than were asked for.
 fn stopped_early(comparison: &Comparison) -> Option<String> {
     let (made, planned) = comparison.stopped_early()?;
-    Some(format!(
-        "stopped after {made} of {planned} runs: the numbers are those of fewer runs than were asked for"
-    ))
+    Some(format!("stopped after {made} of {planned} runs: the numbers come from fewer runs than requested"))
 }
 
 /// Memory that RSS counts although it is free to take, or does not count although it is used.
@@ -447,7 +445,7 @@ mod tests {
             summary.conclusion
         );
         assert!(
-            summary.conclusion.contains("no difference in wall time can be shown"),
+            summary.conclusion.contains("no measurable difference in wall time"),
             "{}",
             summary.conclusion
         );
@@ -458,7 +456,10 @@ mod tests {
         let comparison =
             fixture::comparison(&[("glibc", &[100.0, 120.0, 90.0]), ("snug", &[95.0, 118.0, 99.0])]);
         let text = summarise(&comparison).conclusion;
-        assert!(text.starts_with("Between snug and glibc no difference in mean memory"), "{text}");
+        assert!(
+            text.starts_with("No measurable difference in mean memory (RSS) between snug and glibc"),
+            "{text}"
+        );
         let comparison = fixture::comparison(&[("glibc", &[10.0, 120.0]), ("snug", &[95.0, 18.0])]);
         let text = summarise(&comparison).conclusion;
         assert!(text.contains("differs too much to tell snug from glibc"), "{text}");

@@ -312,7 +312,7 @@ fn failed_itself(failed: &str) -> Problem {
     Problem {
         id: FAILED_ITSELF,
         severity: Severity::Error,
-        message: format!("the program {failed} while it was looked at"),
+        message: format!("the program {failed} while it was being checked"),
         fix: "see what it wrote above; name a command that runs on its own".into(),
     }
 }

@@ -1,4 +1,4 @@
-//! `snug leak`: runs or watches a program and says whether its memory grows for ever, and why.
+//! `snug leak`: runs or watches a program and says whether its memory grows forever, and why.
 //!
 //! `load` keeps the program at work, `watch` reads processes, `assemble` makes series of the readings, `trend` judges
 //! one series and `verdict` all of them, `report` finds the words, `text`, `json` and `plot` write them. `simulate`

@@ -60,15 +60,15 @@ pub(crate) fn sentence(outcome: &PurgeOutcome) -> String {
             format!("{pid}: is stopped and can't answer; RSS {after}, {held} of it free; continue it: kill -CONT {pid}")
         }
         (None, Some(Silence::Busy)) => format!(
-            "{pid}: works, but made no slow call into its allocator; RSS {after}, {held} of it free; \
+            "{pid}: is running, but made no slow call into its allocator; RSS {after}, {held} of it free; \
              wait longer with --wait"
         ),
         (None, _) if outcome.background => format!(
-            "{pid}: sleeps, so nothing in it can answer; its free memory went back when it fell asleep. \
+            "{pid}: is asleep and can't answer; its free memory went back when it fell asleep. \
              RSS {after}, {held} of it free"
         ),
         (None, _) => format!(
-            "{pid}: sleeps, so nothing in it can answer; with background:0 what was free then stays. \
+            "{pid}: is asleep and can't answer; with background:0 what was free then stays. \
              RSS {after}, {held} of it free; `snug set {pid} background=on` works from its next calls on"
         ),
     }

@@ -38,7 +38,7 @@ pub(crate) fn sentence(outcome: &SetOutcome) -> String {
     let why = match outcome.silence {
         None => return format!("{pid}: {key} is {value} now, was {before}"),
         Some(Silence::Idle) => "sleeps",
-        Some(Silence::Busy) => "works, but made no slow call into its allocator",
+        Some(Silence::Busy) => "is running, but made no slow call into its allocator",
         Some(Silence::Stopped) => "is stopped",
     };
     format!("{pid}: {why}; it takes {key}={value} at its next slow call, and until then keeps {before}")

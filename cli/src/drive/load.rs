@@ -57,9 +57,9 @@ impl LoadDriver {
         let addresses = target::addresses(url)?;
         let taken = if is_running { None } else { probe::served(&addresses) };
         if let Some(address) = taken {
-            let taken = format!("somebody listens on {address} before the program was started");
-            let advice = "stop that program, or let yours listen on another port; \
-                          a server that runs already is watched by its PID";
+            let taken = format!("something was listening on {address} before the program was started");
+            let advice = "stop it, or let yours listen on another port; to watch a server that is already \
+                running, give its PID";
             return Err(Failure::usage(taken, advice));
         }
         Ok(Some(LoadDriver::Requests(Visits { target, clients: None, tally: Tally::default() })))
@@ -157,7 +157,7 @@ fn remark_on_command(errand: &mut Errand, now_s: f64, remarks: &mut Remarks) {
         let output = errand.output();
         let tail: Vec<&str> = output.lines().rev().take(5).collect();
         let tail: Vec<String> = tail.iter().rev().map(|line| format!("    {line}")).collect();
-        let failed = format!("the load failed each of {} times", errand.failed);
+        let failed = format!("the load failed all {} times", errand.failed);
         remarks.notes.push(format!("{failed}; the last wrote:\n{}", tail.join("\n")));
         remarks.obstacles.push(failed);
     } else if errand.failed_later > 0 {
@@ -235,7 +235,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
         let Err(failure) = load(&["--url", &url], false) else { panic!("somebody listens there") };
-        assert!(failure.message.contains("somebody listens on 127.0.0.1"), "{failure}");
+        assert!(failure.message.contains("something was listening on 127.0.0.1"), "{failure}");
         assert!(load(&["--url", &url], true).is_ok(), "a process that runs may listen");
     }
 

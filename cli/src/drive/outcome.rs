@@ -21,9 +21,7 @@ fn failed_ending(request: &Request, followed: &RunEnd) -> Option<String> {
                 phase => format!("in the {phase} phase"),
             };
             let hint = match (ending, *phase) {
-                (Ending::Exited(0), "boot") => {
-                    " (did it go on in the background? Let it stay in the foreground)"
-                }
+                (Ending::Exited(0), "boot") => " (did it go into the background? Keep it in the foreground)",
                 _ => "",
             };
             Some(format!("the server {} {when}{hint}; {}", ending.text(), log()))
@@ -104,8 +102,8 @@ pub(super) fn leftovers(request: &Request, followed: &RunEnd, outlived: &[String
         (_, Some(_)) => None,
         (_, None) if outlived.is_empty() => None,
         (_, None) => Some(format!(
-            "{} of its processes outlived the program and were stopped (of a server, say --ready, and let it stay in the \
-             foreground): {}",
+            "{} of its processes outlived the program and were stopped (for a server, give --ready and keep \
+                it in the foreground): {}",
             outlived.len(),
             outlived.join("; ")
         )),

@@ -79,8 +79,10 @@ impl<'a> Drive<'a> {
     /// Call just before the server is started. Fails if somebody else serves its address already.
     pub(super) fn begin(plan: &'a Plan, log_stem: &'a Path) -> Result<Drive<'a>> {
         if let Some(address) = probe::served(plan.ready.addresses()) {
-            return Err(Failure::new(format!("somebody listens on {address} before the server was started"))
-                .advise("stop that program, or let the server listen on another port"));
+            return Err(Failure::new(format!(
+                "something was listening on {address} before the server was started"
+            ))
+            .advise("stop it, or let the server listen on another port"));
         }
         let logs = Logs { stem: log_stem };
         for ending in ["stdout", "stderr"] {

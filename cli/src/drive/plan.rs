@@ -141,7 +141,7 @@ fn parse_variables(head: &str, text: &str) -> Result<Vec<(String, String)>> {
                 }
                 None => {
                     return Err(Failure::usage(
-                        format!("'{part}' after {head}: is no setting"),
+                        format!("'{part}' after {head}: is not a setting"),
                         format!("write {head}:VARIABLE=VALUE, for example glibc:MALLOC_ARENA_MAX=2"),
                     ))
                 }
@@ -232,7 +232,7 @@ pub(crate) fn unread_variables(candidate: &Candidate) -> Vec<String> {
     let note = |(name, _): &(String, String)| {
         let guess = closest(name, row.variables.iter().copied());
         let guess = guess.map_or_else(String::new, |guess| format!(" (did you mean {guess}?)"));
-        format!("{name} is no setting of {} that is known here{guess}", row.name)
+        format!("{name} is not a known setting of {}{guess}", row.name)
     };
     unread.map(note).collect()
 }
@@ -302,7 +302,7 @@ mod tests {
         assert!(misspelt.advice.unwrap().contains("did you mean jemalloc?"));
         assert!(error("jemalloc:MALLOC_CONF=a:1,tcmaloc:TCMALLOC_X=1").message.contains("'tcmaloc'"));
         assert!(error("glibc,,snug").message.contains("empty entry"));
-        assert!(error("glibc:2").message.contains("is no setting"));
+        assert!(error("glibc:2").message.contains("is not a setting"));
         assert!(error("snug,glibc,snug").message.contains("snug twice"));
         assert_eq!(error("nonsense").exit_code, USAGE);
     }

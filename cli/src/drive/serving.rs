@@ -17,23 +17,24 @@ const LOAD_LASTS: Duration = Duration::from_secs(30);
 
 /// How a server is driven. Times are written as 500ms, 30s, 2m.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Servers, which do not end by themselves", group = ArgGroup::new("serving").multiple(true))]
+#[command(next_help_heading = "Servers (programs that don't end by \
+    themselves)", group = ArgGroup::new("serving").multiple(true))]
 pub(crate) struct ServerArguments {
-    /// The program is a server, and ready when it accepts connections on this port, answers this URL with a status
-    /// below 500, or writes a line that holds TEXT
+    /// The program is a server: ready once it accepts connections on this port, answers this URL with a status
+    /// below 500, or writes a line that contains TEXT
     #[arg(long, value_name = "PORT|HOST:PORT|URL|line:TEXT", group = "serving")]
     pub ready: Option<String>,
-    /// How long it may take to be ready
+    /// How long it may take to become ready
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time, requires = "serving")]
     pub ready_timeout: Duration,
-    /// A command that makes the load, for the shell; it is not measured. A status other than 0 fails the run
+    /// A shell command that makes the load; it is not measured. A status other than 0 fails the run
     ///
     /// Reports of wrk, wrk2, ab, hey and h2load on its stdout are read: the rate of requests, percentiles of latency
     /// where they are printed (wrk --latency), and failed requests, which fail the run: errors of connections,
     /// timeouts, statuses from 400 on (of ab, all but 2xx). Answers of different lengths, which ab counts as failed,
     /// do not. Of every command, lines 'snug-metric: NAME=VALUE' on stdout become columns, and 'snug-metric: errors=N'
-    /// with N above 0 fails the run. A rate among them (a NAME that ends in _per_s) takes the place of the rate and the
-    /// latencies of the tool's report, and errors that of its failures.
+    /// with N above 0 fails the run. A rate among them (a NAME that ends in _per_s) replaces the rate and the
+    /// latencies of the tool's report, and errors replaces its failures.
     #[arg(long, value_name = "COMMAND", requires = "serving",
           conflicts_with_all = ["requests", "concurrency", "path", "header", "allow_status"])]
     pub load: Option<String>,
@@ -45,17 +46,17 @@ pub(crate) struct ServerArguments {
     pub url: Option<String>,
     #[command(flatten)]
     pub request: RequestArguments,
-    /// Load before the measured one: a number of requests (or runs of the command), or a time
+    /// Warm-up before the measured load: a number of requests (or runs of the command), or a time
     #[arg(long, value_name = "N|TIME", requires = "serving")]
     pub warmup: Option<String>,
-    /// How long to make load; a command is run again until then, and stopped [default: 30s of built-in load, if there is
-    /// no --requests]
+    /// How long the load lasts; a command is repeated until then, and stopped [default: 30s of built-in load,
+    /// if there is no --requests]
     #[arg(long, value_name = "TIME", requires = "serving", value_parser = time)]
     pub load_for: Option<Duration>,
-    /// How long to watch the server afterwards, while nothing happens
+    /// How long to keep measuring the server afterwards, while it is idle
     #[arg(long, value_name = "TIME", default_value = "10s", requires = "serving", value_parser = time)]
     pub idle: Duration,
-    /// How long the server may take to end after SIGTERM
+    /// How long the server may take to exit after SIGTERM
     #[arg(long, value_name = "TIME", default_value = "10s", requires = "serving", value_parser = time)]
     pub grace: Duration,
 }
@@ -202,7 +203,7 @@ fn parse_ready(text: &str) -> Result<Ready> {
     let (host, port) = text.rsplit_once(':').unwrap_or(("localhost", text));
     let port: u16 = port.parse().ok().filter(|port| *port > 0).ok_or_else(|| {
         Failure::usage(
-            format!("--ready {text:?} is neither a port, host:port, an URL nor line:TEXT"),
+            format!("--ready {text:?} is neither a port, host:port, a URL nor line:TEXT"),
             "for example --ready 3000, --ready http://localhost:3000/up or --ready 'line:Listening on'",
         )
     })?;
@@ -218,8 +219,8 @@ fn target(arguments: &ServerArguments, ready: &Ready) -> Result<Target> {
         (None, Ready::Port { shown, .. }) => format!("http://localhost:{shown}"),
         (None, Ready::Line(_)) => {
             return Err(Failure::usage(
-                "requests need to know where to go",
-                "add --url http://localhost:PORT, or give --ready a port or an URL",
+                "there is no address to send requests to",
+                "add --url http://localhost:PORT, or give --ready a port or a URL",
             ))
         }
     };

@@ -59,7 +59,7 @@ impl Sets {
     pub(crate) fn save(&mut self, name: &str, entries: Vec<String>) -> Result<&Path> {
         check_name(name)?;
         let Some(path) = self.path.as_deref() else {
-            return Err(Failure::new("there is no place to save a set in")
+            return Err(Failure::new("there is no place to save a set")
                 .advise("set HOME or XDG_CONFIG_HOME")
                 .exit_code(USAGE));
         };
@@ -100,7 +100,7 @@ fn check_name(name: &str) -> Result<()> {
         Err(Failure::usage(message, advice))
     };
     if [POPULAR, ALL].contains(&name) || Kind::from_name(name).is_some() {
-        return failed(format!("{name} is the name of an allocator or of a set of ours"));
+        return failed(format!("{name} is the name of an allocator or of a built-in set"));
     }
     if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_') {
         return failed(format!("{name:?} can't be the name of a set"));

@@ -39,7 +39,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// The server of an URL. Unless paths are asked for, the URL's own is requested.
+    /// The server of a URL. Unless paths are asked for, the URL's own is requested.
     pub(crate) fn at(url: &str, arguments: &RequestArguments) -> Result<Target> {
         let uri = parse_url(url)?;
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
@@ -78,12 +78,12 @@ impl Target {
     }
 }
 
-/// Scheme and authority of an URL.
+/// Scheme and authority of a URL.
 pub(super) fn base(uri: &Uri) -> String {
     format!("http://{}", uri.authority().map_or("", |authority| authority.as_str()))
 }
 
-/// Where the server of an URL listens.
+/// Where the server of a URL listens.
 pub(super) fn addresses(url: &str) -> Result<Vec<SocketAddr>> {
     let uri = parse_url(url)?;
     resolve(uri.host().unwrap_or_default(), uri.port_u16().unwrap_or(80))
@@ -105,10 +105,10 @@ pub(super) fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>> {
     }
 }
 
-/// Reads an URL of a server that requests can be sent to.
+/// Reads a URL of a server that requests can be sent to.
 pub(super) fn parse_url(text: &str) -> Result<Uri> {
     let uri: Uri = text.parse().map_err(|error| {
-        Failure::usage(format!("{text:?} is no URL: {error}"), "for example http://localhost:3000/")
+        Failure::usage(format!("{text:?} is not a URL: {error}"), "for example http://localhost:3000/")
     })?;
     match uri.scheme_str() {
         Some("http") if uri.host().is_some_and(|host| !host.is_empty()) => Ok(uri),
@@ -117,7 +117,8 @@ pub(super) fn parse_url(text: &str) -> Result<Uri> {
             "let the server speak plain HTTP for this, or make the load with --load COMMAND (and --ready PORT, where \
              there is --ready)",
         )),
-        _ => Err(Failure::usage(format!("{text:?} is no URL of a server"), "for example http://localhost:3000/")),
+        _ => Err(Failure::usage(format!("{text:?} is not a URL of a server"), "for example \
+            http://localhost:3000/")),
     }
 }
 
@@ -127,7 +128,7 @@ fn parse_header(text: &str) -> Result<(String, String)> {
     let valid = pair
         .filter(|(name, value)| name.parse::<HeaderName>().is_ok() && value.parse::<HeaderValue>().is_ok());
     let (name, value) = valid.ok_or_else(|| {
-        Failure::usage(format!("--header {text:?} is no header"), "write it as 'Name: value'")
+        Failure::usage(format!("--header {text:?} is not a header"), "write it as 'Name: value'")
     })?;
     Ok((name.to_string(), value.to_string()))
 }

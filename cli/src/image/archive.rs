@@ -93,7 +93,7 @@ fn manifest(blobs: &Blobs, path: &Path) -> Result<(Value, Vec<String>)> {
     }
     if !blobs.has("index.json") {
         return Err(Failure::new(format!(
-            "{} is no image: it has neither manifest.json (docker image save) nor index.json (OCI)",
+            "{} is not an image: it has neither manifest.json (docker image save) nor index.json (OCI)",
             path.display()
         ))
         .advise("for an unpacked root file system give its directory"));
@@ -139,7 +139,7 @@ fn index_archive(path: &Path, temporary: &Path) -> Result<BTreeMap<String, Piece
     let mut archive = tar::Archive::new(File::open(&plain.file).cannot(reading)?);
     let mut pieces = BTreeMap::new();
     let not_an_archive =
-        |error: io::Error| Failure::new(format!("{} is no tar archive: {error}", path.display()));
+        |error: io::Error| Failure::new(format!("{} is not a tar archive: {error}", path.display()));
     for entry in archive.entries_with_seek().map_err(not_an_archive)? {
         let entry = entry.map_err(not_an_archive)?;
         let name = entry.path().map_err(not_an_archive)?.to_string_lossy().into_owned();

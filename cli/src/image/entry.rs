@@ -139,7 +139,7 @@ fn follow(root: &dyn Root, entry: &EntryCommand) -> Result<Followed, String> {
                     notes.push(note(
                         SHELL,
                         format!(
-                            "{} is started by a shell, and what that starts can't be told from outside",
+                            "{} is started by a shell, and what that starts can't be seen from outside",
                             command.join(" ")
                         ),
                         "look at the processes when it runs: snug check PID",
@@ -149,7 +149,7 @@ fn follow(root: &dyn Root, entry: &EntryCommand) -> Result<Followed, String> {
             }
         }
     }
-    Err("its scripts start each other without end".into())
+    Err("its scripts start each other in a loop".into())
 }
 
 fn note(id: &'static str, message: String, fix: &str) -> Problem {
@@ -273,7 +273,7 @@ fn preload_in_script(
         None => Some(Problem {
             id: "preload-in-script",
             severity: Severity::Error,
-            message: format!("{script} preloads {library}, which is not there"),
+            message: format!("{script} preloads {library}, which is missing"),
             fix: match Kind::from_file_name(library).and_then(Kind::row) {
                 Some(row) => format!("install it ({})", packages::install(row)),
                 None => "install it, or remove that line".into(),

@@ -24,7 +24,7 @@ impl Group {
     pub(crate) fn create(name: &str) -> Result<Group, String> {
         let own = fs::read_to_string("/proc/self/cgroup").map_err(|error| error.to_string())?;
         let places = places(&own, Path::new("/sys/fs/cgroup"));
-        let mut reason = "there is no control group for memory here".to_string();
+        let mut reason = "no memory control group is available here".to_string();
         for place in places.into_iter().filter(may_hold) {
             let directory = place.directory.join(name);
             if let Err(error) = fs::create_dir(&directory) {

@@ -79,8 +79,8 @@ impl<P: Processes, T> Follower<P, T> {
     ) -> News<T> {
         let mut news = News { gone: Vec::new(), executed: Vec::new(), renamed: Vec::new() };
         let mut new = Vec::new();
-        let doubtful = self.list(now_s, &mut news, &mut new);
-        let wanted = |(pid, process): (&Pid, &Process<T>)| match doubtful.contains(pid) {
+        let unsettled = self.list(now_s, &mut news, &mut new);
+        let wanted = |(pid, process): (&Pid, &Process<T>)| match unsettled.contains(pid) {
             true => (*pid, Depth::State),
             false => (*pid, depth(*pid, process)),
         };

@@ -44,9 +44,9 @@ pub(crate) fn find_roots(
     found.retain(|pid| user.is_none() || owner(*pid) == user);
     if found.is_empty() && of_all > 0 {
         return Err(Failure::new(format!(
-            "no process of yours is called '{wanted}'; {of_all} of others are"
+            "none of your processes is called '{wanted}', but {of_all} of other users"
         ))
-        .advise("give a PID, or --all-users where the command has it")
+        .advise("give a PID, or --all-users if the command has it")
         .exit_code(UNKNOWN));
     }
     if found.is_empty() {

@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(hidden.is_as_expected(), None);
         assert_eq!(
             verdict(&hidden),
-            "Cannot tell whether snug is used everywhere: 2 processes belong to someone else: 7, 8."
+            "Cannot tell whether snug is used everywhere: 2 processes belong to other users: 7, 8."
         );
         let wrong = CheckReport { unreadable: vec![7], ..report(one.clone(), Some(Kind::Jemalloc)) };
         assert_eq!(wrong.is_as_expected(), Some(false), "what was seen is enough");

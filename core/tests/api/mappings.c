@@ -54,7 +54,7 @@ static void fill_and_empty(int order) {
     if (blocks[i] != NULL) continue;
     while (i > 0) free(blocks[--i]);
     munmap(blocks, count * sizeof *blocks);
-    SKIP("not as much address space is to be had");
+    SKIP("not as much address space is available");
   }
   for (size_t i = 0; i < count; i += 2) free(blocks[i]);
   size_t most = count_mappings(), rest = 0;

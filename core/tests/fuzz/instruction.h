@@ -11,7 +11,7 @@
  *   A SLOT ALIGN SIZE     aligned_alloc                   T N            go on in thread N (started if need be)
  *   M SLOT ALIGN SIZE     memalign                        X N            thread N ends; its blocks stay
  *   f SLOT                free                            x SLOT SIZE    a size that must fail; the slot stays
- *   s SLOT                the sized free that fits        ! SLOT         break: spoils a byte, as a defect of the
+ *   s SLOT                the sized free that fits        ! SLOT         break: spoils a byte, as a bug of the
  *   u SLOT                fill the usable size                           allocator would (never generated)
  *
  * Instructions about an empty slot (f, s, u, !) do nothing; the allocating ones free what the slot held, except r and

@@ -1,4 +1,4 @@
-/* SNUG=guard:1: 8 bytes in front of a block with a mapping of its own. */
+/* SNUG=guard:1: 8 bytes before the start of a block with a mapping of its own. */
 #include "misuse.h"
 
 int main(int argc, char **argv) {

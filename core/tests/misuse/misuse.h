@@ -52,15 +52,15 @@ static inline void expect_overflow(const void *block, size_t size_bytes) {
   char length[40] = "";
   if (size_bytes != 0) snprintf(length, sizeof length, " of %zu bytes", size_bytes);
   expect(
-      "write behind the end of a block: %p%s; usual cause: an index or a length that is one too large, or a string "
+      "write beyond the end of a block: %p%s; usual cause: an index or a length that is too large by one, or a string "
       "without room for its NUL",
       block, length);
 }
 
 static inline void expect_underflow(const void *block) {
   expect(
-      "write in front of a block: %p; usual cause: a negative index, or a write far behind the end of the block before "
-      "it",
+      "write before the start of a block: %p; usual cause: a negative index, or a write far beyond the end of the "
+      "block before it",
       block);
 }
 

@@ -5,7 +5,7 @@
  *   B in fflush(0)   holds the list of files, waits for a file
  *   C in getline     holds that file, waits for the allocator
  *
- * A watchdog ends the test as failed. Under glibc's own malloc nothing waits for ever. */
+ * A watchdog ends the test as failed. Under glibc's own malloc nothing waits forever. */
 #include "../support/test.h"
 
 #include <pthread.h>

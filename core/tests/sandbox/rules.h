@@ -6,7 +6,7 @@
  *
  * ACTION is allow, kill (the whole process, with SIGSYS), or errno:NUMBER. The first line that fits a system call
  * decides. A condition compares the low 32 bits of an argument, of those in MASK, with each VALUE. Calls that this
- * architecture does not have are passed over, so that a list of another one serves, too.
+ * architecture does not have are skipped, so that a list of another one serves, too.
  */
 #ifndef SNUG_TEST_RULES_H
 #define SNUG_TEST_RULES_H

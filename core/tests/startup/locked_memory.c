@@ -1,6 +1,6 @@
 /* mlockall: pages that must not leave memory. Giving them back fails (EINVAL), reserving counts against
- * RLIMIT_MEMLOCK, and what was purged in vain is not zero. The heap must stay right, and not lock the whole reservation
- * into memory. */
+ * RLIMIT_MEMLOCK, and what was purged without effect is not zero. The heap must stay right, and not lock the
+ * whole reservation into memory. */
 #include "../support/test.h"
 
 #include <malloc.h>

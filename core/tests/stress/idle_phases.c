@@ -12,7 +12,7 @@ enum {
   IDLE_MS = 10000,
   POLL_MS = 50,
   SETTLE_MS = 800,    /* in which a helper thread is done, if the program idled for the first time */
-  CROWDED_MS = 60000, /* a helper thread may wait for a CPU, but not for ever */
+  CROWDED_MS = 60000, /* a helper thread may wait for a CPU, but not forever */
   DEPTH_MAX = 2,
   FORKED_ROUNDS = 4,
 };

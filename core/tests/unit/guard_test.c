@@ -141,7 +141,7 @@ TEST(without_fences_the_bytes_behind_are_checked) {
   CHECK(!header_of(block.start)->fenced);
   end_block(&block);
   CHECK(WIFSIGNALED(run_and_listen(overflow_without_a_fence, text, sizeof text)));
-  CHECK_THAT(strstr(text, "write behind the end of a block") != NULL, "%s", text);
+  CHECK_THAT(strstr(text, "write beyond the end of a block") != NULL, "%s", text);
   refuse_fences = false;
 }
 

@@ -86,7 +86,7 @@ TEST(the_owner_inside_fork_passes_and_others_wait) {
   lock_take(&second, RANK_MAP);
   mark_owner(true);
   REQUIRE(pthread_create(&thread, NULL, take_and_note, NULL) == 0);
-  CHECK(!lock_take(&first, RANK_PAGES)); /* a plain second take would wait for ever */
+  CHECK(!lock_take(&first, RANK_PAGES)); /* a plain second take would wait forever */
   lock_give(&first, RANK_PAGES);
   CHECK_THAT(first.state != 0, "the inner give opened the lock");
   sleep_ms(20);
@@ -119,7 +119,7 @@ TEST(a_fork_that_may_be_in_its_own_way_passes_over_what_it_cannot_have) {
   lock_take_in_fork(&first, RANK_PAGES);
   lock_take_in_fork(&second, RANK_MAP);
   lock_take_in_fork(&third, RANK_MAP);
-  CHECK_THAT(third.state == 1, "a free lock was passed over");
+  CHECK_THAT(third.state == 1, "a free lock was skipped");
   lock_give_in_fork(&third, RANK_MAP);
   lock_give_in_fork(&second, RANK_MAP);
   lock_give_in_fork(&first, RANK_PAGES);

@@ -108,9 +108,9 @@ static void check_warnings(void) {
   CHECK(strstr(warnings(), "huge pages") != NULL && strstr(warnings(), ";") == NULL);
   setenv("LD_PRELOAD", "/lib/libsnug.so:/lib/libjemalloc.so.2", 1);
   CHECK(strstr(warnings(), "huge pages") != NULL &&
-        strstr(warnings(), "; another allocator is preloaded, too: jemalloc"));
+        strstr(warnings(), "; another allocator is also preloaded: jemalloc"));
   options.thp = 1; /* wished for */
-  CHECK(strcmp(warnings(), "another allocator is preloaded, too: jemalloc") == 0);
+  CHECK(strcmp(warnings(), "another allocator is also preloaded: jemalloc") == 0);
 }
 
 TEST(warnings_name_huge_pages_and_other_allocators) { run_in_child(check_warnings); }

@@ -9,7 +9,7 @@ use crate::base::time::time;
 use crate::commands::arguments::CompareArguments;
 use crate::drive::load::LoadArguments;
 
-/// Say whether a program leaks, and if not, what its memory does
+/// Find out whether a program leaks and, if not, what its memory does
 #[derive(Debug, Args)]
 #[command(
     override_usage = "snug leak [OPTIONS] -- PROGRAM [ARGS]...\n       snug leak [OPTIONS] <PID|NAME>",
@@ -22,21 +22,23 @@ use crate::drive::load::LoadArguments;
   snug leak --for 1h puma
 
 The program is run under snug, which counts live bytes exactly, or watched as it is; under glibc live bytes are \
-estimated from the chunks in its heaps. What it writes goes to stderr. \
-Give it work that repeats itself: its own, requests of snug's (--url), or --load. Ctrl-C ends the watch with the verdict so far. The verdict is one of:
+estimated from the chunks in its heaps. Its output goes to stderr. Give it work that repeats: its own, \
+requests made by snug (--url), or a command (--load). Ctrl-C ends the watch with the verdict so far. The \
+verdict is one of:
 
-  leak        what the program keeps grows for ever: live bytes, or memory that it maps itself
-  growing     memory grows, but the allocator does not tell live bytes: a leak or bloat
+  leak        what the program keeps grows without end: live bytes, or memory that it maps itself
+  growing     memory grows, but the allocator does not report live bytes: a leak or bloat
   bloat       memory grows, what the program keeps does not
   fragmented  steady, but the allocator holds far more than is live
   plateau     steady, from some moment on
   not enough data
 
-Growth is what is left after warm-up, waves, bursts and garbage collection have had their best chance to explain the \
-readings (docs/decisions/0015). Where workers are replaced, what each does until its end counts, too.
+Growth is what remains after warm-up, waves, bursts and garbage collection have had every chance to explain \
+the readings (docs/decisions/0015). Where workers are replaced, each one's growth until its end counts as well.
 
-Exit codes: 0; 1 the verdict is one of --fail-on, or the program failed by itself; 2 the request makes no sense; 3 no such process, or it may not be \
-looked at; 125 libsnug.so is missing; 126, 127 the program can't be run."
+Exit codes: 0; 1 the verdict is one of --fail-on, or the program failed by itself; 2 the arguments are \
+invalid; 3 no such process, or no permission to look at it; 125 libsnug.so is missing; 126, 127 the program \
+can't be run."
 )]
 pub(crate) struct LeakArguments {
     /// How long to watch
@@ -47,19 +49,19 @@ pub(crate) struct LeakArguments {
     pub interval: Option<Duration>,
     #[command(flatten)]
     pub load: LoadArguments,
-    /// A command, for the shell, that prints how many requests were served so far: gives growth per request
+    /// A shell command that prints how many requests have been served so far, for growth per request
     #[arg(long, value_name = "COMMAND")]
     pub requests_from: Option<String>,
     /// Allocator to run the program under, written as for snug compare [default: snug]
     #[arg(long, value_name = "ALLOCATOR", conflicts_with = "process")]
     pub with: Option<String>,
-    /// Growth over the watch that is no growth, in percent of the level
+    /// Growth over the watch that counts as none, in percent of the level
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = parse_percent)]
     pub tolerance_percent: f64,
     /// Exit with 1 on these verdicts, separated by commas
     #[arg(long, value_name = "VERDICTS", value_delimiter = ',')]
     pub fail_on: Vec<LeakFailure>,
-    /// Write a picture of memory over time to this file, .svg or .png
+    /// Write a plot of memory over time to this file, .svg or .png
     #[arg(long, value_name = "FILE", value_parser = parse_picture)]
     pub plot: Option<PathBuf>,
     /// Write the answer as JSON, with every reading
@@ -98,7 +100,7 @@ fn parse_picture(text: &str) -> Result<PathBuf, String> {
     known.then_some(path).ok_or_else(|| "its name must end in .svg or .png".into())
 }
 
-/// Say which allocator a program should use, if any, and how to deploy it
+/// Recommend an allocator for a program, if any, and show how to deploy it
 #[derive(Debug, Args)]
 #[command(
     override_usage = "snug advise [OPTIONS] [--] PROGRAM [ARGS]...",
@@ -106,12 +108,12 @@ fn parse_picture(text: &str) -> Result<PathBuf, String> {
   snug advise -- ruby script.rb
   snug advise --ready 3000 --requests 2000 -- bundle exec puma -p 3000
 
-A comparison is run as snug compare does it, with the same options and results. Then one allocator is recommended, or \
-MALLOC_ARENA_MAX=2, or none: it must be smaller with 95 % confidence, save 5 % and 5 MB, and must not be clearly \
-slower, in time, in requests per second or in p99 latency. Where the runs differ too much to tell, it says so. The \
-lines that deploy it follow: Dockerfile, Procfile, systemd, Kubernetes. If nothing helps, what the memory consists \
-of says why; that is seen under snug, which therefore should be among the allocators. Where --json -, or another \
-format, has stdout, all of this goes to stderr.
+First a comparison runs, with the options and results of snug compare. Then one allocator is recommended, or \
+MALLOC_ARENA_MAX=2, or none: it must use less memory with 95 % confidence, save 5 % and 5 MB, and not be \
+clearly slower in time, requests per second or p99 latency. If the runs differ too much to tell, snug advise \
+says so. The lines that deploy it follow: Dockerfile, Procfile, systemd, Kubernetes. If nothing helps, a \
+breakdown of the memory shows why; it is measured under snug, which should therefore be among the allocators. \
+If --json - or another format takes stdout, all of this goes to stderr.
 
 Exit codes: those of snug compare."
 )]

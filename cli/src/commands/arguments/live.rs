@@ -13,16 +13,17 @@ use crate::base::time::time_between;
   snug stats 4711 --classes
   snug stats 4711 --json | jq .heap.live_allocated_bytes
 
-The process is not stopped. What is live is counted under snug and estimated under glibc, from the chunks in its heaps; \
-other allocators do not show it. Both need what ptrace needs: where kernel.yama.ptrace_scope is 1, root or the \
-capability CAP_SYS_PTRACE. To see many processes, use snug top; to keep their history, snug exporter.
+The process is not stopped. Live memory is counted under snug and estimated under glibc, from the chunks in \
+its heaps; other allocators do not show it. Both need permission to ptrace: where kernel.yama.ptrace_scope is \
+1, root or the capability CAP_SYS_PTRACE. To see many processes, use snug top; to keep their history, snug \
+exporter.
 
-Exit codes: 0 shown; 2 the request makes no sense; 3 no such process, or it may not be looked at.")]
+Exit codes: 0 shown; 2 the arguments are invalid; 3 no such process, or no permission to look at it.")]
 pub(crate) struct StatsArguments {
-    /// The process; of a name, the one above all others of it
+    /// The process; for a name, the topmost process of that name
     #[arg(value_name = "PID|NAME", value_parser = process)]
     pub process: String,
-    /// Show the size classes of the heap, too
+    /// Also show the heap's size classes
     #[arg(long)]
     pub classes: bool,
     /// Write JSON
@@ -33,7 +34,7 @@ pub(crate) struct StatsArguments {
     pub prometheus: bool,
 }
 
-/// Ask running processes under snug to give back all memory that they can
+/// Ask running processes under snug to give back all the memory they can
 #[derive(Debug, Args)]
 #[command(
     override_usage = "snug purge [OPTIONS] <PID|NAME>...",
@@ -42,15 +43,15 @@ pub(crate) struct StatsArguments {
   snug purge puma
   snug purge $(pgrep -f 'puma: cluster worker')
 
-No signal is sent and nothing is stopped: the process does it when its allocator next has slow work to do, or its \
-helper thread does. A process that sleeps can't answer; snug gave its free memory back when it fell asleep. A process \
-that has not answered when the time is over is not purged later.
+No signal is sent and nothing is stopped: the process does it on its allocator's next slow call, or its \
+helper thread does. A sleeping process can't answer; snug gave its free memory back when it fell asleep. A \
+process that does not answer in time is not purged later.
 
-Exit codes: 0 every process purged, or slept; 1 a process is under another allocator, or did not answer though it \
-works; 2 the request makes no sense; 3 no such process, or it may not be asked."
+Exit codes: 0 every process was purged or is asleep; 1 a process uses another allocator, or did not answer \
+though it is running; 2 the arguments are invalid; 3 no such process, or no permission."
 )]
 pub(crate) struct PurgeArguments {
-    /// The processes; of a name, all of this user
+    /// The processes; for a name, all of this user's
     #[arg(required = true, value_name = "PID|NAME", value_parser = process)]
     pub processes: Vec<String>,
     /// How long to wait for the answer
@@ -67,14 +68,14 @@ pub(crate) struct PurgeArguments {
   snug set 4711 purge_cpu_percent=5
   snug set puma background=off
 
-The options are those of the variable SNUG; `SNUG=help snug run true` lists them. Those that only mean something at \
-start can't be set. Children that are forked from now on inherit the new value; those that exist keep theirs. A process \
-that sleeps takes the setting when it next works.
+The options are those of the variable SNUG; `SNUG=help snug run true` lists them. Those that only matter at \
+startup can't be set. Children forked from now on inherit the new value; existing ones keep theirs. A \
+sleeping process takes the setting when it next runs.
 
-Exit codes: 0 set, or waiting in a process that sleeps; 1 the process is under another allocator, or did not answer \
-though it works; 2 no such option or value; 3 no such process, or it may not be asked.")]
+Exit codes: 0 set, or waiting in a sleeping process; 1 the process uses another allocator, or did not answer \
+though it is running; 2 no such option or value; 3 no such process, or no permission.")]
 pub(crate) struct SetArguments {
-    /// The process; of a name, all of this user
+    /// The process; for a name, all of this user's
     #[arg(value_name = "PID|NAME", value_parser = process)]
     pub process: String,
     /// Options and their values
@@ -95,7 +96,7 @@ fn waiting_time(text: &str) -> Result<Duration, String> {
 /// A PID or a name; no number that can't be a PID.
 fn process(text: &str) -> Result<String, String> {
     match text.parse::<i64>() {
-        Ok(number) if !(1..=i64::from(i32::MAX)).contains(&number) => Err("it is no PID".into()),
+        Ok(number) if !(1..=i64::from(i32::MAX)).contains(&number) => Err("it is not a PID".into()),
         _ if text.is_empty() => Err("it is empty".into()),
         _ => Ok(text.into()),
     }

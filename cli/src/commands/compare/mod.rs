@@ -171,7 +171,7 @@ fn measure_all(
                 if let (Some(failure), false) = (failure, arguments.keep_going) {
                     stopped = Some(
                         Failure::new(format!("run {round} under {} failed: {failure}", candidate.label))
-                            .advise("with --keep-going the other allocators are measured all the same"),
+                            .advise("with --keep-going the other allocators are still measured"),
                     );
                     break;
                 }
@@ -190,7 +190,7 @@ fn measure_all(
 fn save_set(sets: &mut Sets, name: &str, with: &[String]) -> Result<()> {
     let entries = plan::parse_list(with, sets)?.iter().map(plan::Entry::label).collect();
     let path = sets.save(name, entries)?;
-    anstream::eprintln!("saved in {}; use it by --with {name}", path.display());
+    anstream::eprintln!("saved in {}; use it with --with {name}", path.display());
     Ok(())
 }
 
@@ -351,7 +351,7 @@ fn output_directory(arguments: &CompareArguments) -> Result<PathBuf> {
     if !arguments.force && out.join("compare.json").exists() {
         return Err(Failure::usage(
             format!("{} holds the results of a comparison already", out.display()),
-            "give another directory, or --force to write over them",
+            "give another directory, or --force to overwrite them",
         ));
     }
     let logs = out.join("logs");

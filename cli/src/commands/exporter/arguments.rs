@@ -20,20 +20,22 @@ use crate::base::time::time;
 Without --user, --cgroup and --pid: the processes of this user (root: of all users) that hold 8 MB or more or use an \
 allocator of their own. Everything is read from outside; no process is stopped or changed. To see what is live under \
 snug it must run as root or with the capability CAP_SYS_PTRACE; as the user of the processes it may, too, where \
-kernel.yama.ptrace_scope is 0. Heaps that it may not read are counted in snug_exporter_processes_refused.
+kernel.yama.ptrace_scope is 0. Heaps that it is not permitted to read are counted in \
+snug_exporter_processes_refused.
 
 Each process has the labels allocator, role and worker: 'puma worker' and '2', from the titles that Puma, Unicorn, \
 Sidekiq, Resque, Celery, gunicorn and PostgreSQL give themselves, else from the script or the program; and app, where \
 the title of Puma, Sidekiq or gunicorn names the application. Where a process \
-and its children look the same, the parent is the master and the children are workers. Workers without a number get \
-the lowest that is free, so that restarts make no new time series. Names of metrics, rules for alerts and a dashboard \
-are in monitoring/.
+and its children look the same, the parent is the master and the children are workers. Workers without a \
+number get the lowest free one, so that restarts create no new time series. Metric names, alert rules and a \
+dashboard are in monitoring/.
 
-PSS is read as often as half a percent of one core pays for.
+Reading PSS may cost half a percent of one core.
 
-Exit codes: 1 it can't listen there; 2 the request makes no sense; 3 no such user, process or control group.")]
+Exit codes: 1 it can't listen on the address; 2 the arguments are invalid; 3 no such user, process or control \
+group.")]
 pub(crate) struct ExporterArguments {
-    /// Address and port for http
+    /// Address and port for HTTP
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9876")]
     pub listen: SocketAddr,
     /// Processes of this user
@@ -45,19 +47,19 @@ pub(crate) struct ExporterArguments {
     /// This process and all below it; may be repeated
     #[arg(long, value_name = "PID")]
     pub pid: Vec<i32>,
-    /// Processes whose command line matches have this role; may be repeated, the first that matches counts
+    /// Give processes whose command line matches this role; may be repeated, the first match wins
     #[arg(long, value_name = "REGEX=NAME", value_parser = role_rule)]
     pub role: Vec<(String, String)>,
-    /// Processes at most, the largest first
+    /// Maximum number of processes; the largest are kept
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub max_processes: usize,
-    /// Readings that are younger are answered again
+    /// Serve the last reading again while it is younger than this
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time)]
     pub cache: Duration,
     /// Also estimate what is live under glibc, in processes below 500 MB, for at most 2 % of a core
     #[arg(long)]
     pub estimates: bool,
-    /// Write the metrics once and end
+    /// Write the metrics once and exit
     #[arg(long)]
     pub once: bool,
 }

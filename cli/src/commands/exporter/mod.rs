@@ -221,7 +221,7 @@ fn warning(heaps: usize, scope: &str) -> String {
     let (why, advice) = access::refusal(scope);
     let processes = if heaps == 1 { "1 process".into() } else { format!("{heaps} processes") };
     format!(
-        "the heaps of {processes} under snug are missing, because the kernel refuses them: {why}; {advice}"
+        "the heaps of {processes} under snug are missing, because the kernel refuses access: {why}; {advice}"
     )
 }
 

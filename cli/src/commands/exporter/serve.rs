@@ -21,7 +21,7 @@ pub(super) fn serve(listen: SocketAddr, keep_for: Duration, exporter: &mut Expor
     loop {
         let request = match server.recv() {
             Ok(request) => request,
-            Err(error) => return Err(Failure::new(format!("cannot go on listening on {listen}: {error}"))),
+            Err(error) => return Err(Failure::new(format!("cannot keep listening on {listen}: {error}"))),
         };
         let path = request.url().split('?').next().unwrap_or_default().to_string();
         match (request.method(), path.as_str()) {

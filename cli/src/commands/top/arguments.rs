@@ -20,15 +20,15 @@ For a PID, that process and everything below it; for a NAME, every process of th
 without either, the processes of this user (root: of all users) that hold 8 MB or more or that use an allocator of \
 their own. Press ? for the keys.
 
-RSS is memory that the process holds, PSS the same with shared pages divided among those who share them. The other \
-columns are snug's own counters and unknown for other allocators: live is what the program has allocated and not \
-freed, cached what threads keep at hand, dirty what is free and not yet given back, fragmentation the share of the \
-heap's memory that is not live. The allocation rate counts what leaves the shared slabs; what a thread's cache serves \
-again is not counted. Under glibc, live and fragmentation are estimated from the chunks in its heaps and marked with ~, \
-at most every 5 seconds, in processes below 500 MB. PSS is read as often as half a percent of one core pays for, \
-estimates as often as 2 percent do.
+RSS is the memory that the process holds; PSS is the same with shared pages divided among those that share \
+them. The other columns are snug's own counters, unknown for other allocators: live is what the program has \
+allocated and not freed, cached what threads keep ready, dirty what is free and not yet given back, \
+fragmentation the share of the heap that is not live. The allocation rate counts what leaves the shared \
+slabs; what a thread's cache serves again is not counted. Under glibc, live and fragmentation are estimated \
+from the chunks in its heaps and marked with ~, at most every 5 seconds, in processes below 500 MB. Reading \
+PSS may cost half a percent of one core, estimates 2 percent.
 
-Exit codes: 0 quit; 2 the request makes no sense, or this is no terminal; 3 no such process; 130 interrupted."
+Exit codes: 0 quit; 2 the arguments are invalid, or this is no terminal; 3 no such process; 130 interrupted."
 )]
 pub(crate) struct TopArguments {
     /// Processes of this name; may be repeated
@@ -40,7 +40,7 @@ pub(crate) struct TopArguments {
     /// Sort by this column, largest first
     #[arg(long, value_name = "COLUMN", default_value = "rss")]
     pub sort: SortColumn,
-    /// Print one table and end
+    /// Print one table and exit
     #[arg(long)]
     pub once: bool,
     /// Processes, by identifier or by name

@@ -230,7 +230,7 @@ fn the_selection_stays_with_its_process() {
     assert_eq!(model.selected().unwrap().pid, 10, "the nearest, when it has ended");
     model.update(vec![]);
     assert!(model.selected().is_none());
-    assert!(lines(&mut model, 80, 24).join(" ").contains("No process to show"));
+    assert!(lines(&mut model, 80, 24).join(" ").contains("No processes to show"));
 }
 
 #[test]

@@ -156,7 +156,7 @@ fn processes(frame: &mut Frame, area: Rect, model: &mut Model, palette: Palette)
         return;
     }
     if model.readings().is_empty() {
-        let text = "No process to show: none of the chosen ones runs. New ones appear by themselves.";
+        let text = "No processes to show yet. New ones appear as they start.";
         frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }), area);
         return;
     }
@@ -320,7 +320,7 @@ fn heap_lines(
                 terminal::short_count(blocks)
             )
         }
-        _ => "known from the next reading on".into(),
+        _ => "known after the next reading".into(),
     };
     vec![
         field(

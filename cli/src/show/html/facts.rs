@@ -97,7 +97,7 @@ fn overhead(comparison: &Comparison) -> String {
     let shares = comparison.runs.iter().map(|run| run.overhead.share_of_one_core * 100.0);
     let most = shares.fold(0.0, f64::max);
     format!(
-        "{most:.2} % of one core at most (to be {} %)",
+        "{most:.2} % of one core at most (limit: {} %)",
         short_number(comparison.settings.overhead_limit * 100.0)
     )
 }

@@ -25,7 +25,7 @@ pub(super) fn chart(comparison: &Comparison) -> Option<Chart> {
     };
     Some(Chart {
         title: title("Latency", comparison),
-        subtitle: format!("so many percent of the answers came within this time; {lines}"),
+        subtitle: format!("share of the answers that came within this time; {lines}"),
         footer: footer(comparison),
         x: Axis::names("percent of answers", percents.iter().map(|percent| name(*percent)).collect()),
         y,

@@ -27,7 +27,7 @@ SLEEPERS = ["*WaitTest*", "*.TestWait.*", "*Barrier*", "*ProcessesTestCondition*
             "*AsCompleted*", "*SubprocessFast*", "*SubprocessSafe*", "*SubprocessThreaded*", "*NoPoll*", "*TaskGroup*", "*TestSSL*",
             "*StartTLS*", "*ResourceTracker*", "*Finalize*", "*TestPoll*", "*test_many_processes*", "*EINTR*", "*Eintr*",
             "*test_communicate_timeout_large*", "*DeadlockTest*", "*test_hang_*", "*WithManagerTest*"]
-# Depend on the virtual machine: without a host behind its vsock device the stream test waits for ever.
+# Depend on the virtual machine: without a host behind its vsock device the stream test waits forever.
 HOST_BOUND = ["*VSOCK*"]
 # Need a display, the network, or a package index.
 LEFT_OUT = """test_idle test_tcl test_tk test_tix test_ttk_guionly test_ttk_textonly test_turtle test_ensurepip

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""Tests of the rule of tools/check about words. Run: tools/tests/test_words.py (standard library only)."""
+
+import importlib.machinery
+import importlib.util
+import sys
+import unittest
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def load_check():
+    loader = importlib.machinery.SourceFileLoader("snug_check", str(ROOT / "tools/check"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(module)
+    return module
+
+
+CHECK = load_check()
+
+
+def found(text):
+    return [(line, written) for line, written, _ in CHECK.words_in(text, CHECK.WORDS_NOT_USED)]
+
+
+class Words(unittest.TestCase):
+    def test_synonyms_are_found_wherever_they_stand(self):
+        self.assertEqual(found("what is wrong\nand how to mend it"), [(2, "mend")])
+        self.assertEqual(found('format!("{text} is An URL")'), [(1, "An URL")])
+        self.assertEqual(found("/* a write behind\nthe end */"), [(1, "behind the end")])
+        self.assertEqual(found("waits for\nfor ever."), [(2, "for ever")])
+
+    def test_names_in_code_and_other_words_are_left_alone(self):
+        for text in ("amend it", "recommendation", "mend_it()", "x.mend(y)", "the end is behind", "annual", "forever", "parse::mend"):
+            self.assertEqual(found(text), [], text)
+
+    def test_no_word_is_recommended_that_is_not_used(self):
+        for instead in CHECK.WORDS_NOT_USED.values():
+            self.assertEqual(found(instead), [])
+
+    def test_a_synonym_that_is_added_fails_the_check(self):
+        page = ROOT / "docs/guide/limits.md"
+        text = page.read_text()
+        self.assertEqual(found(text), [])
+        self.assertEqual(found(text + "\nTo mend it, restart.\n"), [(text.count("\n") + 2, "mend")])
+
+    def test_the_code_s_own_words_are_not_for_users(self):
+        words = CHECK.WORDS_NOT_USED_FOR_USERS
+        self.assertEqual([written for _, written, _ in CHECK.words_in("the janitor purges", words)], ["janitor"])
+
+
+if __name__ == "__main__":
+    unittest.main()
