@@ -1,7 +1,7 @@
 """Writes the page about the workloads of a day: README.md beside their results.
 
-Lets `snug report` read DIRECTORY/*/compare.json, and lays out what it says. For each workload a table of all allocators, whether snug meets its goals, and in
-what a peer is better. `bench/compare` does this at its end.
+Its tables are those of `snug report --overview` on DIRECTORY/*/compare.json. Added to them are which goals snug meets, and
+for each workload in what a peer is better, by the estimates of `snug report --json`. `bench/compare` does this at its end.
 """
 
 import argparse
@@ -13,19 +13,30 @@ from pathlib import Path
 from .summary import page, results
 from .workloads import catalog
 
-HERE = Path(__file__).resolve().parent
-
-
-SNUG = HERE.parent / "build/snug"
+SNUG = Path(__file__).resolve().parent.parent / "build/snug"
 PICTURES = ("frontier.svg", "memory.svg")
+# Tables of the page. Those that no workload measured are left out.
+OVERVIEWS = ("memory", "idle", "throughput", "p99", "page_faults", "uss_mean", "metric.worker_private_mb")
 
 
-def report(path):
-    """What `snug report` makes of a saved comparison: its estimates are made anew, whatever version saved it."""
-    ended = subprocess.run([SNUG, "report", path, "--json", "-"], capture_output=True, text=True)
+def snug_report(*arguments):
+    """What `snug report` says: its estimates are made anew, whatever version saved the comparison."""
+    ended = subprocess.run([SNUG, "report", *arguments], capture_output=True, text=True)
     if ended.returncode != 0:
         raise ValueError(ended.stderr.strip())
-    return json.loads(ended.stdout)
+    return ended.stdout
+
+
+def overview(found):
+    """The tables of all comparisons, {name: path}, in Markdown."""
+    tables = []
+    for quantity in OVERVIEWS:
+        try:
+            tables.append(snug_report(f"--overview={quantity}", "--markdown", "-", *(f"{name}={path}" for name, path in found.items())))
+        except ValueError as error:
+            if "none of the files has" not in str(error):
+                raise
+    return "\n".join(tables)
 
 
 def write(directory):
@@ -35,10 +46,10 @@ def write(directory):
     names = [name for name in known if name in found] + sorted(set(found) - set(known))
     if not names:
         return None
-    everything = [results.read(name, report(found[name])) for name in names]
+    everything = [results.read(name, json.loads(snug_report(found[name], "--json", "-"))) for name in names]
     pictures = {name: [picture for picture in PICTURES if (directory / name / picture).exists()] for name in names}
     path = directory / "README.md"
-    path.write_text(page.page(everything, pictures))
+    path.write_text(page.page(everything, pictures, overview({name: found[name] for name in names})))
     return path
 
 

@@ -16,31 +16,6 @@ def machine_line(machine):
             f"{machine['architecture']}, huge pages: {machine['transparent_huge_pages']}")
 
 
-def number(value, decimals):
-    """Three digits or so: 1234, 12.3."""
-    if value is None:
-        return "–"
-    return f"{value:.0f}" if value >= 1000 else f"{value:.{decimals}f}"
-
-
-def table(result):
-    """A row for each allocator, those with least memory first."""
-    snug = result.snug()
-    own = {"memory_mb": f"mean {result.measure}, MB",
-           "throughput": result.throughput_name.removesuffix("_per_s").replace("_", " ") + " per s"}
-    headings = [own.get(name, heading) for name, heading, _, _ in result.quantities()]
-    lines = ["| allocator | runs | snug's memory is × this | " + " | ".join(headings) + " |",
-             "|---|--:|--:|" + "--:|" * len(headings)]
-    for row in sorted(result.rows, key=lambda row: row.median("memory_mb") or float("inf")):
-        runs = f"{row.good}, {row.failed} failed" if row.failed else f"{row.good}"
-        memory = row.median("memory_mb")
-        ratio = f"{snug.median('memory_mb') / memory:.2f}" if snug and memory and snug.median("memory_mb") else "–"
-        name = f"**{row.name}**" if row.kind == "snug" else row.name
-        cells = [number(row.median(quantity), decimals) for quantity, _, _, decimals in result.quantities()]
-        lines.append(f"| {name} | {runs} | {ratio} | " + " | ".join(cells) + " |")
-    return lines
-
-
 def goals_table(everything):
     lines = ["| workload | goal | |", "|---|---|---|"]
     for result in everything:
@@ -72,12 +47,13 @@ def better_lines(result):
 
 def section(result, pictures):
     summary = result.comparison["summary"]
-    lines = [f"## {result.workload}", "", f"{summary['conclusion']} ([report]({result.workload}/report.md))", "", *table(result), "",
+    lines = [f"## {result.workload}", "", f"{summary['conclusion']} ([report]({result.workload}/report.md))", "",
              *better_lines(result), ""]
     lines += [f"![{result.workload}: {picture.rpartition('.')[0]}]({result.workload}/{picture})" for picture in pictures]
     if pictures:
         lines.append("")
     lines += [f"- {warning}" for warning in summary["warnings"]]
+    lines += [f"- {row.failed} run{'s' if row.failed > 1 else ''} failed under {row.name}" for row in result.rows if row.failed]
     rounds = result.comparison["settings"]["rounds"]
     lines += [f"- {rounds} run{'s' if rounds > 1 else ''} under each allocator, interleaved; begun {result.comparison['started_at']}",
               f"- `{' '.join(quoted(word) for word in result.comparison['invocation'])}`", ""]
@@ -90,15 +66,18 @@ def quoted(word):
     return word if plain else "'" + word.replace("'", "'\\''") + "'"
 
 
-def page(everything, pictures):
-    """The whole page, dated by its earliest run. `pictures` has, for each workload, the names of the plots in its directory."""
+def page(everything, pictures, overview):
+    """The whole page, dated by its earliest run. `pictures` has, for each workload, the names of the plots in its directory;
+    `overview` are the tables of `snug report --overview` on all of them."""
     first = everything[0].comparison
     machines = {machine_line(result.comparison["machine"]) for result in everything}
     day = min(result.comparison["started_at"] for result in everything)[:10]
     short = any("--quick" in result.comparison["invocation"] for result in everything)
     lines = [f"# Measured {day}{', the short form of the workloads' if short else ''}", "", f"snug {first['snug_version']} and its peers on: {'; '.join(sorted(machines))}.",
              "Medians of the runs, by `snug report`; report.md beside each workload's results has their intervals and all else. Each",
-             "allocator was preloaded into the server only. Made by `bench/compare`; the command is under each table.", "", "## Goals", "", count_line(everything), "",
+             "allocator was preloaded into the server only. Made by `bench/compare`; the command ends each section.", "",
+             "## Overview", "", "The last column of a table is the geometric mean of the ratios. Memory is RSS, or PSS where processes fork.", "",
+             overview.rstrip(), "", "## Goals", "", count_line(everything), "",
              *goals_table(everything), "", NOT_DECIDED, ""]
     for result in everything:
         lines += section(result, pictures.get(result.workload, []))

@@ -288,7 +288,7 @@ fn quoted(name: &str) -> String {
 }
 
 /// The full name of a quantity: what the summary calls it.
-pub fn quantity_name(name: &str) -> Parsed<String> {
+pub(crate) fn quantity_name(name: &str) -> Parsed<String> {
     if let Some(metric) = name.strip_prefix("metric.").or_else(|| name.strip_prefix("metric:")) {
         return Ok(format!("metric:{metric}"));
     }

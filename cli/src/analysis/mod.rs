@@ -12,6 +12,7 @@ mod fit;
 mod floors;
 pub(crate) mod leak_report;
 mod lexer;
+pub(crate) mod overview;
 pub(crate) mod quantities;
 pub(crate) mod results;
 pub(crate) mod saved;

@@ -18,14 +18,15 @@ use crate::commands::top::arguments::TopArguments;
 use crate::drive::serving::ServerArguments;
 use crate::show::output::OutputArguments;
 
-/// snug: which memory allocator runs, what it costs, and which is best for your program.
+/// snug: which memory allocator a program uses, what it costs, and which one suits it best.
 #[derive(Debug, Parser)]
 #[command(
     name = "snug",
     version = crate::VERSION,
-    about = "Says and changes which memory allocator a program uses, and what that does to its memory",
+    about = "Show and change which memory allocator programs use, and measure what that does to their memory",
     after_help = "Examples:\n  snug run -- bundle exec puma\n  snug check puma\n  \
-        snug compare --runs 3 -- ruby script.rb\n  snug report a.json b.json\n\nEach command has its own --help with more.",
+        snug compare --runs 3 -- ruby script.rb\n  snug report a.json b.json\n\n`snug COMMAND --help` has \
+        more.",
     subcommand_required = true,
     arg_required_else_help = true
 )]
@@ -60,14 +61,15 @@ pub(crate) enum Subcommands {
   snug run --this-only -- celery -A app worker
   SNUG=verbose:1 snug run -- ruby -e 1
 
-The library libsnug.so is looked for beside this program, in ../lib and in ../lib/snug, unless SNUG_LIBRARY names it. \
-It is put in front of what LD_PRELOAD holds already. Signals and the exit code are the program's own: snug becomes it.
+libsnug.so is searched for next to this program, in ../lib and in ../lib/snug, unless SNUG_LIBRARY names it. \
+It is put before anything already in LD_PRELOAD. snug then becomes the program, so signals and the exit code \
+are the program's own.
 
 Exit codes of snug itself: 125 the library is missing or can't be loaded into this program; 126 the program can't be \
 executed; 127 it was not found."
 )]
 pub(crate) struct RunArguments {
-    /// Programs that this one starts do not inherit snug
+    /// Don't pass snug on to programs that this one executes
     #[arg(long)]
     pub this_only: bool,
     /// The program and its arguments
@@ -75,7 +77,7 @@ pub(crate) struct RunArguments {
     pub program: Vec<String>,
 }
 
-/// Say which allocator processes really use, and what is wrong
+/// Show which allocator processes really use, and what is wrong
 #[derive(Debug, Args)]
 #[command(
     override_usage = "snug check [OPTIONS] <PID|NAME|unit:UNIT>...\n       \
@@ -89,21 +91,21 @@ pub(crate) struct RunArguments {
   snug check --expect snug --image shop.tar
 
 For a PID, that process and everything below it; for a NAME, every process of yours with that name (its command, its \
-program's file, or the first word of its title) and everything below them. With --, the program is started, looked at for the time of --for \
-or until it ends, and stopped; its output goes to stderr.
+program's file, or the first word of its title) and everything below them. With --, the program is started, \
+checked for the time that --for gives or until it ends, and stopped; its output goes to stderr.
 
-A unit is checked by its processes, or, if none runs, by what its file would start. An image is an archive written by \
-`docker image save` or by OCI tools, an OCI layout, an unpacked root file system (name the program with -- then), or \
-the name of an image that docker has. Nothing of it is run: its entry command is followed through shells and scripts \
-to the program that stays, and what that would load is told from the files. PIDs of containers are looked at through \
-their own root; the paths shown are those inside.
+A unit is checked by its processes or, if none is running, by what its file would start. An image is an \
+archive written by `docker image save` or by OCI tools, an OCI layout, an unpacked root file system (name the \
+program with -- then), or the name of an image that docker knows. Nothing in it is run: its entry command is \
+followed through shells and scripts to the program that stays, and the files show what that would load. \
+Processes in containers are checked through the container's own root, so the paths shown are those inside.
 
-Where processes do not use what --expect says, lines to paste follow: for a Dockerfile, Kubernetes, systemd, a \
-Procfile and the shell, as far as they fit.
+If processes do not use what --expect says, lines to paste follow: for a Dockerfile, Kubernetes, systemd, a \
+Procfile and the shell, whichever apply.
 
-Exit codes: 0 nothing is wrong; 1 a process uses another allocator than --expect, or something is wrong; 2 the request \
-makes no sense; 3 no such process, or it can't be told (it may not be looked at, or \
-a shell starts it); 126, 127 the program can't be run; 130 Ctrl-C."
+Exit codes: 0 nothing is wrong; 1 a process uses another allocator than --expect, or something is wrong; 2 \
+the arguments are invalid; 3 no such process, or the answer is unknown (no permission, or a shell starts it); \
+126, 127 the program can't be run; 130 Ctrl-C."
 )]
 pub(crate) struct CheckArguments {
     /// Fail unless every process uses this allocator: snug, jemalloc, tcmalloc, mimalloc, snmalloc, rpmalloc, glibc
@@ -116,23 +118,23 @@ pub(crate) struct CheckArguments {
     /// How long to look at a program started with --
     #[arg(long = "for", value_name = "TIME", default_value = "2s", value_parser = time)]
     pub watch_for: Duration,
-    /// A systemd unit, running or not; may be repeated. A name, or the path of a unit's file
+    /// A systemd unit, running or not: its name, or the path of its file; may be repeated
     #[arg(long, value_name = "UNIT", conflicts_with = "program")]
     pub unit: Vec<String>,
     /// An image: an archive, a directory, or a name that docker knows
     #[arg(long, value_name = "IMAGE", conflicts_with_all = ["processes", "unit"])]
     pub image: Option<String>,
-    /// Also write the lines to paste that put snug (or what --expect says) into use
+    /// Also write the lines to paste that enable snug (or what --expect says)
     #[arg(long)]
     pub lines: bool,
-    /// For a NAME, processes of all users; root looks at all of them anyway
+    /// For a NAME, include processes of all users; root always does
     #[arg(long)]
     pub all_users: bool,
     /// Processes, by identifier or by name
     #[arg(value_name = "PID|NAME|unit:UNIT", required_unless_present_any = ["program", "unit", "image"],
           conflicts_with = "program")]
     pub processes: Vec<String>,
-    /// A program to start and look at; with --image, what it is to start
+    /// A program to start and check; with --image, the program to start in it
     #[arg(last = true, value_name = "PROGRAM")]
     pub program: Vec<String>,
 }
@@ -151,17 +153,19 @@ pub(crate) struct CheckArguments {
   snug compare --ready 'line:Listening on' --load 'wrk -d 30 http://localhost:3000/' --idle 20s -- ./server
   snug compare --fail-if 'snug.rss_mean > 0.8 * glibc.rss_mean' --markdown comment.md -- ./load-test.sh
 
-The program is run to its end, or, with --ready, started, put under load, left idle and stopped, as often as --runs says, under each allocator in turn, with an empty stdin. Its output \
+The program runs to its end (with --ready it is started, put under load, left idle and stopped) as often as \
+--runs says, under each allocator in turn, with an empty stdin. Its output \
 goes to files in OUT/logs. Lines 'snug-metric: NAME=VALUE' on its stdout become columns. A run fails if the program fails, if it \
 prints 'snug-metric: errors=N' with N above 0, if a request fails, if a measured process did not load the allocator, or if \
 nothing shows that any did.
 
-Memory is that of all processes the program starts, daemons included: RSS is read every --interval-ms, PSS and USS a \
-tenth as often, and both more rarely if reading would cost more than 0.8 % of one core. With --only, CPU time and page faults too are \
-those of the matching processes, as last sampled.
+Memory covers all processes that the program starts, daemons included: RSS is read every --interval-ms, PSS \
+and USS a tenth as often, and both more rarely if reading would cost more than 0.8 % of one core. With \
+--only, CPU time and page faults are also limited to the matching processes, as last sampled.
 
-Exit codes: 0 all runs went well; 1 a run failed, or --fail-if can't be decided; 2 the request makes no sense, or an \
-allocator is missing or can't be loaded; 4 a condition of --fail-if holds; 126, 127 the program can't be run; 130 interrupted."
+Exit codes: 0 all runs went well; 1 a run failed, or --fail-if can't be decided; 2 the arguments are invalid, \
+or an allocator is missing or can't be loaded; 4 a condition of --fail-if is true; 126, 127 the program can't \
+be run; 130 interrupted."
 )]
 pub(crate) struct CompareArguments {
     /// Runs under each allocator
@@ -170,17 +174,18 @@ pub(crate) struct CompareArguments {
     /// Allocators: names or paths of libraries, separated by commas, each with :VARIABLE=VALUE as wanted;
     /// may be repeated
     ///
-    /// Names: glibc (what the program uses by itself), jemalloc, tcmalloc, mimalloc, snmalloc, rpmalloc, snug. A path
-    /// must hold a slash. Settings follow after a colon and may be several:
-    /// glibc:MALLOC_ARENA_MAX=2:MALLOC_TOP_PAD_=0. A comma belongs to the value if what follows it is no allocator:
-    /// jemalloc:MALLOC_CONF=narenas:2,tcache:false. snug's options need no variable: snug:purge_cpu_percent:2. Sets
-    /// stand for their allocators, as far as installed: popular (the default), all, and those you saved.
+    /// Names: glibc (what the program uses anyway), jemalloc, tcmalloc, mimalloc, snmalloc, rpmalloc, snug. A
+    /// path must contain a slash. One or more settings follow, each after a colon:
+    /// glibc:MALLOC_ARENA_MAX=2:MALLOC_TOP_PAD_=0. A comma is part of the value unless an allocator follows
+    /// it: jemalloc:MALLOC_CONF=narenas:2,tcache:false. snug's options need no variable:
+    /// snug:purge_cpu_percent:2. A set stands for those of its allocators that are installed: popular (the
+    /// default), all, and the sets you saved.
     #[arg(long, value_name = "LIST")]
     pub with: Vec<String>,
-    /// Save what --with names as a set of this name, for --with NAME; without a program, that is all
+    /// Save the allocators of --with as a set of this name, for --with NAME; without a program, do nothing else
     #[arg(long, value_name = "NAME", requires = "with")]
     pub save_set: Option<String>,
-    /// Show which allocators are found here, with their versions, and all sets
+    /// Show which allocators are installed, with their versions, and all sets
     #[arg(long)]
     pub list_allocators: bool,
     /// Measure only processes whose command line matches this regular expression
@@ -190,16 +195,16 @@ pub(crate) struct CompareArguments {
     /// new one in this directory]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Write over the results that --out holds already
+    /// Overwrite results that are already in --out
     #[arg(long, requires = "out")]
     pub force: bool,
     /// Milliseconds between two readings of RSS
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub interval_ms: u64,
-    /// Exit with 4 if this holds, as "snug.rss_mean > 0.8 * glibc.rss_mean"; may be repeated
+    /// Exit with 4 if this is true, such as "snug.rss_mean > 0.8 * glibc.rss_mean"; may be repeated
     #[arg(long, value_name = "CONDITION", long_help = condition_help())]
     pub fail_if: Vec<String>,
-    /// Go on with the other runs when one fails
+    /// Continue with the other runs when one fails
     #[arg(long)]
     pub keep_going: bool,
     #[command(flatten)]
@@ -236,15 +241,16 @@ pub(crate) fn refuse_unknown_option(command: &str, program: &[String]) -> Result
 
 fn condition_help() -> String {
     format!(
-        "Exit with 4 if this holds, as \"snug.rss_mean > 0.8 * glibc.rss_mean\"; may be repeated\n\n\
-         Names are ALLOCATOR.QUANTITY, the medians of the runs. An allocator whose name has more than letters and digits \
-         stands in quotes: \"'glibc:MALLOC_ARENA_MAX=2'.rss_mean\". {} Numbers have the units kB MB GB KiB MiB GiB us \
-         ms s %. + - * / ( ) and the word \"and\" are understood. Mistakes are found before the first run.",
+        "Exit with 4 if this is true, such as \"snug.rss_mean > 0.8 * glibc.rss_mean\"; may be repeated\n\n\
+         Names are ALLOCATOR.QUANTITY, the medians of the runs. Quote an allocator whose name has more than \
+         letters and digits: \"'glibc:MALLOC_ARENA_MAX=2'.rss_mean\". {} Numbers may have the units kB MB GB \
+         KiB MiB GiB us ms s %; + - * / ( ) and the word \"and\" work. Conditions are checked for mistakes \
+         before the first run.",
         crate::analysis::quantities::help()
     )
 }
 
-/// Show saved comparisons again, or set several side by side
+/// Show saved comparisons again, or compare several with each other
 #[derive(Debug, Args)]
 #[command(
     override_usage = "snug report [OPTIONS] <[NAME=]FILE>...",
@@ -253,21 +259,34 @@ fn condition_help() -> String {
   snug report yesterday.json today.json
   snug report laptop=a/compare.json staging=b/compare.json --html report.html --markdown comment.md
   snug report main.json branch.json --fail-if 'branch.snug.rss_mean > 1.05 * main.snug.rss_mean'
+  snug report --overview=memory,throughput --baseline jemalloc puma/ sidekiq/ celery/
 
 FILE is the compare.json of a snug compare, or its directory. Several files are compared with the first, each \
 allocator with itself: ratios with 95 % intervals, and \"no difference\" where the interval holds 1. Without NAME= a \
 file goes by its own name, or by that of its directory.
 
-Exit codes: 0; 1 a file can't be written, or --fail-if can't be decided; 2 the request makes no sense, or a file is no \
-result of this or an older snug compare; 4 a condition of --fail-if holds."
+Exit codes: 0; 1 a file can't be written, or --fail-if can't be decided; 2 the arguments are invalid, or a \
+file is no result of this or an older snug compare; 4 a condition of --fail-if is true."
 )]
 pub(crate) struct ReportArguments {
-    /// Exit with 4 if this holds, as "snug.rss_mean > 0.8 * glibc.rss_mean"; may be repeated
+    /// Exit with 4 if this is true, such as "snug.rss_mean > 0.8 * glibc.rss_mean"; may be repeated
     ///
     /// As for `snug compare`. If there are several files, names begin with that of the file:
     /// "today.snug.rss_mean > 1.05 * yesterday.snug.rss_mean".
     #[arg(long, value_name = "CONDITION")]
     pub fail_if: Vec<String>,
+    /// One table of all files, with a row for each allocator and a column for each file: for comparisons of
+    /// different programs
+    ///
+    /// For each QUANTITY there is a table: memory (mean RSS, or PSS where processes fork), idle (what is left
+    /// after idling), throughput, p99, or a name as in --fail-if. Its last column is the geometric mean of the
+    /// ratios to --baseline.
+    #[arg(long, value_name = "QUANTITY", value_delimiter = ',', num_args = 0..=1, require_equals = true,
+          default_missing_value = "memory", conflicts_with_all = ["html", "csv", "json", "out"])]
+    pub overview: Vec<String>,
+    /// With --overview, the allocator that the others are compared with [default: that of the first file]
+    #[arg(long, value_name = "ALLOCATOR", requires = "overview")]
+    pub baseline: Option<String>,
     /// Saved comparisons; the others are compared with the first
     #[arg(required = true, value_name = "[NAME=]FILE")]
     pub files: Vec<String>,

@@ -4,16 +4,18 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
 use std::fs;
 use std::io::{self, Write};
+use std::path::Path;
 
 use crate::analysis::change::{Changes, Origin};
 use crate::analysis::condition::{self, Scope};
+use crate::analysis::overview;
 use crate::analysis::results::Comparison;
 use crate::analysis::saved::{self, Saved};
 use crate::analysis::view::Difference;
 use crate::base::failure::{Context, Result};
 use crate::base::terminal::{self, styled};
 use crate::commands::arguments::ReportArguments;
-use crate::show::{output, table};
+use crate::show::{output, overview as show, table};
 
 /// Runs the command.
 pub(crate) fn run(arguments: &ReportArguments) -> Result<()> {
@@ -21,6 +23,10 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<()> {
     let files = saved::load_all(&arguments.files)?;
     let scopes = scopes(&files);
     let conditions = condition::parse_all(&arguments.fail_if, &scopes)?;
+    if !arguments.overview.is_empty() {
+        write_overview(arguments, &files)?;
+        return condition::check(&conditions, &scopes);
+    }
     let (comparison, changes) = saved::put_together(&files);
     write(arguments, &files, &comparison, &changes)?;
     condition::check(&conditions, &scopes)
@@ -65,6 +71,28 @@ fn write(
         _ => write_changes(changes, comparison, colours, &mut stdout),
     };
     written.cannot(|| "write to stdout".into())
+}
+
+/// A table for each quantity asked for, on stdout or as Markdown.
+fn write_overview(arguments: &ReportArguments, files: &[Saved]) -> Result<()> {
+    let baseline = arguments.baseline.as_deref();
+    let overviews = arguments
+        .overview
+        .iter()
+        .map(|name| overview::overview(files, name, baseline))
+        .collect::<Result<Vec<_>>>()?;
+    let to_stdout = |write: &dyn Fn(&mut dyn Write) -> io::Result<()>| {
+        write(&mut anstream::stdout().lock()).cannot(|| "write to stdout".into())
+    };
+    match arguments.output.markdown.as_deref() {
+        None => to_stdout(&|out| show::write_text(&overviews, terminal::stdout_colours(), out)),
+        Some(path) if path == Path::new("-") => to_stdout(&|out| show::write_markdown(&overviews, out)),
+        Some(path) => {
+            let mut content = Vec::new();
+            show::write_markdown(&overviews, &mut content).cannot(|| format!("make {}", path.display()))?;
+            fs::write(path, content).cannot(|| format!("write {}", path.display()))
+        }
+    }
 }
 
 /// A table for each file after the first, and the sentence.

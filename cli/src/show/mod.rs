@@ -9,6 +9,7 @@ pub(crate) mod leak_plot;
 pub(crate) mod leak_text;
 mod markdown;
 pub(crate) mod output;
+pub(crate) mod overview;
 pub(crate) mod plot;
 pub(crate) mod stats_text;
 pub(crate) mod table;
