@@ -305,6 +305,6 @@ mod tests {
         by_shell[0].allocator.as_mut().unwrap().how = How::CLibrary;
         let by_shell = report(by_shell, Some(Kind::Jemalloc));
         assert_eq!(by_shell.is_as_expected(), None);
-        assert!(verdict(&by_shell).contains("what puma starts is not known"), "{}", verdict(&by_shell));
+        assert!(verdict(&by_shell).contains("what puma starts is unknown"), "{}", verdict(&by_shell));
     }
 }
