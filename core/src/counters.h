@@ -10,6 +10,9 @@
 
 EXPORT extern struct snug_counters snug_counters;
 
+/* The page of this very copy of the library: a process that has two, one as libjemalloc.so.2, uses the first one's. */
+HIDDEN extern struct snug_counters counters_of_this_copy;
+
 static ALWAYS_INLINE void counter_add(uint64_t *counter, uint64_t change) {
   __atomic_fetch_add(counter, change, __ATOMIC_RELAXED);
 }

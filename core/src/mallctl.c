@@ -102,6 +102,37 @@ SHARED(get_shared_purged, ACCOUNT_PURGED, PAGE_BYTES)
 SHARED(get_shared_cached, ACCOUNT_CACHED, 1)
 SHARED(get_shared_threads, ACCOUNT_THREADS, 1)
 
+/* ---- arenas and caches of the caller's own ---- */
+
+enum { FIRST_CREATED = ARENA_MAX };
+
+static struct {
+  uint32_t arenas, caches; /* atomic: so many were created */
+} created;
+
+/* A number that the flags of mallocx take as a hint; nothing is ever in such an arena, and its numbers say so. */
+static union mallctl_value create_arena(size_t arena) {
+  (void)arena;
+  uint32_t count = __atomic_fetch_add(&created.arenas, 1, __ATOMIC_RELAXED);
+  return as_number(FIRST_CREATED + count % (MALLCTL_ALL_ARENAS - FIRST_CREATED));
+}
+
+static union mallctl_value create_cache(size_t arena) {
+  (void)arena;
+  return as_number(__atomic_fetch_add(&created.caches, 1, __ATOMIC_RELAXED));
+}
+
+/* To be flushed or destroyed: it holds nothing. */
+static int forget_cache(size_t arena, uint64_t new) {
+  (void)arena;
+  return new < __atomic_load_n(&created.caches, __ATOMIC_RELAXED) ? 0 : EFAULT;
+}
+
+static bool was_created(size_t arena) {
+  uint32_t count = __atomic_load_n(&created.arenas, __ATOMIC_RELAXED);
+  return arena >= FIRST_CREATED && arena < MALLCTL_ALL_ARENAS && arena - FIRST_CREATED < count;
+}
+
 /* ---- what can be written or done ---- */
 
 static int refresh_account(size_t arena, uint64_t new) {
@@ -155,8 +186,8 @@ static int only_one(size_t arena, uint64_t new) {
 struct row {
   const char *name; /* # is an arena */
   enum mallctl_type type;
-  union mallctl_value (*get)(size_t arena);
-  int (*set)(size_t arena, uint64_t new); /* NULL: it can't be written */
+  union mallctl_value (*get)(size_t arena); /* NULL: it can't be read */
+  int (*set)(size_t arena, uint64_t new);   /* NULL: it can't be written */
 };
 
 static const struct row rows_of_tree[] = {
@@ -210,9 +241,15 @@ static const struct row rows_of_tree[] = {
     {"arena.#.decay", MALLCTL_ACTION, NULL, purge_arenas},
     {"arena.#.purge", MALLCTL_ACTION, NULL, purge_arenas},
 
+    {"tcache.create", MALLCTL_UNSIGNED, create_cache, NULL},
+    {"tcache.flush", MALLCTL_UNSIGNED, NULL, forget_cache},
+    {"tcache.destroy", MALLCTL_UNSIGNED, NULL, forget_cache},
+
+    {"arenas.create", MALLCTL_UNSIGNED, create_arena, NULL},
     {"arenas.narenas", MALLCTL_UNSIGNED, get_arenas, NULL},
     {"arenas.dirty_decay_ms", MALLCTL_SIGNED, get_decay, NULL},
     {"arenas.muzzy_decay_ms", MALLCTL_SIGNED, get_zero, NULL},
+    {"arenas.nbins", MALLCTL_UNSIGNED, get_zero, NULL}, /* Redis 8 asserts that it is known */
     {"arenas.quantum", MALLCTL_SIZE, get_quantum, NULL},
     {"arenas.page", MALLCTL_SIZE, get_page, NULL},
     {"arenas.tcache_max", MALLCTL_SIZE, get_tcache_max, NULL},
@@ -290,7 +327,9 @@ static bool parse_arena(const char *part, size_t length, size_t *arena) {
   return length != 0;
 }
 
-static bool arena_exists(size_t arena) { return arena <= get_arenas(0).number || arena == MALLCTL_ALL_ARENAS; }
+static bool arena_exists(size_t arena) {
+  return arena <= get_arenas(0).number || arena == MALLCTL_ALL_ARENAS || was_created(arena);
+}
 
 /* Whether the row agrees with the name in its part of this depth. */
 static bool part_agrees(const char *row_name, const char *name, size_t depth) {
@@ -392,6 +431,8 @@ static int act(const struct row *row, size_t arena, void *old, size_t *old_bytes
     if (old != NULL || old_bytes != NULL || new_value != NULL || new_bytes != 0) return EPERM;
     return row->set(arena, 0);
   }
+  if (row->get == NULL && (old != NULL || old_bytes != NULL)) return EPERM;
+  if (row->get == NULL && new_value == NULL) return EINVAL;
   if (row->set == NULL && (new_value != NULL || new_bytes != 0)) return EPERM;
   if (new_value != NULL && new_bytes != size_of(row->type)) return EINVAL;
   if (is_epoch(row)) {
@@ -442,7 +483,8 @@ int mallctlnametomib(const char *name, size_t *mib, size_t *mib_length) {
 bool mallctl_row(size_t index, const char **name, enum mallctl_type *type, bool *of_arena) {
   if (index >= TREE_ROWS) return false;
   *name = rows_of_tree[index].name;
-  *type = rows_of_tree[index].type;
+  bool creates = rows_of_tree[index].get == create_arena || rows_of_tree[index].get == create_cache;
+  *type = creates ? MALLCTL_ACTION : rows_of_tree[index].type;
   *of_arena = strchr(*name, '#') != NULL;
   return true;
 }

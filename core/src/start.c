@@ -114,8 +114,12 @@ static void print_verbose(void) {
   sys_write(2, text.start, text.length_bytes);
 }
 
+/* Whether malloc is another copy of this library, in front of this one: preloaded, say, while the program is linked with
+ * the one that is called libjemalloc.so.2. */
+static bool is_second_copy(void) { return &snug_counters != &counters_of_this_copy; }
+
 __attribute__((constructor)) static void read_settings(void) {
-  if (!libc_is_there()) return;
+  if (!libc_is_there() || is_second_copy()) return;
   start_if_needed();
   if (!sys_is_secure()) {
     leave_preload_list();
@@ -143,7 +147,7 @@ __attribute__((destructor)) static void end_guard(void) {
 }
 
 __attribute__((destructor)) static void print_statistics(void) {
-  if (!__atomic_load_n(&options.stats_print, __ATOMIC_RELAXED)) return;
+  if (!__atomic_load_n(&options.stats_print, __ATOMIC_RELAXED) || is_second_copy()) return;
   if (malloc_conf_settings.stats_as_text) {
     stats_print_at_exit();
   } else {

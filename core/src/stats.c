@@ -15,6 +15,7 @@
 #include "text.h"
 
 EXPORT struct snug_counters snug_counters __attribute__((aligned(SNUG_COUNTERS_ALIGN)));
+extern struct snug_counters counters_of_this_copy __attribute__((alias("snug_counters"), visibility("hidden")));
 _Static_assert(sizeof(SNUG_COUNTERS_MAGIC) == sizeof snug_counters.magic + 1, "the magic fills its field");
 
 /* Sums over the rows of classes. */

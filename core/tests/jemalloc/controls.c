@@ -66,7 +66,8 @@ static const char *const bools[] = {"background_thread",
                                     "opt.tcache",
                                     "thread.tcache.enabled",
                                     "arena.0.initialized"};
-static const char *const unsigneds[] = {"opt.narenas", "thread.arena", "arenas.narenas", "stats.arenas.0.nthreads"};
+static const char *const unsigneds[] = {"opt.narenas", "thread.arena", "arenas.narenas", "arenas.nbins",
+                                        "stats.arenas.0.nthreads"};
 static const char *const longs[] = {"epoch",
                                     "max_background_threads",
                                     "opt.oversize_threshold",
@@ -178,9 +179,7 @@ TEST(names_that_are_none) {
 
 /* What callers would rely on, and is not there. */
 TEST(what_would_be_false_is_not_there) {
-  static const char *const absent[] = {"arenas.create",
-                                       "arenas.lookup",
-                                       "arenas.nbins",
+  static const char *const absent[] = {"arenas.lookup",
                                        "arenas.nlextents",
                                        "arenas.bin.0.size",
                                        "arena.0.reset",
@@ -198,7 +197,7 @@ TEST(what_would_be_false_is_not_there) {
                                        "thread.deallocatedp",
                                        "thread.prof.name",
                                        "thread.prof.active",
-                                       "tcache.create",
+
                                        "prof.active",
                                        "prof.dump",
                                        "prof.reset",
@@ -334,6 +333,32 @@ TEST(sums_are_right) {
   }
   free(small);
   free(large);
+}
+
+/* As Redis 8 makes them for its scripts: hints, in which nothing lies. */
+TEST(arenas_and_caches_can_be_created) {
+  unsigned arena = 0, cache = 0, other = 0;
+  size_t bytes = sizeof arena;
+  CHECK(mallctl("arenas.create", &arena, &bytes, NULL, 0) == 0 && arena != 0);
+  CHECK(mallctl("arenas.create", &other, &bytes, NULL, 0) == 0 && other != arena);
+  CHECK(mallctl("tcache.create", &cache, &bytes, NULL, 0) == 0);
+  int flags = MALLOCX_ARENA(arena) | MALLOCX_TCACHE(cache);
+  char *block = mallocx(100, flags), name[64];
+  REQUIRE(block != NULL);
+  block = rallocx(block, 3000, flags);
+  REQUIRE(block != NULL);
+  dallocx(block, flags);
+  CHECK(mallctl("tcache.flush", NULL, NULL, &cache, sizeof cache) == 0);
+  CHECK(mallctl("tcache.destroy", NULL, NULL, &cache, sizeof cache) == 0);
+  snprintf(name, sizeof name, "stats.arenas.%u.small.allocated", arena);
+  refresh();
+  if (!snug_is_active()) return;
+  CHECK(read_size(name) == 0);
+  CHECK(mallctl("arenas.create", &arena, &bytes, &name, sizeof(void *)) == EPERM); /* with hooks */
+  cache = 99999;
+  CHECK(mallctl("tcache.destroy", NULL, NULL, &cache, sizeof cache) == EFAULT);
+  CHECK(mallctl("tcache.destroy", NULL, NULL, NULL, 0) == EINVAL);
+  CHECK(mallctl("tcache.destroy", &cache, &bytes, NULL, 0) == EPERM);
 }
 
 TEST(the_epoch_counts_refreshes) {

@@ -164,3 +164,13 @@ TEST(the_janitor_works_on_an_old_kernel) {
   CHECK_THAT(pages_dirty() == 0 || zone.page_bytes > PAGE_BYTES, "%zu dirty pages", pages_dirty());
   old_kernel = false;
 }
+
+TEST(links_are_read) {
+  char path[64], text[16];
+  snprintf(path, sizeof path, "/tmp/snug-link-%d", getpid());
+  REQUIRE(symlink("narenas:2,thp:never", path) == 0);
+  CHECK(sys_read_link(path, text, sizeof text) == 15 && strcmp(text, "narenas:2,thp:n") == 0); /* as much as fits */
+  unlink(path);
+  CHECK(sys_read_link(path, text, sizeof text) == 0);
+  CHECK(sys_read_link("/proc/self/status", text, sizeof text) == 0);
+}
