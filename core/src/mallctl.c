@@ -355,7 +355,7 @@ static size_t first_row(const char *name, size_t parts, bool is_row_name) {
   return TREE_ROWS;
 }
 
-/* N1 of a part of a row. */
+/* X1 of a part of a row. */
 static size_t mib_of(size_t row, size_t depth) { return first_row(rows_of_tree[row].name, depth + 1, true); }
 
 /* The row of a whole name, and its arena. */

@@ -4,7 +4,7 @@
  * not exist, above all those whose callers would rely on what snug does not do (docs/decisions/0026). Nothing here
  * allocates.
  *
- *  N1  A name's MIB has a number for each of its parts: the first row of the table that agrees in all parts so far; and
+ *  X1  A name's MIB has a number for each of its parts: the first row of the table that agrees in all parts so far; and
  *      for an arena the arena itself. So a MIB of known length stands for one row, and any other for none.
  */
 #ifndef SNUG_MALLCTL_H

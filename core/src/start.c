@@ -114,8 +114,8 @@ static void print_verbose(void) {
   sys_write(2, text.start, text.length_bytes);
 }
 
-/* Whether malloc is another copy of this library, in front of this one: preloaded, say, while the program is linked with
- * the one that is called libjemalloc.so.2. */
+/* Whether malloc is another copy of this library, in front of this one: preloaded, say, while the program is linked
+ * with the one that is called libjemalloc.so.2. */
 static bool is_second_copy(void) { return &snug_counters != &counters_of_this_copy; }
 
 __attribute__((constructor)) static void read_settings(void) {
