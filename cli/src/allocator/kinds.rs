@@ -169,20 +169,19 @@ impl Kind {
         ROWS.iter().find(fits).map(|row| row.kind)
     }
 
-    /// The kind that defines a symbol which only it defines.
+    /// The kind that defines a symbol which only it defines, whatever the order of the symbols.
     pub(crate) fn from_symbols<'a>(symbols: impl Iterator<Item = &'a str>) -> Option<Kind> {
-        let mut found = None;
-        for symbol in symbols {
+        let kinds = symbols.filter_map(|symbol| {
             let owner = ROWS.iter().find(|row| row.symbols.contains(&symbol));
-            let kind = owner.map(|row| row.kind).or(symbol.contains("8snmalloc").then_some(Kind::Snmalloc));
-            match kind {
-                // A static program holds the C library's symbols beside those of the allocator it really uses.
-                Some(kind) if kind.is_c_library() => found = found.or(Some(kind)),
-                Some(kind) => return Some(kind),
-                None => {}
-            }
-        }
-        found
+            owner.map(|row| row.kind).or(symbol.contains("8snmalloc").then_some(Kind::Snmalloc))
+        });
+        kinds.min_by_key(|kind| match kind {
+            // snug answers jemalloc's calls, so it has jemalloc's symbols beside its own.
+            Kind::Snug => 0,
+            // A static program holds the C library's symbols beside those of the allocator it really uses.
+            kind if kind.is_c_library() => ROWS.len(),
+            kind => 1 + *kind as usize,
+        })
     }
 
     /// Whether the allocator reads the environment variable.
@@ -192,8 +191,8 @@ impl Kind {
             None => variable == *pattern,
         };
         let own = self.row().is_some_and(|row| row.variables.iter().any(reads));
-        // snug understands MALLOC_ARENA_MAX as glibc does.
-        own || (self == Kind::Snug && variable == "MALLOC_ARENA_MAX")
+        // snug understands MALLOC_ARENA_MAX as glibc does, and MALLOC_CONF as jemalloc does.
+        own || (self == Kind::Snug && matches!(variable, "MALLOC_ARENA_MAX" | "MALLOC_CONF"))
     }
 }
 
@@ -247,6 +246,9 @@ mod tests {
         assert_eq!(Kind::from_symbols(["malloc", "__dls2b"].into_iter()), Some(Kind::Musl));
         assert_eq!(Kind::from_symbols(["rpmalloc", "malloc"].into_iter()), Some(Kind::Rpmalloc));
         assert_eq!(Kind::from_symbols(["malloc"].into_iter()), None);
+        let answers_jemalloc = ["mallctl", "snug_counters", "malloc_stats_print", "snug_version"];
+        assert_eq!(Kind::from_symbols(answers_jemalloc.into_iter()), Some(Kind::Snug));
+        assert_eq!(Kind::from_symbols(answers_jemalloc.into_iter().rev()), Some(Kind::Snug));
     }
 
     #[test]
@@ -254,7 +256,7 @@ mod tests {
         assert!(Kind::Tcmalloc.reads_variable("TCMALLOC_RELEASE_RATE"));
         assert!(Kind::Jemalloc.reads_variable("MALLOC_CONF"));
         assert!(!Kind::Jemalloc.reads_variable("MALLOC_ARENA_MAX"));
-        assert!(Kind::Snug.reads_variable("MALLOC_ARENA_MAX"));
+        assert!(Kind::Snug.reads_variable("MALLOC_ARENA_MAX") && Kind::Snug.reads_variable("MALLOC_CONF"));
     }
 
     #[test]

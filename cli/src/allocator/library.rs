@@ -100,8 +100,13 @@ pub(crate) fn find_by_kind(kind: Kind) -> Result<Library> {
     for name in row.file_names {
         for directory in &directories {
             let path = directory.join(name);
-            if path.exists() {
-                return open(&path);
+            if !path.exists() {
+                continue;
+            }
+            let library = open(&path)?;
+            // snug comes under jemalloc's file name, too: by its name alone it would be compared with itself.
+            if library.kind != Kind::Snug {
+                return Ok(library);
             }
         }
     }

@@ -20,21 +20,29 @@ pub(crate) fn find_page<'a>(
     images: impl Iterator<Item = (&'a str, &'a ElfFacts)>,
     static_executable: Option<&str>,
 ) -> Option<u64> {
-    for (path, elf) in images {
-        let symbol = elf.exported.get("snug_counters").or(elf.internal.get("snug_counters"));
-        let (Some(symbol), Some((first_address, first_offset))) = (symbol, elf.first_load) else { continue };
-        let first_map = maps.iter().find(|mapping| mapping.path == path)?;
-        // A segment is mapped at its address plus the load base, each rounded down to pages alike.
-        let base =
-            (first_map.start - first_map.offset).wrapping_sub(first_address.wrapping_sub(first_offset));
-        return Some(base.wrapping_add(*symbol));
+    let is_filled = |address: &u64| {
+        read_memory(pid, *address, counters::MAGIC.len()).is_ok_and(|start| start == counters::MAGIC)
+    };
+    let by_symbol: Vec<u64> =
+        images.filter_map(|(path, elf)| address_of(elf, "snug_counters", path, maps)).collect();
+    if let Some(first) = by_symbol.first() {
+        // A program may be linked with one file of snug's and have another preloaded: only one of them serves.
+        return by_symbol.iter().copied().find(is_filled).or(Some(*first));
     }
     let ranges = writable_ranges(maps_text, static_executable?);
     let mut addresses =
         ranges.into_iter().flat_map(|(start, end)| (start..end).step_by(counters::ALIGN as usize));
-    addresses.find(|address| {
-        read_memory(pid, *address, counters::MAGIC.len()).is_ok_and(|start| start == counters::MAGIC)
-    })
+    addresses.find(is_filled)
+}
+
+/// Where a symbol of a mapped file lies in the process.
+fn address_of(elf: &ElfFacts, name: &str, path: &str, maps: &[Mapping]) -> Option<u64> {
+    let symbol = elf.exported.get(name).or(elf.internal.get(name))?;
+    let (first_address, first_offset) = elf.first_load?;
+    let first_map = maps.iter().find(|mapping| mapping.path == path)?;
+    // A segment is mapped at its address plus the load base, each rounded down to pages alike.
+    let base = (first_map.start - first_map.offset).wrapping_sub(first_address.wrapping_sub(first_offset));
+    Some(base.wrapping_add(*symbol))
 }
 
 /// Reads the head of the page at an address.
