@@ -5,7 +5,9 @@ mod common;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use common::{jemalloc_library, run, snug, snug_in_terminal, snug_library, Running, Scratch, SLEEPER};
+use common::{
+    jemalloc_library, run, snug, snug_as_jemalloc, snug_in_terminal, snug_library, Running, Scratch, SLEEPER,
+};
 
 /// Starts a program and waits until it sleeps, so that its loader is through.
 fn start(command: &mut Command) -> (Running, String) {
@@ -223,6 +225,90 @@ fn what_snug_ignored_and_where_its_settings_come_from() {
         (&from["arenas_max"], &from["purge_cpu_percent"]),
         (&"MALLOC_ARENA_MAX".into(), &"default".into())
     );
+}
+
+#[test]
+fn malloc_conf_is_translated_key_by_key() {
+    let Some(library) = snug_library() else { return };
+    let mut command = Command::new("sleep");
+    command.arg("60").env("LD_PRELOAD", &library).stderr(Stdio::null());
+    command.env(
+        "MALLOC_CONF",
+        "narenas:2,background_thread:true,metadata_thp:auto,thp:always,prof:true,narena:3",
+    );
+    command.env("MALLOC_ARENA_MAX", "8").env("SNUG", "thp:off");
+    let (_running, pid) = start(&mut command);
+    let answer = run(&mut snug(&["check", &pid]))
+        .expect_code(0)
+        .expect_stdout("arenas_max:2 (from MALLOC_CONF)")
+        .expect_stdout("thp:0 (from SNUG)")
+        .expect_stdout("  narenas:2: in effect: ")
+        .expect_stdout("  background_thread:true: already so: ")
+        .expect_stdout("  metadata_thp:auto: not needed: ")
+        .expect_stdout("  thp:always: overruled: thp:0 from SNUG wins; ")
+        .expect_stdout("  prof:true: not there: ")
+        .expect_stdout("  narena:3: ignored: no key of jemalloc's; did you mean narenas:...?");
+    assert!(!answer.stdout.contains("setting of jemalloc"), "{answer:#?}");
+    let process = &run(&mut snug(&["check", "--json", &pid])).json()["processes"][0];
+    assert_eq!(process["settings_from"]["arenas_max"], "MALLOC_CONF");
+    let outcomes: Vec<&str> = process["malloc_conf"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|key| key["outcome"].as_str().unwrap())
+        .collect();
+    assert_eq!(outcomes, ["in_effect", "already_so", "not_needed", "overruled", "not_there", "ignored"]);
+    let Some(library) = jemalloc_library() else { return };
+    let mut command = Command::new("sleep");
+    command.arg("60").env("LD_PRELOAD", &library).env("MALLOC_CONF", "narenas:2");
+    let (_running, pid) = start(&mut command);
+    let process = &run(&mut snug(&["check", "--json", &pid])).json()["processes"][0];
+    assert_eq!(process["malloc_conf"], serde_json::json!([]), "it is jemalloc that reads it there");
+}
+
+#[test]
+fn files_are_not_taken_by_their_names() {
+    let Some(library) = snug_as_jemalloc() else { return };
+    let expect = |kind: &str, command: &mut Command| {
+        let (running, pid) = start(command);
+        let answer = run(&mut snug(&["check", "--json", "--expect", kind, &pid])).expect_code(0);
+        (running, pid, answer.json()["processes"][0].clone())
+    };
+    let (_running, pid, process) =
+        expect("snug", Command::new("sleep").arg("60").env("LD_PRELOAD", &library));
+    assert_eq!(
+        (&process["allocator"]["how"], &process["problems"]),
+        (&"preloaded".into(), &serde_json::json!([]))
+    );
+    assert_eq!(process["settings_source"], "allocator");
+    let stats = run(&mut snug(&["stats", "--json", &pid])).expect_code(0).json();
+    assert!(stats["heap"]["live_allocated_bytes"].as_u64().unwrap() > 0, "{stats}");
+    let top = run(&mut snug(&["top", "--once", &pid])).expect_code(0);
+    assert!(top.stdout.contains("snug") && !top.stdout.contains("jemalloc"), "{top:#?}");
+    let scratch = Scratch::new();
+    let linked = scratch.compile("linked", SLEEPER, &["-Wl,--no-as-needed", &library]);
+    let directory = std::path::Path::new(&library).parent().unwrap();
+    let (_running, _, process) =
+        expect("snug", Command::new(&linked).arg("60").env("LD_LIBRARY_PATH", directory));
+    assert_eq!(process["allocator"]["how"], "linked_dynamically");
+    // Beside the other file of the same library.
+    let Some(snug_too) = snug_library() else { return };
+    let mut both = Command::new(&linked);
+    both.arg("60").env("LD_LIBRARY_PATH", directory).env("LD_PRELOAD", &snug_too);
+    let (_running, _, process) = expect("snug", &mut both);
+    assert_eq!(
+        (&process["settings_source"], &process["problems"]),
+        (&"allocator".into(), &serde_json::json!([]))
+    );
+    let Some(jemalloc) = jemalloc_library() else { return };
+    let renamed = scratch.path("libsnug.so");
+    std::fs::copy(&jemalloc, &renamed).unwrap();
+    expect("jemalloc", Command::new("sleep").arg("60").env("LD_PRELOAD", &renamed));
+    // The program brings jemalloc's own library; the preload serves its calls.
+    let with_jemalloc = scratch.compile("with_jemalloc", SLEEPER, &["-Wl,--no-as-needed", &jemalloc]);
+    let (_running, _, process) =
+        expect("snug", Command::new(&with_jemalloc).arg("60").env("LD_PRELOAD", &snug_too));
+    assert_eq!(process["problems"][0]["severity"], "note");
 }
 
 /// Runs before libsnug's constructor, which comes before it in LD_PRELOAD, and takes its time.

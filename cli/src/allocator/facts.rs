@@ -28,6 +28,8 @@ pub(crate) struct Facts {
     pub environment: Option<Vec<(String, String)>>,
     /// Entries of /etc/ld.so.preload.
     pub system_preload: Vec<String>,
+    /// The text of the symbolic link /etc/malloc.conf.
+    pub malloc_conf_link: Option<String>,
     /// What is at the paths that LD_PRELOAD names.
     pub preload_files: Vec<(String, PreloadFile)>,
     /// Where its page of counters lies, if there is a sign of one.

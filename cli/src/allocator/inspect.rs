@@ -121,6 +121,7 @@ impl Inspector {
             objects: images,
             environment,
             system_preload: system_preload.split_whitespace().map(String::from).collect(),
+            malloc_conf_link: malloc_conf_link(&root),
             preload_files,
             counters_at,
             counters,
@@ -236,6 +237,11 @@ impl Inspector {
     }
 }
 
+/// The text of /etc/malloc.conf below a root, if it is the link that jemalloc reads.
+fn malloc_conf_link(root: &str) -> Option<String> {
+    std::fs::read_link(format!("{root}/etc/malloc.conf")).ok().map(path_text)
+}
+
 fn path_text(path: PathBuf) -> String {
     path.to_string_lossy().into_owned()
 }
@@ -280,6 +286,7 @@ pub(crate) fn facts_before_start(
         objects,
         environment: Some(environment),
         system_preload: system_preload.split_whitespace().map(String::from).collect(),
+        malloc_conf_link: malloc_conf_link(""),
         preload_files,
         counters_at: None,
         counters: None,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::allocator::facts::{Facts, Image, PreloadFile};
 use crate::allocator::kinds::Kind;
-use crate::allocator::options::{self, OptionSource};
+use crate::allocator::options::{self, Understood};
 use crate::allocator::report::{AllocatorUsed, How, Problem, ProcessReport, SettingsSource, Severity};
 use crate::base::elf::ElfFacts;
 use crate::heap::remote;
@@ -19,11 +19,19 @@ pub(crate) fn judge(facts: &Facts) -> ProcessReport {
     linkage_problems(facts, &preloaded, allocator.as_ref(), &mut problems);
     image_problems(facts, allocator.as_ref(), &mut problems);
     environment_problems(facts, allocator.as_ref(), &mut problems);
-    ignored_settings(facts, allocator.as_ref(), &mut problems);
+    let understood = understood(facts, allocator.as_ref());
+    ignored_settings(facts, &understood, &mut problems);
     missing_libraries(facts, &mut problems);
     problems.extend(facts.notes.iter().cloned());
     problems.sort_by_key(|problem| std::cmp::Reverse(problem.severity));
     let (settings, settings_source) = settings(facts, allocator.as_ref());
+    // Programs that write their title over the environment lose it: then nothing is said of where settings come from.
+    let shows_preload = facts.variable("LD_PRELOAD").is_some() || !facts.system_preload.is_empty();
+    let is_whole = shows_preload || allocator.as_ref().is_some_and(|used| used.how != How::Preloaded);
+    let origins = match &facts.counters {
+        Some(_) if is_whole && facts.environment.is_some() => options::origins(&settings, &understood),
+        _ => BTreeMap::new(),
+    };
     ProcessReport {
         pid: facts.pid,
         parent: facts.parent,
@@ -31,7 +39,8 @@ pub(crate) fn judge(facts: &Facts) -> ProcessReport {
         command: facts.command.clone(),
         place: facts.place.clone(),
         executable: facts.executable.path.clone(),
-        settings_from: origins(facts, allocator.as_ref(), &settings),
+        settings_from: origins,
+        malloc_conf: understood.conf_keys,
         allocator,
         settings,
         settings_source,
@@ -50,9 +59,12 @@ fn allocator_used(facts: &Facts, preloaded: &[usize]) -> Option<AllocatorUsed> {
         AllocatorUsed { kind, version, how, file: image.path.clone() }
     };
     if elf.is_static_program() || executable.exports_malloc() {
-        let kind = match facts.counters {
-            Some(_) => Kind::Snug,
-            None => executable.kind().unwrap_or(Kind::Other),
+        let is_beside = || facts.objects.iter().any(|object| object.kind() == Some(Kind::Snug));
+        let kind = match executable.kind() {
+            Some(kind) if !kind.is_c_library() => kind,
+            // Stripped: its page of counters tells, if it is not that of a library.
+            _ if facts.counters.is_some() && !is_beside() => Kind::Snug,
+            kind => kind.unwrap_or(Kind::Other),
         };
         return Some(of(executable, kind, How::LinkedStatically));
     }
@@ -352,14 +364,23 @@ fn environment_problems(facts: &Facts, used: Option<&AllocatorUsed>, problems: &
     }
 }
 
-/// Parts of SNUG that the library could make nothing of.
-fn ignored_settings(facts: &Facts, used: Option<&AllocatorUsed>, problems: &mut Vec<Problem>) {
-    if used.is_none_or(|used| used.kind != Kind::Snug) {
-        return;
+/// What snug makes of the environment, where it is in use.
+fn understood(facts: &Facts, used: Option<&AllocatorUsed>) -> Understood {
+    match (used, &facts.environment) {
+        (Some(used), Some(environment)) if used.kind == Kind::Snug => {
+            // It trusts the environment as little as the loader does.
+            let environment = if facts.setuid { &[] } else { environment.as_slice() };
+            options::understand(environment, facts.malloc_conf_link.as_deref())
+        }
+        _ => Understood::default(),
     }
+}
+
+/// Parts of SNUG that the library could make nothing of.
+fn ignored_settings(facts: &Facts, understood: &Understood, problems: &mut Vec<Problem>) {
     let settings = facts.counters.as_ref().map_or("", |counters| &counters.settings);
     let known = |name: &str| settings.split(',').any(|pair| pair.split(':').next() == Some(name));
-    for ignored in options::understand(facts.environment.as_deref().unwrap_or_default()).ignored {
+    for ignored in &understood.ignored {
         // A library of another version may have options that this tool does not know.
         let name = ignored.text.split(':').next().unwrap_or_default();
         if options::find(name).is_none() && known(name) {
@@ -369,23 +390,8 @@ fn ignored_settings(facts: &Facts, used: Option<&AllocatorUsed>, problems: &mut 
             "setting-ignored",
             Severity::Warning,
             format!("SNUG holds {}, which is ignored: {}", ignored.text, ignored.why),
-            ignored.fix,
+            ignored.fix.clone(),
         ));
-    }
-}
-
-/// Where snug's settings come from. Nothing is said where the environment does not tell: programs that write their title
-/// over it lose it.
-fn origins(
-    facts: &Facts,
-    used: Option<&AllocatorUsed>,
-    settings: &BTreeMap<String, String>,
-) -> BTreeMap<String, OptionSource> {
-    let shows_preload = facts.variable("LD_PRELOAD").is_some() || !facts.system_preload.is_empty();
-    let is_whole = shows_preload || used.is_some_and(|used| used.how != How::Preloaded);
-    match (&facts.counters, &facts.environment) {
-        (Some(_), Some(environment)) if is_whole => options::origins(settings, environment),
-        _ => BTreeMap::new(),
     }
 }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::allocator::kinds::closest;
+use crate::allocator::malloc_conf::{self, KeyFate, Pair};
 
 /// One option.
 pub(super) struct OptionRow {
@@ -37,15 +38,20 @@ const ARENA_MAX: &str = "MALLOC_ARENA_MAX";
 /// SNUG=help only prints the options.
 const HELP: &str = "help";
 
-/// Where the value of an option comes from.
+/// Where the value of an option comes from; of those that say one, the later wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) enum OptionSource {
     #[serde(rename = "default")]
     Default,
-    #[serde(rename = "SNUG")]
-    Snug,
     #[serde(rename = "MALLOC_ARENA_MAX")]
     ArenaMax,
+    /// The text of that symbolic link.
+    #[serde(rename = "/etc/malloc.conf")]
+    MallocConfLink,
+    #[serde(rename = "MALLOC_CONF")]
+    MallocConf,
+    #[serde(rename = "SNUG")]
+    Snug,
     /// Neither the default nor what the environment says: changed while the program ran.
     #[serde(rename = "snug set")]
     Set,
@@ -58,6 +64,8 @@ impl OptionSource {
             OptionSource::Default => None,
             OptionSource::Snug => Some("from SNUG"),
             OptionSource::ArenaMax => Some("from MALLOC_ARENA_MAX"),
+            OptionSource::MallocConfLink => Some("from /etc/malloc.conf"),
+            OptionSource::MallocConf => Some("from MALLOC_CONF"),
             OptionSource::Set => Some("by snug set"),
         }
     }
@@ -74,12 +82,57 @@ pub(super) struct Ignored {
     pub fix: String,
 }
 
+/// What a key of MALLOC_CONF does in a process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct ConfKey {
+    pub source: OptionSource,
+    /// As it is written.
+    pub key: String,
+    pub value: String,
+    pub outcome: ConfOutcome,
+    /// What it does, why nothing, or what to write instead.
+    pub text: String,
+}
+
+/// What became of a key of MALLOC_CONF.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ConfOutcome {
+    InEffect,
+    /// It asks for what is so anyway.
+    AlreadySo,
+    /// It is about something that there is no need for.
+    NotNeeded,
+    /// It asks for what is not there.
+    NotThere,
+    /// Another source wins, or a later key.
+    Overruled,
+    /// It is written wrong.
+    Ignored,
+}
+
+impl ConfOutcome {
+    /// For people.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            ConfOutcome::InEffect => "in effect",
+            ConfOutcome::AlreadySo => "already so",
+            ConfOutcome::NotNeeded => "not needed",
+            ConfOutcome::NotThere => "not there",
+            ConfOutcome::Overruled => "overruled",
+            ConfOutcome::Ignored => "ignored",
+        }
+    }
+}
+
 /// What the library makes of an environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Understood {
     /// Options that the environment sets, with their values.
     pub values: BTreeMap<&'static str, (u32, OptionSource)>,
     pub ignored: Vec<Ignored>,
+    /// Keys of MALLOC_CONF, in the order in which they are read.
+    pub conf_keys: Vec<ConfKey>,
 }
 
 /// The row of that name.
@@ -114,14 +167,23 @@ impl OptionRow {
     }
 }
 
-/// Reads an environment as the library does at its start.
-pub(super) fn understand(environment: &[(String, String)]) -> Understood {
+/// Reads an environment as the library does at its start; `conf_link` is the text of the link /etc/malloc.conf.
+pub(super) fn understand(environment: &[(String, String)], conf_link: Option<&str>) -> Understood {
     let variable =
         |name: &str| environment.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str());
     let mut understood = Understood::default();
     let arenas = find("arenas_max");
     if let Some((row, value)) = arenas.and_then(|row| Some((row, row.parse(variable(ARENA_MAX)?)?))) {
         understood.values.insert(row.name, (value, OptionSource::ArenaMax));
+    }
+    let lists =
+        [(OptionSource::MallocConfLink, conf_link), (OptionSource::MallocConf, variable("MALLOC_CONF"))];
+    let read = |(source, list): (OptionSource, Option<&str>)| {
+        malloc_conf::read(list.unwrap_or_default()).into_iter().map(move |pair| (source, pair))
+    };
+    let pairs: Vec<(OptionSource, Pair)> = lists.into_iter().flat_map(read).collect();
+    for (source, pair) in &pairs {
+        understood.values.extend(pair.sets.iter().map(|(name, value)| (*name, (*value, *source))));
     }
     for part in variable("SNUG").unwrap_or_default().split(',').map(str::trim).filter(|part| !part.is_empty())
     {
@@ -149,15 +211,43 @@ pub(super) fn understand(environment: &[(String, String)]) -> Understood {
             }),
         }
     }
+    understood.conf_keys =
+        pairs.into_iter().map(|(source, pair)| understood.conf_key(source, pair)).collect();
     understood
 }
 
-/// Where each setting comes from, for the settings in effect in a process that was started with this environment.
+impl Understood {
+    /// What became of a pair of MALLOC_CONF, now that all sources are read.
+    fn conf_key(&self, source: OptionSource, pair: Pair) -> ConfKey {
+        let winner = |(name, value): &(&'static str, u32)| {
+            self.values.get(name).filter(|winner| **winner != (*value, source)).map(|winner| (*name, *winner))
+        };
+        let winners: Vec<_> = pair.sets.iter().filter_map(winner).collect();
+        let is_default =
+            |(name, value): &(&'static str, u32)| find(name).is_some_and(|row| row.default == *value);
+        let (outcome, text) = match (pair.fate, winners.as_slice()) {
+            (KeyFate::Taken, [(name, (value, by)), ..]) if winners.len() == pair.sets.len() => {
+                let from = by.text().unwrap_or_default();
+                (ConfOutcome::Overruled, format!("{name}:{value} {from} wins; {}", pair.text))
+            }
+            (KeyFate::Taken, _) if !pair.sets.is_empty() && pair.sets.iter().all(is_default) => {
+                (ConfOutcome::AlreadySo, pair.text)
+            }
+            (KeyFate::Taken, _) => (ConfOutcome::InEffect, pair.text),
+            (KeyFate::AlreadySo, _) => (ConfOutcome::AlreadySo, pair.text),
+            (KeyFate::NotNeeded, _) => (ConfOutcome::NotNeeded, pair.text),
+            (KeyFate::NotThere, _) => (ConfOutcome::NotThere, pair.text),
+            (KeyFate::Ignored, _) => (ConfOutcome::Ignored, pair.text),
+        };
+        ConfKey { source, key: pair.key, value: pair.value, outcome, text }
+    }
+}
+
+/// Where each setting comes from, for the settings in effect in a process whose environment was understood so.
 pub(super) fn origins(
     settings: &BTreeMap<String, String>,
-    environment: &[(String, String)],
+    understood: &Understood,
 ) -> BTreeMap<String, OptionSource> {
-    let understood = understand(environment);
     let origin = |name: &str, value: &str| {
         let row = find(name)?;
         let (expected, origin) =
@@ -177,8 +267,10 @@ mod tests {
 
     #[test]
     fn what_the_library_ignores_is_found() {
-        let understood =
-            understand(&environment(&[("SNUG", "purge_cpu:5, thp:on,verbose:7,help,quux,,background:0")]));
+        let understood = understand(
+            &environment(&[("SNUG", "purge_cpu:5, thp:on,verbose:7,help,quux,,background:0")]),
+            None,
+        );
         let ignored: Vec<(&str, &str)> =
             understood.ignored.iter().map(|one| (one.text.as_str(), one.fix.as_str())).collect();
         assert_eq!(
@@ -214,12 +306,47 @@ mod tests {
         ]
         .map(|(name, value)| (name.to_string(), value.to_string()))
         .into();
-        let found =
-            origins(&settings, &environment(&[("MALLOC_ARENA_MAX", "2"), ("SNUG", "background:off")]));
+        let found = origins(
+            &settings,
+            &understand(&environment(&[("MALLOC_ARENA_MAX", "2"), ("SNUG", "background:off")]), None),
+        );
         let of = |name: &str| found.get(name).copied();
         assert_eq!(of("arenas_max"), Some(OptionSource::ArenaMax));
         assert_eq!((of("thp"), of("background")), (Some(OptionSource::Default), Some(OptionSource::Snug)));
         assert_eq!((of("purge_cpu_percent"), of("of_a_later_version")), (Some(OptionSource::Set), None));
+    }
+
+    #[test]
+    fn snug_wins_over_malloc_conf_and_that_over_arena_max() {
+        let conf = "narenas:2,background_thread:true,dirty_decay_ms:-1,thp:always,narena:3,zero:true";
+        let pairs = [("MALLOC_ARENA_MAX", "8"), ("MALLOC_CONF", conf), ("SNUG", "thp:0,purge_cpu_percent:2")];
+        let understood = understand(&environment(&pairs), Some("narenas:4,xmalloc:true"));
+        assert_eq!(understood.values["arenas_max"], (2, OptionSource::MallocConf));
+        assert_eq!(understood.values["background"], (0, OptionSource::MallocConf));
+        assert_eq!(understood.values["purge_cpu_percent"], (2, OptionSource::Snug));
+        let outcomes: Vec<(&str, ConfOutcome)> =
+            understood.conf_keys.iter().map(|key| (key.key.as_str(), key.outcome)).collect();
+        assert_eq!(
+            outcomes,
+            [
+                ("narenas", ConfOutcome::Overruled),
+                ("xmalloc", ConfOutcome::InEffect),
+                ("narenas", ConfOutcome::InEffect),
+                ("background_thread", ConfOutcome::Overruled),
+                ("dirty_decay_ms", ConfOutcome::InEffect),
+                ("thp", ConfOutcome::Overruled),
+                ("narena", ConfOutcome::Ignored),
+                ("zero", ConfOutcome::InEffect),
+            ]
+        );
+        let texts: Vec<&str> = understood.conf_keys.iter().map(|key| key.text.as_str()).collect();
+        assert!(texts[0].starts_with("arenas_max:2 from MALLOC_CONF wins; "), "{}", texts[0]);
+        assert!(texts[5].starts_with("thp:0 from SNUG wins; "), "{}", texts[5]);
+        let ruby = understand(&environment(&[("MALLOC_CONF", "background_thread:true")]), None);
+        assert_eq!(ruby.conf_keys[0].outcome, ConfOutcome::AlreadySo);
+        let arena_max =
+            understand(&environment(&[("MALLOC_ARENA_MAX", "8"), ("MALLOC_CONF", "narenas:2")]), None);
+        assert_eq!(arena_max.values["arenas_max"], (2, OptionSource::MallocConf));
     }
 
     #[test]

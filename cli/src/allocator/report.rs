@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::allocator::deploy::Snippet;
 use crate::allocator::kinds::Kind;
-use crate::allocator::options::OptionSource;
+use crate::allocator::options::{ConfKey, OptionSource};
 use crate::heap::counters::Counters;
 use crate::process::place::Place;
 use crate::process::proc::Pid;
@@ -47,6 +47,8 @@ pub(crate) struct ProcessReport {
     pub settings_source: SettingsSource,
     /// Where each comes from, as far as that is known: of snug's settings.
     pub settings_from: BTreeMap<String, OptionSource>,
+    /// The keys of MALLOC_CONF, and of /etc/malloc.conf, and what snug makes of each. Empty under other allocators.
+    pub malloc_conf: Vec<ConfKey>,
     pub counters: Option<Counters>,
     pub problems: Vec<Problem>,
 }

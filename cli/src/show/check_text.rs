@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use comfy_table::{Cell, ContentArrangement, Table};
 
+use crate::allocator::options::{ConfKey, OptionSource};
 use crate::allocator::report::{CheckReport, Problem, ProcessReport, SettingsSource, Severity};
 use crate::base::terminal::{self, styled};
 
@@ -25,6 +26,12 @@ impl CheckText {
                 _ => "settings in the environment",
             };
             writeln!(out, "\n{source}{}: {settings}", of_processes(&processes, report))?;
+        }
+        for (keys, processes) in grouped_conf_keys(report) {
+            writeln!(out, "\nMALLOC_CONF, key by key{}:", of_processes(&processes, report))?;
+            for line in conf_lines(keys) {
+                writeln!(out, "  {line}")?;
+            }
         }
         for (problem, processes) in grouped_problems(report) {
             let (name, style) = match problem.severity {
@@ -123,6 +130,32 @@ fn grouped_settings(report: &CheckReport) -> Vec<(String, SettingsSource, Vec<i3
         }
     }
     groups
+}
+
+/// Keys of MALLOC_CONF, with the processes that have them.
+fn grouped_conf_keys(report: &CheckReport) -> Vec<(&[ConfKey], Vec<i32>)> {
+    let mut groups: Vec<(&[ConfKey], Vec<i32>)> = Vec::new();
+    for process in report.processes.iter().filter(|process| !process.malloc_conf.is_empty()) {
+        match groups.iter_mut().find(|group| group.0 == process.malloc_conf) {
+            Some(group) => group.1.push(process.pid),
+            None => groups.push((&process.malloc_conf, vec![process.pid])),
+        }
+    }
+    groups
+}
+
+/// One line for each key: as it is written, what became of it, and why.
+fn conf_lines(keys: &[ConfKey]) -> Vec<String> {
+    let separator = |key: &ConfKey| if key.value.is_empty() { "" } else { ":" };
+    let line = |key: &ConfKey| {
+        let from = match key.source {
+            OptionSource::MallocConfLink => "/etc/malloc.conf, ",
+            _ => "",
+        };
+        let outcome = key.outcome.text();
+        format!("{from}{}{}{}: {outcome}: {}", key.key, separator(key), key.value, key.text)
+    };
+    keys.iter().map(line).collect()
 }
 
 /// Problems, worst first, with the processes that have them.
@@ -225,6 +258,7 @@ mod tests {
             settings: BTreeMap::from([("X".to_string(), "1".to_string())]),
             settings_from: BTreeMap::new(),
             settings_source: SettingsSource::Environment,
+            malloc_conf: Vec::new(),
             counters: None,
             problems,
         }

@@ -189,6 +189,12 @@ pub(crate) fn snug_library() -> Option<String> {
     library("SNUG_LIBRARY", &[built], "SNUG_REQUIRE_LIBRARY")
 }
 
+/// The same library under jemalloc's name.
+pub(crate) fn snug_as_jemalloc() -> Option<String> {
+    let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../build/jemalloc/libjemalloc.so.2");
+    library("SNUG_AS_JEMALLOC", &[built], "SNUG_REQUIRE_LIBRARY")
+}
+
 /// Debian's jemalloc.
 pub(crate) fn jemalloc_library() -> Option<String> {
     let places = [
