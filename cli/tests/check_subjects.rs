@@ -138,7 +138,7 @@ fn root_file_systems() {
     if removed > 0 {
         check(&["--expect", "jemalloc", "--image", &name, "--", "/app/entry", "sleep", "1"])
             .expect_code(1)
-            .expect_stdout("needs libstdc++.so.6, which is not there")
+            .expect_stdout("needs libstdc++.so.6, which is missing")
             .expect_stdout("does not start");
     }
     check(&["--image", &name, "--", "nothing"]).expect_code(127).expect_stderr("there is no program nothing");

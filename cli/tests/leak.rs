@@ -266,7 +266,7 @@ fn mistakes_are_explained() {
     ];
     run(&mut snug(&failing))
         .expect_code(0)
-        .expect_stdout("Not enough data: memory does not grow, but the load failed each of")
+        .expect_stdout("Not enough data: memory does not grow, but the load failed all")
         .expect_stderr("nobody listens");
     let insisting: Vec<&str> = [&["leak", "--json", "--fail-on", "unclear"], &failing[1..]].concat();
     let answer = run(&mut snug(&insisting)).expect_code(1);

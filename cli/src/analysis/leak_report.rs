@@ -534,10 +534,10 @@ mod tests {
 
     #[test]
     fn a_plateau_of_a_program_that_was_asked_nothing_is_none() {
-        let remarks = || Remarks { notes: vec![], obstacles: vec!["the load failed each of 9 times".into()] };
+        let remarks = || Remarks { notes: vec![], obstacles: vec!["the load failed all 9 times".into()] };
         let steady = report_with(line(0.0), LiveSource::Counted, None, remarks());
         assert_eq!(steady.verdict, Verdict::Unclear);
-        assert!(steady.answer.contains("the load failed each of 9 times"), "{}", steady.answer);
+        assert!(steady.answer.contains("the load failed all 9 times"), "{}", steady.answer);
         let grows = report_with(line(59.9e6), LiveSource::Counted, None, remarks());
         assert_eq!(grows.verdict, Verdict::Leak, "growth is growth");
     }
