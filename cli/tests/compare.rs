@@ -228,9 +228,9 @@ fn settings_that_an_allocator_does_not_take_are_told() {
             .expect_code(0)
             .expect_stdout("it says \"<jemalloc>: Invalid conf pair: nareas:2\"");
     }
-    call("glibc,glibc:MALLOC_ARENAS_MAX=2", &[&script]).expect_code(0).expect_stdout(
-        "MALLOC_ARENAS_MAX is not a known setting of glibc (did you mean MALLOC_ARENA_MAX?)",
-    );
+    call("glibc,glibc:MALLOC_ARENAS_MAX=2", &[&script])
+        .expect_code(0)
+        .expect_stdout("MALLOC_ARENAS_MAX is not a known setting of glibc (did you mean MALLOC_ARENA_MAX?)");
 }
 
 #[test]

@@ -22,6 +22,7 @@
 #pragma weak strchr
 #pragma weak strcmp
 #pragma weak strcspn
+#pragma weak strncmp
 #pragma weak strstr
 #pragma weak unsetenv
 
