@@ -101,6 +101,7 @@ include core/tests/unit/unit.mk
 include core/tests/tests.mk
 include core/tests/golden/golden.mk
 include core/tests/preload/preload.mk
+include core/tests/matrix/matrix.mk
 include bench/traces/traces.mk
 
 # The library is the same; its archive and the programs are compiled for musl.
@@ -193,8 +194,12 @@ soak: all build/deps-bench build/deps-soak
 	bench/soak/run --minutes $(MINUTES)
 
 install-library: library
-	install -d $(addprefix $(DESTDIR)$(PREFIX)/,lib include share/man/man3)
-	install -m 644 $(BUILD)/libsnug.so $(DESTDIR)$(PREFIX)/lib/libsnug.so.0
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,lib/pkgconfig include share/man/man3)
+	$(OBJCOPY) --only-keep-debug $(BUILD)/libsnug.so $(BUILD)/libsnug.so.debug
+	$(OBJCOPY) --strip-all --add-gnu-debuglink=$(BUILD)/libsnug.so.debug $(BUILD)/libsnug.so $(BUILD)/libsnug.stripped
+	install -m 644 $(BUILD)/libsnug.stripped $(DESTDIR)$(PREFIX)/lib/libsnug.so.0
+	install -m 644 $(BUILD)/libsnug.so.debug $(DESTDIR)$(PREFIX)/lib/
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|'"$$(cat VERSION)"'|' core/snug.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/snug.pc
 	ln -sf libsnug.so.0 $(DESTDIR)$(PREFIX)/lib/libsnug.so
 	install -m 644 $(BUILD)/libsnug.a $(DESTDIR)$(PREFIX)/lib/
 	install -m 644 core/include/snug.h core/include/snug_counters.h $(DESTDIR)$(PREFIX)/include/
@@ -215,7 +220,7 @@ install: build/deps-build install-library build/release/snug
 	build/release/snug generate completions fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/snug.fish
 
 # Folders that others use, too, stay.
-INSTALLED = lib/libsnug.so lib/libsnug.so.0 lib/libsnug.a bin/snug include/snug.h include/snug_counters.h \
+INSTALLED = lib/libsnug.so lib/libsnug.so.debug lib/pkgconfig/snug.pc lib/libsnug.so.0 lib/libsnug.a bin/snug include/snug.h include/snug_counters.h \
             lib/snug/libjemalloc.so lib/snug/libjemalloc.so.2 lib/snug/pkgconfig/jemalloc.pc include/snug/jemalloc/jemalloc.h \
             share/man/man3/snug.3 share/man/man1/snug.1 share/man/man1/snug-*.1 \
             share/bash-completion/completions/snug share/zsh/site-functions/_snug share/fish/vendor_completions.d/snug.fish

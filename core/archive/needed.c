@@ -25,6 +25,7 @@ __attribute__((used)) static function *const needed[] = {
     NEEDED(strcmp),
     NEEDED(strcspn),
     NEEDED(strlen),
+    NEEDED(strncmp),
     NEEDED(strstr),
     NEEDED(unsetenv),
     NEEDED(pthread_atfork),

@@ -133,11 +133,26 @@ class Install(unittest.TestCase):
             self.assertEqual(ended.returncode, 0, ended.stderr)
             self.assertEqual([name.removeprefix("usr/local/") for name in self.files(folder)],
                              ["include/snug.h", "include/snug/jemalloc/jemalloc.h", "include/snug_counters.h", "lib/libsnug.a",
-                              "lib/libsnug.so", "lib/libsnug.so.0", "lib/snug/libjemalloc.so", "lib/snug/libjemalloc.so.2",
-                              "lib/snug/pkgconfig/jemalloc.pc", "share/man/man3/snug.3"])
+                              "lib/libsnug.so", "lib/libsnug.so.0", "lib/libsnug.so.debug", "lib/pkgconfig/snug.pc",
+                              "lib/snug/libjemalloc.so", "lib/snug/libjemalloc.so.2", "lib/snug/pkgconfig/jemalloc.pc",
+                              "share/man/man3/snug.3"])
             loaded = subprocess.run(["/bin/true"], env={"LD_PRELOAD": f"{folder}/usr/local/lib/libsnug.so", "SNUG": "verbose:1"},
                                     capture_output=True, text=True)
             self.assertIn("snug", loaded.stderr)
+
+    def test_debug_information_is_beside_the_library_and_found_by_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(self.install("install-library", folder).returncode, 0)
+            libraries = Path(folder, "usr/local/lib")
+            sections = subprocess.run(["readelf", "-SW", "--string-dump=.gnu_debuglink", libraries / "libsnug.so.0"],
+                                      capture_output=True, text=True, errors="replace", check=True).stdout
+            self.assertNotIn(".debug_info", sections)
+            self.assertIn("libsnug.so.debug", sections)
+            sections = subprocess.run(["readelf", "-SW", libraries / "libsnug.so.debug"], capture_output=True, text=True, check=True).stdout
+            self.assertIn(".debug_info", sections)
+            described = (libraries / "pkgconfig/snug.pc").read_text()
+            self.assertIn("prefix=/usr/local\n", described)
+            self.assertIn(f"Version: {(ROOT / 'VERSION').read_text().strip()}\n", described)
 
     # As Ruby's configure --with-jemalloc looks: the header, then whether malloc_conf links without and with -ljemalloc.
     CONFIGURE_PROGRAM = """

@@ -173,11 +173,13 @@ fn ignored_preload(facts: &Facts, path: &str) -> Problem {
                 format!("use the library for {}", program.machine_name()),
             )
         }
-        (Some(PreloadFile::Elf(library)), Some(program)) if uses_musl(program) && !uses_musl(library) => {
+        (Some(PreloadFile::Elf(library)), Some(program))
+            if uses_musl(program) && library.needed.iter().any(|name| name == "libc.so.6") =>
+        {
             ignored(
                 "musl",
                 "the program runs on musl and the library was built for glibc".into(),
-                "use a build of the library for musl".into(),
+                "use a build of the library for musl; libsnug.so serves both".into(),
             )
         }
         _ => ignored(
@@ -325,7 +327,7 @@ fn environment_problems(facts: &Facts, used: Option<&AllocatorUsed>, problems: &
             "musl",
             Severity::Note,
             "the program runs on musl, whose malloc is small but slow with threads".into(),
-            "preload a build of snug for musl",
+            "preload snug, whose library serves musl, too",
         ));
     }
     let opted_out = facts.counters.as_ref().is_some_and(|counters| !counters.settings.contains("thp:1"));

@@ -206,7 +206,7 @@ pub(crate) fn preload_obstacle(
     if program_is_musl && library_needs_glibc {
         return Some(
             Failure::new(format!("{shown} runs on musl, {} was built for glibc", library_path.display()))
-                .advise("use a build of the library for musl (for snug: make CC=musl-gcc)"),
+                .advise("use a build of the library for musl; libsnug.so serves both"),
         );
     }
     None
