@@ -101,6 +101,8 @@ struct Following<'a> {
     drive: Option<Drive<'a>>,
     rss_pace: Pace,
     detail_pace: Pace,
+    /// CPU time of this thread for which both paces have been told.
+    charged: Duration,
 }
 
 impl Supervisor {
@@ -136,6 +138,7 @@ impl Supervisor {
             drive,
             rss_pace: pace(interval_s, RSS_SHARE),
             detail_pace: pace(detail_s, 1.0 - RSS_SHARE),
+            charged: thread_before,
         };
         let followed = self.follow(&mut following, progress);
         let wall_s = start.elapsed().as_secs_f64();
@@ -284,19 +287,33 @@ impl Following<'_> {
     /// Takes the samples that are due. Returns when the next one is.
     fn sample_if_due(&mut self, progress: &mut dyn FnMut(Moment)) -> f64 {
         let now_s = self.now_s();
+        let next_s = self.rss_pace.next_s.min(self.detail_pace.next_s);
+        if now_s < next_s {
+            return next_s;
+        }
+        // What went into starting processes, waiting for them and reading them after the last samples.
+        let beside_s = self.cost_s();
+        self.rss_pace.charge(beside_s * RSS_SHARE);
+        self.detail_pace.charge(beside_s * (1.0 - RSS_SHARE));
         if now_s >= self.rss_pace.next_s {
-            let before = system::thread_cpu();
             let rss_bytes = self.sampler.sample(now_s);
-            self.rss_pace.looked(now_s, (system::thread_cpu() - before).as_secs_f64());
             progress(Moment { time_s: now_s, rss_bytes, phase: self.drive.as_ref().map(Drive::phase) });
+            let cost_s = self.cost_s();
+            self.rss_pace.looked(now_s, cost_s);
         }
         let now_s = self.now_s();
         if now_s >= self.detail_pace.next_s {
-            let before = system::thread_cpu();
             self.sampler.sample_details(now_s);
-            self.detail_pace.looked(now_s, (system::thread_cpu() - before).as_secs_f64());
+            let cost_s = self.cost_s();
+            self.detail_pace.looked(now_s, cost_s);
         }
         self.rss_pace.next_s.min(self.detail_pace.next_s)
+    }
+
+    /// CPU seconds of this thread since this was called last.
+    fn cost_s(&mut self) -> f64 {
+        let before = std::mem::replace(&mut self.charged, system::thread_cpu());
+        (self.charged - before).as_secs_f64()
     }
 }
 

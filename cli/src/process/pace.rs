@@ -7,9 +7,12 @@ pub(crate) struct Pace {
     interval_s: f64,
     share: f64,
     gap_s: f64,
-    /// CPU time of all looks so far.
+    /// CPU time of all looks so far, and what else was charged.
     spent_s: f64,
-    longest_gap_s: f64,
+    /// What was charged since the last look.
+    beside_s: f64,
+    /// None: as long as the run's length so far allows.
+    longest_gap_s: Option<f64>,
     pub next_s: f64,
 }
 
@@ -19,11 +22,13 @@ impl Pace {
     /// And each further one is longer by this factor, up to the interval.
     const GROWTH: f64 = 1.5;
     /// Until then it may cost so many times the share.
-    const FIRST_SHARES: f64 = 50.0;
+    const FIRST_SHARES: f64 = 20.0;
     /// What the first looks cost above the share is paid back by looking so many times more rarely, for a while.
     const REPAYING: f64 = 2.0;
-    /// Even at a high cost, look this often, if nothing else is asked for.
+    /// Even at a high cost a gap is no longer than this, or than this part of the run so far, whichever is longer, if
+    /// nothing else is asked for: a run may end at any time, and is to be seen until then.
     const LONGEST_GAP_S: f64 = 5.0;
+    const LONGEST_PART: f64 = 0.5;
 
     /// A pace of one look per `interval_s` at a cost of at most `share` of a core.
     pub(crate) fn new(interval_s: f64, share: f64) -> Pace {
@@ -32,19 +37,26 @@ impl Pace {
             share,
             gap_s: Pace::FIRST_GAP_S.min(interval_s),
             spent_s: 0.0,
-            longest_gap_s: Pace::LONGEST_GAP_S,
+            beside_s: 0.0,
+            longest_gap_s: None,
             next_s: 0.0,
         }
     }
 
     /// The same, but the cost may make gaps as long as this.
     pub(crate) fn with_longest_gap(self, longest_gap_s: f64) -> Pace {
-        Pace { longest_gap_s, ..self }
+        Pace { longest_gap_s: Some(longest_gap_s), ..self }
+    }
+
+    /// Takes note of CPU time that was spent around the looks: it is paid back as theirs is.
+    pub(crate) fn charge(&mut self, cost_s: f64) {
+        self.beside_s += cost_s;
     }
 
     /// Sets the time of the next look after one that cost so much CPU time.
     pub(crate) fn looked(&mut self, now_s: f64, cost_s: f64) {
-        self.spent_s += cost_s;
+        let with_beside_s = cost_s + std::mem::take(&mut self.beside_s);
+        self.spent_s += with_beside_s;
         if self.gap_s < self.interval_s {
             let affordable_s = cost_s / (self.share * Pace::FIRST_SHARES);
             self.gap_s = (self.gap_s * Pace::GROWTH).max(affordable_s).min(self.interval_s);
@@ -52,8 +64,9 @@ impl Pace {
             return;
         }
         let in_debt = self.spent_s > self.share * now_s;
-        let affordable_s = cost_s / self.share * if in_debt { Pace::REPAYING } else { 1.0 };
-        let affordable_s = affordable_s.min(self.longest_gap_s);
+        let affordable_s = with_beside_s / self.share * if in_debt { Pace::REPAYING } else { 1.0 };
+        let longest_gap_s = self.longest_gap_s.unwrap_or(Pace::LONGEST_GAP_S.max(now_s * Pace::LONGEST_PART));
+        let affordable_s = affordable_s.min(longest_gap_s);
         self.next_s = now_s + self.interval_s.max(affordable_s);
     }
 }
@@ -84,17 +97,41 @@ mod tests {
         assert!((pace.next_s - 30.0).abs() < 1e-9);
     }
 
-    #[test]
-    fn what_the_start_costs_is_paid_back() {
-        let (cost_s, share) = (0.001, 0.005);
-        let mut pace = Pace::new(0.05, share);
-        let (mut now_s, mut spent_s) = (0.0, 0.0);
-        while now_s < 10.0 {
-            pace.looked(now_s, cost_s);
-            spent_s += cost_s;
+    const SHARE: f64 = 0.005;
+
+    /// CPU time that looks of this cost take in a run, beside what is charged at its start and with each look.
+    fn spent(look_s: f64, start_s: f64, beside_s: f64, run_s: f64) -> f64 {
+        let mut pace = Pace::new(0.05, SHARE);
+        pace.charge(start_s);
+        let (mut now_s, mut spent_s) = (0.0, start_s);
+        while now_s < run_s {
+            pace.charge(beside_s);
+            pace.looked(now_s, look_s);
+            spent_s += look_s + beside_s;
             now_s = pace.next_s;
         }
-        assert!(spent_s <= share * now_s, "{spent_s} s in {now_s} s");
-        assert!(spent_s >= 0.8 * share * now_s, "{spent_s} s in {now_s} s");
+        spent_s
+    }
+
+    #[test]
+    fn what_the_start_costs_is_paid_back() {
+        let spent_s = spent(0.001, 0.0, 0.0, 10.0);
+        assert!((0.8 * SHARE * 10.0..=SHARE * 10.0).contains(&spent_s), "{spent_s} s in 10 s");
+        let spent_s = spent(0.001, 0.03, 0.0, 20.0);
+        assert!((0.8 * SHARE * 20.0..=SHARE * 20.0).contains(&spent_s), "{spent_s} s in 20 s");
+    }
+
+    #[test]
+    fn what_is_spent_beside_the_looks_is_paid_back() {
+        let spent_s = spent(0.001, 0.01, 0.0008, 30.0);
+        assert!((0.8 * SHARE * 30.0..=SHARE * 30.0).contains(&spent_s), "{spent_s} s in 30 s");
+    }
+
+    #[test]
+    fn looks_that_cost_more_than_the_longest_gap_can_pay_become_rare() {
+        // 0.1 s each: one in 20 s is within the share, one in 5 s four times above it.
+        let spent_s = spent(0.1, 0.0, 0.0, 1000.0);
+        assert!(spent_s <= 1.1 * SHARE * 1000.0, "{spent_s} s in 1000 s");
+        assert!(spent(0.1, 0.0, 0.0, 40.0) >= 0.4, "a run of 40 s is seen often enough");
     }
 }
