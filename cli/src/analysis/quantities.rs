@@ -118,6 +118,7 @@ pub(crate) const ROWS: &[QuantityRow] = &[
     row("rss_peak_bytes", "peak", "peak", Megabytes, MemoryOnly),
     row("pss_peak_bytes", "peak", "peak", Megabytes, MemoryOnly),
     row("cgroup_peak_bytes", "cgroup peak", "cgroup\npeak", Megabytes, Table).whole_run(),
+    row("cgroup_cache_peak_bytes", "most page cache", "", Megabytes, Nowhere).neutral().whole_run(),
     row("rss_final_bytes", "final", "final", Megabytes, MemoryAtEnd),
     row("pss_final_bytes", "final", "final", Megabytes, MemoryAtEnd),
     row("uss_mean_bytes", "mean USS", "mean\nUSS", Megabytes, Forked),

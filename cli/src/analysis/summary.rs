@@ -16,6 +16,8 @@ const FEWEST_READINGS: f64 = 6.0;
 const SHORTEST_FOR_BUSY_S: f64 = 0.5;
 /// Memory of an unusual kind is mentioned above this share of RSS.
 const NOTEWORTHY_SHARE: f64 = 0.03;
+/// And page cache above this share of a control group's peak.
+const NOTEWORTHY_CACHE_SHARE: f64 = 0.1;
 /// A load that is shorter seldom shows what memory comes to.
 const SHORTEST_LOAD_S: f64 = 10.0;
 /// The first second of a run is looked at more closely, which in shorter runs is much of the cost.
@@ -298,6 +300,7 @@ fn warnings(comparison: &Comparison, baseline: &str) -> Vec<String> {
     if let Some(reason) = &comparison.settings.no_cgroup_peak {
         warnings.insert(format!("the peak that a container's limit would see is not shown: {reason}"));
     }
+    page_cache_warning(comparison, &mut warnings);
     memory_warnings(comparison, &mut warnings);
     let long_runs = comparison.runs.iter().filter(|run| run.wall_s >= SHORTEST_FOR_BUSY_S);
     let busiest = long_runs.map(|run| run.other_busy_cores).fold(0.0, f64::max);
@@ -395,6 +398,22 @@ fn overhead_warning(comparison: &Comparison, warnings: &mut BTreeSet<String>) {
 fn stopped_early(comparison: &Comparison) -> Option<String> {
     let (made, planned) = comparison.stopped_early()?;
     Some(format!("stopped after {made} of {planned} runs: the numbers come from fewer runs than requested"))
+}
+
+/// That a container's peak has much page cache in it, which the kernel takes back before a limit is reached.
+fn page_cache_warning(comparison: &Comparison, warnings: &mut BTreeSet<String>) {
+    let value = |run: &Run, name: &str| run.memory.get(name).copied().unwrap_or(0.0);
+    let shares = comparison
+        .runs
+        .iter()
+        .map(|run| value(run, "cgroup_cache_peak_bytes") / value(run, "cgroup_peak_bytes").max(1.0));
+    let most = shares.fold(0.0, f64::max).min(1.0);
+    if most > NOTEWORTHY_CACHE_SHARE {
+        warnings.insert(format!(
+            "up to {:.0} % of a cgroup's peak was page cache: files that the program read or wrote, its log included",
+            most * 100.0
+        ));
+    }
 }
 
 /// Memory that RSS counts although it is free to take, or does not count although it is used.
@@ -541,6 +560,20 @@ mod tests {
         assert!(
             warnings[0].starts_with("under jemalloc, 30.0 MB of the mean RSS is marked as free"),
             "{warnings:?}"
+        );
+    }
+
+    #[test]
+    fn page_cache_in_a_peak_is_mentioned() {
+        let mut comparison = fixture::comparison(&[("glibc", &[100.0, 101.0]), ("snug", &[80.0, 80.5])]);
+        fixture::set_memory(
+            &mut comparison,
+            &[("cgroup_peak_bytes", 100e6), ("cgroup_cache_peak_bytes", 5e6)],
+        );
+        assert_eq!(summarise(&comparison).warnings, [""; 0]);
+        fixture::set_memory(&mut comparison, &[("cgroup_cache_peak_bytes", 31e6)]);
+        assert!(
+            summarise(&comparison).warnings[0].starts_with("up to 31 % of a cgroup's peak was page cache")
         );
     }
 

@@ -14,6 +14,7 @@ use crate::analysis::results::{Evidence, Latency, Loaded, Overhead, Phase, Proce
 use crate::analysis::window::{self, Window};
 use crate::base::failure::{Context, Failure, Result, INTERRUPTED};
 use crate::base::machine;
+use crate::drive::log::Log;
 use crate::drive::phases::{with_ending, Drive, Step};
 use crate::drive::sample::{Collected, Sampler};
 use crate::drive::serving::{Load, Plan};
@@ -103,6 +104,9 @@ struct Following<'a> {
     detail_pace: Pace,
     /// CPU time of this thread for which both paces have been told.
     charged: Duration,
+    logs: Vec<Log>,
+    group: Option<Group>,
+    cache_peak_bytes: u64,
 }
 
 impl Supervisor {
@@ -130,8 +134,9 @@ impl Supervisor {
         };
         let group = Group::create(&format!("snug-compare-{}", std::process::id())).ok();
         let start = Instant::now();
+        let root = spawn(request, group.as_ref())?;
         let mut following = Following {
-            root: spawn(request, group.as_ref())?,
+            root,
             start,
             sampler,
             usage: Usage::default(),
@@ -139,22 +144,31 @@ impl Supervisor {
             rss_pace: pace(interval_s, RSS_SHARE),
             detail_pace: pace(detail_s, 1.0 - RSS_SHARE),
             charged: thread_before,
+            logs: logs(request),
+            group,
+            cache_peak_bytes: 0,
         };
         let followed = self.follow(&mut following, progress);
         let wall_s = start.elapsed().as_secs_f64();
         let followed = followed.and_then(|followed| self.stop_server(&mut following, request.plan, followed));
         let outlived = self.stop_leftovers(&mut following);
         self.guard.watch(&[]);
+        for log in following.logs.drain(..) {
+            log.close().cannot(|| format!("write the log {}", request.log.display()))?;
+        }
         let followed = followed?;
         let own_s = (system::own_cpu() - own_before).as_secs_f64();
         let measuring_s = (system::thread_cpu() - thread_before).as_secs_f64();
         let all_s = start.elapsed().as_secs_f64();
         let busy_s = machine::busy_cpu_s() - busy_before_s;
-        let Following { sampler, usage, drive, .. } = following;
+        let Following { sampler, usage, drive, group, cache_peak_bytes, .. } = following;
         let (phases, latency) = drive.map_or((Vec::new(), None), |drive| (drive.phases, drive.latency));
         let mut run = describe(request, started_at, wall_s, &usage, sampler.finish(), phases, latency);
-        let peak = group.and_then(|group| group.peak_bytes());
-        run.memory.extend(peak.map(|bytes| ("cgroup_peak_bytes".to_string(), bytes as f64)));
+        let peak = group.as_ref().and_then(Group::peak_bytes);
+        let cache = peak.map(|_| ("cgroup_cache_peak_bytes".to_string(), cache_peak_bytes as f64));
+        run.memory.extend(
+            peak.map(|bytes| ("cgroup_peak_bytes".to_string(), bytes as f64)).into_iter().chain(cache),
+        );
         run.overhead.cpu_s = measuring_s;
         run.overhead.share_of_one_core = measuring_s / all_s.max(1e-9);
         let ours_s = (usage.user + usage.system + usage.load).as_secs_f64() + own_s;
@@ -304,6 +318,9 @@ impl Following<'_> {
         let now_s = self.now_s();
         if now_s >= self.detail_pace.next_s {
             self.sampler.sample_details(now_s);
+            let cache_bytes = self.group.as_ref().and_then(Group::cache_bytes).unwrap_or(0);
+            self.cache_peak_bytes = self.cache_peak_bytes.max(cache_bytes);
+            self.logs.iter_mut().for_each(Log::trim);
             let cost_s = self.cost_s();
             self.detail_pace.looked(now_s, cost_s);
         }
@@ -319,6 +336,12 @@ impl Following<'_> {
 
 fn interrupted() -> Failure {
     Failure::new("interrupted").exit_code(INTERRUPTED)
+}
+
+/// What the program writes, once it has been started.
+fn logs(request: &Request) -> Vec<Log> {
+    let log = |ending: &str| Log::open(&with_ending(&request.log, ending)).ok();
+    ["stdout", "stderr"].into_iter().filter_map(log).collect()
 }
 
 fn spawn(request: &Request, group: Option<&Group>) -> Result<Pid> {

@@ -51,6 +51,11 @@ impl Group {
         text.trim().parse().ok().filter(|bytes| *bytes > 0)
     }
 
+    /// Page cache that is counted for it now: of files that its processes read and wrote.
+    pub(crate) fn cache_bytes(&self) -> Option<u64> {
+        cache_of(&fs::read_to_string(self.directory.join("memory.stat")).ok()?)
+    }
+
     fn accepts_processes(&self) -> bool {
         File::options().write(true).open(self.processes_file()).is_ok()
     }
@@ -66,6 +71,12 @@ impl Drop for Group {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
     }
+}
+
+/// The page cache that `memory.stat` tells, of either version.
+fn cache_of(stat: &str) -> Option<u64> {
+    let value = |name: &str| stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    value("file ").or_else(|| value("total_cache "))
 }
 
 /// Where groups can be made, best first, by what `/proc/self/cgroup` says. In version 2 a group with processes may not
@@ -104,6 +115,13 @@ fn may_hold(place: &GroupParent) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn page_cache_of_both_versions() {
+        assert_eq!(cache_of("anon 1\nfile 4096\nfile_mapped 12\n"), Some(4096));
+        assert_eq!(cache_of("cache 1\nrss 3\ntotal_cache 8192\n"), Some(8192));
+        assert_eq!(cache_of("anon 1\n"), None);
+    }
 
     #[test]
     fn both_versions_of_control_groups() {
