@@ -235,6 +235,22 @@ fn servers_that_do_not_come_up() {
         .expect_stderr("not ready after 0.5 s")
         .expect_stderr("accepted no connection");
     server.expect_gone();
+    let celery = "echo ' -------------- celery@host v5.2.6'; exec sleep 30";
+    run(snug(&[
+        "compare",
+        "--with",
+        "glibc",
+        "--runs",
+        "1",
+        "--ready",
+        "line:ready.",
+        "--ready-timeout",
+        "1s",
+        "--out",
+    ])
+    .args([&server.scratch.text("celery"), "--", "sh", "-c", celery]))
+    .expect_code(1)
+    .expect_stderr("add -l info to its command");
     let taken = TcpListener::bind(("127.0.0.1", server.port)).unwrap();
     server.compare(&["--ready", "PORT"], "").expect_code(1).expect_stderr("something was listening on");
     drop(taken);

@@ -13,7 +13,7 @@ use crate::base::failure::{Context, Failure, Result};
 use crate::drive::http::Clients;
 use crate::drive::probe::{self, Probe};
 use crate::drive::reported;
-use crate::drive::serving::{Amount, Load, Plan};
+use crate::drive::serving::{Amount, Load, Plan, Ready};
 use crate::process::proc::Pid;
 use crate::process::system::{self, Ending};
 
@@ -151,8 +151,9 @@ impl<'a> Drive<'a> {
         let timeout_s = self.plan.ready_timeout.as_secs_f64();
         if now_s >= timeout_s {
             return Ok(Step::Failed(format!(
-                "the server was not ready after {timeout_s} s: {} (--ready-timeout)",
-                self.plan.ready
+                "the server was not ready after {timeout_s} s: {} (--ready-timeout){}",
+                self.plan.ready,
+                self.logs.celery_hint(&self.plan.ready)
             )));
         }
         self.stage = Stage::Boot(probe);
@@ -290,6 +291,15 @@ impl Logs<'_> {
         system::isolate(&mut command);
         let child = command.spawn().cannot(|| format!("run the load {line:?}"))?;
         Ok(child.id() as Pid)
+    }
+
+    /// Celery says that it is ready only if it is told to write so much.
+    fn celery_hint(&self, ready: &Ready) -> &'static str {
+        let is_celery = |ending| tail(&self.path(ending)).contains("-- celery@");
+        if matches!(ready, Ready::Line(_)) && ["stdout", "stderr"].into_iter().any(is_celery) {
+            return "; Celery writes that it is ready at the level INFO: add -l info to its command";
+        }
+        ""
     }
 
     fn load_tail(&self) -> String {
