@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::fs::File;
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -305,6 +306,23 @@ fn nothing_is_left_of_a_comparison_that_was_killed() {
     child.wait().unwrap();
     common::eventually("the load ends", || !common::process_exists(&load));
     common::eventually("the server ends", || !common::process_exists(&server.scratch.text("server.py")));
+}
+
+#[test]
+fn a_server_that_is_compared_like_a_program_gets_a_hint() {
+    let scratch = Scratch::new();
+    let serve = "import socket, time; s = socket.create_server(('127.0.0.1', 0)); time.sleep(600)";
+    let output = File::create(scratch.path("stderr")).unwrap();
+    let mut child =
+        snug(&["compare", "--with", "glibc", "--out", &scratch.text("out"), "--", "python3", "-c", serve])
+            .stdout(Stdio::null())
+            .stderr(output)
+            .spawn()
+            .unwrap();
+    let told = || std::fs::read_to_string(scratch.path("stderr")).unwrap();
+    common::eventually("the hint", || told().contains("hint: the program waits for connections"));
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
 }
 
 #[test]

@@ -23,6 +23,7 @@ use crate::drive::{outcome, reported};
 use crate::process::cgroup::Group;
 use crate::process::children::{Children, Waited};
 use crate::process::guard::Guard;
+use crate::process::listening;
 use crate::process::pace::Pace;
 use crate::process::proc::{Pid, ProcFilesystem};
 use crate::process::system::{self, Ending, Reaped};
@@ -31,6 +32,8 @@ use crate::process::system::{self, Ending, Reaped};
 const PROCESSES_KEPT: usize = 100;
 /// Reading RSS gets this part of what measuring may cost; PSS, which is dearer, the rest.
 const RSS_SHARE: f64 = 1.0 / 3.0;
+/// A program without phases that runs for so long and listens is taken for a server.
+const SERVER_AFTER_S: f64 = 5.0;
 
 /// One run to make.
 pub(crate) struct Request<'a> {
@@ -91,6 +94,8 @@ pub(crate) struct Moment {
     pub rss_bytes: u64,
     /// The phase of a server.
     pub phase: Option<&'static str>,
+    /// The program waits for connections, and will hardly end by itself as was said. Told once in a run.
+    pub waits: bool,
 }
 
 /// One run on its way.
@@ -107,6 +112,8 @@ struct Following<'a> {
     logs: Vec<Log>,
     group: Option<Group>,
     cache_peak_bytes: u64,
+    /// Whether it is still to be found out if the program is a server.
+    may_wait: bool,
 }
 
 impl Supervisor {
@@ -147,6 +154,7 @@ impl Supervisor {
             logs: logs(request),
             group,
             cache_peak_bytes: 0,
+            may_wait: request.plan.is_none(),
         };
         let followed = self.follow(&mut following, progress);
         let wall_s = start.elapsed().as_secs_f64();
@@ -311,7 +319,13 @@ impl Following<'_> {
         self.detail_pace.charge(beside_s * (1.0 - RSS_SHARE));
         if now_s >= self.rss_pace.next_s {
             let rss_bytes = self.sampler.sample(now_s);
-            progress(Moment { time_s: now_s, rss_bytes, phase: self.drive.as_ref().map(Drive::phase) });
+            let waits = self.waits_for_connections(now_s);
+            progress(Moment {
+                time_s: now_s,
+                rss_bytes,
+                phase: self.drive.as_ref().map(Drive::phase),
+                waits,
+            });
             let cost_s = self.cost_s();
             self.rss_pace.looked(now_s, cost_s);
         }
@@ -325,6 +339,16 @@ impl Following<'_> {
             self.detail_pace.looked(now_s, cost_s);
         }
         self.rss_pace.next_s.min(self.detail_pace.next_s)
+    }
+
+    /// Whether a program that was to end by itself is a server; true once at most.
+    fn waits_for_connections(&mut self, now_s: f64) -> bool {
+        if !self.may_wait || now_s < SERVER_AFTER_S {
+            return false;
+        }
+        self.may_wait = false;
+        // Its children are not asked: tables of connections are long, and who opens the socket keeps it.
+        listening::listens(self.root)
     }
 
     /// CPU seconds of this thread since this was called last.

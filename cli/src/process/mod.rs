@@ -6,6 +6,7 @@ pub(crate) mod follow;
 pub(crate) mod pace;
 pub(crate) mod place;
 pub(crate) mod guard;
+pub(crate) mod listening;
 pub(crate) mod proc;
 pub(crate) mod role;
 #[allow(unsafe_code)]

@@ -7,6 +7,7 @@
 
 mod inventory;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,6 +36,9 @@ use crate::VERSION;
 
 /// PSS is read at most this many times more rarely than RSS.
 const DETAIL_EVERY: u64 = 10;
+/// To who compares a server as if it were a program that ends.
+const SERVER_HINT: &str = "hint: the program waits for connections and may never end by itself. If it is a server, press \
+                           Ctrl-C and say when it is ready, and what is its load: snug compare --ready PORT --requests N";
 /// Measuring may take this share of one core.
 const OVERHEAD_LIMIT: f64 = 0.008;
 
@@ -419,13 +423,15 @@ struct RunProgress {
     is_terminal: bool,
     /// A failed run is not the last: say so at once.
     keeps_going: bool,
+    /// A server that is compared as a program that ends.
+    has_hinted: Cell<bool>,
 }
 
 impl RunProgress {
     fn new(runs: usize, keeps_going: bool) -> RunProgress {
         let template = "{bar:20} {pos}/{len} runs, {elapsed}  {wide_msg}";
         let bar = progress::bar(Some(runs as u64), template);
-        RunProgress { bar, is_terminal: progress::is_shown(), keeps_going }
+        RunProgress { bar, is_terminal: progress::is_shown(), keeps_going, has_hinted: Cell::new(false) }
     }
 
     /// Without a bar nothing would be seen before the first run has ended.
@@ -442,6 +448,9 @@ impl RunProgress {
     }
 
     fn update(&self, moment: &Moment) {
+        if moment.waits && !self.has_hinted.replace(true) {
+            self.bar.suspend(|| anstream::eprintln!("{SERVER_HINT}"));
+        }
         if self.is_terminal {
             let (time_s, size) = (moment.time_s, terminal::bytes(moment.rss_bytes as f64));
             let phase = moment.phase.map_or_else(String::new, |phase| format!(" {phase}"));
