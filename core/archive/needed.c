@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/auxv.h>
 
 typedef void function(void);
@@ -16,17 +15,6 @@ __attribute__((used)) static function *const needed[] = {
     NEEDED(abort),
     NEEDED(fwrite),
     NEEDED(getauxval),
-    NEEDED(getenv),
-    NEEDED(memcmp),
-    NEEDED(memcpy),
-    NEEDED(memmove),
-    NEEDED(memset),
-    NEEDED(strchr),
-    NEEDED(strcmp),
-    NEEDED(strcspn),
-    NEEDED(strlen),
-    NEEDED(strncmp),
-    NEEDED(strstr),
     NEEDED(unsetenv),
     NEEDED(pthread_atfork),
     NEEDED(pthread_key_create),

@@ -215,7 +215,7 @@ static void read_list(const char *from, const char *source, bool only_confirm) {
 void malloc_conf_read(bool trusts_environment) {
   char link[LINK_BYTES];
   bool linked = rights_have(RIGHT_OTHERS) && sys_read_link("/etc/malloc.conf", link, sizeof link) != 0;
-  const char *variable = trusts_environment ? getenv("MALLOC_CONF") : NULL;
+  const char *variable = trusts_environment ? sys_environment("MALLOC_CONF") : NULL;
   if (malloc_conf == NULL && !linked && variable == NULL) return;
   for (int turn = 0; turn < 2; turn++) { /* what confirm_conf confirms may stand before it */
     bool only_confirm = turn == 1;

@@ -148,7 +148,7 @@ const char *options_next_word(const char *from, const char *ends, char word[OPTI
 }
 
 void options_read_arena_max(void) {
-  const char *value = getenv("MALLOC_ARENA_MAX");
+  const char *value = sys_environment("MALLOC_ARENA_MAX");
   uint32_t number;
   if (value == NULL) return;
   const struct option_row *row = &rows[2];
@@ -156,7 +156,7 @@ void options_read_arena_max(void) {
 }
 
 void options_read(void) {
-  const char *from = getenv("SNUG");
+  const char *from = sys_environment("SNUG");
   while (from != NULL && *from != '\0') {
     char name[OPTION_WORD_BYTES], value[OPTION_WORD_BYTES] = "";
     from = options_next_word(from, ":,", name);

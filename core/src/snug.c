@@ -3,6 +3,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include "memory.c"
 #include "sys.c"
 #include "symbols.c"
 #include "hooks.c"

@@ -63,8 +63,8 @@ void start_now(void) {
 /* SNUG_THIS_ONLY (set by `snug run --this-only`) names the library's path in LD_PRELOAD: it goes, so that programs
  * which this one starts do not inherit it. The environment's own strings are edited; nothing is allocated. */
 static void leave_preload_list(void) {
-  const char *path = getenv("SNUG_THIS_ONLY");
-  char *list = getenv("LD_PRELOAD");
+  const char *path = sys_environment("SNUG_THIS_ONLY");
+  char *list = sys_environment("LD_PRELOAD");
   if (path == NULL || path[0] == '\0') return;
   size_t length = strlen(path);
   for (char *entry = list; entry != NULL && *entry != '\0';) {
@@ -92,7 +92,7 @@ static void find_warnings(struct text *text) {
     text_string(text, "transparent huge pages are \"always\" (switched off on the heap)");
   }
   static const char *const others[] = {"jemalloc", "tcmalloc", "mimalloc", "snmalloc", "libmesh", "hoard"};
-  const char *list = getenv("LD_PRELOAD");
+  const char *list = sys_environment("LD_PRELOAD");
   for (size_t i = 0; list != NULL && i < sizeof others / sizeof others[0]; i++) {
     if (strstr(list, others[i]) == NULL) continue;
     if (text->length_bytes != 0) text_string(text, "; ");

@@ -257,6 +257,23 @@ bool sys_was_loaded(void) { return getauxval(AT_BASE) != 0; }
 
 bool sys_is_secure(void) { return getauxval(AT_SECURE) != 0; }
 
+/* Where libc stands before us in the load order, our constructor comes before its own. glibc's loader then knows where
+ * the kernel has put the number of arguments; these, a NULL and the environment come after it. musl needs none of it. */
+static char **environment(void) {
+  if (&environ != NULL && environ != NULL) return environ;
+  if (&__libc_stack_end == NULL || __libc_stack_end == NULL) return NULL;
+  const uintptr_t *count = __libc_stack_end;
+  return (char **)(count + 1 + *count + 1);
+}
+
+char *sys_environment(const char *name) {
+  size_t length = strlen(name);
+  for (char **entry = environment(); entry != NULL && *entry != NULL; entry++) {
+    if (strncmp(*entry, name, length) == 0 && (*entry)[length] == '=') return *entry + length + 1;
+  }
+  return NULL;
+}
+
 long sys_call(long number, long a, long b, long c, long d, long e, long f) { return call(number, a, b, c, d, e, f); }
 
 uint64_t sys_physical_bytes(void) {

@@ -54,6 +54,7 @@ uint64_t sys_coarse_time_ns(void);
 uint64_t sys_address_space_limit_bytes(void); /* UINT64_MAX: none */
 bool sys_was_loaded(void);                    /* by a dynamic loader, which opens and reads files */
 bool sys_is_secure(void); /* with rights that who started it does not have: the environment is not to be trusted */
+char *sys_environment(const char *name); /* as getenv, but also before libc has read its environment */
 
 /* A call of the program's own that is passed on (process.c). What the kernel returns: a value, or -errno. */
 long sys_call(long number, long a, long b, long c, long d, long e, long f);
