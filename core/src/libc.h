@@ -11,8 +11,14 @@
 #ifndef SNUG_LIBC_H
 #define SNUG_LIBC_H
 
+#include <link.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/auxv.h>
+#include <unistd.h>
 
 #pragma weak __errno_location
 #pragma weak abort

@@ -258,7 +258,7 @@ bool sys_was_loaded(void) { return getauxval(AT_BASE) != 0; }
 bool sys_is_secure(void) { return getauxval(AT_SECURE) != 0; }
 
 /* Where libc stands before us in the load order, our constructor comes before its own. glibc's loader then knows where
- * the kernel has put the number of arguments; these, a NULL and the environment come after it. musl needs none of it. */
+ * the kernel has put the number of arguments; these, a NULL and the environment follow. musl needs none of it. */
 static char **environment(void) {
   if (&environ != NULL && environ != NULL) return environ;
   if (&__libc_stack_end == NULL || __libc_stack_end == NULL) return NULL;
