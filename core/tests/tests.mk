@@ -145,10 +145,11 @@ test-fuzz: $(TESTS_BUILD)/fuzz/fuzz
 	  "$< --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) --output $(TESTS_BUILD)/fuzz/failure.txt"
 
 # libFuzzer with the core linked in, so that its branches guide the search. It keeps its finds in corpus/.
+# libFuzzer brings memcmp and its like, too, and watches what they compare.
 $(TESTS_BUILD)/fuzz/libfuzzer: $(TESTS)/fuzz/libfuzzer.c $(FUZZ_SOURCES) $(wildcard $(TESTS)/../src/*) $(TEST_HEADERS)
 	@mkdir -p $(@D)/corpus
 	$(CLANG) -std=gnu11 $(TEST_FLAGS) -fsanitize=fuzzer,undefined -fno-sanitize-recover=undefined -o $@ $< $(FUZZ_SOURCES) \
-	  $(TESTS)/../src/snug.c -ldl
+	  $(TESTS)/../src/snug.c -Wl,--allow-multiple-definition -ldl
 
 .PHONY: test-libfuzzer
 test-libfuzzer: $(TESTS_BUILD)/fuzz/libfuzzer
