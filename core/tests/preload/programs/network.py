@@ -86,6 +86,7 @@ def nginx(test):
 
 
 def fetch(test, socket, name, options):
-    test.run(["curl", "-sSf", "--cacert", "cert.pem", "--unix-socket", test.folder / socket, *options,
+    # nginx may close a new connection while it reloads, whatever the allocator is.
+    test.run(["curl", "-sSf", "--retry", "5", "--retry-all-errors", "--cacert", "cert.pem", "--unix-socket", test.folder / socket, *options,
               "-o", "fetched", f"https://localhost/{name}"])
     test.run(["cmp", f"www/{name}", "fetched"], preload=False)

@@ -72,7 +72,7 @@ def libfaketime(test):
         test.expect("sums" in result.stdout, f"LD_PRELOAD={order}: no output")
 
 
-@program("fakeroot", needs={"fakeroot": "fakeroot", "tar": "tar", **PYTHON}, watches=["faked*", "python3*", "tar"], light=True)
+@program("fakeroot", needs={"fakeroot": "fakeroot", "tar": "tar", **PYTHON}, watches=["faked*", "python3*"], light=True)
 def fakeroot(test):
     """fakeroot: owners, modes and devices that are not there, packed and listed; as an ordinary user"""
     user = "nobody"
