@@ -210,14 +210,16 @@ install-library: library
 	install -m 644 core/include/jemalloc/jemalloc.h $(DESTDIR)$(PREFIX)/include/snug/jemalloc/
 	sed 's|@PREFIX@|$(PREFIX)|' core/include/jemalloc/jemalloc.pc.in >$(DESTDIR)$(PREFIX)/lib/snug/pkgconfig/jemalloc.pc
 
-install: build/deps-build install-library build/release/snug
+# TOOL=build/snug installs the one that `make` built, without the wait.
+TOOL = build/release/snug
+install: build/deps-build install-library $(TOOL)
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin share/man/man1)
-	install -m 755 build/release/snug $(DESTDIR)$(PREFIX)/bin/
-	build/release/snug generate man --out $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 755 $(TOOL) $(DESTDIR)$(PREFIX)/bin/
+	$(TOOL) generate man --out $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
-	build/release/snug generate completions bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/snug
-	build/release/snug generate completions zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_snug
-	build/release/snug generate completions fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/snug.fish
+	$(TOOL) generate completions bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/snug
+	$(TOOL) generate completions zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_snug
+	$(TOOL) generate completions fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/snug.fish
 
 # Folders that others use, too, stay.
 INSTALLED = lib/libsnug.so lib/libsnug.so.debug lib/pkgconfig/snug.pc lib/libsnug.so.0 lib/libsnug.a bin/snug include/snug.h include/snug_counters.h \
