@@ -34,7 +34,7 @@ CLI_SOURCES = $(shell find cli/src cli/templates cli/Cargo.toml cli/Cargo.lock -
 .PHONY: all library tool release deps demo bench bench-peers test check format install install-library uninstall clean
 # All that is missing is named at once.
 all: build/deps-build library tool
-library: $(BUILD)/libsnug.so $(BUILD)/libsnug.a $(BUILD)/jemalloc/libjemalloc.so.2
+library: $(BUILD)/libsnug.so $(BUILD)/libsnug.a $(BUILD)/jemalloc/libjemalloc.so.2 $(BUILD)/asker.so
 tool: build/snug
 
 # Building installs nothing: it ends with the names of what is missing. Only these goals install it.
@@ -61,6 +61,12 @@ $(BUILD)/jemalloc/libjemalloc.so.2: $(CORE_SOURCES) | build/deps-library
 	@mkdir -p $(@D)
 	$(CC) $(CORE_CFLAGS) $(subst libsnug.so.0,$(@F),$(CORE_LDFLAGS)) core/src/snug.c $(SHARED_SOURCES) $(CORE_LIBS) -o $@
 	@ln -sf $(@F) $(@D)/libjemalloc.so
+
+# What snug leak and compare --ask-allocator preload beside another allocator; of the core it has what it needs.
+$(BUILD)/asker.so: $(CORE_SOURCES) $(wildcard core/asker/*.[ch]) | build/deps-library
+	@mkdir -p $(@D)
+	$(CC) $(CORE_CFLAGS) -ffunction-sections -fdata-sections $(subst libsnug.so.0,$(@F),$(CORE_LDFLAGS)) -Wl,--gc-sections \
+	  core/asker/asker.c $(CORE_LIBS) -o $@
 
 # In the archive our own names are local, and clash with none of the program's; core/archive/operators.c says why C++'s
 # operators get other names in one member and their own in another; core/archive/needed.c, what references it adds.
@@ -215,6 +221,7 @@ TOOL = build/release/snug
 install: build/deps-build install-library $(TOOL)
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin share/man/man1)
 	install -m 755 $(TOOL) $(DESTDIR)$(PREFIX)/bin/
+	$(OBJCOPY) --strip-all $(BUILD)/asker.so $(DESTDIR)$(PREFIX)/lib/snug/asker.so
 	$(TOOL) generate man --out $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
 	$(TOOL) generate completions bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/snug
@@ -223,7 +230,7 @@ install: build/deps-build install-library $(TOOL)
 
 # Folders that others use, too, stay.
 INSTALLED = lib/libsnug.so lib/libsnug.so.debug lib/pkgconfig/snug.pc lib/libsnug.so.0 lib/libsnug.a bin/snug include/snug.h include/snug_counters.h \
-            lib/snug/libjemalloc.so lib/snug/libjemalloc.so.2 lib/snug/pkgconfig/jemalloc.pc include/snug/jemalloc/jemalloc.h \
+            lib/snug/asker.so lib/snug/libjemalloc.so lib/snug/libjemalloc.so.2 lib/snug/pkgconfig/jemalloc.pc include/snug/jemalloc/jemalloc.h \
             share/man/man3/snug.3 share/man/man1/snug.1 share/man/man1/snug-*.1 \
             share/bash-completion/completions/snug share/zsh/site-functions/_snug share/fish/vendor_completions.d/snug.fish
 uninstall:

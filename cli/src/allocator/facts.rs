@@ -37,6 +37,8 @@ pub(crate) struct Facts {
     pub counters: Option<Counters>,
     /// Why there are no counters although snug is loaded.
     pub counters_error: Option<String>,
+    /// Where an allocator that is asked leaves its answers.
+    pub answers_at: Option<u64>,
     pub transparent_huge_pages: String,
     /// Libraries that are nowhere: who needs them, and their names. For programs that do not run.
     pub missing: Vec<(String, String)>,

@@ -20,6 +20,8 @@ pub(crate) struct Identity {
     pub counters_at: Option<u64>,
     /// Why the counters can't be read, although it uses snug.
     pub counters_error: Option<String>,
+    /// Where the asker leaves what the allocator answers, if it was preloaded.
+    pub answers_at: Option<u64>,
     pub problems: Vec<Problem>,
     pub settings: BTreeMap<String, String>,
     /// It belongs to somebody else.
@@ -64,6 +66,8 @@ pub(crate) trait Allocators {
     /// None: the process has gone or is just starting.
     fn identify(&mut self, pid: Pid) -> Option<Identity>;
     fn account(&mut self, pid: Pid, address: u64, arenas: u32) -> Result<Account, String>;
+    /// What another allocator answered last. Ok(None): nothing lately; Err: there is no place for answers any more.
+    fn answer(&mut self, pid: Pid, address: u64) -> Result<Option<HeapSize>, String>;
     /// What is live under glibc.
     fn estimate(&mut self, pid: Pid) -> Option<HeapSize>;
     /// The user whose process it is.
@@ -79,6 +83,7 @@ impl Allocators for Inspector {
                     allocator: report.allocator,
                     counters_at: facts.counters_at.filter(|_| facts.counters.is_some()),
                     counters_error: facts.counters_error,
+                    answers_at: facts.answers_at,
                     problems: report.problems,
                     settings: report.settings,
                     not_permitted: false,
@@ -91,6 +96,10 @@ impl Allocators for Inspector {
 
     fn account(&mut self, pid: Pid, address: u64, arenas: u32) -> Result<Account, String> {
         remote::read_account(pid, address, arenas)
+    }
+
+    fn answer(&mut self, pid: Pid, address: u64) -> Result<Option<HeapSize>, String> {
+        remote::read_answer(pid, address)
     }
 
     fn estimate(&mut self, pid: Pid) -> Option<HeapSize> {
@@ -121,6 +130,8 @@ pub(crate) mod fake {
         pub broken: bool,
         pub refused: bool,
         pub estimated: Vec<Pid>,
+        /// Of those that are asked; None: there is no asker.
+        pub answer: Option<Result<Option<HeapSize>, String>>,
     }
 
     impl Default for FakeAllocators {
@@ -134,6 +145,7 @@ pub(crate) mod fake {
                 broken: false,
                 refused: false,
                 estimated: Vec::new(),
+                answer: None,
             }
         }
     }
@@ -145,7 +157,14 @@ pub(crate) mod fake {
             let used = AllocatorUsed { kind, version: None, how: How::Preloaded, file: "/l".into() };
             let counters_at = (kind == Kind::Snug && !self.refused).then_some(0x1000);
             let counters_error = (kind == Kind::Snug && self.refused).then(|| "permission denied".into());
-            Some(Identity { allocator: Some(used), counters_at, counters_error, ..Identity::default() })
+            let answers_at = self.answer.as_ref().map(|_| 0x2000);
+            Some(Identity {
+                allocator: Some(used),
+                counters_at,
+                counters_error,
+                answers_at,
+                ..Identity::default()
+            })
         }
 
         fn account(&mut self, _pid: Pid, address: u64, _arenas: u32) -> Result<Account, String> {
@@ -161,6 +180,11 @@ pub(crate) mod fake {
                 ..Class::default()
             };
             Ok(Account { head: Counters { arena_count: 1, ..Counters::default() }, classes: vec![class] })
+        }
+
+        fn answer(&mut self, _pid: Pid, address: u64) -> Result<Option<HeapSize>, String> {
+            assert_eq!(address, 0x2000);
+            self.answer.clone().expect("there is an asker")
         }
 
         fn estimate(&mut self, pid: Pid) -> Option<HeapSize> {

@@ -104,6 +104,7 @@ impl Inspector {
         let elf_files = elf_files.filter_map(|image| Some((image.path.as_str(), image.elf.as_deref()?)));
         let is_static = executable.elf.as_ref().is_some_and(|elf| elf.is_static_program());
         let static_executable = is_static.then_some(executable.path.as_str());
+        let answers_at = remote::find_answers(&maps, elf_files.clone());
         let counters_at = remote::find_page(pid, &maps, &buffer, elf_files, static_executable);
         let counters = counters_at.map(|address| remote::read_counters(pid, address)).transpose();
         let (counters, counters_error) = match counters {
@@ -126,6 +127,7 @@ impl Inspector {
             counters_at,
             counters,
             counters_error,
+            answers_at,
             transparent_huge_pages: self.transparent_huge_pages.clone(),
             place: self.place(pid),
             ..Facts::default()

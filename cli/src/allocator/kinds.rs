@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::heap::answers;
+
 /// A memory allocator, as a kind. `Other` is a library that defines malloc and that we don't know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -184,6 +186,11 @@ impl Kind {
         })
     }
 
+    /// Whether the asker, preloaded with it, gets its live bytes.
+    pub(crate) fn can_be_asked(self) -> bool {
+        matches!(self, Kind::Jemalloc | Kind::Tcmalloc)
+    }
+
     /// Whether the allocator reads the environment variable.
     pub(crate) fn reads_variable(self, variable: &str) -> bool {
         let reads = |pattern: &&str| match pattern.strip_suffix('*') {
@@ -198,7 +205,10 @@ impl Kind {
 
 /// Symbols worth keeping when a file is read to find out what it is.
 pub(crate) fn is_telling_symbol(name: &str) -> bool {
-    name == "malloc" || ROWS.iter().any(|row| row.symbols.contains(&name)) || name.contains("8snmalloc")
+    name == "malloc"
+        || name == answers::SYMBOL
+        || ROWS.iter().any(|row| row.symbols.contains(&name))
+        || name.contains("8snmalloc")
 }
 
 /// Names of all allocators that can be loaded, for messages.

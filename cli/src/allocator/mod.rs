@@ -1,6 +1,7 @@
 //! Which allocator a process or a program uses, and which there are.
 
 pub(crate) mod access;
+pub(crate) mod asker;
 pub(crate) mod changes;
 pub(crate) mod control;
 pub(crate) mod deploy;

@@ -221,8 +221,7 @@ impl<P: Processes, A: Allocators> Recorder<P, A> {
             self.identify(pid, index);
         }
         let mut heap = self.read_heap(pid);
-        if heap.is_none() && self.tells_live_bytes(pid) {
-            // Another program may have taken its place.
+        if heap.is_none() && self.may_be_another(pid) {
             self.identify(pid, index);
             heap = self.read_heap(pid);
         }
@@ -262,10 +261,15 @@ impl<P: Processes, A: Allocators> Recorder<P, A> {
         self.identity(pid)?.counters_at
     }
 
-    /// Its live bytes can be counted or estimated.
-    fn tells_live_bytes(&self, pid: Pid) -> bool {
-        let kind = self.identity(pid).and_then(Identity::kind);
-        kind == Some(Kind::Glibc) || kind == Some(Kind::Snug) && self.counters_at(pid).is_some()
+    /// Another program may have taken the place of this one, whose live bytes could be counted, estimated or asked for.
+    fn may_be_another(&mut self, pid: Pid) -> bool {
+        let Some(identity) = self.identity(pid) else { return false };
+        let answers_at = identity.answers_at;
+        match identity.kind() {
+            Some(Kind::Glibc) => true,
+            Some(Kind::Snug) => identity.counters_at.is_some(),
+            _ => answers_at.is_some_and(|address| self.allocators.answer(pid, address).is_err()),
+        }
     }
 
     fn read_heap(&mut self, pid: Pid) -> Option<HeapSize> {
@@ -276,7 +280,10 @@ impl<P: Processes, A: Allocators> Recorder<P, A> {
                 self.arenas = account.head.arena_count;
                 Some(HeapSize { live_bytes: account.live_bytes(), held_bytes: account.resident_bytes() })
             }
-            _ => None,
+            _ => {
+                let address = self.identity(pid)?.answers_at?;
+                self.allocators.answer(pid, address).ok()?
+            }
         }
     }
 }
@@ -375,6 +382,22 @@ mod tests {
         recorder.read(11.0);
         assert_eq!(recorder.allocators.identified, 3, "its counters were gone");
         assert_eq!(recorder.recording.processes[0].readings.last().unwrap().1.heap, None);
+    }
+
+    #[test]
+    fn an_allocator_that_is_asked_tells_its_live_bytes() {
+        let mut recorder = recorder(Some(5));
+        recorder.allocators.otherwise = Kind::Jemalloc;
+        let heap = HeapSize { live_bytes: 30, held_bytes: 40 };
+        let answers = [Ok(None), Ok(Some(heap)), Err("another program".into())];
+        for (time_s, answer) in [0.0, 10.0, 20.0].into_iter().zip(answers) {
+            recorder.allocators.answer = Some(answer);
+            recorder.read(time_s);
+        }
+        let readings = &recorder.recording.processes[0].readings;
+        let heaps: Vec<_> = readings.iter().map(|(_, reading)| reading.heap).collect();
+        assert_eq!(heaps, [None, Some(heap), None]);
+        assert_eq!(recorder.allocators.identified, 2, "no answer yet is no other program");
     }
 
     #[test]

@@ -319,6 +319,9 @@ impl LeakReport {
                     "live bytes are not known: the heaps of {names} could not be walked (where \
                      kernel.yama.ptrace_scope is 1, only root may, or snug leak -- PROGRAM)"
                 ),
+                [kind] if kind.can_be_asked() => {
+                    format!("live bytes are not known: {names} tells them only from within its process")
+                }
                 _ => format!("live bytes are not known: {names} does not report them"),
             });
         }
@@ -384,6 +387,10 @@ impl LeakReport {
             Verdict::Leak => &[
                 "find what is kept: a cache without bounds, a list that only grows, an extension that never frees",
                 "no allocator helps; restarting workers hides it",
+            ],
+            Verdict::Growing if self.allocators.iter().any(|kind| kind.can_be_asked()) => &[
+                "ask its allocator to tell a leak from bloat: snug leak --ask-allocator -- PROGRAM",
+                "or watch it under snug, which counts live bytes exactly: snug leak -- PROGRAM",
             ],
             Verdict::Growing => {
                 &["watch it under snug to tell a leak from bloat: snug leak -- PROGRAM (it counts live bytes exactly)"]
@@ -550,11 +557,8 @@ mod tests {
         }
         let report = report(series, LiveSource::Counted, None);
         assert_eq!(report.verdict, Verdict::Plateau);
-        assert!(
-            report.answer.contains(" s and ") && report.answer.contains(" requests"),
-            "{}",
-            report.answer
-        );
+        let says = |text| report.answer.contains(text);
+        assert!(says(" s and ") && says(" requests"), "{}", report.answer);
     }
 
     #[test]
@@ -564,6 +568,8 @@ mod tests {
         let report = report(series, LiveSource::Unknown, None);
         assert_eq!(report.verdict, Verdict::Growing);
         assert!(report.advice[0].contains("snug leak -- PROGRAM"), "{:?}", report.advice);
+        let asked = LeakReport { allocators: vec![Kind::Jemalloc], ..report };
+        assert!(asked.advice_for(&asked.judgement)[0].contains("--ask-allocator"), "{:?}", asked.advice);
     }
 
     #[test]

@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 
+use crate::allocator::asker::{self, Asker};
 use crate::allocator::inspect::Inspector;
+use crate::allocator::program::{self, Program};
 use crate::allocator::record::{Recorder, Recording, Roots};
-use crate::allocator::{library, program};
 use crate::analysis::assemble;
 use crate::analysis::leak_report::{duration, Findings, LeakReport, LoadMade, Remarks};
 use crate::analysis::verdict::{self, Verdict};
@@ -22,7 +23,7 @@ use crate::base::{progress, terminal};
 use crate::commands::arguments::{LeakArguments, LeakFailure};
 use crate::drive::errand::{self, Errand};
 use crate::drive::load::LoadDriver;
-use crate::drive::plan;
+use crate::drive::plan::{self, Candidate};
 use crate::drive::sets::Sets;
 use crate::process::children::{Children, Waited};
 use crate::process::pace::Pace;
@@ -47,6 +48,7 @@ const FRESH: f64 = 3.0;
 
 /// Runs the command.
 pub(crate) fn run(arguments: &LeakArguments) -> Result<()> {
+    refuse_to_ask_a_running_process(arguments)?;
     let environment = match arguments.program.first() {
         Some(name) => Some(prepare(arguments, name)?),
         None => None,
@@ -129,7 +131,9 @@ impl LeakFailure {
 /// Finds the program and the allocator. Returns the variables to set.
 fn prepare(arguments: &LeakArguments, name: &str) -> Result<BTreeMap<String, String>> {
     let program = program::find(name, &std::env::var("PATH").unwrap_or_default())?;
-    let with = arguments.with.clone().unwrap_or_else(|| "snug".into());
+    // Who asks the program's allocator means the one that it has.
+    let default = if arguments.ask_allocator { "glibc" } else { "snug" };
+    let with = arguments.with.clone().unwrap_or_else(|| default.into());
     let entries = plan::parse_list(&[with], &Sets::default())?;
     let [entry] = entries.as_slice() else {
         return Err(Failure::new("--with takes one allocator").exit_code(USAGE));
@@ -143,12 +147,37 @@ fn prepare(arguments: &LeakArguments, name: &str) -> Result<BTreeMap<String, Str
             return Err(obstacle.exit_code(USAGE));
         }
     }
+    let asker = arguments.ask_allocator.then(|| find_asker(&program, &candidate)).transpose()?;
     let existing = std::env::var("LD_PRELOAD").ok().filter(|value| !value.is_empty());
-    let mut environment = plan::environment(&candidate, existing.as_deref());
-    if let (Some(library), None) = (&candidate.library, environment.get("LD_PRELOAD")) {
-        environment.insert("LD_PRELOAD".into(), library::prepend_preload(&library.path, existing.as_deref()));
+    Ok(plan::environment(&candidate, asker.as_ref(), existing.as_deref()))
+}
+
+/// Finds the asker, and says when it is of no use.
+fn find_asker(program: &Program, candidate: &Candidate) -> Result<Asker> {
+    let asker = Asker::find()?;
+    if let Some(obstacle) = asker.obstacle(program) {
+        return Err(obstacle.exit_code(USAGE));
     }
-    Ok(environment)
+    if let Some(note) = asker::no_use(candidate.kind) {
+        anstream::eprintln!("{} {note}", terminal::styled("note:", terminal::WARNING, true));
+    }
+    Ok(asker)
+}
+
+/// Nothing can be preloaded into what runs already.
+fn refuse_to_ask_a_running_process(arguments: &LeakArguments) -> Result<()> {
+    let Some(process) = arguments.process.as_deref().filter(|_| arguments.ask_allocator) else {
+        return Ok(());
+    };
+    let asker = Asker::find()?;
+    Err(Failure::usage(
+        format!("the allocator of {process} can't be asked: it runs already"),
+        format!(
+            "start it with LD_PRELOAD={} (and behind that the allocator, if it is preloaded, too); then snug leak {process} \
+             finds the answers without this option",
+            asker.path().display()
+        ),
+    ))
 }
 
 /// Starts the program; what it writes goes to stderr.

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use crate::allocator::asker::{self, Asker};
 use crate::allocator::kinds::{closest, known_names, Kind, ROWS};
 use crate::allocator::library::{self, prepend_preload, Library};
 use crate::base::failure::{Failure, Result};
@@ -216,12 +217,19 @@ pub(crate) fn resolve_all(entries: &[Entry]) -> Result<(Vec<Candidate>, Vec<Fail
     Ok((found, missing))
 }
 
-/// The variables to set for a candidate, given those that are set already.
-pub(crate) fn environment(candidate: &Candidate, existing_preload: Option<&str>) -> BTreeMap<String, String> {
+/// The variables to set for a candidate, given the preload that is set already; with the asker, if it is of use.
+pub(crate) fn environment(
+    candidate: &Candidate,
+    asker: Option<&Asker>,
+    existing_preload: Option<&str>,
+) -> BTreeMap<String, String> {
     let mut environment: BTreeMap<String, String> = candidate.variables.iter().cloned().collect();
-    if let Some(library) = &candidate.library {
-        environment.insert("LD_PRELOAD".into(), prepend_preload(&library.path, existing_preload));
+    let mut preload =
+        candidate.library.as_ref().map(|library| prepend_preload(&library.path, existing_preload));
+    if let Some(asker) = asker.filter(|_| asker::no_use(candidate.kind).is_none()) {
+        preload = Some(asker.prepend_to(preload.as_deref().or(existing_preload)));
     }
+    environment.extend(preload.map(|preload| ("LD_PRELOAD".into(), preload)));
     environment
 }
 

@@ -8,7 +8,9 @@ use nix::sys::uio::{process_vm_readv, process_vm_writev, RemoteIoVec};
 use nix::unistd::Pid as NixPid;
 
 use crate::base::elf::ElfFacts;
+use crate::heap::answers;
 use crate::heap::counters::{self, Account, Counters};
+use crate::heap::glibc_heap::HeapSize;
 use crate::process::proc::{Mapping, Pid};
 
 /// Where the page of counters of a process lies: by its symbol in one of these files, which are mapped there, or
@@ -33,6 +35,14 @@ pub(crate) fn find_page<'a>(
     let mut addresses =
         ranges.into_iter().flat_map(|(start, end)| (start..end).step_by(counters::ALIGN as usize));
     addresses.find(is_filled)
+}
+
+/// Where the answers of an allocator lie, in a process that the asker was preloaded into.
+pub(crate) fn find_answers<'a>(
+    maps: &[Mapping],
+    mut images: impl Iterator<Item = (&'a str, &'a ElfFacts)>,
+) -> Option<u64> {
+    images.find_map(|(path, elf)| address_of(elf, answers::SYMBOL, path, maps))
 }
 
 /// Where a symbol of a mapped file lies in the process.
@@ -64,6 +74,13 @@ pub(crate) fn read_account(pid: Pid, address: u64, arenas: u32) -> Result<Accoun
         }
         arenas = account.head.arena_count;
     }
+}
+
+/// Reads the allocator's last answer at an address. Ok(None): there is none yet, or none since long; Err: there is no place
+/// for any.
+pub(crate) fn read_answer(pid: Pid, address: u64) -> Result<Option<HeapSize>, String> {
+    let bytes = read_memory(pid, address, answers::BYTES).map_err(|error| error.to_string())?;
+    answers::parse(&bytes)
 }
 
 /// Whether an error of `read_counters` says that the kernel refused, not that the page is another or not yet there.

@@ -99,6 +99,11 @@ pub(crate) fn thread_cpu() -> Duration {
     clock(ClockId::CLOCK_THREAD_CPUTIME_ID)
 }
 
+/// The clock that only goes forward, by which processes on one machine agree.
+pub(crate) fn monotonic_time() -> Duration {
+    clock(ClockId::CLOCK_MONOTONIC)
+}
+
 fn clock(id: ClockId) -> Duration {
     // These clocks exist on every Linux.
     nix::time::clock_gettime(id).map(Duration::from).unwrap_or_default()

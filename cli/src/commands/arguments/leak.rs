@@ -20,9 +20,11 @@ use crate::drive::load::LoadArguments;
   snug leak --for 1h --requests-from 'wc -l < log/production.log' --plot leak.png 4711
   snug leak --for 5m --fail-on leak -- ./soak-test.sh
   snug leak --for 1h puma
+  snug leak --ask-allocator --with jemalloc --for 20m --load ./requests.sh -- ./server
 
 The program is run under snug, which counts live bytes exactly, or watched as it is; under glibc live bytes are \
-estimated from the chunks in its heaps. Its output goes to stderr. Give it work that repeats: its own, \
+estimated from the chunks in its heaps. With --ask-allocator, jemalloc and tcmalloc tell them: a thread in each process \
+asks five times a second. mimalloc has no such figure. Its output goes to stderr. Give it work that repeats: its own, \
 requests made by snug (--url), or a command (--load). Ctrl-C ends the watch with the verdict so far. The \
 verdict is one of:
 
@@ -55,6 +57,10 @@ pub(crate) struct LeakArguments {
     /// Allocator to run the program under, written as for snug compare [default: snug]
     #[arg(long, value_name = "ALLOCATOR", conflicts_with = "process")]
     pub with: Option<String>,
+    /// Preload a small library that asks jemalloc or tcmalloc for live bytes; without --with, the program keeps the
+    /// allocator that it has
+    #[arg(long)]
+    pub ask_allocator: bool,
     /// Growth over the watch that counts as none, in percent of the level
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = parse_percent)]
     pub tolerance_percent: f64,

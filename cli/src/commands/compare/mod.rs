@@ -104,7 +104,7 @@ fn measure_candidates(
     refuse_preloaded_allocator(existing_preload.as_deref())?;
     let environments: Vec<BTreeMap<String, String>> = candidates
         .iter()
-        .map(|candidate| plan::environment(candidate, existing_preload.as_deref()))
+        .map(|candidate| plan::environment(candidate, None, existing_preload.as_deref()))
         .collect();
     let mut probed = Vec::new();
     for (candidate, environment) in candidates.iter().zip(&environments) {

@@ -1,0 +1,101 @@
+//! The asker: a small library that is preloaded with another allocator and asks it, from within, for its live bytes
+//! (docs/decisions/0027).
+
+use std::path::{Path, PathBuf};
+
+use crate::allocator::kinds::{is_telling_symbol, Kind};
+use crate::allocator::library::prepend_preload;
+use crate::allocator::program::{self, Program};
+use crate::base::elf::{self, ElfFacts};
+use crate::base::failure::{Failure, Result, NOT_STARTED};
+
+/// The asker's file.
+#[derive(Debug, Clone)]
+pub(crate) struct Asker {
+    path: PathBuf,
+    elf: ElfFacts,
+}
+
+const FILE: &str = "asker.so";
+
+/// Where it may lie, best first: beside libsnug.so if SNUG_LIBRARY says where that is, else where it is installed with
+/// the tool, or built.
+fn candidates(executable: &Path, variable: Option<&str>) -> Vec<PathBuf> {
+    let beside = |path: &Path| path.parent().unwrap_or(Path::new("/")).to_path_buf();
+    let library = variable.filter(|path| !path.is_empty()).map(|path| beside(Path::new(path)));
+    let near_library = library.iter().flat_map(|directory| [directory.clone(), directory.join("snug")]);
+    let near_tool = [beside(executable), beside(executable).join("../lib/snug")];
+    near_library.chain(near_tool).map(|directory| directory.join(FILE)).collect()
+}
+
+impl Asker {
+    /// Finds it.
+    pub(crate) fn find() -> Result<Asker> {
+        let executable = std::env::current_exe().unwrap_or_default();
+        let variable = std::env::var("SNUG_LIBRARY").ok();
+        let candidates = candidates(&executable, variable.as_deref());
+        for path in candidates.iter().filter_map(|path| path.canonicalize().ok()) {
+            if let Ok(Some(elf)) = elf::read(&path, &is_telling_symbol) {
+                return Ok(Asker { path, elf });
+            }
+        }
+        let looked: Vec<_> =
+            candidates.iter().map(|candidate| format!("  {}", candidate.display())).collect();
+        Err(Failure::new(format!(
+            "{FILE} not found, which --ask-allocator needs; looked for\n{}",
+            looked.join("\n")
+        ))
+        .advise("`make install` puts it into lib/snug, and `make` into build, both where snug finds it")
+        .exit_code(NOT_STARTED))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Why it can't be preloaded into a program; None if nothing stands in the way.
+    pub(crate) fn obstacle(&self, program: &Program) -> Option<Failure> {
+        program::preload_obstacle(program, &self.path, &self.elf)
+    }
+
+    /// LD_PRELOAD with it first, as it must begin when the allocator has begun.
+    pub(crate) fn prepend_to(&self, preload: Option<&str>) -> String {
+        prepend_preload(&self.path, preload)
+    }
+}
+
+/// Why it is of no use with an allocator of this kind; None: it is, or may be. What a program uses anyway may be any.
+pub(crate) fn no_use(kind: Kind) -> Option<String> {
+    match kind {
+        Kind::Snug => Some("snug counts live bytes by itself: --ask-allocator adds nothing".into()),
+        Kind::Mimalloc | Kind::Snmalloc | Kind::Rpmalloc => {
+            Some(format!("{} tells nobody how much is live: --ask-allocator adds nothing", kind.name()))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_looked_for_beside_libsnug_and_then_beside_the_tool() {
+        let found = candidates(Path::new("/usr/bin/snug"), Some("/opt/lib/libsnug.so"));
+        let expected = ["/opt/lib/asker.so", "/opt/lib/snug/asker.so", "/usr/bin/asker.so"];
+        assert_eq!(found[..3], expected.map(PathBuf::from));
+        assert_eq!(
+            candidates(Path::new("/usr/bin/snug"), None)[1],
+            Path::new("/usr/bin/../lib/snug/asker.so")
+        );
+    }
+
+    #[test]
+    fn it_is_of_use_with_those_that_can_be_asked() {
+        assert_eq!(
+            [Kind::Jemalloc, Kind::Tcmalloc, Kind::Glibc, Kind::Other].map(no_use),
+            [const { None }; 4]
+        );
+        assert!([Kind::Snug, Kind::Mimalloc].into_iter().all(|kind| no_use(kind).is_some()));
+    }
+}

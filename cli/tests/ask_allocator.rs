@@ -1,0 +1,172 @@
+//! `snug leak` and `snug compare` with --ask-allocator: live bytes of jemalloc and tcmalloc, from within.
+
+mod common;
+
+use std::process::Command;
+
+use common::{run, snug, snug_library, Running, Scratch};
+use serde_json::Value;
+
+const BLOATS: &str = include_str!("programs/bloats.c");
+
+/// Leaks 10 MB a second and does nothing else: nothing that a busy machine could make irregular hides it.
+const LEAKS: &str = "
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(void) { for (;;) { memset(malloc(100000), 1, 100000); usleep(10000); } }
+";
+
+/// Keeps 20 MB, forks two children that keep 10 MB more each, and waits; with an argument, it enters a filter before the
+/// forks that kills who starts a thread.
+const FORKS: &str = r#"
+#define _GNU_SOURCE
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static void keep(size_t bytes) {
+  for (size_t done = 0; done < bytes; done += 10000) memset(malloc(10000), 1, 10000);
+}
+static void forbid_threads(void) {
+  struct sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 3, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args)),
+      BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_THREAD, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  struct sock_fprog filter = {sizeof program / sizeof *program, program};
+  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0) exit(9);
+}
+int main(int count, char **arguments) {
+  (void)arguments;
+  keep(20000000);
+  if (count > 1) forbid_threads();
+  for (int child = 0; child < 2; child++) {
+    if (fork() == 0) {
+      keep(10000000);
+      usleep(2500000);
+      _exit(0);
+    }
+  }
+  for (int status; wait(&status) > 0;) {
+    if (status != 0) return 8;
+  }
+  return 0;
+}
+"#;
+
+/// The library of an allocator on this system, by its name for --with.
+fn is_installed(allocator: &str) -> bool {
+    let listed = run(&mut snug(&["compare", "--list-allocators"])).expect_code(0).stdout;
+    let found = listed.lines().any(|line| line.starts_with(allocator) && line.contains('/'));
+    assert!(found || std::env::var("SNUG_REQUIRE_PEERS").is_err(), "{allocator} is not installed");
+    found
+}
+
+/// Calls `test` with each allocator that can be asked, side by side: the programs sleep most of the time.
+fn with_each(test: impl Fn(&str, &str) + Sync) {
+    let Some(library) = snug_library() else { return };
+    std::thread::scope(|scope| {
+        for allocator in ["jemalloc", "tcmalloc"].into_iter().filter(|name| is_installed(name)) {
+            let (test, library) = (&test, &library);
+            scope.spawn(move || test(&library.clone(), allocator));
+        }
+    });
+}
+
+fn watch(library: &str, options: &[&str], program: &[&str]) -> Value {
+    let arguments = [&["leak", "--ask-allocator", "--json"], options, &["--"], program].concat();
+    run(snug(&arguments).env("SNUG_LIBRARY", library)).expect_code(0).json()
+}
+
+#[test]
+fn leaks_are_told_from_bloat_under_jemalloc_and_tcmalloc() {
+    let scratch = Scratch::new();
+    let (leaks, bloats) = (scratch.compile("leaks", LEAKS, &[]), scratch.compile("bloats", BLOATS, &["-O1"]));
+    with_each(|library, allocator| {
+        for (program, verdict) in [(&leaks, "leak"), (&bloats, "bloat")] {
+            let watch_for = ["--with", allocator, "--interval", "50ms", "--for", "5s"];
+            let answer = watch(library, &watch_for, &[program]);
+            assert_eq!(answer["verdict"], verdict, "{allocator}: {}", answer["answer"]);
+            assert_eq!(answer["live_source"], "counted");
+        }
+    });
+}
+
+/// Each child starts a thread of its own, unless a filter forbids that: `watch` expects that the program ends well.
+#[test]
+fn children_of_a_fork_are_asked_too() {
+    let scratch = Scratch::new();
+    let forks = scratch.compile("forks", FORKS, &["-O1"]);
+    with_each(|library, allocator| {
+        let watch_for = ["--with", allocator, "--interval", "50ms", "--for", "30s"];
+        let answer = watch(library, &watch_for, &[&forks]);
+        let live = answer["series"]["live_bytes"].as_array().unwrap();
+        let most = live.iter().filter_map(Value::as_f64).fold(0.0, f64::max);
+        // The pages that they share count in each of them.
+        assert!((79e6..90e6).contains(&most), "{allocator}: {most} {answer}");
+        // A child that may start no thread is let off, and lives.
+        watch(library, &watch_for, &[&forks, "forbid threads"]);
+    });
+}
+
+#[test]
+fn a_process_that_was_started_with_the_asker_is_watched_by_its_pid() {
+    let Some(library) = snug_library() else { return };
+    if !is_installed("jemalloc") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let leaks = scratch.compile("leaks", LEAKS, &[]);
+    let refusal = run(snug(&["leak", "--ask-allocator", "1"]).env("SNUG_LIBRARY", &library)).expect_code(2);
+    let refusal = refusal.expect_stderr("can't be asked: it runs already");
+    // As it says.
+    let preload = refusal.stderr.split("LD_PRELOAD=").nth(1).unwrap().split(' ').next().unwrap();
+    let jemalloc = common::jemalloc_library().expect("it is installed");
+    let mut program = Command::new(&leaks);
+    let running = Running(program.env("LD_PRELOAD", format!("{preload}:{jemalloc}")).spawn().unwrap());
+    let watch_for = ["leak", "--interval", "50ms", "--for", "4s", "--json", &running.pid()];
+    let answer = run(&mut snug(&watch_for)).expect_code(0).json();
+    assert_eq!(answer["verdict"], "leak", "{}", answer["answer"]);
+    assert_eq!(answer["allocators"], serde_json::json!(["jemalloc"]));
+}
+
+#[test]
+fn what_cannot_be_asked_is_said() {
+    let Some(library) = snug_library() else { return };
+    let leak = |with: &str| {
+        let arguments = ["leak", "--ask-allocator", "--with", with, "--for", "1s", "--", "sleep", "9"];
+        run(snug(&arguments).env("SNUG_LIBRARY", &library))
+    };
+    leak("snug").expect_code(0).expect_stderr("snug counts live bytes by itself");
+    if is_installed("mimalloc") {
+        leak("mimalloc").expect_code(0).expect_stderr("mimalloc tells nobody how much is live");
+    }
+    // Without the option, the answer says how to ask.
+    if is_installed("jemalloc") {
+        let arguments = ["leak", "--with", "jemalloc", "--for", "1s", "--", "sleep", "9"];
+        run(&mut snug(&arguments)).expect_code(0).expect_stdout("jemalloc tells them only from within");
+    }
+    let elsewhere = scratch_without_asker();
+    let arguments = ["leak", "--ask-allocator", "--", "true"];
+    run(snug(&arguments).env("SNUG_LIBRARY", elsewhere.text("libsnug.so")))
+        .expect_code(125)
+        .expect_stderr("asker.so not found");
+}
+
+fn scratch_without_asker() -> Scratch {
+    let scratch = Scratch::new();
+    std::fs::write(scratch.path("libsnug.so"), "").expect("it can be written");
+    scratch
+}
