@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Writes core/src/classes.h: the size classes and the shape of their slabs.
 
-Classes: 16-byte steps to 128, then eight per doubling to 32 KiB, plus 2^k + 16 from 4 KiB up, because a buffer that
-doubles and keeps one terminating byte asks for 2^k + 1. A slab has at most 256 slots (its bitmap is four words) and at
+Classes: 16-byte steps to 128, then eight per doubling to 32 KiB, plus 2^k + 16 from 256 up, because a buffer that
+doubles and keeps one terminating byte asks for 2^k + 1, and 4368, what SQLite asks for to cache a page of 4 KiB
+(docs/decisions/0029). A slab has at most 256 slots (its bitmap is four words) and at
 most 64 pages (its mask of purged pages is one word); among those the smallest with under 3 % of tail waste is taken.
 
 Run: tools/generate_classes.py > core/src/classes.h   (`make check` compares)
@@ -12,6 +13,7 @@ PAGE_BYTES = 4096
 CLASS_MAX_BYTES = 32768
 SMALL_MAX_BYTES = 1024
 STRIDE_BYTES = 16  # of a bin (core/src/cache.h)
+SQLITE_PAGE_BYTES = 4096 + 272  # a page and its headers, on every 64-bit system
 SLOTS_MAX = 256
 PAGES_MAX = 64
 RECIPROCAL_SHIFT = 35  # exact for all offsets of a slab: an error below 2^16 times an offset below 2^18 stays below 2^35
@@ -23,7 +25,7 @@ def sizes():
     while base < CLASS_MAX_BYTES:
         result += [base + base // 8 * i for i in range(1, 9)]
         base *= 2
-    result += [2**k + 16 for k in range(12, 16)]
+    result += [2**k + 16 for k in range(8, 16)] + [SQLITE_PAGE_BYTES]
     return sorted(result)
 
 

@@ -38,10 +38,10 @@
 #include <stdint.h>
 
 #define SNUG_COUNTERS_MAGIC "snug counters\n\0\1" /* 16 bytes, not terminated */
-#define SNUG_COUNTERS_VERSION 1
+#define SNUG_COUNTERS_VERSION 2
 #define SNUG_COUNTERS_ALIGN 4096
 #define SNUG_COUNTERS_ARENAS 64  /* rows; arena_count says how many are in use */
-#define SNUG_COUNTERS_CLASSES 80 /* rows; class_count says how many are in use */
+#define SNUG_COUNTERS_CLASSES 96 /* rows; class_count says how many are in use */
 
 /* One size class of one arena. 48 bytes. */
 struct snug_counters_class {

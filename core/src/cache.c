@@ -13,7 +13,7 @@ enum {
   CACHE_BYTES = 64 * 1024, /* address space of one; C2's compares need it */
   CACHES_MAX = 16384,
   SMALL_SLOTS = 8, /* first slots of a bin up to 1 KiB */
-  BIG_SLOTS = 12,  /* of a bin above */
+  BIG_SLOTS = 12,  /* of a bin above, unless BIG_BIN_MAX_BYTES are fewer */
   REMOTE_MAX = 64,
   BIN_MAX_SLOTS = 512,
   BIN_MAX_BYTES = 32 * 1024,
@@ -30,14 +30,12 @@ enum {
   STREAK_FLUSH = 2,
 };
 
-/* Offsets inside a cache. */
+/* Offsets inside a cache. The first slots of all bins end before the remote blocks: lay_out_slots. */
 enum {
-  SMALL_SLOTS_OFFSET = (sizeof(struct cache) + 63) / 64 * 64,
-  BIG_SLOTS_OFFSET = SMALL_SLOTS_OFFSET + CLASS_SMALL_LAST * SMALL_SLOTS * 8,
-  REMOTE_OFFSET = BIG_SLOTS_OFFSET + (CLASS_COUNT - 1 - CLASS_SMALL_LAST) * BIG_SLOTS * 8,
-  GROWN_SLOTS_OFFSET = 8 * 1024,
+  FIRST_SLOTS_OFFSET = (sizeof(struct cache) + 63) / 64 * 64,
+  REMOTE_OFFSET = CACHE_TOUCHED_BYTES - REMOTE_MAX * 8,
+  GROWN_SLOTS_OFFSET = CACHE_TOUCHED_BYTES,
 };
-_Static_assert(REMOTE_OFFSET + REMOTE_MAX * 8 <= GROWN_SLOTS_OFFSET, "the small parts fit before the grown bins");
 
 struct cache empty_cache = {.door = {.cache = &empty_cache}}; /* threads without a cache share its door */
 __thread struct thread this_thread FIXED_TLS = {.door = &empty_cache.door};
@@ -56,7 +54,8 @@ static struct {
   const struct cache *survivor; /* there: the cache of the thread that forked, the only one that exists */
   uint32_t survivor_thread_id;
   bool sees_thread_ends;
-  uint16_t grown_offset[CLASS_SMALL_LAST + 1]; /* where the grown slots of a class begin */
+  uint16_t first_offset[CLASS_COUNT];          /* where the first slots of a class begin */
+  uint16_t grown_offset[CLASS_SMALL_LAST + 1]; /* where the grown slots of a small class begin */
 } caches;
 
 uint32_t cache_end_number(void) { return caches.closed ? 0 : caches.count; }
@@ -98,9 +97,17 @@ static size_t max_capacity(unsigned class_index) {
   return slots < limit ? slots : limit;
 }
 
-static uint16_t first_offset(unsigned class_index) {
-  if (class_index <= CLASS_SMALL_LAST) return (uint16_t)(SMALL_SLOTS_OFFSET + (class_index - 1) * SMALL_SLOTS * 8);
-  return (uint16_t)(BIG_SLOTS_OFFSET + (class_index - 1 - CLASS_SMALL_LAST) * BIG_SLOTS * 8);
+/* Where the slots of each class lie: the first slots of all, and, beyond what every cache touches, larger arrays. */
+static void lay_out_slots(void) {
+  size_t first = FIRST_SLOTS_OFFSET, grown = GROWN_SLOTS_OFFSET;
+  for (unsigned i = 1; i < CLASS_COUNT; i++) {
+    caches.first_offset[i] = (uint16_t)first;
+    first += (i <= CLASS_SMALL_LAST ? SMALL_SLOTS : max_capacity(i)) * sizeof(void *);
+    if (i > CLASS_SMALL_LAST) continue;
+    caches.grown_offset[i] = (uint16_t)grown;
+    grown += max_capacity(i) * sizeof(void *);
+  }
+  ASSERT(first <= REMOTE_OFFSET && grown <= CACHE_BYTES);
 }
 
 /* Around changes of a bin that take more than one store (C5). */
@@ -117,7 +124,7 @@ static void bin_set_capacity(struct cache *cache, unsigned class_index, size_t c
   size_t count = bin_count(cache, bin), old = bin_capacity(bin), first = first_capacity(class_index);
   ASSERT(count <= capacity && capacity <= max_capacity(class_index));
   bool grown = class_index <= CLASS_SMALL_LAST && capacity > SMALL_SLOTS;
-  uint16_t offset = grown ? caches.grown_offset[class_index] : first_offset(class_index);
+  uint16_t offset = grown ? caches.grown_offset[class_index] : caches.first_offset[class_index];
   void **from = bin_start(cache, bin), **to = (void **)((char *)cache + offset);
   begin_change(cache);
   if (from != to) copy_pointers(to, from, count);
@@ -187,7 +194,7 @@ static void remote_give(struct cache *cache) {
 static void reset_bins(struct cache *cache) {
   for (unsigned i = 1; i < CLASS_COUNT; i++) {
     struct bin *bin = &cache->bin[i];
-    __atomic_store_n(&bin->low, first_offset(i), __ATOMIC_RELAXED);
+    __atomic_store_n(&bin->low, caches.first_offset[i], __ATOMIC_RELAXED);
     bin->high = bin->low;
     bin_set_top(bin, bin_start(cache, bin));
   }
@@ -218,12 +225,7 @@ size_t cache_bytes(const struct cache *cache) {
 static void thread_ends(void *thread);
 
 bool cache_init(void) {
-  size_t offset = GROWN_SLOTS_OFFSET;
-  for (unsigned i = 1; i <= CLASS_SMALL_LAST; i++) {
-    caches.grown_offset[i] = (uint16_t)offset;
-    offset += max_capacity(i) * sizeof(void *);
-  }
-  ASSERT(offset <= CACHE_BYTES);
+  lay_out_slots();
   caches.capacity = sys_address_space_limit_bytes() == UINT64_MAX ? CACHES_MAX : CACHES_MAX / 64;
   caches.table = table_reserve((size_t)caches.capacity * CACHE_BYTES + CACHE_BYTES, "snug thread caches");
   if (caches.table.start == NULL) return false;

@@ -9,11 +9,11 @@ use std::mem::{offset_of, size_of};
 /// First bytes of the page.
 pub(crate) const MAGIC: &[u8; 16] = b"snug counters\n\0\x01";
 /// The version of the layout that this program understands.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 /// Alignment of the page.
 pub(crate) const ALIGN: u64 = 4096;
 pub(crate) const ARENAS: usize = 64;
-pub(crate) const CLASSES: usize = 80;
+pub(crate) const CLASSES: usize = 96;
 
 /// One size class of one arena.
 #[repr(C)]

@@ -75,15 +75,15 @@ TEST(pages_that_were_touched_again_are_given_back_again) {
 TEST(blocks_come_from_pages_that_hold_memory_first) {
   init_once();
   if (zone.page_bytes != PAGE_BYTES) SKIP("counts pages of 4 KiB");
-  enum { CLASS = 41 }; /* 2304 bytes, 7 slots in 4 pages */
+  const unsigned class_index = class_holding(2304); /* 7 slots in 4 pages */
   char *blocks[7] = {NULL}, *again;
   bool contended;
   slab_purge(0, false, slab_record_count(), SIZE_MAX);
-  take_slabs(CLASS, 1, blocks);
+  take_slabs(class_index, 1, blocks);
   give_range(blocks, 0, 4); /* pages 0 and 1, half of 2 */
   CHECK(slab_purge(2048, false, slab_record_count(), SIZE_MAX) == 2);
   give_range(blocks, 5, 7); /* page 3, not purged */
-  CHECK(slab_take(0, CLASS, (void **)&again, 1, 1, &contended) == 1);
+  CHECK(slab_take(0, class_index, (void **)&again, 1, 1, &contended) == 1);
   CHECK_THAT(again == blocks[5], "slot %td", (again - blocks[0]) / 2304);
   slab_check();
   slab_give((void **)&again, 1);

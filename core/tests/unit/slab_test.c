@@ -11,7 +11,7 @@ struct block {
 static struct block live[LIVE_MAX];
 static size_t live_count;
 static uint64_t random_state = 1;
-static const unsigned classes_used[] = {1, 2, 7, 8, 16, 24, 32, 40, 43, 48, 58, 76};
+static const unsigned classes_used[] = {1, 2, 7, 8, 16, 24, 32, 40, 43, 48, 58, CLASS_COUNT - 1};
 
 static size_t size_of(unsigned class_index) { return class_shapes[class_index].size_bytes; }
 
@@ -130,12 +130,13 @@ TEST(random_operations_agree_with_the_model) {
 
 TEST(the_fullest_slab_serves_its_lowest_slot) {
   init_once();
-  enum { CLASS = 24, SLABS = 4 }; /* 512 bytes, 32 slots */
-  size_t slots = class_shapes[CLASS].slots;
+  enum { SLABS = 4 };
+  const unsigned class_index = class_holding(512); /* 32 slots */
+  size_t slots = class_shapes[class_index].slots;
   char *blocks[SLABS * 32];
   bool contended;
   REQUIRE(slots == 32);
-  take_slabs(CLASS, SLABS, blocks);
+  take_slabs(class_index, SLABS, blocks);
   for (size_t i = 0; i < SLABS * slots; i++) {
     CHECK(slab_number(blocks[i]) == slab_number(blocks[i / slots * slots]) &&
           blocks[i] == blocks[i / slots * slots] + i % slots * 512);
@@ -150,7 +151,7 @@ TEST(the_fullest_slab_serves_its_lowest_slot) {
   for (size_t turn = 0; turn < SLABS; turn++) {
     for (size_t i = slots - freed[order[turn]]; i < slots; i++) {
       char *block;
-      slab_take(0, CLASS, (void **)&block, 1, 1, &contended);
+      slab_take(0, class_index, (void **)&block, 1, 1, &contended);
       CHECK_THAT(block == blocks[order[turn] * slots + i], "turn %zu, slot %zu: slab %u", turn, i, slab_number(block));
     }
   }
@@ -228,16 +229,16 @@ TEST(a_sealed_slab_takes_frees_and_does_not_serve) {
 
 TEST(a_sealed_slab_ends_with_its_last_block) {
   init_once();
-  enum { CLASS = 40 }; /* 2 KiB, 8 slots */
+  const unsigned class_index = class_holding(2048); /* 8 slots */
   void *old[8];
-  uint32_t sealed = take_from_one_slab(CLASS, old, 8), slabs_before = row_of(0, CLASS)->slabs;
+  uint32_t sealed = take_from_one_slab(class_index, old, 8), slabs_before = row_of(0, class_index)->slabs;
   slab_lock_all();
   slab_seal(0); /* all of it must be free */
   slab_unlock_all();
   slab_give(old, 7);
   CHECK(slabs.records[sealed].bucket != BUCKET_NO_SLAB);
   slab_give(old + 7, 1);
-  CHECK(slabs.records[sealed].bucket == BUCKET_NO_SLAB && row_of(0, CLASS)->slabs == slabs_before - 1);
+  CHECK(slabs.records[sealed].bucket == BUCKET_NO_SLAB && row_of(0, class_index)->slabs == slabs_before - 1);
   slab_check();
 }
 

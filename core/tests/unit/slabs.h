@@ -27,6 +27,14 @@ static inline void init_once(void) {
 
 static inline uint32_t slab_number(const void *block) { return zone.owner[page_index(block)]; }
 
+/* The class of blocks of exactly this size. */
+static inline unsigned class_holding(size_t size_bytes) {
+  unsigned class_index = 1;
+  while (class_index < CLASS_COUNT && class_shapes[class_index].size_bytes != size_bytes) class_index++;
+  REQUIRE(class_index < CLASS_COUNT);
+  return class_index;
+}
+
 /* Takes whole slabs of a class; blocks[i] in the order of their addresses within a slab. */
 static inline void take_slabs(unsigned class_index, size_t count, char **blocks) {
   bool contended;
