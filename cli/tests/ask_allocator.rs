@@ -4,7 +4,7 @@ mod common;
 
 use std::process::Command;
 
-use common::{run, snug, snug_library, Running, Scratch};
+use common::{run, snug, snug_library, Running, Scratch, SLEEPER};
 use serde_json::Value;
 
 const BLOATS: &str = include_str!("programs/bloats.c");
@@ -90,15 +90,23 @@ fn watch(library: &str, options: &[&str], program: &[&str]) -> Value {
     run(snug(&arguments).env("SNUG_LIBRARY", library)).expect_code(0).json()
 }
 
+/// Others may keep the CPUs busy: an answer that is not as hoped for is asked for again, over a watch four times as long,
+/// and that one counts.
 #[test]
 fn leaks_are_told_from_bloat_under_jemalloc_and_tcmalloc() {
     let scratch = Scratch::new();
     let (leaks, bloats) = (scratch.compile("leaks", LEAKS, &[]), scratch.compile("bloats", BLOATS, &["-O1"]));
     with_each(|library, allocator| {
         for (program, verdict) in [(&leaks, "leak"), (&bloats, "bloat")] {
-            let watch_for = ["--with", allocator, "--interval", "50ms", "--for", "5s"];
-            let answer = watch(library, &watch_for, &[program]);
-            assert_eq!(answer["verdict"], verdict, "{allocator}: {}", answer["answer"]);
+            let watch_for = |time, pause_ms| {
+                let options = ["--with", allocator, "--interval", "50ms", "--for", time];
+                watch(library, &options, &[program, pause_ms])
+            };
+            let mut answer = watch_for("5s", "250");
+            if answer["verdict"] != verdict {
+                answer = watch_for("20s", "1000");
+            }
+            assert_eq!(answer["verdict"], verdict, "{allocator}: {answer}");
             assert_eq!(answer["live_source"], "counted");
         }
     });
@@ -140,6 +148,28 @@ fn a_process_that_was_started_with_the_asker_is_watched_by_its_pid() {
     let answer = run(&mut snug(&watch_for)).expect_code(0).json();
     assert_eq!(answer["verdict"], "leak", "{}", answer["answer"]);
     assert_eq!(answer["allocators"], serde_json::json!(["jemalloc"]));
+}
+
+#[test]
+fn comparisons_show_what_is_live() {
+    let Some(library) = snug_library() else { return };
+    let scratch = Scratch::new();
+    let sleeper = scratch.compile("sleeper", SLEEPER, &[]);
+    let asked = ["glibc", "jemalloc", "tcmalloc", "mimalloc", "snug"];
+    let found: Vec<&str> =
+        asked.into_iter().filter(|name| ["glibc", "snug"].contains(name) || is_installed(name)).collect();
+    let (with, out) = (found.join(","), scratch.text("out"));
+    let arguments =
+        ["compare", "--ask-allocator", "--runs", "1", "--with", &with, "--out", &out, "--", &sleeper, "2"];
+    run(snug(&arguments).env("SNUG_LIBRARY", &library)).expect_code(0);
+    let results = std::fs::read_to_string(scratch.path("out/compare.json")).unwrap();
+    let results: Value = serde_json::from_str(&results).unwrap();
+    for run in results["runs"].as_array().unwrap() {
+        match (run["allocator"].as_str().unwrap(), &run["memory"]["live_final_bytes"]) {
+            ("mimalloc", live) => assert!(live.is_null(), "{live}"),
+            (name, live) => assert!((8e6..9.5e6).contains(&live.as_f64().unwrap()), "{name}: {live}"),
+        }
+    }
 }
 
 #[test]

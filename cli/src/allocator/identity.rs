@@ -72,6 +72,20 @@ pub(crate) trait Allocators {
     fn estimate(&mut self, pid: Pid) -> Option<HeapSize>;
     /// The user whose process it is.
     fn owner(&mut self, pid: Pid) -> Option<u32>;
+
+    /// What is live in a process and what its allocator holds, where that can be counted, estimated or asked for. `arenas`:
+    /// how many its page of counters had when it was read last.
+    fn heap(&mut self, pid: Pid, identity: &Identity, arenas: &mut u32) -> Option<HeapSize> {
+        match identity.kind()? {
+            Kind::Glibc => self.estimate(pid),
+            Kind::Snug => {
+                let account = self.account(pid, identity.counters_at?, *arenas).ok()?;
+                *arenas = account.head.arena_count;
+                Some(HeapSize { live_bytes: account.live_bytes(), held_bytes: account.resident_bytes() })
+            }
+            _ => self.answer(pid, identity.answers_at?).ok()?,
+        }
+    }
 }
 
 impl Allocators for Inspector {

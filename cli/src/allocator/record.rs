@@ -273,18 +273,8 @@ impl<P: Processes, A: Allocators> Recorder<P, A> {
     }
 
     fn read_heap(&mut self, pid: Pid) -> Option<HeapSize> {
-        match self.identity(pid)?.kind()? {
-            Kind::Glibc => self.allocators.estimate(pid),
-            Kind::Snug => {
-                let account = self.allocators.account(pid, self.counters_at(pid)?, self.arenas).ok()?;
-                self.arenas = account.head.arena_count;
-                Some(HeapSize { live_bytes: account.live_bytes(), held_bytes: account.resident_bytes() })
-            }
-            _ => {
-                let address = self.identity(pid)?.answers_at?;
-                self.allocators.answer(pid, address).ok()?
-            }
-        }
+        let identity = self.processes.get(pid)?.note.identity.as_ref()?;
+        self.allocators.heap(pid, identity, &mut self.arenas)
     }
 }
 

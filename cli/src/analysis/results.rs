@@ -206,6 +206,11 @@ pub(crate) struct Details {
     pub huge_bytes: Vec<u64>,
     pub swap_bytes: Vec<u64>,
     pub processes: Vec<u32>,
+    /// Live bytes, with --ask-allocator, and the moments at which all processes told them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub live_time_s: Vec<f64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub live_bytes: Vec<u64>,
 }
 
 /// How it is known that the allocator was in use.

@@ -61,6 +61,18 @@ pub(crate) fn memory(samples: &Samples, details: &Details, window: Window) -> BT
             }
         }
     }
+    let range = window.of(&details.live_time_s);
+    if !range.is_empty() {
+        let alive = vec![1; range.len()];
+        describe(
+            &mut memory,
+            "live",
+            &details.live_time_s[range.clone()],
+            &details.live_bytes[range],
+            &alive,
+            end_s,
+        );
+    }
     memory
 }
 
@@ -194,6 +206,8 @@ mod tests {
             pss_bytes: vec![90, 100],
             uss_bytes: vec![45, 50],
             processes: vec![1; 2],
+            live_time_s: vec![2.5],
+            live_bytes: vec![60],
             ..Details::default()
         };
         let memory = memory(&samples, &details, Window { start_s: 0.0, end_s: 3.0 });
@@ -201,6 +215,7 @@ mod tests {
             let of = |kind: &str| memory[&format!("{kind}_{what}_bytes")];
             assert!((of("pss") - of("rss")).abs() < 1e-9, "{what}: {memory:?}");
             assert!((of("uss") - of("rss") / 2.0).abs() < 1e-9, "{what}: {memory:?}");
+            assert_eq!(of("live"), 60.0, "{what}");
         }
     }
 

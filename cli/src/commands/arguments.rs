@@ -201,6 +201,12 @@ pub(crate) struct CompareArguments {
     /// Milliseconds between two readings of RSS
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub interval_ms: u64,
+    /// Also measure live bytes: a small library, preloaded too, asks jemalloc and tcmalloc for them
+    ///
+    /// snug counts them by itself, and under glibc they are estimated. mimalloc has no such figure. Memory and live
+    /// memory together say how much of it is the allocator's: live_mean, live_peak and live_final in --fail-if.
+    #[arg(long)]
+    pub ask_allocator: bool,
     /// Exit with 4 if this is true, such as "snug.rss_mean > 0.8 * glibc.rss_mean"; may be repeated
     #[arg(long, value_name = "CONDITION", long_help = condition_help())]
     pub fail_if: Vec<String>,

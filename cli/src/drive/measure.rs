@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid as NixPid;
 
+use crate::allocator::inspect::Inspector;
 use crate::analysis::results::{Evidence, Latency, Loaded, Overhead, Phase, ProcessSeen, Run, Settings};
 use crate::analysis::window::{self, Window};
 use crate::base::failure::{Context, Failure, Result, INTERRUPTED};
@@ -45,6 +46,8 @@ pub(crate) struct Request<'a> {
     pub settings: &'a Settings,
     /// How to drive a server; None: the program ends by itself.
     pub plan: Option<&'a Plan>,
+    /// What is live is read, too.
+    pub ask_allocator: bool,
     /// The loader was seen to accept the library for this program.
     pub probed: bool,
     /// Where the program's output goes, without its ending.
@@ -134,7 +137,10 @@ impl Supervisor {
         let (source, own) = (ProcFilesystem::new(), std::process::id() as Pid);
         let mut processes = Tracker::new(source, own, request.target.clone(), page_size_bytes, ticks_per_s);
         processes.look_around();
-        let sampler = Sampler::new(processes, page_size_bytes, ticks_per_s);
+        let mut sampler = Sampler::new(processes, page_size_bytes, ticks_per_s);
+        if request.ask_allocator {
+            sampler = sampler.with_live(Box::new(Inspector::new(String::new())));
+        }
         let (interval_s, detail_s) = (request.settings.interval_ms, request.settings.detail_interval_ms);
         let pace = |milliseconds: u64, share| {
             Pace::new(milliseconds as f64 / 1000.0, request.settings.overhead_limit * share)

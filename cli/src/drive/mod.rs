@@ -3,6 +3,7 @@
 pub(crate) mod errand;
 mod http;
 pub(crate) mod load;
+mod live;
 mod log;
 pub(crate) mod measure;
 mod outcome;

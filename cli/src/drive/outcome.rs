@@ -151,6 +151,7 @@ mod tests {
             round: 1,
             program: &comparison.program,
             environment: &BTreeMap::new(),
+            ask_allocator: false,
             target: TrackOptions { library: Some("/l/libsnug.so".into()), ..TrackOptions::default() },
             settings: &comparison.settings,
             plan: None,

@@ -1,7 +1,9 @@
 //! Collects the samples of one run: how much memory the processes that are tracked hold together, moment by moment, and
 //! at its end what they used in all. Decides nothing about when to look (see `pace`).
 
+use crate::allocator::identity::Allocators;
 use crate::analysis::results::{Details, ProcessSeen, Samples};
+use crate::drive::live::LiveReader;
 use crate::drive::track::Tracker;
 use crate::process::proc::{Processes, Rollup};
 
@@ -12,6 +14,8 @@ pub(super) struct Sampler<P: Processes> {
     ticks_per_s: f64,
     samples: Samples,
     details: Details,
+    /// None: nobody wants to know what is live.
+    live: Option<LiveReader>,
 }
 
 /// What is left when a run is over.
@@ -33,7 +37,12 @@ pub(super) struct Collected {
 impl<P: Processes> Sampler<P> {
     pub(super) fn new(processes: Tracker<P>, page_size_bytes: u64, ticks_per_s: f64) -> Sampler<P> {
         let (samples, details) = (Samples::default(), Details::default());
-        Sampler { processes, page_size_bytes, ticks_per_s, samples, details }
+        Sampler { processes, page_size_bytes, ticks_per_s, samples, details, live: None }
+    }
+
+    /// The same, which also reads what is live.
+    pub(super) fn with_live(self, allocators: Box<dyn Allocators>) -> Sampler<P> {
+        Sampler { live: Some(LiveReader::new(allocators)), ..self }
     }
 
     /// Reads resident sizes. Returns their sum in bytes.
@@ -58,8 +67,11 @@ impl<P: Processes> Sampler<P> {
     /// Reads proportional and unique set sizes of the processes that the last `sample` saw.
     pub(super) fn sample_details(&mut self, now_s: f64) {
         let mut sum = Rollup::default();
-        let mut processes = 0;
-        self.processes.read_details(now_s, &mut |rollup| {
+        let (mut processes, live) = (0, &mut self.live);
+        let mut live_bytes = live.as_ref().map(|_| 0);
+        self.processes.read_details(now_s, &mut |pid, rollup| {
+            live_bytes =
+                live_bytes.zip(live.as_mut().and_then(|live| live.read(pid))).map(|(sum, own)| sum + own);
             sum.rss_bytes += rollup.rss_bytes;
             sum.pss_bytes += rollup.pss_bytes;
             sum.uss_bytes += rollup.uss_bytes;
@@ -72,6 +84,10 @@ impl<P: Processes> Sampler<P> {
             return;
         }
         let details = &mut self.details;
+        if let Some(bytes) = live_bytes {
+            details.live_time_s.push(rounded(now_s));
+            details.live_bytes.push(bytes);
+        }
         details.time_s.push(rounded(now_s));
         details.rss_bytes.push(sum.rss_bytes);
         details.pss_bytes.push(sum.pss_bytes);
@@ -116,6 +132,8 @@ fn rounded(time_s: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::allocator::identity::fake::FakeAllocators;
+    use crate::allocator::kinds::Kind;
     use crate::drive::track::TrackOptions;
     use crate::process::proc::FakeProcesses;
 
@@ -138,6 +156,25 @@ mod tests {
         assert_eq!(processes.len(), 2);
         assert!((user_s - 0.4).abs() < 1e-9 && (system_s - 0.2).abs() < 1e-9);
         assert_eq!((minor_faults, major_faults), (14, 2));
+    }
+
+    #[test]
+    fn live_bytes_are_told_while_all_processes_tell_them() {
+        let mut processes = FakeProcesses::default();
+        processes.set(100, 1, "snug", 50);
+        processes.set(101, 100, "server", 1000);
+        let allocators =
+            FakeAllocators { kinds: [(102, Kind::Mimalloc)].into(), ..FakeAllocators::default() };
+        let tracker = Tracker::new(processes, 100, TrackOptions::default(), 4096, 100.0);
+        let mut sampler = Sampler::new(tracker, 4096, 100.0).with_live(Box::new(allocators));
+        sampler.sample(0.0);
+        sampler.sample_details(0.0);
+        sampler.processes.source().set(102, 101, "worker", 200);
+        sampler.sample(1.0);
+        sampler.sample_details(1.0);
+        let details = sampler.finish().details;
+        assert_eq!((details.live_time_s, details.live_bytes), (vec![0.0], vec![70]));
+        assert_eq!(details.time_s, [0.0, 1.0]);
     }
 
     #[test]

@@ -109,6 +109,11 @@ impl<P: Processes> Tracker<P> {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn source(&mut self) -> &mut P {
+        &mut self.processes.source
+    }
+
     /// Takes note of the processes that exist before the program starts, which makes the first reading quick.
     pub(crate) fn look_around(&mut self) {
         self.look(0.0, |_, _| Depth::Nothing);
@@ -155,7 +160,7 @@ impl<P: Processes> Tracker<P> {
     }
 
     /// Reads proportional and unique set sizes of the processes that the last `read` saw.
-    pub(crate) fn read_details(&mut self, now_s: f64, each: &mut dyn FnMut(&Rollup)) {
+    pub(crate) fn read_details(&mut self, now_s: f64, each: &mut dyn FnMut(Pid, &Rollup)) {
         for pid in self.measurable() {
             let Some(process) = self.processes.get(pid) else { continue };
             if now_s - process.note.command_read_s >= READ_EVERY_S {
@@ -167,7 +172,7 @@ impl<P: Processes> Tracker<P> {
             match self.processes.source.read(pid, "smaps_rollup", &mut self.buffer) {
                 Ok(()) => {
                     if let Some(rollup) = proc::parse_smaps_rollup(&self.buffer) {
-                        each(&rollup);
+                        each(pid, &rollup);
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => self.unreadable += 1,

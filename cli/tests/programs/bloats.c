@@ -1,5 +1,7 @@
-/* A program whose memory grows by 4 MB every 250 ms for about 6 s, while what it keeps stays the same. Of every page of
- * blocks one block stays, in one size class after the other, and a ballast shrinks by as much. */
+/*   bloats MILLISECONDS
+ *
+ * A program whose memory grows by 4 MB each time that they have passed, 18 times, while what it keeps stays the same. Of
+ * every page of blocks one block stays, in one size class after the other, and a ballast shrinks by as much. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,13 +32,14 @@ static size_t next_class(size_t size_bytes) {
   return size_bytes + (step_bytes > 0 ? step_bytes : 16);
 }
 
-int main(void) {
+int main(int count, char **arguments) {
+  useconds_t pause_us = count > 1 ? (useconds_t)atoi(arguments[1]) * 1000 : 250000;
   size_t ballast_bytes = BALLAST_BYTES;
   char *ballast = memset(malloc(ballast_bytes), 1, ballast_bytes);
   for (size_t size_bytes = 64; size_bytes <= 2048; size_bytes = next_class(size_bytes)) {
     size_t kept_bytes = keep_one_per_page(size_bytes), most_bytes = ballast_bytes / 4;
     ballast = realloc(ballast, ballast_bytes -= kept_bytes < most_bytes ? kept_bytes : most_bytes);
-    usleep(250000);
+    usleep(pause_us);
   }
   return 0;
 }

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use indicatif::ProgressBar;
 use regex_lite::Regex;
 
+use crate::allocator::asker::Asker;
 use crate::allocator::kinds::Kind;
 use crate::allocator::library;
 use crate::allocator::program::{self, Program};
@@ -102,9 +103,10 @@ fn measure_candidates(
     let program = program::find(&arguments.program[0], &std::env::var("PATH").unwrap_or_default())?;
     let existing_preload = std::env::var("LD_PRELOAD").ok().filter(|value| !value.is_empty());
     refuse_preloaded_allocator(existing_preload.as_deref())?;
+    let asker = arguments.ask_allocator.then(|| find_asker(&program)).transpose()?;
     let environments: Vec<BTreeMap<String, String>> = candidates
         .iter()
-        .map(|candidate| plan::environment(candidate, None, existing_preload.as_deref()))
+        .map(|candidate| plan::environment(candidate, asker.as_ref(), existing_preload.as_deref()))
         .collect();
     let mut probed = Vec::new();
     for (candidate, environment) in candidates.iter().zip(&environments) {
@@ -161,6 +163,7 @@ fn measure_all(
             },
             settings: &comparison.settings,
             plan: requests.plan.as_ref(),
+            ask_allocator: arguments.ask_allocator,
             probed: requests.probed[candidate_index],
             log: out.join("logs").join(format!("{round}-{}", plan::file_stem(&candidate.label))),
         };
@@ -269,6 +272,14 @@ fn parse_only(pattern: &str) -> Result<Regex> {
     Regex::new(pattern).map_err(|error| {
         Failure::new(format!("--only {pattern:?} is not a regular expression: {error}")).exit_code(USAGE)
     })
+}
+
+fn find_asker(program: &Program) -> Result<Asker> {
+    let asker = Asker::find().map_err(before_start)?;
+    match asker.obstacle(program) {
+        Some(obstacle) => Err(before_start(obstacle)),
+        None => Ok(asker),
+    }
 }
 
 /// A preload of the caller's that is itself an allocator would be part of every row.

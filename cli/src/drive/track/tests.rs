@@ -139,7 +139,7 @@ fn who_has_ended_adds_no_details_of_others() {
     read(&mut tracker, 0.0);
     (110..120).for_each(|pid| tracker.processes.source.remove(pid));
     let mut pss_bytes = Vec::new();
-    tracker.read_details(0.1, &mut |rollup| pss_bytes.push(rollup.pss_bytes));
+    tracker.read_details(0.1, &mut |_, rollup| pss_bytes.push(rollup.pss_bytes));
     pss_bytes.sort_unstable();
     assert_eq!(pss_bytes, [200 * 2048, 1000 * 2048]);
 }
