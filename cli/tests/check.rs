@@ -21,6 +21,46 @@ fn start(command: &mut Command) -> (Running, String) {
     (running, pid)
 }
 
+/// Sleeps by a system call of its own.
+const WITHOUT_LIBC: &str = r#"
+#include <sys/syscall.h>
+__attribute__((force_align_arg_pointer)) void _start(void) {
+  long times[2] = {60, 0}, result;
+  __asm__ volatile("syscall" : "=a"(result) : "a"(SYS_nanosleep), "D"(times), "S"(0) : "rcx", "r11", "memory");
+  __asm__ volatile("syscall" : : "a"(SYS_exit), "D"(0));
+}
+"#;
+
+#[test]
+fn the_kind_of_program_is_told() {
+    let scratch = Scratch::new();
+    let mut programs = vec![
+        (scratch.compile("dynamic", SLEEPER, &[]), "dynamically", Some("glibc"), "works"),
+        (scratch.compile("fixed", SLEEPER, &["-static"]), "statically", Some("glibc"), "never"),
+        (scratch.compile("pie", SLEEPER, &["-static-pie"]), "static_pie", Some("glibc"), "never"),
+    ];
+    if cfg!(target_arch = "x86_64") {
+        let loader = "-Wl,--dynamic-linker=/lib64/ld-linux-x86-64.so.2";
+        let bare = ["-nostdlib", "-pie", "-fPIE", loader];
+        programs.push((scratch.compile("bare", WITHOUT_LIBC, &bare), "dynamically", None, "no_effect"));
+    }
+    for (program, linked, c_library, preload) in programs {
+        let running = Running(Command::new(&program).arg("60").process_group(0).spawn().unwrap());
+        let pid = running.pid();
+        common::eventually("the program sleeps", || {
+            std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") S ")
+        });
+        let linkage = &run(&mut snug(&["check", "--json", &pid])).json()["processes"][0]["linkage"];
+        assert_eq!(linkage["linked"], linked, "{program}: {linkage}");
+        assert_eq!(linkage["c_library"].as_str(), c_library, "{program}: {linkage}");
+        assert_eq!(linkage["preload"], preload, "{program}: {linkage}");
+    }
+    let (_running, pid) = start(Command::new("sleep").arg("60"));
+    run(&mut snug(&["check", &pid]))
+        .expect_stdout("program: dynamic, glibc 2.")
+        .expect_stdout("can be preloaded");
+}
+
 #[test]
 fn a_process_under_glibc() {
     let (_running, pid) = start(Command::new("sleep").arg("60").env_remove("LD_PRELOAD"));

@@ -181,6 +181,24 @@ fn archives_of_images() {
 }
 
 #[test]
+fn malloc_conf_of_an_image_is_read() {
+    let (Some(jemalloc), Some(library)) = (jemalloc_library(), common::snug_library()) else { return };
+    let scratch = Scratch::new();
+    let root = root_file_system(&scratch, &jemalloc);
+    std::fs::copy(library, root.join("usr/lib/deep/libsnug.so")).unwrap();
+    std::fs::create_dir_all(root.join("etc")).unwrap();
+    symlink("narenas:3", root.join("etc/malloc.conf")).unwrap();
+    let layer = tar_of(|builder| builder.append_dir_all(".", &root).unwrap());
+    let archive = scratch.text("image.tar");
+    docker_archive(Path::new(&archive), &[layer], &config(&["LD_PRELOAD=/usr/lib/deep/libsnug.so"]));
+    let answer = check(&["--json", "--expect", "snug", "--image", &archive]).expect_code(0).json();
+    let process = &answer["processes"][0];
+    assert_eq!(process["malloc_conf"][0]["key"], "narenas", "{process}");
+    assert_eq!(process["malloc_conf"][0]["source"], "/etc/malloc.conf");
+    assert_eq!(process["linkage"]["c_library"], "glibc");
+}
+
+#[test]
 fn static_programs_and_other_machines_in_images() {
     let Some(jemalloc) = jemalloc_library() else { return };
     let scratch = Scratch::new();

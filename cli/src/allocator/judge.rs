@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::allocator::facts::{Facts, Image, PreloadFile};
 use crate::allocator::kinds::Kind;
+use crate::allocator::linkage;
 use crate::allocator::options::{self, Understood};
 use crate::allocator::report::{AllocatorUsed, How, Problem, ProcessReport, SettingsSource, Severity};
 use crate::base::elf::ElfFacts;
@@ -39,6 +40,7 @@ pub(crate) fn judge(facts: &Facts) -> ProcessReport {
         command: facts.command.clone(),
         place: facts.place.clone(),
         executable: facts.executable.path.clone(),
+        linkage: linkage::linkage(facts),
         settings_from: origins,
         malloc_conf: understood.conf_keys,
         allocator,

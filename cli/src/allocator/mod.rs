@@ -11,6 +11,7 @@ pub(crate) mod inspect;
 pub(crate) mod judge;
 pub(crate) mod kinds;
 pub(crate) mod library;
+pub(crate) mod linkage;
 mod malloc_conf;
 pub(crate) mod options;
 pub(crate) mod packages;

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::allocator::deploy::Snippet;
 use crate::allocator::kinds::Kind;
+use crate::allocator::linkage::Linkage;
 use crate::allocator::options::{ConfKey, OptionSource};
 use crate::heap::counters::Counters;
 use crate::process::place::Place;
@@ -40,6 +41,8 @@ pub(crate) struct ProcessReport {
     pub command: String,
     pub place: Place,
     pub executable: String,
+    /// What kind of program it is, and what follows for a preload.
+    pub linkage: Linkage,
     pub allocator: Option<AllocatorUsed>,
     /// Settings in effect: name and value.
     pub settings: BTreeMap<String, String>,

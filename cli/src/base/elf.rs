@@ -18,6 +18,8 @@ pub(crate) struct ElfFacts {
     pub bits: u8,
     /// PT_INTERP: the dynamic loader; None for libraries and static programs.
     pub interpreter: Option<String>,
+    /// It can be loaded at any address: ET_DYN.
+    pub position_independent: bool,
     /// It has a dynamic section at all.
     pub dynamic: bool,
     /// DT_NEEDED, in order.
@@ -84,6 +86,7 @@ where
     let mut facts = ElfFacts {
         machine: header.e_machine(endian),
         bits: if file.is_64() { 64 } else { 32 },
+        position_independent: header.e_type(endian) == elf::ET_DYN,
         ..ElfFacts::default()
     };
     for segment in file.elf_program_headers() {

@@ -8,7 +8,7 @@ use crate::allocator::facts::Facts;
 use crate::allocator::kinds::Kind;
 use crate::allocator::packages;
 use crate::allocator::report::{Problem, Severity, SHELL};
-use crate::base::root::{self, Root};
+use crate::base::root::{self, Node, Root};
 use crate::image::loading;
 use crate::process::place::Place;
 
@@ -74,6 +74,7 @@ pub(super) fn facts(
         objects: loading.objects,
         environment: Some(followed.environment),
         system_preload: system_preload.split_whitespace().map(String::from).collect(),
+        malloc_conf_link: malloc_conf_link(root),
         preload_files: loading.preload_files,
         missing: loading.missing,
         notes,
@@ -81,6 +82,14 @@ pub(super) fn facts(
         transparent_huge_pages: transparent_huge_pages.to_string(),
         ..Facts::default()
     })
+}
+
+/// The text of /etc/malloc.conf, if it is the link that jemalloc reads.
+fn malloc_conf_link(root: &dyn Root) -> Option<String> {
+    match root.node("/etc/malloc.conf")? {
+        Node::Link(text) => Some(text),
+        _ => None,
+    }
 }
 
 /// A library that wants a newer glibc than there is ends the program before it starts, or is left out.

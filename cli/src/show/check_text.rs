@@ -20,6 +20,9 @@ impl CheckText {
             let of = of_processes(&processes, report);
             writeln!(out, "\n{}{of}", if of.is_empty() { place } else { format!("{place};") })?;
         }
+        for (linkage, processes) in grouped_linkages(report) {
+            writeln!(out, "\nprogram{}: {linkage}", of_processes(&processes, report))?;
+        }
         for (settings, source, processes) in grouped_settings(report) {
             let source = match source {
                 SettingsSource::Allocator => "settings in effect",
@@ -60,9 +63,19 @@ impl CheckText {
 
 /// Places, with the processes that are there.
 fn grouped_places(report: &CheckReport) -> Vec<(String, Vec<i32>)> {
+    grouped(report, |process| process.place.text())
+}
+
+/// Kinds of programs, with the processes that are of them.
+fn grouped_linkages(report: &CheckReport) -> Vec<(String, Vec<i32>)> {
+    grouped(report, |process| Some(process.linkage.text()))
+}
+
+/// What there is to say, with the processes of which it is true.
+fn grouped(report: &CheckReport, text: impl Fn(&ProcessReport) -> Option<String>) -> Vec<(String, Vec<i32>)> {
     let mut groups: Vec<(String, Vec<i32>)> = Vec::new();
     for process in &report.processes {
-        let Some(text) = process.place.text() else { continue };
+        let Some(text) = text(process) else { continue };
         match groups.iter_mut().find(|group| group.0 == text) {
             Some(group) => group.1.push(process.pid),
             None => groups.push((text, vec![process.pid])),
@@ -237,6 +250,7 @@ pub(crate) fn verdict(report: &CheckReport) -> String {
 mod tests {
     use super::*;
     use crate::allocator::kinds::Kind;
+    use crate::allocator::linkage::Linkage;
     use crate::allocator::report::*;
     use crate::process::place::Place;
     use std::collections::BTreeMap;
@@ -249,6 +263,7 @@ mod tests {
             command: "puma".into(),
             place: Place::Host,
             executable: "/usr/bin/ruby".into(),
+            linkage: Linkage::default(),
             allocator: Some(AllocatorUsed {
                 kind,
                 version: Some("1.0".into()),
