@@ -21,13 +21,14 @@ use clap::Parser;
 use crate::base::{failure, terminal};
 use crate::commands::arguments::{Arguments, Subcommands};
 use crate::commands::{
-    advise, check, compare, exporter, generate, leak, purge, report, run, set, stats, top,
+    advise, check, compare, complete, exporter, generate, leak, purge, report, run, set, stats, top,
 };
 
 /// The one version of the project.
 const VERSION: &str = include_str!("../../VERSION").trim_ascii();
 
 fn main() -> ExitCode {
+    complete::answer_if_asked();
     let arguments = Arguments::parse();
     let result = match &arguments.command {
         Subcommands::Run(arguments) => run::run(arguments),

@@ -37,19 +37,48 @@ fn every_help_has_an_example_and_exit_codes() {
     }
 }
 
+/// What bash offers for a line, asked as bash asks at Tab.
+fn offered(line: &str) -> Vec<String> {
+    let script = run(&mut snug(&["generate", "completions", "bash"])).expect_code(0).stdout;
+    let words: Vec<&str> = line.split(' ').collect();
+    let last = words.last().copied().unwrap_or_default();
+    let ask = format!(
+        "compopt() {{ :; }}\nCOMP_WORDS=({} '{last}'); COMP_CWORD={}; COMP_TYPE=9\n\
+         _clap_complete_snug snug '{last}' x; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+        words[..words.len() - 1].join(" "),
+        words.len() - 1
+    );
+    let tool = snug(&[]);
+    let beside = std::path::Path::new(tool.get_program()).parent().unwrap().display().to_string();
+    let path = format!("{beside}:{}", std::env::var("PATH").unwrap());
+    let mut bash = Command::new("bash");
+    bash.args(["--norc", "-c", &format!("{script}\n{ask}")]).env("PATH", path);
+    run(&mut bash).expect_code(0).stdout.lines().map(|line| line.trim().to_string()).collect()
+}
+
 #[test]
-fn completions_for_each_shell() {
+fn completions_know_commands_allocators_programs_and_processes() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
-        let answer = run(&mut snug(&["generate", "completions", shell])).expect_code(0);
-        for command in commands() {
-            assert!(answer.stdout.contains(&command), "{shell} knows no {command}");
-        }
+        run(&mut snug(&["generate", "completions", shell])).expect_code(0).expect_stdout("SNUG_COMPLETE");
     }
-    // bash reads what is meant for it.
-    let script = run(&mut snug(&["generate", "completions", "bash"])).stdout;
-    let ask = "COMP_WORDS=(snug to); COMP_CWORD=1; _snug snug to snug; echo \"${COMPREPLY[@]}\"";
-    let answer = run(Command::new("bash").args(["--norc", "-c", &format!("{script}\n{ask}")]));
-    assert_eq!(answer.expect_code(0).stdout.trim(), "top");
+    // What the scripts of the other two call.
+    for shell in ["zsh", "fish"] {
+        let words = ["--", "snug", "leak", "--with", "jem"];
+        let answer = run(snug(&words).env("SNUG_COMPLETE", shell).env("_CLAP_COMPLETE_INDEX", "3"));
+        assert_eq!(answer.expect_code(0).stdout.trim(), "jemalloc", "{shell}");
+    }
+    assert_eq!(offered("snug to"), ["top"]);
+    let listed = offered("snug ");
+    assert!(commands().iter().all(|command| listed.contains(command)), "{listed:?}");
+    assert_eq!(offered("snug leak --ask"), ["--ask-allocator"]);
+    assert_eq!(offered("snug leak --with jem"), ["jemalloc"]);
+    assert_eq!(offered("snug compare --with glibc,tcm"), ["glibc,tcmalloc"]);
+    assert!(offered("snug run tru").contains(&"true".to_string()));
+    let sleeper = common::Running(Command::new("sleep").arg("60").spawn().unwrap());
+    assert!(offered(&format!("snug check {}", sleeper.pid())).contains(&sleeper.pid()));
+    common::eventually("it is offered by its name", || {
+        offered("snug top sle").contains(&"sleep".to_string())
+    });
 }
 
 #[test]

@@ -8,6 +8,7 @@ use clap::CommandFactory;
 
 use crate::base::failure::{Context, Result};
 use crate::commands::arguments::{Arguments, GenerateArguments, Generated, Shell};
+use crate::commands::complete;
 
 /// Runs the command.
 pub(crate) fn run(arguments: &GenerateArguments) -> Result<()> {
@@ -23,18 +24,14 @@ pub(crate) fn run(arguments: &GenerateArguments) -> Result<()> {
 }
 
 fn completions(shell: Shell) -> io::Result<()> {
-    use clap_complete::Shell as Target;
-    let target = match shell {
-        Shell::Bash => Target::Bash,
-        Shell::Elvish => Target::Elvish,
-        Shell::Fish => Target::Fish,
-        Shell::Powershell => Target::PowerShell,
-        Shell::Zsh => Target::Zsh,
+    let name = match shell {
+        Shell::Bash => "bash",
+        Shell::Elvish => "elvish",
+        Shell::Fish => "fish",
+        Shell::Powershell => "powershell",
+        Shell::Zsh => "zsh",
     };
-    // Into memory first: clap_complete ends the program with a message of its own where it can't write.
-    let mut script = Vec::new();
-    clap_complete::generate(target, &mut Arguments::command(), "snug", &mut script);
-    io::stdout().write_all(&script)
+    io::stdout().write_all(&complete::script(name)?)
 }
 
 fn all_man_pages(directory: &Path) -> Result<()> {

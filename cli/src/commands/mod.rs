@@ -4,6 +4,7 @@ pub(crate) mod advise;
 pub(crate) mod arguments;
 pub(crate) mod check;
 pub(crate) mod compare;
+pub(crate) mod complete;
 pub(crate) mod exporter;
 pub(crate) mod generate;
 pub(crate) mod leak;
