@@ -10,6 +10,7 @@
 #   make bench      all servers of bench/workloads under all allocators; hours; QUICK=1 for their short form
 #   make check      structure and format of the sources; make format applies the format
 #   make release    build/release/snug, the tool as it is installed: smaller and faster, and slower to build
+#   make dist       packages for Debian, Red Hat, Alpine, in build/dist; make test-dist installs them on clean systems
 #   make install    into PREFIX (/usr/local), under DESTDIR; make uninstall takes it away
 #   make install-library   the library alone, which needs no Rust
 CC = gcc
@@ -38,7 +39,7 @@ library: $(BUILD)/libsnug.so $(BUILD)/libsnug.a $(BUILD)/jemalloc/libjemalloc.so
 tool: build/snug
 
 # Building installs nothing: it ends with the names of what is missing. Only these goals install it.
-INSTALLING := $(filter deps demo test test-programs bench bench-peers soak,$(MAKECMDGOALS))
+INSTALLING := $(filter dist test-dist deps demo test test-programs bench bench-peers soak,$(MAKECMDGOALS))
 
 # Packages are looked up once; the file remembers that all were there.
 build/deps-%: tools/install-deps
@@ -109,6 +110,7 @@ include core/tests/golden/golden.mk
 include core/tests/preload/preload.mk
 include core/tests/matrix/matrix.mk
 include bench/traces/traces.mk
+include packages/packages.mk
 
 # The library is the same; its archive and the programs are compiled for musl.
 MUSL = CC=musl-gcc CXX= BUILD=build/musl LIB=$(CURDIR)/build/libsnug.so
@@ -218,15 +220,17 @@ install-library: library
 
 # TOOL=build/snug installs the one that `make` built, without the wait.
 TOOL = build/release/snug
+# NATIVE_TOOL writes the pages and completions where TOOL is for another machine.
+NATIVE_TOOL = $(TOOL)
 install: build/deps-build install-library $(TOOL)
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin share/man/man1)
 	install -m 755 $(TOOL) $(DESTDIR)$(PREFIX)/bin/
 	$(OBJCOPY) --strip-all $(BUILD)/asker.so $(DESTDIR)$(PREFIX)/lib/snug/asker.so
-	$(TOOL) generate man --out $(DESTDIR)$(PREFIX)/share/man/man1
+	$(NATIVE_TOOL) generate man --out $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
-	$(TOOL) generate completions bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/snug
-	$(TOOL) generate completions zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_snug
-	$(TOOL) generate completions fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/snug.fish
+	$(NATIVE_TOOL) generate completions bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/snug
+	$(NATIVE_TOOL) generate completions zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_snug
+	$(NATIVE_TOOL) generate completions fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/snug.fish
 
 # Folders that others use, too, stay.
 INSTALLED = lib/libsnug.so lib/libsnug.so.debug lib/pkgconfig/snug.pc lib/libsnug.so.0 lib/libsnug.a bin/snug include/snug.h include/snug_counters.h \

@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 INSTALL_DEPS = ROOT / "tools/install-deps"
-GROUPS = ("library", "build", "check", "demo", "test", "servers", "programs", "bench", "soak", "system")
+GROUPS = ("library", "build", "check", "demo", "test", "servers", "programs", "bench", "soak", "dist", "system")
 # What make and tools/install-deps themselves use; no compiler, no Rust.
 COMMANDS = ("make", "bash", "sh", "sed", "sort", "tr", "grep", "mkdir", "touch", "dirname", "find", "mktemp", "tail", "rm", "id")
 # A Debian 13 with nothing installed, where apt "installs" by writing down what it was asked for.
@@ -40,7 +40,7 @@ class BareSystem:
             else:
                 (self.path / name).symlink_to(shutil.which(name))
         (self.project / "build").mkdir(parents=True)
-        for name in ("Makefile", "VERSION", "core", "bench", "tools", "cli"):
+        for name in ("Makefile", "VERSION", "core", "bench", "tools", "cli", "packages"):
             (self.project / name).symlink_to(ROOT / name)
         # A tree of its own for the one script that finds its folder by its place.
         (self.project / "tools").unlink()

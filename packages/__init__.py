@@ -1,0 +1,1 @@
+"""Packages of snug: what `make dist` builds, and how it is tested."""

@@ -1,0 +1,81 @@
+"""Signs what `make dist` built, and lays it out as static files: repositories for apt and for dnf.
+
+    packages/publish --key 0123ABCD                  build/dist -> build/site
+    packages/publish --new-key build/test-key        for tests: with a key without passphrase, made in that folder
+
+The site has SHA256SUMS with its signature, snug.asc (the public key), apt/ and rpm/. Any web server can serve it.
+"""
+
+import argparse
+import os
+import shutil
+from pathlib import Path
+
+from packages.project import ROOT, run
+
+DISTRIBUTION = """Origin: snug
+Label: snug
+Codename: stable
+Architectures: amd64 arm64
+Components: main
+Description: Packages of snug
+SignWith: {key}
+"""
+
+
+def new_key(folder):
+    """Makes a key in a folder of its own, unless it is there; returns its fingerprint."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.environ["GNUPGHOME"] = str(folder)
+    name = "Packages of snug, for tests"
+    if name not in run("gpg", "--list-secret-keys"):
+        run("gpg", "--batch", "--passphrase", "", "--quick-generate-key", name, "ed25519", "sign", "never")
+    listed = run("gpg", "--list-secret-keys", "--with-colons", name)
+    return next(line.split(":")[9] for line in listed.splitlines() if line.startswith("fpr"))
+
+
+def sign(key, path):
+    """Writes the signature of a file beside it, with .asc at its end."""
+    run("gpg", "--batch", "--yes", "--local-user", key, "--armor", "--detach-sign", path)
+
+
+def publish(dist, site, key):
+    shutil.rmtree(site, ignore_errors=True)
+    shutil.copytree(dist, site)
+    sign(key, site / "SHA256SUMS")
+    run("gpg", "--batch", "--armor", "--output", site / "snug.asc", "--export", key)
+    apt_repository(site, site / "apt", key)
+    rpm_repository(site, site / "rpm", key)
+
+
+def apt_repository(packages, repository, key):
+    work = repository.with_name("apt-work")
+    (work / "conf").mkdir(parents=True)
+    (work / "conf/distributions").write_text(DISTRIBUTION.format(key=key))
+    debs = sorted(packages.glob("*.deb"))
+    run("reprepro", "--silent", "--basedir", work, "--outdir", repository, "includedeb", "stable", *debs)
+    shutil.rmtree(work)
+
+
+def rpm_repository(packages, repository, key):
+    repository.mkdir()
+    for path in sorted(packages.glob("*.rpm")):
+        shutil.copy2(path, repository)
+    run("createrepo_c", "--quiet", "--no-database", repository)
+    sign(key, repository / "repodata/repomd.xml")
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="packages/publish", description=__doc__.splitlines()[0])
+    keys = parser.add_mutually_exclusive_group(required=True)
+    keys.add_argument("--key", help="the key to sign with, of your keyring")
+    keys.add_argument("--new-key", type=Path, metavar="FOLDER", help="make one in this folder, for tests")
+    parser.add_argument("--dist", type=Path, default=ROOT / "build/dist", help="what make dist built [build/dist]")
+    parser.add_argument("--site", type=Path, default=ROOT / "build/site", help="folder for the result, emptied first [build/site]")
+    options = parser.parse_args()
+    publish(options.dist, options.site.resolve(), options.key or new_key(options.new_key.resolve()))
+    print(f"signed, with repositories for apt and dnf: {options.site}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Quick tests of the packages: with what `make` built, on this machine."""

@@ -1,0 +1,1 @@
+"""Tests of what `make dist` built, on clean systems: `make test-dist`. They need root and a network."""
