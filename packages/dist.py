@@ -9,11 +9,11 @@ import hashlib
 import shutil
 from pathlib import Path
 
-from packages import archives, bill, linux_packages, staging
+from packages import archives, bill, linux_packages, staging, wheels
 from packages.project import ARCHITECTURES, ROOT, VERSION
 
-NFPM = ROOT / "build/dist-tools/bin/nfpm"
-FORMATS = ("tar", "linux")
+PROGRAMS = ROOT / "build/dist-tools/bin"
+FORMATS = ("tar", "linux", "wheel")
 
 
 def build_for(architecture, native, work, out, formats):
@@ -26,7 +26,9 @@ def build_for(architecture, native, work, out, formats):
         archives.write_tar(out / f"snug-{VERSION}-{architecture.name}.tar.gz", archives.below(local))
         (out / f"snug-{VERSION}-{architecture.name}.cdx.json").write_text(bill.bill(architecture))
     if "linux" in formats:
-        linux_packages.build(architecture, staged, work / "linux", out, NFPM)
+        linux_packages.build(architecture, staged, work / "linux", out, PROGRAMS / "nfpm")
+    if "wheel" in formats:
+        wheels.build(architecture, staged / "usr", work / "wheel", out, PROGRAMS / "wheel")
 
 
 def write_checksums(out):

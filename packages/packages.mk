@@ -1,6 +1,7 @@
 # packages.mk: what is released, and how it is tested. Included by the top-level Makefile.
 #
 #   make dist           everything that is released, for x86-64 and aarch64, in build/dist; the same bytes each time
+#   make test-packages  the packages of languages, made of what `make` built: installed, and programs run under them
 #   make test-dist      builds that twice, and installs each package on a clean system; most of an hour
 #   make dist DIST_FLAGS='--architectures x86_64 --formats linux'
 
@@ -8,7 +9,7 @@
 dist: build/deps-dist build/dist-tools/installed
 	packages/dist $(DIST_FLAGS)
 
-build/dist-tools/installed: packages/requirements.txt | build/deps-dist
+build/dist-tools/installed: packages/requirements.txt | build/deps-check
 	@rm -rf $(@D)
 	@/usr/bin/python3 -m venv $(@D)
 	@$(@D)/bin/pip --quiet --disable-pip-version-check install --requirement $<
@@ -17,4 +18,8 @@ build/dist-tools/installed: packages/requirements.txt | build/deps-dist
 # Needs root and a network: systems are made by debootstrap, once, in build/roots.
 .PHONY: test-dist
 test-dist: dist
-	tools/run_unittests.py packages/tests/dist
+	tools/run_unittests.py packages/release_tests
+
+.PHONY: test-packages
+test-packages: all build/dist-tools/installed
+	tools/run_unittests.py packages/tests

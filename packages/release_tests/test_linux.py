@@ -8,7 +8,7 @@ import unittest
 from pathlib import Path
 
 from packages.project import ROOT, VERSION
-from packages.tests.dist.roots import Root, check, debian
+from packages.release_tests.roots import Root, check, debian
 
 DIST, SITE = ROOT / "build/dist", ROOT / "build/site"
 PATH_OF_ALL = "/usr/lib/snug/libsnug.so"
