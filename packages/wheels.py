@@ -27,7 +27,7 @@ def build(architecture, installed, work, out, wheel):
     shutil.copytree(ROOT / "packages/wheel/snug", work / "snug", ignore=shutil.ignore_patterns("__pycache__"))
     binaries = work / "snug/bin"
     binaries.mkdir()
-    for source, name in (("bin/snug", "snug"), ("lib/libsnug.so.0", "libsnug.so"), ("lib/snug/libjemalloc.so.2", "libjemalloc.so.2")):
+    for source, name in (("bin/snug", "snug"), ("lib/snug/asker.so", "asker.so"), ("lib/libsnug.so.0", "libsnug.so"), ("lib/snug/libjemalloc.so.2", "libjemalloc.so.2")):
         shutil.copy2(installed / source, binaries / name)
     about = work / f"snug-{VERSION}.dist-info"
     about.mkdir()
