@@ -81,7 +81,7 @@ fn docker(deployment: &Deployment) -> Snippet {
     if let (Some(name), Some(path)) = (deployment.file_name(), deployment.path_in_image()) {
         match (deployment.kind, debian_package(deployment.kind)) {
             (Kind::Snug, _) => text.push_str(
-                "# build stage, of the same distribution as your image\nFROM debian:12 AS snug\n\
+                "# build stage; the library runs in images of any distribution\nFROM debian:12 AS snug\n\
                  RUN apt-get update && apt-get install -y binutils gcc libc6-dev make\nCOPY snug /snug\n\
                  RUN make -C /snug install-library DESTDIR=/out\n\n# your image\n\
                  COPY --from=snug /out/usr/local /usr/local\n",

@@ -13,3 +13,11 @@ pub(crate) mod overview;
 pub(crate) mod plot;
 pub(crate) mod stats_text;
 pub(crate) mod table;
+
+/// What a format writes, as text.
+#[cfg(test)]
+fn written<E: std::fmt::Debug>(write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> String {
+    let mut out = Vec::new();
+    write(&mut out).expect("writing into memory never fails");
+    String::from_utf8(out).expect("it is text")
+}

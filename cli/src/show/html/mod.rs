@@ -231,9 +231,7 @@ mod tests {
     use crate::analysis::{fixture, summary};
 
     fn render(comparison: &Comparison) -> String {
-        let mut out = Vec::new();
-        write(comparison, &Origin::default(), &mut out).unwrap();
-        String::from_utf8(out).unwrap()
+        crate::show::written(|out| write(comparison, &Origin::default(), out))
     }
 
     #[test]
