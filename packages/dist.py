@@ -9,11 +9,11 @@ import hashlib
 import shutil
 from pathlib import Path
 
-from packages import archives, bill, linux_packages, staging, wheels
+from packages import archives, bill, gems, linux_packages, staging, wheels
 from packages.project import ARCHITECTURES, ROOT, VERSION
 
 PROGRAMS = ROOT / "build/dist-tools/bin"
-FORMATS = ("tar", "linux", "wheel")
+FORMATS = ("tar", "linux", "wheel", "gem")
 
 
 def build_for(architecture, native, work, out, formats):
@@ -29,6 +29,8 @@ def build_for(architecture, native, work, out, formats):
         linux_packages.build(architecture, staged, work / "linux", out, PROGRAMS / "nfpm")
     if "wheel" in formats:
         wheels.build(architecture, staged / "usr", work / "wheel", out, PROGRAMS / "wheel")
+    if "gem" in formats:
+        gems.build(architecture, staged / "usr", work / "gem", out)
 
 
 def write_checksums(out):
@@ -55,6 +57,8 @@ def main():
     native = next(work / one.name / "bin/snug" for one in ARCHITECTURES.values() if one.native)
     for name in chosen:
         build_for(ARCHITECTURES[name], native, work / name, out, formats)
+    if "gem" in formats:
+        gems.build_source(work / "gem", out)
     write_checksums(out)
     print(f"{len(list(out.iterdir()))} files in {out}")
 
