@@ -108,6 +108,8 @@ struct snug_counters {
   uint64_t answer_to;     /* Q2 */
 
   struct snug_counters_class classes[SNUG_COUNTERS_ARENAS][SNUG_COUNTERS_CLASSES];
+
+  uint64_t profile_address; /* of a struct snug_profile (snug_profile.h); 0: sampling was never on */
 };
 
 enum snug_request {

@@ -28,7 +28,7 @@ static bool is_power_of_two(size_t number) { return number != 0 && (number & (nu
 
 /* Cost: see core/tests/golden. Assumes a size the bins know and a bin that is not empty; else malloc_slow. */
 EXPORT void *malloc(size_t size_bytes) {
-  if (likely(size_bytes <= CLASS_SMALL_MAX_BYTES)) {
+  if (likely(size_bytes <= CLASS_SMALL_MAX_BYTES) && likely(cache_counts(size_bytes))) {
     void *block = cache_pop_at(bin_offset_of(size_bytes));
     if (likely(block != NULL)) return block;
   }

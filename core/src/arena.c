@@ -8,7 +8,7 @@ _Static_assert((int)ARENA_MAX == SNUG_COUNTERS_ARENAS, "rows of the counters");
 static struct {
   uint32_t users[ARENA_MAX]; /* atomic; changed under the caches lock */
   uint32_t count;            /* atomic, the same; the page of counters has a copy for readers */
-  uint32_t reserved;         /* atomic; 0: none */
+  uint64_t reserved;         /* atomic; bit n: arena n */
   uint32_t cpus;             /* atomic */
 } arenas;
 
@@ -40,14 +40,18 @@ uint32_t arena_cpus(void) { return __atomic_load_n(&arenas.cpus, __ATOMIC_RELAXE
 
 uint32_t arena_allowed(void) {
   uint32_t cpus = arena_cpus(), most = __atomic_load_n(&options.arenas_max, __ATOMIC_RELAXED);
-  if (most == 0 || most > ARENA_MAX) most = ARENA_MAX;
+  if (most == 0 || most > ARENA_MAX - ARENA_RESERVED_MAX) most = ARENA_MAX - ARENA_RESERVED_MAX;
   return cpus < most ? cpus : most;
 }
 
 unsigned arena_least_used(void) {
-  unsigned best = 0;
-  for (unsigned i = 1; i < arena_allowed(); i++) {
-    if (arena_users(i) < arena_users(best)) best = i;
+  unsigned best = 0, end = arena_allowed();
+  for (unsigned i = 1; i < end && i < ARENA_MAX; i++) {
+    if (arena_is_reserved(i)) {
+      end++; /* one more takes its place */
+    } else if (arena_users(i) < arena_users(best)) {
+      best = i;
+    }
   }
   return best;
 }
@@ -56,10 +60,8 @@ unsigned arena_reserve(void) {
   unsigned arena = arena_count();
   if (arena == 0 || arena >= ARENA_MAX) return 0;
   arena_join(arena);
-  __atomic_store_n(&arenas.reserved, arena, __ATOMIC_RELAXED);
+  __atomic_fetch_or(&arenas.reserved, UINT64_C(1) << arena, __ATOMIC_RELAXED);
   return arena;
 }
 
-bool arena_is_reserved(unsigned arena) {
-  return arena != 0 && arena == __atomic_load_n(&arenas.reserved, __ATOMIC_RELAXED);
-}
+bool arena_is_reserved(unsigned arena) { return __atomic_load_n(&arenas.reserved, __ATOMIC_RELAXED) >> arena & 1; }

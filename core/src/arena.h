@@ -15,6 +15,7 @@
 
 enum {
   ARENA_MAX = 64,
+  ARENA_RESERVED_MAX = 2,
   ARENA_SHIFT = 8, /* in a page's kind */
 };
 
@@ -47,8 +48,8 @@ HIDDEN uint32_t arena_allowed(void);
 /* Of these the one with the fewest users. */
 HIDDEN unsigned arena_least_used(void);
 
-/* An arena for guarded blocks alone (W1, W2), whose slabs are zero at first, and that neither lends nor borrows. 0: all
- * are in use, or there are none. */
+/* An arena for guarded blocks alone (W1, W2), or for sampled ones, whose slabs are zero at first, and that neither
+ * lends nor borrows. The caches lock is held. 0: all are in use, or there are none. */
 HIDDEN unsigned arena_reserve(void);
 HIDDEN bool arena_is_reserved(unsigned arena);
 

@@ -7,6 +7,7 @@
 #include "large.h"
 #include "maintain.h"
 #include "map.h"
+#include "profile.h"
 #include "run.h"
 #include "ready.h"
 
@@ -51,7 +52,30 @@ static COLD void *zero_whole(void *block, bool *clean) {
   return block;
 }
 
+/* The block of a request that is to be a sample. NULL: no memory in its arena; the request is then one like others. */
+static COLD void *take_sampled(size_t alignment, size_t size_bytes, bool *clean) {
+  void *block = NULL;
+  bool contended;
+  cache_slow_path_begins();
+  if (guard_is_on()) {
+    block = guard_take(alignment, size_bytes, clean);
+  } else if (alignment <= 16 && size_bytes <= CLASS_MAX_BYTES) {
+    *clean = false;
+    slab_take(profile_arena, class_of(size_bytes), &block, 1, size_bytes, &contended);
+    maintain(1);
+  } else {
+    block = take_big(size_bytes, alignment, clean);
+  }
+  profile_note(block, size_bytes);
+  cache_slow_path_ends();
+  return block;
+}
+
 static void *take_slow(size_t size_bytes, bool *clean) {
+  if (profile_is_due(size_bytes)) {
+    void *block = take_sampled(1, size_bytes, clean);
+    if (block != NULL) return block;
+  }
   if (guard_is_on()) return guard_take(1, size_bytes, clean);
   if (size_bytes > CLASS_MAX_BYTES) return take_big(size_bytes, 1, clean);
   unsigned class_index = class_of(size_bytes);
@@ -74,13 +98,14 @@ void *block_take_slow(size_t size_bytes) {
 
 void *block_take_zeroed_slow(size_t size_bytes) {
   bool clean = false;
+  bool was_counted = size_bytes <= ZERO_INLINE_MAX_BYTES, may_have_bin = size_bytes <= CLASS_MAX_BYTES;
   void *block;
   start_if_needed();
-  if (guard_is_on()) {
-    cache_end(); /* as above */
-    block = guard_take(1, size_bytes, &clean);
+  if (!was_counted && may_have_bin) {
+    block = block_take(size_bytes);
   } else {
-    block = size_bytes <= CLASS_MAX_BYTES ? block_take(size_bytes) : take_big(size_bytes, 1, &clean);
+    cache_end(); /* as above */
+    block = take_slow(size_bytes, &clean);
   }
   return block != NULL && !clean ? memset(block, 0, size_bytes) : block;
 }
@@ -105,8 +130,13 @@ void *block_take_aligned(size_t alignment, size_t size_bytes, bool *clean) {
   start_if_needed();
   size_t class_bytes = guard_is_on() ? 0 : class_bytes_for(alignment, size_bytes);
   if (class_bytes != 0) return block_take(class_bytes);
-  void *block = guard_is_on() ? guard_take(alignment, size_bytes, clean)
-                              : take_big(size_bytes != 0 ? size_bytes : 1, alignment, clean);
+  if (size_bytes == 0 && !guard_is_on()) size_bytes = 1;
+  void *block = NULL;
+  if (size_bytes <= CLASS_SMALL_MAX_BYTES) cache_counts(size_bytes);
+  if (profile_is_due(size_bytes)) block = take_sampled(alignment, size_bytes, clean);
+  if (likely(block == NULL)) {
+    block = guard_is_on() ? guard_take(alignment, size_bytes, clean) : take_big(size_bytes, alignment, clean);
+  }
   return unlikely(zeroes_all) ? zero_whole(block, clean) : block;
 }
 
@@ -144,10 +174,17 @@ void block_give_slow(void *block) {
   cache_end(); /* as above */
   if (block == NULL) return;
   start_if_needed();
-  if (guard_is_on() && guard_give(block)) return;
   cache_slow_path_begins();
+  if (guard_is_on()) {
+    profile_forget(block);
+    if (guard_give(block)) {
+      cache_slow_path_ends();
+      return;
+    }
+  }
   size_t page = page_index(block);
   unsigned kind = page < zone_pages() ? page_kind(page) : 0;
+  profile_forget_kind(block, kind);
   if (is_class(kind)) {
     cache_flush(block, kind);
     maintain(1);
@@ -219,14 +256,25 @@ static void *resize_big(void *block, size_t size_bytes, bool may_move) {
   return stays_run && run_resize(block, size_bytes) ? block : NULL;
 }
 
+/* A run or a large block that was resized counts as freed and requested anew, as one that moves does. */
+static void count_resized(void *block, size_t size_bytes) {
+  profile_forget(block);
+  if (size_bytes <= CLASS_SMALL_MAX_BYTES) cache_counts(size_bytes);
+  if (profile_is_due(size_bytes)) profile_note(block, size_bytes);
+}
+
 /* Tries to resize without another block. */
 static void *resize_same(void *block, size_t block_bytes, size_t size_bytes, bool may_move) {
   if (page_index(block) < zone_pages() && page_kind(page_index(block)) != KIND_RUN) {
     return resize_keeps(block_bytes, size_bytes) ? block : NULL;
   }
   cache_slow_path_begins();
+  if (may_move) profile_forget(block); /* before another block can begin where this one does */
   block = resize_big(block, size_bytes, may_move);
-  if (block != NULL) maintain(MAINTAIN_BIG_BLOCK);
+  if (block != NULL) {
+    maintain(MAINTAIN_BIG_BLOCK);
+    count_resized(block, size_bytes);
+  }
   cache_slow_path_ends();
   if (unlikely(zeroes_all) && block != NULL && block_size(block) > block_bytes) {
     memset((char *)block + block_bytes, 0, block_size(block) - block_bytes);

@@ -12,13 +12,15 @@
 #include "base.h"
 #include "cache.h"
 
-/* The slow ends of block_take and block_give: everything that a bin cannot do. */
+/* The slow ends of block_take and block_give: everything that a bin cannot do. A request of up to CLASS_SMALL_MAX_BYTES
+ * was counted (cache_counts); longer ones are counted here. */
 HIDDEN void *block_take_slow(size_t size_bytes);
 HIDDEN void block_give_slow(void *block);
 
 /* A block of at least size_bytes, at a multiple of 16. NULL: no memory; errno is untouched. */
 static ALWAYS_INLINE void *block_take(size_t size_bytes) {
   if (unlikely(size_bytes > CLASS_SMALL_MAX_BYTES)) return block_take_slow(size_bytes);
+  if (unlikely(!cache_counts(size_bytes))) return block_take_slow(size_bytes);
   void *block = cache_pop_at(bin_offset_of(size_bytes));
   return likely(block != NULL) ? block : block_take_slow(size_bytes);
 }
@@ -54,6 +56,7 @@ HIDDEN void *block_take_zeroed_slow(size_t size_bytes);
 /* As block_take, all zero. */
 static ALWAYS_INLINE void *block_take_zeroed(size_t size_bytes) {
   if (unlikely(size_bytes > ZERO_INLINE_MAX_BYTES)) return block_take_zeroed_slow(size_bytes);
+  if (unlikely(!cache_counts(size_bytes))) return block_take_zeroed_slow(size_bytes);
   void *block = cache_pop_at(bin_offset_of(size_bytes));
   if (unlikely(block == NULL)) return block_take_zeroed_slow(size_bytes);
   zero_small(block, size_bytes);

@@ -350,6 +350,8 @@ static NEVER_INLINE struct cache *cache_attach(void) {
   struct cache *own = thread->own;
   if (own == NULL) thread->without = 1;
   if (own != NULL) __atomic_store_n(&own->door.cache, own, __ATOMIC_RELAXED);
+  thread->profile = PROFILE_NOT_FOLLOWED; /* it may have been called in */
+  thread->until_sample = -1;
   lock_give(&caches.lock, RANK_CACHES);
   if (is_new && !hooks_thread_begins(thread)) { /* may allocate: we are ready for that */
     thread_ends(thread);
@@ -380,13 +382,23 @@ static void thread_ends(void *argument) {
   cache_slow_path_ends();
 }
 
-void cache_close(void) {
-  lock_take(&caches.lock, RANK_CACHES);
-  caches.closed = true;
+static void call_in(void) {
   for (uint32_t i = 0; i < caches.count; i++) {
     struct cache *cache = cache_number(i);
     if (cache->in_use) __atomic_store_n(&cache->door.cache, &empty_cache, __ATOMIC_RELAXED);
   }
+}
+
+void cache_call_in(void) {
+  lock_take(&caches.lock, RANK_CACHES);
+  call_in();
+  lock_give(&caches.lock, RANK_CACHES);
+}
+
+void cache_close(void) {
+  lock_take(&caches.lock, RANK_CACHES);
+  caches.closed = true;
+  call_in();
   lock_give(&caches.lock, RANK_CACHES);
 }
 

@@ -38,7 +38,8 @@
 #include "classes.h"
 #include "slab.h"
 
-enum { CACHE_TOUCHED_BYTES = 8192 }; /* of a cache whose bins have not grown */
+enum { PROFILE_NOT_FOLLOWED = UINT32_MAX }; /* no setting */
+enum { CACHE_TOUCHED_BYTES = 8192 };        /* of a cache whose bins have not grown */
 
 struct bin {
   void **top;   /* C1; written whole, since thieves look at it for signs of life */
@@ -74,12 +75,16 @@ struct cache {
 
 /* Used by its thread only: it may end without a word (steal.h). */
 struct thread {
-  struct door *door;   /* of its cache, or of the empty one */
-  struct cache *own;   /* NULL: none yet, or none available */
-  uint32_t tag;        /* arena << ARENA_SHIFT of the thread's blocks */
-  uint32_t without;    /* no cache any more (the thread is ending), or none possible */
-  uint32_t upkeep_due; /* owner: what its slow paths since the last look at the clock count for, for maintain.h */
-  uint32_t inside;     /* owner: it is in so many slow paths, where locks are taken */
+  struct door *door;     /* of its cache, or of the empty one */
+  struct cache *own;     /* NULL: none yet, or none available */
+  uint32_t tag;          /* arena << ARENA_SHIFT of the thread's blocks */
+  uint32_t without;      /* no cache any more (the thread is ending), or none possible */
+  uint32_t upkeep_due;   /* owner: what its slow paths since the last look at the clock count for, for maintain.h */
+  uint32_t inside;       /* owner: it is in so many slow paths, where locks are taken */
+  int64_t until_sample;  /* owner: bytes to the next sample (profile.h); below 0: the next request sees to it */
+  uint64_t mean_bytes;   /* owner: with which that was drawn */
+  uint32_t profile;      /* owner: the setting that it follows */
+  uint32_t takes_sample; /* owner: it is taking one */
 };
 
 HIDDEN extern struct cache empty_cache;
@@ -106,6 +111,10 @@ HIDDEN void cache_flush(void *block, unsigned kind);
 
 /* From now on no thread has a cache: each gives its own back at its next malloc or free. */
 HIDDEN void cache_close(void);
+
+/* Each thread that has a cache comes to a slow path at its next malloc or free, and then looks at the settings that it
+ * follows. */
+HIDDEN void cache_call_in(void);
 
 /* Gives this thread's blocks back to the slabs. */
 HIDDEN void cache_empty_own(void);
@@ -180,6 +189,11 @@ static ALWAYS_INLINE void door_leave(struct door *door) { __atomic_store_n(&door
 
 static ALWAYS_INLINE struct cache *cache_begin(void) { return door_enter(this_thread.door); }
 static ALWAYS_INLINE void cache_end(void) { door_leave(this_thread.door); }
+
+/* Counts a request of the program. False: its bytes reach the next sample, the slow path's to take. */
+static ALWAYS_INLINE bool cache_counts(size_t size_bytes) {
+  return (this_thread.until_sample -= (int64_t)size_bytes) >= 0;
+}
 
 /* A block from the bin of this thread at an offset among its bins, or NULL when it is empty; then busy is left set. */
 static ALWAYS_INLINE void *cache_pop_at(size_t bin_offset) {

@@ -41,7 +41,7 @@ static void describe_settings(void) {
 static uint64_t change_setting(uint64_t words, bool is_word) {
   uint32_t low = 0, high = 0;
   switch (options_change((uint32_t)(words >> 8 & 0xffffff), (uint32_t)(words >> 32), is_word, &low, &high)) {
-    case OPTION_CHANGED: return describe_settings(), SNUG_ANSWER_DONE;
+    case OPTION_CHANGED: return describe_settings(), cache_call_in(), SNUG_ANSWER_DONE;
     case OPTION_FIXED: return SNUG_ANSWER_FIXED;
     case OPTION_OUT_OF_RANGE:
       return SNUG_ANSWER_OUT_OF_RANGE | (uint64_t)low << ANSWER_VALUE_SHIFT | (uint64_t)high << ANSWER_HIGH_SHIFT;

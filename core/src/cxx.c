@@ -59,7 +59,7 @@ static NEVER_INLINE void *new_slow(size_t size_bytes) {
 
 /* The fast path, as malloc's. */
 static ALWAYS_INLINE void *new_plain(size_t size_bytes) {
-  if (likely(size_bytes <= CLASS_SMALL_MAX_BYTES)) {
+  if (likely(size_bytes <= CLASS_SMALL_MAX_BYTES) && likely(cache_counts(size_bytes))) {
     void *block = cache_pop_at(bin_offset_of(size_bytes));
     if (likely(block != NULL)) return block;
   }

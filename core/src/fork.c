@@ -10,6 +10,7 @@
 #include "maintain.h"
 #include "map.h"
 #include "pages.h"
+#include "profile.h"
 #include "purge.h"
 #include "rights.h"
 #include "slab.h"
@@ -38,11 +39,13 @@ void fork_lock_all(void) {
   pages_lock_all();
   large_lock_all();
   map_lock_all();
+  profile_table_lock_all();
   if (!lock_passes_over() && !lock_missed_in_fork()) __atomic_store_n(&lock_all_owner, lock_self(), __ATOMIC_RELAXED);
 }
 
 void fork_unlock_all(void) {
   if (!lock_passes_over() && lock_held_by_fork()) __atomic_store_n(&lock_all_owner, NULL, __ATOMIC_RELAXED);
+  profile_table_unlock_all();
   map_unlock_all();
   large_unlock_all();
   pages_unlock_all();
@@ -134,6 +137,7 @@ static void parent(void) {
 static void child(void) {
   __atomic_store_n(&lock_all_owner, NULL, __ATOMIC_RELAXED);
   lock_debug_reset();
+  profile_table_reset_locks();
   map_reset_locks();
   large_reset_locks();
   pages_reset_locks();
@@ -144,6 +148,7 @@ static void child(void) {
   snug_counters.pid = rights_own_memory();
   control_after_fork();
   cache_after_fork();
+  profile_after_fork(lock_passes_over());
   if (_IO_list_resetlock != NULL) _IO_list_resetlock();
   lock_pass_over(false);
   restore_signals();

@@ -8,11 +8,14 @@
 #include "slab.h"
 #include "sys.h"
 
+uint64_t gauges_profile_bytes;
+
 /* Bytes of our tables that were ever written, by page. */
 static uint64_t metadata_bytes(size_t top_pages, size_t cache_count) {
   size_t page = zone.page_bytes;
   uint64_t bytes = round_up(top_pages * sizeof zone.kind[0], page) + round_up(top_pages * sizeof zone.owner[0], page);
   bytes += 3 * round_up(top_pages / 8, page) + round_up(slab_record_count() * SLAB_RECORD_BYTES, page);
+  bytes += counter_get(&gauges_profile_bytes);
   return bytes + cache_count * round_up(CACHE_TOUCHED_BYTES, page);
 }
 

@@ -5,6 +5,9 @@
 
 #include "base.h"
 
+/* Bytes of the table of samples, which count as metadata; atomic. */
+HIDDEN extern uint64_t gauges_profile_bytes;
+
 HIDDEN void gauges_refresh(void);
 
 #endif

@@ -109,13 +109,13 @@ void lock_give_in_fork(struct lock *lock, enum lock_rank rank) {
 
 /* Debug builds: the ranks this thread holds, one bit each; class locks may nest (K1), so count those. */
 #if SNUG_DEBUG
-static __thread uint32_t held[RANK_MAP + 1] FIXED_TLS;
+static __thread uint32_t held[RANK_PROFILE + 1] FIXED_TLS;
 static __thread bool is_unknown FIXED_TLS; /* what a child of an interrupted thread holds (K4) */
 #endif
 
 void lock_debug_take(enum lock_rank rank) {
 #if SNUG_DEBUG
-  for (int higher = rank + (rank == RANK_CLASS); higher <= RANK_MAP; higher++) {
+  for (int higher = rank + (rank == RANK_CLASS); higher <= RANK_PROFILE; higher++) {
     ASSERT(held[higher] == 0 || is_unknown || __atomic_load_n(&lock_all_owner, __ATOMIC_RELAXED) != NULL);
   }
   lock_debug_note(rank);
@@ -134,7 +134,7 @@ void lock_debug_note(enum lock_rank rank) {
 
 void lock_debug_reset(void) {
 #if SNUG_DEBUG
-  for (int rank = 0; rank <= RANK_MAP; rank++) held[rank] = 0;
+  for (int rank = 0; rank <= RANK_PROFILE; rank++) held[rank] = 0;
   is_unknown |= passes_over;
 #endif
 }

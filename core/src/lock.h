@@ -25,7 +25,8 @@ enum lock_rank {
   RANK_RECORDS,
   RANK_PAGES,
   RANK_LARGE,
-  RANK_MAP
+  RANK_MAP,
+  RANK_PROFILE
 };
 
 struct lock {

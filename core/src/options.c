@@ -7,7 +7,7 @@
 #include "sys.h"
 
 /* The defaults. The table below repeats them for help; core/tests/unit/options_test.c compares. */
-struct options options = {0, 0, 0, 1, 1, 0, 0};
+struct options options = {0, 0, 0, 1, 1, 0, 0, 0};
 
 static const struct option_row {
   const char *name;
@@ -25,6 +25,8 @@ static const struct option_row {
      "share of CPU time that giving memory back may cost"},
     {"thp", &options.thp, 0, 0, 1, 0, "allow transparent huge pages on the heap"},
     {"guard", &options.guard, 0, 0, 1, 0, "detect heap misuse at once; slower, more memory"},
+    {"profile", &options.profile, 0, 0, 1073741824, 1,
+     "sample allocations for snug profile; 1: one in 512 KiB; above: one in so many bytes"},
 };
 
 enum { ROW_COUNT = sizeof rows / sizeof rows[0], MESSAGE_BYTES = 320, HELP_LINE_BYTES = 160 };

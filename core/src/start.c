@@ -15,6 +15,7 @@
 #include "malloc_conf.h"
 #include "map.h"
 #include "options.h"
+#include "profile.h"
 #include "rights.h"
 #include "slab.h"
 #include "stats.h"
@@ -132,6 +133,7 @@ __attribute__((constructor)) static void read_settings(void) {
   map_apply_options();
   if (options.guard && !guard_start()) options.guard = 0;
   if (malloc_conf_settings.zero) block_zero_all();
+  profile_start();
   describe_process();
   if (!options.verbose) return;
   struct text warnings = text_in(snug_counters.warnings, sizeof snug_counters.warnings);

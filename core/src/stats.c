@@ -9,6 +9,7 @@
 #include "gauges.h"
 #include "large.h"
 #include "pages.h"
+#include "profile_table.h"
 #include "slab.h"
 #include "ready.h"
 #include "sys.h"
@@ -242,6 +243,7 @@ EXPORT size_t snug_check(void) {
   fork_lock_all(); /* we are their owner, so the checks pass their own locks (K3) */
   pages_check();
   large_check();
+  profile_table_check();
   size_t slabs = slab_check();
   fork_unlock_all();
   cache_slow_path_ends();

@@ -33,6 +33,19 @@ static int look_for_first(struct dl_phdr_info *info, size_t size_bytes, void *da
   return search->found != NULL;
 }
 
+static int look_for_variable(struct dl_phdr_info *info, size_t size_bytes, void *data) {
+  struct search *search = data;
+  struct symbol_table table = table_of(info);
+  const Elf64_Sym *symbol = symbol_table_find(&table, search->name);
+  if (symbol == NULL) return 0;
+  unsigned type = ELF64_ST_TYPE(symbol->st_info);
+  if (type == STT_OBJECT) search->found = (void *)(table.base + symbol->st_value);
+  if (type == STT_TLS && size_bytes >= offsetof(struct dl_phdr_info, dlpi_tls_data) + sizeof info->dlpi_tls_data &&
+      info->dlpi_tls_data != NULL)
+    search->found = (char *)info->dlpi_tls_data + symbol->st_value;
+  return 1;
+}
+
 static int look_for_next(struct dl_phdr_info *info, size_t size_bytes, void *data) {
   (void)size_bytes;
   struct search *search = data;
@@ -53,6 +66,12 @@ static int look_for_library(struct dl_phdr_info *info, size_t size_bytes, void *
 void *symbols_first(const char *name) {
   struct search search = {.name = name};
   if (dl_iterate_phdr != NULL) dl_iterate_phdr(look_for_first, &search);
+  return search.found;
+}
+
+void *symbols_variable(const char *name) {
+  struct search search = {.name = name};
+  if (dl_iterate_phdr != NULL) dl_iterate_phdr(look_for_variable, &search);
   return search.found;
 }
 

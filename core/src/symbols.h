@@ -12,6 +12,9 @@
 /* What other libraries are bound to: the first function of that name, in the program or a library; NULL: none. */
 HIDDEN void *symbols_first(const char *name);
 
+/* The first variable of that name, or the calling thread's if each has one, once that exists; NULL: none. */
+HIDDEN void *symbols_variable(const char *name);
+
 /* What this library stands before: the next function of that name behind it, or, if it was opened late, in one that was
  * there before; NULL: none. */
 HIDDEN void *symbols_next(const char *name);

@@ -121,6 +121,15 @@ void sys_futex_wait(uint32_t *word, uint32_t expected, uint64_t timeout_ns) {
   call(SYS_futex, (long)word, FUTEX_WAIT_PRIVATE, expected, timeout_ns != 0 ? (long)&timeout : 0, 0, 0);
 }
 
+/* A wait reads the word first, and ends at once where it is another than expected. Most often that is so here: else
+ * it ends by its time. */
+bool sys_can_read(const void *word) {
+  enum { HARDLY_THERE = 0x51f15eed };
+  struct timespec at_once = {0, 1};
+  long result = call(SYS_futex, (long)word, FUTEX_WAIT_PRIVATE, HARDLY_THERE, (long)&at_once, 0, 0);
+  return result == -EAGAIN || result == -ETIMEDOUT || result == -EINTR;
+}
+
 void sys_sleep(uint64_t duration_ns) {
   uint32_t nobody_wakes = 0;
   sys_futex_wait(&nobody_wakes, 0, duration_ns);
@@ -177,9 +186,12 @@ struct thread_description {
   uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_bytes, thread_block;
 };
 
+__attribute__((weak)) const char *gnu_get_libc_version(void);
+
+bool sys_is_glibc(void) { return gnu_get_libc_version != NULL; }
+
 /* libc's pthread_create has made one of the two calls; a sandbox may kill for the other. glibc tries clone3 first since
  * 2.34, and falls back where the kernel, or a sandbox, says that there is none. */
-__attribute__((weak)) const char *gnu_get_libc_version(void);
 static bool libc_tries_clone3(void) {
   enum { MINOR_WITH_CLONE3 = 34 };
   if (gnu_get_libc_version == NULL) return false;

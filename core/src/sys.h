@@ -30,6 +30,7 @@ void sys_name_mapping(void *start, size_t length_bytes, const char *name); /* RI
 /* Threads. */
 void sys_futex_wait(uint32_t *word, uint32_t expected, uint64_t timeout_ns); /* 0: no timeout */
 void sys_sleep(uint64_t duration_ns);
+bool sys_can_read(const void *word); /* four bytes at a multiple of 4: whether reading them would not fault */
 void sys_futex_wait_shared(uint32_t *word, uint32_t expected); /* as the kernel wakes at the end of a thread */
 void sys_futex_wake(uint32_t *word, int count);
 bool sys_leave_files(void); /* the calling thread shares no file descriptors any more and has none. RIGHT_OTHERS, */
@@ -39,6 +40,7 @@ uint32_t sys_thread_id(void);
 uint32_t sys_process_id(void);
 bool sys_thread_exists(uint32_t process_id, uint32_t thread_id);
 uint64_t sys_physical_bytes(void);
+bool sys_is_glibc(void); /* whether the program's C library is glibc */
 /* Returns the thread's id, 0 if it can't be had; *alive holds it while it runs. RIGHT_THREAD, as the three below. */
 uint32_t sys_start_thread(void (*entry)(void), void *stack, size_t stack_bytes, void *thread_block, uint32_t *alive);
 _Noreturn void sys_exit_thread(void);

@@ -30,6 +30,7 @@ pub(super) const ROWS: &[OptionRow] = &[
     row("purge_cpu_percent", 1, 0, 100),
     row("thp", 0, 0, 1),
     row("guard", 0, 0, 1),
+    row("profile", 0, 0, 1073741824),
     // options:end
 ];
 

@@ -114,6 +114,10 @@ page! {
 /// How many bytes of the page `Counters::parse` wants.
 pub(crate) const HEAD_BYTES: usize = offset_of!(Layout, classes);
 
+/// Where the size of the page stands, and, in a page that is so long, the address of the samples.
+pub(crate) const SIZE_OFFSET: usize = offset_of!(Layout, size_bytes);
+pub(crate) const PROFILE_ADDRESS_OFFSET: usize = size_of::<Layout>();
+
 /// Where `request`, `request_from` and `request_check` follow each other.
 pub(crate) const REQUEST_OFFSET: usize = offset_of!(Layout, control.request);
 
@@ -451,6 +455,9 @@ mod tests {
             let line = format!("printf(\"page.{name} %zu\\n\", offsetof(struct snug_counters, {name}));\n");
             source.push_str(&line);
         }
+        source.push_str(
+            "printf(\"page.profile_address %zu\\n\", offsetof(struct snug_counters, profile_address));\n",
+        );
         for (name, _) in WORDS {
             source.push_str(&format!("printf(\"{name} %d\\n\", SNUG_{name});\n"));
         }
@@ -494,7 +501,8 @@ mod tests {
         for (name, offset) in CLASS_FIELDS {
             assert_eq!(c[&format!("class.{name}")], *offset, "{name}");
         }
-        assert_eq!(c["page"], size_of::<Layout>());
+        assert_eq!(c["page.profile_address"], PROFILE_ADDRESS_OFFSET);
+        assert_eq!(c["page"], PROFILE_ADDRESS_OFFSET + 8);
         assert_eq!(c["class"], std::mem::size_of::<ClassLayout>());
         assert_eq!((c["VERSION"], c["ALIGN"]), (VERSION as usize, ALIGN as usize));
         assert_eq!((c["ARENAS"], c["CLASSES"]), (ARENAS, CLASSES));

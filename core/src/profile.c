@@ -1,0 +1,192 @@
+#include "profile.h"
+
+#include "counters.h"
+#include "gauges.h"
+#include "lock.h"
+#include "poisson.h"
+#include "ruby.h"
+#include "sys.h"
+#include "unwind.h"
+
+enum {
+  NATIVE_ABOVE_LANGUAGE = 24, /* frames of the interpreter itself say little */
+  QUIET_BUDGET_SHARE = 4,     /* below so much of the budget the mean falls again */
+  BLOCKS_UNIT = 1024,
+  MEAN_MAX_BYTES = 1 << 30,
+};
+
+#define WINDOW_NS UINT64_C(1000000000)
+
+enum { STATE_NONE, STATE_PREPARING, STATE_READY, STATE_REFUSED };
+
+uint32_t profile_arena;
+
+static struct {
+  uint32_t state;       /* atomic */
+  uint32_t setting;     /* atomic: the one that the mean is for */
+  uint64_t mean_bytes;  /* atomic */
+  uint64_t random;      /* atomic: counts up by POISSON_GAMMA */
+  uint64_t window_ns;   /* atomic: when the samples below began to be counted */
+  uint32_t window_used; /* atomic */
+} profile;
+
+/* ---- switching on ---- */
+
+static void seed(void) {
+  uint64_t number = sys_coarse_time_ns() + (uintptr_t)&number + snug_counters.pid * POISSON_GAMMA;
+  counter_set(&profile.random, poisson_mix(number));
+}
+
+static uint64_t wanted_mean(uint32_t setting) { return setting > 1 ? setting : PROFILE_MEAN_BYTES; }
+
+/* Once. False: it can't be, or is being done by another thread just now. */
+static bool prepare_once(bool at_start) {
+  uint32_t none = STATE_NONE;
+  if (!__atomic_compare_exchange_n(&profile.state, &none, STATE_PREPARING, false, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE))
+    return none == STATE_READY;
+  cache_lock_owners();
+  unsigned arena = arena_reserve();
+  cache_unlock_owners();
+  bool ready = arena != 0 && profile_table_make(0);
+  if (ready) {
+    seed();
+    unwind_prepare(at_start);
+    if (at_start || sys_is_glibc()) ruby_prepare(); /* D4 */
+    __atomic_store_n(&profile_arena, arena, __ATOMIC_RELAXED);
+    counter_set(&snug_counters.profile_address, (uintptr_t)profile_head);
+  }
+  __atomic_store_n(&profile.state, ready ? STATE_READY : STATE_REFUSED, __ATOMIC_RELEASE);
+  return ready;
+}
+
+static void set_mean(uint64_t mean_bytes) {
+  counter_set(&profile.mean_bytes, mean_bytes);
+  counter_set(&profile_head->mean_bytes, mean_bytes);
+}
+
+static void begin_window(uint64_t now) {
+  counter_set(&profile.window_ns, now);
+  __atomic_store_n(&profile.window_used, 0, __ATOMIC_RELAXED);
+}
+
+/* The first thread to see another setting begins with its mean. */
+static void take_setting(uint32_t setting) {
+  if (__atomic_exchange_n(&profile.setting, setting, __ATOMIC_RELAXED) == setting || setting == 0) return;
+  set_mean(wanted_mean(setting));
+  begin_window(sys_coarse_time_ns());
+}
+
+static void draw(struct thread *thread) {
+  thread->mean_bytes = counter_get(&profile.mean_bytes);
+  uint64_t random = poisson_mix(__atomic_add_fetch(&profile.random, POISSON_GAMMA, __ATOMIC_RELAXED));
+  thread->until_sample = (int64_t)poisson_distance(thread->mean_bytes, random);
+}
+
+/* Whether samples are taken at all by this setting; else the thread counts down from far away (D1). */
+static bool follow_setting(struct thread *thread, uint32_t setting, bool at_start) {
+  bool on = false;
+  if (setting != 0) {
+    on = prepare_once(at_start);
+    if (!on && __atomic_load_n(&profile.state, __ATOMIC_RELAXED) == STATE_PREPARING) return false; /* asks again */
+  }
+  if (__atomic_load_n(&profile.state, __ATOMIC_ACQUIRE) == STATE_READY) take_setting(setting);
+  thread->profile = setting;
+  if (on) {
+    draw(thread);
+  } else {
+    thread->until_sample = INT64_MAX;
+  }
+  return on;
+}
+
+bool profile_begin(size_t size_bytes) {
+  struct thread *thread = &this_thread;
+  if (thread->takes_sample) return false; /* D3 */
+  uint32_t setting = __atomic_load_n(&options.profile, __ATOMIC_RELAXED);
+  if (thread->profile != setting || setting == 0) {
+    thread->takes_sample = 1; /* what the loader allocates, if anything */
+    bool on = follow_setting(thread, setting, false);
+    thread->takes_sample = 0;
+    /* Whatever was counted before, the distance to the next sample is distributed as it was at first. */
+    if (!on || cache_counts(size_bytes <= PTRDIFF_MAX >> 8 ? size_bytes : 0)) return false;
+  }
+  if (__atomic_load_n(&profile.state, __ATOMIC_ACQUIRE) != STATE_READY) return false;
+  thread->takes_sample = 1;
+  return true;
+}
+
+void profile_start(void) {
+  uint32_t setting = __atomic_load_n(&options.profile, __ATOMIC_RELAXED);
+  if (setting == 0) return;
+  cache_slow_path_begins();
+  cache_call_in();
+  this_thread.takes_sample = 1;
+  follow_setting(&this_thread, setting, true);
+  this_thread.takes_sample = 0;
+  cache_slow_path_ends();
+}
+
+/* ---- samples ---- */
+
+/* Keeps the process within the budget: the mean doubles when that many samples were taken in less than a second, and
+ * halves, down to what was asked for, after a second with few. */
+static void keep_budget(uint64_t now) {
+  uint32_t used = __atomic_add_fetch(&profile.window_used, 1, __ATOMIC_RELAXED);
+  uint64_t mean = counter_get(&profile.mean_bytes), passed_ns = now - counter_get(&profile.window_ns);
+  if (passed_ns >= WINDOW_NS) {
+    begin_window(now);
+    uint64_t seconds = passed_ns / WINDOW_NS, least = wanted_mean(__atomic_load_n(&profile.setting, __ATOMIC_RELAXED));
+    if (used < PROFILE_BUDGET / QUIET_BUDGET_SHARE * seconds && mean > least)
+      set_mean(mean / 2 > least ? mean / 2 : least);
+  } else if (used >= PROFILE_BUDGET) {
+    begin_window(now);
+    if (mean < MEAN_MAX_BYTES) set_mean(mean * 2);
+  }
+}
+
+static void walk(struct profile_frames *frames) {
+  frames->tags = 0;
+  frames->language_count = 0;
+  ruby_add_frames(frames);
+  size_t most = frames->language_count != 0 ? NATIVE_ABOVE_LANGUAGE : PROFILE_NATIVE_MAX;
+  bool whole;
+  frames->native_count = unwind_here(frames->native, most, &whole);
+  if (!whole) frames->tags |= SNUG_PROFILE_CUT;
+  if (frames->language_count == 0 && frames->native_count == most) frames->tags |= SNUG_PROFILE_DEEP;
+}
+
+NEVER_INLINE void profile_note(const void *block, size_t size_bytes) {
+  struct thread *thread = &this_thread;
+  double share = poisson_share(size_bytes, thread->mean_bytes);
+  struct snug_profile_sample sample = {.address = (uintptr_t)block, .size_bytes = size_bytes};
+  sample.weight_bytes = (uint64_t)((double)size_bytes / share + 0.5);
+  sample.blocks = (uint64_t)(BLOCKS_UNIT / share + 0.5);
+  sample.time_ns = sys_coarse_time_ns();
+  sample.thread = (uint32_t)((uintptr_t)lock_self() >> 4);
+  if (block != NULL) {
+    struct profile_frames frames;
+    walk(&frames);
+    profile_table_add(&sample, &frames);
+    keep_budget(sample.time_ns);
+    counter_set(&gauges_profile_bytes, profile_table_bytes());
+  } else {
+    profile_table_dropped(sample.weight_bytes);
+  }
+  draw(thread);
+  thread->takes_sample = 0;
+}
+
+/* ---- fork ---- */
+
+void profile_after_fork(bool passes_over) {
+  this_thread.takes_sample = 0;
+  if (__atomic_load_n(&profile.state, __ATOMIC_RELAXED) == STATE_PREPARING) {
+    __atomic_store_n(&profile.state, STATE_NONE, __ATOMIC_RELAXED);
+  }
+  if (profile_head == NULL) return;
+  seed();
+  profile_table_inherit();
+  if (!passes_over) return;
+  __atomic_store_n(&profile.state, STATE_REFUSED, __ATOMIC_RELAXED);
+  profile_table_abandon();
+}

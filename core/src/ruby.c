@@ -1,0 +1,110 @@
+#include "ruby.h"
+
+#include <string.h>
+
+#include "symbols.h"
+
+/* Of Ruby's C interface (ruby/debug.h, ruby/thread.h, ruby/internal). */
+typedef uintptr_t ruby_value;
+
+enum {
+  TYPE_MASK = 0x1f,
+  TYPE_STRING = 5,
+  FLAG_NOT_EMBEDDED = 1 << 13,
+  EMBEDDED_LENGTH_SHIFT = 14, /* until 3.1, where the length of a short string is among its flags */
+  EMBEDDED_LENGTH_MASK = 31,
+  IMMEDIATE_MASK = 7,
+  NIL_MAX = 8,
+  STATIC_BLOCK_MAX_BYTES = 64 << 10,
+};
+
+static struct {
+  bool is_there;           /* atomic: all below is set */
+  bool has_length_in_word; /* since 3.2 */
+  bool needs_context;      /* until 3.2 rb_profile_frames does not look whether there is one */
+  intptr_t context_offset; /* of the thread's execution context, from the thread's own block */
+  int (*has_lock)(void);
+  int (*collects)(void);
+  int (*walk)(int start, int limit, ruby_value *frames, int *lines);
+  ruby_value (*path)(ruby_value frame);
+  ruby_value (*method)(ruby_value frame);
+  ruby_value (*base_label)(ruby_value frame);
+} ruby;
+
+static char *thread_block(void) { return (char *)__builtin_thread_pointer(); }
+
+/* Where each thread has the variable, if all have it at one distance from the thread's block: so the loader places
+ * those of libraries that a program starts with. */
+static bool find_context(void) {
+  void *context = symbols_variable("ruby_current_ec");
+  ruby.context_offset = (char *)context - thread_block();
+  return context != NULL && ruby.context_offset > -STATIC_BLOCK_MAX_BYTES &&
+         ruby.context_offset < STATIC_BLOCK_MAX_BYTES;
+}
+
+static bool look_up(void *function, const char *name) {
+  void *found = symbols_first(name);
+  memcpy(function, &found, sizeof found);
+  return found != NULL;
+}
+
+void ruby_prepare(void) {
+  if (ruby.is_there || !look_up(&ruby.walk, "rb_profile_frames")) return;
+  const int *version = symbols_variable("ruby_api_version");
+  if (version == NULL || version[0] != 3 || version[1] > 4) return;
+  ruby.has_length_in_word = version[1] >= 2;
+  ruby.needs_context = version[1] <= 2;
+  if (ruby.needs_context && !find_context()) return;
+  bool all = look_up(&ruby.has_lock, "ruby_thread_has_gvl_p") && look_up(&ruby.collects, "rb_during_gc") &&
+             look_up(&ruby.path, "rb_profile_frame_path") && look_up(&ruby.method, "rb_profile_frame_method_name") &&
+             look_up(&ruby.base_label, "rb_profile_frame_base_label");
+  __atomic_store_n(&ruby.is_there, all, __ATOMIC_RELEASE);
+}
+
+/* The bytes of a string, which nobody changes while this thread holds Ruby's lock. False: it is none. */
+static bool read_string(ruby_value value, const char **text, size_t *bytes) {
+  if ((value & IMMEDIATE_MASK) != 0 || value <= NIL_MAX) return false;
+  const uintptr_t *words = (const uintptr_t *)value;
+  uintptr_t flags = words[0];
+  if ((flags & TYPE_MASK) != TYPE_STRING) return false;
+  bool embedded = (flags & FLAG_NOT_EMBEDDED) == 0;
+  *bytes = ruby.has_length_in_word || !embedded ? words[2] : flags >> EMBEDDED_LENGTH_SHIFT & EMBEDDED_LENGTH_MASK;
+  if (embedded) {
+    *text = (const char *)&words[ruby.has_length_in_word ? 3 : 2];
+  } else {
+    *text = (const char *)words[3];
+  }
+  return *text != NULL;
+}
+
+static uint64_t frame_word(ruby_value frame, int line) {
+  const char *label = "?", *path = "";
+  size_t label_bytes = 1, path_bytes = 0;
+  if (!read_string(ruby.method(frame), &label, &label_bytes)) read_string(ruby.base_label(frame), &label, &label_bytes);
+  read_string(ruby.path(frame), &path, &path_bytes);
+  uint32_t name = profile_table_name(label, label_bytes, path, path_bytes);
+  return name | (uint64_t)(line > 0 && path_bytes != 0 ? (uint32_t)line : 0) << 32;
+}
+
+void ruby_add_frames(struct profile_frames *frames) {
+  ruby_value values[PROFILE_LANGUAGE_MAX];
+  int lines[PROFILE_LANGUAGE_MAX];
+  if (!__atomic_load_n(&ruby.is_there, __ATOMIC_ACQUIRE)) return;
+  if (ruby.needs_context && *(void **)(thread_block() + ruby.context_offset) == NULL) {
+    frames->tags |= SNUG_PROFILE_RUBY_NO_CONTEXT;
+    return;
+  }
+  if (!ruby.has_lock()) {
+    frames->tags |= SNUG_PROFILE_RUBY_NO_LOCK;
+    return;
+  }
+  if (ruby.collects()) {
+    frames->tags |= SNUG_PROFILE_RUBY_GC;
+    return;
+  }
+  int count = ruby.walk(0, PROFILE_LANGUAGE_MAX, values, lines);
+  if (count <= 0) return;
+  frames->tags |= SNUG_PROFILE_RUBY | (count == PROFILE_LANGUAGE_MAX ? SNUG_PROFILE_DEEP : 0);
+  for (int i = 0; i < count; i++) frames->language[i] = frame_word(values[i], lines[i]);
+  frames->language_count = (size_t)count;
+}

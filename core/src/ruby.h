@@ -1,0 +1,22 @@
+/* ruby.h: the frames of Ruby code of the calling thread, at a sample.
+ *
+ * By rb_profile_frames, which reads the frames of the own thread and allocates nothing. malloc is called by the thread
+ * itself, so its frames stand still meanwhile. Strings are read in their memory, as Ruby's headers of 3.0 to 3.4 lay
+ * them out; for another version there are no frames of Ruby.
+ *
+ *  Y1  Only a thread that holds Ruby's lock walks, and has an execution context; while the collector runs, which may
+ *      be moving strings, nothing is read.
+ */
+#ifndef SNUG_RUBY_H
+#define SNUG_RUBY_H
+
+#include "base.h"
+#include "profile_table.h"
+
+/* Looks Ruby's functions up, if Ruby is there. Takes the loader's lock. */
+HIDDEN void ruby_prepare(void);
+
+/* Adds the frames of Ruby code, innermost first, and the tags that say what is missing. */
+HIDDEN void ruby_add_frames(struct profile_frames *frames);
+
+#endif

@@ -1,0 +1,30 @@
+/* unwind_aarch64.h: one step of unwind.c on aarch64: frame records, a pointer to the caller's and a return address. */
+#ifndef SNUG_UNWIND_AARCH64_H
+#define SNUG_UNWIND_AARCH64_H
+
+#include "unwind_memory.h"
+
+struct machine {
+  uint64_t pc, sp, fp;
+};
+
+/* Of a return address; pointer authentication may have set those above. */
+#define ADDRESS_BITS ((UINT64_C(1) << 48) - 1)
+
+static ALWAYS_INLINE struct machine machine_here(void) {
+  struct machine machine;
+  machine.fp = (uint64_t)__builtin_frame_address(0);
+  machine.sp = machine.fp;
+  machine.pc = 0;
+  return machine;
+}
+
+static inline bool machine_step(struct machine *machine, struct stack_memory *memory, bool *is_signal) {
+  *is_signal = false;
+  if (machine->fp == 0) return machine->pc = 0, true; /* the outermost */
+  if (!step_by_frame_pointer(&machine->pc, &machine->sp, &machine->fp, memory)) return false;
+  machine->pc &= ADDRESS_BITS;
+  return true;
+}
+
+#endif
