@@ -21,7 +21,7 @@ use clap::Parser;
 use crate::base::{failure, terminal};
 use crate::commands::arguments::{Arguments, Subcommands};
 use crate::commands::{
-    advise, check, compare, complete, exporter, generate, leak, purge, report, run, set, stats, top,
+    advise, check, compare, complete, exporter, generate, leak, profile, purge, report, run, set, stats, top,
 };
 
 /// The one version of the project.
@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         Subcommands::Report(arguments) => report::run(arguments),
         Subcommands::Top(arguments) => top::run(arguments),
         Subcommands::Stats(arguments) => stats::run(arguments),
+        Subcommands::Profile(arguments) => profile::run(arguments),
         Subcommands::Purge(arguments) => purge::run(arguments),
         Subcommands::Set(arguments) => set::run(arguments),
         Subcommands::Exporter(arguments) => exporter::run(arguments),

@@ -70,6 +70,19 @@ fn every_field_is_described() {
     assert_described("leak", &run(&mut snug(&leak)).expect_code(0).json());
     child.kill().unwrap();
     child.wait().unwrap();
+    let mut child = std::process::Command::new("ruby")
+        .args(["-e", "loop { ($kept ||= []) << 'x' * 5000; sleep 0.001 }"])
+        .env("LD_PRELOAD", &library)
+        .spawn()
+        .unwrap();
+    let pid = child.id().to_string();
+    common::eventually("the library is loaded", || {
+        run(&mut snug(&["check", "--expect", "snug", &pid])).code == Some(0)
+    });
+    let profile = ["profile", "--json", "--for", "1s", "--mean-bytes", "1024", &pid];
+    assert_described("profile", &run(&mut snug(&profile)).expect_code(0).json());
+    child.kill().unwrap();
+    child.wait().unwrap();
     let compare = ["compare", "--runs", "2", "--with", "glibc,snug", "--out", &out, "--", "sleep", "0.3"];
     run(snug(&compare).env("SNUG_LIBRARY", &library)).expect_code(0);
     let text = std::fs::read_to_string(scratch.path("out/compare.json")).unwrap();

@@ -18,6 +18,7 @@ pub(crate) mod results;
 pub(crate) mod saved;
 #[cfg(test)]
 mod simulate;
+pub(crate) mod sites;
 pub(crate) mod statistics;
 pub(crate) mod summary;
 mod trend;

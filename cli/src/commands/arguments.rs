@@ -12,7 +12,9 @@ use crate::allocator::kinds::closest;
 use crate::base::failure::{Failure, Result};
 use crate::base::time::time;
 pub(crate) use crate::commands::arguments::leak::{AdviseArguments, LeakArguments, LeakFailure};
-pub(crate) use crate::commands::arguments::live::{PurgeArguments, SetArguments, StatsArguments};
+pub(crate) use crate::commands::arguments::live::{
+    ProfileArguments, ProfileView, PurgeArguments, SetArguments, StatsArguments,
+};
 use crate::commands::exporter::arguments::ExporterArguments;
 use crate::commands::top::arguments::TopArguments;
 use crate::drive::serving::ServerArguments;
@@ -45,6 +47,7 @@ pub(crate) enum Subcommands {
     Leak(LeakArguments),
     Top(TopArguments),
     Stats(StatsArguments),
+    Profile(ProfileArguments),
     Purge(PurgeArguments),
     Set(SetArguments),
     Exporter(ExporterArguments),

@@ -8,6 +8,7 @@ pub(crate) mod complete;
 pub(crate) mod exporter;
 pub(crate) mod generate;
 pub(crate) mod leak;
+pub(crate) mod profile;
 pub(crate) mod purge;
 pub(crate) mod report;
 pub(crate) mod run;

@@ -4,4 +4,5 @@ pub(crate) mod account;
 pub(crate) mod answers;
 pub(crate) mod counters;
 pub(crate) mod glibc_heap;
+pub(crate) mod profile;
 pub(crate) mod remote;

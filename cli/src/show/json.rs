@@ -10,6 +10,7 @@ use crate::VERSION;
 pub(crate) type Format = (&'static str, u32);
 pub(crate) const CHECK: Format = ("snug-check", 1);
 pub(crate) const LEAK: Format = ("snug-leak", 1);
+pub(crate) const PROFILE: Format = ("snug-profile", 1);
 pub(crate) const STATS: Format = ("snug-stats", 1);
 
 /// What all formats begin with.

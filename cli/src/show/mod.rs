@@ -11,6 +11,8 @@ mod markdown;
 pub(crate) mod output;
 pub(crate) mod overview;
 pub(crate) mod plot;
+pub(crate) mod pprof;
+pub(crate) mod profile_text;
 pub(crate) mod stats_text;
 pub(crate) mod table;
 

@@ -1,0 +1,165 @@
+//! Which code allocated: sampled stacks under one name for each frame, native and of an interpreter, merged and as a
+//! tree.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+/// A function, and the line of it that ran.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub(crate) struct Frame {
+    pub function: String,
+    /// The source file; of native code, the file that is mapped. Empty: none.
+    pub file: String,
+    /// 0: unknown.
+    pub line: u32,
+}
+
+impl Frame {
+    /// As people read it.
+    pub(crate) fn text(&self) -> String {
+        let file = self.file.rsplit('/').next().unwrap_or_default();
+        match self.line {
+            _ if file.is_empty() => self.function.clone(),
+            0 => format!("{} ({file})", self.function),
+            line => format!("{} ({}:{line})", self.function, self.file),
+        }
+    }
+}
+
+/// What was allocated at one stack: estimates.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub(crate) struct Site {
+    pub bytes: f64,
+    pub blocks: f64,
+    /// Samples behind the estimates.
+    pub samples: u64,
+    /// Innermost first.
+    pub frames: Vec<Frame>,
+}
+
+/// The library itself, and the names under which programs call it.
+fn is_allocator(frame: &Frame) -> bool {
+    let file = frame.file.rsplit('/').next().unwrap_or_default();
+    let named = ["malloc", "calloc", "realloc", "posix_memalign", "_Znwm", "_Znam"]
+        .contains(&frame.function.as_str());
+    named || file.starts_with("libsnug.so") || file.starts_with("libjemalloc.so")
+}
+
+/// Whether a native frame is the interpreter's own.
+fn is_interpreter(frame: &Frame) -> bool {
+    let file = frame.file.rsplit('/').next().unwrap_or_default();
+    file.starts_with("libruby") || file == "ruby" || file.starts_with("ruby2.") || file.starts_with("ruby3.")
+}
+
+/// One stack of both, innermost first: native frames up to the interpreter, then those of its language. Frames of the
+/// allocator are left out.
+pub(crate) fn splice(native: Vec<Frame>, language: Vec<Frame>) -> Vec<Frame> {
+    let mut frames: Vec<Frame> = native.into_iter().skip_while(is_allocator).collect();
+    if !language.is_empty() {
+        let own = frames.iter().position(is_interpreter).unwrap_or(0);
+        frames.truncate(own);
+        frames.extend(language);
+    }
+    frames
+}
+
+/// Adds sites with the same frames up; the most bytes first.
+pub(crate) fn merge(sites: impl IntoIterator<Item = Site>) -> Vec<Site> {
+    let mut merged: BTreeMap<Vec<Frame>, Site> = BTreeMap::new();
+    for site in sites {
+        let into = merged.entry(site.frames.clone()).or_default();
+        into.bytes += site.bytes;
+        into.blocks += site.blocks;
+        into.samples += site.samples;
+        into.frames = site.frames;
+    }
+    let mut sites: Vec<Site> = merged.into_values().collect();
+    sites.sort_by(|a, b| b.bytes.total_cmp(&a.bytes).then_with(|| a.frames.cmp(&b.frames)));
+    sites
+}
+
+/// Callers above callees: what was allocated in a function or below it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Branch {
+    pub bytes: f64,
+    pub frame: Frame,
+    /// The most bytes first.
+    pub below: Vec<Branch>,
+}
+
+/// The tree of all sites; its root stands for the process.
+pub(crate) fn tree(sites: &[Site]) -> Branch {
+    let mut root = Branch::default();
+    for site in sites {
+        root.bytes += site.bytes;
+        let mut node = &mut root;
+        for frame in site.frames.iter().rev() {
+            let found = node.below.iter().position(|child| child.frame == *frame);
+            let index = found.unwrap_or(node.below.len());
+            if found.is_none() {
+                node.below.push(Branch { frame: frame.clone(), ..Branch::default() });
+            }
+            node = &mut node.below[index];
+            node.bytes += site.bytes;
+        }
+    }
+    sort(&mut root);
+    root
+}
+
+fn sort(node: &mut Branch) {
+    node.below.sort_by(|a, b| b.bytes.total_cmp(&a.bytes));
+    node.below.iter_mut().for_each(sort);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(function: &str, file: &str) -> Frame {
+        Frame { function: function.into(), file: file.into(), line: 0 }
+    }
+
+    fn site(bytes: f64, names: &[&str]) -> Site {
+        let frames = names.iter().map(|name| frame(name, "a")).collect();
+        Site { bytes, blocks: 1.0, samples: 1, frames }
+    }
+
+    #[test]
+    fn native_frames_end_where_the_interpreter_begins() {
+        let native = vec![
+            frame("block_take_slow", "/l/libsnug.so"),
+            frame("malloc", "/l/libsnug.so"),
+            frame("parse", "/gems/parser.so"),
+            frame("vm_exec", "/usr/lib/libruby-3.1.so.3.1"),
+            frame("main", "/usr/bin/ruby3.1"),
+        ];
+        let language = vec![frame("Parser.parse", "a.rb"), frame("<main>", "b.rb")];
+        let names = |frames: Vec<Frame>| frames.into_iter().map(|frame| frame.function).collect::<Vec<_>>();
+        assert_eq!(names(splice(native.clone(), language)), ["parse", "Parser.parse", "<main>"]);
+        assert_eq!(names(splice(native, vec![])), ["parse", "vm_exec", "main"]);
+    }
+
+    #[test]
+    fn equal_stacks_are_one_site_and_make_a_tree() {
+        let sites = merge([site(1.0, &["f", "main"]), site(5.0, &["g", "main"]), site(2.0, &["f", "main"])]);
+        assert_eq!(
+            sites.iter().map(|site| (site.bytes, site.samples)).collect::<Vec<_>>(),
+            [(5.0, 1), (3.0, 2)]
+        );
+        let root = tree(&sites);
+        assert_eq!((root.bytes, root.below.len()), (8.0, 1));
+        let main = &root.below[0];
+        assert_eq!((main.bytes, main.frame.function.as_str()), (8.0, "main"));
+        assert_eq!(main.below.iter().map(|node| node.bytes).collect::<Vec<_>>(), [5.0, 3.0]);
+    }
+
+    #[test]
+    fn frames_are_short_to_read() {
+        let ruby = Frame { function: "each".into(), file: "/app/a.rb".into(), line: 7 };
+        assert_eq!(ruby.text(), "each (/app/a.rb:7)");
+        assert_eq!(frame("f", "/usr/lib/libz.so.1").text(), "f (libz.so.1)");
+        assert_eq!(frame("f", "").text(), "f");
+    }
+}

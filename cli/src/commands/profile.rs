@@ -1,0 +1,264 @@
+//! `snug profile`: which code allocated the memory of a running process, by samples that snug takes in it.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+use crate::allocator::{access, control};
+use crate::analysis::sites::{self, Frame, Site};
+use crate::base::failure::{Context, Failure, Result, FAILED, UNKNOWN};
+use crate::base::progress;
+use crate::base::terminal::{self, bytes};
+use crate::commands::arguments::{ProfileArguments, ProfileView};
+use crate::heap::profile::{self, Profile, SampledStack};
+use crate::process::children::Children;
+use crate::process::proc::{self, Pid};
+use crate::process::symbols::Symbols;
+use crate::process::tree;
+use crate::show::{json, pprof, profile_text};
+
+/// The setting of the library that switches sampling on.
+const SETTING: &str = "profile";
+/// How long the process may take to answer.
+const ANSWER_WAIT: Duration = Duration::from_secs(2);
+
+/// What JSON has.
+#[derive(Serialize)]
+struct Report<'a> {
+    pid: Pid,
+    view: ProfileView,
+    measured_s: f64,
+    mean_bytes: u64,
+    samples: u64,
+    dropped: u64,
+    total_bytes: f64,
+    sites: &'a [Site],
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: &ProfileArguments) -> Result<()> {
+    let pid = tree::find_one(&arguments.process)?;
+    let found = access::look_at(pid)?;
+    let Some(page) = found.counters_at else {
+        return Err(Failure::new(format!("process {pid} uses {}, not snug", found.allocator_text))
+            .advise("snug takes the samples: `snug run -- PROGRAM` starts a program under it")
+            .exit_code(FAILED));
+    };
+    let mut children = Children::new()?;
+    let was_on = switch(pid, arguments)?;
+    let begin = Instant::now();
+    let begin_ns = monotonic_ns();
+    let measured = measure(pid, page, arguments, &mut children, begin);
+    if !was_on && !arguments.keep {
+        // The process may have ended, and this was not what was asked for.
+        let _ = control::set(pid, SETTING, "0", ANSWER_WAIT);
+    }
+    let (before, after) = measured?;
+    let duration = begin.elapsed();
+    let all = sites_of(pid, &before, &after, arguments.view, begin_ns)?;
+    if let Some(path) = &arguments.pprof {
+        let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(duration);
+        let nanoseconds = |time: Duration| time.as_nanos() as u64;
+        write_file(path, &pprof::encode(&all, nanoseconds(began), nanoseconds(duration), after.mean_bytes))?;
+    }
+    if let Some(path) = &arguments.folded {
+        let mut text = Vec::new();
+        profile_text::write_folded(&all, &mut text).cannot(|| "write folded stacks".into())?;
+        write_file(path, &text)?;
+    }
+    let mut stdout = anstream::stdout().lock();
+    let report = Report {
+        pid,
+        view: arguments.view,
+        measured_s: duration.as_secs_f64(),
+        mean_bytes: after.mean_bytes,
+        samples: all.iter().map(|site| site.samples).sum(),
+        dropped: after.dropped,
+        total_bytes: all.iter().map(|site| site.bytes).sum(),
+        sites: &all,
+    };
+    let written = if arguments.json {
+        json::write(json::PROFILE, &report, &mut stdout)
+    } else {
+        writeln!(stdout, "{}", summary(&report)).and_then(|()| {
+            let root = sites::tree(&all);
+            profile_text::write_tree(&root, terminal::stdout_colours(), &mut stdout)
+        })
+    };
+    written.cannot(|| "write to stdout".into())
+}
+
+/// Switches sampling on, unless it is. Returns whether it was.
+fn switch(pid: Pid, arguments: &ProfileArguments) -> Result<bool> {
+    let settings = control::changeable(pid)?;
+    let Some((_, value)) = settings.iter().find(|(name, _)| name == SETTING) else {
+        return Err(Failure::new(format!("the snug in process {pid} takes no samples"))
+            .advise("restart the process with a newer libsnug.so"));
+    };
+    if value != "0" {
+        return Ok(true);
+    }
+    let mean = arguments.mean_bytes.to_string();
+    let waiting = format!("waiting for {pid} to begin");
+    progress::during(&waiting, None, || control::set(pid, SETTING, &mean, ANSWER_WAIT))?;
+    Ok(false)
+}
+
+/// Waits, and returns what was sampled before and after.
+fn measure(
+    pid: Pid,
+    page: u64,
+    arguments: &ProfileArguments,
+    children: &mut Children,
+    begin: Instant,
+) -> Result<(Profile, Profile)> {
+    let before = read(pid, page)?.unwrap_or_default();
+    let watch = format!("sampling {pid}; Ctrl-C ends it with what there is");
+    progress::during(&watch, Some(arguments.watch_for), || {
+        while let Some(left) = arguments.watch_for.checked_sub(begin.elapsed()) {
+            if children.wait_for_signal(left) {
+                break;
+            }
+        }
+    });
+    // A process that made no slow call took no samples, and has no table.
+    Ok((before, read(pid, page)?.unwrap_or_default()))
+}
+
+fn read(pid: Pid, page: u64) -> Result<Option<Profile>> {
+    profile::read(pid, page).map_err(|why| {
+        Failure::new(format!("the samples of process {pid} can't be read: {why}")).exit_code(UNKNOWN)
+    })
+}
+
+/// As the library's coarse clock has it, which may lag by some milliseconds.
+fn monotonic_ns() -> u64 {
+    let clock = nix::time::ClockId::CLOCK_MONOTONIC_COARSE;
+    let now = nix::time::clock_gettime(clock).map(Duration::from).unwrap_or_default();
+    now.as_nanos() as u64
+}
+
+/// What the view shows, by number of the stack: bytes, blocks, samples.
+fn selected(
+    before: &Profile,
+    after: &Profile,
+    view: ProfileView,
+    begin_ns: u64,
+) -> Vec<(u32, f64, f64, u64)> {
+    if view == ProfileView::Allocated {
+        let grown = after.stacks.iter().map(|(number, stack)| {
+            let old = before.stacks.get(number).cloned().unwrap_or_default();
+            let bytes = stack.allocated_bytes - old.allocated_bytes;
+            (*number, bytes, stack.allocated_blocks - old.allocated_blocks, 0)
+        });
+        return grown.filter(|(_, bytes, _, _)| *bytes > 0.0).collect();
+    }
+    let live = after.live.iter().filter(|sample| match view {
+        ProfileView::Grown => sample.time_ns >= begin_ns && !sample.inherited,
+        _ => true,
+    });
+    live.map(|sample| (sample.stack, sample.weight_bytes, sample.blocks, 1)).collect()
+}
+
+fn sites_of(
+    pid: Pid,
+    before: &Profile,
+    after: &Profile,
+    view: ProfileView,
+    begin_ns: u64,
+) -> Result<Vec<Site>> {
+    let maps = std::fs::read(format!("/proc/{pid}/maps")).cannot(|| format!("read the mappings of {pid}"))?;
+    let mut symbols = Symbols::new(pid, proc::parse_maps(&maps));
+    let unknown = SampledStack { tags: profile::TAG_NO_ROOM, ..SampledStack::default() };
+    let found =
+        selected(before, after, view, begin_ns).into_iter().map(|(number, bytes, blocks, samples)| {
+            let stack = after.stacks.get(&number).unwrap_or(&unknown);
+            Site { bytes, blocks, samples, frames: frames_of(stack, &mut symbols) }
+        });
+    Ok(sites::merge(found))
+}
+
+/// Names of the frames, and what is to be known about them.
+fn frames_of(stack: &SampledStack, symbols: &mut Symbols) -> Vec<Frame> {
+    let native = stack.native.iter().map(|address| {
+        let place = symbols.place(*address);
+        Frame { function: place.function, file: place.path, line: 0 }
+    });
+    let language = stack.language.iter().map(|frame| Frame {
+        function: frame.label.clone(),
+        file: frame.path.clone(),
+        line: frame.line,
+    });
+    let mut frames = sites::splice(native.collect(), language.collect());
+    let note = |text: &str| Frame { function: text.into(), ..Frame::default() };
+    if stack.tags & profile::TAG_RUBY_GC != 0 {
+        frames.push(note("[Ruby's collector]"));
+    } else if stack.tags & profile::TAG_RUBY_NO_LOCK != 0 {
+        frames.push(note("[without Ruby's lock]"));
+    }
+    if stack.tags & profile::TAG_DEEP != 0 {
+        frames.push(note("[more frames]"));
+    }
+    if stack.tags & profile::TAG_NO_ROOM != 0 || frames.is_empty() {
+        frames.push(note("[unknown]"));
+    }
+    frames
+}
+
+fn summary(report: &Report<'_>) -> String {
+    let total = bytes(report.total_bytes);
+    let what = match report.view {
+        ProfileView::Grown => format!("{total} allocated in {:.0} s and still live", report.measured_s),
+        ProfileView::Live => format!("{total} live of what was allocated since sampling began"),
+        ProfileView::Allocated => format!("{total} allocated in {:.0} s", report.measured_s),
+    };
+    if report.mean_bytes == 0 {
+        return format!("{}: no samples, as the process made no slow call into its allocator", report.pid);
+    }
+    let mean = bytes(report.mean_bytes as f64);
+    let mut text = format!("{}: {what}, by samples every {mean}", report.pid);
+    if report.dropped > 0 {
+        text.push_str(&format!("; {} samples found no room", report.dropped));
+    }
+    text
+}
+
+fn write_file(path: &Path, content: &[u8]) -> Result<()> {
+    std::fs::write(path, content).cannot(|| format!("write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::heap::profile::LiveSample;
+
+    #[test]
+    fn views_choose_samples() {
+        let stack =
+            |bytes| SampledStack { allocated_bytes: bytes, allocated_blocks: 1.0, ..SampledStack::default() };
+        let sample = |weight_bytes, time_ns, inherited| LiveSample {
+            stack: 1,
+            weight_bytes,
+            blocks: 1.0,
+            time_ns,
+            inherited,
+        };
+        let before = Profile { stacks: [(1, stack(100.0))].into(), ..Profile::default() };
+        let after = Profile {
+            live: vec![sample(10.0, 5, false), sample(20.0, 50, false), sample(40.0, 50, true)],
+            stacks: [(1, stack(130.0)), (2, stack(7.0))].into(),
+            ..Profile::default()
+        };
+        let bytes = |view| {
+            let mut all: Vec<f64> =
+                selected(&before, &after, view, 20).into_iter().map(|found| found.1).collect();
+            all.sort_by(f64::total_cmp);
+            all
+        };
+        assert_eq!(bytes(ProfileView::Live), [10.0, 20.0, 40.0]);
+        assert_eq!(bytes(ProfileView::Grown), [20.0]);
+        assert_eq!(bytes(ProfileView::Allocated), [7.0, 30.0]);
+    }
+}

@@ -1,0 +1,330 @@
+//! Sampled allocations of a process under snug, as core/include/snug_profile.h describes them. This is the one mirror
+//! of that header in Rust; a test compiles the header and compares every offset.
+
+use std::collections::HashMap;
+use std::mem::{offset_of, size_of};
+
+use crate::heap::counters;
+use crate::heap::remote;
+use crate::process::proc::Pid;
+
+/// First bytes of the head.
+const MAGIC: &[u8; 16] = b"snug profile\n\0\0\x01";
+/// The version of the layout that this program understands.
+const VERSION: u32 = 1;
+/// How often a copy is taken again that changed meanwhile.
+const TRIES: u32 = 50;
+/// Blocks are counted in such parts.
+const BLOCK_PARTS: f64 = 1024.0;
+/// No table is longer: what says so is none.
+const TABLE_MAX_BYTES: u64 = 256 << 20;
+
+/// Tags of a stack (`enum snug_profile_tag`).
+pub(crate) const TAG_RUBY_NO_LOCK: u32 = 2;
+pub(crate) const TAG_RUBY_GC: u32 = 4;
+pub(crate) const TAG_DEEP: u32 = 16;
+pub(crate) const TAG_NO_ROOM: u32 = 64;
+
+#[repr(C)]
+struct SampleLayout {
+    address: u64,
+    size_bytes: u64,
+    weight_bytes: u64,
+    time_ns: u64,
+    stack: u32,
+    generation: u32,
+    thread: u32,
+    next: u32,
+    blocks: u64,
+}
+
+#[repr(C)]
+struct StackLayout {
+    hash: u32,
+    next: u32,
+    native_frames: u16,
+    language_frames: u16,
+    tags: u32,
+    allocated_bytes: u64,
+    allocated_blocks: u64,
+    live_bytes: u64,
+    live_blocks: u64,
+}
+
+#[repr(C)]
+struct NameLayout {
+    hash: u32,
+    next: u32,
+    label_bytes: u16,
+    path_bytes: u16,
+    unused: u32,
+}
+
+#[repr(C)]
+struct HeadLayout {
+    magic: [u8; 16],
+    version: u32,
+    size_bytes: u32,
+    sample_size_bytes: u32,
+    stack_size_bytes: u32,
+    name_size_bytes: u32,
+    generation: u32,
+    changes: u64,
+    started_ns: u64,
+    mean_bytes: u64,
+    taken: u64,
+    freed: u64,
+    dropped: u64,
+    dropped_bytes: u64,
+    stacks_missed: u64,
+    names_missed: u64,
+    samples_address: u64,
+    sample_count: u64,
+    sample_capacity: u64,
+    stacks_address: u64,
+    stacks_bytes: u64,
+    stacks_capacity_bytes: u64,
+    names_address: u64,
+    names_bytes: u64,
+    names_capacity_bytes: u64,
+}
+
+/// A function of an interpreter's language, and the line that ran.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(crate) struct LanguageFrame {
+    pub label: String,
+    pub path: String,
+    pub line: u32,
+}
+
+/// Where samples were taken. Frames are innermost first.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct SampledStack {
+    pub native: Vec<u64>,
+    pub language: Vec<LanguageFrame>,
+    pub tags: u32,
+    /// Estimates: allocated here since sampling began, whether freed or not.
+    pub allocated_bytes: f64,
+    pub allocated_blocks: f64,
+}
+
+/// A live block, and what it stands for.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct LiveSample {
+    /// Number of its stack in `Profile::stacks`.
+    pub stack: u32,
+    pub weight_bytes: f64,
+    pub blocks: f64,
+    pub time_ns: u64,
+    /// The parent took it before it forked this process.
+    pub inherited: bool,
+}
+
+/// All samples of a process at one moment.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Profile {
+    pub mean_bytes: u64,
+    pub taken: u64,
+    /// Blocks that should have been samples, and found no room.
+    pub dropped: u64,
+    pub live: Vec<LiveSample>,
+    /// By the number that samples have.
+    pub stacks: HashMap<u32, SampledStack>,
+}
+
+/// Reads the samples of a process whose page of counters lies at an address. None: sampling was never on.
+pub(crate) fn read(pid: Pid, page: u64) -> Result<Option<Profile>, String> {
+    let text = |error: std::io::Error| error.to_string();
+    let size = remote::read_memory(pid, page + counters::SIZE_OFFSET as u64, 4).map_err(text)?;
+    if (u32_at(&size, 0) as usize) < counters::PROFILE_ADDRESS_OFFSET + 8 {
+        return Err("its snug is older than snug profile".into());
+    }
+    let field = remote::read_memory(pid, page + counters::PROFILE_ADDRESS_OFFSET as u64, 8).map_err(text)?;
+    let address = u64_at(&field, 0);
+    if address == 0 {
+        return Ok(None);
+    }
+    let mut copy = Copy::take(pid, address)?;
+    for _ in 0..TRIES {
+        let changes = copy.head(offset_of!(HeadLayout, changes));
+        let again = Copy::take(pid, address)?;
+        if changes % 2 == 0 && again.head(offset_of!(HeadLayout, changes)) == changes {
+            break;
+        }
+        copy = again;
+    }
+    Ok(Some(copy.parse()))
+}
+
+/// The tables as they lie in memory.
+struct Copy {
+    head: Vec<u8>,
+    samples: Vec<u8>,
+    stacks: Vec<u8>,
+    names: Vec<u8>,
+}
+
+impl Copy {
+    fn take(pid: Pid, address: u64) -> Result<Copy, String> {
+        let text = |error: std::io::Error| error.to_string();
+        let head = remote::read_memory(pid, address, size_of::<HeadLayout>()).map_err(text)?;
+        if !head.starts_with(MAGIC) || u32_at(&head, offset_of!(HeadLayout, version)) != VERSION {
+            return Err("its samples have a layout that this tool does not know".into());
+        }
+        let table = |address: usize, bytes: u64| match bytes.min(TABLE_MAX_BYTES) as usize {
+            0 => Ok(Vec::new()),
+            bytes => remote::read_memory(pid, u64_at(&head, address), bytes).map_err(text),
+        };
+        let rows = u64_at(&head, offset_of!(HeadLayout, sample_count));
+        let row = u64::from(u32_at(&head, offset_of!(HeadLayout, sample_size_bytes)));
+        let samples = table(offset_of!(HeadLayout, samples_address), rows.saturating_mul(row))?;
+        let stacks_bytes = u64_at(&head, offset_of!(HeadLayout, stacks_bytes));
+        let stacks = table(offset_of!(HeadLayout, stacks_address), stacks_bytes)?;
+        let names_bytes = u64_at(&head, offset_of!(HeadLayout, names_bytes));
+        let names = table(offset_of!(HeadLayout, names_address), names_bytes)?;
+        Ok(Copy { head, samples, stacks, names })
+    }
+
+    fn head(&self, offset: usize) -> u64 {
+        u64_at(&self.head, offset)
+    }
+
+    fn parse(&self) -> Profile {
+        let mut profile = Profile {
+            mean_bytes: self.head(offset_of!(HeadLayout, mean_bytes)),
+            taken: self.head(offset_of!(HeadLayout, taken)),
+            dropped: self.head(offset_of!(HeadLayout, dropped)),
+            ..Profile::default()
+        };
+        let generation = u32_at(&self.head, offset_of!(HeadLayout, generation));
+        let row = u32_at(&self.head, offset_of!(HeadLayout, sample_size_bytes)) as usize;
+        for sample in self.samples.chunks_exact(row.max(size_of::<SampleLayout>())) {
+            if u64_at(sample, offset_of!(SampleLayout, address)) == 0 {
+                continue;
+            }
+            profile.live.push(LiveSample {
+                stack: u32_at(sample, offset_of!(SampleLayout, stack)),
+                weight_bytes: u64_at(sample, offset_of!(SampleLayout, weight_bytes)) as f64,
+                blocks: u64_at(sample, offset_of!(SampleLayout, blocks)) as f64 / BLOCK_PARTS,
+                time_ns: u64_at(sample, offset_of!(SampleLayout, time_ns)),
+                inherited: u32_at(sample, offset_of!(SampleLayout, generation)) < generation,
+            });
+        }
+        // Stacks follow each other; the first unit means none.
+        let first = u32_at(&self.head, offset_of!(HeadLayout, stack_size_bytes)) as usize;
+        let mut at = 8;
+        while at + first <= self.stacks.len() {
+            let (stack, bytes) = self.stack(at, first);
+            profile.stacks.insert((at / 8) as u32, stack);
+            at += bytes;
+        }
+        profile
+    }
+
+    /// The stack at an offset, and how long it is.
+    fn stack(&self, at: usize, first: usize) -> (SampledStack, usize) {
+        let row = &self.stacks[at..];
+        let native = u16_at(row, offset_of!(StackLayout, native_frames)) as usize;
+        let language = u16_at(row, offset_of!(StackLayout, language_frames)) as usize;
+        let words: Vec<u64> =
+            row[first..].chunks_exact(8).take(native + language).map(|word| u64_at(word, 0)).collect();
+        let (native_words, language_words) = words.split_at(native.min(words.len()));
+        let stack = SampledStack {
+            native: native_words.to_vec(),
+            language: language_words.iter().map(|word| self.language_frame(*word)).collect(),
+            tags: u32_at(row, offset_of!(StackLayout, tags)),
+            allocated_bytes: u64_at(row, offset_of!(StackLayout, allocated_bytes)) as f64,
+            allocated_blocks: u64_at(row, offset_of!(StackLayout, allocated_blocks)) as f64 / BLOCK_PARTS,
+        };
+        (stack, first + 8 * (native + language))
+    }
+
+    fn language_frame(&self, word: u64) -> LanguageFrame {
+        let at = (word as u32) as usize * 8;
+        let first = u32_at(&self.head, offset_of!(HeadLayout, name_size_bytes)) as usize;
+        let unknown = || LanguageFrame { label: "?".into(), ..LanguageFrame::default() };
+        let Some(row) = self.names.get(at..).filter(|row| at != 0 && row.len() >= first) else {
+            return unknown();
+        };
+        let label = usize::from(u16_at(row, offset_of!(NameLayout, label_bytes)));
+        let path = usize::from(u16_at(row, offset_of!(NameLayout, path_bytes)));
+        let Some(text) = row.get(first..first + label + path) else { return unknown() };
+        LanguageFrame {
+            label: String::from_utf8_lossy(&text[..label]).into_owned(),
+            path: String::from_utf8_lossy(&text[label..]).into_owned(),
+            line: (word >> 32) as u32,
+        }
+    }
+}
+
+fn u16_at(bytes: &[u8], offset: usize) -> u16 {
+    u16::from_ne_bytes(bytes[offset..offset + 2].try_into().expect("two bytes"))
+}
+
+fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    u32::from_ne_bytes(bytes[offset..offset + 4].try_into().expect("four bytes"))
+}
+
+fn u64_at(bytes: &[u8], offset: usize) -> u64 {
+    u64::from_ne_bytes(bytes[offset..offset + 8].try_into().expect("eight bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    macro_rules! offsets {
+        ($layout:ident, $name:literal: $($field:ident)*) => {
+            [$(($name, stringify!($field), offset_of!($layout, $field)),)* ($name, "", size_of::<$layout>())]
+        };
+    }
+
+    #[test]
+    fn the_layout_is_that_of_the_header() {
+        let mut expected: Vec<(&str, &str, usize)> = Vec::new();
+        expected.extend(offsets!(HeadLayout, "snug_profile": magic version size_bytes sample_size_bytes
+            stack_size_bytes name_size_bytes generation changes started_ns mean_bytes taken freed dropped dropped_bytes
+            stacks_missed names_missed samples_address sample_count sample_capacity stacks_address stacks_bytes
+            stacks_capacity_bytes names_address names_bytes names_capacity_bytes));
+        expected.extend(
+            offsets!(SampleLayout, "snug_profile_sample": address size_bytes weight_bytes time_ns stack
+            generation thread next blocks),
+        );
+        expected
+            .extend(offsets!(StackLayout, "snug_profile_stack": hash next native_frames language_frames tags
+            allocated_bytes allocated_blocks live_bytes live_blocks));
+        expected.extend(offsets!(NameLayout, "snug_profile_name": hash next label_bytes path_bytes unused));
+        let mut source = String::from("#include <stddef.h>\n#include \"snug_profile.h\"\n");
+        for (layout, field, value) in &expected {
+            let what = match *field {
+                "" => format!("sizeof(struct {layout})"),
+                field => format!("offsetof(struct {layout}, {field})"),
+            };
+            source.push_str(&format!("_Static_assert({what} == {value}, \"{layout} {field}\");\n"));
+        }
+        let header = include_str!("../../../core/include/snug_profile.h");
+        assert!(header.contains(r#"#define SNUG_PROFILE_MAGIC "snug profile\n\0\0\1""#));
+        source.push_str(&format!("_Static_assert(SNUG_PROFILE_VERSION == {VERSION}, \"version\");\n"));
+        let tags = [
+            ("RUBY_NO_LOCK", TAG_RUBY_NO_LOCK),
+            ("RUBY_GC", TAG_RUBY_GC),
+            ("DEEP", TAG_DEEP),
+            ("NO_ROOM", TAG_NO_ROOM),
+        ];
+        for (name, value) in tags {
+            source.push_str(&format!("_Static_assert(SNUG_PROFILE_{name} == {value}, \"tag\");\n"));
+        }
+        let directory = std::env::temp_dir().join(format!("snug-profile-layout-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join("layout.c"), source).unwrap();
+        let include = concat!(env!("CARGO_MANIFEST_DIR"), "/../core/include");
+        let compiled = Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".into()))
+            .args(["-std=gnu11", "-fsyntax-only", "-I", include])
+            .arg(directory.join("layout.c"))
+            .status()
+            .expect("a C compiler is needed: apt install gcc");
+        std::fs::remove_dir_all(&directory).unwrap();
+        assert!(compiled.success());
+    }
+}

@@ -1,0 +1,115 @@
+//! `snug profile` on real processes.
+
+mod common;
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+
+use common::{run, snug, snug_library, Running, Scratch};
+
+/// Keeps what one function allocates, and frees what another does.
+const PROGRAM: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+__attribute__((noinline)) void *keeps(void) { void **p = malloc(4000); memset(p, 1, 4000); return p; }
+__attribute__((noinline)) void *drops(void) { void **p = malloc(6000); memset(p, 1, 6000); return p; }
+int main(void) {
+  static void *volatile kept;
+  puts("ready");
+  fflush(stdout);
+  for (;; usleep(1000)) {
+    for (int i = 0; i < 10; i++) kept = keeps();
+    for (int i = 0; i < 40; i++) { void *volatile p = drops(); free(p); }
+  }
+}
+"#;
+
+const RUBY: &str = r#"
+def keeps
+  $kept << "x" * 4000
+end
+$kept = []
+puts "ready"
+STDOUT.flush
+loop { 20.times { keeps }; sleep 0.001 }
+"#;
+
+fn start(command: &mut Command, library: &str) -> Running {
+    command.env("LD_PRELOAD", library).env_remove("SNUG").stdout(Stdio::piped());
+    let mut running = Running(command.spawn().unwrap());
+    running.0.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
+    running
+}
+
+/// Function of the innermost frame of the site with the most bytes.
+fn first(json: &serde_json::Value) -> String {
+    json["sites"][0]["frames"][0]["function"].as_str().unwrap_or_default().into()
+}
+
+#[test]
+fn what_is_kept_and_what_is_dropped_are_told_apart() {
+    let Some(library) = snug_library() else { return };
+    let scratch = Scratch::new();
+    let program = scratch.compile("program", PROGRAM, &[]);
+    let process = start(&mut Command::new(program), &library);
+    let pid = process.pid();
+    let profile = |more: &[&str]| {
+        let command = ["profile", &pid, "--json", "--for", "2s", "--mean-bytes", "16384"];
+        run(snug(&command).args(more)).expect_code(0).json()
+    };
+    let (folded, pprof) = (scratch.text("folded"), scratch.text("pprof"));
+    let grown = profile(&["--folded", &folded, "--pprof", &pprof]);
+    assert_eq!(first(&grown), "keeps", "{grown}");
+    assert_eq!(grown["sites"][0]["frames"][1]["function"], "main", "{grown}");
+    assert!(grown["total_bytes"].as_f64().unwrap() > 100_000.0, "{grown}");
+    let text = std::fs::read_to_string(&folded).unwrap();
+    assert!(text.lines().next().unwrap().contains("main (program);keeps (program) "), "{text}");
+    assert!(std::fs::read(&pprof).unwrap().windows(5).any(|window| window == b"keeps"));
+    assert_eq!(first(&profile(&["--view", "allocated"])), "drops");
+    let settings = run(&mut snug(&["check", "--json", &pid])).json();
+    assert_eq!(settings["processes"][0]["settings"]["profile"], "0", "{settings}");
+    let text = run(&mut snug(&["profile", &pid, "--for", "1s", "--view", "live"])).expect_code(0).stdout;
+    assert!(text.contains("keeps (program)"), "{text}");
+}
+
+#[test]
+fn ruby_lines_are_named() {
+    let Some(library) = snug_library() else { return };
+    if Command::new("ruby").arg("--version").output().is_err() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let script = scratch.path("keeps.rb");
+    std::fs::write(&script, RUBY).unwrap();
+    let process = start(Command::new("ruby").arg(&script), &library);
+    let command = ["profile", &process.pid(), "--json", "--for", "2s", "--mean-bytes", "16384"];
+    let json = run(&mut snug(&command)).expect_code(0).json();
+    let sites = json["sites"].as_array().unwrap();
+    let here = |frame: &serde_json::Value| {
+        frame["function"] == "keeps"
+            && frame["line"] == 3
+            && frame["file"].as_str().unwrap().ends_with("keeps.rb")
+    };
+    assert!(sites[0]["frames"].as_array().unwrap().iter().any(here), "{json}");
+}
+
+#[test]
+fn an_idle_process_has_no_samples() {
+    let Some(library) = snug_library() else { return };
+    let mut command = Command::new("sleep");
+    let process = Running(command.arg("60").env("LD_PRELOAD", &library).spawn().unwrap());
+    common::eventually("the library is loaded", || {
+        run(&mut snug(&["check", "--expect", "snug", &process.pid()])).code == Some(0)
+    });
+    let out = run(&mut snug(&["profile", &process.pid(), "--for", "200ms"])).expect_code(0).stdout;
+    assert!(out.contains("no samples"), "{out}");
+}
+
+#[test]
+fn another_allocator_is_refused() {
+    let process = Running(Command::new("sleep").arg("60").env_remove("LD_PRELOAD").spawn().unwrap());
+    let out = run(&mut snug(&["profile", &process.pid(), "--for", "200ms"])).expect_code(1);
+    assert!(out.stderr.contains("not snug"), "{}", out.stderr);
+}
