@@ -213,7 +213,8 @@ install-library: library
 	install -m 644 core/include/snug.h core/include/snug_counters.h $(DESTDIR)$(PREFIX)/include/
 	install -m 644 docs/man/snug.3 $(DESTDIR)$(PREFIX)/share/man/man3/
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/,lib/snug/pkgconfig include/snug/jemalloc)
-	install -m 644 $(BUILD)/jemalloc/libjemalloc.so.2 $(DESTDIR)$(PREFIX)/lib/snug/
+	$(OBJCOPY) --strip-all $(BUILD)/jemalloc/libjemalloc.so.2 $(BUILD)/jemalloc/libjemalloc.stripped
+	install -m 644 $(BUILD)/jemalloc/libjemalloc.stripped $(DESTDIR)$(PREFIX)/lib/snug/libjemalloc.so.2
 	ln -sf libjemalloc.so.2 $(DESTDIR)$(PREFIX)/lib/snug/libjemalloc.so
 	install -m 644 core/include/jemalloc/jemalloc.h $(DESTDIR)$(PREFIX)/include/snug/jemalloc/
 	sed 's|@PREFIX@|$(PREFIX)|' core/include/jemalloc/jemalloc.pc.in >$(DESTDIR)$(PREFIX)/lib/snug/pkgconfig/jemalloc.pc

@@ -151,6 +151,8 @@ class Install(unittest.TestCase):
             self.assertIn("libsnug.so.debug", sections)
             sections = subprocess.run(["readelf", "-SW", libraries / "libsnug.so.debug"], capture_output=True, text=True, check=True).stdout
             self.assertIn(".debug_info", sections)
+            sections = subprocess.run(["readelf", "-SW", libraries / "snug/libjemalloc.so.2"], capture_output=True, text=True, check=True).stdout
+            self.assertNotRegex(sections, r"\.debug_info|\.symtab")
             described = (libraries / "pkgconfig/snug.pc").read_text()
             self.assertIn("prefix=/usr/local\n", described)
             self.assertIn(f"Version: {(ROOT / 'VERSION').read_text().strip()}\n", described)
