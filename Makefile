@@ -123,7 +123,7 @@ test: all build/deps-test
 	+tools/run-tests $(if $(ONLY),$(ONLY),all)
 
 test-cli: all
-	SNUG_REQUIRE_LIBRARY=1 SNUG_REQUIRE_CHROMIUM=1 $(CARGO) test --profile quick $(CARGO_FLAGS) $(if $(LONG),-- --include-ignored)
+	SNUG_REQUIRE_LIBRARY=1 SNUG_REQUIRE_CHROMIUM=1 $(CARGO) test --no-fail-fast --profile quick $(CARGO_FLAGS) $(if $(LONG),-- --include-ignored)
 
 # With the Rust of Debian 12, which newcomers have, whatever else is installed: crates seldom say which one they need.
 DEBIAN_RUST = PATH=/usr/bin:$$PATH /usr/bin/cargo

@@ -6,6 +6,18 @@ use std::process::{Command, Stdio};
 
 use common::{run, snug, snug_library, Running, Scratch, SLEEPER};
 
+/// Allocates, and so answers what it is asked.
+const BUSY: &str = r#"
+#include <stdlib.h>
+#include <unistd.h>
+int main(void) {
+  for (;; usleep(1000)) {
+    void *volatile block = malloc(100000);
+    free(block);
+  }
+}
+"#;
+
 /// What a shell says of a program that a closed pipe ended: 128 and SIGPIPE.
 const BROKEN_PIPE: i32 = 141;
 
@@ -40,14 +52,17 @@ fn commands() -> Vec<String> {
 fn a_reader_that_leaves_ends_every_command_quietly() {
     let Some(library) = snug_library() else { return };
     let scratch = Scratch::new();
-    let sleeper = scratch.compile("sleeper", SLEEPER, &[]);
-    let running = Running(
-        Command::new(&sleeper).arg("120").env("LD_PRELOAD", &library).stdout(Stdio::null()).spawn().unwrap(),
-    );
-    let pid = running.pid();
-    common::eventually("it is under snug", || {
-        run(&mut snug(&["check", "--expect", "snug", &pid])).code == Some(0)
-    });
+    let start = |name: &str, source: &str| {
+        let mut command = Command::new(scratch.compile(name, source, &[]));
+        let running =
+            Running(command.arg("120").env("LD_PRELOAD", &library).stdout(Stdio::null()).spawn().unwrap());
+        common::eventually("it is under snug", || {
+            run(&mut snug(&["check", "--expect", "snug", &running.pid()])).code == Some(0)
+        });
+        running
+    };
+    let (sleeper, busy) = (start("sleeper", SLEEPER), start("busy", BUSY));
+    let (pid, busy_pid) = (sleeper.pid(), busy.pid());
     let saved = scratch.text("saved");
     run(&mut snug(&["compare", "--runs", "1", "--with", "glibc", "--out", &saved, "--", "sleep", "0.2"]))
         .expect_code(0);
@@ -80,6 +95,8 @@ fn a_reader_that_leaves_ends_every_command_quietly() {
         call(&["purge", "--wait", "0.2", &pid]),
         call(&["purge", "--wait", "0.2", &pid, &pid]),
         call(&["set", "--wait", "0.2", &pid, "purge_cpu_percent=3"]),
+        call(&["profile", "--for", "300ms", &busy_pid]),
+        call(&["profile", "--for", "300ms", "--json", &busy_pid]),
         call(&["exporter", "--once", "--pid", &pid]),
         call(&["generate", "man"]),
         call(&["generate", "completions", "bash"]),

@@ -2,7 +2,8 @@
 """Runs the commands that README.md and docs/guide show for real servers (Rails, Puma, gunicorn, Celery, Sidekiq).
 
 What a reader would paste is found in the pages: lines "$ snug ..." and words in code that hold one of these servers'
-commands. Only the port, the length and the allocators of a comparison are replaced. cli/tests/guide.rs runs the others.
+commands. Only the port, the length and the allocators of a comparison are replaced. cli/tests/guide.rs and packages/tests
+run the others.
 """
 
 import json
@@ -29,6 +30,7 @@ LIBRARY = ROOT / "build/libsnug.so"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs/guide").glob("*.md")))
 # How each server's command begins.
 SERVERS = ("bin/rails server", "bundle exec puma", "gunicorn", "celery -A", "sidekiq -")
+OF_A_PACKAGE = r"python -m snug |bundle exec snug "  # with a wheel or a gem installed: packages/tests
 COMMAND_SECONDS = 240
 
 
@@ -43,7 +45,7 @@ def shown(page):
         spans = [line.strip().removeprefix("$ ")] if re.match(r"(\$ |    )", line) else re.findall(r"`([^`]+)`", line)
         for span in spans:
             command = span.partition("  #")[0].strip()
-            if servers_in(command):
+            if servers_in(command) and not re.match(OF_A_PACKAGE, command):
                 found.append((number, command))
     return found
 
