@@ -1,6 +1,6 @@
 # packages.mk: what is released, and how it is tested. Included by the top-level Makefile.
 #
-#   make dist           everything that is released, for x86-64 and aarch64, in build/dist; the same bytes each time
+#   make dist           everything that is released, for x86-64 and aarch64, in build/dist
 #   make test-packages  the packages of languages, made of what `make` built: installed, and programs run under them
 #   make test-dist      builds that twice, and installs each package on a clean system; most of an hour
 #   make dist DIST_FLAGS='--architectures x86_64 --formats linux'
