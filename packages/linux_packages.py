@@ -72,6 +72,9 @@ def build_format(format_, architecture, staged, work, out, nfpm):
     words |= {"to_libdir": os.path.relpath(words["libdir"], private), "to_private": os.path.relpath(private, words["libdir"])}
     words |= {"tree": str(tree), "arch": architecture.deb, "version": VERSION, "maintainer": MAINTAINER, "summary": SUMMARY,
               "date": datetime.datetime.fromtimestamp(epoch(), datetime.UTC).isoformat()}
+    for path in tree.rglob("*"):  # nfpm takes some files' own dates
+        if not path.is_symlink():
+            os.utime(path, (epoch(), epoch()))
     common = (ROOT / "packages/linux/common.yaml").read_text()
     built = []
     for name in DESCRIPTIONS:
