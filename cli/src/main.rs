@@ -21,7 +21,8 @@ use clap::Parser;
 use crate::base::{failure, terminal};
 use crate::commands::arguments::{Arguments, Subcommands};
 use crate::commands::{
-    advise, check, compare, complete, exporter, generate, leak, profile, purge, report, run, set, stats, top,
+    advise, check, compare, complete, exporter, generate, install, leak, profile, purge, report, run, set,
+    stats, top,
 };
 
 /// The one version of the project.
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         Subcommands::Exporter(arguments) => exporter::run(arguments),
         Subcommands::Advise(arguments) => advise::run(arguments),
         Subcommands::Leak(arguments) => leak::run(arguments),
+        Subcommands::Install(arguments) => install::run(arguments),
         Subcommands::Generate(arguments) => generate::run(arguments),
     };
     match result {

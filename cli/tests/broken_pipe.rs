@@ -67,6 +67,8 @@ fn a_reader_that_leaves_ends_every_command_quietly() {
     run(&mut snug(&["compare", "--runs", "1", "--with", "glibc", "--out", &saved, "--", "sleep", "0.2"]))
         .expect_code(0);
     let out = scratch.text("out");
+    let volume = scratch.text("volume");
+    std::fs::create_dir(&volume).unwrap();
     let compare = ["--runs", "1", "--with", "glibc", "--out", &out, "--force", "--", "sleep", "0.2"];
     let with = |first: &[&'static str]| -> Vec<String> {
         first.iter().chain(&compare).map(|word| word.to_string()).collect()
@@ -98,6 +100,8 @@ fn a_reader_that_leaves_ends_every_command_quietly() {
         call(&["profile", "--for", "300ms", &busy_pid]),
         call(&["profile", "--for", "300ms", "--json", &busy_pid]),
         call(&["exporter", "--once", "--pid", &pid]),
+        call(&["install", &volume]),
+        call(&["install", "--uninstall", &volume]),
         call(&["generate", "man"]),
         call(&["generate", "completions", "bash"]),
     ];
@@ -107,6 +111,6 @@ fn a_reader_that_leaves_ends_every_command_quietly() {
     assert!(missing.is_empty(), "not tried here: {missing:?}");
     for words in &calls {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        expect_quiet_end(&mut snug(&words));
+        expect_quiet_end(snug(&words).env("SNUG_LIBRARY", &library));
     }
 }

@@ -16,7 +16,7 @@ pub(crate) struct Asker {
     elf: ElfFacts,
 }
 
-const FILE: &str = "asker.so";
+pub(super) const FILE: &str = "asker.so";
 
 /// Where it may lie, best first: beside libsnug.so if SNUG_LIBRARY says where that is, else where it is installed with
 /// the tool, or built.

@@ -152,6 +152,13 @@ pub(crate) fn prepend_preload(library: &Path, existing: Option<&str>) -> String 
     std::iter::once(library.as_str()).chain(kept).collect::<Vec<_>>().join(":")
 }
 
+/// Why LD_PRELOAD can't hold a path: it separates its entries by colons and spaces and knows no quoting.
+pub(crate) fn unusable_in_preload(library: &Path) -> Option<Failure> {
+    let path = library.to_string_lossy();
+    path.contains([':', ' '])
+        .then(|| Failure::new(format!("LD_PRELOAD can't hold a path with a colon or a space: {path}")))
+}
+
 /// The version of an allocator's library or of a program it is linked into, as far as the file tells.
 pub(crate) fn version(kind: Kind, path: &Path) -> Option<String> {
     let content = std::fs::read(path).ok()?;
@@ -285,5 +292,10 @@ mod tests {
         assert!(open(Path::new("/bin/sh")).unwrap_err().message.contains("not a shared library"));
         assert!(open(Path::new("/etc/passwd")).unwrap_err().message.contains("not an ELF file"));
         assert!(open(Path::new("/nonexistent.so")).unwrap_err().message.contains("No such file"));
+    }
+    #[test]
+    fn paths_that_the_loader_would_split_are_refused() {
+        assert!(unusable_in_preload(Path::new("/my lib/libsnug.so")).is_some());
+        assert!(unusable_in_preload(Path::new("/lib/libsnug.so")).is_none());
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod deploy;
 pub(crate) mod facts;
 pub(crate) mod identity;
 pub(crate) mod inspect;
+pub(crate) mod installation;
 pub(crate) mod judge;
 pub(crate) mod kinds;
 pub(crate) mod library;

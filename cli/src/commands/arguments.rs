@@ -1,5 +1,6 @@
 //! The command line: one enum of subcommands, with everything that `--help` says.
 
+mod install;
 mod leak;
 mod live;
 
@@ -11,6 +12,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use crate::allocator::kinds::closest;
 use crate::base::failure::{Failure, Result};
 use crate::base::time::time;
+pub(crate) use crate::commands::arguments::install::InstallArguments;
 pub(crate) use crate::commands::arguments::leak::{AdviseArguments, LeakArguments, LeakFailure};
 pub(crate) use crate::commands::arguments::live::{
     ProfileArguments, ProfileView, PurgeArguments, SetArguments, StatsArguments,
@@ -51,6 +53,7 @@ pub(crate) enum Subcommands {
     Purge(PurgeArguments),
     Set(SetArguments),
     Exporter(ExporterArguments),
+    Install(InstallArguments),
     #[command(hide = true)]
     Generate(GenerateArguments),
 }

@@ -7,6 +7,7 @@ pub(crate) mod compare;
 pub(crate) mod complete;
 pub(crate) mod exporter;
 pub(crate) mod generate;
+pub(crate) mod install;
 pub(crate) mod leak;
 pub(crate) mod profile;
 pub(crate) mod purge;

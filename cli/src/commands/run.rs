@@ -1,7 +1,6 @@
 //! `snug run`: becomes another program, with snug preloaded into it.
 
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::Command;
 
 use crate::allocator::kinds::Kind;
@@ -21,8 +20,10 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<()> {
     if let Some(obstacle) = program::preload_obstacle(&program, &library.path, &library.elf) {
         return Err(obstacle.exit_code(NOT_STARTED));
     }
-    if let Some(failure) = unusable_in_preload(&library.path) {
-        return Err(failure);
+    if let Some(failure) = library::unusable_in_preload(&library.path) {
+        return Err(failure
+            .advise("copy libsnug.so to another directory and set SNUG_LIBRARY to it")
+            .exit_code(NOT_STARTED));
     }
     let existing = std::env::var("LD_PRELOAD").ok();
     for other in other_allocators(existing.as_deref()) {
@@ -45,16 +46,6 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<()> {
     Err(Failure::new(format!("cannot run {}: {error}", program.path.display())).exit_code(exit_code))
 }
 
-/// LD_PRELOAD separates its entries by colons and spaces and knows no quoting.
-fn unusable_in_preload(library: &Path) -> Option<Failure> {
-    let path = library.to_string_lossy();
-    path.contains([':', ' ']).then(|| {
-        Failure::new(format!("LD_PRELOAD can't hold a path with a colon or a space: {path}"))
-            .advise("copy libsnug.so to another directory and set SNUG_LIBRARY to it")
-            .exit_code(NOT_STARTED)
-    })
-}
-
 /// Entries of LD_PRELOAD that are allocators other than snug.
 fn other_allocators(existing: Option<&str>) -> Vec<&str> {
     let is_other = |path: &&str| {
@@ -72,11 +63,5 @@ mod tests {
         let preload = Some("/l/libjemalloc.so.2:/l/libsnug.so /l/libfoo.so");
         assert_eq!(other_allocators(preload), ["/l/libjemalloc.so.2"]);
         assert!(other_allocators(None).is_empty());
-    }
-
-    #[test]
-    fn paths_that_the_loader_would_split_are_refused() {
-        assert!(unusable_in_preload(Path::new("/my lib/libsnug.so")).is_some());
-        assert!(unusable_in_preload(Path::new("/lib/libsnug.so")).is_none());
     }
 }
