@@ -146,7 +146,7 @@ test-tools: all
 	tools/run_unittests.py tools/tests
 
 test-monitoring: all
-	monitoring/tests/test_monitoring.py
+	tools/run_unittests.py monitoring/tests
 
 # Suites of tests, and what make is told for each. Side by side (-j) only what they need is built: some measure time.
 one_by_one = +for suite in $(1); do $(MAKE) test-$$suite $(2) || exit; done

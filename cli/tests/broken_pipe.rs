@@ -4,6 +4,7 @@ mod common;
 
 use std::process::{Command, Stdio};
 
+use common::prometheus::{FakePrometheus, Manner};
 use common::{run, snug, snug_library, Running, Scratch, SLEEPER};
 
 /// Allocates, and so answers what it is asked.
@@ -73,6 +74,7 @@ fn a_reader_that_leaves_ends_every_command_quietly() {
     let with = |first: &[&'static str]| -> Vec<String> {
         first.iter().chain(&compare).map(|word| word.to_string()).collect()
     };
+    let prometheus = FakePrometheus::start(Manner::Pods { canary: 5, baseline: 5, ratio: 0.9 });
     let call = |words: &[&str]| -> Vec<String> { words.iter().map(|word| word.to_string()).collect() };
     // Each command, in each of the formats that have a writer of their own.
     let calls = [
@@ -102,6 +104,8 @@ fn a_reader_that_leaves_ends_every_command_quietly() {
         call(&["exporter", "--once", "--pid", &pid]),
         call(&["install", &volume]),
         call(&["install", "--uninstall", &volume]),
+        call(&["canary", "--prometheus", &prometheus.url, "--canary", "pod=~\"web-canary-.*\""]),
+        call(&["canary", "--json", "--prometheus", &prometheus.url, "--canary", "pod=~\"web-canary-.*\""]),
         call(&["generate", "man"]),
         call(&["generate", "completions", "bash"]),
     ];

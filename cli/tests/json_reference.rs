@@ -4,6 +4,7 @@ mod common;
 
 use std::collections::BTreeSet;
 
+use common::prometheus::{FakePrometheus, Manner};
 use common::{run, snug, snug_library, Scratch};
 use serde_json::Value;
 
@@ -51,6 +52,11 @@ fn assert_described(command: &str, json: &Value) {
 
 #[test]
 fn every_field_is_described() {
+    for ratio in [0.8, 1.06] {
+        let server = FakePrometheus::start(Manner::Pods { canary: 3, baseline: 3, ratio });
+        let words = ["canary", "--json", "--prometheus", &server.url, "--canary", "pod=~\"web-canary-.*\""];
+        assert_described("canary", &run(&mut snug(&words)).json());
+    }
     let Some(library) = snug_library() else { return };
     let scratch = Scratch::new();
     let out = scratch.text("out");

@@ -5,10 +5,10 @@
 use crate::analysis::verdict::{assess, Series, Verdict};
 
 /// SplitMix64 (Steele, Lea and Flood, 2014): the same numbers everywhere and forever.
-struct Random(u64);
+pub(super) struct Random(u64);
 
 impl Random {
-    fn new(seed: u64) -> Random {
+    pub(super) fn new(seed: u64) -> Random {
         Random(seed)
     }
 
@@ -25,21 +25,21 @@ impl Random {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    fn between(&mut self, low: f64, high: f64) -> f64 {
+    pub(super) fn between(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.unit()
     }
 
     /// Between two positive numbers, each doubling equally likely.
-    fn log_between(&mut self, low: f64, high: f64) -> f64 {
+    pub(super) fn log_between(&mut self, low: f64, high: f64) -> f64 {
         (self.between(low.ln(), high.ln())).exp()
     }
 
-    fn chance(&mut self, probability: f64) -> bool {
+    pub(super) fn chance(&mut self, probability: f64) -> bool {
         self.unit() < probability
     }
 
     /// Normally distributed with variance 1 (Box and Muller).
-    fn normal(&mut self) -> f64 {
+    pub(super) fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.unit()).cos()
     }

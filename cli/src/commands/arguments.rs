@@ -17,6 +17,7 @@ pub(crate) use crate::commands::arguments::leak::{AdviseArguments, LeakArguments
 pub(crate) use crate::commands::arguments::live::{
     ProfileArguments, ProfileView, PurgeArguments, SetArguments, StatsArguments,
 };
+use crate::commands::canary::arguments::CanaryArguments;
 use crate::commands::exporter::arguments::ExporterArguments;
 use crate::commands::top::arguments::TopArguments;
 use crate::drive::serving::ServerArguments;
@@ -54,6 +55,7 @@ pub(crate) enum Subcommands {
     Set(SetArguments),
     Exporter(ExporterArguments),
     Install(InstallArguments),
+    Canary(CanaryArguments),
     #[command(hide = true)]
     Generate(GenerateArguments),
 }

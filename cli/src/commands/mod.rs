@@ -2,6 +2,7 @@
 
 pub(crate) mod advise;
 pub(crate) mod arguments;
+pub(crate) mod canary;
 pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod complete;

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // Each test file uses its own part.
 
+pub(crate) mod prometheus;
+
 use std::io::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,171 @@
+//! The command line of `snug canary`.
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use clap::{Args, ValueEnum};
+
+use crate::base::time::{time, time_between};
+
+/// Say from Prometheus' data whether a canary is better or worse than the other pods
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  snug canary --prometheus http://localhost:9090 --selector 'namespace=\"shop\",container=\"web\"' --canary 'pod=~\"web-canary-.*\"'
+  snug canary --prometheus http://localhost:9090 --selector 'namespace=\"shop\",container=\"web\"' \\
+    --members kube_pod_labels --canary 'label_snug_dev_group=\"canary\"'
+  snug canary --prometheus http://prometheus:9090 --selector 'namespace=\"shop\",container=\"web\"' \\
+    --canary 'pod=~\"web-canary-.*\"' --latency http_request_duration_seconds --wait 6h --json
+
+Memory, CPU time, restarts and OOM kills come from the metrics of containers that every cluster has; nothing of snug's \
+needs to be installed. The baseline is all pods of --selector that are not the canary, or those of --baseline. Without a \
+matcher for container in --selector all containers of a pod are added up.
+
+Each quantity is a ratio, canary to baseline, with a 95 % interval that asks how much pods differ, not readings. Only the \
+same hours are compared, and containers of the same age; the first minutes of each are left out. The answer is one word: \
+better, if memory is lower and nothing worse; worse, if any quantity is; no difference, if none of --effect is possible; \
+or not enough data, with what is missing. You may ask as often as you like: of fleets without a difference at most 5 % \
+are called better or worse all the same.
+
+A token is read from --bearer-token-file or SNUG_PROMETHEUS_TOKEN; name and password, as NAME:PASSWORD, from \
+--basic-auth-file. snug speaks HTTP without TLS: to reach a server that only speaks HTTPS, use kubectl port-forward or a \
+proxy beside it.
+
+Exit codes: 0 better, or no difference; 1 worse, or with --require better no difference; 2 the arguments are invalid; 3 \
+not enough data, or Prometheus can't be asked.")]
+pub(crate) struct CanaryArguments {
+    /// Where Prometheus answers, as http://HOST:PORT or with the path that is before /api/v1
+    #[arg(long, value_name = "URL")]
+    pub prometheus: String,
+    /// Label matchers of all pods in question
+    #[arg(long, value_name = "MATCHERS", default_value = "", hide_default_value = true)]
+    pub selector: String,
+    /// Label matchers that tell the canary from the others
+    #[arg(long, value_name = "MATCHERS")]
+    pub canary: String,
+    /// Label matchers of the baseline [default: all that are not the canary]
+    #[arg(long, value_name = "MATCHERS")]
+    pub baseline: Option<String>,
+    /// A metric to which --canary and --baseline apply, joined by the labels of --unit: kube_pod_labels, snug_process_info
+    #[arg(long, value_name = "METRIC", value_parser = metric)]
+    pub members: Option<String>,
+    /// The labels that tell pods apart
+    #[arg(long, value_name = "LABELS", value_delimiter = ',', default_value = "namespace,pod", value_parser = label)]
+    pub unit: Vec<String>,
+    /// How far to look back
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = window)]
+    pub window: Duration,
+    /// Time between two readings [default: a 288th of the window, at least 1m]
+    #[arg(long, value_name = "TIME", value_parser = step)]
+    pub step: Option<Duration>,
+    /// The end of the window, as 2026-11-20T12:00:00Z [default: now]
+    #[arg(long, value_name = "TIME", value_parser = moment, conflicts_with = "wait")]
+    pub end: Option<SystemTime>,
+    /// Leave out containers younger than this
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = time)]
+    pub warm_up: Duration,
+    /// The difference that must not be missed, in percent
+    #[arg(long, value_name = "PERCENT", default_value = "10", value_parser = percent)]
+    pub effect: f64,
+    /// Differences that don't matter, in percent
+    #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = percent)]
+    pub tolerance: f64,
+    /// The metric of memory
+    #[arg(long, value_name = "METRIC", default_value = "container_memory_working_set_bytes", value_parser = metric)]
+    pub memory: String,
+    /// The metric of CPU time, a counter of seconds
+    #[arg(long, value_name = "METRIC", default_value = "container_cpu_usage_seconds_total", value_parser = metric)]
+    pub cpu: String,
+    /// The metric of the times at which containers started
+    #[arg(long, value_name = "METRIC", default_value = "container_start_time_seconds", value_parser = metric)]
+    pub start_time: String,
+    /// The metric of OOM kills, a counter
+    #[arg(long, value_name = "METRIC", default_value = "container_oom_events_total", value_parser = metric)]
+    pub oom_kills: String,
+    /// A histogram of latencies in seconds, without _bucket
+    #[arg(long, value_name = "METRIC", value_parser = metric)]
+    pub latency: Option<String>,
+    /// The percentile of the latency
+    #[arg(long, value_name = "PERCENT", default_value = "99", value_parser = percent)]
+    pub latency_percentile: f64,
+    /// Ask again until there is an answer, at most this long
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub wait: Option<Duration>,
+    /// With --wait: time between two questions
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time)]
+    pub every: Duration,
+    /// The answer without which this ends with 1
+    #[arg(long, value_name = "ANSWER", value_enum, default_value_t = Required::NotWorse)]
+    pub require: Required,
+    /// A file with a bearer token
+    #[arg(long, value_name = "FILE", conflicts_with = "basic_auth_file")]
+    pub bearer_token_file: Option<PathBuf>,
+    /// A file with NAME:PASSWORD
+    #[arg(long, value_name = "FILE")]
+    pub basic_auth_file: Option<PathBuf>,
+    /// How long Prometheus may take to answer
+    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = time)]
+    pub timeout: Duration,
+    /// Write JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What a pipeline asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Required {
+    Better,
+    NotWorse,
+}
+
+fn window(text: &str) -> Result<Duration, String> {
+    time_between(text, 120.0, 60.0 * 86_400.0)
+}
+
+fn step(text: &str) -> Result<Duration, String> {
+    time_between(text, 1.0, 86_400.0)
+}
+
+fn moment(text: &str) -> Result<SystemTime, String> {
+    humantime::parse_rfc3339(text).map_err(|error| format!("{error}; write it as 2026-11-20T12:00:00Z"))
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>().ok();
+    number
+        .filter(|number| (0.1..100.0).contains(number))
+        .ok_or_else(|| "not a number from 0.1 to below 100".into())
+}
+
+/// A name as Prometheus takes it for metrics: what else there is in a query belongs in matchers.
+fn metric(text: &str) -> Result<String, String> {
+    let good = |(index, letter): (usize, char)| {
+        letter.is_ascii_alphabetic() || "_:".contains(letter) || (index > 0 && letter.is_ascii_digit())
+    };
+    match !text.is_empty() && text.chars().enumerate().all(good) {
+        true => Ok(text.into()),
+        false => Err("not the name of a metric: letters, digits, _ and :".into()),
+    }
+}
+
+fn label(text: &str) -> Result<String, String> {
+    metric(text).ok().filter(|name| !name.contains(':')).ok_or_else(|| "not the name of a label".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers() {
+        assert!(
+            metric("a:b_1").is_ok()
+                && metric("1a").is_err()
+                && metric("a{b}").is_err()
+                && metric("").is_err()
+        );
+        assert!(label("pod").is_ok() && label("a:b").is_err());
+        assert_eq!(percent("5%"), Ok(5.0));
+        assert!(percent("0").is_err() && percent("100").is_err() && percent("x").is_err());
+        assert!(moment("2026-11-20T12:00:00Z").is_ok() && moment("yesterday").is_err());
+    }
+}
