@@ -96,6 +96,22 @@ fn ruby_lines_are_named() {
 }
 
 #[test]
+fn where_sampling_is_on_already_its_mean_stays_and_is_said() {
+    let Some(library) = snug_library() else { return };
+    let scratch = Scratch::new();
+    let program = scratch.compile("program", PROGRAM, &[]);
+    let process = start(&mut Command::new(program), &library);
+    let pid = process.pid();
+    run(&mut snug(&["set", &pid, "profile=65536"])).expect_code(0);
+    let profile = ["profile", &pid, "--json", "--for", "200ms"];
+    assert_eq!(run(&mut snug(&profile)).expect_code(0).stderr, "");
+    let other = run(snug(&profile).args(["--mean-bytes", "16384"])).expect_code(0);
+    assert!(other.stderr.contains("--mean-bytes has no effect"), "{}", other.stderr);
+    let settings = run(&mut snug(&["check", "--json", &pid])).json();
+    assert_eq!(settings["processes"][0]["settings"]["profile"], "65536", "{settings}");
+}
+
+#[test]
 fn an_idle_process_has_no_samples() {
     let Some(library) = snug_library() else { return };
     let mut command = Command::new("sleep");

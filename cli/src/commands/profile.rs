@@ -21,6 +21,8 @@ use crate::show::{json, pprof, profile_text};
 
 /// The setting of the library that switches sampling on.
 const SETTING: &str = "profile";
+/// Bytes between two samples, on average, unless the command line says otherwise.
+const MEAN_BYTES: u32 = 512 << 10;
 /// How long the process may take to answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
 
@@ -51,12 +53,12 @@ pub(crate) fn run(arguments: &ProfileArguments) -> Result<()> {
     let begin = Instant::now();
     let begin_ns = monotonic_ns();
     let measured = measure(pid, page, arguments, &mut children, begin);
+    let duration = begin.elapsed();
     if !was_on && !arguments.keep {
         // The process may have ended, and this was not what was asked for.
         let _ = control::set(pid, SETTING, "0", ANSWER_WAIT);
     }
     let (before, after) = measured?;
-    let duration = begin.elapsed();
     let all = sites_of(pid, &before, &after, arguments.view, begin_ns)?;
     if let Some(path) = &arguments.pprof {
         let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(duration);
@@ -75,7 +77,7 @@ pub(crate) fn run(arguments: &ProfileArguments) -> Result<()> {
         measured_s: duration.as_secs_f64(),
         mean_bytes: after.mean_bytes,
         samples: all.iter().map(|site| site.samples).sum(),
-        dropped: after.dropped,
+        dropped: dropped(&before, &after, arguments.view),
         total_bytes: all.iter().map(|site| site.bytes).sum(),
         sites: &all,
     };
@@ -98,9 +100,15 @@ fn switch(pid: Pid, arguments: &ProfileArguments) -> Result<bool> {
             .advise("restart the process with a newer libsnug.so"));
     };
     if value != "0" {
+        if arguments.mean_bytes.is_some() {
+            let note = format!(
+                "sampling was on already, so --mean-bytes has no effect; to change it: snug set {pid} {SETTING}=BYTES"
+            );
+            anstream::eprintln!("{} {note}", terminal::styled("note:", terminal::WARNING, true));
+        }
         return Ok(true);
     }
-    let mean = arguments.mean_bytes.to_string();
+    let mean = arguments.mean_bytes.unwrap_or(MEAN_BYTES).to_string();
     let waiting = format!("waiting for {pid} to begin");
     progress::during(&waiting, None, || control::set(pid, SETTING, &mean, ANSWER_WAIT))?;
     Ok(false)
@@ -160,6 +168,15 @@ fn selected(
         _ => true,
     });
     live.map(|sample| (sample.stack, sample.weight_bytes, sample.blocks, 1)).collect()
+}
+
+/// Blocks that should have been samples of this view, and found no room. The library counts them since sampling was first
+/// switched on.
+fn dropped(before: &Profile, after: &Profile, view: ProfileView) -> u64 {
+    match view {
+        ProfileView::Live => after.dropped,
+        ProfileView::Grown | ProfileView::Allocated => after.dropped.saturating_sub(before.dropped),
+    }
 }
 
 fn sites_of(
@@ -260,5 +277,12 @@ mod tests {
         assert_eq!(bytes(ProfileView::Live), [10.0, 20.0, 40.0]);
         assert_eq!(bytes(ProfileView::Grown), [20.0]);
         assert_eq!(bytes(ProfileView::Allocated), [7.0, 30.0]);
+    }
+
+    #[test]
+    fn what_was_dropped_before_counts_for_what_is_live_alone() {
+        let [before, after] = [3, 10].map(|dropped| Profile { dropped, ..Profile::default() });
+        let found = [ProfileView::Grown, ProfileView::Allocated, ProfileView::Live];
+        assert_eq!(found.map(|view| dropped(&before, &after, view)), [7, 7, 10]);
     }
 }

@@ -118,9 +118,9 @@ pub(crate) struct ProfileArguments {
     /// What to show
     #[arg(long, value_enum, default_value_t = ProfileView::Grown)]
     pub view: ProfileView,
-    /// Bytes between two samples, on average
-    #[arg(long, value_name = "BYTES", default_value_t = 524_288, value_parser = clap::value_parser!(u32).range(1024..=1_073_741_824))]
-    pub mean_bytes: u32,
+    /// Bytes between two samples, on average [default: 524288]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1024..=1_073_741_824))]
+    pub mean_bytes: Option<u32>,
     /// Leave sampling on in the process
     #[arg(long)]
     pub keep: bool,
