@@ -23,3 +23,4 @@ test-dist: dist
 .PHONY: test-packages
 test-packages: all build/dist-tools/installed
 	tools/run_unittests.py packages/tests
+	build/dist-tools/bin/python tools/run_unittests.py packages/kubernetes/tests

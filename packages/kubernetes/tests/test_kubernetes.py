@@ -1,0 +1,214 @@
+"""The manifests against Kubernetes' schemas, and the policy's expressions on pods.
+
+There is no API server here: another evaluator of CEL runs the expressions, in which typed objects become maps, and the
+result is merged into the pod as a server-side apply would. Needs what packages/requirements.txt names.
+"""
+
+import copy
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+import cel
+import kubernetes_validate
+import yaml
+
+ROOT = Path(__file__).resolve().parents[3]
+FOLDER = ROOT / "packages/kubernetes"
+NEWEST, OLDER = "1.36", "1.30"
+LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+LIBRARY = "/opt/snug/libsnug.so"
+# By what entries of lists are merged.
+KEYS = {"containers": "name", "volumes": "name", "env": "name", "volumeMounts": "mountPath", "initContainers": "name"}
+
+
+def documents(name):
+    return list(yaml.safe_load_all((FOLDER / name).read_text()))
+
+
+POLICY = documents("policy/policy.yaml")[0]
+
+
+def as_maps(expression):
+    """Typed objects as maps: Object.spec{name: 1} as {'name': 1}."""
+    untyped = re.sub(r"\bObject(\.\w+)*\{", "{", expression)
+    return re.sub(r"([{,]\s*)([a-zA-Z]\w*):(?!:)", r"\1'\2':", untyped)
+
+
+def merged(old, new):
+    """As a server-side apply merges."""
+    result = copy.deepcopy(old)
+    for name, value in new.items():
+        if isinstance(value, dict):
+            result[name] = merged(result.get(name, {}), value)
+        elif name in KEYS:
+            entries = result.setdefault(name, [])
+            for entry in value:
+                same = [index for index, other in enumerate(entries) if other[KEYS[name]] == entry[KEYS[name]]]
+                if same:
+                    entries[same[0]] = merged(entries[same[0]], entry)
+                else:
+                    entries.append(entry)
+        else:
+            result[name] = value
+    return result
+
+
+def admitted(pod, **settings):
+    """The pod as the policy leaves it. An error raises: the API server would leave the pod alone."""
+    data = {"image": "registry.example.com/snug:0.1.0", "share": "100", **settings}
+    context = {"object": pod, "params": {"data": data}}
+    spec = POLICY["spec"]
+    if not all(cel.evaluate(condition["expression"], context) for condition in spec["matchConditions"]):
+        return pod
+    variables = {}
+    for variable in spec["variables"]:
+        variables[variable["name"]] = cel.evaluate(variable["expression"], {**context, "variables": variables})
+    expression = as_maps(spec["mutations"][0]["applyConfiguration"]["expression"])
+    return merged(pod, cel.evaluate(expression, {**context, "variables": variables}))
+
+
+def pod(*containers, annotations=None, token="kube-api-access-xxxxb", **spec):
+    containers = [{"name": "web", "image": "shop"}] if not containers else list(containers)
+    volumes = [{"name": token, "emptyDir": {}}] if token else []
+    metadata = {"generateName": "web-5d9-", "namespace": "shop", **({"annotations": annotations} if annotations else {})}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": containers, "volumes": volumes, **spec}}
+
+
+def preload(found, container=0):
+    return [entry for entry in found["spec"]["containers"][container].get("env", []) if entry["name"] == "LD_PRELOAD"]
+
+
+class Policy(unittest.TestCase):
+    def test_a_plain_pod(self):
+        found = admitted(pod())
+        self.assertEqual(preload(found), [{"name": "LD_PRELOAD", "value": LIBRARY}])
+        self.assertEqual(found["spec"]["volumes"][1]["image"]["reference"], "registry.example.com/snug:0.1.0")
+        self.assertEqual(found["spec"]["containers"][0]["volumeMounts"], [{"name": "snug", "mountPath": "/opt/snug", "readOnly": True}])
+        self.assertEqual(found["metadata"]["labels"], {"snug.dev/group": "canary"})
+        found["metadata"]["name"] = "web-5d9-x"
+        kubernetes_validate.validate(found, NEWEST, strict=True)
+
+    def test_again_changes_nothing(self):
+        for before in (pod(), pod({"name": "web", "env": [{"name": "LD_PRELOAD", "value": "/lib/other.so"}]})):
+            once = admitted(before)
+            self.assertNotEqual(once, before)
+            self.assertEqual(admitted(once), once)
+
+    def test_what_the_pod_has_stays(self):
+        env = [{"name": "A", "value": "1"}, {"name": "LD_PRELOAD", "value": "/lib/other.so"}, {"name": "B", "value": "2"}]
+        mounts = [{"name": "data", "mountPath": "/data"}]
+        found = admitted(pod({"name": "web", "env": env, "volumeMounts": mounts}))
+        self.assertEqual(preload(found), [{"name": "LD_PRELOAD", "value": f"{LIBRARY}:/lib/other.so"}])
+        container = found["spec"]["containers"][0]
+        self.assertEqual([entry["name"] for entry in container["env"]], ["A", "LD_PRELOAD", "B"])
+        self.assertEqual(container["volumeMounts"][0], mounts[0])
+        empty = admitted(pod({"name": "web", "env": [{"name": "LD_PRELOAD", "value": ""}]}))
+        self.assertEqual(preload(empty)[0]["value"], LIBRARY)
+
+    def test_what_is_left_alone(self):
+        elsewhere = {"name": "LD_PRELOAD", "valueFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}}
+        ours = {"name": "LD_PRELOAD", "value": "/usr/local/lib/libsnug.so"}
+        for which, given in {
+            "a variable that comes from elsewhere": pod({"name": "web", "env": [elsewhere]}),
+            "a preload of snug": pod({"name": "web", "env": [ours]}),
+            "a mount at our place": pod({"name": "web", "volumeMounts": [{"name": "x", "mountPath": "/opt/snug"}]}),
+            "Windows": pod(os={"name": "windows"}),
+            "nodes with Windows": pod(nodeSelector={"kubernetes.io/os": "windows"}),
+            "a volume of our name": pod(volumes=[{"name": "snug", "emptyDir": {}}]),
+            "containers of other names": pod(annotations={"snug.dev/containers": "worker"}),
+            "a share of none": pod(annotations={"snug.dev/share": "0"}),
+        }.items():
+            with self.subTest(which):
+                self.assertEqual(admitted(given), given)
+        mixed = admitted(pod({"name": "web", "env": [elsewhere]}, {"name": "worker"}))
+        self.assertEqual((preload(mixed), preload(mixed, 1)[0]["value"]), ([elsewhere], LIBRARY))
+
+    def test_chosen_containers_and_no_init_containers(self):
+        given = pod({"name": "web"}, {"name": "web-2"}, {"name": "proxy"}, annotations={"snug.dev/containers": "proxy,web-2"},
+                    initContainers=[{"name": "migrate"}], nodeSelector={"disk": "fast"}, os={"name": "linux"})
+        found = admitted(given)
+        self.assertEqual([bool(preload(found, index)) for index in range(3)], [False, True, True])
+        self.assertEqual(found["spec"]["initContainers"], [{"name": "migrate"}])
+
+    def test_a_share_of_the_pods(self):
+        def share(percent, **more):
+            return sum(bool(preload(admitted(pod(token=f"kube-api-access-xxxx{letter}", **more), share=percent))) for letter in LETTERS)
+        self.assertEqual([share(percent) for percent in ("0", "1", "10", "50", "99", "100")], [0, 1, 3, 14, 27, 27])
+        self.assertEqual(share("10", annotations={"snug.dev/share": "50"}), 14)
+        places = next(variable for variable in POLICY["spec"]["variables"] if variable["name"] == "places")
+        places = cel.evaluate(places["expression"], {})
+        self.assertEqual([places[letter] for letter in LETTERS], list(range(27)))
+        # Without a token's volume only a pod with a name can be told from the others.
+        given = pod(token=None)
+        self.assertEqual(admitted(given, share="50"), given)
+        named = [copy.deepcopy(given) for _ in range(10)]
+        for index, one in enumerate(named):
+            one["metadata"]["name"] = f"db-{index}"
+        self.assertEqual([bool(preload(admitted(one, share="50"))) for one in named].count(True), 3)
+
+    def test_nonsense_raises_and_so_changes_nothing(self):
+        self.assertEqual(POLICY["spec"]["failurePolicy"], "Ignore")
+        for given, settings in ((pod(annotations={"snug.dev/share": "some"}), {}), (pod(), {"share": "all"})):
+            with self.subTest(settings=settings), self.assertRaisesRegex(RuntimeError, "'int' error"):
+                admitted(given, **settings)
+
+
+class Manifests(unittest.TestCase):
+    def test_the_policy_is_as_the_schema_says(self):
+        for name in ("policy/policy.yaml", "policy/bindings.yaml", "policy/settings.yaml"):
+            for document in documents(name):
+                with self.subTest(name=name, kind=document["kind"]):
+                    kubernetes_validate.validate(document, NEWEST, strict=True)
+        wrong = copy.deepcopy(POLICY)
+        wrong["spec"]["failurePolicy"] = 1
+        with self.assertRaises(kubernetes_validate.ValidationError):
+            kubernetes_validate.validate(wrong, NEWEST, strict=True)
+
+    def test_names_agree(self):
+        settings = documents("policy/settings.yaml")[1]
+        for binding in documents("policy/bindings.yaml"):
+            self.assertEqual(binding["spec"]["policyName"], POLICY["metadata"]["name"])
+            reference = binding["spec"]["paramRef"]
+            self.assertEqual((reference["name"], reference["namespace"]), (settings["metadata"]["name"], settings["metadata"]["namespace"]))
+
+    def test_patches_of_a_deployment(self):
+        deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [
+                {"name": "web", "image": "shop", "env": [{"name": "A", "value": "1"}]}, {"name": "proxy", "image": "proxy"}]}}}}
+        for name, version in (("deployment-image-volume.yaml", NEWEST), ("deployment-init-container.yaml", OLDER)):
+            with self.subTest(name=name):
+                found = merged(deployment, documents(name)[0])
+                kubernetes_validate.validate(found, version, strict=True)
+                template = found["spec"]["template"]["spec"]
+                self.assertEqual(preload({"spec": template}), [{"name": "LD_PRELOAD", "value": LIBRARY}])
+                self.assertNotIn("env", template["containers"][1])
+
+    def test_the_analysis(self):
+        """Its job is Kubernetes' own; what is around it is Argo's, whose schema is not at hand."""
+        template = documents("argo-analysis.yaml")[0]
+        job = template["spec"]["metrics"][0]["provider"]["job"]
+        kubernetes_validate.validate({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a"}, **job}, NEWEST, strict=True)
+        given = {argument["name"] for argument in template["spec"]["args"]}
+        arguments = job["spec"]["template"]["spec"]["containers"][0]["args"]
+        self.assertEqual(set(re.findall(r"\{\{args\.(\w+)\}\}", " ".join(arguments))), given)
+        values = {"prometheus": "http://127.0.0.1:1", "selector": "a=\"b\"", "canary": "c=\"d\"", "wait": "1s"}
+        words = [re.sub(r"\{\{args\.(\w+)\}\}", lambda name: values[name[1]], word) for word in arguments]
+        done = subprocess.run([ROOT / "build/snug", *words], capture_output=True, text=True)
+        self.assertIn("cannot ask Prometheus at http://127.0.0.1:1", done.stderr)
+
+    @unittest.skipUnless(shutil.which("kustomize") or shutil.which("kubectl"), "neither kustomize nor kubectl is installed")
+    def test_kustomize_builds_it(self):
+        program = ["kustomize", "build"] if shutil.which("kustomize") else ["kubectl", "kustomize"]
+        done = subprocess.run([*program, FOLDER / "policy"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        kinds = sorted(document["kind"] for document in yaml.safe_load_all(done.stdout))
+        self.assertEqual(kinds, ["ConfigMap", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "MutatingAdmissionPolicyBinding", "Namespace"])
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())
