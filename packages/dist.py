@@ -9,11 +9,11 @@ import hashlib
 import shutil
 from pathlib import Path
 
-from packages import archives, bill, gems, linux_packages, staging, wheels
+from packages import archives, bill, buildpacks, gems, images, linux_packages, staging, wheels
 from packages.project import ARCHITECTURES, ROOT, VERSION
 
 PROGRAMS = ROOT / "build/dist-tools/bin"
-FORMATS = ("tar", "linux", "wheel", "gem")
+FORMATS = ("tar", "linux", "wheel", "gem", "image", "heroku")
 
 
 def build_for(architecture, native, work, out, formats):
@@ -57,6 +57,11 @@ def main():
     native = next(work / one.name / "bin/snug" for one in ARCHITECTURES.values() if one.native)
     for name in chosen:
         build_for(ARCHITECTURES[name], native, work / name, out, formats)
+    installed = {ARCHITECTURES[name]: work / name / "usr-tree/usr" for name in chosen}
+    if "image" in formats:
+        images.build(installed, out)
+    if "heroku" in formats:
+        buildpacks.build(installed, work / "heroku", out)
     if "gem" in formats:
         gems.build_source(work / "gem", out)
     write_checksums(out)

@@ -3,7 +3,7 @@
 //!
 //! What stands for the reader's own is replaced: PID 4711 by that of a process called puma, which runs under snug and
 //! serves on port 3000; that port by a free one; its name by one that nobody else uses; user `deploy` by this one; the
-//! library's place in /usr/local by that of the build.
+//! library's place in /usr/local by that of the build; /volume by a folder.
 //! Comparisons are shortened: one run, a second of idling, few requests, two allocators. Watches
 //! take three seconds. Blocks marked `console skip`
 //! need what a test machine lacks; what they may hold is listed below. The guide has no commands in other blocks.
@@ -21,6 +21,8 @@ use common::{snug_library, Running, Scratch};
 /// What a command of a skipped block must be about. Those for real servers are run by docs/tests.
 const SKIPPED: &[&str] = &[
     "docker",
+    "podman",
+    "skopeo",
     "kubectl",
     "helm",
     "systemctl",
@@ -149,6 +151,7 @@ fn stand_in(command: &str, pid: u32, user: &str, port: u16, library: &str) -> St
     let command =
         command.replace("4711", &pid.to_string()).replace("--user deploy", &format!("--user {user}"));
     let command = command.replace("3000", &port.to_string()).replace(INSTALLED, library);
+    let command = command.replace("install /volume", "install volume");
     // Other servers of that name may run on this machine.
     let name = |word: &str| if word == "puma" { PUMA.to_string() } else { word.to_string() };
     let mut command = command.split(' ').map(name).collect::<Vec<_>>().join(" ");
@@ -182,7 +185,9 @@ struct Place {
 impl Place {
     fn new() -> Place {
         let place = Place { scratch: Scratch::new(), port: common::free_port() };
-        std::fs::create_dir(place.scratch.path("bin")).unwrap();
+        for name in ["bin", "volume"] {
+            std::fs::create_dir(place.scratch.path(name)).unwrap();
+        }
         symlink(env!("CARGO_BIN_EXE_snug"), place.scratch.path("bin/snug")).unwrap();
         for (name, text) in [("server", SERVER), ("bin/guide-puma", SERVER), ("script.rb", SCRIPT)] {
             std::fs::write(place.scratch.path(name), text).unwrap();
