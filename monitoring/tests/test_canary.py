@@ -17,15 +17,24 @@ import subprocess
 import tempfile
 import time
 import unittest
+import urllib.parse
 
 from test_monitoring import PROJECT, SNUG, free_port, get
 
 GUIDE = PROJECT / "docs/guide/canary.md"
-HOURS = 5
+HOURS = 4
 STEP_S = 120
-# Pods of three deployments: a canary that holds 15 % less, one that is the same, one that is killed for lack of memory.
-DEPLOYMENTS = {"web": 0.85, "same": 1.0, "jobs": 0.85}
-CANARY_PODS, BASELINE_PODS = 12, 32
+# Pods of deployments: a canary that holds 15 % less, one that is the same, one that is killed for lack of memory, and one
+# under Flagger that holds 30 % more.
+DEPLOYMENTS = {"web": 0.85, "same": 1.0, "jobs": 0.85, "flags": 1.3}
+CANARY_PODS, BASELINE_PODS = 10, 24
+
+
+def names(app, number, canary):
+    """What pods are called: those of Flagger's as it calls them."""
+    if app == "flags":
+        return f"flags-{'66c8' if canary else 'primary-5d9f'}-{number:02x}"
+    return f"{app}-{'canary-' if canary else ''}{number:02x}"
 
 
 def recorded(out, end_s):
@@ -37,7 +46,7 @@ def recorded(out, end_s):
     for app, ratio in DEPLOYMENTS.items():
         for number in range(CANARY_PODS + BASELINE_PODS):
             canary = number < CANARY_PODS
-            pod = f"{app}-{'canary-' if canary else ''}{number:02x}"
+            pod = names(app, number, canary)
             labels = f'namespace="shop",pod="{pod}",container="web"'
             level = 4e8 * (ratio if canary else 1) * math.exp(chance.gauss(0, 0.03))
             cpu, requests = 0.0, 0
@@ -132,6 +141,19 @@ class Canary(unittest.TestCase):
         self.assertIn("no series of the canary", done.stderr)
         done = self.ask("--selector", 'namespace="shop"', "--canary", 'pod=~"web-canary-.*"', "--end", "2020-01-01T00:00:00Z")
         self.assertIn("no series of the canary", done.stderr)
+
+    def test_flaggers_query(self):
+        """Above its threshold for the canary that holds more; with canary and primary exchanged far below."""
+        template = (PROJECT / "packages/kubernetes/flagger-metric.yaml").read_text()
+        query = template.split("query: |")[1].replace("{{ namespace }}", "shop").replace("{{ target }}", "flags")
+        canary, primary = "flags-[0-9a-z]+-[0-9a-z]+", "flags-primary-[0-9a-z]+-[0-9a-z]+"
+        exchanged = query.replace(primary, "P").replace(canary, primary).replace("P\"", f"{canary}\"")
+        answers = []
+        for asked in (query, exchanged):
+            answer = json.loads(get(f"{self.url}/api/v1/query?" + urllib.parse.urlencode({"query": asked, "time": self.end_s})))["data"]["result"]
+            self.assertEqual(len(answer), 1, answer)
+            answers.append(float(answer[0]["value"][1]))
+        self.assertTrue(1.15 < answers[0] < 1.3 and 0.65 < answers[1] < 0.77, answers)
 
     def test_the_commands_of_the_guide(self):
         commands = re.findall(r"^\$ (snug canary (?:.*\\\n)*.*)$", GUIDE.read_text(), re.M)
