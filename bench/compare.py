@@ -8,6 +8,7 @@ PNG, logs) is in build/bench/DATE. With --quick both are in build/bench/quick-DA
 import argparse
 import datetime
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 from .summary import keep
 from .workloads import catalog
 from .workloads.harness import foreground
+from .workloads.harness.options import HOOKS_VARIABLE
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -42,6 +44,8 @@ def parse_arguments():
     parser.add_argument("--quick", action="store_true", help="the short form of each workload")
     parser.add_argument("--with", dest="allocators", action="append", metavar="LIST",
                         help="allocators as snug compare takes them (Debian's, those of build/peers, and snug)")
+    parser.add_argument("--hooks", action="store_true",
+                        help=f"each allocator a second time, the server with the hooks of packages/ ({HOOKS_VARIABLE}=1 in its label)")
     parser.add_argument("--out", type=Path, help="directory for what is kept of the results (bench/results/DATE)")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.names if catalog.find(name) is None]
@@ -57,6 +61,21 @@ def allocators():
         print("bench/compare: without the newest mimalloc, snmalloc, jemalloc and rpmalloc; to build them: "
               "make bench-peers", file=sys.stderr)
     return [*DEBIAN_ALLOCATORS, *(f"./{os.path.relpath(peer, ROOT)}" for peer in peers), "snug"]
+
+
+def with_hooks(lists):
+    """Each allocator of lists, as --with takes them, followed by itself with hooks. A comma separates allocators unless
+    what follows is the next setting of MALLOC_CONF and its like: a name, a colon, and no = before another comma."""
+    names = []
+    for text in lists:
+        for part in text.split(","):
+            setting = re.fullmatch(r"[a-z_]+:[^=:]*", part) and names and "=" in names[-1]
+            if setting:
+                names[-1] += f",{part}"
+            else:
+                names.append(part)
+    # Before other settings: what comes behind a MALLOC_CONF is part of it.
+    return [variant for name in names for variant in (name, ":".join((name.partition(":")[0], f"{HOOKS_VARIABLE}=1", *name.split(":", 1)[1:])))]
 
 
 def compare(workload, arguments, names, work, kept):
@@ -94,6 +113,8 @@ def main():
     kept = kept.resolve()
     workloads = [catalog.find(name) for name in arguments.names] or catalog.WORKLOADS
     names = arguments.allocators or allocators()
+    if arguments.hooks:
+        names = with_hooks(names)
     if not arguments.allocators:
         seconds = sum(w.quick_seconds if arguments.quick else w.full_seconds for w in workloads)
         print(f"{len(names)} allocators, {arguments.runs} runs of each workload: about "

@@ -10,8 +10,9 @@ import time
 import unittest
 from pathlib import Path
 
+from bench import compare
 from bench.workloads import catalog
-from bench.workloads.harness import environment, memory, metrics, redis, session
+from bench.workloads.harness import environment, memory, metrics, options, redis, session
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKLOADS = ROOT / "bench/workloads"
@@ -61,6 +62,21 @@ class EnvironmentTest(unittest.TestCase):
                 "SNUG_LIBRARY": "/l", "TCMALLOC_RELEASE_RATE": "1", "MIMALLOC_VERBOSE": "1", "GLIBC_TUNABLES": "g"}
         others = {"PATH": "/bin", "LD_LIBRARY_PATH": "/l", "SNUGGLE": "1", "HOME": "/"}
         self.assertEqual(environment.split({**mine, **others}), (mine, others))
+
+
+class HooksTest(unittest.TestCase):
+    def test_each_allocator_twice(self):
+        self.assertEqual(compare.with_hooks(["glibc,jemalloc:MALLOC_CONF=narenas:2,dirty_decay_ms:0", "./x.so:A=1,snug"]), [
+            "glibc", "glibc:BENCH_HOOKS=1", "jemalloc:MALLOC_CONF=narenas:2,dirty_decay_ms:0",
+            "jemalloc:BENCH_HOOKS=1:MALLOC_CONF=narenas:2,dirty_decay_ms:0", "./x.so:A=1", "./x.so:BENCH_HOOKS=1:A=1",
+            "snug", "snug:BENCH_HOOKS=1"])
+
+    def test_what_a_server_with_hooks_gets(self):
+        parser = options.parser("x", "of a test", "things", 10, 1)
+        self.assertEqual(options.hook_variables(options.parse(parser, ["--quick"])), {})
+        variables = options.hook_variables(options.parse(parser, ["--quick", "--hooks"]))
+        self.assertEqual(variables["SNUG_IDLE_SECONDS"], 1)
+        self.assertTrue((variables["RUBYLIB"] / "snug/sidekiq.rb").exists() and (variables["PYTHONPATH"] / "snug/celery.py").exists())
 
 
 class MetricsTest(unittest.TestCase):

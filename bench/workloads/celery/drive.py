@@ -42,9 +42,13 @@ def require_virtual_environment():
 
 
 def start_server(run, arguments, variables):
+    hooks = options.hook_variables(arguments)
+    paths = [str(place["PYTHONPATH"]) for place in (variables, hooks) if place]
+    variables = {**hooks, **variables, "PYTHONPATH": ":".join(paths)}
     server = run.start_server(
         [PYTHON, "-m", "celery", "-A", "bench_tasks", "worker", "-n", "snug-bench-celery@localhost", "-l", "INFO",
-         "--pool", arguments.pool, "--concurrency", arguments.concurrency, "--without-mingle", "--without-gossip"],
+         "--pool", arguments.pool, "--concurrency", arguments.concurrency, "--without-mingle", "--without-gossip",
+         *(["--include", "snug.celery"] if arguments.hooks else [])],
         BENCH_CACHE_MB=arguments.cache_mb, **variables)
     run.wait_until(lambda: "snug-bench-celery@localhost ready" in server.log_path.read_text(), "starting Celery")
 

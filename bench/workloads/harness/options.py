@@ -1,6 +1,12 @@
 """The command line that all drivers have in common."""
 
 import argparse
+import os
+from pathlib import Path
+
+PACKAGES = Path(__file__).resolve().parents[3] / "packages"
+# What bench/compare --hooks puts beside an allocator's settings.
+HOOKS_VARIABLE = "BENCH_HOOKS"
 
 
 def parser(name, description, unit, full_count, quick_count):
@@ -14,18 +20,28 @@ def parser(name, description, unit, full_count, quick_count):
     result.add_argument("--bursts", type=positive, default=1, metavar="N",
                         help="times that load and idle phase are repeated (1)")
     result.add_argument("--idle-seconds", type=float, metavar="S", help="quiet time after each burst (5; quick: 2)")
+    result.add_argument("--hooks", action="store_true", default=os.environ.get(HOOKS_VARIABLE, "0") != "0",
+                        help=f"the server has the hooks of packages/, whatever its allocator; also {HOOKS_VARIABLE}=1")
     result.add_argument("--seed", type=int, default=1, metavar="N", help="what the work is (1)")
     return result
 
 
-def parse(filled_parser):
-    """Parses the command line and fills in what --quick decides."""
-    arguments = filled_parser.parse_args()
+def parse(filled_parser, words=None):
+    """Parses words, the command line if there are none, and fills in what --quick decides."""
+    arguments = filled_parser.parse_args(words)
     if arguments.count is None:
         arguments.count = arguments.counts[1 if arguments.quick else 0]
     if arguments.idle_seconds is None:
         arguments.idle_seconds = 2 if arguments.quick else 5
     return arguments
+
+
+def hook_variables(arguments):
+    """The variables that a server with hooks needs: where they are, and when it is idle, so that a short run has idle moments."""
+    if not arguments.hooks:
+        return {}
+    return {"RUBYLIB": PACKAGES / "gem/lib", "PYTHONPATH": PACKAGES / "wheel", "PYTHONDONTWRITEBYTECODE": 1,
+            "SNUG_IDLE_SECONDS": arguments.idle_seconds / 2}
 
 
 def positive(text):

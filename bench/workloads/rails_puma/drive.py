@@ -39,7 +39,7 @@ def start_server(run, arguments):
     workers = arguments.workers
     server = run.start_server(
         [PUMA, "-C", SHOP / "config/puma.rb", "--tag", "snug-bench-rails", SHOP / "config.ru"],
-        SHOP_DIRECTORY=run.directory, SHOP_WORKERS=workers, RAILS_ENV="production", RACK_ENV="production")
+        SHOP_DIRECTORY=run.directory, SHOP_WORKERS=workers, SHOP_HOOKS=int(arguments.hooks), **options.hook_variables(arguments), RAILS_ENV="production", RACK_ENV="production")
     sign, times = (") booted", workers) if workers else ("Use Ctrl-C to stop", 1)
     run.wait_until(lambda: server.log_path.read_text().count(sign) >= times, "starting Puma")
 

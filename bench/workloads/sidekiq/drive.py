@@ -33,7 +33,8 @@ def start_server(run, arguments, client, redis_socket):
     database.create(run.directory / "shop.sqlite3", arguments.seed)
     run.start_server(
         [SIDEKIQ, "-g", "snug-bench-sidekiq", "-c", arguments.threads, "-e", "production", "-r", HERE / "jobs.rb"],
-        SHOP_DIRECTORY=run.directory, BENCH_REDIS_SOCKET=redis_socket, SHOP_CACHE_MB=CACHE_MB, RAILS_ENV="production")
+        SHOP_DIRECTORY=run.directory, BENCH_REDIS_SOCKET=redis_socket, SHOP_CACHE_MB=CACHE_MB, RAILS_ENV="production",
+        SHOP_HOOKS=int(arguments.hooks), **options.hook_variables(arguments))
     run.wait_until(lambda: client.command("SCARD", "processes") > 0, "starting Sidekiq")
 
 

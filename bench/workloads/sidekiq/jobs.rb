@@ -9,6 +9,8 @@ rescue LoadError => e
   abort "sidekiq: #{e.message}; run: tools/install-deps bench"
 end
 
+require "snug/sidekiq" if ENV["SHOP_HOOKS"] == "1"
+
 # Sidekiq 6.4 calls redis-rb 4.8 in ways that this warns about, once for every fetch.
 Redis.silence_deprecations = true
 

@@ -8,6 +8,7 @@ workers_wanted = Integer(ENV.fetch("SHOP_WORKERS", "0"))
 environment "production"
 bind "unix://#{File.join(directory, 'puma.sock')}"
 threads 5, 5
+plugin :snug if ENV["SHOP_HOOKS"] == "1"
 workers workers_wanted
 if workers_wanted.positive?
   preload_app!
