@@ -67,6 +67,9 @@ fn a_reader_that_leaves_ends_every_command_quietly() {
     let saved = scratch.text("saved");
     run(&mut snug(&["compare", "--runs", "1", "--with", "glibc", "--out", &saved, "--", "sleep", "0.2"]))
         .expect_code(0);
+    let profile = scratch.text("profile.json");
+    let measured = run(&mut snug(&["profile", "--for", "300ms", "--json", &busy_pid])).expect_code(0).stdout;
+    std::fs::write(&profile, measured).unwrap();
     let out = scratch.text("out");
     let volume = scratch.text("volume");
     std::fs::create_dir(&volume).unwrap();
@@ -101,6 +104,8 @@ fn a_reader_that_leaves_ends_every_command_quietly() {
         call(&["set", "--wait", "0.2", &pid, "purge_cpu_percent=3"]),
         call(&["profile", "--for", "300ms", &busy_pid]),
         call(&["profile", "--for", "300ms", "--json", &busy_pid]),
+        call(&["profile", "--diff", &profile, &profile]),
+        call(&["profile", "--diff", &profile, &profile, "--json"]),
         call(&["exporter", "--once", "--pid", &pid]),
         call(&["install", &volume]),
         call(&["install", "--uninstall", &volume]),

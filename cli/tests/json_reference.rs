@@ -86,7 +86,12 @@ fn every_field_is_described() {
         run(&mut snug(&["check", "--expect", "snug", &pid])).code == Some(0)
     });
     let profile = ["profile", "--json", "--for", "1s", "--mean-bytes", "1024", &pid];
-    assert_described("profile", &run(&mut snug(&profile)).expect_code(0).json());
+    let measured = run(&mut snug(&profile)).expect_code(0);
+    let saved = scratch.text("profile.json");
+    std::fs::write(&saved, &measured.stdout).unwrap();
+    assert_described("profile", &measured.json());
+    let difference = run(&mut snug(&["profile", "--diff", &saved, &saved, "--json"])).expect_code(0);
+    assert_described("profile --diff", &difference.json());
     child.kill().unwrap();
     child.wait().unwrap();
     let compare = ["compare", "--runs", "2", "--with", "glibc,snug", "--out", &out, "--", "sleep", "0.3"];

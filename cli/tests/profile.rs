@@ -96,6 +96,53 @@ fn ruby_lines_are_named() {
 }
 
 #[test]
+fn the_line_that_grew_between_two_profiles_comes_first() {
+    let Some(library) = snug_library() else { return };
+    if Command::new("ruby").arg("--version").output().is_err() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let script = scratch.path("keeps.rb");
+    std::fs::write(&script, RUBY).unwrap();
+    let process = start(Command::new("ruby").arg(&script), &library);
+    let [old, new] = ["old.json", "new.json"].map(|name| {
+        let pid = process.pid();
+        let live = ["profile", &pid, "--view", "live", "--keep", "--json", "--for", "1s"];
+        let on =
+            run(&mut snug(&["check", "--json", &pid])).json()["processes"][0]["settings"]["profile"] != "0";
+        let mean: &[&str] = if on { &[] } else { &["--mean-bytes", "16384"] };
+        let out = run(snug(&live).args(mean)).expect_code(0).stdout;
+        std::fs::write(scratch.path(name), out).unwrap();
+        scratch.text(name)
+    });
+    let json = run(&mut snug(&["profile", "--diff", &old, &new, "--json"])).expect_code(0).json();
+    let first = &json["lines"][0];
+    assert_eq!((&first["line"]["function"], &first["line"]["line"]), (&"keeps".into(), &3.into()), "{json}");
+    assert!(first["growth_bytes"].as_f64().unwrap() > 100_000.0, "{json}");
+    let text = run(&mut snug(&["profile", "--diff", &old, &new])).expect_code(0).stdout;
+    let line = text.lines().nth(2).unwrap();
+    assert!(line.trim_start().starts_with('+') && line.contains("keeps.rb:3"), "{text}");
+    // The other way round it has become less.
+    let json = run(&mut snug(&["profile", "--diff", &new, &old, "--json"])).expect_code(0).json();
+    assert!(json["growth_bytes"].as_f64().unwrap() < -100_000.0, "{json}");
+}
+
+#[test]
+fn files_that_are_no_profiles_are_refused() {
+    let scratch = Scratch::new();
+    let other = scratch.text("other.json");
+    std::fs::write(&other, r#"{"format":"snug-leak","format_version":1}"#).unwrap();
+    let out = run(&mut snug(&["profile", "--diff", &other, &other])).expect_code(2);
+    assert!(out.stderr.contains("snug-leak") && out.stderr.contains("snug profile --json"), "{}", out.stderr);
+    let missing = scratch.text("missing");
+    let out = run(&mut snug(&["profile", "--diff", &missing, &missing])).expect_code(2);
+    assert!(out.stderr.contains("cannot read"), "{}", out.stderr);
+    run(&mut snug(&["profile", "--diff", &other])).expect_code(2);
+    run(&mut snug(&["profile", "1", "--diff", &other, &other])).expect_code(2);
+    run(&mut snug(&["profile"])).expect_code(2);
+}
+
+#[test]
 fn where_sampling_is_on_already_its_mean_stays_and_is_said() {
     let Some(library) = snug_library() else { return };
     let scratch = Scratch::new();

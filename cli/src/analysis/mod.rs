@@ -14,6 +14,7 @@ mod floors;
 pub(crate) mod leak_report;
 mod lexer;
 pub(crate) mod overview;
+pub(crate) mod profile_difference;
 pub(crate) mod quantities;
 pub(crate) mod results;
 pub(crate) mod saved;

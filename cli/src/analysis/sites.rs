@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A function, and the line of it that ran.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct Frame {
     pub function: String,
     /// The source file; of native code, the file that is mapped. Empty: none.
@@ -28,7 +28,7 @@ impl Frame {
 }
 
 /// What was allocated at one stack: estimates.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Site {
     pub bytes: f64,
     pub blocks: f64,

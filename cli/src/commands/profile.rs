@@ -1,5 +1,7 @@
 //! `snug profile`: which code allocated the memory of a running process, by samples that snug takes in it.
 
+mod diff;
+
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -41,7 +43,10 @@ struct Report<'a> {
 
 /// Runs the command.
 pub(crate) fn run(arguments: &ProfileArguments) -> Result<()> {
-    let pid = tree::find_one(&arguments.process)?;
+    if !arguments.diff.is_empty() {
+        return diff::run(&arguments.diff, arguments.json);
+    }
+    let pid = tree::find_one(arguments.process.as_deref().unwrap_or_default())?;
     let found = access::look_at(pid)?;
     let Some(page) = found.counters_at else {
         return Err(Failure::new(format!("process {pid} uses {}, not snug", found.allocator_text))

@@ -1,12 +1,15 @@
-//! A profile for people: a tree of callers and callees; and folded stacks, one line for each, for flame graphs.
+//! A profile for people: a tree of callers and callees; what grew between two; and folded stacks, one line for each, for flame graphs.
 
 use std::io::{self, Write};
 
+use crate::analysis::profile_difference::ProfileDifference;
 use crate::analysis::sites::{Branch, Site};
 use crate::base::terminal::{self, bytes, styled};
 
 /// Smaller parts of the whole are added up.
 const LEAST_SHARE: f64 = 0.01;
+/// Callers that are shown of a line that grew.
+const CALLERS: usize = 3;
 
 /// Writes the tree of all sites. A chain of single callees does not move to the right.
 pub(crate) fn write_tree(root: &Branch, colours: bool, out: &mut dyn Write) -> io::Result<()> {
@@ -37,6 +40,56 @@ fn write_line(count: f64, total: f64, depth: usize, what: &str, out: &mut dyn Wr
     writeln!(out, "{:>9} {percent:>4.0}%  {}{what}", bytes(count), "  ".repeat(depth))
 }
 
+/// Writes which lines have more than before, and which less.
+pub(crate) fn write_difference(
+    found: &ProfileDifference,
+    colours: bool,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    writeln!(
+        out,
+        "{} of {}, then of {}: {}, from {} to {}; estimates",
+        found.view,
+        found.old_pid,
+        found.new_pid,
+        signed_bytes(found.growth_bytes),
+        bytes(found.old_total_bytes),
+        bytes(found.new_total_bytes)
+    )?;
+    for note in &found.notes {
+        writeln!(out, "{} {note}", styled("note:", terminal::WARNING, colours))?;
+    }
+    let heading = format!("{:>9} {:>9} {:>9}  {}", "GROWTH", "OLD", "NEW", "WHERE");
+    writeln!(out, "{}", styled(&heading, terminal::BOLD, colours))?;
+    let least = LEAST_SHARE * found.lines.iter().map(|line| line.growth_bytes.abs()).sum::<f64>();
+    let mut others = [0.0; 3];
+    for line in &found.lines {
+        let numbers = [line.growth_bytes, line.old_bytes, line.new_bytes];
+        if line.growth_bytes.abs() < least || line.growth_bytes == 0.0 {
+            others.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += number);
+            continue;
+        }
+        write_growth(numbers, &line.line.text(), out)?;
+        if line.growth_bytes > 0.0 {
+            for caller in line.callers.iter().take(CALLERS) {
+                writeln!(out, "{:31}  by {}", "", caller.text())?;
+            }
+        }
+    }
+    if others.iter().any(|number| *number != 0.0) {
+        write_growth(others, "(others)", out)?;
+    }
+    Ok(())
+}
+
+fn write_growth([growth, old, new]: [f64; 3], what: &str, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{:>9} {:>9} {:>9}  {what}", signed_bytes(growth), bytes(old), bytes(new))
+}
+
+fn signed_bytes(count: f64) -> String {
+    format!("{}{}", if count < 0.0 { '-' } else { '+' }, bytes(count.abs()))
+}
+
 /// Writes folded stacks: outermost frame first, semicolons between, then the bytes.
 pub(crate) fn write_folded(sites: &[Site], out: &mut dyn Write) -> io::Result<()> {
     for site in sites {
@@ -49,7 +102,42 @@ pub(crate) fn write_folded(sites: &[Site], out: &mut dyn Write) -> io::Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analysis::profile_difference::{difference, SavedProfile};
     use crate::analysis::sites::{tree, Frame};
+
+    #[test]
+    fn lines_that_grew_are_written_with_their_callers() {
+        let frame = |function: &str| Frame { function: function.into(), file: "a.rb".into(), line: 2 };
+        let profile = |sites: &[(f64, &[&str])]| SavedProfile {
+            pid: 7,
+            view: "live".into(),
+            measured_s: 1.0,
+            total_bytes: sites.iter().map(|(bytes, _)| bytes).sum(),
+            dropped: 0,
+            sites: sites
+                .iter()
+                .map(|(bytes, names)| Site {
+                    bytes: *bytes,
+                    frames: names.iter().map(|name| frame(name)).collect(),
+                    ..Site::default()
+                })
+                .collect(),
+        };
+        let old = profile(&[(5e6, &["f", "main"]), (3e6, &["g", "main"]), (1e6, &["same", "main"])]);
+        let new = profile(&[(7e6, &["f", "main"]), (2e6, &["g", "main"]), (1e6, &["same", "main"])]);
+        let text = crate::show::written(|out| write_difference(&difference(&old, &new).unwrap(), false, out));
+        assert_eq!(
+            text.lines().collect::<Vec<_>>(),
+            [
+                "live of 7, then of 7: +1.00 MB, from 9.00 MB to 10.0 MB; estimates",
+                "   GROWTH       OLD       NEW  WHERE",
+                " +2.00 MB   5.00 MB   7.00 MB  f (a.rb:2)",
+                "                                 by main (a.rb:2)",
+                " -1.00 MB   3.00 MB   2.00 MB  g (a.rb:2)",
+                "     +0 B   1.00 MB   1.00 MB  (others)",
+            ]
+        );
+    }
 
     #[test]
     fn sites_are_written_as_a_tree_and_folded() {

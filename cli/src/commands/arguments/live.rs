@@ -98,6 +98,9 @@ pub(crate) struct SetArguments {
   snug profile puma --for 5m
   snug profile 4711 --view allocated --pprof profile.pb
   snug profile 4711 --for 1m --json | jq '.sites[0]'
+  snug profile 4711 --view live --keep --json > old.json
+  snug profile 4711 --view live --json > new.json
+  snug profile --diff old.json new.json
 
 Without a restart: sampling is switched on in the process, for the time that --for gives or until Ctrl-C, and then off \
 again. About one block in every 512 KiB allocated becomes a sample, at most 100 a second, with the stack that asked \
@@ -106,12 +109,20 @@ are behind is uncertain. Files for flame graphs and pprof have function names in
 
 To see everything since the start, run the program with SNUG=profile:1, and use --view live.
 
-Exit codes: 0 shown; 1 the process uses another allocator; 2 the arguments are invalid; 3 no such \
+Exit codes: 0 shown; 1 the process uses another allocator; 2 the arguments or files are invalid; 3 no such \
 process, or no permission to look at it.")]
 pub(crate) struct ProfileArguments {
     /// The process; for a name, the topmost process of that name
-    #[arg(value_name = "PID|NAME", value_parser = process)]
-    pub process: String,
+    #[arg(value_name = "PID|NAME", value_parser = process, required_unless_present = "diff")]
+    pub process: Option<String>,
+    /// Instead of measuring, show which lines grew from one saved profile (--json) to the next
+    #[arg(
+        long,
+        num_args = 2,
+        value_names = ["OLD", "NEW"],
+        conflicts_with_all = ["process", "watch_for", "view", "mean_bytes", "keep", "pprof", "folded"]
+    )]
+    pub diff: Vec<PathBuf>,
     /// How long to sample
     #[arg(long = "for", value_name = "TIME", default_value = "30s", value_parser = measuring_time)]
     pub watch_for: Duration,
