@@ -106,8 +106,8 @@ pub(crate) fn difference(old: &SavedProfile, new: &SavedProfile) -> Result<Profi
         new_pid: new.pid,
         old_measured_s: old.measured_s,
         new_measured_s: new.measured_s,
-        old_total_bytes: old.total_bytes,
-        new_total_bytes: new.total_bytes,
+        old_total_bytes: 0.0 + old.total_bytes, // the sum of no sites is -0
+        new_total_bytes: 0.0 + new.total_bytes,
         growth_bytes: new.total_bytes - old.total_bytes,
         notes,
         lines: lines_of(&sites),
