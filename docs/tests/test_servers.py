@@ -44,7 +44,7 @@ def shown(page):
     for number, line in enumerate(page.read_text().splitlines(), 1):
         spans = [line.strip().removeprefix("$ ")] if re.match(r"(\$ |    )", line) else re.findall(r"`([^`]+)`", line)
         for span in spans:
-            command = span.partition("  #")[0].strip()
+            command = re.sub(r"^\w+: (?=snug )", "", span.partition("  #")[0].strip())  # a Procfile's line names the process first
             if servers_in(command) and not re.match(OF_A_PACKAGE, command):
                 found.append((number, command))
     return found
