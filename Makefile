@@ -35,7 +35,7 @@ CLI_SOURCES = $(shell find cli/src cli/templates cli/Cargo.toml cli/Cargo.lock -
 .PHONY: all library tool release deps demo bench bench-peers test check format install install-library uninstall clean
 # All that is missing is named at once.
 all: build/deps-build library tool
-library: $(BUILD)/libsnug.so $(BUILD)/libsnug.a $(BUILD)/jemalloc/libjemalloc.so.2 $(BUILD)/asker.so
+library: $(BUILD)/libsnug.so $(BUILD)/libsnug.a $(BUILD)/libsnug-prefixed.a $(BUILD)/jemalloc/libjemalloc.so.2 $(BUILD)/asker.so
 tool: build/snug
 
 # Building installs nothing: it ends with the names of what is missing. Only these goals install it.
@@ -79,6 +79,15 @@ $(BUILD)/libsnug.a: $(CORE_SOURCES) core/archive/needed.c core/archive/operators
 	$(OBJCOPY) --localize-hidden --redefine-syms=$(BUILD)/operators.names $(BUILD)/snug.o
 	@rm -f $@
 	$(AR) rcs $@ $(BUILD)/snug.o $(BUILD)/operators.o
+
+# For a part of a program, beside the malloc that the program has: every name begins with snug_ (core/archive/prefixed.c).
+PREFIXED_SOURCES = core/archive/prefixed.c core/archive/needed.c
+$(BUILD)/libsnug-prefixed.a: $(CORE_SOURCES) core/archive/prefixed_names.h $(PREFIXED_SOURCES) | build/deps-library
+	@mkdir -p $(@D)
+	$(CC) $(CORE_CFLAGS) -ffunction-sections -fdata-sections -r -nostdlib $(PREFIXED_SOURCES) -o $(BUILD)/prefixed.o
+	$(OBJCOPY) --wildcard --keep-global-symbol='snug_*' $(BUILD)/prefixed.o
+	@rm -f $@
+	$(AR) rcs $@ $(BUILD)/prefixed.o
 
 build/snug: $(CLI_SOURCES) core/include/snug_counters.h | build/deps-build
 	$(CARGO) build --profile quick $(CARGO_FLAGS)
@@ -154,7 +163,7 @@ one_by_one = +for suite in $(1); do $(MAKE) test-$$suite $(2) || exit; done
 test-musl: library
 	$(MAKE) build/musl/libsnug.a $(MUSL)
 	$(MAKE) test-unit $(MUSL) UNIT_VARIANTS=4k
-	$(call one_by_one,api jemalloc misuse stress fuzz startup,$(MUSL) SECONDS=$(SECONDS))
+	$(call one_by_one,api jemalloc prefixed misuse stress fuzz startup,$(MUSL) SECONDS=$(SECONDS))
 
 test-aarch64:
 	$(MAKE) library $(AARCH64)
@@ -208,9 +217,10 @@ install-library: library
 	install -m 644 $(BUILD)/libsnug.stripped $(DESTDIR)$(PREFIX)/lib/libsnug.so.0
 	install -m 644 $(BUILD)/libsnug.so.debug $(DESTDIR)$(PREFIX)/lib/
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|'"$$(cat VERSION)"'|' core/snug.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/snug.pc
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|'"$$(cat VERSION)"'|' core/snug-prefixed.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/snug-prefixed.pc
 	ln -sf libsnug.so.0 $(DESTDIR)$(PREFIX)/lib/libsnug.so
-	install -m 644 $(BUILD)/libsnug.a $(DESTDIR)$(PREFIX)/lib/
-	install -m 644 core/include/snug.h core/include/snug_counters.h $(DESTDIR)$(PREFIX)/include/
+	install -m 644 $(BUILD)/libsnug.a $(BUILD)/libsnug-prefixed.a $(DESTDIR)$(PREFIX)/lib/
+	install -m 644 $(addprefix core/include/,snug.h snug_malloc.h snug_counters.h) $(DESTDIR)$(PREFIX)/include/
 	install -m 644 docs/man/snug.3 $(DESTDIR)$(PREFIX)/share/man/man3/
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/,lib/snug/pkgconfig include/snug/jemalloc)
 	$(OBJCOPY) --strip-all $(BUILD)/jemalloc/libjemalloc.so.2 $(BUILD)/jemalloc/libjemalloc.stripped
@@ -235,6 +245,7 @@ install: build/deps-build install-library $(TOOL)
 
 # Folders that others use, too, stay.
 INSTALLED = lib/libsnug.so lib/libsnug.so.debug lib/pkgconfig/snug.pc lib/libsnug.so.0 lib/libsnug.a bin/snug include/snug.h include/snug_counters.h \
+            lib/libsnug-prefixed.a lib/pkgconfig/snug-prefixed.pc include/snug_malloc.h \
             lib/snug/asker.so lib/snug/libjemalloc.so lib/snug/libjemalloc.so.2 lib/snug/pkgconfig/jemalloc.pc include/snug/jemalloc/jemalloc.h \
             share/man/man3/snug.3 share/man/man1/snug.1 share/man/man1/snug-*.1 \
             share/bash-completion/completions/snug share/zsh/site-functions/_snug share/fish/vendor_completions.d/snug.fish

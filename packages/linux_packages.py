@@ -103,8 +103,8 @@ def prepare(tree, installed, libdir):
     for page in sorted((tree / "share/man").rglob("*.[13]")):
         page.with_name(page.name + ".gz").write_bytes(gzipped(page.read_bytes()))
         page.unlink()
-    pc = tree / "lib/pkgconfig/snug.pc"
-    pc.write_text(pc.read_text().replace("libdir=${prefix}/lib\n", f"libdir={libdir}\n"))
+    for pc in (tree / "lib/pkgconfig").iterdir():
+        pc.write_text(pc.read_text().replace("libdir=${prefix}/lib\n", f"libdir={libdir}\n"))
     documents = tree / "share/doc"
     documents.mkdir()
     licence = (ROOT / "LICENSE").read_text()

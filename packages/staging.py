@@ -29,7 +29,7 @@ def install(build, folder, prefix, tool, native, strip, variables=()):
         f"DESTDIR={folder}", f"PREFIX={prefix}", *variables)
     top = folder / prefix.lstrip("/")
     run(strip, "--strip-unneeded", top / "lib/snug/libjemalloc.so.2", top / "bin/snug")
-    run(strip, "--strip-debug", "--enable-deterministic-archives", top / "lib/libsnug.a")
+    run(strip, "--strip-debug", "--enable-deterministic-archives", top / "lib/libsnug.a", top / "lib/libsnug-prefixed.a")
     for path in sorted(folder.rglob("*")):
         if not path.is_symlink():
             path.chmod(0o755 if path.is_dir() or path.parent.name == "bin" else 0o644)

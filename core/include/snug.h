@@ -46,6 +46,11 @@ int snug_stats_json(void (*write)(void *context, const char *text, size_t length
  * Returns the bytes given back. malloc_trim(0) does the same. */
 size_t snug_purge(void);
 
+/* Call this before the program enters a sandbox (seccomp) in a way that snug cannot see: by a system call of its own
+ * instead of libc's prctl(2) or syscall(2), or in a program that is linked with libsnug-prefixed.a. From then on
+ * snug makes only the system calls that any malloc makes, for good, and its helper thread has ended. */
+void snug_enter_sandbox(void);
+
 /* Walks all metadata and ends the process with a message if an invariant does not hold.
  * Costs milliseconds per GB of heap and holds all locks meanwhile: for tests and debugging.
  * Returns the number of slabs checked. */

@@ -10,7 +10,11 @@
 
 #define SNUG_VERSION "0.1.0" /* VERSION; `make check` compares */
 
+/* core/archive/prefixed.c defines both, and then there is another allocator in the process, which is the program's. */
+#ifndef SNUG_PREFIXED
+#define SNUG_PREFIXED 0
 #define EXPORT __attribute__((visibility("default")))
+#endif
 #define HIDDEN __attribute__((visibility("hidden")))
 #define NEVER_INLINE __attribute__((noinline))
 #define ALWAYS_INLINE inline __attribute__((always_inline))

@@ -7,7 +7,7 @@
 #include "sys.h"
 
 /* The defaults. The table below repeats them for help; core/tests/unit/options_test.c compares. */
-struct options options = {0, 0, 0, 1, 1, 0, 0, 0};
+struct options options = {.background = !SNUG_PREFIXED, .purge_cpu_percent = 1};
 
 static const struct option_row {
   const char *name;

@@ -16,6 +16,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
+#include "../include/snug.h"
 #include "cache.h"
 #include "fork.h"
 #include "janitor.h"
@@ -115,6 +116,8 @@ void process_close_way(enum process_way made, bool succeeded) {
   janitor_resume();
   cache_slow_path_ends();
 }
+
+void snug_enter_sandbox(void) { process_close_way(process_make_way(WAY_SANDBOX), true); }
 
 static enum process_way way_of_prctl(int operation) {
   switch (operation) {

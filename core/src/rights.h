@@ -9,7 +9,8 @@
  *   a filter     files may be read, as above; a thread may be started once the program has shown that it may. If the
  *                filter is a container's, the one that its first process has, all may be made: such filters refuse
  *                calls and do not kill, and these they allow.
- *   on entering  a sandbox by libc's prctl or syscall (process.c): nothing any more, for good.
+ *   on entering  a sandbox by libc's prctl or syscall, or when the program says that it will (process.c): nothing any
+ *                more, for good.
  *
  *  S1  Calls that need a right are made with the purge, caches or janitor lock held, and rights end with all locks
  *      held: so none is on its way when a filter comes into force.

@@ -94,7 +94,7 @@ static void find_warnings(struct text *text) {
   }
   static const char *const others[] = {"jemalloc", "tcmalloc", "mimalloc", "snmalloc", "libmesh", "hoard"};
   const char *list = sys_environment("LD_PRELOAD");
-  for (size_t i = 0; list != NULL && i < sizeof others / sizeof others[0]; i++) {
+  for (size_t i = 0; !SNUG_PREFIXED && list != NULL && i < sizeof others / sizeof others[0]; i++) {
     if (strstr(list, others[i]) == NULL) continue;
     if (text->length_bytes != 0) text_string(text, "; ");
     text_string(text, "another allocator is also preloaded: ");
@@ -122,12 +122,12 @@ static bool is_second_copy(void) { return &snug_counters != &counters_of_this_co
 __attribute__((constructor)) static void read_settings(void) {
   if (!libc_is_there() || is_second_copy()) return;
   start_if_needed();
-  if (!sys_is_secure()) {
+  if (!SNUG_PREFIXED && !sys_is_secure()) {
     leave_preload_list();
     options_read_arena_max();
   }
   rights_consider_container();
-  malloc_conf_read(!sys_is_secure());
+  if (!SNUG_PREFIXED) malloc_conf_read(!sys_is_secure()); /* else it is the other allocator's */
   if (!sys_is_secure()) options_read();
   snug_counters.pid = rights_pid();
   map_apply_options();

@@ -253,3 +253,4 @@ test-container: $(TESTS_BUILD)/container/churn $(LIB)
 	@$(TESTS)/container/run_container.sh $(abspath $<) $(abspath $(LIB))
 
 include $(TESTS)/sandbox/sandbox.mk
+include $(TESTS)/prefixed/prefixed.mk

@@ -133,8 +133,8 @@ class Install(unittest.TestCase):
             ended = self.install("install-library", folder, CARGO="false")
             self.assertEqual(ended.returncode, 0, ended.stderr)
             self.assertEqual([name.removeprefix("usr/local/") for name in self.files(folder)],
-                             ["include/snug.h", "include/snug/jemalloc/jemalloc.h", "include/snug_counters.h", "lib/libsnug.a",
-                              "lib/libsnug.so", "lib/libsnug.so.0", "lib/libsnug.so.debug", "lib/pkgconfig/snug.pc",
+                             ["include/snug.h", "include/snug/jemalloc/jemalloc.h", "include/snug_counters.h", "include/snug_malloc.h",
+                              "lib/libsnug-prefixed.a", "lib/libsnug.a", "lib/libsnug.so", "lib/libsnug.so.0", "lib/libsnug.so.debug", "lib/pkgconfig/snug-prefixed.pc", "lib/pkgconfig/snug.pc",
                               "lib/snug/libjemalloc.so", "lib/snug/libjemalloc.so.2", "lib/snug/pkgconfig/jemalloc.pc",
                               "share/man/man3/snug.3"])
             loaded = subprocess.run(["/bin/true"], env={"LD_PRELOAD": f"{folder}/usr/local/lib/libsnug.so", "SNUG": "verbose:1"},
@@ -156,6 +156,35 @@ class Install(unittest.TestCase):
             described = (libraries / "pkgconfig/snug.pc").read_text()
             self.assertIn("prefix=/usr/local\n", described)
             self.assertIn(f"Version: {(ROOT / 'VERSION').read_text().strip()}\n", described)
+
+    PREFIXED_PROGRAM = """
+#include <snug.h>
+#include <snug_malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(void) {
+  struct snug_stats before, after;
+  snug_stats(&before, sizeof before);
+  void *theirs = malloc(5000000), *ours = snug_malloc(5000000);
+  snug_stats(&after, sizeof after);
+  printf("%d\\n", (int)((after.live_allocated_bytes - before.live_allocated_bytes) / 1000000));
+  free(theirs), snug_free(ours);
+  return 0;
+}
+"""
+
+    def test_a_program_is_linked_with_the_prefix_as_pkg_config_says(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(self.install("install-library", folder).returncode, 0)
+            usr, program = Path(folder, "usr/local"), Path(folder, "program")
+            described = subprocess.run(["pkg-config", "--cflags", "--libs", f"--define-variable=prefix={usr}", "snug-prefixed"],
+                                       env={**os.environ, "PKG_CONFIG_PATH": str(usr / "lib/pkgconfig")}, capture_output=True, text=True)
+            self.assertEqual(described.returncode, 0, described.stderr)
+            linked = subprocess.run(["gcc", "-O0", "-x", "c", "-o", str(program), "-", *described.stdout.split()], input=self.PREFIXED_PROGRAM,
+                                    capture_output=True, text=True)
+            self.assertEqual(linked.returncode, 0, linked.stderr)
+            ended = subprocess.run([program], env={"SNUG_UNUSED": ""}, capture_output=True, text=True)
+            self.assertEqual((ended.returncode, ended.stdout, ended.stderr), (0, "5\n", ""))
 
     # As Ruby's configure --with-jemalloc looks: the header, then whether malloc_conf links without and with -ljemalloc.
     CONFIGURE_PROGRAM = """

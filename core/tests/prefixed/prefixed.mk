@@ -1,0 +1,48 @@
+# prefixed.mk: builds and runs the tests of libsnug-prefixed.a; included by tests.mk, whose variables it uses.
+#
+#   make test-prefixed
+#
+# musl opens no library late whose thread-local variables are at fixed offsets: no plug-ins there.
+#
+# Its functions under the names of malloc pass the api and stress suites, too, but for what it leaves to the program's own
+# malloc: mallinfo and the like (extras), calls that pass through libsnug.so (process), memory that returns from a thread (idle).
+PREFIXED ?= $(BUILD)/libsnug-prefixed.a
+PREFIXED_BUILD := $(TESTS_BUILD)/prefixed
+RENAMED_PROGRAMS = $(foreach name,aligned calloc limits malloc_free mappings realloc threads,api/$(name)) \
+                   $(foreach name,exchange short_threads signals $(if $(RUN),,fork_storm),stress/$(name))
+PREFIXED_ARGUMENTS = --seconds 1
+
+$(PREFIXED_BUILD)/api/%: $(TESTS)/api/%.c $(TEST_HEADERS) $(PREFIXED)
+	@mkdir -p $(@D)
+	$(TEST_CC) -include $(TESTS)/../archive/prefixed_names.h -o $@ $< $(PREFIXED) -ldl
+
+$(PREFIXED_BUILD)/stress/%: $(TESTS)/stress/%.c $(TEST_HEADERS) $(PREFIXED)
+	@mkdir -p $(@D)
+	$(TEST_CC) -include $(TESTS)/../archive/prefixed_names.h -o $@ $< $(PREFIXED) -ldl
+
+$(PREFIXED_BUILD)/beside: $(TESTS)/prefixed/beside.c $(TEST_HEADERS) $(PREFIXED)
+	@mkdir -p $(@D)
+	$(TEST_CC) -o $@ $< $(PREFIXED)
+
+$(PREFIXED_BUILD)/beside_static: $(TESTS)/prefixed/beside.c $(TEST_HEADERS) $(PREFIXED)
+	@mkdir -p $(@D)
+	$(TEST_CC) -static -Wl,--gc-sections -o $@ $< $(PREFIXED)
+
+$(PREFIXED_BUILD)/plugins: $(TESTS)/prefixed/plugins.c $(TEST_HEADERS)
+	@mkdir -p $(@D)
+	$(TEST_CC) -o $@ $< -ldl
+
+$(PREFIXED_BUILD)/%.so: $(TESTS)/prefixed/plugin.c $(TEST_HEADERS) $(PREFIXED)
+	@mkdir -p $(@D)
+	$(TEST_CC) -fPIC -shared -o $@ $< $(PREFIXED)
+
+PREFIXED_PLUGINS = $(if $(findstring musl,$(CC)),,$(addprefix $(PREFIXED_BUILD)/,plugins one.so two.so))
+.PHONY: test-prefixed
+test-prefixed: $(addprefix $(PREFIXED_BUILD)/,$(RENAMED_PROGRAMS) beside beside_static) $(PREFIXED_PLUGINS)
+	@status=0; $(TESTS)/prefixed/check_names $(PREFIXED) || status=1; \
+	$(RUN_TESTS) prefixed $(TEST_TIMEOUT_S) "$(RUN)" $(addprefix $(PREFIXED_BUILD)/,beside beside_static) \
+	  $(if $(PREFIXED_PLUGINS),"$(abspath $(PREFIXED_PLUGINS))") || status=1; \
+	$(if $(RUN),,$(RUN_TESTS) prefixed/preloaded $(TEST_TIMEOUT_S) "env LD_PRELOAD=$(abspath $(LIB))" $(PREFIXED_BUILD)/beside || status=1;) \
+	$(RUN_TESTS) prefixed/renamed $(STRESS_TIMEOUT_S) "$(RUN)" \
+	  $(foreach program,$(RENAMED_PROGRAMS),"$(PREFIXED_BUILD)/$(program) $(if $(filter stress/%,$(program)),$(PREFIXED_ARGUMENTS))") || status=1; \
+	exit $$status
