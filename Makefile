@@ -167,6 +167,7 @@ test-musl: library
 
 test-aarch64:
 	$(MAKE) library $(AARCH64)
+	tools/check-library build/aarch64/libsnug.so
 	$(MAKE) test-unit $(AARCH64) UNIT_VARIANTS=4k
 	$(call one_by_one,api stress fuzz,$(AARCH64) SECONDS=$(SECONDS))
 
@@ -179,6 +180,7 @@ test-guard:
 
 test-clang:
 	$(MAKE) library $(CLANG_BUILD)
+	tools/check-library build/clang/libsnug.so
 	$(call one_by_one,api misuse,$(CLANG_BUILD))
 
 test-sanitizers:

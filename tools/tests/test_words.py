@@ -1,24 +1,11 @@
 #!/usr/bin/env python3
 """Tests of the rule of tools/check about words. Run: tools/tests/test_words.py (standard library only)."""
 
-import importlib.machinery
-import importlib.util
-import sys
 import unittest
-from pathlib import Path
 
-sys.dont_write_bytecode = True
-ROOT = Path(__file__).resolve().parents[2]
+from check_program import ROOT, load
 
-
-def load_check():
-    loader = importlib.machinery.SourceFileLoader("snug_check", str(ROOT / "tools/check"))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
-    loader.exec_module(module)
-    return module
-
-
-CHECK = load_check()
+CHECK = load()
 
 
 def found(text):
