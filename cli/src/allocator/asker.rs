@@ -45,7 +45,7 @@ impl Asker {
             "{FILE} not found, which --ask-allocator needs; looked for\n{}",
             looked.join("\n")
         ))
-        .advise("`make install` puts it into lib/snug, and `make` into build, both where snug finds it")
+        .advise("`make` builds it, and `make install` puts it into lib/snug; snug looks in both places")
         .exit_code(NOT_STARTED))
     }
 
@@ -64,14 +64,15 @@ impl Asker {
     }
 }
 
-/// Why it is of no use with an allocator of this kind; None: it is, or may be. What a program uses anyway may be any.
+/// Why the asker is no help with an allocator of this kind. None where it helps, or may: as glibc counts whatever the program
+/// uses anyway, and that may be an allocator that can be asked.
 pub(crate) fn no_use(kind: Kind) -> Option<String> {
     match kind {
         Kind::Snug => Some("snug counts live bytes by itself: --ask-allocator adds nothing".into()),
         Kind::Mimalloc | Kind::Snmalloc | Kind::Rpmalloc => {
             Some(format!("{} tells nobody how much is live: --ask-allocator adds nothing", kind.name()))
         }
-        _ => None,
+        Kind::Jemalloc | Kind::Tcmalloc | Kind::Glibc | Kind::Musl | Kind::Other => None,
     }
 }
 

@@ -5,6 +5,8 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
+use clap::Args;
+
 use crate::allocator::deploy::{self, Deployment};
 use crate::allocator::inspect::Inspector;
 use crate::allocator::kinds::Kind;
@@ -14,13 +16,35 @@ use crate::analysis::advice::{Advice, Composition, Decision};
 use crate::analysis::results::Comparison;
 use crate::base::failure::{Context, Result};
 use crate::base::terminal::{self, styled};
-use crate::commands::arguments::AdviseArguments;
 use crate::commands::compare;
+use crate::commands::compare::arguments::CompareArguments;
 use crate::process::proc::{Pid, ProcFilesystem};
 use crate::show::output;
 
 /// Seconds between two looks at what memory consists of: each reads the mappings' sums, which is dear.
 const LOOK_EVERY_S: f64 = 0.5;
+
+/// Recommend an allocator for a program, if any, and show how to deploy it
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "snug advise [OPTIONS] [--] PROGRAM [ARGS]...",
+    after_help = "Examples:
+  snug advise -- ruby script.rb
+  snug advise --ready 3000 --requests 2000 -- bundle exec puma -p 3000
+
+First a comparison runs, with the options and results of snug compare. Then one allocator is recommended, or \
+MALLOC_ARENA_MAX=2, or none: it must use less memory with 95 % confidence, save 5 % and 5 MB, and not be \
+clearly slower in time, requests per second or p99 latency. If the runs differ too much to tell, snug advise \
+says so. The lines that deploy it follow: Dockerfile, Procfile, systemd, Kubernetes. If nothing helps, a \
+breakdown of the memory shows why; it is measured under snug, which should therefore be among the allocators. \
+If --json - or another format takes stdout, all of this goes to stderr.
+
+Exit codes: those of snug compare."
+)]
+pub(crate) struct AdviseArguments {
+    #[command(flatten)]
+    pub compare: CompareArguments,
+}
 
 /// Runs the command.
 pub(crate) fn run(arguments: &AdviseArguments) -> Result<()> {

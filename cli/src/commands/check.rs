@@ -11,14 +11,16 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use clap::Args;
+
 use crate::allocator::inspect::{self, Hidden, Inspector};
 use crate::allocator::kinds::{closest, known_names, Kind, ROWS};
 use crate::allocator::program::{self, Program};
 use crate::allocator::report::{CheckReport, Problem, ProcessReport, Severity, FAILED_ITSELF};
 use crate::allocator::{changes, judge, library};
 use crate::base::failure::{Context, Failure, Result, FAILED, INTERRUPTED, UNKNOWN, USAGE};
+use crate::base::time::time;
 use crate::base::{machine, progress, terminal};
-use crate::commands::arguments::CheckArguments;
 use crate::heap::remote;
 use crate::image::subject::{self, UnitSubject};
 use crate::image::unit;
@@ -35,19 +37,94 @@ const LOOK_EVERY: Duration = Duration::from_millis(25);
 /// A process of which nothing defines malloc is looked at again for so long: it may just start.
 const LOADING_AT_MOST: Duration = Duration::from_millis(300);
 
+/// Show which allocator processes really use, and what is wrong
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "snug check [OPTIONS] <PID|NAME|unit:UNIT>...\n       \
+        snug check [OPTIONS] --image IMAGE [-- PROGRAM [ARGS]...]\n       snug check [OPTIONS] -- PROGRAM [ARGS]...",
+    after_help = "Examples:
+  snug check 4711
+  snug check puma --expect snug
+  snug check --expect snug -- bundle exec puma
+  snug check --json sidekiq | jq '.processes[].allocator'
+  snug check --expect jemalloc unit:puma.service
+  snug check --expect snug --image shop.tar
+
+For a PID, that process and everything below it; for a NAME, every process of yours with that name (its command, its \
+program's file, or the first word of its title) and everything below them. With --, the program is started, \
+checked for the time that --for gives or until it ends, and stopped; its output goes to stderr.
+
+A unit is checked by its processes or, if none is running, by what its file would start. An image is an \
+archive written by `docker image save` or by OCI tools, an OCI layout, an unpacked root file system (name the \
+program with -- then), or the name of an image that docker knows. Nothing in it is run: its entry command is \
+followed through shells and scripts to the program that stays, and the files show what that would load. \
+Processes in containers are checked through the container's own root, so the paths shown are those inside.
+
+If processes do not use what --expect says, lines to paste follow: for a Dockerfile, Kubernetes, systemd, a \
+Procfile and the shell, whichever apply.
+
+Exit codes: 0 nothing is wrong; 1 a process uses another allocator than --expect, or something is wrong; 2 \
+the arguments are invalid; 3 no such process, or the answer is unknown (no permission, or a shell starts it); \
+126, 127 the program can't be run; 130 Ctrl-C."
+)]
+pub(crate) struct CheckArguments {
+    /// Fail unless every process uses this allocator: snug, jemalloc, tcmalloc, mimalloc, snmalloc, rpmalloc, glibc
+    /// or musl
+    #[arg(long, value_name = "ALLOCATOR")]
+    pub expect: Option<String>,
+    /// Write the answer as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// How long to look at a program started with --
+    #[arg(long = "for", value_name = "TIME", default_value = "2s", value_parser = time)]
+    pub watch_for: Duration,
+    /// A systemd unit, running or not: its name, or the path of its file; may be repeated
+    #[arg(long, value_name = "UNIT", conflicts_with = "program")]
+    pub unit: Vec<String>,
+    /// An image: an archive, a directory, or a name that docker knows
+    #[arg(long, value_name = "IMAGE", conflicts_with_all = ["processes", "unit"])]
+    pub image: Option<String>,
+    /// Also write the lines to paste that enable snug (or what --expect says)
+    #[arg(long)]
+    pub lines: bool,
+    /// For a NAME, include processes of all users; root always does
+    #[arg(long)]
+    pub all_users: bool,
+    /// Processes, by identifier or by name
+    #[arg(value_name = "PID|NAME|unit:UNIT", required_unless_present_any = ["program", "unit", "image"],
+          conflicts_with = "program")]
+    pub processes: Vec<String>,
+    /// A program to start and check; with --image, the program to start in it
+    #[arg(last = true, value_name = "PROGRAM")]
+    pub program: Vec<String>,
+}
+
 /// Runs the command.
 pub(crate) fn run(arguments: &CheckArguments) -> Result<()> {
     let expected = arguments.expect.as_deref().map(parse_expected).transpose()?;
     let huge_pages = machine::describe().transparent_huge_pages;
-    let mut inspector = Inspector::new(huge_pages.clone());
-    let Found { mut processes, unreadable } = match &arguments.image {
-        Some(image) => Found::readable(subject::image(image, &arguments.program, &huge_pages)?),
-        None if arguments.program.is_empty() => named(&mut inspector, arguments, &huge_pages)?,
-        None => started_program(&mut inspector, arguments)?,
-    };
-    if !unreadable.is_empty() {
-        anstream::eprintln!("snug: warning: {}", not_permitted(&unreadable));
+    let found = look(arguments, &huge_pages)?;
+    if !found.unreadable.is_empty() {
+        anstream::eprintln!("snug: warning: {}", not_permitted(&found.unreadable));
     }
+    let report = report_on(found, expected, huge_pages, arguments.lines);
+    write(&report, arguments.json)?;
+    answer(&report)
+}
+
+/// Looks at what the arguments name: an image, processes and units, or a program to start.
+fn look(arguments: &CheckArguments, huge_pages: &str) -> Result<Found> {
+    let mut inspector = Inspector::new(huge_pages.into());
+    match &arguments.image {
+        Some(image) => Ok(Found::readable(subject::image(image, &arguments.program, huge_pages)?)),
+        None if arguments.program.is_empty() => named(&mut inspector, arguments, huge_pages),
+        None => started_program(&mut inspector, arguments),
+    }
+}
+
+/// The report, with lines to paste if they are wanted or the expectation is not met.
+fn report_on(found: Found, expected: Option<Kind>, huge_pages: String, lines: bool) -> CheckReport {
+    let Found { mut processes, unreadable } = found;
     set_depths(&mut processes);
     let mut report = CheckReport {
         expected,
@@ -58,18 +135,21 @@ pub(crate) fn run(arguments: &CheckArguments) -> Result<()> {
         changes: Vec::new(),
     };
     report.expectation_met = report.is_as_expected();
-    if arguments.lines || report.expectation_met == Some(false) {
+    if lines || report.expectation_met == Some(false) {
         let kind = expected.unwrap_or(Kind::Snug);
         report.changes = changes::changes(&report, kind, library_or_usual(kind).as_deref());
     }
+    report
+}
+
+fn write(report: &CheckReport, as_json: bool) -> Result<()> {
     let mut stdout = anstream::stdout().lock();
-    let written = if arguments.json {
-        json::write_indented(json::CHECK, &report, &mut stdout)
+    let written = if as_json {
+        json::write_indented(json::CHECK, report, &mut stdout)
     } else {
-        CheckText { colours: terminal::stdout_colours() }.write(&report, &mut stdout)
+        CheckText { colours: terminal::stdout_colours() }.write(report, &mut stdout)
     };
-    written.cannot(|| "write to stdout".into())?;
-    answer(&report)
+    written.cannot(|| "write to stdout".into())
 }
 
 /// The library of an allocator on this machine, or where it would be once installed. None for a C library's own.

@@ -2,13 +2,45 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::CommandFactory;
+use clap::{Args, Subcommand, ValueEnum};
 
 use crate::base::failure::{Context, Result};
-use crate::commands::arguments::{Arguments, GenerateArguments, Generated, Shell};
+use crate::commands::arguments::Arguments;
 use crate::commands::complete;
+
+/// Write shell completions or man pages
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  snug generate completions bash > /etc/bash_completion.d/snug
+  snug generate man --out /usr/share/man/man1")]
+pub(crate) struct GenerateArguments {
+    #[command(subcommand)]
+    pub what: Generated,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Generated {
+    /// Completions for a shell, on stdout
+    Completions { shell: Shell },
+    /// The man page of snug on stdout, or those of all commands in a directory
+    Man {
+        /// Write snug.1, snug-run.1 and so on into this directory
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Shell {
+    Bash,
+    Elvish,
+    Fish,
+    Powershell,
+    Zsh,
+}
 
 /// Runs the command.
 pub(crate) fn run(arguments: &GenerateArguments) -> Result<()> {

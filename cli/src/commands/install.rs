@@ -1,11 +1,45 @@
 //! `snug install`: copies the tool and its libraries into a directory, or removes them.
 
 use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
 
 use crate::allocator::installation;
 use crate::base::failure::{Context, Result};
 use crate::base::terminal::bytes;
-use crate::commands::arguments::InstallArguments;
+
+/// Copy snug into a directory from which other containers or users load it
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "snug install [OPTIONS] DIR",
+    after_help = "Examples:
+  snug install /opt/snug
+  snug install --jemalloc /volume
+  snug install --uninstall /opt/snug
+
+DIR, which must exist, gets this tool, libsnug.so and asker.so, readable for everybody. They are found where `snug run` \
+finds them. The line to set goes to stdout: LD_PRELOAD=DIR/libsnug.so. In an init container DIR is the volume that \
+the program's container mounts; give LD_PRELOAD the path that it has there.
+
+Each file is complete before it takes its name, and takes it in one step. So an upgrade under running processes is \
+safe: they keep the file that they started with. What is there already stays untouched. If something fails before all \
+files are written, DIR is as it was. Nothing outside of DIR is needed, no shell and no C library.
+
+Exit codes: 0 all is in place; 1 it can't be written, or something else has one of the names; 2 the arguments are \
+invalid; 125 libsnug.so is missing."
+)]
+pub(crate) struct InstallArguments {
+    /// Also install libjemalloc.so.2: snug under jemalloc's name, for what looks for that
+    #[arg(long, conflicts_with = "uninstall")]
+    pub jemalloc: bool,
+    /// Remove what this command installed into DIR, and nothing else
+    #[arg(long)]
+    pub uninstall: bool,
+    /// The directory
+    #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    pub directory: PathBuf,
+}
 
 /// Runs the command.
 pub(crate) fn run(arguments: &InstallArguments) -> Result<()> {

@@ -4,8 +4,10 @@ mod diff;
 
 use std::io::Write;
 use std::path::Path;
+use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use crate::allocator::{access, control};
@@ -13,7 +15,8 @@ use crate::analysis::sites::{self, Frame, Site};
 use crate::base::failure::{Context, Failure, Result, FAILED, UNKNOWN};
 use crate::base::progress;
 use crate::base::terminal::{self, bytes};
-use crate::commands::arguments::{ProfileArguments, ProfileView};
+use crate::base::time::time_between;
+use crate::commands::arguments::process;
 use crate::heap::profile::{self, Profile, SampledStack};
 use crate::process::children::Children;
 use crate::process::proc::{self, Pid};
@@ -39,6 +42,77 @@ struct Report<'a> {
     dropped: u64,
     total_bytes: f64,
     sites: &'a [Site],
+}
+
+/// Show which code allocated the memory of a running process under snug
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  snug profile 4711
+  snug profile puma --for 5m
+  snug profile 4711 --view allocated --pprof profile.pb
+  snug profile 4711 --for 1m --json | jq '.sites[0]'
+  snug profile 4711 --view live --keep --json > old.json
+  snug profile 4711 --view live --json > new.json
+  snug profile --diff old.json new.json
+
+Without a restart: sampling is switched on in the process, for the time that --for gives or until Ctrl-C, and then off \
+again. About one block in every 512 KiB allocated becomes a sample, at most 100 a second, with the stack that asked \
+for it: native frames, and the Ruby code that ran (3.0 to 3.4). The numbers are estimates: a line \
+with few samples behind it is uncertain. The files for flame graphs and pprof hold function names.
+
+To see everything since the start, run the program with SNUG=profile:1, and use --view live.
+
+Exit codes: 0 shown; 1 the process uses another allocator; 2 the arguments or files are invalid; 3 no such \
+process, or no permission to look at it.")]
+pub(crate) struct ProfileArguments {
+    /// The process; for a name, the topmost process of that name
+    #[arg(value_name = "PID|NAME", value_parser = process, required_unless_present = "diff")]
+    pub process: Option<String>,
+    /// Instead of measuring, show which lines grew from one saved profile (--json) to the next
+    #[arg(
+        long,
+        num_args = 2,
+        value_names = ["OLD", "NEW"],
+        conflicts_with_all = ["process", "watch_for", "view", "mean_bytes", "keep", "pprof", "folded"]
+    )]
+    pub diff: Vec<PathBuf>,
+    /// How long to sample
+    #[arg(long = "for", value_name = "TIME", default_value = "30s", value_parser = measuring_time)]
+    pub watch_for: Duration,
+    /// What to show
+    #[arg(long, value_enum, default_value_t = ProfileView::Grown)]
+    pub view: ProfileView,
+    /// Bytes between two samples, on average [default: 524288]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1024..=1_073_741_824))]
+    pub mean_bytes: Option<u32>,
+    /// Leave sampling on afterwards
+    #[arg(long)]
+    pub keep: bool,
+    /// Also write the profile for pprof and speedscope
+    #[arg(long, value_name = "FILE")]
+    pub pprof: Option<PathBuf>,
+    /// Also write folded stacks, for flame graphs
+    #[arg(long, value_name = "FILE")]
+    pub folded: Option<PathBuf>,
+    /// Write JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which blocks a profile shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ProfileView {
+    /// Allocated during the measurement, and live at its end
+    Grown,
+    /// Live at the end, since sampling was first switched on
+    Live,
+    /// Allocated during the measurement, freed or not
+    Allocated,
+}
+
+fn measuring_time(text: &str) -> std::result::Result<Duration, String> {
+    time_between(text, 0.1, 86_400.0)
 }
 
 /// Runs the command.

@@ -1,10 +1,11 @@
 //! `snug report`: shows saved comparisons again, and sets several side by side.
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
-
 use std::fs;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
 use crate::analysis::change::{Changes, Origin};
 use crate::analysis::condition::{self, Scope};
@@ -14,8 +15,55 @@ use crate::analysis::saved::{self, Saved};
 use crate::analysis::view::Difference;
 use crate::base::failure::{Context, Result};
 use crate::base::terminal::{self, styled};
-use crate::commands::arguments::ReportArguments;
+use crate::show::output::OutputArguments;
 use crate::show::{output, overview as show, table};
+
+/// Show saved comparisons again, or compare several with each other
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "snug report [OPTIONS] <[NAME=]FILE>...",
+    after_help = "Examples:
+  snug report results/compare.json --html report.html
+  snug report yesterday.json today.json
+  snug report laptop=a/compare.json staging=b/compare.json --html report.html --markdown comment.md
+  snug report main.json branch.json --fail-if 'branch.snug.rss_mean > 1.05 * main.snug.rss_mean'
+  snug report --overview=memory,throughput --baseline jemalloc puma/ sidekiq/ celery/
+
+FILE is the compare.json of a snug compare, or its directory. Several files are compared with the first, each \
+allocator with itself: ratios with 95 % intervals, and \"no difference\" where the interval holds 1. Without NAME= a \
+file goes by its own name, or by that of its directory.
+
+Exit codes: 0; 1 a file can't be written, or --fail-if can't be decided; 2 the arguments are invalid, or a \
+file is no result of this or an older snug compare; 4 a condition of --fail-if is true."
+)]
+pub(crate) struct ReportArguments {
+    /// Exit with 4 if this is true, such as "snug.rss_mean > 0.8 * glibc.rss_mean"; may be repeated
+    ///
+    /// As for `snug compare`. If there are several files, names begin with that of the file:
+    /// "today.snug.rss_mean > 1.05 * yesterday.snug.rss_mean".
+    #[arg(long, value_name = "CONDITION")]
+    pub fail_if: Vec<String>,
+    /// One table of all files, with a row for each allocator and a column for each file: for comparisons of
+    /// different programs
+    ///
+    /// For each QUANTITY there is a table: memory (mean RSS, or PSS where processes fork), idle (what is left
+    /// after idling), throughput, p99, or a name as in --fail-if. Its last column is the geometric mean of the
+    /// ratios to --baseline.
+    #[arg(long, value_name = "QUANTITY", value_delimiter = ',', num_args = 0..=1, require_equals = true,
+          default_missing_value = "memory", conflicts_with_all = ["html", "csv", "json", "out"])]
+    pub overview: Vec<String>,
+    /// With --overview, the allocator that the others are compared with [default: that of the first file]
+    #[arg(long, value_name = "ALLOCATOR", requires = "overview")]
+    pub baseline: Option<String>,
+    /// Saved comparisons; the others are compared with the first
+    #[arg(required = true, value_name = "[NAME=]FILE")]
+    pub files: Vec<String>,
+    #[command(flatten)]
+    pub output: OutputArguments,
+    /// Write the report in all formats, and each plot as SVG and PNG, into this directory
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    pub out: Option<PathBuf>,
+}
 
 /// Runs the command.
 pub(crate) fn run(arguments: &ReportArguments) -> Result<()> {

@@ -3,14 +3,41 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use clap::Args;
+
 use crate::allocator::kinds::Kind;
 use crate::allocator::{library, program};
 use crate::base::failure::{Failure, Result, NOT_EXECUTABLE, NOT_FOUND, NOT_STARTED};
-use crate::commands::arguments::{refuse_unknown_option, RunArguments};
+use crate::commands::arguments::refuse_unknown_option;
 
 /// Tells the library to remove itself from LD_PRELOAD before the program's main, so that programs it starts do
 /// not inherit it. Its value is the path to remove.
 const THIS_ONLY: &str = "SNUG_THIS_ONLY";
+
+/// Run a program under snug
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "snug run [OPTIONS] [--] PROGRAM [ARGS]...",
+    after_help = "Examples:
+  snug run -- bundle exec puma
+  snug run --this-only -- celery -A app worker
+  SNUG=verbose:1 snug run -- ruby -e 1
+
+libsnug.so is searched for next to this program, in ../lib and in ../lib/snug, unless SNUG_LIBRARY names it. \
+It is put before anything already in LD_PRELOAD. snug then becomes the program, so signals and the exit code \
+are the program's own.
+
+Exit codes of snug itself: 125 the library is missing or can't be loaded into this program; 126 the program can't be \
+executed; 127 it was not found."
+)]
+pub(crate) struct RunArguments {
+    /// Don't pass snug on to programs that this one executes
+    #[arg(long)]
+    pub this_only: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    pub program: Vec<String>,
+}
 
 /// Runs the command. Returns only if the program can't be started.
 pub(crate) fn run(arguments: &RunArguments) -> Result<()> {

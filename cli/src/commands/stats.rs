@@ -2,14 +2,44 @@
 
 use std::io::Write;
 
+use clap::Args;
+
 use crate::allocator::{access, stats};
 use crate::base::failure::{Context, Result};
 use crate::base::terminal;
-use crate::commands::arguments::StatsArguments;
+use crate::commands::arguments::process;
 use crate::commands::exporter;
 use crate::process::tree;
 use crate::show::json;
 use crate::show::stats_text::StatsText;
+
+/// Show the memory of a running process and the counters of its heap
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  snug stats 4711
+  snug stats 4711 --classes
+  snug stats 4711 --json | jq .heap.live_allocated_bytes
+
+The process is not stopped. Live memory is counted under snug and estimated under glibc, from the chunks in \
+its heaps; other allocators do not show it. Both need permission to ptrace: where kernel.yama.ptrace_scope is \
+1, root or the capability CAP_SYS_PTRACE. To see many processes, use snug top; to keep their history, snug \
+exporter.
+
+Exit codes: 0 shown; 2 the arguments are invalid; 3 no such process, or no permission to look at it.")]
+pub(crate) struct StatsArguments {
+    /// The process; for a name, the topmost process of that name
+    #[arg(value_name = "PID|NAME", value_parser = process)]
+    pub process: String,
+    /// Also show the heap's size classes
+    #[arg(long)]
+    pub classes: bool,
+    /// Write JSON
+    #[arg(long, conflicts_with = "prometheus")]
+    pub json: bool,
+    /// Write metrics, as snug exporter has them, and under glibc the estimate
+    #[arg(long)]
+    pub prometheus: bool,
+}
 
 /// Runs the command.
 pub(crate) fn run(arguments: &StatsArguments) -> Result<()> {

@@ -5,6 +5,7 @@
 //! what of it is shown, and `table`, `csv`, `markdown`, `json`, `html` and `plot` write it. `saved` reads comparisons
 //! back, `change` sets two side by side, and `condition` decides `--fail-if`.
 
+pub(super) mod arguments;
 mod inventory;
 
 use std::cell::Cell;
@@ -25,7 +26,8 @@ use crate::analysis::results::{Allocator, Comparison, Run, Settings, Summary, FO
 use crate::analysis::summary;
 use crate::base::failure::{Context, Failure, Result, USAGE};
 use crate::base::{machine, progress, terminal};
-use crate::commands::arguments::{refuse_unknown_option, CompareArguments};
+use crate::commands::arguments::refuse_unknown_option;
+use crate::commands::compare::arguments::CompareArguments;
 use crate::drive::measure::{Moment, Request, Supervisor};
 use crate::drive::plan::{self, Candidate};
 use crate::drive::serving;

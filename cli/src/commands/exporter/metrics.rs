@@ -102,7 +102,7 @@ const HEAP_COUNTERS: &[(&str, &str, Value<Heap>)] = &[
         "Blocks that left the slabs; what a thread's cache serves again is not counted.",
         |heap| Some(heap.taken_bytes as f64),
     ),
-    ("snug_heap_purged_bytes_total", "Memory given back to the system.", |heap| {
+    ("snug_heap_purged_bytes_total", "Memory given back to the kernel.", |heap| {
         Some(heap.purged_bytes as f64)
     }),
     ("snug_heap_purges_total", "How often memory was given back.", |heap| Some(heap.purges as f64)),

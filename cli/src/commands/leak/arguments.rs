@@ -1,4 +1,4 @@
-//! The command line of the commands that answer a question about memory over time.
+//! The command line of `snug leak`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,7 +6,6 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use crate::base::time::time;
-use crate::commands::arguments::CompareArguments;
 use crate::drive::load::LoadArguments;
 
 /// Find out whether a program leaks and, if not, what its memory does
@@ -24,7 +23,7 @@ use crate::drive::load::LoadArguments;
 
 The program is run under snug, which counts live bytes exactly, or watched as it is; under glibc live bytes are \
 estimated from the chunks in its heaps. With --ask-allocator, jemalloc and tcmalloc tell them: a thread in each process \
-asks five times a second. mimalloc has no such figure. Its output goes to stderr. Give it work that repeats: its own, \
+asks five times a second. mimalloc has no such figure. The program's output goes to stderr. Give it work that repeats: its own, \
 requests made by snug (--url), or a command (--load). Ctrl-C ends the watch with the verdict so far. The \
 verdict is one of:
 
@@ -104,26 +103,4 @@ fn parse_picture(text: &str) -> Result<PathBuf, String> {
     let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
     let known = ending.is_some_and(|ending| ending == "svg" || ending == "png");
     known.then_some(path).ok_or_else(|| "its name must end in .svg or .png".into())
-}
-
-/// Recommend an allocator for a program, if any, and show how to deploy it
-#[derive(Debug, Args)]
-#[command(
-    override_usage = "snug advise [OPTIONS] [--] PROGRAM [ARGS]...",
-    after_help = "Examples:
-  snug advise -- ruby script.rb
-  snug advise --ready 3000 --requests 2000 -- bundle exec puma -p 3000
-
-First a comparison runs, with the options and results of snug compare. Then one allocator is recommended, or \
-MALLOC_ARENA_MAX=2, or none: it must use less memory with 95 % confidence, save 5 % and 5 MB, and not be \
-clearly slower in time, requests per second or p99 latency. If the runs differ too much to tell, snug advise \
-says so. The lines that deploy it follow: Dockerfile, Procfile, systemd, Kubernetes. If nothing helps, a \
-breakdown of the memory shows why; it is measured under snug, which should therefore be among the allocators. \
-If --json - or another format takes stdout, all of this goes to stderr.
-
-Exit codes: those of snug compare."
-)]
-pub(crate) struct AdviseArguments {
-    #[command(flatten)]
-    pub compare: CompareArguments,
 }

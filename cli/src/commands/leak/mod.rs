@@ -4,6 +4,8 @@
 //! one series and `verdict` all of them, `report` finds the words, `text`, `json` and `plot` write them. `simulate`
 //! makes up series to test with.
 
+pub(super) mod arguments;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::process::{Command, Stdio};
@@ -20,7 +22,7 @@ use crate::analysis::leak_report::{duration, Findings, LeakReport, LoadMade, Rem
 use crate::analysis::verdict::{self, Verdict};
 use crate::base::failure::{Context, Failure, Result, FAILED, UNKNOWN, USAGE};
 use crate::base::{progress, terminal};
-use crate::commands::arguments::{LeakArguments, LeakFailure};
+use crate::commands::leak::arguments::{LeakArguments, LeakFailure};
 use crate::drive::errand::{self, Errand};
 use crate::drive::load::LoadDriver;
 use crate::drive::plan::{self, Candidate};
@@ -49,10 +51,7 @@ const FRESH: f64 = 3.0;
 /// Runs the command.
 pub(crate) fn run(arguments: &LeakArguments) -> Result<()> {
     refuse_to_ask_a_running_process(arguments)?;
-    let environment = match arguments.program.first() {
-        Some(name) => Some(prepare(arguments, name)?),
-        None => None,
-    };
+    let environment = arguments.program.first().map(|name| prepare(arguments, name)).transpose()?;
     let load = LoadDriver::of(&arguments.load, arguments.process.is_some())?;
     let mut children = Children::new()?;
     let root = match (&environment, &arguments.process) {
@@ -60,32 +59,41 @@ pub(crate) fn run(arguments: &LeakArguments) -> Result<()> {
         (None, Some(process)) => tree::find_one(process)?,
         (None, None) => unreachable!("clap asks for one of them"),
     };
-    let mut session = Session::new(arguments, root, environment.is_some(), load)?;
-    let followed = session.follow(&mut children);
-    let seen = session.stop(&mut children);
-    followed?;
-    for note in &seen.remarks.notes {
-        anstream::eprintln!("{} {note}", terminal::styled("note:", terminal::WARNING, true));
+    let seen = Session::new(arguments, root, environment.is_some(), load)?.watch(&mut children)?;
+    seen.remarks.notes.iter().for_each(|note| say(note));
+    if seen.recording.processes.is_empty() {
+        return Err(nothing_read(&seen.recording, root));
     }
-    answer(arguments, seen, root)
+    let failed = seen.failed;
+    let report = judge(arguments, seen, root);
+    write(arguments, &report)?;
+    if failed || arguments.fail_on.iter().any(|failure| failure.includes(report.verdict)) {
+        return Err(Failure::already_told(FAILED));
+    }
+    Ok(())
 }
 
-/// Judges what was seen and writes the answer.
-fn answer(arguments: &LeakArguments, seen: WatchOutcome, root: Pid) -> Result<()> {
-    let WatchOutcome { recording, requests, load, remarks, failed } = seen;
-    if recording.processes.is_empty() {
-        let failure = if recording.forbidden.is_empty() {
-            Failure::new("the program ended before its memory could be read")
-                .advise("give it more to do, or a smaller --interval")
-        } else {
-            Failure::new(format!("not permitted to read the memory of process {root}"))
-                .advise("run snug leak as the user that owns it, or as root")
-        };
-        return Err(failure.exit_code(UNKNOWN));
-    }
+fn say(note: &str) {
+    anstream::eprintln!("{} {note}", terminal::styled("note:", terminal::WARNING, true));
+}
+
+fn nothing_read(recording: &Recording, root: Pid) -> Failure {
+    let failure = if recording.forbidden.is_empty() {
+        Failure::new("the program ended before its memory could be read")
+            .advise("give it more to do, or a smaller --interval")
+    } else {
+        Failure::new(format!("not permitted to read the memory of process {root}"))
+            .advise("run snug leak as the user that owns it, or as root")
+    };
+    failure.exit_code(UNKNOWN)
+}
+
+/// Judges what was seen.
+fn judge(arguments: &LeakArguments, seen: WatchOutcome, root: Pid) -> LeakReport {
+    let WatchOutcome { recording, requests, load, remarks, .. } = seen;
     let assembled = assemble::assemble(&recording);
     let tolerance = arguments.tolerance_percent / 100.0;
-    let report = LeakReport::new(Findings {
+    LeakReport::new(Findings {
         subject: match arguments.process {
             Some(_) => format!("PID {root}: {}", recording.processes[0].command),
             None => terminal::shell_line(&arguments.program),
@@ -98,22 +106,21 @@ fn answer(arguments: &LeakArguments, seen: WatchOutcome, root: Pid) -> Result<()
         requests: requests.by_moment(),
         load,
         remarks,
-    });
+    })
+}
+
+fn write(arguments: &LeakArguments, report: &LeakReport) -> Result<()> {
     if let Some(path) = &arguments.plot {
-        leak_plot::write(&report, path)?;
+        leak_plot::write(report, path)?;
         anstream::eprintln!("plot: {}", path.display());
     }
     let mut stdout = anstream::stdout().lock();
     let written = if arguments.json {
-        json::write(json::LEAK, &report, &mut stdout)
+        json::write(json::LEAK, report, &mut stdout)
     } else {
-        leak_text::write(&report, terminal::stdout_colours(), &mut stdout)
+        leak_text::write(report, terminal::stdout_colours(), &mut stdout)
     };
-    written.cannot(|| "write to stdout".into())?;
-    if failed || arguments.fail_on.iter().any(|failure| failure.includes(report.verdict)) {
-        return Err(Failure::already_told(FAILED));
-    }
-    Ok(())
+    written.cannot(|| "write to stdout".into())
 }
 
 impl LeakFailure {
@@ -159,7 +166,7 @@ fn find_asker(program: &Program, candidate: &Candidate) -> Result<Asker> {
         return Err(obstacle.exit_code(USAGE));
     }
     if let Some(note) = asker::no_use(candidate.kind) {
-        anstream::eprintln!("{} {note}", terminal::styled("note:", terminal::WARNING, true));
+        say(&note);
     }
     Ok(asker)
 }
@@ -261,6 +268,13 @@ impl<'a> Session<'a> {
 
     fn now_s(&self) -> f64 {
         self.begin.elapsed().as_secs_f64()
+    }
+
+    /// Watches to the end, and ends what was started here even if it can't.
+    fn watch(mut self, children: &mut Children) -> Result<WatchOutcome> {
+        let followed = self.follow(children);
+        let seen = self.stop(children);
+        followed.map(|()| seen)
     }
 
     /// Reads until the time is over, the program has ended, or a signal asks to stop.

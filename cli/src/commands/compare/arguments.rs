@@ -1,0 +1,103 @@
+//! The command line of `snug compare`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::analysis::quantities;
+use crate::drive::serving::ServerArguments;
+use crate::show::output::OutputArguments;
+
+/// Run a program under several allocators and compare memory and time
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "snug compare [OPTIONS] [--] PROGRAM [ARGS]...",
+    after_help = "Examples:
+  snug compare -- ruby script.rb
+  snug compare --runs 5 --with glibc,glibc:MALLOC_ARENA_MAX=2,jemalloc,snug -- ./server-test.sh
+  snug compare --with glibc --with jemalloc:MALLOC_CONF=narenas:2,dirty_decay_ms:1000 -- ./program
+  snug compare --with popular,./build/libmine.so --save-set mine; snug compare --with mine -- ./program
+  snug compare --only 'puma|ruby' --out results -- ./load-test.sh
+  snug compare --ready 3000 --requests 5000 --concurrency 8 --path / --path /search?q=a -- bundle exec puma -p 3000
+  snug compare --ready 'line:Listening on' --load 'wrk -d 30 http://localhost:3000/' --idle 20s -- ./server
+  snug compare --fail-if 'snug.rss_mean > 0.8 * glibc.rss_mean' --markdown comment.md -- ./load-test.sh
+
+The program runs to its end (with --ready it is started, put under load, left idle and stopped) as often as \
+--runs says, under each allocator in turn, with an empty stdin. Its output \
+goes to files in OUT/logs. Lines 'snug-metric: NAME=VALUE' on its stdout become columns. A run fails if the program fails, if it \
+prints 'snug-metric: errors=N' with N above 0, if a request fails, if a measured process did not load the allocator, or if \
+nothing shows that any did.
+
+Memory covers all processes that the program starts, daemons included: RSS is read every --interval-ms, PSS \
+and USS a tenth as often, and both more rarely if reading would cost more than 0.8 % of one core. With \
+--only, CPU time and page faults are also limited to the matching processes, as last sampled.
+
+Exit codes: 0 all runs went well; 1 a run failed, or --fail-if can't be decided; 2 the arguments are invalid, \
+or an allocator is missing or can't be loaded; 4 a condition of --fail-if is true; 126, 127 the program can't \
+be run; 130 interrupted."
+)]
+pub(crate) struct CompareArguments {
+    /// Runs under each allocator
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: u32,
+    /// Allocators: names or paths of libraries, separated by commas, each with :VARIABLE=VALUE as wanted;
+    /// may be repeated
+    ///
+    /// Names: glibc (what the program uses anyway), jemalloc, tcmalloc, mimalloc, snmalloc, rpmalloc, snug. A
+    /// path must contain a slash. One or more settings follow, each after a colon:
+    /// glibc:MALLOC_ARENA_MAX=2:MALLOC_TOP_PAD_=0. A comma is part of the value unless an allocator follows
+    /// it: jemalloc:MALLOC_CONF=narenas:2,tcache:false. snug's options need no variable:
+    /// snug:purge_cpu_percent:2. A set stands for those of its allocators that are installed: popular (the
+    /// default), all, and the sets you saved.
+    #[arg(long, value_name = "LIST")]
+    pub with: Vec<String>,
+    /// Save the allocators of --with as a set of this name, for --with NAME; without a program, do nothing else
+    #[arg(long, value_name = "NAME", requires = "with")]
+    pub save_set: Option<String>,
+    /// Show which allocators are installed, with their versions, and all sets
+    #[arg(long)]
+    pub list_allocators: bool,
+    /// Measure only processes whose command line matches this regular expression
+    #[arg(long, value_name = "REGEX")]
+    pub only: Option<String>,
+    /// Directory for results: report.html, report.md, runs.csv, compare.json, plots as SVG and PNG, logs [default: a
+    /// new one in this directory]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Overwrite results that are already in --out
+    #[arg(long, requires = "out")]
+    pub force: bool,
+    /// Milliseconds between two readings of RSS
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    pub interval_ms: u64,
+    /// Also measure live bytes: a small library, preloaded too, asks jemalloc and tcmalloc for them
+    ///
+    /// snug counts them by itself, and under glibc they are estimated. mimalloc has no such figure. Memory and live
+    /// memory together say how much of it is the allocator's: live_mean, live_peak and live_final in --fail-if.
+    #[arg(long)]
+    pub ask_allocator: bool,
+    /// Exit with 4 if this is true, such as "snug.rss_mean > 0.8 * glibc.rss_mean"; may be repeated
+    #[arg(long, value_name = "CONDITION", long_help = condition_help())]
+    pub fail_if: Vec<String>,
+    /// Continue with the other runs when one fails
+    #[arg(long)]
+    pub keep_going: bool,
+    #[command(flatten)]
+    pub output: OutputArguments,
+    #[command(flatten)]
+    pub server: ServerArguments,
+    /// The program and its arguments
+    #[arg(required_unless_present_any = ["list_allocators", "save_set"], trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    pub program: Vec<String>,
+}
+
+fn condition_help() -> String {
+    format!(
+        "Exit with 4 if this is true, such as \"snug.rss_mean > 0.8 * glibc.rss_mean\"; may be repeated\n\n\
+         Names are ALLOCATOR.QUANTITY, the medians of the runs. Quote an allocator whose name has more than \
+         letters and digits: \"'glibc:MALLOC_ARENA_MAX=2'.rss_mean\". {} Numbers may have the units kB MB GB \
+         KiB MiB GiB us ms s %; + - * / ( ) and the word \"and\" work. Conditions are checked for mistakes \
+         before the first run.",
+        quantities::help()
+    )
+}
