@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 VERSION = (ROOT / "VERSION").read_text().strip()
-SUMMARY = "malloc(3) that gives memory back to the system"
+SUMMARY = "malloc(3) that gives memory back to the kernel"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -27,7 +27,7 @@ struct snug_stats {
   uint64_t metadata_bytes;       /* snug's own tables */
   uint64_t resident_bytes;       /* estimate of what is resident (an upper bound) */
   uint64_t mapped_bytes;         /* heap in use or free, and large mappings; not the reserved address space */
-  uint64_t purged_bytes;         /* given back to the system so far */
+  uint64_t purged_bytes;         /* given back to the kernel so far */
   uint64_t caches;               /* thread caches: count */
   uint64_t arenas;               /* arenas in use: count */
 };
@@ -42,7 +42,7 @@ int snug_stats(struct snug_stats *stats, size_t stats_size_bytes);
  * Returns 0, or -1 with errno EINVAL if write is NULL. */
 int snug_stats_json(void (*write)(void *context, const char *text, size_t length), void *context);
 
-/* Gives every free page back to the system and empties the caches of idle threads.
+/* Gives every free page back to the kernel and empties the caches of idle threads.
  * Returns the bytes given back. malloc_trim(0) does the same. */
 size_t snug_purge(void);
 

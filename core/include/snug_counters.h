@@ -71,7 +71,7 @@ struct snug_counters {
   uint64_t heap_committed_bytes;  /* heap made readable and writable */
   uint64_t clean_bytes;           /* free pages below the top that hold no memory */
   uint64_t dirty_bytes;           /* free pages that hold memory, and large_retained_bytes */
-  uint64_t slab_purged_bytes;     /* pages inside slabs given back to the system (upper bound) */
+  uint64_t slab_purged_bytes;     /* pages inside slabs given back to the kernel (upper bound) */
   uint64_t run_blocks;            /* live page-granular blocks: count */
   uint64_t run_bytes;             /* their pages */
   uint64_t run_requested_bytes;   /* what was asked for */

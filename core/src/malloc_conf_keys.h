@@ -46,7 +46,7 @@ struct conf_key {
 #define ABSENT(name, value, sentence) {name, CONF_ABSENT, value, EFFECT_NONE, sentence}
 #define SHARED "threads share all slabs, and keep few blocks for themselves, as many as they use"
 #define NO_HUGE "tables and heap are kept from huge pages; thp:always allows them on the heap"
-#define NO_PROFILE "there are no heap profiles"
+#define NO_PROFILE "there are no profiles in jemalloc's format; snug profile samples a running process"
 #define OWN_EXTENTS "it is about how jemalloc keeps extents; the heap here has none"
 #define OLD "jemalloc 5 has it no more"
 

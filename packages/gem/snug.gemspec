@@ -6,7 +6,7 @@ Gem::Specification.new do |gem|
   gem.name = "snug"
   gem.version = File.read(File.expand_path("VERSION", __dir__)).strip
   gem.platform = ENV.fetch("PLATFORM", "ruby")
-  gem.summary = "malloc(3) that gives memory back to the system"
+  gem.summary = "malloc(3) that gives memory back to the kernel"
   gem.description = "Runs Puma, Sidekiq and other programs under snug, an allocator that keeps their memory close to what they use."
   gem.authors = ["snug contributors"]
   gem.license = "MIT"

@@ -1,4 +1,4 @@
-/* Memory goes back to the system: by malloc_trim at once, and within 2 s of idleness without any call. In the
+/* Memory goes back to the kernel: by malloc_trim at once, and within 2 s of idleness without any call. In the
  * process, in a process with many threads, in a forked child. Judged by /proc/self/statm. */
 #include "../support/test.h"
 

@@ -1,4 +1,4 @@
-/* A block with a mapping of its own is freed again after the mapping went back to the system: snug remembers
+/* A block with a mapping of its own is freed again after the mapping went back to the kernel: snug remembers
  * the addresses of the last few. */
 #include "misuse.h"
 

@@ -94,7 +94,8 @@ TEST(what_people_deploy_gives_no_line) {
 
 TEST(wishes_that_are_not_met_are_named) {
   check_conf("prof:true,prof_active:false,narenas:1",
-             "snug: warning: \"prof:true\" in MALLOC_CONF has no effect: there are no heap profiles\n",
+             "snug: warning: \"prof:true\" in MALLOC_CONF has no effect: there are no profiles in jemalloc's "
+             "format; snug profile samples a running process\n",
              SETTINGS(0, 1, 1, 1, 0));
   check_conf("junk:true",
              "snug: warning: \"junk:true\" in MALLOC_CONF has no effect: blocks are not filled; "

@@ -2,14 +2,14 @@
 
 require "fiddle"
 
-# snug: a malloc(3) that gives memory back to the system.
+# snug: a malloc(3) that gives memory back to the kernel.
 #
 # An allocator must be there when a program starts, so loading this changes nothing: `bundle exec snug run puma` starts a
 # program under it. In such a program:
 #
 #   Snug.active?                        # => true
 #   Snug.stats[:live_requested_bytes]   # => 3506176
-#   Snug.purge                          # => 135168, bytes given back to the system
+#   Snug.purge                          # => 135168, bytes given back to the kernel
 module Snug
   # This process has another allocator than snug.
   class NotActive < StandardError
@@ -53,7 +53,7 @@ module Snug
       FIELDS.zip(filled.unpack("Q*")).to_h
     end
 
-    # Gives every free page back to the system. Returns the bytes given back. Raises NotActive.
+    # Gives every free page back to the kernel. Returns the bytes given back. Raises NotActive.
     def purge
       call("snug_purge", [], Fiddle::TYPE_SIZE_T)
     end

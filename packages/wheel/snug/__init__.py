@@ -1,4 +1,4 @@
-"""snug: a malloc(3) that gives memory back to the system, and the tool that shows what any allocator does.
+"""snug: a malloc(3) that gives memory back to the kernel, and the tool that shows what any allocator does.
 
 An allocator must be there when a program starts, so importing this changes nothing:
 
@@ -12,7 +12,7 @@ In a program that runs under it:
     True
     >>> snug.stats()["live_requested_bytes"]
     3506176
-    >>> snug.purge()                               # bytes given back to the system
+    >>> snug.purge()                               # bytes given back to the kernel
     135168
 """
 
@@ -74,7 +74,7 @@ def stats():
 
 
 def purge():
-    """Gives every free page back to the system. Returns the bytes given back. Raises NotActive."""
+    """Gives every free page back to the kernel. Returns the bytes given back. Raises NotActive."""
     found = _needed("snug_purge")
     found.restype = ctypes.c_size_t
     return found()

@@ -70,7 +70,7 @@ def freeze_before_fork():
 
 @harmless
 def collect():
-    """Collects garbage and, under snug, gives free memory back to the system."""
+    """Collects garbage and, under snug, gives free memory back to the kernel."""
     gc.collect()
     _purge()
 
