@@ -202,6 +202,7 @@ FORMATTED = $(filter-out %/classes.h %/snug.c,$(shell git ls-files '*.c' '*.h' '
 format: build/checkers/installed
 	build/checkers/bin/clang-format -i $(FORMATTED)
 	$(CARGO) fmt --manifest-path cli/Cargo.toml
+	$(CARGO) fmt --manifest-path packages/crate/Cargo.toml -- --config-path cli
 	build/checkers/bin/ruff check --fix $(shell git grep -lE '^\#!/usr/bin/(env )?python3$$' -- ':!*.rs') $(shell git ls-files '*.py')
 
 # Rails, Sidekiq and Celery in containers with limits; bench/soak/run --help.

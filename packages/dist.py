@@ -9,11 +9,11 @@ import hashlib
 import shutil
 from pathlib import Path
 
-from packages import archives, bill, buildpacks, gems, images, linux_packages, staging, wheels
+from packages import archives, bill, buildpacks, crates, gems, images, linux_packages, staging, wheels
 from packages.project import ARCHITECTURES, ROOT, VERSION
 
 PROGRAMS = ROOT / "build/dist-tools/bin"
-FORMATS = ("tar", "linux", "wheel", "gem", "image", "heroku")
+FORMATS = ("tar", "linux", "wheel", "gem", "crate", "image", "heroku")
 
 
 def build_for(architecture, native, work, out, formats):
@@ -31,6 +31,23 @@ def build_for(architecture, native, work, out, formats):
         wheels.build(architecture, staged / "usr", work / "wheel", out, PROGRAMS / "wheel")
     if "gem" in formats:
         gems.build(architecture, staged / "usr", work / "gem", out)
+
+
+def build_binaries(chosen, work, out, formats):
+    """Writes all that holds compiled code, for the architectures of these names, and the gem of sources."""
+    # The tool of this machine is needed for the others, too: it writes the manual pages.
+    for architecture in sorted((ARCHITECTURES[name] for name in chosen), key=lambda one: not one.native):
+        staging.compile(architecture, work / architecture.name)
+    native = next(work / one.name / "bin/snug" for one in ARCHITECTURES.values() if one.native)
+    for name in chosen:
+        build_for(ARCHITECTURES[name], native, work / name, out, formats)
+    installed = {ARCHITECTURES[name]: work / name / "usr-tree/usr" for name in chosen}
+    if "image" in formats:
+        images.build(installed, out)
+    if "heroku" in formats:
+        buildpacks.build(installed, work / "heroku", out)
+    if "gem" in formats:
+        gems.build_source(work / "gem", out)
 
 
 def write_checksums(out):
@@ -51,19 +68,10 @@ def main():
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     work = ROOT / "build/dist-work"
-    # The tool of this machine is needed for the others, too: it writes the manual pages.
-    for architecture in sorted((ARCHITECTURES[name] for name in chosen), key=lambda one: not one.native):
-        staging.compile(architecture, work / architecture.name)
-    native = next(work / one.name / "bin/snug" for one in ARCHITECTURES.values() if one.native)
-    for name in chosen:
-        build_for(ARCHITECTURES[name], native, work / name, out, formats)
-    installed = {ARCHITECTURES[name]: work / name / "usr-tree/usr" for name in chosen}
-    if "image" in formats:
-        images.build(installed, out)
-    if "heroku" in formats:
-        buildpacks.build(installed, work / "heroku", out)
-    if "gem" in formats:
-        gems.build_source(work / "gem", out)
+    if set(formats) != {"crate"}:
+        build_binaries(chosen, work, out, formats)
+    if "crate" in formats:
+        crates.build(work / "crate", out)
     write_checksums(out)
     print(f"{len(list(out.iterdir()))} files in {out}")
 

@@ -29,8 +29,12 @@ pub(crate) fn judge(facts: &Facts) -> ProcessReport {
     // Programs that write their title over the environment lose it: then nothing is said of where settings come from.
     let shows_preload = facts.variable("LD_PRELOAD").is_some() || !facts.system_preload.is_empty();
     let is_whole = shows_preload || allocator.as_ref().is_some_and(|used| used.how != How::Preloaded);
+    // A copy of snug for calls of the program's own has other defaults, and reads less.
+    let is_snug = allocator.as_ref().is_some_and(|used| used.kind == Kind::Snug);
     let origins = match &facts.counters {
-        Some(_) if is_whole && facts.environment.is_some() => options::origins(&settings, &understood),
+        Some(_) if is_snug && is_whole && facts.environment.is_some() => {
+            options::origins(&settings, &understood)
+        }
         _ => BTreeMap::new(),
     };
     ProcessReport {
@@ -256,16 +260,16 @@ fn image_problems(facts: &Facts, used: Option<&AllocatorUsed>, problems: &mut Ve
     let executable = &facts.executable;
     let compiled_in = executable.kind().filter(|kind| !kind.is_c_library() && *kind != used.kind);
     if let Some(kind) = compiled_in.filter(|_| used.how != How::LinkedStatically) {
-        problems.push(problem(
-            "compiled-in",
-            Severity::Warning,
-            format!(
-                "the program has {} compiled in for calls of its own; only the rest goes to {}",
-                kind.name(),
-                used.kind.name()
-            ),
-            "to replace it too, build the program without it",
-        ));
+        let (severity, fix) = match kind {
+            Kind::Snug => (Severity::Note, "nothing to do; snug run puts the rest under snug, too"),
+            _ => (Severity::Warning, "to replace it too, build the program without it"),
+        };
+        let message = format!(
+            "the program has {} compiled in for calls of its own; only the rest goes to {}",
+            kind.name(),
+            used.kind.name()
+        );
+        problems.push(problem("compiled-in", severity, message, fix));
     }
     if used.kind == Kind::Other && used.how == How::LinkedStatically {
         problems.push(problem(

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use crate::allocator::kinds::Kind;
 use crate::allocator::stats::Stats;
 use crate::base::terminal::{self, bytes, short_count, styled};
 use crate::heap::account::Heap;
@@ -119,6 +120,10 @@ impl StatsText {
 fn allocator(stats: &Stats) -> String {
     match &stats.allocator {
         None => "unknown allocator".into(),
+        // The page of counters is that of a copy for calls of the program's own: libsnug-prefixed.a, the crate snug-alloc.
+        Some(used) if stats.heap.is_some() && used.kind != Kind::Snug => {
+            format!("snug, compiled into the program; not counted here: what {} serves", used.kind.name())
+        }
         Some(used) => {
             let version = used.version.as_ref().map(|version| format!(" {version}")).unwrap_or_default();
             format!("{}{version}, {} ({})", used.kind.name(), used.how.text(), used.file)
