@@ -8,7 +8,6 @@ run the others.
 
 import json
 import os
-import random
 import re
 import shlex
 import shutil
@@ -21,10 +20,12 @@ import time
 import unittest
 from pathlib import Path
 
-sys.dont_write_bytecode = True
-import applications
-
 ROOT = Path(__file__).resolve().parents[2]
+sys.dont_write_bytecode = True
+sys.path.append(str(ROOT / "tools"))
+import applications
+from ports import free_port
+
 SNUG = ROOT / "build/snug"
 LIBRARY = ROOT / "build/libsnug.so"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs/guide").glob("*.md")))
@@ -77,19 +78,6 @@ def shortened(command, port):
     elif options[1] == "leak":
         options[options.index("--for") + 1] = "5s"
     return options + program
-
-
-def free_port():
-    """One that the kernel gives to no connection: nobody takes it before the server does."""
-    while True:
-        port = random.randrange(10_000, 30_000)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                pass
 
 
 @unittest.skipUnless(SNUG.exists() and LIBRARY.exists(), "run make first")

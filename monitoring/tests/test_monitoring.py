@@ -12,11 +12,9 @@ it ends, and its files are in a directory that it removes.
 import json
 import os
 import pathlib
-import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,6 +25,9 @@ import urllib.parse
 import urllib.request
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(PROJECT / "tools"))
+from ports import free_port
+
 MONITORING = PROJECT / "monitoring"
 SNUG = os.environ.get("SNUG_PROGRAM", str(PROJECT / "build/snug"))
 LIBRARY = os.environ.get("SNUG_LIBRARY", str(PROJECT / "build/libsnug.so"))
@@ -60,19 +61,6 @@ def start_worker(title, program, preload=True):
 def end(process):
     process.kill()
     process.wait()
-
-
-def free_port():
-    """One that the kernel gives to no connection: nobody takes it before the server does."""
-    while True:
-        port = random.randrange(10_000, 30_000)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                pass
 
 
 def get(url):

@@ -8,7 +8,7 @@ use crate::analysis::statistics::median;
 use crate::base::failure::{Context, Result};
 use crate::base::terminal::bytes;
 use crate::show::chart::{Axis, Chart, ChartSeries, PICTURE};
-use crate::show::plot::Painter;
+use crate::show::plot::{shorten, Painter};
 
 /// More readings than this are shown faintly, and a line through the middle ones of neighbours in front of them.
 const LINE_POINTS: usize = 120;
@@ -88,13 +88,6 @@ fn thinned(line: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let middle =
         |group: &[(f64, f64)], of: fn(&(f64, f64)) -> f64| median(&group.iter().map(of).collect::<Vec<_>>());
     groups.map(|group| (middle(group, |point| point.0), middle(group, |point| point.1))).collect()
-}
-
-fn shorten(text: &str, length: usize) -> String {
-    if text.chars().count() <= length {
-        return text.to_string();
-    }
-    text.chars().take(length - 1).chain(std::iter::once('…')).collect()
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import pwd
-import random
 import re
 import resource
 import shutil
@@ -16,9 +15,11 @@ import sys
 import time
 import traceback
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[3] / "tools"))
 import catalog
 import library
 import processes
+from ports import free_port
 
 ALLOCATION_SYMBOLS = {"malloc", "calloc", "realloc", "free", "posix_memalign", "aligned_alloc", "memalign",
                       "malloc_usable_size", "_Znwm", "_Znam", "_ZdlPv", "_ZdaPv", "_ZdlPvm"}
@@ -145,17 +146,7 @@ class Test:
         self.report_hang()
         raise Failure(f"{what}: not within {limit_s} s{reason}")
 
-    def free_port(self):
-        """A TCP port of 127.0.0.1 that nothing listens on, and that the kernel gives to no connection."""
-        while True:
-            port = random.randrange(10_000, 30_000)
-            with socket.socket() as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                try:
-                    probe.bind(("127.0.0.1", port))
-                    return port
-                except OSError:
-                    pass
+    free_port = staticmethod(free_port)
 
     def accepts(self, port):
         """True if something listens on this port of 127.0.0.1."""

@@ -1,0 +1,156 @@
+//! What is settled before the first run of a comparison: which allocators exist, and that each works with the program.
+
+use std::collections::BTreeMap;
+
+use regex_lite::Regex;
+
+use crate::allocator::asker::Asker;
+use crate::allocator::kinds::Kind;
+use crate::allocator::program::{self, Program};
+use crate::base::failure::{Failure, Result, USAGE};
+use crate::commands::compare::arguments::CompareArguments;
+use crate::drive::plan::{self, Candidate};
+use crate::drive::serving;
+use crate::drive::sets::{self, Sets};
+
+/// What all runs are made of; one element for each candidate.
+pub(super) struct RunSetup<'a> {
+    pub candidates: &'a [Candidate],
+    pub environments: Vec<BTreeMap<String, String>>,
+    /// Whether the loader confirmed that it loads the allocator into the program.
+    pub probed: Vec<bool>,
+    /// What each says against its settings.
+    pub complaints: Vec<Vec<String>>,
+    pub only: Option<Regex>,
+    pub plan: Option<serving::Plan>,
+}
+
+impl RunSetup<'_> {
+    /// Fails if the program, an allocator or a setting can't be measured as the arguments say. Runs nothing of the program.
+    pub(super) fn prepare<'a>(
+        arguments: &CompareArguments,
+        candidates: &'a [Candidate],
+    ) -> Result<RunSetup<'a>> {
+        let only = arguments.only.as_deref().map(parse_only).transpose()?;
+        let plan = serving::plan(&arguments.server)?;
+        let program = program::find(&arguments.program[0], &std::env::var("PATH").unwrap_or_default())?;
+        let preloaded = std::env::var("LD_PRELOAD").ok().filter(|value| !value.is_empty());
+        refuse_preloaded_allocator(preloaded.as_deref())?;
+        let asker = arguments.ask_allocator.then(|| find_asker(&program)).transpose()?;
+        let mut setup =
+            RunSetup { candidates, environments: vec![], probed: vec![], complaints: vec![], only, plan };
+        for candidate in candidates {
+            let environment = plan::environment(candidate, asker.as_ref(), preloaded.as_deref());
+            setup.probed.push(probe(&program, candidate, &environment).map_err(before_start)?);
+            setup.environments.push(environment);
+        }
+        for (candidate, environment) in candidates.iter().zip(&setup.environments) {
+            setup.complaints.push(settings_refused(candidate, environment)?);
+        }
+        Ok(setup)
+    }
+}
+
+/// Turns `--with` into allocators that exist here. Nothing is started before all of it is known to be right.
+pub(super) fn choose_candidates(lists: &[String], sets: &Sets) -> Result<Vec<Candidate>> {
+    let popular = [sets::POPULAR.to_string()];
+    let entries = plan::parse_list(if lists.is_empty() { &popular } else { lists }, sets)?;
+    let (found, missing) = plan::resolve_all(&entries)?;
+    for failure in missing {
+        let first_line = failure.message.lines().next().unwrap_or_default();
+        let advice = failure.advice.map_or_else(String::new, |advice| format!(" ({advice})"));
+        anstream::eprintln!("left out: {}{advice}", first_line.trim_end_matches("; looked for"));
+    }
+    Ok(found)
+}
+
+/// What can't be done is a mistake in the request as long as nothing was run.
+pub(super) fn before_start(failure: Failure) -> Failure {
+    failure.exit_code(USAGE)
+}
+
+fn parse_only(pattern: &str) -> Result<Regex> {
+    Regex::new(pattern).map_err(|error| {
+        Failure::new(format!("--only {pattern:?} is not a regular expression: {error}")).exit_code(USAGE)
+    })
+}
+
+fn find_asker(program: &Program) -> Result<Asker> {
+    let asker = Asker::find().map_err(before_start)?;
+    match asker.obstacle(program) {
+        Some(obstacle) => Err(before_start(obstacle)),
+        None => Ok(asker),
+    }
+}
+
+/// A preload of the caller's that is itself an allocator would be part of every row.
+fn refuse_preloaded_allocator(existing: Option<&str>) -> Result<()> {
+    let paths = existing.unwrap_or_default().split([':', ' ']);
+    for path in paths {
+        if let Some(kind) = Kind::from_file_name(path).filter(|kind| !kind.is_c_library()) {
+            return Err(Failure::new(format!(
+                "LD_PRELOAD already holds {} ({path}): it would be in every run, also under glibc",
+                kind.name()
+            ))
+            .advise("unset LD_PRELOAD; snug compare sets it for each run")
+            .exit_code(USAGE));
+        }
+    }
+    Ok(())
+}
+
+/// Asks the dynamic loader whether it would load the library into this program, without running the program.
+/// True if it would; false if the loader can't be asked.
+fn probe(program: &Program, candidate: &Candidate, environment: &BTreeMap<String, String>) -> Result<bool> {
+    let Some(library) = &candidate.library else { return Ok(false) };
+    if let Some(obstacle) = program::preload_obstacle(program, &library.path, &library.elf) {
+        return Err(obstacle);
+    }
+    let listing = program::list_libraries(program, environment)?;
+    if listing.libraries.is_empty() {
+        return Ok(false);
+    }
+    if listing.libraries.contains(&library.path) {
+        return Ok(true);
+    }
+    let said = if listing.complaint.is_empty() { "nothing" } else { &listing.complaint };
+    Err(Failure::new(format!(
+        "{} would not be loaded into {}; the loader said: {said}",
+        library.path.display(),
+        program.image.display(),
+    ))
+    .advise("check that the library was built for this system, and its dependencies with ldd"))
+}
+
+/// What an allocator says against the settings it was given: asked by letting it start with a program that does nothing.
+/// Of snug that is a mistake in the request, of others a note for the reader.
+fn settings_refused(candidate: &Candidate, environment: &BTreeMap<String, String>) -> Result<Vec<String>> {
+    /// Words of those who do not take a setting.
+    const REFUSALS: &[&str] =
+        &["invalid", "unknown", "warning", "malformed", "error", "unrecognized", "ignor"];
+    const COMPLAINTS_MAX: usize = 5;
+    let mut complaints = plan::unread_variables(candidate);
+    if candidate.library.is_none() || candidate.variables.is_empty() {
+        return Ok(complaints);
+    }
+    let mut nothing = std::process::Command::new("/bin/true");
+    // Where there is no such program nothing can be asked.
+    let Ok(output) = nothing.envs(environment).stdin(std::process::Stdio::null()).output() else {
+        return Ok(complaints);
+    };
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if candidate.kind == Kind::Snug {
+        let warned = said.lines().find_map(|line| line.strip_prefix("snug: warning: "));
+        if let Some(warning) = warned {
+            let message = format!("--with {}: {}", candidate.label, warning.replace(" (ignored)", ""));
+            return Err(Failure::usage(message, "`SNUG=help snug run true` lists the options"));
+        }
+    }
+    let refuses = |line: &&str| {
+        let line = line.to_lowercase();
+        REFUSALS.iter().any(|word| line.contains(word))
+    };
+    complaints
+        .extend(said.lines().filter(refuses).take(COMPLAINTS_MAX).map(|line| format!("it says {line:?}")));
+    Ok(complaints)
+}
