@@ -8,7 +8,7 @@
  * program or end. When it returns, it goes on where the thread was interrupted, and what that was changing becomes
  * whole. What another thread was changing while it waited for a lock that was skipped does not: a child of several
  * threads may only call what is safe in signal handlers, and what the janitor had taken out of the heap is lost to the
- * child.
+ * child (docs/decisions/0017).
  *
  * Signals stay blocked from the prepare handler to the end of the other two, so that no handler forks in between. */
 #ifndef SNUG_FORK_H

@@ -1,7 +1,8 @@
 /* large.h: blocks of 1 MiB and more, each with a mapping of its own.
  *
  * It does not know policies. The kernel grows and moves such a block by its page tables (mremap), without a copy.
- * A hash table from address to sizes lies outside the blocks; free ones are retained for reuse until purged.
+ * A hash table from address to sizes lies outside the blocks; free ones are retained for reuse until purged
+ * (docs/decisions/0016).
  *
  *  L1  The table holds exactly the live blocks, and the ranges of L3; a block under mremap is in no table and has no
  *      other name meanwhile.

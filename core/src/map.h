@@ -8,7 +8,7 @@
  *      owner[0]   owner[1] owner[2]    32 bits: number of the slab record; of a run's first page its length and slack
  *
  * Flat, because a free then needs one compare (ours?) and one load (class), and a foreign pointer is certain to be
- * found. Price: 6 bytes per 4 KiB page, and one reservation of address space.
+ * found. Price: 6 bytes per 4 KiB page, and one reservation of address space (docs/decisions/0001).
  *
  *  M1  zone.base (a multiple of 4 MiB), kind, owner never change after map_init; zone.pages grows after the pages below
  *      it are usable, and shrinks only past pages in which no block lives.

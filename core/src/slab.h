@@ -2,7 +2,8 @@
  *
  * It does not know threads, caches or policies. A slab is a few pages of equal slots; its record (slab_record.h) lies
  * elsewhere, in one cache line, so that neither a malloc nor a free writes into the slab's own pages. Each class of
- * each arena has a lock. Blocks are taken from the fullest slab, lowest slot first, so that the others can empty.
+ * each arena has a lock. Blocks are taken from the fullest slab, lowest slot first, so that the others can empty
+ * (docs/decisions/0002).
  */
 #ifndef SNUG_SLAB_H
 #define SNUG_SLAB_H

@@ -1,7 +1,7 @@
 /* slab_purge.h: gives back pages inside slabs that no block touches.
  *
  * It does not know when, nor how much may go: purge.h says. A slab leaves its list for the system call, which runs
- * without a lock (B4, B5).
+ * without a lock (B4, B5), once for each range of pages (docs/decisions/0010).
  */
 #ifndef SNUG_SLAB_PURGE_H
 #define SNUG_SLAB_PURGE_H

@@ -54,14 +54,14 @@ For a PID, that process and everything below it; for a NAME, every process of yo
 program's file, or the first word of its title) and everything below them. With --, the program is started, \
 checked for the time that --for gives or until it ends, and stopped; its output goes to stderr.
 
-A unit is checked by its processes or, if none is running, by what its file would start. An image is an \
-archive written by `docker image save` or by OCI tools, an OCI layout, an unpacked root file system (name the \
-program with -- then), or the name of an image that docker knows. Nothing in it is run: its entry command is \
-followed through shells and scripts to the program that stays, and the files show what that would load. \
-Processes in containers are checked through the container's own root, so the paths shown are those inside.
+For a unit, its processes are checked or, if none is running, what its file would start. An image is an archive \
+written by `docker image save` or by OCI tools, an OCI layout, an unpacked root file system (name the program with -- \
+then), or the name of an image that docker knows. Nothing in it is run: snug follows its entry command through shells \
+and scripts to the program that stays, and reads from the files what that would load. Processes in containers are \
+checked through the container's own root, so the paths shown are those inside.
 
-If processes do not use what --expect says, lines to paste follow: for a Dockerfile, Kubernetes, systemd, a \
-Procfile and the shell, whichever apply.
+If processes do not use what --expect says, the answer ends with lines to paste: into a Dockerfile, Kubernetes, \
+systemd, a Procfile or a shell, whichever apply.
 
 Exit codes: 0 nothing is wrong; 1 a process uses another allocator than --expect, or something is wrong; 2 \
 the arguments are invalid; 3 no such process, or the answer is unknown (no permission, or a shell starts it); \
@@ -75,7 +75,7 @@ pub(crate) struct CheckArguments {
     /// Write the answer as JSON
     #[arg(long)]
     pub json: bool,
-    /// How long to look at a program started with --
+    /// How long to watch a program started with --
     #[arg(long = "for", value_name = "TIME", default_value = "2s", value_parser = time)]
     pub watch_for: Duration,
     /// A systemd unit, running or not: its name, or the path of its file; may be repeated
@@ -90,7 +90,7 @@ pub(crate) struct CheckArguments {
     /// For a NAME, include processes of all users; root always does
     #[arg(long)]
     pub all_users: bool,
-    /// Processes, by identifier or by name
+    /// Processes, by PID or by name
     #[arg(value_name = "PID|NAME|unit:UNIT", required_unless_present_any = ["program", "unit", "image"],
           conflicts_with = "program")]
     pub processes: Vec<String>,

@@ -125,7 +125,8 @@ fn man_page(command: &clap::Command, others: &[String], out: &mut Vec<u8>) -> io
         writeln!(out, ".SH \"EXIT STATUS\"\n{}", escaped(codes))?;
     }
     for text in paragraphs.iter().filter(is_example) {
-        let lines = text.lines().skip(1).map(|line| escaped(line.trim_start())).collect::<Vec<_>>();
+        let unindented = |line: &str| escaped(line.strip_prefix("  ").unwrap_or(line));
+        let lines: Vec<String> = text.lines().skip(1).map(unindented).collect();
         writeln!(out, ".SH EXAMPLES\n.nf\n{}\n.fi", lines.join("\n"))?;
     }
     let library = "snug".to_string();

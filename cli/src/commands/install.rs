@@ -22,15 +22,15 @@ DIR, which must exist, gets this tool, libsnug.so and asker.so, readable for eve
 finds them. The line to set goes to stdout: LD_PRELOAD=DIR/libsnug.so. In an init container DIR is the volume that \
 the program's container mounts; give LD_PRELOAD the path that it has there.
 
-Each file is complete before it takes its name, and takes it in one step. So an upgrade under running processes is \
-safe: they keep the file that they started with. What is there already stays untouched. If something fails before all \
-files are written, DIR is as it was. Nothing outside of DIR is needed, no shell and no C library.
+Each file is written in full before it is renamed into place, so upgrading under running processes is safe: they keep \
+the file that they started with. Other files in DIR stay untouched. If something fails before all files are written, \
+DIR is left as it was. Nothing outside of DIR is needed, neither a shell nor a C library.
 
-Exit codes: 0 all is in place; 1 it can't be written, or something else has one of the names; 2 the arguments are \
+Exit codes: 0 all is in place; 1 DIR can't be written, or something else has one of the names; 2 the arguments are \
 invalid; 125 libsnug.so is missing."
 )]
 pub(crate) struct InstallArguments {
-    /// Also install libjemalloc.so.2: snug under jemalloc's name, for what looks for that
+    /// Also install libjemalloc.so.2: snug under jemalloc's name, for programs that look for it
     #[arg(long, conflicts_with = "uninstall")]
     pub jemalloc: bool,
     /// Remove what this command installed into DIR, and nothing else

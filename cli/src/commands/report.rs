@@ -29,9 +29,9 @@ use crate::show::{output, overview as show, table};
   snug report main.json branch.json --fail-if 'branch.snug.rss_mean > 1.05 * main.snug.rss_mean'
   snug report --overview=memory,throughput --baseline jemalloc puma/ sidekiq/ celery/
 
-FILE is the compare.json of a snug compare, or its directory. Several files are compared with the first, each \
-allocator with itself: ratios with 95 % intervals, and \"no difference\" where the interval holds 1. Without NAME= a \
-file goes by its own name, or by that of its directory.
+FILE is a compare.json that snug compare wrote, or the directory it is in. Several files are compared with the first, \
+each allocator with itself: ratios with 95 % intervals, and \"no difference\" where the interval holds 1. Without \
+NAME= a file goes by its own name, or by that of its directory.
 
 Exit codes: 0; 1 a file can't be written, or --fail-if can't be decided; 2 the arguments are invalid, or a \
 file is no result of this or an older snug compare; 4 a condition of --fail-if is true."
@@ -46,9 +46,8 @@ pub(crate) struct ReportArguments {
     /// One table of all files, with a row for each allocator and a column for each file: for comparisons of
     /// different programs
     ///
-    /// For each QUANTITY there is a table: memory (mean RSS, or PSS where processes fork), idle (what is left
-    /// after idling), throughput, p99, or a name as in --fail-if. Its last column is the geometric mean of the
-    /// ratios to --baseline.
+    /// One table for each QUANTITY: memory (mean RSS, or PSS where processes fork), idle (what is left after idling),
+    /// throughput, p99, or a name as in --fail-if. Its last column is the geometric mean of the ratios to --baseline.
     #[arg(long, value_name = "QUANTITY", value_delimiter = ',', num_args = 0..=1, require_equals = true,
           default_missing_value = "memory", conflicts_with_all = ["html", "csv", "json", "out"])]
     pub overview: Vec<String>,

@@ -20,10 +20,9 @@ use crate::show::stats_text::StatsText;
   snug stats 4711 --classes
   snug stats 4711 --json | jq .heap.live_allocated_bytes
 
-The process is not stopped. Live memory is counted under snug and estimated under glibc, from the chunks in \
-its heaps; other allocators do not show it. Both need permission to ptrace: where kernel.yama.ptrace_scope is \
-1, root or the capability CAP_SYS_PTRACE. To see many processes, use snug top; to keep their history, snug \
-exporter.
+The process is not stopped. Live memory is counted under snug and estimated under glibc, from the chunks in its \
+heaps; other allocators don't expose it. Both need permission to ptrace: where kernel.yama.ptrace_scope is 1, root or \
+the capability CAP_SYS_PTRACE. To see many processes, use snug top; to keep their history, snug exporter.
 
 Exit codes: 0 shown; 2 the arguments are invalid; 3 no such process, or no permission to look at it.")]
 pub(crate) struct StatsArguments {
@@ -36,7 +35,7 @@ pub(crate) struct StatsArguments {
     /// Write JSON
     #[arg(long, conflicts_with = "prometheus")]
     pub json: bool,
-    /// Write metrics, as snug exporter has them, and under glibc the estimate
+    /// Write the metrics of snug exporter, with the estimate under glibc
     #[arg(long)]
     pub prometheus: bool,
 }

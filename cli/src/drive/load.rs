@@ -14,18 +14,17 @@ use crate::process::system::Ending;
 /// What makes the load, on the command line.
 #[derive(Debug, Args)]
 pub(crate) struct LoadArguments {
-    /// Built-in load: GET requests to this URL, again and again, which are not measured
+    /// Built-in load: GET requests to this URL, again and again; they are not measured
     ///
-    /// They begin at once and go on until the watch ends. Until the first is answered well the server may be starting;
-    /// from then on those that fail are told: statuses from 400 on, connections that are refused or break off, and
-    /// answers that take more than a minute. If none is answered well, memory that does not grow proves nothing, and
-    /// the answer is "not enough data". Growth is told per request that was answered well, unless --requests-from
-    /// counts them.
+    /// Requests start at once and go on until the watch ends. Until the first one succeeds, the server may still be
+    /// starting; from then on failures are reported: statuses of 400 and above, connections that are refused or break
+    /// off, and answers that take more than a minute. If none succeeds, memory that does not grow proves nothing, and
+    /// the answer is "not enough data". Growth is given per successful request, unless --requests-from counts requests.
     #[arg(long, value_name = "URL", group = "serving")]
     pub url: Option<String>,
     #[command(flatten)]
     pub request: RequestArguments,
-    /// A command that makes the load, for the shell; it is run again and again, and not measured
+    /// A shell command that generates the load; it is run again and again, and not measured
     #[arg(long, value_name = "COMMAND", conflicts_with_all = ["url", "concurrency", "path", "header", "allow_status"])]
     pub load: Option<String>,
 }

@@ -27,14 +27,14 @@ pub(crate) struct ServerArguments {
     /// How long it may take to become ready
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time, requires = "serving")]
     pub ready_timeout: Duration,
-    /// A shell command that makes the load; it is not measured. A status other than 0 fails the run
+    /// A shell command that generates the load; it is not measured. A non-zero exit status fails the run
     ///
-    /// Reports of wrk, wrk2, ab, hey and h2load on its stdout are read: the rate of requests, percentiles of latency
-    /// where they are printed (wrk --latency), and failed requests, which fail the run: errors of connections,
-    /// timeouts, statuses from 400 on (of ab, all but 2xx). Answers of different lengths, which ab counts as failed,
-    /// do not. Of every command, lines 'snug-metric: NAME=VALUE' on stdout become columns, and 'snug-metric: errors=N'
-    /// with N above 0 fails the run. A rate among them (a NAME that ends in _per_s) replaces the rate and the
-    /// latencies of the tool's report, and errors replaces its failures.
+    /// snug reads the reports that wrk, wrk2, ab, hey and h2load print to stdout: the request rate, latency percentiles
+    /// where they are printed (wrk --latency), and failed requests, which fail the run: connection errors, timeouts,
+    /// and statuses of 400 and above (for ab, everything but 2xx). Responses of different lengths, which ab counts as
+    /// failed, don't fail it. Whatever the command, lines 'snug-metric: NAME=VALUE' on its stdout become columns, and
+    /// 'snug-metric: errors=N' with N above 0 fails the run. A rate among these (a NAME that ends in _per_s) replaces
+    /// the rate and the latencies of the tool's report, and errors replaces its failures.
     #[arg(long, value_name = "COMMAND", requires = "serving",
           conflicts_with_all = ["requests", "concurrency", "path", "header", "allow_status"])]
     pub load: Option<String>,
@@ -46,7 +46,7 @@ pub(crate) struct ServerArguments {
     pub url: Option<String>,
     #[command(flatten)]
     pub request: RequestArguments,
-    /// Warm-up before the measured load: a number of requests (or runs of the command), or a time
+    /// Warm up before the measured load: for a number of requests (or runs of the command), or for a time
     #[arg(long, value_name = "N|TIME", requires = "serving")]
     pub warmup: Option<String>,
     /// How long the load lasts; a command is repeated until then, and stopped [default: 30s of built-in load,

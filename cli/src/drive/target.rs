@@ -14,13 +14,13 @@ pub(crate) struct RequestArguments {
     /// Built-in load: requests at a time
     #[arg(long, value_name = "N", default_value_t = 8, requires = "serving", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub concurrency: u32,
-    /// Built-in load: a path to request; several are requested in turn [default: that of --url, or /]
+    /// Built-in load: a path to request; if repeated, the paths are requested in turn [default: that of --url, or /]
     #[arg(long, value_name = "PATH", requires = "serving")]
     pub path: Vec<String>,
-    /// Built-in load: a header of all requests, as 'Name: value'
+    /// Built-in load: a header to send with every request, as 'Name: value'
     #[arg(long, value_name = "HEADER", requires = "serving")]
     pub header: Vec<String>,
-    /// Built-in load: statuses from 400 on that are no failure, separated by commas
+    /// Built-in load: statuses of 400 and above that don't count as failures, separated by commas
     #[arg(long, value_name = "CODES", requires = "serving", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(400..600))]
     pub allow_status: Vec<u16>,
 }

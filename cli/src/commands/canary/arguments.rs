@@ -7,24 +7,25 @@ use clap::{Args, ValueEnum};
 
 use crate::base::time::{time, time_between};
 
-/// Say from Prometheus' data whether a canary is better or worse than the other pods
+/// Tell from Prometheus's data whether a canary does better or worse than the other pods
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  snug canary --prometheus http://localhost:9090 --selector 'namespace=\"shop\",container=\"web\"' --canary 'pod=~\"web-canary-.*\"'
+  snug canary --prometheus http://localhost:9090 --selector 'namespace=\"shop\",container=\"web\"' \\
+    --canary 'pod=~\"web-canary-.*\"'
   snug canary --prometheus http://localhost:9090 --selector 'namespace=\"shop\",container=\"web\"' \\
     --members kube_pod_labels --canary 'label_snug_dev_group=\"canary\"'
   snug canary --prometheus http://prometheus:9090 --selector 'namespace=\"shop\",container=\"web\"' \\
     --canary 'pod=~\"web-canary-.*\"' --latency http_request_duration_seconds --wait 6h --json
 
-Memory, CPU time, restarts and OOM kills come from the metrics of containers that every cluster has; nothing of snug's \
-needs to be installed. The baseline is all pods of --selector that are not the canary, or those of --baseline. Without a \
-matcher for container in --selector all containers of a pod are added up.
+Memory, CPU time, restarts and OOM kills come from the container metrics that every cluster has; snug exporter is not \
+needed. The baseline is all pods of --selector that are not the canary, or those of --baseline. Unless --selector \
+names a container, all containers of a pod are added up.
 
-Each quantity is a ratio, canary to baseline, with a 95 % interval that asks how much pods differ, not readings. Only the \
-same hours are compared, and containers of the same age; the first minutes of each are left out. The answer is one word: \
-better, if memory is lower and nothing worse; worse, if any quantity is; no difference, if none of --effect is possible; \
-or not enough data, with what is missing. You may ask as often as you like: of fleets without a difference at most 5 % \
-are called better or worse all the same.
+Each quantity is a ratio, canary to baseline, with a 95 % interval that comes from how much pods differ, not \
+readings. Only the same hours and containers of the same age are compared; the first minutes of each container are \
+left out. The answer is one word: better, if memory is lower and nothing worse; worse, if any quantity is; no \
+difference, if one as large as --effect is ruled out; or not enough data, with what is missing. Ask as often as you \
+like: of the fleets without a difference, at most 5 % are ever called better or worse.
 
 A token is read from --bearer-token-file or SNUG_PROMETHEUS_TOKEN; name and password, as NAME:PASSWORD, from \
 --basic-auth-file. snug speaks HTTP without TLS: to reach a server that only speaks HTTPS, use kubectl port-forward or a \
@@ -33,16 +34,16 @@ proxy beside it.
 Exit codes: 0 better, or no difference; 1 worse, or with --require better no difference; 2 the arguments are invalid; 3 \
 not enough data, or Prometheus can't be asked.")]
 pub(crate) struct CanaryArguments {
-    /// Where Prometheus answers, as http://HOST:PORT or with the path that is before /api/v1
+    /// The URL of Prometheus: http://HOST:PORT, with the path in front of /api/v1 if there is one
     #[arg(long, value_name = "URL")]
     pub prometheus: String,
-    /// Label matchers of all pods in question
+    /// Label matchers that select the canary and all other pods
     #[arg(long, value_name = "MATCHERS", default_value = "", hide_default_value = true)]
     pub selector: String,
     /// Label matchers that tell the canary from the others
     #[arg(long, value_name = "MATCHERS")]
     pub canary: String,
-    /// Label matchers of the baseline [default: all that are not the canary]
+    /// Label matchers that select the baseline [default: all that are not the canary]
     #[arg(long, value_name = "MATCHERS")]
     pub baseline: Option<String>,
     /// A metric to which --canary and --baseline apply, joined by the labels of --unit: kube_pod_labels, snug_process_info
@@ -54,7 +55,7 @@ pub(crate) struct CanaryArguments {
     /// How far to look back
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = window)]
     pub window: Duration,
-    /// Time between two readings [default: a 288th of the window, at least 1m]
+    /// Time between readings [default: a 288th of the window, at least 1m]
     #[arg(long, value_name = "TIME", value_parser = step)]
     pub step: Option<Duration>,
     /// The end of the window, as 2026-11-20T12:00:00Z [default: now]
@@ -63,37 +64,37 @@ pub(crate) struct CanaryArguments {
     /// Leave out containers younger than this
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = time)]
     pub warm_up: Duration,
-    /// The difference that must not be missed, in percent
+    /// The smallest difference that must not be missed, in percent
     #[arg(long, value_name = "PERCENT", default_value = "10", value_parser = percent)]
     pub effect: f64,
     /// Differences that don't matter, in percent
     #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = percent)]
     pub tolerance: f64,
-    /// The metric of memory
+    /// The metric for memory
     #[arg(long, value_name = "METRIC", default_value = "container_memory_working_set_bytes", value_parser = metric)]
     pub memory: String,
-    /// The metric of CPU time, a counter of seconds
+    /// The metric for CPU time, a counter of seconds
     #[arg(long, value_name = "METRIC", default_value = "container_cpu_usage_seconds_total", value_parser = metric)]
     pub cpu: String,
-    /// The metric of the times at which containers started
+    /// The metric for the times at which containers started
     #[arg(long, value_name = "METRIC", default_value = "container_start_time_seconds", value_parser = metric)]
     pub start_time: String,
-    /// The metric of OOM kills, a counter
+    /// The metric for OOM kills, a counter
     #[arg(long, value_name = "METRIC", default_value = "container_oom_events_total", value_parser = metric)]
     pub oom_kills: String,
-    /// A histogram of latencies in seconds, without _bucket
+    /// The metric for latency, a histogram in seconds, without _bucket
     #[arg(long, value_name = "METRIC", value_parser = metric)]
     pub latency: Option<String>,
-    /// The percentile of the latency
+    /// Which percentile of the latency to compare
     #[arg(long, value_name = "PERCENT", default_value = "99", value_parser = percent)]
     pub latency_percentile: f64,
-    /// Ask again until there is an answer, at most this long
+    /// Ask again until there is an answer, for at most this long
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub wait: Option<Duration>,
-    /// With --wait: time between two questions
+    /// With --wait, how often to ask
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time)]
     pub every: Duration,
-    /// The answer without which this ends with 1
+    /// Exit with 1 unless the answer is at least this
     #[arg(long, value_name = "ANSWER", value_enum, default_value_t = Required::NotWorse)]
     pub require: Required,
     /// A file with a bearer token

@@ -22,15 +22,15 @@ use crate::show::output::OutputArguments;
   snug compare --ready 'line:Listening on' --load 'wrk -d 30 http://localhost:3000/' --idle 20s -- ./server
   snug compare --fail-if 'snug.rss_mean > 0.8 * glibc.rss_mean' --markdown comment.md -- ./load-test.sh
 
-The program runs to its end (with --ready it is started, put under load, left idle and stopped) as often as \
---runs says, under each allocator in turn, with an empty stdin. Its output \
-goes to files in OUT/logs. Lines 'snug-metric: NAME=VALUE' on its stdout become columns. A run fails if the program fails, if it \
-prints 'snug-metric: errors=N' with N above 0, if a request fails, if a measured process did not load the allocator, or if \
-nothing shows that any did.
+Under each allocator in turn, the program runs to its end as often as --runs says, with an empty stdin. (With \
+--ready, it is started, put under load, left idle and stopped.) Its output goes to files in OUT/logs. Lines \
+'snug-metric: NAME=VALUE' on its stdout become columns. A run fails if the program fails, if it prints 'snug-metric: \
+errors=N' with N above 0, if a request fails, if a measured process did not load the allocator, or if nothing shows \
+that any did.
 
-Memory covers all processes that the program starts, daemons included: RSS is read every --interval-ms, PSS \
-and USS a tenth as often, and both more rarely if reading would cost more than 0.8 % of one core. With \
---only, CPU time and page faults are also limited to the matching processes, as last sampled.
+Memory covers all processes that the program starts, daemons included: RSS is read every --interval-ms, PSS and USS a \
+tenth as often, and all of them less often if reading would cost more than 0.8 % of one core. With --only, CPU time \
+and page faults are also limited to the matching processes, as last sampled.
 
 Exit codes: 0 all runs went well; 1 a run failed, or --fail-if can't be decided; 2 the arguments are invalid, \
 or an allocator is missing or can't be loaded; 4 a condition of --fail-if is true; 126, 127 the program can't \
@@ -40,15 +40,14 @@ pub(crate) struct CompareArguments {
     /// Runs under each allocator
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
-    /// Allocators: names or paths of libraries, separated by commas, each with :VARIABLE=VALUE as wanted;
-    /// may be repeated
+    /// Allocators: names, or paths of libraries, separated by commas; each may be followed by :VARIABLE=VALUE; may be
+    /// repeated
     ///
-    /// Names: glibc (what the program uses anyway), jemalloc, tcmalloc, mimalloc, snmalloc, rpmalloc, snug. A
-    /// path must contain a slash. One or more settings follow, each after a colon:
-    /// glibc:MALLOC_ARENA_MAX=2:MALLOC_TOP_PAD_=0. A comma is part of the value unless an allocator follows
-    /// it: jemalloc:MALLOC_CONF=narenas:2,tcache:false. snug's options need no variable:
-    /// snug:purge_cpu_percent:2. A set stands for those of its allocators that are installed: popular (the
-    /// default), all, and the sets you saved.
+    /// Names: glibc (what the program uses anyway), jemalloc, tcmalloc, mimalloc, snmalloc, rpmalloc, snug. A path must
+    /// contain a slash. Settings follow, each after a colon: glibc:MALLOC_ARENA_MAX=2:MALLOC_TOP_PAD_=0. A comma is
+    /// part of the value unless an allocator follows it: jemalloc:MALLOC_CONF=narenas:2,tcache:false. snug's options
+    /// need no variable: snug:purge_cpu_percent:2. A set stands for those of its allocators that are installed: popular
+    /// (the default), all, and the sets you saved.
     #[arg(long, value_name = "LIST")]
     pub with: Vec<String>,
     /// Save the allocators of --with as a set of this name, for --with NAME; without a program, do nothing else
@@ -67,19 +66,19 @@ pub(crate) struct CompareArguments {
     /// Overwrite results that are already in --out
     #[arg(long, requires = "out")]
     pub force: bool,
-    /// Milliseconds between two readings of RSS
+    /// Milliseconds between readings of RSS
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub interval_ms: u64,
-    /// Also measure live bytes: a small library, preloaded too, asks jemalloc and tcmalloc for them
+    /// Also measure live bytes, by preloading a small library that asks jemalloc and tcmalloc for them
     ///
-    /// snug counts them by itself, and under glibc they are estimated. mimalloc has no such figure. Memory and live
-    /// memory together say how much of it is the allocator's: live_mean, live_peak and live_final in --fail-if.
+    /// snug counts live bytes itself, under glibc they are estimated, and mimalloc does not know them. Memory beyond
+    /// live bytes is the allocator's own. In --fail-if they are live_mean, live_peak and live_final.
     #[arg(long)]
     pub ask_allocator: bool,
     /// Exit with 4 if this is true, such as "snug.rss_mean > 0.8 * glibc.rss_mean"; may be repeated
     #[arg(long, value_name = "CONDITION", long_help = condition_help())]
     pub fail_if: Vec<String>,
-    /// Continue with the other runs when one fails
+    /// Carry on with the other runs when one fails
     #[arg(long)]
     pub keep_going: bool,
     #[command(flatten)]

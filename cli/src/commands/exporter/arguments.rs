@@ -19,9 +19,8 @@ use crate::base::time::time;
 
 Without --user, --cgroup and --pid: the processes of this user (root: of all users) that hold 8 MB or more or use an \
 allocator of their own. Everything is read from outside; no process is stopped or changed. To see what is live under \
-snug it must run as root or with the capability CAP_SYS_PTRACE; as the user of the processes it may, too, where \
-kernel.yama.ptrace_scope is 0. Heaps that it is not permitted to read are counted in \
-snug_exporter_processes_refused.
+snug, it must run as root or with the capability CAP_SYS_PTRACE or, where kernel.yama.ptrace_scope is 0, as the user \
+of the processes. Heaps that it may not read are counted in snug_exporter_processes_refused.
 
 Each process has the labels allocator, role and worker: 'puma worker' and '2', from the titles that Puma, Unicorn, \
 Sidekiq, Resque, Celery, gunicorn and PostgreSQL give themselves, else from the script or the program; and app, where \
@@ -47,7 +46,7 @@ pub(crate) struct ExporterArguments {
     /// This process and all below it; may be repeated
     #[arg(long, value_name = "PID")]
     pub pid: Vec<i32>,
-    /// Give processes whose command line matches this role; may be repeated, the first match wins
+    /// Give this role to processes whose command line matches; may be repeated, the first match wins
     #[arg(long, value_name = "REGEX=NAME", value_parser = role_rule)]
     pub role: Vec<(String, String)>,
     /// Maximum number of processes; the largest are kept

@@ -22,20 +22,20 @@ use crate::drive::load::LoadArguments;
   snug leak --ask-allocator --with jemalloc --for 20m --load ./requests.sh -- ./server
 
 The program is run under snug, which counts live bytes exactly, or watched as it is; under glibc live bytes are \
-estimated from the chunks in its heaps. With --ask-allocator, jemalloc and tcmalloc tell them: a thread in each process \
-asks five times a second. mimalloc has no such figure. The program's output goes to stderr. Give it work that repeats: its own, \
-requests made by snug (--url), or a command (--load). Ctrl-C ends the watch with the verdict so far. The \
-verdict is one of:
+estimated from the chunks in its heaps. With --ask-allocator, jemalloc and tcmalloc report them: a thread in each \
+process asks five times a second. mimalloc does not know them. The program's output goes to stderr. Give it work that \
+repeats: its own, requests made by snug (--url), or a command (--load). Ctrl-C ends the watch with the verdict so \
+far. The verdict is one of:
 
-  leak        what the program keeps grows without end: live bytes, or memory that it maps itself
+  leak        what the program keeps grows without bound: live bytes, or memory that it maps itself
   growing     memory grows, but the allocator does not report live bytes: a leak or bloat
   bloat       memory grows, what the program keeps does not
   fragmented  steady, but the allocator holds far more than is live
   plateau     steady, from some moment on
   not enough data
 
-Growth is what remains after warm-up, waves, bursts and garbage collection have had every chance to explain \
-the readings (docs/decisions/0015). Where workers are replaced, each one's growth until its end counts as well.
+Growth is what remains after warm-up, waves, bursts and garbage collection have had every chance to explain the \
+readings (docs/decisions/0015). Where workers are replaced, the growth of each over its life counts as well.
 
 Exit codes: 0; 1 the verdict is one of --fail-on, or the program failed by itself; 2 the arguments are \
 invalid; 3 no such process, or no permission to look at it; 125 libsnug.so is missing; 126, 127 the program \
@@ -45,7 +45,7 @@ pub(crate) struct LeakArguments {
     /// How long to watch
     #[arg(long = "for", value_name = "TIME", default_value = "10m", value_parser = time)]
     pub watch_for: Duration,
-    /// Time between two readings [default: 600 readings, fewer if they would cost over 1 % of a core]
+    /// Time between readings [default: 600 readings in all, fewer if they would cost over 1 % of a core]
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub interval: Option<Duration>,
     #[command(flatten)]
@@ -56,11 +56,11 @@ pub(crate) struct LeakArguments {
     /// Allocator to run the program under, written as for snug compare [default: snug]
     #[arg(long, value_name = "ALLOCATOR", conflicts_with = "process")]
     pub with: Option<String>,
-    /// Preload a small library that asks jemalloc or tcmalloc for live bytes; without --with, the program keeps the
-    /// allocator that it has
+    /// Preload a small library that asks jemalloc or tcmalloc for live bytes; without --with, the program keeps its own
+    /// allocator
     #[arg(long)]
     pub ask_allocator: bool,
-    /// Growth over the watch that counts as none, in percent of the level
+    /// How much growth over the watch still counts as none, in percent of the level
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = parse_percent)]
     pub tolerance_percent: f64,
     /// Exit with 1 on these verdicts, separated by commas

@@ -20,21 +20,21 @@ For a PID, that process and everything below it; for a NAME, every process of th
 without either, the processes of this user (root: of all users) that hold 8 MB or more or that use an allocator of \
 their own. Press ? for the keys.
 
-RSS is the memory that the process holds; PSS is the same with shared pages divided among those that share \
-them. The other columns are snug's own counters, unknown for other allocators: live is what the program has \
-allocated and not freed, cached what threads keep ready, dirty what is free and not yet given back, \
-fragmentation the share of the heap that is not live. The allocation rate counts what leaves the shared \
-slabs; what a thread's cache serves again is not counted. Under glibc, live and fragmentation are estimated \
-from the chunks in its heaps and marked with ~, at most every 5 seconds, in processes below 500 MB. Reading \
-PSS may cost half a percent of one core, estimates 2 percent.
+RSS is the memory that the process holds; PSS is the same with shared pages divided among those that share them. The \
+other columns are snug's own counters, which other allocators don't have: live is what the program has allocated and \
+not freed, cached is what threads keep ready, dirty is free and not yet given back, and fragmentation is the share of \
+the heap that is not live. The allocation rate counts what leaves the shared slabs; what a thread's cache serves \
+again is not counted. Under glibc, live and fragmentation are estimated from the chunks in its heaps and marked with \
+~, at most every 5 seconds, in processes below 500 MB. Reading PSS may cost half a percent of one core, estimates 2 \
+percent.
 
-Exit codes: 0 quit; 2 the arguments are invalid, or this is no terminal; 3 no such process; 130 interrupted."
+Exit codes: 0 quit; 2 the arguments are invalid, or stdout is not a terminal; 3 no such process; 130 interrupted."
 )]
 pub(crate) struct TopArguments {
     /// Processes of this name; may be repeated
     #[arg(long, value_name = "NAME")]
     pub name: Vec<String>,
-    /// Time between two readings
+    /// Time between readings
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = interval)]
     pub interval: Duration,
     /// Sort by this column, largest first
@@ -43,7 +43,7 @@ pub(crate) struct TopArguments {
     /// Print one table and exit
     #[arg(long)]
     pub once: bool,
-    /// Processes, by identifier or by name
+    /// Processes, by PID or by name
     #[arg(value_name = "PID|NAME")]
     pub processes: Vec<String>,
 }

@@ -1,5 +1,5 @@
 //! The comparison as pictures, as SVG and as PNG. What each picture shows is in a file of its own; here is what
-//! they share.
+//! they share (docs/decisions/0014).
 
 mod frontier;
 mod latency;
