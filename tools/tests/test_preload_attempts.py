@@ -56,6 +56,8 @@ class Attempts(unittest.TestCase):
             preload = Path(folder, "core/tests/preload")
             shutil.copytree(ROOT / "core/tests/preload", preload, ignore=shutil.ignore_patterns("programs", "__pycache__"))
             (preload / "programs").mkdir()
+            Path(folder, "tools").mkdir()
+            shutil.copy(ROOT / "tools/ports.py", Path(folder, "tools"))
             (preload / "programs/made.py").write_text(PROGRAMS.format(marks=folder))
             ended = subprocess.run([preload / "run", "--lib", ROOT / "build/libsnug.so", "--logs", f"{folder}/logs"],
                                    capture_output=True, text=True)
