@@ -1,16 +1,16 @@
-//! The HTML report in a real browser: nothing is asked of the network, nothing is complained about on the console,
+//! The HTML report and the flame graph in a real browser: nothing is asked of the network, nothing is complained about on the console,
 //! the plots are there and fit, by day and by night, on a desk and on a telephone.
 
 mod common;
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use common::{run, snug, Scratch};
+use common::{run, snug, snug_library, Running, Scratch};
 use serde_json::Value;
 
 const SAVED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/server.json");
@@ -38,6 +38,51 @@ const result = {
   page: document.documentElement.scrollWidth, window: innerWidth,
   paper: getComputedStyle(document.body).backgroundColor,
 };
+const output = document.createElement('output');
+output.id = 'seen';
+output.textContent = JSON.stringify(result);
+document.body.append(output);
+</script></body>"##;
+
+/// A program whose function `keeps` keeps nearly all that it allocates.
+const KEEPS: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+__attribute__((noinline)) void *keeps(void) { return malloc(4000); }
+int main(void) {
+  static void *volatile kept;
+  puts("ready");
+  fflush(stdout);
+  for (;; usleep(1000)) for (int i = 0; i < 10; i++) kept = keeps();
+}
+"#;
+
+/// What a script at the end of a flame graph does and sees.
+const LOOK_AT_FLAME: &str = r##"<script>
+const frames = () => [...document.querySelectorAll('.graph button')];
+const named = (name) => frames().find((frame) => frame.textContent === name);
+const width = (frame) => Math.round(frame.getBoundingClientRect().width);
+const graph = document.querySelector('.graph');
+const result = { all: frames()[0].textContent, same: width(frames()[0]) === Math.round(graph.clientWidth) };
+result.kind = named('keeps').className;
+const search = document.querySelector('#flame input');
+search.value = 'KEEPS';
+search.dispatchEvent(new Event('input'));
+result.found = document.querySelector('.found').textContent;
+result.matches = frames().filter((frame) => frame.classList.contains('match')).length;
+search.value = '';
+search.dispatchEvent(new Event('input'));
+const before = frames().length;
+named('keeps').click();
+result.widened = width(named('keeps')) === Math.round(graph.clientWidth) && named('main').classList.contains('above');
+result.pointed = document.querySelector('.pointed').textContent;
+document.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape' }));
+result.whole = frames().length === before && !document.querySelector('.above');
+result.rows = document.querySelectorAll('#lines tbody tr').length;
+result.page = document.documentElement.scrollWidth;
+result.window = innerWidth;
+result.paper = getComputedStyle(document.body).backgroundColor;
 const output = document.createElement('output');
 output.id = 'seen';
 output.textContent = JSON.stringify(result);
@@ -181,6 +226,49 @@ fn several_files_make_a_page_too() {
         visit.requests
     );
     assert_eq!(visit.seen["lines"], serde_json::json!([8, 0, 8]));
+}
+
+#[test]
+fn a_flame_graph_is_whole_in_a_browser() {
+    let Some(chromium) = chromium() else { return };
+    let Some(library) = snug_library() else { return };
+    let scratch = Scratch::new();
+    let mut command = Command::new(scratch.compile("program", KEEPS, &[]));
+    command.env("LD_PRELOAD", library).env_remove("SNUG").stdout(Stdio::piped());
+    let mut running = Running(command.spawn().unwrap());
+    running.0.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
+    let file = scratch.text("profile.html");
+    let profile = ["profile", &running.pid(), "--for", "1s", "--mean-bytes", "16384", "--html", &file];
+    run(&mut snug(&profile)).expect_code(0);
+    let page = std::fs::read_to_string(file).unwrap().replace("</body>", LOOK_AT_FLAME);
+    let papers = [
+        ("flame-wide", &["--window-size=1280,900"][..], "rgb(255, 255, 255)"),
+        ("flame-narrow", &["--window-size=500,900"], "rgb(255, 255, 255)"),
+        (
+            "flame-dark",
+            &["--window-size=1280,900", "--blink-settings=preferredColorScheme=0"],
+            "rgb(22, 25, 29)",
+        ),
+    ];
+    for (name, more, paper) in papers {
+        let visit = visit(&chromium, &scratch, name, &page, more);
+        assert!(
+            visit.console.is_empty() && visit.requests.is_empty(),
+            "{:?} {:?}",
+            visit.console,
+            visit.requests
+        );
+        let seen = visit.seen;
+        assert_eq!((&seen["all"], &seen["kind"]), (&"all".into(), &"native".into()), "{name}: {seen}");
+        for yes in ["same", "widened", "whole"] {
+            assert_eq!(seen[yes], true, "{name}: {yes}: {seen}");
+        }
+        assert!(seen["matches"].as_u64() >= Some(1) && seen["rows"].as_u64() >= Some(1), "{name}: {seen}");
+        assert!(seen["found"].as_str().unwrap().ends_with(" of all, in frames that match"), "{name}: {seen}");
+        assert!(seen["pointed"].as_str().unwrap().starts_with("keeps (program): "), "{name}: {seen}");
+        assert!(seen["page"].as_u64() <= seen["window"].as_u64(), "{name}: too wide: {seen}");
+        assert_eq!(seen["paper"], paper, "{name}");
+    }
 }
 
 #[test]

@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::allocator::{access, control};
 use crate::analysis::sites::{self, Frame, Site};
 use crate::base::failure::{Context, Failure, Result, FAILED, UNKNOWN};
+use crate::base::machine;
 use crate::base::progress;
 use crate::base::terminal::{self, bytes};
 use crate::base::time::time_between;
@@ -22,7 +23,7 @@ use crate::process::children::Children;
 use crate::process::proc::{self, Pid};
 use crate::process::symbols::Symbols;
 use crate::process::tree;
-use crate::show::{json, pprof, profile_text};
+use crate::show::{flame, json, pprof, profile_text};
 
 /// The setting of the library that switches sampling on.
 const SETTING: &str = "profile";
@@ -50,6 +51,7 @@ struct Report<'a> {
   snug profile 4711
   snug profile puma --for 5m
   snug profile 4711 --view allocated --pprof profile.pb
+  snug profile puma --for 5m --html profile.html
   snug profile 4711 --for 1m --json | jq '.sites[0]'
   snug profile 4711 --view live --keep --json > old.json
   snug profile 4711 --view live --json > new.json
@@ -73,7 +75,7 @@ pub(crate) struct ProfileArguments {
         long,
         num_args = 2,
         value_names = ["OLD", "NEW"],
-        conflicts_with_all = ["process", "watch_for", "view", "mean_bytes", "keep", "pprof", "folded"]
+        conflicts_with_all = ["process", "watch_for", "view", "mean_bytes", "keep", "html", "pprof", "folded"]
     )]
     pub diff: Vec<PathBuf>,
     /// How long to sample
@@ -88,6 +90,9 @@ pub(crate) struct ProfileArguments {
     /// Leave sampling on afterwards
     #[arg(long)]
     pub keep: bool,
+    /// Also write a page with a flame graph, for a browser
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// Also write the profile for pprof and speedscope
     #[arg(long, value_name = "FILE")]
     pub pprof: Option<PathBuf>,
@@ -149,7 +154,6 @@ pub(crate) fn run(arguments: &ProfileArguments) -> Result<()> {
         profile_text::write_folded(&all, &mut text).cannot(|| "write folded stacks".into())?;
         write_file(path, &text)?;
     }
-    let mut stdout = anstream::stdout().lock();
     let report = Report {
         pid,
         view: arguments.view,
@@ -160,13 +164,25 @@ pub(crate) fn run(arguments: &ProfileArguments) -> Result<()> {
         total_bytes: all.iter().map(|site| site.bytes).sum(),
         sites: &all,
     };
+    let root = sites::tree(&all);
+    if let Some(path) = &arguments.html {
+        let about = flame::About {
+            process: &format!("{pid} {}", found.report.command),
+            ended_at: &machine::now_utc(),
+            summary: &summary(&report),
+            samples: report.samples,
+            dropped: report.dropped,
+        };
+        let mut page = Vec::new();
+        flame::write(&about, &all, &root, &mut page).cannot(|| "write the page".into())?;
+        write_file(path, &page)?;
+    }
+    let mut stdout = anstream::stdout().lock();
     let written = if arguments.json {
         json::write(json::PROFILE, &report, &mut stdout)
     } else {
-        writeln!(stdout, "{}", summary(&report)).and_then(|()| {
-            let root = sites::tree(&all);
-            profile_text::write_tree(&root, terminal::stdout_colours(), &mut stdout)
-        })
+        writeln!(stdout, "{pid}: {}", summary(&report))
+            .and_then(|()| profile_text::write_tree(&root, terminal::stdout_colours(), &mut stdout))
     };
     written.cannot(|| "write to stdout".into())
 }
@@ -311,10 +327,10 @@ fn summary(report: &Report<'_>) -> String {
         ProfileView::Allocated => format!("{total} allocated in {:.0} s", report.measured_s),
     };
     if report.mean_bytes == 0 {
-        return format!("{}: no samples, as the process made no slow call into its allocator", report.pid);
+        return "no samples, as the process made no slow call into its allocator".into();
     }
     let mean = bytes(report.mean_bytes as f64);
-    let mut text = format!("{}: {what}, by samples every {mean}", report.pid);
+    let mut text = format!("{what}, by samples every {mean}");
     if report.dropped > 0 {
         text.push_str(&format!("; {} samples found no room", report.dropped));
     }

@@ -4,6 +4,7 @@ pub(crate) mod canary_text;
 mod chart;
 pub(crate) mod check_text;
 mod csv;
+pub(crate) mod flame;
 mod html;
 pub(crate) mod json;
 pub(crate) mod leak_plot;

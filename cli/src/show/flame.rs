@@ -1,0 +1,165 @@
+//! A profile as one HTML page that needs nothing else: a flame graph, its callers above, and the sites as a table, which
+//! is there without a script, too.
+
+use std::io::{self, Write};
+
+use askama::Template;
+use serde::Serialize;
+
+use crate::analysis::sites::{Branch, Frame, Site};
+use crate::base::terminal::{bytes, short_count};
+use crate::VERSION;
+
+/// Frames with a smaller share of all are left out of the graph: nobody could see them, even widened.
+const LEAST_SHARE: f64 = 0.0002;
+/// Kinds of frames, as flame.js numbers them.
+const REMARK: u8 = 0;
+const NATIVE: u8 = 1;
+const LANGUAGE: u8 = 2;
+/// Sites in the table, and the callers of each.
+const SITES: usize = 40;
+const CALLERS: usize = 4;
+
+/// What the page says beside the frames.
+pub(crate) struct About<'a> {
+    /// The PID, and its command.
+    pub process: &'a str,
+    /// When the measurement ended.
+    pub ended_at: &'a str,
+    /// What was measured, as a sentence without its end.
+    pub summary: &'a str,
+    /// 0: they were not counted.
+    pub samples: u64,
+    pub dropped: u64,
+}
+
+/// Writes the page of all sites, whose tree is `root`.
+pub(crate) fn write(about: &About<'_>, sites: &[Site], root: &Branch, out: &mut dyn Write) -> io::Result<()> {
+    let total: f64 = sites.iter().map(|site| site.bytes).sum();
+    let row = |site: &Site| SiteRow {
+        bytes: bytes(site.bytes),
+        share: format!("{:.1} %", if total > 0.0 { 100.0 * site.bytes / total } else { 0.0 }),
+        blocks: short_count(site.blocks.round()),
+        innermost: site.frames.first().map(Frame::text).unwrap_or_default(),
+        callers: site.frames.iter().skip(1).take(CALLERS).map(Frame::text).collect(),
+    };
+    let node = FlameFrame::new(root, total * LEAST_SHARE, "all");
+    // In a script nothing may look like its end.
+    let tree = serde_json::to_string(&node).map_err(io::Error::other)?.replace('<', "\\u003c");
+    let page = FlamePage {
+        style: include_str!("../../templates/page.css"),
+        own_style: include_str!("../../templates/flame.css"),
+        script: include_str!("../../templates/flame.js"),
+        process: about.process,
+        ended_at: about.ended_at,
+        lead: format!("{}.", about.summary),
+        samples: match about.samples {
+            0 => "samples".into(),
+            1 => "one sample".into(),
+            samples => format!("{samples} samples"),
+        },
+        dropped: about.dropped,
+        sites: sites.iter().take(SITES).map(row).collect(),
+        more_sites: sites.len().saturating_sub(SITES),
+        tree,
+        snug_version: VERSION,
+    };
+    out.write_all(page.render().map_err(io::Error::other)?.as_bytes())
+}
+
+#[derive(Template)]
+#[template(path = "flame.html")]
+struct FlamePage<'a> {
+    style: &'static str,
+    own_style: &'static str,
+    script: &'static str,
+    process: &'a str,
+    ended_at: &'a str,
+    lead: String,
+    samples: String,
+    dropped: u64,
+    sites: Vec<SiteRow>,
+    more_sites: usize,
+    /// JSON.
+    tree: String,
+    snug_version: &'a str,
+}
+
+/// A row of the table.
+struct SiteRow {
+    bytes: String,
+    share: String,
+    blocks: String,
+    innermost: String,
+    callers: Vec<String>,
+}
+
+/// A frame as the script wants it: name, place, kind, bytes, and the frames below it, the most bytes first.
+#[derive(Serialize)]
+struct FlameFrame(String, String, u8, u64, Vec<FlameFrame>);
+
+impl FlameFrame {
+    fn new(branch: &Branch, least_bytes: f64, root_name: &str) -> FlameFrame {
+        let frame = &branch.frame;
+        let file = frame.file.rsplit('/').next().unwrap_or_default();
+        let place = match frame.line {
+            0 => file.to_string(),
+            line => format!("{}:{line}", frame.file),
+        };
+        // Ruby's methods that are written in C have no file, remarks neither.
+        let kind = match frame.function.is_empty() || frame.function.starts_with('[') {
+            true => REMARK,
+            false if frame.line > 0 || frame.file.is_empty() || file.ends_with(".rb") => LANGUAGE,
+            false => NATIVE,
+        };
+        let name = if frame.function.is_empty() { root_name } else { &frame.function };
+        let below = branch.below.iter().filter(|child| child.bytes >= least_bytes && child.bytes >= 1.0);
+        let below = below.map(|child| FlameFrame::new(child, least_bytes, "?")).collect();
+        FlameFrame(name.to_string(), place, kind, branch.bytes.round().max(0.0) as u64, below)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::sites;
+    use crate::show::written;
+
+    fn page(function: &str) -> String {
+        let frame =
+            |function: &str, file: &str, line| Frame { function: function.into(), file: file.into(), line };
+        let site = |bytes, inner: &str| Site {
+            bytes,
+            blocks: 2.0,
+            samples: 2,
+            frames: vec![frame(inner, "/app/shop.rb", 7), frame("main", "/usr/bin/ruby", 0)],
+        };
+        let sites = [site(3_000_000.0, function), site(100.0, "tiny")];
+        let about =
+            About { process: "7 puma", ended_at: "today", summary: "3 MB live", samples: 4, dropped: 0 };
+        written(|out| write(&about, &sites, &sites::tree(&sites), out))
+    }
+
+    #[test]
+    fn the_tree_has_callers_above_and_leaves_out_what_nobody_sees() {
+        let page = page("Cart#add");
+        let tree = page.split_once("id=\"tree\">").unwrap().1.split_once("</script>").unwrap().0;
+        let tree: serde_json::Value = serde_json::from_str(tree).unwrap();
+        let expected = serde_json::json!([
+            "all",
+            "",
+            0,
+            3_000_100,
+            [["main", "ruby", NATIVE, 3_000_100, [["Cart#add", "/app/shop.rb:7", LANGUAGE, 3_000_000, []]]]]
+        ]);
+        assert_eq!(tree, expected);
+        assert!(page.contains("of 4 samples"));
+    }
+
+    #[test]
+    fn names_can_neither_end_the_script_nor_be_markup() {
+        let page = page("</script><img src=x onerror=alert(1)>");
+        assert!(!page.contains("<img"), "{page}");
+        assert_eq!(page.matches("</script>").count(), 2);
+    }
+}

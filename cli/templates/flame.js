@@ -1,0 +1,75 @@
+"use strict";
+// Draws the frames that #tree holds: [name, place, kind, bytes, frames below].
+(() => {
+  const ROW = 22, LEAST_PIXELS = 5, NAME = 0, PLACE = 1, KIND = 2, BYTES = 3, BELOW = 4;
+  const KINDS = ["remark", "native", "language"];
+  const root = JSON.parse(document.getElementById("tree").textContent);
+  const section = document.getElementById("flame");
+  const [graph, pointed, search, whole, found] =
+    [".graph", ".pointed", "input", ".whole", ".found"].map(name => section.querySelector(name));
+  if (root[BYTES] <= 0) return;
+  section.hidden = false;
+  let shown = [root]; // from the root to the frame that is as wide as the page
+
+  const text = bytes => {
+    for (const [unit, size] of [["GB", 1e9], ["MB", 1e6], ["kB", 1e3]]) {
+      if (bytes >= size) return `${(bytes / size).toPrecision(3)} ${unit}`;
+    }
+    return `${Math.round(bytes)} B`;
+  };
+  const percent = bytes => `${(100 * bytes / root[BYTES]).toFixed(1)} %`;
+  const describe = frame => `${frame[NAME]}${frame[PLACE] ? ` (${frame[PLACE]})` : ""}: ${text(frame[BYTES])}, ${percent(frame[BYTES])} of all`;
+  const words = () => search.value.trim().toLowerCase();
+  const matches = frame => words() !== "" && `${frame[NAME]} ${frame[PLACE]}`.toLowerCase().includes(words());
+  // Bytes of the outermost frames that match: what is below them is in them.
+  const matching = frame => matches(frame) ? frame[BYTES] : frame[BELOW].reduce((sum, child) => sum + matching(child), 0);
+
+  function draw() {
+    const width = graph.clientWidth, buttons = [];
+    let depth = 0;
+    const put = (path, left, pixels, row, above) => {
+      const frame = path[path.length - 1], button = document.createElement("button");
+      button.type = "button";
+      button.className = KINDS[frame[KIND]];
+      if (above) button.classList.add("above");
+      if (matches(frame)) button.classList.add("match");
+      button.style.cssText = `left:${left}px;top:${row * ROW}px;width:${pixels}px`;
+      if (pixels > 24) button.textContent = frame[NAME];
+      button.title = describe(frame);
+      button.setAttribute("aria-label", describe(frame));
+      button.setAttribute("role", "treeitem");
+      button.onclick = () => { shown = path; draw(); };
+      button.onmouseenter = button.onfocus = () => { pointed.textContent = describe(frame); };
+      buttons.push(button);
+      depth = Math.max(depth, row + 1);
+    };
+    const putBelow = (path, left, scale, row) => {
+      for (const child of path[path.length - 1][BELOW]) {
+        const pixels = child[BYTES] * scale;
+        if (pixels < LEAST_PIXELS) break; // the largest come first
+        put([...path, child], left, pixels, row, false);
+        putBelow([...path, child], left, scale, row + 1);
+        left += pixels;
+      }
+    };
+    shown.forEach((_, row) => put(shown.slice(0, row + 1), 0, width, row, row + 1 < shown.length));
+    putBelow(shown, 0, width / shown[shown.length - 1][BYTES], shown.length);
+    graph.replaceChildren(...buttons);
+    graph.style.height = `${depth * ROW}px`;
+    whole.hidden = shown.length === 1;
+    pointed.textContent = shown.length === 1 ? "Click a frame to widen it; Escape shows all again." : describe(shown[shown.length - 1]);
+    found.textContent = words() === "" ? "" : `${text(matching(root))}, ${percent(matching(root))} of all, in frames that match`;
+  }
+
+  search.oninput = draw;
+  whole.onclick = () => { shown = [root]; draw(); };
+  document.addEventListener("keydown", event => {
+    if (event.key === "Escape" && shown.length > 1) whole.onclick();
+  });
+  let width = 0;
+  new ResizeObserver(() => {
+    if (graph.clientWidth !== width) { width = graph.clientWidth; draw(); }
+  }).observe(graph);
+  width = graph.clientWidth;
+  draw();
+})();
