@@ -117,7 +117,7 @@ void process_close_way(enum process_way made, bool succeeded) {
   cache_slow_path_ends();
 }
 
-void snug_enter_sandbox(void) { process_close_way(process_make_way(WAY_SANDBOX), true); }
+EXPORT void snug_enter_sandbox(void) { process_close_way(process_make_way(WAY_SANDBOX), true); }
 
 static enum process_way way_of_prctl(int operation) {
   switch (operation) {

@@ -28,7 +28,8 @@ TEST_CXX = $(CXX) -std=gnu++17 -fsized-deallocation $(TEST_FLAGS) $(CFLAGS)
 TEST_LIBS = $(if $(LIB),-Wl$(comma)--no-as-needed $(LIB) -Wl$(comma)-rpath$(comma)$(abspath $(dir $(LIB)))) -ldl
 TEST_EMULATED = $(if $(RUN),TEST_EMULATED=1)
 
-TEST_HEADERS := $(wildcard $(TESTS)/*/*.h) $(TESTS)/../include/snug.h $(TESTS)/../include/jemalloc/jemalloc.h
+INCLUDE := $(TESTS)/../include
+TEST_HEADERS := $(wildcard $(TESTS)/*/*.h) $(INCLUDE)/snug.h $(INCLUDE)/jemalloc/jemalloc.h
 test_names = $(patsubst $(TESTS)/%.c,$(TESTS_BUILD)/%,$(wildcard $(TESTS)/$(1)/*.c))
 test_names_cxx = $(if $(CXX),$(patsubst $(TESTS)/%.cpp,$(TESTS_BUILD)/%,$(wildcard $(TESTS)/$(1)/*.cpp)))
 RUN_TESTS = $(TEST_EMULATED) $(TESTS)/support/run_tests.sh
@@ -47,8 +48,11 @@ API_WITHOUT ?=
 API_TESTS = $(filter-out $(addprefix %/,$(API_WITHOUT)),$(call test_names,api) $(call test_names_cxx,api))
 
 .PHONY: test-api
-test-api: $(API_TESTS)
-	@$(RUN_TESTS) api $(TEST_TIMEOUT_S) "$(RUN)" $^
+test-api: $(API_TESTS) $(LIB) $(STATIC)
+	@status=0; $(RUN_TESTS) api $(TEST_TIMEOUT_S) "$(RUN)" $(API_TESTS) || status=1; \
+	$(if $(LIB),$(RUN_TESTS) api/names $(TEST_TIMEOUT_S) "" $(foreach library,$(LIB) $(STATIC),\
+	  "$(TESTS)/support/check_names $(library) $(INCLUDE)/snug.h $(INCLUDE)/jemalloc/jemalloc.h") || status=1;) \
+	exit $$status
 
 # ---- jemalloc ----
 

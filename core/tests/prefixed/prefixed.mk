@@ -39,7 +39,9 @@ $(PREFIXED_BUILD)/%.so: $(TESTS)/prefixed/plugin.c $(TEST_HEADERS) $(PREFIXED)
 PREFIXED_PLUGINS = $(if $(findstring musl,$(CC)),,$(addprefix $(PREFIXED_BUILD)/,plugins one.so two.so))
 .PHONY: test-prefixed
 test-prefixed: $(addprefix $(PREFIXED_BUILD)/,$(RENAMED_PROGRAMS) beside beside_static) $(PREFIXED_PLUGINS)
-	@status=0; $(TESTS)/prefixed/check_names $(PREFIXED) || status=1; \
+	@status=0; \
+	$(RUN_TESTS) prefixed/names $(TEST_TIMEOUT_S) "" \
+	  "$(TESTS)/support/check_names --only snug_ $(PREFIXED) $(INCLUDE)/snug.h $(INCLUDE)/snug_malloc.h" || status=1; \
 	$(RUN_TESTS) prefixed $(TEST_TIMEOUT_S) "$(RUN)" $(addprefix $(PREFIXED_BUILD)/,beside beside_static) \
 	  $(if $(PREFIXED_PLUGINS),"$(abspath $(PREFIXED_PLUGINS))") || status=1; \
 	$(if $(RUN),,$(RUN_TESTS) prefixed/preloaded $(TEST_TIMEOUT_S) "env LD_PRELOAD=$(abspath $(LIB))" $(PREFIXED_BUILD)/beside || status=1;) \

@@ -2,7 +2,7 @@
  * Whoever lives under the C library's own malloc must live here: system calls beyond those of malloc are kept to what
  * the options ask for.
  *
- *   work [--rules FILE [--by prctl|syscall]] [--cold] [--threads N] [--fork]
+ *   work [--rules FILE [--by prctl|syscall|none]] [--cold] [--threads N] [--fork]
  *
  * With --rules the program enters that sandbox (rules.h) itself: after it has worked for a while, or, with --cold,
  * before it does anything else. getppid marks that moment for those who trace us. Status 0, and nothing is printed. */
