@@ -33,6 +33,14 @@ CORE_SOURCES = $(wildcard core/src/*.[ch] core/shared/*.[ch] core/include/*.h)
 SHARED_SOURCES = $(wildcard core/shared/*.c)
 CLI_SOURCES = $(shell find cli/src cli/templates cli/Cargo.toml cli/Cargo.lock -type f 2>/dev/null) VERSION
 
+# Installs the Python packages that the first prerequisite lists, for this project alone, into the folder of the goal.
+define python_tools
+@rm -rf $(@D)
+@/usr/bin/python3 -m venv $(@D)
+@$(@D)/bin/pip --quiet --disable-pip-version-check install --requirement $<
+@touch $@
+endef
+
 .PHONY: all library tool release deps demo bench bench-peers test check format install install-library uninstall clean
 # All that is missing is named at once.
 all: build/deps-build library tool
@@ -164,18 +172,15 @@ test-site: all build/site-tools/installed
 	tools/run_unittests.py docs/site/tests
 
 build/site-tools/installed: docs/site/requirements.txt | build/deps-check
-	@rm -rf $(@D)
-	@/usr/bin/python3 -m venv $(@D)
-	@$(@D)/bin/pip --quiet --disable-pip-version-check install --requirement $<
-	@touch $@
+	$(python_tools)
 
 test-monitoring: all
 	tools/run_unittests.py monitoring/tests
 
-# Suites of tests, and what make is told for each. Side by side (-j) only what they need is built: some measure time.
 # Under other C libraries and processors the seeded ones run for a third of the time, or 2 seconds: they look for what is
 # different there.
 SECONDS_ELSEWHERE = $(shell echo $$(($(SECONDS) > 6 ? $(SECONDS) / 3 : 2)))
+# Suites of tests, and what make is told for each. Side by side (-j) only what they need is built: some measure time.
 one_by_one = +for suite in $(1); do $(MAKE) test-$$suite $(2) || exit; done
 
 test-musl: library
@@ -210,10 +215,7 @@ check: build/checkers/installed $(BUILD)/libsnug.so
 
 # Formatters and linters of one version for all, whatever the system has.
 build/checkers/installed: tools/checkers.txt | build/deps-check
-	@rm -rf $(@D)
-	@python3 -m venv $(@D)
-	@$(@D)/bin/pip --quiet --disable-pip-version-check install --requirement $<
-	@touch $@
+	$(python_tools)
 
 # classes.h is written by a tool, snug.c is a list.
 FORMATTED = $(filter-out %/classes.h %/snug.c,$(shell git ls-files '*.c' '*.h' '*.cpp'))
@@ -237,8 +239,9 @@ install-library: library
 	$(OBJCOPY) --strip-all --add-gnu-debuglink=$(BUILD)/libsnug.so.debug $(BUILD)/libsnug.so $(BUILD)/libsnug.stripped
 	install -m 644 $(BUILD)/libsnug.stripped $(DESTDIR)$(PREFIX)/lib/libsnug.so.0
 	install -m 644 $(BUILD)/libsnug.so.debug $(DESTDIR)$(PREFIX)/lib/
-	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|'"$$(cat VERSION)"'|' core/snug.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/snug.pc
-	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|'"$$(cat VERSION)"'|' core/snug-prefixed.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/snug-prefixed.pc
+	for name in snug snug-prefixed; do \
+	  sed "s|@PREFIX@|$(PREFIX)|; s|@VERSION@|$$(cat VERSION)|" core/$$name.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/$$name.pc || exit; \
+	done
 	ln -sf libsnug.so.0 $(DESTDIR)$(PREFIX)/lib/libsnug.so
 	install -m 644 $(BUILD)/libsnug.a $(BUILD)/libsnug-prefixed.a $(DESTDIR)$(PREFIX)/lib/
 	install -m 644 $(addprefix core/include/,snug.h snug_malloc.h snug_counters.h) $(DESTDIR)$(PREFIX)/include/

@@ -10,10 +10,7 @@ dist: build/deps-dist build/dist-tools/installed
 	packages/dist $(DIST_FLAGS)
 
 build/dist-tools/installed: packages/requirements.txt | build/deps-check
-	@rm -rf $(@D)
-	@/usr/bin/python3 -m venv $(@D)
-	@$(@D)/bin/pip --quiet --disable-pip-version-check install --requirement $<
-	@touch $@
+	$(python_tools)
 
 # Needs root and a network: systems are made by debootstrap, once, in build/roots.
 .PHONY: test-dist

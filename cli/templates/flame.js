@@ -10,6 +10,7 @@
   if (root[BYTES] <= 0) return;
   section.hidden = false;
   let shown = [root]; // from the root to the frame that is as wide as the page
+  let width = 0; // of the graph, as it was drawn
 
   const text = bytes => {
     for (const [unit, size] of [["GB", 1e9], ["MB", 1e6], ["kB", 1e3]]) {
@@ -25,13 +26,14 @@
   const matching = frame => matches(frame) ? frame[BYTES] : frame[BELOW].reduce((sum, child) => sum + matching(child), 0);
 
   function draw() {
-    const width = graph.clientWidth, buttons = [];
+    width = graph.clientWidth;
+    const buttons = [];
     let depth = 0;
-    const put = (path, left, pixels, row, above) => {
-      const frame = path[path.length - 1], button = document.createElement("button");
+    const put = (path, left, pixels) => {
+      const row = path.length - 1, frame = path[row], button = document.createElement("button");
       button.type = "button";
       button.className = KINDS[frame[KIND]];
-      if (above) button.classList.add("above");
+      if (path.length < shown.length) button.classList.add("above");
       if (matches(frame)) button.classList.add("match");
       button.style.cssText = `left:${left}px;top:${row * ROW}px;width:${pixels}px`;
       if (pixels > 24) button.textContent = frame[NAME];
@@ -43,22 +45,23 @@
       buttons.push(button);
       depth = Math.max(depth, row + 1);
     };
-    const putBelow = (path, left, scale, row) => {
+    const putBelow = (path, left, scale) => {
       for (const child of path[path.length - 1][BELOW]) {
         const pixels = child[BYTES] * scale;
         if (pixels < LEAST_PIXELS) break; // the largest come first
-        put([...path, child], left, pixels, row, false);
-        putBelow([...path, child], left, scale, row + 1);
+        put([...path, child], left, pixels);
+        putBelow([...path, child], left, scale);
         left += pixels;
       }
     };
-    shown.forEach((_, row) => put(shown.slice(0, row + 1), 0, width, row, row + 1 < shown.length));
-    putBelow(shown, 0, width / shown[shown.length - 1][BYTES], shown.length);
+    shown.forEach((_, row) => put(shown.slice(0, row + 1), 0, width));
+    putBelow(shown, 0, width / shown[shown.length - 1][BYTES]);
     graph.replaceChildren(...buttons);
     graph.style.height = `${depth * ROW}px`;
     whole.hidden = shown.length === 1;
     pointed.textContent = shown.length === 1 ? "Click a frame to widen it; Escape shows all again." : describe(shown[shown.length - 1]);
-    found.textContent = words() === "" ? "" : `${text(matching(root))}, ${percent(matching(root))} of all, in frames that match`;
+    const bytes = matching(root);
+    found.textContent = words() === "" ? "" : `${text(bytes)}, ${percent(bytes)} of all, in frames that match`;
   }
 
   search.oninput = draw;
@@ -66,10 +69,8 @@
   document.addEventListener("keydown", event => {
     if (event.key === "Escape" && shown.length > 1) whole.onclick();
   });
-  let width = 0;
   new ResizeObserver(() => {
-    if (graph.clientWidth !== width) { width = graph.clientWidth; draw(); }
+    if (graph.clientWidth !== width) draw(); // drawing changes the height alone
   }).observe(graph);
-  width = graph.clientWidth;
   draw();
 })();

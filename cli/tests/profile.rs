@@ -143,6 +143,17 @@ fn files_that_are_no_profiles_are_refused() {
 }
 
 #[test]
+fn files_that_cannot_be_made_are_refused_before_the_measurement() {
+    for option in ["--html", "--pprof", "--folded"] {
+        for place in ["/", "/nonexistent/file"] {
+            let own = std::process::id().to_string();
+            let out = run(&mut snug(&["profile", &own, "--for", "1d", option, place])).expect_code(2);
+            assert!(out.stderr.contains(&format!("cannot write {option} {place}")), "{}", out.stderr);
+        }
+    }
+}
+
+#[test]
 fn where_sampling_is_on_already_its_mean_stays_and_is_said() {
     let Some(library) = snug_library() else { return };
     let scratch = Scratch::new();

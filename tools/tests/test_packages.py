@@ -180,10 +180,10 @@ int main(void) {
             described = subprocess.run(["pkg-config", "--cflags", "--libs", f"--define-variable=prefix={usr}", "snug-prefixed"],
                                        env={**os.environ, "PKG_CONFIG_PATH": str(usr / "lib/pkgconfig")}, capture_output=True, text=True)
             self.assertEqual(described.returncode, 0, described.stderr)
-            linked = subprocess.run(["gcc", "-O0", "-x", "c", "-o", str(program), "-", *described.stdout.split()], input=self.PREFIXED_PROGRAM,
-                                    capture_output=True, text=True)
+            command = ["gcc", "-O0", "-x", "c", "-o", str(program), "-", *described.stdout.split()]
+            linked = subprocess.run(command, input=self.PREFIXED_PROGRAM, capture_output=True, text=True)
             self.assertEqual(linked.returncode, 0, linked.stderr)
-            ended = subprocess.run([program], env={"SNUG_UNUSED": ""}, capture_output=True, text=True)
+            ended = subprocess.run([program], env={}, capture_output=True, text=True)
             self.assertEqual((ended.returncode, ended.stdout, ended.stderr), (0, "5\n", ""))
 
     # As Ruby's configure --with-jemalloc looks: the header, then whether malloc_conf links without and with -ljemalloc.

@@ -1,7 +1,8 @@
-//! What everything else stands on and what knows nothing of memory: failures, numbers for people, the machine, ELF files.
+//! What everything else stands on and what knows nothing of memory: failures, numbers for people, the machine, files and ELF files.
 
 pub(crate) mod elf;
 pub(crate) mod failure;
+pub(crate) mod file;
 pub(crate) mod machine;
 pub(crate) mod progress;
 pub(crate) mod root;

@@ -8,6 +8,7 @@ use clap::CommandFactory;
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::base::failure::{Context, Result};
+use crate::base::file;
 use crate::commands::arguments::Arguments;
 use crate::commands::complete;
 
@@ -70,7 +71,7 @@ fn all_man_pages(directory: &Path) -> Result<()> {
     fs::create_dir_all(directory).cannot(|| format!("make the directory {}", directory.display()))?;
     for page in man_pages() {
         let path = directory.join(page.name);
-        fs::write(&path, page.content).cannot(|| format!("write {}", path.display()))?;
+        file::write(&path, page.content)?;
     }
     Ok(())
 }

@@ -3,7 +3,6 @@
 mod diff;
 
 use std::io::Write;
-use std::path::Path;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -13,6 +12,7 @@ use serde::Serialize;
 use crate::allocator::{access, control};
 use crate::analysis::sites::{self, Frame, Site};
 use crate::base::failure::{Context, Failure, Result, FAILED, UNKNOWN};
+use crate::base::file;
 use crate::base::machine;
 use crate::base::progress;
 use crate::base::terminal::{self, bytes};
@@ -125,6 +125,7 @@ pub(crate) fn run(arguments: &ProfileArguments) -> Result<()> {
     if !arguments.diff.is_empty() {
         return diff::run(&arguments.diff, arguments.json);
     }
+    check_places(arguments)?;
     let pid = tree::find_one(arguments.process.as_deref().unwrap_or_default())?;
     let found = access::look_at(pid)?;
     let Some(page) = found.counters_at else {
@@ -147,12 +148,12 @@ pub(crate) fn run(arguments: &ProfileArguments) -> Result<()> {
     if let Some(path) = &arguments.pprof {
         let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(duration);
         let nanoseconds = |time: Duration| time.as_nanos() as u64;
-        write_file(path, &pprof::encode(&all, nanoseconds(began), nanoseconds(duration), after.mean_bytes))?;
+        file::write(path, pprof::encode(&all, nanoseconds(began), nanoseconds(duration), after.mean_bytes))?;
     }
     if let Some(path) = &arguments.folded {
         let mut text = Vec::new();
         profile_text::write_folded(&all, &mut text).cannot(|| "write folded stacks".into())?;
-        write_file(path, &text)?;
+        file::write(path, &text)?;
     }
     let report = Report {
         pid,
@@ -161,10 +162,9 @@ pub(crate) fn run(arguments: &ProfileArguments) -> Result<()> {
         mean_bytes: after.mean_bytes,
         samples: all.iter().map(|site| site.samples).sum(),
         dropped: dropped(&before, &after, arguments.view),
-        total_bytes: all.iter().map(|site| site.bytes).sum(),
+        total_bytes: all.iter().fold(0.0, |sum, site| sum + site.bytes), // sum() of none is -0.0
         sites: &all,
     };
-    let root = sites::tree(&all);
     if let Some(path) = &arguments.html {
         let about = flame::About {
             process: &format!("{pid} {}", found.report.command),
@@ -174,17 +174,25 @@ pub(crate) fn run(arguments: &ProfileArguments) -> Result<()> {
             dropped: report.dropped,
         };
         let mut page = Vec::new();
-        flame::write(&about, &all, &root, &mut page).cannot(|| "write the page".into())?;
-        write_file(path, &page)?;
+        flame::write(&about, &all, &sites::tree(&all), &mut page).cannot(|| "write the page".into())?;
+        file::write(path, &page)?;
     }
     let mut stdout = anstream::stdout().lock();
     let written = if arguments.json {
         json::write(json::PROFILE, &report, &mut stdout)
     } else {
-        writeln!(stdout, "{pid}: {}", summary(&report))
-            .and_then(|()| profile_text::write_tree(&root, terminal::stdout_colours(), &mut stdout))
+        writeln!(stdout, "{pid}: {}", summary(&report)).and_then(|()| {
+            profile_text::write_tree(&sites::tree(&all), terminal::stdout_colours(), &mut stdout)
+        })
     };
     written.cannot(|| "write to stdout".into())
+}
+
+/// Refuses files that can't be made, before the measurement.
+fn check_places(arguments: &ProfileArguments) -> Result<()> {
+    let files = [("--html", &arguments.html), ("--pprof", &arguments.pprof), ("--folded", &arguments.folded)];
+    let mut wanted = files.into_iter().filter_map(|(option, path)| Some((option, path.as_deref()?)));
+    wanted.try_for_each(|(option, path)| file::check_place(option, path))
 }
 
 /// Switches sampling on, unless it is. Returns whether it was.
@@ -335,10 +343,6 @@ fn summary(report: &Report<'_>) -> String {
         text.push_str(&format!("; {} samples found no room", report.dropped));
     }
     text
-}
-
-fn write_file(path: &Path, content: &[u8]) -> Result<()> {
-    std::fs::write(path, content).cannot(|| format!("write {}", path.display()))
 }
 
 #[cfg(test)]

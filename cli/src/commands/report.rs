@@ -14,6 +14,7 @@ use crate::analysis::results::Comparison;
 use crate::analysis::saved::{self, Saved};
 use crate::analysis::view::Difference;
 use crate::base::failure::{Context, Result};
+use crate::base::file;
 use crate::base::terminal::{self, styled};
 use crate::show::output::OutputArguments;
 use crate::show::{output, overview as show, table};
@@ -137,7 +138,7 @@ fn write_overview(arguments: &ReportArguments, files: &[Saved]) -> Result<()> {
         Some(path) => {
             let mut content = Vec::new();
             show::write_markdown(&overviews, &mut content).cannot(|| format!("make {}", path.display()))?;
-            fs::write(path, content).cannot(|| format!("write {}", path.display()))
+            file::write(path, content)
         }
     }
 }

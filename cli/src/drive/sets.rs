@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::allocator::kinds::Kind;
 use crate::allocator::library;
 use crate::base::failure::{Context, Failure, Result, USAGE};
+use crate::base::file;
 
 /// What people choose among, with the settings that are recommended most.
 pub(crate) const POPULAR: &str = "popular";
@@ -68,7 +69,7 @@ impl Sets {
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory).cannot(|| format!("make {}", directory.display()))?;
         }
-        fs::write(path, text).cannot(|| format!("write {}", path.display()))?;
+        file::write(path, text)?;
         Ok(path)
     }
 }

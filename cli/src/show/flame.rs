@@ -35,7 +35,7 @@ pub(crate) struct About<'a> {
 
 /// Writes the page of all sites, whose tree is `root`.
 pub(crate) fn write(about: &About<'_>, sites: &[Site], root: &Branch, out: &mut dyn Write) -> io::Result<()> {
-    let total: f64 = sites.iter().map(|site| site.bytes).sum();
+    let total = root.bytes;
     let row = |site: &Site| SiteRow {
         bytes: bytes(site.bytes),
         share: format!("{:.1} %", if total > 0.0 { 100.0 * site.bytes / total } else { 0.0 }),

@@ -6,6 +6,7 @@ use crate::analysis::assemble::{LiveSource, Measure};
 use crate::analysis::leak_report::{duration, LeakReport};
 use crate::analysis::statistics::median;
 use crate::base::failure::{Context, Result};
+use crate::base::file;
 use crate::base::terminal::bytes;
 use crate::show::chart::{Axis, Chart, ChartSeries, PICTURE};
 use crate::show::plot::{shorten, Painter};
@@ -22,7 +23,7 @@ pub(crate) fn write(report: &LeakReport, path: &Path) -> Result<()> {
     } else {
         chart.to_svg(&PICTURE).into_bytes()
     };
-    std::fs::write(path, content).cannot(|| format!("write {}", path.display()))
+    file::write(path, content)
 }
 
 fn chart(report: &LeakReport) -> Chart {

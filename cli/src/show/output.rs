@@ -1,6 +1,5 @@
 //! Where the results go: all formats into the directory, and those asked for into files of their own or to stdout.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -9,6 +8,7 @@ use clap::Args;
 use crate::analysis::change::Origin;
 use crate::analysis::results::Comparison;
 use crate::base::failure::{Context, Failure, Result, USAGE};
+use crate::base::file;
 use crate::show::chart::PICTURE;
 use crate::show::plot::{self, Painter};
 use crate::show::{csv, html, json, markdown};
@@ -63,16 +63,7 @@ pub(crate) fn check(arguments: &OutputArguments) -> Result<()> {
         return Err(Failure::new(message).exit_code(USAGE));
     }
     for one in wanted.iter().filter(|one| !one.is_stdout()) {
-        let parent = one.path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let problem = if one.path.is_dir() {
-            "it is a directory"
-        } else if parent.is_some_and(|parent| !parent.is_dir()) {
-            "its directory does not exist"
-        } else {
-            continue;
-        };
-        let message = format!("cannot write {} {}: {problem}", one.option, one.path.display());
-        return Err(Failure::new(message).exit_code(USAGE));
+        file::check_place(one.option, one.path)?;
     }
     Ok(())
 }
@@ -125,10 +116,10 @@ pub(crate) fn write_directory(out: &Path, comparison: &Comparison, origin: &Orig
     let painter = Painter::new();
     for plot in plot::plots(comparison) {
         let svg = out.join(format!("{}.svg", plot.name));
-        fs::write(&svg, plot.chart.to_svg(&PICTURE)).cannot(|| format!("write {}", svg.display()))?;
+        file::write(&svg, plot.chart.to_svg(&PICTURE))?;
         let png = out.join(format!("{}.png", plot.name));
         let picture = painter.png(&plot.chart).cannot(|| format!("make {}", png.display()))?;
-        fs::write(&png, picture).cannot(|| format!("write {}", png.display()))?;
+        file::write(&png, picture)?;
         written.extend([svg, png]);
     }
     Ok(written)
@@ -137,7 +128,7 @@ pub(crate) fn write_directory(out: &Path, comparison: &Comparison, origin: &Orig
 fn to_file(path: &Path, comparison: &Comparison, origin: &Origin, write: Write) -> Result<()> {
     let mut content = Vec::new();
     write(comparison, origin, &mut content).cannot(|| format!("make {}", path.display()))?;
-    fs::write(path, content).cannot(|| format!("write {}", path.display()))
+    file::write(path, content)
 }
 
 #[cfg(test)]
