@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 
 use common::{run, snug, snug_library, Running, Scratch};
@@ -93,6 +93,76 @@ fn ruby_lines_are_named() {
             && frame["file"].as_str().unwrap().ends_with("keeps.rb")
     };
     assert!(sites[0]["frames"].as_array().unwrap().iter().any(here), "{json}");
+}
+
+/// Interpreters whose frames the library reads, as far as they are installed. SNUG_PYTHONS has more, by their paths.
+fn pythons() -> Vec<String> {
+    let more = std::env::var("SNUG_PYTHONS").unwrap_or_default();
+    let known = ["python3.11", "python3.12", "python3.13", "python3.14"].map(String::from);
+    let all = known.into_iter().chain(more.split(':').filter(|path| !path.is_empty()).map(String::from));
+    all.filter(|python| Command::new(python).arg("--version").output().is_ok_and(|out| out.status.success()))
+        .collect()
+}
+
+/// In generators, coroutines, code of 3,000 lines, names that are not ASCII ...: programs/python_frames.py.
+#[test]
+fn python_frames_are_those_that_the_interpreter_names() {
+    let Some(library) = snug_library() else { return };
+    for python in pythons() {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/python_frames.py");
+        let mut running = start(Command::new(&python).arg(script).stdin(Stdio::piped()), &library);
+        run(&mut snug(&["set", &running.pid(), "profile=1"])).expect_code(0);
+        running.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+        let mut line = String::new();
+        BufReader::new(running.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let expected: Vec<Vec<(String, String, u32)>> = serde_json::from_str(&line).unwrap();
+        assert!(expected.len() > 20, "{python}: {line}");
+        let profile = ["profile", &running.pid(), "--json", "--for", "0.1s", "--view", "live"];
+        let json = run(&mut snug(&profile)).expect_code(0).expect_stderr("PYTHONMALLOC=malloc").json();
+        let found: Vec<Vec<(String, String, u32)>> =
+            json["sites"].as_array().unwrap().iter().map(language).collect();
+        for stack in &expected {
+            assert!(found.contains(&as_kept(stack)), "{python} has no {stack:?} in {found:#?}");
+        }
+    }
+}
+
+/// The frames of a site that have a line.
+fn language(site: &serde_json::Value) -> Vec<(String, String, u32)> {
+    let text = |frame: &serde_json::Value, field: &str| frame[field].as_str().unwrap().to_string();
+    let frames = site["frames"].as_array().unwrap().iter().filter(|frame| frame["line"] != 0);
+    frames
+        .map(|frame| (text(frame, "function"), text(frame, "file"), frame["line"].as_u64().unwrap() as u32))
+        .collect()
+}
+
+/// A stack with its paths as the library keeps them: of the longest, the last 384 bytes.
+fn as_kept(stack: &[(String, String, u32)]) -> Vec<(String, String, u32)> {
+    let end = |path: &str| path[path.len().saturating_sub(384)..].to_string();
+    stack.iter().map(|(function, file, line)| (function.clone(), end(file), *line)).collect()
+}
+
+/// Where nearly each request is a sample, while frames end, code is freed, collections and forks happen.
+#[test]
+fn python_lives_through_samples_everywhere() {
+    let Some(library) = snug_library() else { return };
+    for python in pythons() {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/python_storm.py");
+        let mut command = Command::new(&python);
+        let mut running = start(command.args([script, "4"]).env("PYTHONMALLOC", "malloc"), &library);
+        let pid = running.pid();
+        let mut rounds = 0;
+        // Each change of the setting begins anew with its mean, which the budget then doubles.
+        while running.0.try_wait().unwrap().is_none() {
+            let value = ["profile=2", "profile=3"][rounds % 2];
+            run(&mut snug(&["set", &pid, value]));
+            rounds += 1;
+        }
+        let mut rest = String::new();
+        running.0.stdout.as_mut().unwrap().read_to_string(&mut rest).unwrap();
+        assert!(rest.ends_with("ended\n") && running.0.wait().unwrap().success(), "{python}: {rest}");
+        assert!(rounds > 2, "{python}: only {rounds} changes of the setting");
+    }
 }
 
 #[test]

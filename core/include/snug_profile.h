@@ -62,13 +62,15 @@ struct snug_profile_name {
 
 /* What a stack lacks, and why. */
 enum snug_profile_tag {
-  SNUG_PROFILE_RUBY = 1,            /* the frames of the language are Ruby's */
-  SNUG_PROFILE_RUBY_NO_LOCK = 2,    /* the thread did not hold Ruby's lock: native frames only */
-  SNUG_PROFILE_RUBY_GC = 4,         /* the collector ran: native frames only */
-  SNUG_PROFILE_RUBY_NO_CONTEXT = 8, /* Ruby's machine was about to start, or to end */
-  SNUG_PROFILE_DEEP = 16,           /* there are more frames further out */
-  SNUG_PROFILE_CUT = 32,            /* native frames end where one could not be unwound */
-  SNUG_PROFILE_NO_ROOM = 64,        /* the table of stacks is full: frames unknown */
+  SNUG_PROFILE_RUBY = 1,             /* the frames of the language are Ruby's */
+  SNUG_PROFILE_RUBY_NO_LOCK = 2,     /* the thread did not hold Ruby's lock: native frames only */
+  SNUG_PROFILE_RUBY_GC = 4,          /* the collector ran: native frames only */
+  SNUG_PROFILE_RUBY_NO_CONTEXT = 8,  /* Ruby's machine was about to start, or to end */
+  SNUG_PROFILE_DEEP = 16,            /* there are more frames further out */
+  SNUG_PROFILE_CUT = 32,             /* native frames end where one could not be unwound */
+  SNUG_PROFILE_NO_ROOM = 64,         /* the table of stacks is full: frames unknown */
+  SNUG_PROFILE_PYTHON = 128,         /* the frames of the language are Python's */
+  SNUG_PROFILE_PYTHON_NO_LOCK = 256, /* the thread did not hold Python's lock: native frames only */
 };
 
 struct snug_profile {

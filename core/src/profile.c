@@ -4,6 +4,7 @@
 #include "gauges.h"
 #include "lock.h"
 #include "poisson.h"
+#include "python.h"
 #include "ruby.h"
 #include "sys.h"
 #include "unwind.h"
@@ -39,6 +40,11 @@ static void seed(void) {
 
 static uint64_t wanted_mean(uint32_t setting) { return setting > 1 ? setting : PROFILE_MEAN_BYTES; }
 
+static void prepare_languages(void) {
+  ruby_prepare();
+  python_prepare();
+}
+
 /* Once. False: it can't be, or is being done by another thread just now. */
 static bool prepare_once(bool at_start) {
   uint32_t none = STATE_NONE;
@@ -51,7 +57,7 @@ static bool prepare_once(bool at_start) {
   if (ready) {
     seed();
     unwind_prepare(at_start);
-    if (at_start || sys_is_glibc()) ruby_prepare(); /* D4 */
+    if (at_start || sys_is_glibc()) prepare_languages(); /* D4 */
     __atomic_store_n(&profile_arena, arena, __ATOMIC_RELAXED);
     counter_set(&snug_counters.profile_address, (uintptr_t)profile_head);
   }
@@ -148,6 +154,7 @@ static void walk(struct profile_frames *frames) {
   frames->tags = 0;
   frames->language_count = 0;
   ruby_add_frames(frames);
+  if (frames->language_count == 0) python_add_frames(frames);
   size_t most = frames->language_count != 0 ? NATIVE_ABOVE_LANGUAGE : PROFILE_NATIVE_MAX;
   bool whole;
   frames->native_count = unwind_here(frames->native, most, &whole);

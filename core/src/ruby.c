@@ -1,7 +1,5 @@
 #include "ruby.h"
 
-#include <string.h>
-
 #include "symbols.h"
 
 /* Of Ruby's C interface (ruby/debug.h, ruby/thread.h, ruby/internal). */
@@ -42,22 +40,18 @@ static bool find_context(void) {
          ruby.context_offset < STATIC_BLOCK_MAX_BYTES;
 }
 
-static bool look_up(void *function, const char *name) {
-  void *found = symbols_first(name);
-  memcpy(function, &found, sizeof found);
-  return found != NULL;
-}
-
 void ruby_prepare(void) {
-  if (ruby.is_there || !look_up(&ruby.walk, "rb_profile_frames")) return;
+  if (ruby.is_there || !symbols_function(&ruby.walk, "rb_profile_frames")) return;
   const int *version = symbols_variable("ruby_api_version");
   if (version == NULL || version[0] != 3 || version[1] > 4) return;
   ruby.has_length_in_word = version[1] >= 2;
   ruby.needs_context = version[1] <= 2;
   if (ruby.needs_context && !find_context()) return;
-  bool all = look_up(&ruby.has_lock, "ruby_thread_has_gvl_p") && look_up(&ruby.collects, "rb_during_gc") &&
-             look_up(&ruby.path, "rb_profile_frame_path") && look_up(&ruby.method, "rb_profile_frame_method_name") &&
-             look_up(&ruby.base_label, "rb_profile_frame_base_label");
+  bool all = symbols_function(&ruby.has_lock, "ruby_thread_has_gvl_p") &&
+             symbols_function(&ruby.collects, "rb_during_gc") &&
+             symbols_function(&ruby.path, "rb_profile_frame_path") &&
+             symbols_function(&ruby.method, "rb_profile_frame_method_name") &&
+             symbols_function(&ruby.base_label, "rb_profile_frame_base_label");
   __atomic_store_n(&ruby.is_there, all, __ATOMIC_RELEASE);
 }
 

@@ -32,6 +32,7 @@
 #include "guard.c"
 #include "unwind.c"
 #include "profile_table.c"
+#include "python.c"
 #include "ruby.c"
 #include "profile.c"
 #include "block.c"

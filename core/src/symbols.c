@@ -1,6 +1,7 @@
 #include "symbols.h"
 
 #include <link.h>
+#include <string.h>
 
 struct search {
   const char *name;  /* NULL: only the library is wanted */
@@ -67,6 +68,12 @@ void *symbols_first(const char *name) {
   struct search search = {.name = name};
   if (dl_iterate_phdr != NULL) dl_iterate_phdr(look_for_first, &search);
   return search.found;
+}
+
+bool symbols_function(void *function, const char *name) {
+  void *found = symbols_first(name);
+  memcpy(function, &found, sizeof found);
+  return found != NULL;
 }
 
 void *symbols_variable(const char *name) {

@@ -12,6 +12,9 @@
 /* What other libraries are bound to: the first function of that name, in the program or a library; NULL: none. */
 HIDDEN void *symbols_first(const char *name);
 
+/* The same into a variable that points to a function. False: there is none, and the variable is NULL. */
+HIDDEN bool symbols_function(void *function, const char *name);
+
 /* The first variable of that name, or the calling thread's if each has one, once that exists; NULL: none. */
 HIDDEN void *symbols_variable(const char *name);
 

@@ -46,10 +46,14 @@ fn is_allocator(frame: &Frame) -> bool {
     named || file.starts_with("libsnug.so") || file.starts_with("libjemalloc.so")
 }
 
-/// Whether a native frame is the interpreter's own.
+/// Whether a native frame is the interpreter's own: of its library, or of a program such as ruby or python3.11.
 fn is_interpreter(frame: &Frame) -> bool {
     let file = frame.file.rsplit('/').next().unwrap_or_default();
-    file.starts_with("libruby") || file == "ruby" || file.starts_with("ruby2.") || file.starts_with("ruby3.")
+    ["ruby", "python"].iter().any(|name| {
+        let version = file.strip_prefix(name);
+        version.is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
+            || file.strip_prefix("lib").is_some_and(|library| library.starts_with(name))
+    })
 }
 
 /// One stack of both, innermost first: native frames up to the interpreter, then those of its language. Frames of the
@@ -139,6 +143,16 @@ mod tests {
         let names = |frames: Vec<Frame>| frames.into_iter().map(|frame| frame.function).collect::<Vec<_>>();
         assert_eq!(names(splice(native.clone(), language)), ["parse", "Parser.parse", "<main>"]);
         assert_eq!(names(splice(native, vec![])), ["parse", "vm_exec", "main"]);
+    }
+
+    #[test]
+    fn files_of_interpreters_are_known() {
+        for file in ["ruby", "ruby3.1", "libruby.so.3.3", "python3", "python3.11", "libpython3.13.so.1.0"] {
+            assert!(is_interpreter(&frame("main", &format!("/usr/lib/{file}"))), "{file}");
+        }
+        for file in ["rubyx", "python3-config", "json.so", "_json.cpython-311-x86_64-linux-gnu.so", ""] {
+            assert!(!is_interpreter(&frame("main", &format!("/usr/lib/{file}"))), "{file}");
+        }
     }
 
     #[test]

@@ -59,7 +59,7 @@ struct Report<'a> {
 
 Without a restart: sampling is switched on in the process, for the time that --for gives or until Ctrl-C, and then off \
 again. About one block in every 512 KiB allocated becomes a sample, at most 100 a second, with the stack that asked \
-for it: native frames, and the Ruby code that ran (3.0 to 3.4). The numbers are estimates: a line \
+for it: native frames, and the Ruby (3.0 to 3.4) or Python code (3.11 to 3.14) that ran. The numbers are estimates: a line \
 with few samples behind it is uncertain. The files for flame graphs and pprof hold function names.
 
 To see everything since the start, run the program with SNUG=profile:1, and use --view live.
@@ -185,7 +185,27 @@ pub(crate) fn run(arguments: &ProfileArguments) -> Result<()> {
             profile_text::write_tree(&sites::tree(&all), terminal::stdout_colours(), &mut stdout)
         })
     };
-    written.cannot(|| "write to stdout".into())
+    written.cannot(|| "write to stdout".into())?;
+    say_what_hides(pid, &after);
+    Ok(())
+}
+
+fn print_note(note: &str) {
+    anstream::eprintln!("{} {note}", terminal::styled("note:", terminal::WARNING, true));
+}
+
+/// Says so if the process runs Python code and leaves small objects to Python's own allocator.
+fn say_what_hides(pid: Pid, profile: &Profile) {
+    let runs_python = profile.stacks.values().any(|stack| stack.tags & profile::TAG_PYTHON != 0);
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let mut chosen =
+        proc::parse_environment(&environment).into_iter().filter(|(name, _)| name == "PYTHONMALLOC");
+    if runs_python && !chosen.any(|(_, allocator)| allocator.starts_with("malloc")) {
+        print_note(
+            "Python keeps objects of up to 512 bytes in memory that it maps itself, and they are not in here; \
+             started with PYTHONMALLOC=malloc, it takes all from malloc",
+        );
+    }
 }
 
 /// Refuses files that can't be made, before the measurement.
@@ -207,7 +227,7 @@ fn switch(pid: Pid, arguments: &ProfileArguments) -> Result<bool> {
             let note = format!(
                 "sampling was on already, so --mean-bytes has no effect; to change it: snug set {pid} {SETTING}=BYTES"
             );
-            anstream::eprintln!("{} {note}", terminal::styled("note:", terminal::WARNING, true));
+            print_note(&note);
         }
         return Ok(true);
     }
@@ -317,6 +337,8 @@ fn frames_of(stack: &SampledStack, symbols: &mut Symbols) -> Vec<Frame> {
         frames.push(note("[Ruby's collector]"));
     } else if stack.tags & profile::TAG_RUBY_NO_LOCK != 0 {
         frames.push(note("[without Ruby's lock]"));
+    } else if stack.tags & profile::TAG_PYTHON_NO_LOCK != 0 {
+        frames.push(note("[without Python's lock]"));
     }
     if stack.tags & profile::TAG_DEEP != 0 {
         frames.push(note("[more frames]"));

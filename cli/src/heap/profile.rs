@@ -24,6 +24,8 @@ pub(crate) const TAG_RUBY_NO_LOCK: u32 = 2;
 pub(crate) const TAG_RUBY_GC: u32 = 4;
 pub(crate) const TAG_DEEP: u32 = 16;
 pub(crate) const TAG_NO_ROOM: u32 = 64;
+pub(crate) const TAG_PYTHON: u32 = 128;
+pub(crate) const TAG_PYTHON_NO_LOCK: u32 = 256;
 
 #[repr(C)]
 struct SampleLayout {
@@ -311,6 +313,8 @@ mod tests {
             ("RUBY_GC", TAG_RUBY_GC),
             ("DEEP", TAG_DEEP),
             ("NO_ROOM", TAG_NO_ROOM),
+            ("PYTHON", TAG_PYTHON),
+            ("PYTHON_NO_LOCK", TAG_PYTHON_NO_LOCK),
         ];
         for (name, value) in tags {
             source.push_str(&format!("_Static_assert(SNUG_PROFILE_{name} == {value}, \"tag\");\n"));

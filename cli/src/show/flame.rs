@@ -106,10 +106,17 @@ impl FlameFrame {
             0 => file.to_string(),
             line => format!("{}:{line}", frame.file),
         };
-        // Ruby's methods that are written in C have no file, remarks neither.
+        // Ruby's methods that are written in C have no file, remarks neither; a frame of Python may have no line.
         let kind = match frame.function.is_empty() || frame.function.starts_with('[') {
             true => REMARK,
-            false if frame.line > 0 || frame.file.is_empty() || file.ends_with(".rb") => LANGUAGE,
+            false
+                if frame.line > 0
+                    || frame.file.is_empty()
+                    || file.ends_with(".rb")
+                    || file.ends_with(".py") =>
+            {
+                LANGUAGE
+            }
             false => NATIVE,
         };
         let name = if frame.function.is_empty() { root_name } else { &frame.function };
