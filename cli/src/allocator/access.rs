@@ -87,7 +87,8 @@ pub(crate) fn refusal(scope: &str) -> (String, &'static str) {
     (format!("kernel.yama.ptrace_scope is {scope}"), advice)
 }
 
-fn explain_refused(pid: Pid, scope: &str) -> Failure {
+/// Why the memory of a process can't be read, by the value of kernel.yama.ptrace_scope, and what to do.
+pub(crate) fn explain_refused(pid: Pid, scope: &str) -> Failure {
     let (why, advice) = refusal(scope);
     Failure::new(format!("the kernel does not let you read the memory of process {pid}: {why}"))
         .advise(advice)

@@ -1,4 +1,4 @@
-//! How numbers and emphasis are shown to people. Pure.
+//! How numbers, emphasis and notes are shown to people.
 
 use anstyle::{AnsiColor, Color, Style};
 
@@ -21,6 +21,11 @@ pub(crate) fn styled(text: &str, style: Style, wanted: bool) -> String {
 /// Whether stdout wants colours: a terminal, and NO_COLOR not set.
 pub(crate) fn stdout_colours() -> bool {
     anstream::AutoStream::choice(&std::io::stdout()) != anstream::ColorChoice::Never
+}
+
+/// Tells people something beside the answer, on stderr.
+pub(crate) fn note(text: &str) {
+    anstream::eprintln!("{} {text}", styled("note:", WARNING, true));
 }
 
 /// Three significant digits or all whole ones, two of small numbers: 0.0012, 0.12, 1.23, 12.3, 123, 1234.

@@ -126,6 +126,6 @@ mod tests {
         };
         let whole = command();
         let of = |name: &str| whole.find_subcommand(name).map(known).unwrap_or_default();
-        assert_eq!((of("leak"), of("check"), of("purge"), of("run")), (3, 3, 1, 1));
+        assert_eq!((of("leak"), of("check"), of("purge"), of("run"), of("profile")), (3, 3, 1, 1, 2));
     }
 }

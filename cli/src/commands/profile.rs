@@ -1,6 +1,7 @@
-//! `snug profile`: which code allocated the memory of a running process, by samples that snug takes in it.
+//! `snug profile`: which code allocated the memory of a process, by samples that snug takes in it.
 
 mod diff;
+mod program;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use crate::allocator::{access, control};
+use crate::analysis::leak_report::duration;
 use crate::analysis::sites::{self, Frame, Site};
 use crate::base::failure::{Context, Failure, Result, FAILED, UNKNOWN};
 use crate::base::file;
@@ -20,7 +22,7 @@ use crate::base::time::time_between;
 use crate::commands::arguments::process;
 use crate::heap::profile::{self, Profile, SampledStack};
 use crate::process::children::Children;
-use crate::process::proc::{self, Pid};
+use crate::process::proc::{self, Mapping, Pid};
 use crate::process::symbols::Symbols;
 use crate::process::tree;
 use crate::show::{flame, json, pprof, profile_text};
@@ -29,6 +31,8 @@ use crate::show::{flame, json, pprof, profile_text};
 const SETTING: &str = "profile";
 /// Bytes between two samples, on average, unless the command line says otherwise.
 const MEAN_BYTES: u32 = 512 << 10;
+/// How long a process is sampled, unless the command line says otherwise.
+const WATCH_FOR: Duration = Duration::from_secs(30);
 /// How long the process may take to answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
 
@@ -45,10 +49,14 @@ struct Report<'a> {
     sites: &'a [Site],
 }
 
-/// Show which code allocated the memory of a running process under snug
+/// Show which code allocated the memory of a process under snug
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    override_usage = "snug profile [OPTIONS] <PID|NAME>\n       snug profile [OPTIONS] -- PROGRAM [ARGS]...\n       \
+        snug profile --diff <OLD> <NEW>",
+    after_help = "Examples:
   snug profile 4711
+  snug profile -- ruby script.rb
   snug profile puma --for 5m
   snug profile 4711 --view allocated --pprof profile.pb
   snug profile puma --for 5m --html profile.html
@@ -62,25 +70,39 @@ again. About one block in every 512 KiB allocated becomes a sample, at most 100 
 for it: native frames, and the Ruby (3.0 to 3.4) or Python code (3.11 to 3.14) that ran. The numbers are estimates: a line \
 with few samples behind it is uncertain. The files for flame graphs and pprof hold function names.
 
-To see everything since the start, run the program with SNUG=profile:1, and use --view live.
+With --, the program is started under snug and sampled from its start until it ends; --for or Ctrl-C ends it earlier. \
+The profile follows what the program writes; with --json the program's output goes to stderr. It is of the first process \
+alone, but what that executes and starts is sampled as well, for `snug profile PID --view live`. The program is traced \
+(ptrace(2)) so that it can be read at its end, and no other debugger can be attached. Where that is not permitted it is \
+read while it runs, and what it allocated last is missing.
 
-Exit codes: 0 shown; 1 the process uses another allocator; 2 the arguments or files are invalid; 3 no such \
-process, or no permission to look at it.")]
+To see everything since the start of a server, run it with SNUG=profile:1, and use --view live.
+
+Exit codes: 0 shown; 1 the process uses another allocator, or the program failed by itself; 2 the arguments or files are \
+invalid; 3 no such process, no permission to look at it, or it ended before it could be read; 125 libsnug.so is missing or \
+can't be loaded into this program; 126, 127 the program can't be run."
+)]
 pub(crate) struct ProfileArguments {
     /// The process; for a name, the topmost process of that name
-    #[arg(value_name = "PID|NAME", value_parser = process, required_unless_present = "diff")]
+    #[arg(
+        value_name = "PID|NAME",
+        value_parser = process,
+        required_unless_present_any = ["diff", "program"],
+        conflicts_with = "program"
+    )]
     pub process: Option<String>,
     /// Instead of measuring, show which lines grew from one saved profile (--json) to the next
     #[arg(
         long,
         num_args = 2,
         value_names = ["OLD", "NEW"],
-        conflicts_with_all = ["process", "watch_for", "view", "mean_bytes", "keep", "html", "pprof", "folded"]
+        conflicts_with_all =
+            ["process", "program", "watch_for", "view", "mean_bytes", "keep", "html", "pprof", "folded"]
     )]
     pub diff: Vec<PathBuf>,
-    /// How long to sample
-    #[arg(long = "for", value_name = "TIME", default_value = "30s", value_parser = measuring_time)]
-    pub watch_for: Duration,
+    /// How long to sample [default: 30s; of a PROGRAM, until it ends]
+    #[arg(long = "for", value_name = "TIME", value_parser = measuring_time)]
+    pub watch_for: Option<Duration>,
     /// What to show
     #[arg(long, value_enum, default_value_t = ProfileView::Grown)]
     pub view: ProfileView,
@@ -88,7 +110,7 @@ pub(crate) struct ProfileArguments {
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1024..=1_073_741_824))]
     pub mean_bytes: Option<u32>,
     /// Leave sampling on afterwards
-    #[arg(long)]
+    #[arg(long, conflicts_with = "program")]
     pub keep: bool,
     /// Also write a page with a flame graph, for a browser
     #[arg(long, value_name = "FILE")]
@@ -102,6 +124,9 @@ pub(crate) struct ProfileArguments {
     /// Write JSON
     #[arg(long)]
     pub json: bool,
+    /// A program to start and sample
+    #[arg(last = true, value_name = "PROGRAM")]
+    pub program: Vec<String>,
 }
 
 /// Which blocks a profile shows.
@@ -120,19 +145,43 @@ fn measuring_time(text: &str) -> std::result::Result<Duration, String> {
     time_between(text, 0.1, 86_400.0)
 }
 
+/// What was measured of a process.
+struct MeasuredProfile {
+    pid: Pid,
+    /// What it is called where it is shown.
+    subject: String,
+    /// Its command line.
+    command: String,
+    duration: Duration,
+    sites: Vec<Site>,
+    mean_bytes: u64,
+    dropped: u64,
+    hides_small_objects: bool,
+    /// It is a program that was started for this, and failed by itself.
+    failed: bool,
+}
+
 /// Runs the command.
 pub(crate) fn run(arguments: &ProfileArguments) -> Result<()> {
     if !arguments.diff.is_empty() {
         return diff::run(&arguments.diff, arguments.json);
     }
     check_places(arguments)?;
-    let pid = tree::find_one(arguments.process.as_deref().unwrap_or_default())?;
-    let found = access::look_at(pid)?;
-    let Some(page) = found.counters_at else {
-        return Err(Failure::new(format!("process {pid} uses {}, not snug", found.allocator_text))
-            .advise("snug takes the samples: `snug run -- PROGRAM` starts a program under it")
-            .exit_code(FAILED));
+    let measured = match &arguments.process {
+        Some(process) => measure_running(tree::find_one(process)?, arguments)?,
+        None => program::measure(arguments)?,
     };
+    write(&measured, arguments)?;
+    if measured.failed {
+        return Err(Failure::already_told(FAILED));
+    }
+    Ok(())
+}
+
+/// Samples a process that runs already.
+fn measure_running(pid: Pid, arguments: &ProfileArguments) -> Result<MeasuredProfile> {
+    let found = access::look_at(pid)?;
+    let page = found.counters_at.ok_or_else(|| not_snug(pid, &found.allocator_text))?;
     let mut children = Children::new()?;
     let was_on = switch(pid, arguments)?;
     let begin = Instant::now();
@@ -144,68 +193,90 @@ pub(crate) fn run(arguments: &ProfileArguments) -> Result<()> {
         let _ = control::set(pid, SETTING, "0", ANSWER_WAIT);
     }
     let (before, after) = measured?;
-    let all = sites_of(pid, &before, &after, arguments.view, begin_ns)?;
+    let maps = read_maps(pid)?;
+    Ok(MeasuredProfile {
+        pid,
+        subject: pid.to_string(),
+        command: found.report.command,
+        duration,
+        sites: sites_of(Symbols::new(pid, maps), &before, &after, arguments.view, begin_ns),
+        mean_bytes: after.mean_bytes,
+        dropped: dropped(&before, &after, arguments.view),
+        hides_small_objects: hides_small_objects(pid, &after),
+        failed: false,
+    })
+}
+
+fn not_snug(pid: Pid, allocator: &str) -> Failure {
+    Failure::new(format!("process {pid} uses {allocator}, not snug"))
+        .advise("snug takes the samples: `snug profile -- PROGRAM` starts a program under it")
+        .exit_code(FAILED)
+}
+
+/// Writes the files that were asked for, and the profile to stdout.
+fn write(measured: &MeasuredProfile, arguments: &ProfileArguments) -> Result<()> {
+    let all = &measured.sites;
     if let Some(path) = &arguments.pprof {
+        let duration = measured.duration;
         let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(duration);
         let nanoseconds = |time: Duration| time.as_nanos() as u64;
-        file::write(path, pprof::encode(&all, nanoseconds(began), nanoseconds(duration), after.mean_bytes))?;
+        file::write(
+            path,
+            pprof::encode(all, nanoseconds(began), nanoseconds(duration), measured.mean_bytes),
+        )?;
     }
     if let Some(path) = &arguments.folded {
         let mut text = Vec::new();
-        profile_text::write_folded(&all, &mut text).cannot(|| "write folded stacks".into())?;
+        profile_text::write_folded(all, &mut text).cannot(|| "write folded stacks".into())?;
         file::write(path, &text)?;
     }
     let report = Report {
-        pid,
+        pid: measured.pid,
         view: arguments.view,
-        measured_s: duration.as_secs_f64(),
-        mean_bytes: after.mean_bytes,
+        measured_s: measured.duration.as_secs_f64(),
+        mean_bytes: measured.mean_bytes,
         samples: all.iter().map(|site| site.samples).sum(),
-        dropped: dropped(&before, &after, arguments.view),
+        dropped: measured.dropped,
         total_bytes: all.iter().fold(0.0, |sum, site| sum + site.bytes), // sum() of none is -0.0
-        sites: &all,
+        sites: all,
     };
     if let Some(path) = &arguments.html {
         let about = flame::About {
-            process: &format!("{pid} {}", found.report.command),
+            process: &format!("{} {}", measured.pid, measured.command),
             ended_at: &machine::now_utc(),
             summary: &summary(&report),
             samples: report.samples,
             dropped: report.dropped,
         };
         let mut page = Vec::new();
-        flame::write(&about, &all, &sites::tree(&all), &mut page).cannot(|| "write the page".into())?;
+        flame::write(&about, all, &sites::tree(all), &mut page).cannot(|| "write the page".into())?;
         file::write(path, &page)?;
     }
     let mut stdout = anstream::stdout().lock();
     let written = if arguments.json {
         json::write(json::PROFILE, &report, &mut stdout)
     } else {
-        writeln!(stdout, "{pid}: {}", summary(&report)).and_then(|()| {
-            profile_text::write_tree(&sites::tree(&all), terminal::stdout_colours(), &mut stdout)
+        writeln!(stdout, "{}: {}", measured.subject, summary(&report)).and_then(|()| {
+            profile_text::write_tree(&sites::tree(all), terminal::stdout_colours(), &mut stdout)
         })
     };
     written.cannot(|| "write to stdout".into())?;
-    say_what_hides(pid, &after);
-    Ok(())
-}
-
-fn print_note(note: &str) {
-    anstream::eprintln!("{} {note}", terminal::styled("note:", terminal::WARNING, true));
-}
-
-/// Says so if the process runs Python code and leaves small objects to Python's own allocator.
-fn say_what_hides(pid: Pid, profile: &Profile) {
-    let runs_python = profile.stacks.values().any(|stack| stack.tags & profile::TAG_PYTHON != 0);
-    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    let mut chosen =
-        proc::parse_environment(&environment).into_iter().filter(|(name, _)| name == "PYTHONMALLOC");
-    if runs_python && !chosen.any(|(_, allocator)| allocator.starts_with("malloc")) {
-        print_note(
+    if measured.hides_small_objects {
+        terminal::note(
             "Python keeps objects of up to 512 bytes in memory that it maps itself, and they are not in here; \
              started with PYTHONMALLOC=malloc, it takes all from malloc",
         );
     }
+    Ok(())
+}
+
+/// Whether the process runs Python code and leaves small objects to Python's own allocator.
+fn hides_small_objects(pid: Pid, profile: &Profile) -> bool {
+    let runs_python = profile.stacks.values().any(|stack| stack.tags & profile::TAG_PYTHON != 0);
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let mut chosen =
+        proc::parse_environment(&environment).into_iter().filter(|(name, _)| name == "PYTHONMALLOC");
+    runs_python && !chosen.any(|(_, allocator)| allocator.starts_with("malloc"))
 }
 
 /// Refuses files that can't be made, before the measurement.
@@ -224,10 +295,9 @@ fn switch(pid: Pid, arguments: &ProfileArguments) -> Result<bool> {
     };
     if value != "0" {
         if arguments.mean_bytes.is_some() {
-            let note = format!(
+            terminal::note(&format!(
                 "sampling was on already, so --mean-bytes has no effect; to change it: snug set {pid} {SETTING}=BYTES"
-            );
-            print_note(&note);
+            ));
         }
         return Ok(true);
     }
@@ -247,8 +317,9 @@ fn measure(
 ) -> Result<(Profile, Profile)> {
     let before = read(pid, page)?.unwrap_or_default();
     let watch = format!("sampling {pid}; Ctrl-C ends it with what there is");
-    progress::during(&watch, Some(arguments.watch_for), || {
-        while let Some(left) = arguments.watch_for.checked_sub(begin.elapsed()) {
+    let watch_for = arguments.watch_for.unwrap_or(WATCH_FOR);
+    progress::during(&watch, Some(watch_for), || {
+        while let Some(left) = watch_for.checked_sub(begin.elapsed()) {
             if children.wait_for_signal(left) {
                 break;
             }
@@ -302,22 +373,25 @@ fn dropped(before: &Profile, after: &Profile, view: ProfileView) -> u64 {
     }
 }
 
+fn read_maps(pid: Pid) -> Result<Vec<Mapping>> {
+    let maps = std::fs::read(format!("/proc/{pid}/maps")).cannot(|| format!("read the mappings of {pid}"))?;
+    Ok(proc::parse_maps(&maps))
+}
+
 fn sites_of(
-    pid: Pid,
+    mut symbols: Symbols,
     before: &Profile,
     after: &Profile,
     view: ProfileView,
     begin_ns: u64,
-) -> Result<Vec<Site>> {
-    let maps = std::fs::read(format!("/proc/{pid}/maps")).cannot(|| format!("read the mappings of {pid}"))?;
-    let mut symbols = Symbols::new(pid, proc::parse_maps(&maps));
+) -> Vec<Site> {
     let unknown = SampledStack { tags: profile::TAG_NO_ROOM, ..SampledStack::default() };
     let found =
         selected(before, after, view, begin_ns).into_iter().map(|(number, bytes, blocks, samples)| {
             let stack = after.stacks.get(&number).unwrap_or(&unknown);
             Site { bytes, blocks, samples, frames: frames_of(stack, &mut symbols) }
         });
-    Ok(sites::merge(found))
+    sites::merge(found)
 }
 
 /// Names of the frames, and what is to be known about them.
@@ -350,11 +424,11 @@ fn frames_of(stack: &SampledStack, symbols: &mut Symbols) -> Vec<Frame> {
 }
 
 fn summary(report: &Report<'_>) -> String {
-    let total = bytes(report.total_bytes);
+    let (total, time) = (bytes(report.total_bytes), duration(report.measured_s));
     let what = match report.view {
-        ProfileView::Grown => format!("{total} allocated in {:.0} s and still live", report.measured_s),
+        ProfileView::Grown => format!("{total} allocated in {time} and still live"),
         ProfileView::Live => format!("{total} live of what was allocated since sampling began"),
-        ProfileView::Allocated => format!("{total} allocated in {:.0} s", report.measured_s),
+        ProfileView::Allocated => format!("{total} allocated in {time}"),
     };
     if report.mean_bytes == 0 {
         return "no samples, as the process made no slow call into its allocator".into();

@@ -9,6 +9,7 @@ pub(crate) mod measure;
 mod outcome;
 mod phases;
 pub(crate) mod plan;
+pub(crate) mod preloaded;
 mod probe;
 mod reported;
 mod sample;

@@ -12,4 +12,5 @@ pub(crate) mod role;
 pub(crate) mod symbols;
 #[allow(unsafe_code)]
 pub(crate) mod system;
+pub(crate) mod traced;
 pub(crate) mod tree;

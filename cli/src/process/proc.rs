@@ -141,6 +141,8 @@ pub(crate) struct Stat {
     pub parent: Pid,
     /// The process group.
     pub group: Pid,
+    /// The kernel's PF_... of the thread.
+    pub flags: u64,
     pub minor_faults: u64,
     pub major_faults: u64,
     pub user_ticks: u64,
@@ -162,6 +164,12 @@ impl Stat {
         self.minor_faults + self.major_faults
     }
 
+    /// Whether it is about to end, at whatever that takes: its memory may be there still.
+    pub(crate) fn is_ending(&self) -> bool {
+        const PF_EXITING: u64 = 4;
+        self.flags & PF_EXITING != 0
+    }
+
     /// Whether it is a zombie, or dead: it has no memory any more.
     pub(crate) fn has_ended(&self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x')
@@ -181,6 +189,7 @@ pub(crate) fn parse_stat(text: &[u8]) -> Option<Stat> {
         state: fields.first()?.chars().next()?,
         parent: fields.get(1)?.parse().ok()?,
         group: fields.get(2)?.parse().ok()?,
+        flags: number(9)?,
         minor_faults: number(10)?,
         major_faults: number(12)?,
         user_ticks: number(14)?,

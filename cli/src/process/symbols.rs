@@ -1,5 +1,5 @@
 //! Names of functions at addresses in a process, from the symbols of the files that are mapped there, read through its
-//! own root while it runs.
+//! own root while it runs, or through ours when it has ended.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -21,7 +21,7 @@ pub(crate) struct CodePlace {
 
 /// Resolves addresses of one process.
 pub(crate) struct Symbols {
-    pid: Pid,
+    root: String,
     mappings: Vec<Mapping>,
     files: HashMap<String, Option<FileSymbols>>,
 }
@@ -37,7 +37,12 @@ struct FileSymbols {
 impl Symbols {
     /// Of a process with these mappings.
     pub(crate) fn new(pid: Pid, mappings: Vec<Mapping>) -> Symbols {
-        Symbols { pid, mappings, files: HashMap::new() }
+        Symbols { root: format!("/proc/{pid}/root"), mappings, files: HashMap::new() }
+    }
+
+    /// Of a process that had these mappings, and this one's root.
+    pub(crate) fn of_ended(mappings: Vec<Mapping>) -> Symbols {
+        Symbols { root: String::new(), mappings, files: HashMap::new() }
     }
 
     /// What is at an address.
@@ -47,9 +52,9 @@ impl Symbols {
             return CodePlace { function: "[code made at run time]".into(), path: String::new() };
         };
         let offset = address - mapping.start + mapping.offset;
-        let pid = self.pid;
+        let root = &self.root;
         let file = self.files.entry(mapping.path.clone()).or_insert_with(|| {
-            let path = format!("/proc/{pid}/root{}", mapping.path);
+            let path = format!("{root}{}", mapping.path);
             read(Path::new(&path)).filter(|_| !mapping.deleted)
         });
         let function = file.as_ref().and_then(|file| file.function_at(offset)).map(str::to_string);
@@ -107,6 +112,9 @@ mod tests {
         let own = symbols.place(own_functions_have_names as fn() as usize as u64);
         assert!(own.path.contains("snug"), "{own:?}");
         assert_eq!(symbols.place(8).path, "");
+        let mappings = proc::parse_maps(&std::fs::read("/proc/self/maps").unwrap());
+        let place = Symbols::of_ended(mappings).place(libc::qsort as *const () as usize as u64 + 1);
+        assert!(place.function.contains("qsort"), "{place:?}");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The calls that have no safe wrapper. All `unsafe` of the tool is in this file.
 
 use std::ffi::CString;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -59,9 +60,46 @@ pub(crate) fn has_capabilities(path: &Path) -> bool {
     length > 0
 }
 
+/// What wait4 tells of a child.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum ChildChange {
+    Ended(Reaped),
+    Stopped(TraceStop),
+}
+
+/// A child that this process traces stands still until it is told what to do.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct TraceStop {
+    pub pid: Pid,
+    /// What is about to be delivered, or stopped it.
+    pub signal: i32,
+    /// PTRACE_EVENT_..., 0: a signal is about to be delivered.
+    pub event: i32,
+}
+
+impl TraceStop {
+    /// Ends tracing here; a signal that was about to be delivered is.
+    fn leave(self) {
+        let signal = if self.event == 0 { self.signal } else { 0 };
+        // It may have been killed meanwhile.
+        let _ = trace(self.pid, TraceRequest::Detach(signal));
+    }
+}
+
 /// Waits for any child without blocking. None if children exist but none has ended; an error of kind
-/// `ECHILD` if there are no children at all.
+/// `ECHILD` if there are no children at all. A child that was traced and stops goes on, and is traced no more.
 pub(crate) fn reap_any() -> io::Result<Option<Reaped>> {
+    loop {
+        match next_change()? {
+            Some(ChildChange::Ended(reaped)) => return Ok(Some(reaped)),
+            Some(ChildChange::Stopped(stop)) => stop.leave(),
+            None => return Ok(None),
+        }
+    }
+}
+
+/// The same for children that are traced, whose stops are to be answered.
+pub(crate) fn next_change() -> io::Result<Option<ChildChange>> {
     let mut status = 0;
     // SAFETY: rusage is plain data for which all zeros is a valid value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -70,7 +108,12 @@ pub(crate) fn reap_any() -> io::Result<Option<Reaped>> {
     match pid {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(None),
-        _ => Ok(Some(Reaped {
+        _ if libc::WIFSTOPPED(status) => Ok(Some(ChildChange::Stopped(TraceStop {
+            pid,
+            signal: libc::WSTOPSIG(status),
+            event: status >> 16,
+        }))),
+        _ => Ok(Some(ChildChange::Ended(Reaped {
             pid,
             ending: if libc::WIFSIGNALED(status) {
                 Ending::Signalled(libc::WTERMSIG(status))
@@ -81,7 +124,7 @@ pub(crate) fn reap_any() -> io::Result<Option<Reaped>> {
             system: duration(usage.ru_stime),
             minor_faults: usage.ru_minflt as u64,
             major_faults: usage.ru_majflt as u64,
-        })),
+        }))),
     }
 }
 
@@ -124,6 +167,11 @@ pub(crate) fn adopt_orphans() -> io::Result<()> {
 /// its own so that the terminal's Ctrl-C reaches only us, and it dies if we are killed outright.
 pub(crate) fn isolate(command: &mut Command) {
     command.process_group(0);
+    attach(command);
+}
+
+/// The same, but what the terminal sends to us reaches the child, too: it may read from there.
+pub(crate) fn attach(command: &mut Command) {
     unblock_signals(command);
     // SAFETY: the closure runs between fork and exec and makes one async-signal-safe call.
     unsafe {
@@ -145,6 +193,85 @@ pub(crate) fn unblock_signals(command: &mut Command) {
             Ok(())
         });
     }
+}
+
+/// A child that will become a program once it is told to go on.
+pub(crate) struct HeldChild {
+    pub pid: Pid,
+    /// Closed without a word: it ends.
+    go: File,
+    /// Says why the program could not be executed.
+    error: File,
+}
+
+impl HeldChild {
+    /// Lets the child execute its program. Returns the pipe that holds, when the child has ended, what `exec_error` reads.
+    pub(crate) fn go(mut self) -> io::Result<File> {
+        self.go.write_all(&[1])?;
+        Ok(self.error)
+    }
+}
+
+/// Why a child that has ended could not execute its program; None: it could.
+pub(crate) fn exec_error(mut pipe: &File) -> Option<io::Error> {
+    let mut errno = [0; 4];
+    pipe.read_exact(&mut errno).ok()?;
+    Some(io::Error::from_raw_os_error(i32::from_ne_bytes(errno)))
+}
+
+/// Starts a child that waits, before it executes its program. Command::spawn would return only when it has. Call while
+/// this process has one thread: the child uses locks and memory as they were left.
+pub(crate) fn spawn_held(command: &mut Command) -> io::Result<HeldChild> {
+    let (go_read, go_write) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+    let (error_read, error_write) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+    // SAFETY: there is one thread, so the child finds no lock held and may do whatever this process may.
+    match unsafe { nix::unistd::fork() }? {
+        nix::unistd::ForkResult::Parent { child } => {
+            Ok(HeldChild { pid: child.as_raw(), go: go_write.into(), error: error_read.into() })
+        }
+        nix::unistd::ForkResult::Child => {
+            drop(go_write);
+            if File::from(go_read).read_exact(&mut [0]).is_ok() {
+                let error = command.exec().raw_os_error().unwrap_or(libc::ENOEXEC);
+                // Nobody may listen any more.
+                let _ = File::from(error_write).write_all(&error.to_ne_bytes());
+            }
+            // SAFETY: nothing is run at exit, which would be the parent's.
+            unsafe { libc::_exit(127) }
+        }
+    }
+}
+
+/// What ptrace is asked to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TraceRequest {
+    /// Trace a process that runs; it is told to stop when it is about to end, and for nothing else but its signals.
+    SeizeUntilExit,
+    /// Go on from a stop, with this signal; 0: without any.
+    Continue(i32),
+    /// Stay stopped as SIGSTOP and its like ask for.
+    Listen,
+    /// Stop for the tracer.
+    Interrupt,
+    /// Go on from a stop, with this signal or 0, and be traced no more.
+    Detach(i32),
+}
+
+/// Asks the kernel something about a child that this thread traces, or is about to.
+pub(crate) fn trace(pid: Pid, request: TraceRequest) -> io::Result<()> {
+    let (request, data) = match request {
+        TraceRequest::SeizeUntilExit => (libc::PTRACE_SEIZE, libc::PTRACE_O_TRACEEXIT),
+        TraceRequest::Continue(signal) => (libc::PTRACE_CONT, signal),
+        TraceRequest::Listen => (libc::PTRACE_LISTEN, 0),
+        TraceRequest::Interrupt => (libc::PTRACE_INTERRUPT, 0),
+        TraceRequest::Detach(signal) => (libc::PTRACE_DETACH, signal),
+    };
+    // SAFETY: these requests take two integers and touch no memory of ours.
+    let result = unsafe { libc::ptrace(request, pid, 0usize, data as usize) };
+    if result == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 /// Whether this process was told to ignore a signal, as nohup(1) does.

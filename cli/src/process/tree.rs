@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 
 use crate::base::failure::{Failure, Result, UNKNOWN};
-use crate::process::proc::{Pid, ProcFilesystem, Processes, Stat};
+use crate::process::proc::{parse_stat, Pid, ProcFilesystem, Processes, Stat};
 
 /// This user; None for root, who looks at everybody's.
 pub(crate) fn own_user() -> Option<u32> {
@@ -124,6 +124,13 @@ pub(crate) fn below_own(source: &mut impl Processes) -> Vec<Pid> {
     let own = std::process::id() as Pid;
     let parents = source.all().into_iter().map(|(pid, parent, _)| (pid, parent)).collect();
     descendants(&parents, &[own]).into_iter().filter(|pid| *pid != own).collect()
+}
+
+/// Whether a process has threads that are not about to end.
+pub(crate) fn has_threads(pid: Pid) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let stats = threads.filter_map(|thread| parse_stat(&std::fs::read(thread.path().join("stat")).ok()?));
+    stats.into_iter().any(|stat| !stat.is_ending())
 }
 
 /// The roots and everything below them, parents before children.

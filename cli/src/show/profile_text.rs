@@ -11,8 +11,11 @@ const LEAST_SHARE: f64 = 0.01;
 /// Callers that are shown of a line that grew.
 const CALLERS: usize = 3;
 
-/// Writes the tree of all sites. A chain of single callees does not move to the right.
+/// Writes the tree of all sites; of none, nothing. A chain of single callees does not move to the right.
 pub(crate) fn write_tree(root: &Branch, colours: bool, out: &mut dyn Write) -> io::Result<()> {
+    if root.below.is_empty() {
+        return Ok(());
+    }
     let heading = format!("{:>9} {:>5}  {}", "BYTES", "", "WHERE");
     writeln!(out, "{}", styled(&heading, terminal::BOLD, colours))?;
     write_below(root, root.bytes, 0, out)

@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &LeakArguments) -> Result<()> {
         (None, None) => unreachable!("clap asks for one of them"),
     };
     let seen = Session::new(arguments, root, environment.is_some(), load)?.watch(&mut children)?;
-    seen.remarks.notes.iter().for_each(|note| say(note));
+    seen.remarks.notes.iter().for_each(|note| terminal::note(note));
     if seen.recording.processes.is_empty() {
         return Err(nothing_read(&seen.recording, root));
     }
@@ -71,10 +71,6 @@ pub(crate) fn run(arguments: &LeakArguments) -> Result<()> {
         return Err(Failure::already_told(FAILED));
     }
     Ok(())
-}
-
-fn say(note: &str) {
-    anstream::eprintln!("{} {note}", terminal::styled("note:", terminal::WARNING, true));
 }
 
 fn nothing_read(recording: &Recording, root: Pid) -> Failure {
@@ -166,7 +162,7 @@ fn find_asker(program: &Program, candidate: &Candidate) -> Result<Asker> {
         return Err(obstacle.exit_code(USAGE));
     }
     if let Some(note) = asker::no_use(candidate.kind) {
-        say(&note);
+        terminal::note(&note);
     }
     Ok(asker)
 }
