@@ -176,7 +176,7 @@ static const char *code_of(const char *frame) {
   return is_of_type(code, python.code_type) && word_at(code, OBJECT_REFERENCES) != 0 ? code : NULL;
 }
 
-static const char *innermost(const char *state) {
+static const char *innermost_frame(const char *state) {
   const struct python_layout *layout = python.layout;
   const char *at = pointer_at(state, layout->state_frame);
   return layout->has_c_frame && at != NULL ? pointer_at(at, layout->c_frame_frame) : at;
@@ -192,7 +192,7 @@ void python_add_frames(struct profile_frames *frames) {
     frames->tags |= SNUG_PROFILE_PYTHON_NO_LOCK;
     return;
   }
-  const char *frame = innermost(state);
+  const char *frame = innermost_frame(state);
   for (; frame != NULL && frames->language_count < PROFILE_LANGUAGE_MAX;
        frame = pointer_at(frame, python.layout->frame_previous)) {
     const char *code = code_of(frame);

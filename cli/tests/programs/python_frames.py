@@ -44,8 +44,9 @@ class Cart:
 
 def recursive(depth):
     if depth > 0:
-        return recursive(depth - 1)
-    kept.append((stack(), bytearray(SIZE)))
+        recursive(depth - 1)
+    else:
+        kept.append((stack(), bytearray(SIZE)))
 
 
 def generator():
@@ -103,7 +104,7 @@ for _ in range(10):
     bytearray(SIZE)  # the setting that was changed meanwhile is seen at a slow call
 function()
 Cart.make()
-Cart().total
+total = Cart().total
 with Cart():
     pass
 with managed():

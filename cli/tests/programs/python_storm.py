@@ -30,8 +30,7 @@ def generator():
 
 
 def ends_in_the_middle():
-    for one in generator():
-        return one  # the generator is closed
+    return next(generator())  # which is closed then
 
 
 def code_that_ends():
@@ -61,8 +60,8 @@ async def tasks():
 
 def errors():
     try:
-        [][1]
-    except IndexError as error:
+        {}["no key"]
+    except KeyError as error:
         return str(error.__traceback__.tb_frame.f_locals)[:10] + "x" * 2000
 
 
