@@ -276,6 +276,7 @@ static void take_stock_after_fork(void) {
   for (uint32_t i = 0; i < caches.count; i++) {
     struct cache *cache = cache_number(i);
     if (!cache->in_use) continue;
+    cache->is_victim = false;                    /* of a thief at work when a handler forked (K4) */
     if (!cache->changing) cache_give_all(cache); /* else what the bins hold can't be known: lost to the child */
     reset_bins(cache);
     if (cache == caches.survivor || cache == this_thread.own) { /* own: attached since (K4) */

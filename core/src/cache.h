@@ -19,6 +19,7 @@
  *   owner: busy = 1; load cache; work on it; busy = 0 (release)
  *   thief: cache = &empty_cache; barrier on all threads; if busy == 0 the cache is ours until we store it back
  * After the barrier either the thief sees busy == 1, or the owner sees the empty cache and comes to the slow path.
+ * Who calls threads in shuts the same doors, for their owners to open: a thief opens only what it shut.
  * Both words, the door, lie in the cache: a thief touches nothing of a thread, which may end at any moment. Most
  * threads release their cache then; one whose first slow call comes in its very last destructors does not, and the
  * next thief finds it gone.
@@ -60,6 +61,8 @@ struct cache {
   struct door door;
   struct bin bin[CLASS_COUNT]; /* bin 0 is always full: a page without a block leads a free to the slow path */
   bool in_use;                 /* caches lock */
+  bool is_victim;              /* caches lock: of the thief at work */
+  bool shut_by_thief;          /* caches lock: that thief shut the door, and opens it again */
   uint32_t thread_id;          /* of the owner; caches lock */
   uint32_t arena;              /* owner */
   uint32_t remote_count;       /* C1 */

@@ -24,6 +24,18 @@ static bool worth_stealing(struct cache *cache, uint32_t looks, const struct cac
   return holds;
 }
 
+/* Takes the cache from its owner, who may be called in: then the door is shut already, and stays so for its sake. */
+static void shut_door(struct cache *cache) {
+  cache->is_victim = true;
+  cache->shut_by_thief = __atomic_load_n(&cache->door.cache, __ATOMIC_RELAXED) == cache;
+  __atomic_store_n(&cache->door.cache, &empty_cache, __ATOMIC_RELAXED);
+}
+
+static void reopen_door(struct cache *cache) {
+  cache->is_victim = false;
+  if (cache->shut_by_thief) __atomic_store_n(&cache->door.cache, cache, __ATOMIC_RELEASE);
+}
+
 size_t steal_caches(uint32_t looks, const struct cache *own) {
   size_t bytes = 0;
   uint32_t victims = 0;
@@ -34,13 +46,13 @@ size_t steal_caches(uint32_t looks, const struct cache *own) {
   for (uint32_t i = 0; i < cache_end_number() && !is_purging_stopped(); i++) {
     struct cache *cache = cache_number(i);
     if (!worth_stealing(cache, looks, own)) continue;
-    __atomic_store_n(&cache->door.cache, &empty_cache, __ATOMIC_RELAXED);
+    shut_door(cache);
     victims++;
   }
   bool ordered = victims != 0 && sys_barrier_all_threads();
   for (uint32_t i = 0; victims != 0 && i < cache_end_number(); i++) {
     struct cache *cache = cache_number(i);
-    if (!cache->in_use || cache == own || __atomic_load_n(&cache->door.cache, __ATOMIC_RELAXED) == cache) continue;
+    if (!cache->is_victim) continue;
     if (ordered && !is_purging_stopped() && __atomic_load_n(&cache->door.busy, __ATOMIC_ACQUIRE) == 0) {
       bytes += cache_bytes(cache);
       cache_give_all(cache);
@@ -48,7 +60,7 @@ size_t steal_caches(uint32_t looks, const struct cache *own) {
       cache->seen = cache_sign_of_life(cache);
       counter_add(&snug_counters.steals, 1);
     }
-    __atomic_store_n(&cache->door.cache, cache, __ATOMIC_RELEASE);
+    reopen_door(cache);
   }
   cache_unlock_owners();
   return bytes;

@@ -282,6 +282,72 @@ TEST(idle_caches_are_stolen_busy_ones_are_not) {
   snug_check();
 }
 
+static void *follow_the_setting(void *argument) {
+  (void)argument;
+  wait_for(1); /* its bin is open and holds blocks */
+  open_bin(SIZE);
+  void *block = malloc(SIZE);
+  others_cache = this_thread.own;
+  done(1);
+  wait_for(2);
+  free(block); /* the bin has room for it, and then has it */
+  free(malloc(SIZE));
+  CHECK_THAT(this_thread.profile == options.profile, "the thread follows the setting %u", this_thread.profile);
+  done(2);
+  wait_for(3);
+  return NULL;
+}
+
+/* Who calls a thread in shuts the same door as a thief. */
+TEST(a_thread_that_was_called_in_comes_though_its_cache_was_stolen) {
+  enum { SETTING = 1 << 30 }; /* no sample is taken */
+  pthread_t thread;
+  freeze_policies();
+  __atomic_store_n(&stage, 0, __ATOMIC_RELEASE);
+  REQUIRE(pthread_create(&thread, NULL, follow_the_setting, NULL) == 0);
+  let(1);
+  __atomic_store_n(&options.profile, SETTING, __ATOMIC_RELAXED);
+  cache_call_in();
+  size_t bytes = 0;
+  for (int look = 0; look < 5 && bytes == 0; look++) bytes = steal_caches(2, this_thread.own);
+  CHECK_THAT(bytes != 0, "a cache that was called in was not stolen");
+  CHECK(others_cache->door.cache == &empty_cache);
+  let(2);
+  CHECK(others_cache->door.cache == others_cache);
+  __atomic_store_n(&options.profile, 0, __ATOMIC_RELAXED);
+  cache_call_in();
+  __atomic_store_n(&stage, 3, __ATOMIC_RELEASE);
+  pthread_join(thread, NULL);
+  free(malloc(SIZE));
+  thaw_policies();
+  snug_check();
+}
+
+/* A shut door does not make a cache a victim. */
+TEST(a_thread_that_was_called_in_while_at_work_keeps_its_blocks) {
+  pthread_t thread;
+  freeze_policies();
+  __atomic_store_n(&stage, 0, __ATOMIC_RELEASE);
+  REQUIRE(pthread_create(&thread, NULL, follow_the_setting, NULL) == 0);
+  let(1);
+  cache_call_in();
+  uint64_t steals = snug_counters.steals;
+  size_t held = bin_count(others_cache, &others_cache->bin[CLASS]);
+  open_bin(SIZE); /* this thread is the victim, as if another were the thief */
+  REQUIRE(held != 0 && cached(CLASS) != 0);
+  this_thread.own->seen = cache_sign_of_life(this_thread.own);
+  this_thread.own->idle_looks = 5;
+  others_cache->seen = 0; /* it was at work just now */
+  CHECK(steal_caches(2, NULL) != 0 && cached(CLASS) == 0);
+  CHECK_THAT(bin_count(others_cache, &others_cache->bin[CLASS]) == held && snug_counters.steals == steals + 1,
+             "%zu thefts", (size_t)(snug_counters.steals - steals));
+  let(2);
+  __atomic_store_n(&stage, 3, __ATOMIC_RELEASE);
+  pthread_join(thread, NULL);
+  thaw_policies();
+  snug_check();
+}
+
 /* Caches of ended threads serve new ones. */
 static void *use_a_little(void *argument) {
   (void)argument;
