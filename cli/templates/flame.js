@@ -14,7 +14,7 @@
 
   const text = bytes => {
     for (const [unit, size] of [["GB", 1e9], ["MB", 1e6], ["kB", 1e3]]) {
-      if (bytes >= size) return `${(bytes / size).toPrecision(3)} ${unit}`;
+      if (bytes >= 0.9995 * size) return `${(bytes / size).toPrecision(3)} ${unit}`;
     }
     return `${Math.round(bytes)} B`;
   };
@@ -39,7 +39,6 @@
       if (pixels > 24) button.textContent = frame[NAME];
       button.title = describe(frame);
       button.setAttribute("aria-label", describe(frame));
-      button.setAttribute("role", "treeitem");
       button.onclick = () => { shown = path; draw(); };
       button.onmouseenter = button.onfocus = () => { pointed.textContent = describe(frame); };
       buttons.push(button);
@@ -56,7 +55,9 @@
     };
     shown.forEach((_, row) => put(shown.slice(0, row + 1), 0, width));
     putBelow(shown, 0, width / shown[shown.length - 1][BYTES]);
+    const focused = graph.contains(document.activeElement);
     graph.replaceChildren(...buttons);
+    if (focused) buttons[shown.length - 1].focus();
     graph.style.height = `${depth * ROW}px`;
     whole.hidden = shown.length === 1;
     pointed.textContent = shown.length === 1 ? "Click a frame to widen it; Escape shows all again." : describe(shown[shown.length - 1]);
@@ -67,7 +68,7 @@
   search.oninput = draw;
   whole.onclick = () => { shown = [root]; draw(); };
   document.addEventListener("keydown", event => {
-    if (event.key === "Escape" && shown.length > 1) whole.onclick();
+    if (event.key === "Escape" && shown.length > 1 && !(event.target === search && search.value)) whole.onclick();
   });
   new ResizeObserver(() => {
     if (graph.clientWidth !== width) draw(); // drawing changes the height alone

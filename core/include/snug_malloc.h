@@ -49,6 +49,15 @@ size_t snug_nallocx(size_t size_bytes, int flags);
 void snug_dallocx(void *block, int flags);
 void snug_sdallocx(void *block, size_t size_bytes, int flags);
 
+/* jemalloc(3): values by name, and statistics as text, or as JSON if "J" is among the letters. Without write text goes
+ * to snug_malloc_message, and without that to stderr. */
+int snug_mallctl(const char *name, void *old, size_t *old_bytes, void *new_value, size_t new_bytes);
+int snug_mallctlnametomib(const char *name, size_t *mib, size_t *mib_length);
+int snug_mallctlbymib(const size_t *mib, size_t mib_length, void *old, size_t *old_bytes, void *new_value,
+                      size_t new_bytes);
+void snug_malloc_stats_print(void (*write)(void *context, const char *text), void *context, const char *letters);
+extern void (*snug_malloc_message)(void *context, const char *text);
+
 #ifdef __cplusplus
 }
 #endif

@@ -43,12 +43,18 @@ fn variable(name: &str) -> String {
     env::var(name).unwrap_or_default()
 }
 
-/// `$OBJCOPY`, or the one that belongs to the compiler: aarch64-linux-gnu-objcopy to aarch64-linux-gnu-gcc.
+/// `$OBJCOPY`, for a target as the crate cc reads `$CC`, or the one that belongs to the compiler:
+/// aarch64-linux-gnu-objcopy to aarch64-linux-gnu-gcc-12.
 fn objcopy(compiler: &Path) -> PathBuf {
-    if let Some(set) = env::var_os("OBJCOPY") {
+    let target = variable("TARGET");
+    let of_target = [format!("OBJCOPY_{target}"), format!("OBJCOPY_{}", target.replace('-', "_"))];
+    if let Some(set) =
+        of_target.iter().map(String::as_str).chain(["TARGET_OBJCOPY", "OBJCOPY"]).find_map(env::var_os)
+    {
         return set.into();
     }
     let name = compiler.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.').trim_end_matches('-');
     match name.strip_suffix("gcc") {
         Some(prefix) if prefix.ends_with('-') && !prefix.starts_with("musl") => {
             compiler.with_file_name(format!("{prefix}objcopy"))
@@ -63,7 +69,10 @@ fn objcopy(compiler: &Path) -> PathBuf {
 fn run(command: &mut Command) {
     match command.status() {
         Ok(status) if status.success() => {}
-        Ok(status) => fail(&format!("{command:?} ended with {status}")),
+        Ok(status) => fail(&format!(
+            "{command:?} ended with {status}; CC and OBJCOPY name other programs, and both must be for {}",
+            variable("TARGET")
+        )),
         Err(error) => fail(&format!(
             "{:?} can't be started: {error}; snug-alloc needs a C compiler and binutils (Debian: gcc libc6-dev binutils; \
              CC and OBJCOPY name others)",

@@ -10,8 +10,10 @@ use crate::analysis::sites::{Branch, Frame, Site};
 use crate::base::terminal::{bytes, short_count};
 use crate::VERSION;
 
-/// Frames with a smaller share of all are left out of the graph: nobody could see them, even widened.
+/// Frames with a smaller share of all are not in the graph by their names: a page can't hold all of a large program.
 const LEAST_SHARE: f64 = 0.0002;
+/// What stands for those of one caller, so that widths add up.
+const TOO_SMALL: &str = "[too small to show]";
 /// Kinds of frames, as flame.js numbers them.
 const REMARK: u8 = 0;
 const NATIVE: u8 = 1;
@@ -120,8 +122,15 @@ impl FlameFrame {
             false => NATIVE,
         };
         let name = if frame.function.is_empty() { root_name } else { &frame.function };
-        let below = branch.below.iter().filter(|child| child.bytes >= least_bytes && child.bytes >= 1.0);
-        let below = below.map(|child| FlameFrame::new(child, least_bytes, "?")).collect();
+        let (shown, small): (Vec<&Branch>, Vec<&Branch>) =
+            branch.below.iter().partition(|child| child.bytes >= least_bytes.max(1.0));
+        let mut below: Vec<_> =
+            shown.into_iter().map(|child| FlameFrame::new(child, least_bytes, "?")).collect();
+        let rest: f64 = small.iter().map(|child| child.bytes).sum();
+        if rest >= 1.0 {
+            below.push(FlameFrame(TOO_SMALL.into(), String::new(), REMARK, rest.round() as u64, Vec::new()));
+            below.sort_by_key(|frame| std::cmp::Reverse(frame.3));
+        }
         FlameFrame(name.to_string(), place, kind, branch.bytes.round().max(0.0) as u64, below)
     }
 }
@@ -148,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tree_has_callers_above_and_leaves_out_what_nobody_sees() {
+    fn the_tree_has_callers_above_and_adds_up_what_nobody_sees() {
         let page = page("Cart#add");
         let tree = page.split_once("id=\"tree\">").unwrap().1.split_once("</script>").unwrap().0;
         let tree: serde_json::Value = serde_json::from_str(tree).unwrap();
@@ -157,7 +166,16 @@ mod tests {
             "",
             0,
             3_000_100,
-            [["main", "ruby", NATIVE, 3_000_100, [["Cart#add", "/app/shop.rb:7", LANGUAGE, 3_000_000, []]]]]
+            [[
+                "main",
+                "ruby",
+                NATIVE,
+                3_000_100,
+                [
+                    ["Cart#add", "/app/shop.rb:7", LANGUAGE, 3_000_000, []],
+                    ["[too small to show]", "", REMARK, 100, []]
+                ]
+            ]]
         ]);
         assert_eq!(tree, expected);
         assert!(page.contains("of 4 samples"));
