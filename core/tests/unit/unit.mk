@@ -5,7 +5,8 @@
 #   make ... CC=aarch64-linux-gnu-gcc BUILD=build/aarch64 RUN='qemu-aarch64 -L /usr/aarch64-linux-gnu'
 #   make ... UNIT_VARIANTS=4k UNIT_ONLY=pages                                               one of them
 #
-# Each program is compiled twice, with and without SNUG_DEBUG, and linked once per size of the system's pages.
+# Each program is compiled twice, with and without SNUG_DEBUG, and linked once per size of the system's pages. With it
+# less is optimised, which is sooner done.
 # Prints "N passed, N failed" last.
 BUILD ?= build
 RUN ?=
@@ -29,7 +30,7 @@ $(UNIT_BUILD)/%.o: $(UNIT)/%_test.c $(UNIT_SOURCES) $(UNIT_BUILD)/sources_above_
 
 $(UNIT_BUILD)/%.debug.o: $(UNIT)/%_test.c $(UNIT_SOURCES) $(UNIT_BUILD)/sources_above_sys.h
 	@mkdir -p $(@D)
-	$(UNIT_CC) -DSNUG_DEBUG=1 -c -o $@ $<
+	$(UNIT_CC) -DSNUG_DEBUG=1 -O1 -c -o $@ $<
 
 $(UNIT_BUILD)/page_size_%k.o: $(UNIT)/page_size.c
 	@mkdir -p $(@D)
