@@ -263,7 +263,9 @@ fn a_program_that_is_stopped_stays_so_until_it_is_continued() {
     let Some(place) = Place::new() else { return };
     let program = place.compile(
         "ticks",
-        r#"int main(void) { many(keeps); for (int i = 0; i < 100; i++) { puts("tick"); fflush(stdout); usleep(20000); } }"#,
+        r#"static volatile sig_atomic_t over;
+static void end(int signal) { over = signal; }
+int main(void) { signal(SIGUSR1, end); many(keeps); while (!over) { puts("tick"); fflush(stdout); usleep(20000); } }"#,
     );
     let (running, mut reader) = started(&mut place.profile(&["--", &program]));
     let pid = child_of(&running.0);
@@ -282,6 +284,8 @@ fn a_program_that_is_stopped_stays_so_until_it_is_continued() {
         reader.read_line(&mut String::new()).unwrap();
         eventually("the program goes on", || !"tT".contains(state()));
     }
+    std::thread::sleep(Duration::from_millis(200)); // for some more ticks
+    kill("USR1", &pid);
     let answer = ended(running, reader).expect_code(0);
     assert!(answer.stdout.contains("keeps (ticks)") && answer.stdout.contains("tick\n"), "{answer:#?}");
 }
