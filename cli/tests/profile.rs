@@ -142,7 +142,7 @@ fn as_kept(stack: &[(String, String, u32)]) -> Vec<(String, String, u32)> {
     stack.iter().map(|(function, file, line)| (function.clone(), end(file), *line)).collect()
 }
 
-/// Where nearly each request is a sample, while frames end, code is freed, collections and forks happen.
+/// Where each request is a sample until the budget raises the mean, again and again, while frames end, code is freed, collections and forks happen.
 #[test]
 fn python_lives_through_samples_everywhere() {
     let Some(library) = snug_library() else { return };
