@@ -95,13 +95,18 @@ fn ruby_lines_are_named() {
     assert!(sites[0]["frames"].as_array().unwrap().iter().any(here), "{json}");
 }
 
-/// Interpreters whose frames the library reads, as far as they are installed. SNUG_PYTHONS has more, by their paths.
+/// Interpreters whose frames the library reads: those that are installed, one at least, and those of SNUG_PYTHONS, by
+/// their paths.
 fn pythons() -> Vec<String> {
-    let more = std::env::var("SNUG_PYTHONS").unwrap_or_default();
+    let works = |python: &String| {
+        Command::new(python).arg("--version").output().is_ok_and(|out| out.status.success())
+    };
     let known = ["python3.11", "python3.12", "python3.13", "python3.14"].map(String::from);
-    let all = known.into_iter().chain(more.split(':').filter(|path| !path.is_empty()).map(String::from));
-    all.filter(|python| Command::new(python).arg("--version").output().is_ok_and(|out| out.status.success()))
-        .collect()
+    let mut found: Vec<String> = known.into_iter().filter(works).collect();
+    let named = std::env::var("SNUG_PYTHONS").unwrap_or_default();
+    found.extend(named.split(':').filter(|path| !path.is_empty()).map(String::from));
+    assert!(!found.is_empty(), "there is no Python of 3.11 to 3.14; SNUG_PYTHONS names some by their paths");
+    found
 }
 
 /// In generators, coroutines, code of 3,000 lines, names that are not ASCII ...: programs/python_frames.py.

@@ -27,10 +27,11 @@ enum {
 /* What is elsewhere in each version: offsets in bytes, in the structures of pycore_frame.h (since 3.14
  * pycore_interpframe_structs.h), cpython/pystate.h, cpython/code.h and cpython/unicodeobject.h. */
 static const struct python_layout {
-  uint8_t state_frame;   /* of the thread's state: the innermost frame */
-  uint8_t has_c_frame;   /* until 3.12 the state leads to a record of the C function that interprets, */
-  uint8_t c_frame_frame; /* and this to the frame */
-  uint8_t frame_code;    /* of a frame; since 3.14 with marks in the lowest bits */
+  bool current_is_per_process; /* until 3.11: the state of whichever thread holds the lock */
+  uint8_t state_frame;         /* of the thread's state: the innermost frame */
+  bool has_c_frame;            /* until 3.12 the state leads to a record of the C function that interprets, */
+  uint8_t c_frame_frame;       /* and this to the frame */
+  uint8_t frame_code;          /* of a frame; since 3.14 with marks in the lowest bits */
   uint8_t frame_previous;
   uint8_t frame_owner;
   uint8_t code_first_line;
@@ -38,17 +39,16 @@ static const struct python_layout {
   uint8_t string_ascii; /* where the characters begin */
   uint8_t string_other;
 } layouts[] = {
-    {56, true, 8, 32, 48, 69, 72, 184, 48, 72}, /* 3.11 */
-    {56, true, 0, 0, 8, 70, 68, 192, 40, 56},
-    {72, false, 0, 0, 8, 70, 68, 200, 40, 56},
-    {72, false, 0, 0, 8, 74, 68, 208, 40, 56}, /* 3.14 */
+    {true, 56, true, 8, 32, 48, 69, 72, 184, 48, 72}, /* 3.11 */
+    {false, 56, true, 0, 0, 8, 70, 68, 192, 40, 56},
+    {false, 72, false, 0, 0, 8, 70, 68, 200, 40, 56},
+    {false, 72, false, 0, 0, 8, 74, 68, 208, 40, 56}, /* 3.14 */
 };
 
 enum { VERSION_FIRST = 0x030b, VERSION_LAST = VERSION_FIRST + sizeof layouts / sizeof layouts[0] - 1 };
 
 static struct {
-  bool is_there;               /* atomic: all below is set */
-  bool current_is_per_process; /* until 3.11: the state of whichever thread holds the lock */
+  bool is_there; /* atomic: all below is set */
   const struct python_layout *layout;
   const void *code_type, *string_type;
   const char *(*current_state)(void);
@@ -71,7 +71,6 @@ void python_prepare(void) {
   unsigned long minor = *version >> 16;
   if (minor < VERSION_FIRST || minor > VERSION_LAST) return;
   python.layout = &layouts[minor - VERSION_FIRST];
-  python.current_is_per_process = minor == VERSION_FIRST;
   python.code_type = symbols_variable("PyCode_Type");
   python.string_type = symbols_variable("PyUnicode_Type");
   bool all = python.code_type != NULL && python.string_type != NULL &&
@@ -188,7 +187,7 @@ void python_add_frames(struct profile_frames *frames) {
   const char *own = python.own_state();
   if (own == NULL) return;
   const char *state = python.current_state();
-  if (state == NULL || (python.current_is_per_process && state != own)) {
+  if (state == NULL || (python.layout->current_is_per_process && state != own)) {
     frames->tags |= SNUG_PROFILE_PYTHON_NO_LOCK;
     return;
   }

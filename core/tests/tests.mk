@@ -47,10 +47,13 @@ $(TESTS_BUILD)/%: $(TESTS)/%.cpp $(TEST_HEADERS) $(LIB)
 API_WITHOUT ?=
 API_TESTS = $(filter-out $(addprefix %/,$(API_WITHOUT)),$(call test_names,api) $(call test_names_cxx,api))
 
+# All that give malloc to a program, the second file under jemalloc's name beside the first.
+GIVING_MALLOC = $(if $(LIB),$(LIB) $(dir $(LIB))jemalloc/libjemalloc.so.2 $(STATIC))
+
 .PHONY: test-api
-test-api: $(API_TESTS) $(LIB) $(STATIC)
+test-api: $(API_TESTS) $(GIVING_MALLOC)
 	@status=0; $(RUN_TESTS) api $(TEST_TIMEOUT_S) "$(RUN)" $(API_TESTS) || status=1; \
-	$(if $(LIB),$(RUN_TESTS) api/names $(TEST_TIMEOUT_S) "" $(foreach library,$(LIB) $(STATIC),\
+	$(if $(LIB),$(RUN_TESTS) api/names $(TEST_TIMEOUT_S) "" $(foreach library,$(GIVING_MALLOC),\
 	  "$(TESTS)/support/check_names $(library) $(INCLUDE)/snug.h $(INCLUDE)/jemalloc/jemalloc.h") || status=1;) \
 	exit $$status
 

@@ -8,6 +8,7 @@ use crate::analysis::assemble::{Assembled, LiveSource, Measure};
 use crate::analysis::trend::{Direction, Doubt, Trend};
 use crate::analysis::verdict::{Assessment, Verdict};
 use crate::base::terminal::{bytes, short_count, short_number};
+use crate::base::time::duration;
 
 /// The answer of one call.
 #[derive(Debug, Clone, Serialize)]
@@ -450,17 +451,6 @@ fn plural(unit: &str) -> String {
     }
 }
 
-/// `12 s`, `3 min 20 s`, `2 h 5 min`.
-pub(crate) fn duration(seconds: f64) -> String {
-    let whole = seconds.round() as u64;
-    match whole {
-        0..10 => format!("{} s", short_number(seconds)),
-        10..120 => format!("{whole} s"),
-        120..7200 => format!("{} min {} s", whole / 60, whole % 60).replace(" 0 s", ""),
-        _ => format!("{} h {} min", whole / 3600, whole % 3600 / 60).replace(" 0 min", ""),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -588,13 +578,5 @@ mod tests {
     fn plurals() {
         assert_eq!(plural("request"), "requests");
         assert_eq!(plural("run of the load"), "runs of the load");
-    }
-
-    #[test]
-    fn durations() {
-        assert_eq!(duration(4.2), "4.20 s");
-        assert_eq!(duration(75.0), "75 s");
-        assert_eq!(duration(200.0), "3 min 20 s");
-        assert_eq!(duration(7500.0), "2 h 5 min");
     }
 }

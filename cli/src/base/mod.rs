@@ -1,4 +1,5 @@
-//! What everything else stands on and what knows nothing of memory: failures, numbers for people, the machine, files and ELF files.
+//! What everything else stands on and what knows nothing of memory: failures, numbers for people, the machine, files and
+//! ELF files.
 
 pub(crate) mod elf;
 pub(crate) mod failure;

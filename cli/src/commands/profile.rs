@@ -11,14 +11,13 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use crate::allocator::{access, control};
-use crate::analysis::leak_report::duration;
 use crate::analysis::sites::{self, Frame, Site};
 use crate::base::failure::{Context, Failure, Result, FAILED, UNKNOWN};
 use crate::base::file;
 use crate::base::machine;
 use crate::base::progress;
 use crate::base::terminal::{self, bytes};
-use crate::base::time::time_between;
+use crate::base::time::{duration, time_between};
 use crate::commands::arguments::process;
 use crate::heap::profile::{self, Profile, SampledStack};
 use crate::process::children::Children;
@@ -272,11 +271,13 @@ fn write(measured: &MeasuredProfile, arguments: &ProfileArguments) -> Result<()>
 
 /// Whether the process runs Python code and leaves small objects to Python's own allocator.
 fn hides_small_objects(pid: Pid, profile: &Profile) -> bool {
-    let runs_python = profile.stacks.values().any(|stack| stack.tags & profile::TAG_PYTHON != 0);
+    if !profile.stacks.values().any(|stack| stack.tags & profile::TAG_PYTHON != 0) {
+        return false;
+    }
     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     let mut chosen =
         proc::parse_environment(&environment).into_iter().filter(|(name, _)| name == "PYTHONMALLOC");
-    runs_python && !chosen.any(|(_, allocator)| allocator.starts_with("malloc"))
+    !chosen.any(|(_, allocator)| allocator.starts_with("malloc"))
 }
 
 /// Refuses files that can't be made, before the measurement.

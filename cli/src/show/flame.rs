@@ -109,16 +109,10 @@ impl FlameFrame {
             line => format!("{}:{line}", frame.file),
         };
         // Ruby's methods that are written in C have no file, remarks neither; a frame of Python may have no line.
+        let is_language = frame.line > 0 || [".rb", ".py"].iter().any(|ending| file.ends_with(ending));
         let kind = match frame.function.is_empty() || frame.function.starts_with('[') {
             true => REMARK,
-            false
-                if frame.line > 0
-                    || frame.file.is_empty()
-                    || file.ends_with(".rb")
-                    || file.ends_with(".py") =>
-            {
-                LANGUAGE
-            }
+            false if is_language || frame.file.is_empty() => LANGUAGE,
             false => NATIVE,
         };
         let name = if frame.function.is_empty() { root_name } else { &frame.function };

@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use crate::analysis::assemble::{LiveSource, Measure};
-use crate::analysis::leak_report::{duration, LeakReport};
+use crate::analysis::leak_report::LeakReport;
 use crate::analysis::statistics::median;
 use crate::base::failure::{Context, Result};
 use crate::base::file;
 use crate::base::terminal::bytes;
+use crate::base::time::duration;
 use crate::show::chart::{Axis, Chart, ChartSeries, PICTURE};
 use crate::show::plot::{shorten, Painter};
 

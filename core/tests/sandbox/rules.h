@@ -150,10 +150,10 @@ static inline void rules_apply(const char *by) {
   struct sock_fprog program = {(unsigned short)rules_length, rules_code};
   bool unseen = strcmp(by, "none") == 0;
   if (unseen && snug_is_active()) snug_enter_sandbox();
-  if ((unseen ? rules_unseen_call(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, NULL) : prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) !=
-      0)
-    rules_fail("no_new_privs: %s", strerror(errno));
-  long result = -1;
+  long result =
+      unseen ? rules_unseen_call(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, NULL) : prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  if (result != 0) rules_fail("no_new_privs: %s", strerror(errno));
+  result = -1;
   if (unseen) {
     result = rules_unseen_call(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program);
   } else if (strcmp(by, "prctl") == 0) {
