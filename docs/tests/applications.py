@@ -1,4 +1,5 @@
-"""Small real applications in the place of the reader's: Rails, Rack on Puma, WSGI on gunicorn, Celery, Sidekiq."""
+"""Small real applications in the place of the reader's: Rails, Rack on Puma, WSGI on gunicorn, Celery, Sidekiq. With SHOP_LEAKS
+in the environment, three of them keep something of each request or job, in the line that names KEPT."""
 
 import os
 import stat
@@ -13,7 +14,9 @@ class Shop < Rails::Application
   config.logger = Logger.new(IO::NULL)
 end
 class OrdersController < ActionController::Base
+  KEPT = []
   def index
+    KEPT << "order" * 5_000 if ENV["SHOP_LEAKS"]
     orders = (1..300).map { |id| { id: id, name: "order #{id}", lines: ["line"] * (id % 7) } }
     render json: orders
   end
@@ -46,8 +49,12 @@ def wsgi(environment, start_response):
 
 celery = Celery("app", broker=os.environ["REDIS_URL"], backend=os.environ["REDIS_URL"])
 
+KEPT = [] if os.environ.get("SHOP_LEAKS") else None
+
 @celery.task
 def work(size):
+    if KEPT is not None:
+        KEPT.append(bytearray(100_000))
     return len(",".join(str(number) for number in range(size)))
 
 class Application:
@@ -68,7 +75,9 @@ Sidekiq.configure_server { |config| config.redis = { url: ENV["REDIS_URL"] } }
 Sidekiq.configure_client { |config| config.redis = { url: ENV["REDIS_URL"] } }
 class Work
   include Sidekiq::Worker
+  KEPT = []
   def perform(size)
+    KEPT << "text" * 20_000 if ENV["SHOP_LEAKS"]
     Array.new(size) { |number| "text #{number}" }.join.size
     Sidekiq.redis { |redis| redis.call("INCR", "done") }
   end

@@ -143,6 +143,34 @@ class Servers(unittest.TestCase):
             comparison = json.loads((self.folder / "results/compare.json").read_text())
             self.assertEqual([run["failure"] for run in comparison["runs"]], [None, None])
 
+    def check_leak(self, server, load, path):
+        """A leak that was planted in a server is named by its line. A watch that does not suffice is made again, longer."""
+        lines = applications.FILES[path].splitlines()
+        planted = next(number for number, line in enumerate(lines, 1) if re.search(r"KEPT( <<|\.append)", line))
+        for seconds in (15, 60):
+            port = str(free_port())
+            words = ["snug", "leak", "--for", f"{seconds}s", "--interval", "100ms", "--json", *load, "--", *server]
+            words = [word.replace("PORT", port) for word in words]
+            environment = {**self.environment(shlex.join(server)), "SHOP_LEAKS": "1"}
+            ended = subprocess.run(words, cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True,
+                                   text=True, timeout=COMMAND_SECONDS)
+            self.assertEqual(ended.returncode, 0, ended.stderr)
+            answer = json.loads(ended.stdout)
+            found = [(line["line"]["file"].removeprefix(f"{self.folder}/"), line["line"]["line"]) for line in answer["lines"]]
+            if answer["verdict"] == "leak" and found[:1] == [(path, planted)]:
+                return
+        self.fail(f"{answer['answer']} {found[:5]} instead of {path}:{planted}; {answer['notes']}")
+
+    def test_leak_of_rails_is_named(self):
+        self.check_leak(["bin/rails", "server", "-e", "production", "-p", "PORT"], ["--url", "http://127.0.0.1:PORT/"],
+                        "config/application.rb")
+
+    def test_leak_of_celery_is_named(self):
+        self.check_leak(["celery", "-A", "app", "worker", "-c", "2"], ["--load", "python3 enqueue.py"], "app.py")
+
+    def test_leak_of_sidekiq_is_named(self):
+        self.check_leak(["sidekiq", "-e", "production", "-r", "./app.rb"], ["--load", "ruby enqueue.rb"], "app.rb")
+
     def check_run(self, words, command):
         """`snug run` stays: the server must come up under snug, in each of its processes."""
         program = words[words.index("--") + 1:]

@@ -68,16 +68,16 @@ pub(crate) struct SetOutcome {
 ///
 /// Fails if there is no such process, if it may not be asked, or if it has no snug that understands requests.
 pub(crate) fn purge(pid: Pid, timeout: Duration) -> Result<PurgeOutcome> {
-    let mut asked = Asked::find(pid)?;
-    let rss_before_bytes = asked.rss_bytes()?;
-    let reply = asked.ask(u64::from(counters::REQUEST_PURGE), timeout, true)?;
-    let head = asked.page()?.head;
+    let mut request = ControlRequest::new(Asked::find(pid)?, u64::from(counters::REQUEST_PURGE));
+    let rss_before_bytes = request.asked.rss_bytes()?;
+    let reply = request.wait(timeout, true)?;
+    let head = request.asked.page()?.head;
     Ok(PurgeOutcome {
         pid,
         given_back_bytes: reply.answer.map(|answer| answer >> 8),
         silence: reply.silence,
         rss_before_bytes,
-        rss_after_bytes: asked.rss_bytes()?,
+        rss_after_bytes: request.asked.rss_bytes()?,
         held_bytes: head.dirty_bytes + head.cached_bytes,
         background: setting(&head.settings, "background").is_none_or(|value| value != "0"),
     })
@@ -87,21 +87,26 @@ pub(crate) fn purge(pid: Pid, timeout: Duration) -> Result<PurgeOutcome> {
 ///
 /// Fails as `purge` does, and if there is no such setting, if it can't change now, or if the value is not one of its.
 pub(crate) fn set(pid: Pid, key: &str, value: &str, timeout: Duration) -> Result<SetOutcome> {
-    let mut asked = Asked::find(pid)?;
+    let asked = Asked::find(pid)?;
     let page = asked.page()?;
-    let (kind, number) = parse_value(key, value)?;
-    let request = set_request(&page, key, kind, number)?;
-    // Of its own version the tool knows the ranges: a process that sleeps could not refuse before it wakes up.
-    if let Some(row) = options::find(key).filter(|_| page.head.snug_version == VERSION) {
-        row.parse(value).ok_or_else(|| bad_value(key, value, row.low.into(), row.high.into()))?;
-    }
-    let reply = asked.ask(request, timeout, false)?;
+    let (words, number) = checked_set_request(&page, key, value)?;
+    let mut request = ControlRequest::new(asked, words);
+    let reply = request.wait(timeout, false)?;
     if let Some(answer) = reply.answer {
         refused(answer, key, value)?;
     }
     let before = setting(&page.head.settings, key).unwrap_or_default().to_string();
-    let settings = asked.page()?.head.settings;
+    let settings = request.asked.page()?.head.settings;
     Ok(SetOutcome { pid, key: key.into(), before, value: number, settings, silence: reply.silence })
+}
+
+/// Begins to change a setting, without waiting: look at the request until it is answered, or withdraw it.
+///
+/// Fails as `set` does.
+pub(crate) fn begin_to_set(pid: Pid, key: &str, value: &str) -> Result<ControlRequest> {
+    let asked = Asked::find(pid)?;
+    let (words, _) = checked_set_request(&asked.page()?, key, value)?;
+    Ok(ControlRequest::new(asked, words))
 }
 
 /// Settings of a process that can change while it runs, with their values.
@@ -133,6 +138,17 @@ fn parse_value(key: &str, value: &str) -> Result<(u32, u32)> {
                 .exit_code(USAGE)
         }),
     }
+}
+
+/// The word that asks for a setting, and the setting's new value.
+fn checked_set_request(page: &Page, key: &str, value: &str) -> Result<(u64, u32)> {
+    let (kind, number) = parse_value(key, value)?;
+    let request = set_request(page, key, kind, number)?;
+    // Of its own version the tool knows the ranges: a process that sleeps could not refuse before it wakes up.
+    if let Some(row) = options::find(key).filter(|_| page.head.snug_version == VERSION) {
+        row.parse(value).ok_or_else(|| bad_value(key, value, row.low.into(), row.high.into()))?;
+    }
+    Ok((request, number))
 }
 
 /// The word that asks for a setting.
@@ -246,41 +262,72 @@ impl Asked {
         let address = self.address + counters::REQUEST_OFFSET as u64;
         remote::write_memory(self.pid, address, &words).map_err(|_| self.gone())
     }
+}
 
-    /// Puts a request there until it is answered or the time is over. `withdraw`: an unanswered one is taken back.
-    fn ask(&mut self, request: u64, timeout: Duration, withdraw: bool) -> Result<Reply> {
+/// A request to a process, which may wait there.
+pub(crate) struct ControlRequest {
+    asked: Asked,
+    words: u64,
+    from: u64,
+    /// The request of somebody else that was seen there, and since when.
+    others: Option<(u64, Instant)>,
+}
+
+impl ControlRequest {
+    fn new(asked: Asked, words: u64) -> ControlRequest {
+        ControlRequest { asked, words, from: next_from(), others: None }
+    }
+
+    fn check(&self, page: &Page) -> u64 {
+        counters::request_check(self.words, self.from, page.head.pid)
+    }
+
+    fn answer_in(&self, page: &Page) -> Option<u64> {
+        (page.control.answer_to == self.check(page)).then_some(page.control.answer)
+    }
+
+    fn answer(&self) -> Result<Option<u64>> {
+        Ok(self.answer_in(&self.asked.page()?))
+    }
+
+    /// The answer, if there is one; else sees to it that the request waits there. Fails if the process has ended.
+    pub(crate) fn look(&mut self) -> Result<Option<u64>> {
+        let page = self.asked.page()?;
+        let check = self.check(&page);
+        let answer = self.answer_in(&page);
+        if answer.is_none() && page.control.request_check != check && may_write(&page, &mut self.others) {
+            self.asked.write(self.words, self.from, check)?;
+        }
+        Ok(answer)
+    }
+
+    /// Has it wait there until it is answered or the time is over. `withdraw`: without an answer it is taken back.
+    fn wait(&mut self, timeout: Duration, withdraw: bool) -> Result<Reply> {
         let start = Instant::now();
-        let stat_before = self.stat()?;
-        let from = next_from();
-        let mut others = None;
+        let stat_before = self.asked.stat()?;
         loop {
-            let page = self.page()?;
-            let own = counters::request_check(request, from, page.head.pid);
-            if page.control.answer_to == own {
-                return Ok(Reply { answer: Some(page.control.answer), silence: None });
+            if let Some(answer) = self.look()? {
+                return Ok(Reply { answer: Some(answer), silence: None });
             }
             if start.elapsed() >= timeout {
-                return self.give_up(own, withdraw, &stat_before);
-            }
-            let theirs = page.control.request_check;
-            if theirs != own && may_write(&page, &mut others) {
-                self.write(request, from, own)?;
+                break;
             }
             std::thread::sleep(LOOK_EVERY);
         }
+        let stat = self.asked.stat()?;
+        // It may be answered in the last moment.
+        let answer = if withdraw { self.withdraw()? } else { self.answer()? };
+        let silence = answer.is_none().then(|| why_silent(&stat_before, &stat));
+        Ok(Reply { answer, silence })
     }
 
-    fn give_up(&mut self, own: u64, withdraw: bool, before: &Stat) -> Result<Reply> {
-        let stat = self.stat()?;
-        if withdraw && self.page()?.control.request_check == own {
-            self.write(0, 0, 0)?;
+    /// Takes it back. Returns the answer, if one came in the last moment.
+    pub(crate) fn withdraw(&self) -> Result<Option<u64>> {
+        let page = self.asked.page()?;
+        if self.answer_in(&page).is_none() && page.control.request_check == self.check(&page) {
+            self.asked.write(0, 0, 0)?;
         }
-        // It may have been answered in the last moment.
-        let control = self.page()?.control;
-        if control.answer_to == own {
-            return Ok(Reply { answer: Some(control.answer), silence: None });
-        }
-        Ok(Reply { answer: None, silence: Some(why_silent(before, &stat)) })
+        self.answer()
     }
 }
 

@@ -95,7 +95,7 @@ pub(crate) struct Recorder<P, A> {
     /// Process groups that are not the program's: the load's, and that of counting requests.
     left_out: HashSet<Pid>,
     /// Arenas that the last page of counters had: as many are read at once.
-    arenas: u32,
+    pub arenas: u32,
     pub recording: Recording,
     buffer: Vec<u8>,
 }
@@ -146,6 +146,12 @@ impl<P: Processes, A: Allocators> Recorder<P, A> {
             }
         }
         (count, rss_bytes)
+    }
+
+    /// The processes under snug that are alive, each with the address of its page of counters.
+    pub(crate) fn under_snug(&self) -> Vec<(Pid, u64)> {
+        let alive = self.processes.iter().map(|(pid, _)| pid);
+        alive.filter_map(|pid| Some((pid, self.counters_at(pid)?))).collect()
     }
 
     /// Ends the recording.

@@ -5,6 +5,8 @@ use serde::Serialize;
 use crate::allocator::kinds::Kind;
 use crate::allocator::record::Recording;
 use crate::analysis::assemble::{Assembled, LiveSource, Measure};
+use crate::analysis::keeping::KeepingLine;
+use crate::analysis::size_growth::GrowingSize;
 use crate::analysis::trend::{Direction, Doubt, Trend};
 use crate::analysis::verdict::{Assessment, Verdict};
 use crate::base::terminal::{bytes, short_count, short_number};
@@ -39,6 +41,10 @@ pub(crate) struct LeakReport {
     pub judgement_by_age: Option<Assessment>,
     pub decided_by_age: bool,
     pub growth: Option<Growth>,
+    /// Of a leak: the lines that keep what they allocate, the fastest first, where samples told.
+    pub lines: Vec<KeepingLine>,
+    /// Of a leak under snug: sizes of blocks that add up, the fastest first.
+    pub sizes: Vec<GrowingSize>,
     pub series: Points,
 }
 
@@ -100,18 +106,33 @@ pub(crate) struct Findings<'a> {
     pub request_unit: &'static str,
     pub load: Option<LoadMade>,
     pub remarks: Remarks,
+    pub lines: Vec<KeepingLine>,
+    pub sizes: Vec<GrowingSize>,
 }
 
 impl LeakReport {
     /// Puts everything together.
     pub(crate) fn new(findings: Findings) -> LeakReport {
-        let Findings { subject, recording, assembled, total, by_age, requests, request_unit, load, remarks } =
-            findings;
+        let Findings {
+            subject,
+            recording,
+            assembled,
+            total,
+            by_age,
+            requests,
+            request_unit,
+            load,
+            remarks,
+            lines,
+            sizes,
+        } = findings;
+
         let hidden = |judgement: &Assessment| {
             matches!(judgement.verdict, Verdict::Leak | Verdict::Growing | Verdict::Bloat)
         };
         let decided_by_age = by_age.as_ref().is_some_and(hidden) && !hidden(&total);
         let decisive = if decided_by_age { by_age.clone().unwrap_or(total.clone()) } else { total.clone() };
+        let leaks = decisive.verdict == Verdict::Leak;
         let mut allocators: Vec<Kind> =
             recording.processes.iter().filter_map(|process| process.kind).collect();
         allocators.sort();
@@ -136,6 +157,8 @@ impl LeakReport {
             request_unit,
             load,
             growth: None,
+            lines: if leaks { lines } else { Vec::new() },
+            sizes: if leaks { sizes } else { Vec::new() },
             judgement: total,
             judgement_by_age: by_age,
             decided_by_age,
@@ -382,7 +405,12 @@ impl LeakReport {
         let advice: &[&str] = match judgement.verdict {
             Verdict::Leak if own_mappings => &[
                 "most of the growth is not in malloc but in memory that the program maps itself, as Python's object \
-                 allocator and Ruby's heap pages do: use the language's own tools (tracemalloc, ObjectSpace)",
+                 allocator and Ruby's heap pages do: use the language's own tools (tracemalloc, ObjectSpace), or start \
+                 Python with PYTHONMALLOC=malloc",
+                "no allocator helps; restarting workers hides it",
+            ],
+            Verdict::Leak if self.lines.is_empty() && self.allocators.contains(&Kind::Snug) => &[
+                "find what is kept: snug profile --for 10m PID names the lines, while the process runs",
                 "no allocator helps; restarting workers hides it",
             ],
             Verdict::Leak => &[
@@ -426,8 +454,8 @@ impl Points {
     }
 }
 
-/// The unit of time for rates, and its name: hours, unless the watch was very short.
-fn rate_unit(span_s: f64) -> (f64, &'static str) {
+/// The unit of time that suits rates in a watch of this length, in seconds, and its name.
+pub(crate) fn rate_unit(span_s: f64) -> (f64, &'static str) {
     if span_s < 60.0 {
         (1.0, "second")
     } else {
@@ -457,6 +485,7 @@ mod tests {
     use crate::allocator::record::RecordedProcess;
     use crate::analysis::assemble::ByAge;
     use crate::analysis::simulate::{draw, BEHAVIOURS};
+    use crate::analysis::sites::Frame;
     use crate::analysis::verdict::{assess, Series};
 
     fn report(series: Series, live_source: LiveSource, by_age: Option<(Series, usize)>) -> LeakReport {
@@ -493,6 +522,14 @@ mod tests {
             request_unit: "request",
             load: None,
             remarks,
+            lines: vec![KeepingLine {
+                bytes_per_s: 1.0,
+                bytes_per_s_interval: (0.5, 1.5),
+                samples: 16,
+                line: Frame { function: "keeps".into(), file: "a.rb".into(), line: 3 },
+                callers: Vec::new(),
+            }],
+            sizes: Vec::new(),
         })
     }
 

@@ -11,6 +11,7 @@ mod false_alarms;
 pub(crate) mod fixture;
 mod fit;
 mod floors;
+pub(crate) mod keeping;
 pub(crate) mod leak_report;
 mod lexer;
 pub(crate) mod overview;
@@ -21,6 +22,7 @@ pub(crate) mod saved;
 #[cfg(test)]
 mod simulate;
 pub(crate) mod sites;
+pub(crate) mod size_growth;
 pub(crate) mod statistics;
 pub(crate) mod summary;
 mod trend;

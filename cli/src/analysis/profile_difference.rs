@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::analysis::sites::{Frame, Site};
+use crate::analysis::sites::{telling_frame, Frame, Site};
 
 /// What `snug profile --json` wrote, as far as a difference needs it.
 #[derive(Debug, Clone, Deserialize)]
@@ -75,11 +75,6 @@ pub(crate) fn parse(text: &str, (format, newest): (&str, u32)) -> Result<SavedPr
     serde_json::from_value(value).map_err(|error| format!("can't be read as a profile: {error}"))
 }
 
-/// Index of the frame that people look for: the innermost with a line in a source file, or else the innermost.
-fn telling(frames: &[Frame]) -> usize {
-    frames.iter().position(|frame| frame.line > 0).unwrap_or(0)
-}
-
 /// Compares two profiles of one view; `Err` says why they can't be.
 pub(crate) fn difference(old: &SavedProfile, new: &SavedProfile) -> Result<ProfileDifference, String> {
     if old.view != new.view {
@@ -143,7 +138,7 @@ fn sites_of(old: &SavedProfile, new: &SavedProfile) -> Vec<SiteGrowth> {
 fn lines_of(sites: &[SiteGrowth]) -> Vec<LineGrowth> {
     let mut by_line: BTreeMap<&Frame, LineGrowth> = BTreeMap::new();
     for site in sites {
-        let index = telling(&site.frames);
+        let index = telling_frame(&site.frames);
         let Some(line) = site.frames.get(index) else { continue };
         let into = by_line.entry(line).or_insert_with(|| LineGrowth {
             growth_bytes: 0.0,

@@ -68,6 +68,11 @@ pub(crate) fn splice(native: Vec<Frame>, language: Vec<Frame>) -> Vec<Frame> {
     frames
 }
 
+/// Index of the frame that people look for: the innermost with a line in a source file, or else the innermost.
+pub(crate) fn telling_frame(frames: &[Frame]) -> usize {
+    frames.iter().position(|frame| frame.line > 0).unwrap_or(0)
+}
+
 /// Adds sites with the same frames up; the most bytes first.
 pub(crate) fn merge(sites: impl IntoIterator<Item = Site>) -> Vec<Site> {
     let mut merged: BTreeMap<Vec<Frame>, Site> = BTreeMap::new();

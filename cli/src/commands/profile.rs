@@ -11,25 +11,24 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use crate::allocator::{access, control};
-use crate::analysis::sites::{self, Frame, Site};
-use crate::base::failure::{Context, Failure, Result, FAILED, UNKNOWN};
+use crate::analysis::sites::{self, Site};
+use crate::base::failure::{Context, Failure, Result, FAILED};
 use crate::base::file;
 use crate::base::machine;
 use crate::base::progress;
 use crate::base::terminal::{self, bytes};
 use crate::base::time::{duration, time_between};
 use crate::commands::arguments::process;
-use crate::heap::profile::{self, Profile, SampledStack};
+use crate::drive::sampling::{
+    hides_small_objects, monotonic_ns, read, read_maps, sites_of, Chosen, MEAN_BYTES, SETTING,
+};
+use crate::heap::profile::Profile;
 use crate::process::children::Children;
-use crate::process::proc::{self, Mapping, Pid};
+use crate::process::proc::Pid;
 use crate::process::symbols::Symbols;
 use crate::process::tree;
 use crate::show::{flame, json, pprof, profile_text};
 
-/// The setting of the library that switches sampling on.
-const SETTING: &str = "profile";
-/// Bytes between two samples, on average, unless the command line says otherwise.
-const MEAN_BYTES: u32 = 512 << 10;
 /// How long a process is sampled, unless the command line says otherwise.
 const WATCH_FOR: Duration = Duration::from_secs(30);
 /// How long the process may take to answer.
@@ -198,7 +197,7 @@ fn measure_running(pid: Pid, arguments: &ProfileArguments) -> Result<MeasuredPro
         subject: pid.to_string(),
         command: found.report.command,
         duration,
-        sites: sites_of(Symbols::new(pid, maps), &before, &after, arguments.view, begin_ns),
+        sites: sites_of(Symbols::new(pid, maps), &after, selected(&before, &after, arguments.view, begin_ns)),
         mean_bytes: after.mean_bytes,
         dropped: dropped(&before, &after, arguments.view),
         hides_small_objects: hides_small_objects(pid, &after),
@@ -269,17 +268,6 @@ fn write(measured: &MeasuredProfile, arguments: &ProfileArguments) -> Result<()>
     Ok(())
 }
 
-/// Whether the process runs Python code and leaves small objects to Python's own allocator.
-fn hides_small_objects(pid: Pid, profile: &Profile) -> bool {
-    if !profile.stacks.values().any(|stack| stack.tags & profile::TAG_PYTHON != 0) {
-        return false;
-    }
-    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    let mut chosen =
-        proc::parse_environment(&environment).into_iter().filter(|(name, _)| name == "PYTHONMALLOC");
-    !chosen.any(|(_, allocator)| allocator.starts_with("malloc"))
-}
-
 /// Refuses files that can't be made, before the measurement.
 fn check_places(arguments: &ProfileArguments) -> Result<()> {
     let files = [("--html", &arguments.html), ("--pprof", &arguments.pprof), ("--folded", &arguments.folded)];
@@ -330,26 +318,8 @@ fn measure(
     Ok((before, read(pid, page)?.unwrap_or_default()))
 }
 
-fn read(pid: Pid, page: u64) -> Result<Option<Profile>> {
-    profile::read(pid, page).map_err(|why| {
-        Failure::new(format!("the samples of process {pid} can't be read: {why}")).exit_code(UNKNOWN)
-    })
-}
-
-/// As the library's coarse clock has it, which may lag by some milliseconds.
-fn monotonic_ns() -> u64 {
-    let clock = nix::time::ClockId::CLOCK_MONOTONIC_COARSE;
-    let now = nix::time::clock_gettime(clock).map(Duration::from).unwrap_or_default();
-    now.as_nanos() as u64
-}
-
 /// What the view shows, by number of the stack: bytes, blocks, samples.
-fn selected(
-    before: &Profile,
-    after: &Profile,
-    view: ProfileView,
-    begin_ns: u64,
-) -> Vec<(u32, f64, f64, u64)> {
+fn selected(before: &Profile, after: &Profile, view: ProfileView, begin_ns: u64) -> Vec<Chosen> {
     if view == ProfileView::Allocated {
         let grown = after.stacks.iter().map(|(number, stack)| {
             let old = before.stacks.get(number).cloned().unwrap_or_default();
@@ -374,56 +344,6 @@ fn dropped(before: &Profile, after: &Profile, view: ProfileView) -> u64 {
     }
 }
 
-fn read_maps(pid: Pid) -> Result<Vec<Mapping>> {
-    let maps = std::fs::read(format!("/proc/{pid}/maps")).cannot(|| format!("read the mappings of {pid}"))?;
-    Ok(proc::parse_maps(&maps))
-}
-
-fn sites_of(
-    mut symbols: Symbols,
-    before: &Profile,
-    after: &Profile,
-    view: ProfileView,
-    begin_ns: u64,
-) -> Vec<Site> {
-    let unknown = SampledStack { tags: profile::TAG_NO_ROOM, ..SampledStack::default() };
-    let found =
-        selected(before, after, view, begin_ns).into_iter().map(|(number, bytes, blocks, samples)| {
-            let stack = after.stacks.get(&number).unwrap_or(&unknown);
-            Site { bytes, blocks, samples, frames: frames_of(stack, &mut symbols) }
-        });
-    sites::merge(found)
-}
-
-/// Names of the frames, and what is to be known about them.
-fn frames_of(stack: &SampledStack, symbols: &mut Symbols) -> Vec<Frame> {
-    let native = stack.native.iter().map(|address| {
-        let place = symbols.place(*address);
-        Frame { function: place.function, file: place.path, line: 0 }
-    });
-    let language = stack.language.iter().map(|frame| Frame {
-        function: frame.label.clone(),
-        file: frame.path.clone(),
-        line: frame.line,
-    });
-    let mut frames = sites::splice(native.collect(), language.collect());
-    let note = |text: &str| Frame { function: text.into(), ..Frame::default() };
-    if stack.tags & profile::TAG_RUBY_GC != 0 {
-        frames.push(note("[Ruby's collector]"));
-    } else if stack.tags & profile::TAG_RUBY_NO_LOCK != 0 {
-        frames.push(note("[without Ruby's lock]"));
-    } else if stack.tags & profile::TAG_PYTHON_NO_LOCK != 0 {
-        frames.push(note("[without Python's lock]"));
-    }
-    if stack.tags & profile::TAG_DEEP != 0 {
-        frames.push(note("[more frames]"));
-    }
-    if stack.tags & profile::TAG_NO_ROOM != 0 || frames.is_empty() {
-        frames.push(note("[unknown]"));
-    }
-    frames
-}
-
 fn summary(report: &Report<'_>) -> String {
     let (total, time) = (bytes(report.total_bytes), duration(report.measured_s));
     let what = match report.view {
@@ -445,7 +365,7 @@ fn summary(report: &Report<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::heap::profile::LiveSample;
+    use crate::heap::profile::{LiveSample, SampledStack};
 
     #[test]
     fn views_choose_samples() {

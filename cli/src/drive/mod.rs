@@ -13,6 +13,7 @@ pub(crate) mod preloaded;
 mod probe;
 mod reported;
 mod sample;
+pub(crate) mod sampling;
 pub(crate) mod serving;
 pub(crate) mod sets;
 mod target;

@@ -2,9 +2,15 @@
 
 use std::io::{self, Write};
 
-use crate::analysis::leak_report::LeakReport;
+use crate::analysis::leak_report::{rate_unit, LeakReport};
+use crate::analysis::size_growth::GrowingSize;
 use crate::analysis::verdict::Verdict;
-use crate::base::terminal::{self, styled};
+use crate::base::terminal::{self, bytes, styled};
+
+/// How many are shown: sizes of blocks, lines of code, and callers of each.
+const SIZES: usize = 3;
+const LINES: usize = 5;
+const CALLERS: usize = 2;
 
 /// Writes the verdict, what it rests on, and what to do.
 pub(crate) fn write(report: &LeakReport, colours: bool, out: &mut dyn Write) -> io::Result<()> {
@@ -17,8 +23,38 @@ pub(crate) fn write(report: &LeakReport, colours: bool, out: &mut dyn Write) -> 
     for line in &report.evidence {
         writeln!(out, "  {line}")?;
     }
+    write_sizes(report, out)?;
+    write_lines(report, out)?;
     for line in &report.advice {
         writeln!(out, "{} {line}", styled("->", terminal::FAINT, colours))?;
+    }
+    Ok(())
+}
+
+/// The sizes that grow most.
+fn write_sizes(report: &LeakReport, out: &mut dyn Write) -> io::Result<()> {
+    if report.sizes.is_empty() {
+        return Ok(());
+    }
+    let size = |growing: &GrowingSize| format!("{} ({:.0} %)", growing.size.text(), 100.0 * growing.share);
+    let sizes: Vec<String> = report.sizes.iter().take(SIZES).map(size).collect();
+    writeln!(out, "  blocks that add up, by size: {}", sizes.join(", "))
+}
+
+/// The lines that keep most, with their callers.
+fn write_lines(report: &LeakReport, out: &mut dyn Write) -> io::Result<()> {
+    if report.lines.is_empty() {
+        return Ok(());
+    }
+    let (seconds, unit) = rate_unit(report.watched_s);
+    writeln!(out, "  these lines keep what they allocate, per {unit}, by samples:")?;
+    for line in report.lines.iter().take(LINES) {
+        let [rate, low, high] = [line.bytes_per_s, line.bytes_per_s_interval.0, line.bytes_per_s_interval.1]
+            .map(|bytes_per_s| bytes(bytes_per_s * seconds));
+        writeln!(out, "    {rate} ({low} to {high})  {}", line.line.text())?;
+        for caller in line.callers.iter().take(CALLERS) {
+            writeln!(out, "      by {}", caller.text())?;
+        }
     }
     Ok(())
 }

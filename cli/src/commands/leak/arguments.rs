@@ -34,6 +34,10 @@ far. The verdict is one of:
   plateau     steady, from some moment on
   not enough data
 
+Of a leak under snug two things follow: the sizes of blocks that add up, and the lines that keep what they allocate, by \
+samples from the later part of the watch, of processes that still run at its end (snug profile --help); --no-lines leaves \
+sampling off.
+
 Growth is what remains after warm-up, waves, bursts and garbage collection have had every chance to explain the \
 readings (docs/decisions/0015). Where workers are replaced, the growth of each over its life counts as well.
 
@@ -69,6 +73,9 @@ pub(crate) struct LeakArguments {
     /// Write a plot of memory over time to this file, .svg or .png
     #[arg(long, value_name = "FILE", value_parser = parse_picture)]
     pub plot: Option<PathBuf>,
+    /// Take no samples in processes under snug, and name no lines
+    #[arg(long)]
+    pub no_lines: bool,
     /// Write the answer as JSON, with every reading
     #[arg(long)]
     pub json: bool,

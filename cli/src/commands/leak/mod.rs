@@ -18,7 +18,9 @@ use crate::allocator::inspect::Inspector;
 use crate::allocator::program::{self, Program};
 use crate::allocator::record::{Recorder, Recording, Roots};
 use crate::analysis::assemble;
+use crate::analysis::keeping::KeepingLine;
 use crate::analysis::leak_report::{Findings, LeakReport, LoadMade, Remarks};
+use crate::analysis::size_growth::{GrowingSize, SizeGrowth};
 use crate::analysis::verdict::{self, Verdict};
 use crate::base::failure::{Context, Failure, Result, FAILED, UNKNOWN, USAGE};
 use crate::base::time::duration;
@@ -27,7 +29,9 @@ use crate::commands::leak::arguments::{LeakArguments, LeakFailure};
 use crate::drive::errand::{self, Errand};
 use crate::drive::load::LoadDriver;
 use crate::drive::plan::{self, Candidate};
+use crate::drive::sampling::WatchedSamples;
 use crate::drive::sets::Sets;
+use crate::heap::remote;
 use crate::process::children::{Children, Waited};
 use crate::process::pace::Pace;
 use crate::process::proc::{Pid, ProcFilesystem};
@@ -44,6 +48,9 @@ const LONGEST_INTERVAL: Duration = Duration::from_secs(30);
 /// Reading may take this share of one core.
 const OVERHEAD_LIMIT: f64 = 0.01;
 const OVERHEAD_ASKED_FOR: f64 = 0.5;
+/// The part of the watch after which heaps under snug are looked into: what is allocated before may be there to stay, as
+/// code is.
+const LOOKED_INTO_FROM: f64 = 0.3;
 /// Requests are counted at most this often: the command may be a request itself.
 const COUNT_EVERY_S: f64 = 1.0;
 /// A count of requests this old still stands for now, in intervals of counting.
@@ -87,7 +94,7 @@ fn nothing_read(recording: &Recording, root: Pid) -> Failure {
 
 /// Judges what was seen.
 fn judge(arguments: &LeakArguments, seen: WatchOutcome, root: Pid) -> LeakReport {
-    let WatchOutcome { recording, requests, load, remarks, .. } = seen;
+    let WatchOutcome { recording, requests, load, remarks, lines, sizes, .. } = seen;
     let assembled = assemble::assemble(&recording);
     let tolerance = arguments.tolerance_percent / 100.0;
     LeakReport::new(Findings {
@@ -103,6 +110,8 @@ fn judge(arguments: &LeakArguments, seen: WatchOutcome, root: Pid) -> LeakReport
         requests: requests.by_moment(),
         load,
         remarks,
+        lines,
+        sizes,
     })
 }
 
@@ -217,6 +226,8 @@ struct WatchOutcome {
     remarks: Remarks,
     /// The program ended by itself, and not well.
     failed: bool,
+    lines: Vec<KeepingLine>,
+    sizes: Vec<GrowingSize>,
 }
 
 /// One watch.
@@ -233,6 +244,8 @@ struct Session<'a> {
     requests: RequestCounts,
     ending: Option<Ending>,
     progress: WatchProgress,
+    samples: WatchedSamples,
+    sizes: SizeGrowth,
 }
 
 impl<'a> Session<'a> {
@@ -260,6 +273,8 @@ impl<'a> Session<'a> {
             },
             ending: None,
             progress: WatchProgress::new(arguments.watch_for),
+            samples: WatchedSamples::default(),
+            sizes: SizeGrowth::default(),
         })
     }
 
@@ -295,6 +310,9 @@ impl<'a> Session<'a> {
                 let before = system::thread_cpu();
                 let (processes, rss_bytes) = self.recorder.read(now_s);
                 self.note_requests(now_s, processes > 0);
+                if now_s >= LOOKED_INTO_FROM * end_s {
+                    self.look_into_heaps(now_s);
+                }
                 pace.looked(now_s, (system::thread_cpu() - before).as_secs_f64());
                 self.progress.update(now_s, processes, rss_bytes);
                 if processes == 0 && !self.started {
@@ -358,6 +376,31 @@ impl<'a> Session<'a> {
         self.requests.counts.push(count);
     }
 
+    /// Of processes under snug: which sizes add up, and samples.
+    fn look_into_heaps(&mut self, now_s: f64) {
+        let processes = self.recorder.under_snug();
+        for (pid, page) in &processes {
+            // A process that can't be read any more has ended.
+            if let Ok(account) = remote::read_account(*pid, *page, self.recorder.arenas) {
+                self.sizes.note(*pid, now_s, &account);
+            }
+        }
+        if !self.arguments.no_lines {
+            self.samples.look(processes);
+        }
+    }
+
+    /// What was forked since the last look has the setting from its parent.
+    fn end_sampling(&mut self, now_s: f64) {
+        if self.samples.is_empty() || self.started {
+            return;
+        }
+        let (processes, _) = self.recorder.read(now_s);
+        self.note_requests(now_s, processes > 0);
+        self.samples.look(self.recorder.under_snug());
+        std::mem::take(&mut self.samples).finish();
+    }
+
     /// Ends what was started here. Returns what was seen.
     fn stop(mut self, children: &mut Children) -> WatchOutcome {
         self.progress.bar.finish_and_clear();
@@ -376,6 +419,8 @@ impl<'a> Session<'a> {
         if self.counter.is_some() && self.counted.is_none() {
             remarks.notes.push("--requests-from printed no number".into());
         }
+        let lines = self.samples.lines();
+        self.end_sampling(now_s);
         let mut source = ProcFilesystem::new();
         children.stop_all(&mut |_| {}, &mut || tree::below_own(&mut source));
         let recording = self.recorder.finish();
@@ -383,8 +428,15 @@ impl<'a> Session<'a> {
             remarks.notes.push(format!("{unread}: run snug leak as the user that owns it, or as root"));
             remarks.obstacles.push(unread);
         }
-        let load = self.load.as_ref().map(LoadDriver::made);
-        WatchOutcome { recording, requests: self.requests, load, remarks, failed: failure.is_some() }
+        WatchOutcome {
+            recording,
+            requests: self.requests,
+            load: self.load.as_ref().map(LoadDriver::made),
+            remarks,
+            failed: failure.is_some(),
+            lines,
+            sizes: self.sizes.growing(),
+        }
     }
 }
 

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use crate::allocator::access;
 use crate::base::failure::{Context, Failure, Result, FAILED, UNKNOWN};
 use crate::base::{machine, terminal};
-use crate::commands::profile::{
-    dropped, hides_small_objects, monotonic_ns, read, read_maps, sites_of, MeasuredProfile, ProfileArguments,
-    MEAN_BYTES, SETTING,
-};
+use crate::commands::profile::{dropped, selected, MeasuredProfile, ProfileArguments};
 use crate::drive::preloaded;
+use crate::drive::sampling::{
+    hides_small_objects, monotonic_ns, read, read_maps, sites_of, MEAN_BYTES, SETTING,
+};
 use crate::heap::profile::Profile;
 use crate::heap::remote;
 use crate::process::children::{Children, Waited};
@@ -105,7 +105,11 @@ pub(super) fn measure(arguments: &ProfileArguments) -> Result<MeasuredProfile> {
     let last = watch.last.take().ok_or_else(|| watch.nothing_read(ended, refusal.is_some()))?;
     watch.tell_gaps(&last, ended, duration, refusal.as_ref());
     let before = Profile::default();
-    let sites = sites_of(Symbols::of_ended(last.maps), &before, &last.profile, arguments.view, begin_ns);
+    let sites = sites_of(
+        Symbols::of_ended(last.maps),
+        &last.profile,
+        selected(&before, &last.profile, arguments.view, begin_ns),
+    );
     if sites.is_empty() {
         terminal::note(match last.profile.taken {
             0 => "it allocated too little for a sample; a smaller --mean-bytes takes more",

@@ -1,0 +1,155 @@
+//! Lines that keep what they allocate, from samples of blocks that stayed.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use statrs::distribution::{ContinuousCDF, Gamma};
+
+use crate::analysis::sites::{self, Frame};
+
+/// Probability that the true value lies beyond one end of an interval.
+const BEYOND: f64 = 0.025;
+
+/// What a stack of one process allocated and did not free, by samples.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct KeptAtStack {
+    /// An estimate: the sum over samples.
+    pub bytes_per_s: f64,
+    /// Of that estimate: the sum over samples of the square of each, as they come as a compound Poisson process.
+    pub variance: f64,
+    /// The largest of the samples.
+    pub largest: f64,
+    pub samples: u64,
+    /// Innermost first.
+    pub frames: Vec<Frame>,
+}
+
+impl KeptAtStack {
+    /// Adds one sample.
+    pub(crate) fn add(&mut self, bytes_per_s: f64) {
+        self.bytes_per_s += bytes_per_s;
+        self.variance += bytes_per_s * bytes_per_s;
+        self.largest = self.largest.max(bytes_per_s);
+        self.samples += 1;
+    }
+
+    /// Adds the samples of another stack.
+    fn extend(&mut self, other: &KeptAtStack) {
+        self.bytes_per_s += other.bytes_per_s;
+        self.variance += other.variance;
+        self.largest = self.largest.max(other.largest);
+        self.samples += other.samples;
+    }
+
+    /// The 95 % interval of a sum of weights that come as a Poisson process, by the gamma distribution with their mean and
+    /// variance (Fay and Feuer, 1997); of equal weights that of a Poisson count (Garwood, 1936).
+    fn interval(&self) -> (f64, f64) {
+        let low = gamma_quantile(self.bytes_per_s, self.variance, BEYOND);
+        let (one_more, its_variance) =
+            (self.bytes_per_s + self.largest, self.variance + self.largest.powi(2));
+        (low, gamma_quantile(one_more, its_variance, 1.0 - BEYOND))
+    }
+}
+
+/// Quantile of the gamma distribution with this mean and variance.
+fn gamma_quantile(mean: f64, variance: f64, probability: f64) -> f64 {
+    Gamma::new(mean * mean / variance, mean / variance).map_or(mean, |gamma| gamma.inverse_cdf(probability))
+}
+
+/// A line, and how fast what it allocated and did not free adds up.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct KeepingLine {
+    pub bytes_per_s: f64,
+    /// The rate lies in here with 95 % confidence.
+    pub bytes_per_s_interval: (f64, f64),
+    pub samples: u64,
+    pub line: Frame,
+    /// The callers in the stack that keeps most, the nearest first.
+    pub callers: Vec<Frame>,
+}
+
+/// The lines that stacks lead to, the fastest first.
+pub(crate) fn keeping_lines(stacks: &[KeptAtStack]) -> Vec<KeepingLine> {
+    let mut by_line: BTreeMap<&Frame, (KeptAtStack, &KeptAtStack)> = BTreeMap::new();
+    for stack in stacks {
+        let Some(line) = stack.frames.get(sites::telling_frame(&stack.frames)) else { continue };
+        let (sum, most) = by_line.entry(line).or_insert_with(|| (KeptAtStack::default(), stack));
+        sum.extend(stack);
+        if stack.bytes_per_s > most.bytes_per_s {
+            *most = stack;
+        }
+    }
+    let line = |(line, (sum, most)): (&Frame, (KeptAtStack, &KeptAtStack))| KeepingLine {
+        bytes_per_s: sum.bytes_per_s,
+        bytes_per_s_interval: sum.interval(),
+        samples: sum.samples,
+        line: line.clone(),
+        callers: most.frames[sites::telling_frame(&most.frames) + 1..].to_vec(),
+    };
+    let mut lines: Vec<KeepingLine> = by_line.into_iter().map(line).collect();
+    lines.sort_by(|a, b| b.bytes_per_s.total_cmp(&a.bytes_per_s));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::simulate::Random;
+
+    fn stack(samples: &[f64], frames: &[(&str, u32)]) -> KeptAtStack {
+        let frame =
+            |(name, line): &(&str, u32)| Frame { function: (*name).into(), file: "a.rb".into(), line: *line };
+        let mut stack = KeptAtStack { frames: frames.iter().map(frame).collect(), ..KeptAtStack::default() };
+        samples.iter().for_each(|bytes_per_s| stack.add(*bytes_per_s));
+        stack
+    }
+
+    #[test]
+    fn stacks_that_lead_to_a_line_add_up() {
+        let stacks = [
+            stack(&[10.0; 3], &[("malloc'ing", 0), ("keep", 7), ("one", 1)]),
+            stack(&[20.0, 20.0, 30.0], &[("keep", 7), ("two", 2)]),
+            stack(&[5.0], &[("native", 0)]),
+        ];
+        let lines = keeping_lines(&stacks);
+        assert_eq!(lines.len(), 2);
+        assert_eq!((lines[0].bytes_per_s, lines[0].samples), (100.0, 6));
+        assert_eq!((lines[0].line.function.as_str(), lines[0].callers[0].function.as_str()), ("keep", "two"));
+        let (low, high) = lines[0].bytes_per_s_interval;
+        assert!(low > 30.0 && low < 50.0 && high > 200.0 && high < 260.0, "{low} {high}");
+    }
+
+    /// Of tables of Garwood's intervals: for 1, 10 and 100 events.
+    #[test]
+    fn intervals_of_equal_samples_are_those_of_a_poisson_count() {
+        for (samples, low, high) in [(1, 0.0253, 5.572), (10, 4.795, 18.390), (100, 81.364, 121.627)] {
+            let (found_low, found_high) = stack(&vec![7.0; samples], &[]).interval();
+            assert!(
+                (found_low / 7.0 - low).abs() < 1e-3 && (found_high / 7.0 - high).abs() < 1e-3,
+                "{samples}"
+            );
+        }
+    }
+
+    /// Samples of blocks of several sizes, at two means: the truth lies in 95 % of the intervals, or a little more.
+    #[test]
+    fn intervals_hold_the_truth() {
+        let mut random = Random::new(7);
+        for truth in [2.0, 6.0, 20.0, 80.0] {
+            let held = (0..2000).filter(|_| {
+                let mut stack = KeptAtStack::default();
+                for weight in [0.5, 1.0, 3.0] {
+                    let mut left = truth / 3.0 / weight + random.between(0.0, 1.0).ln();
+                    while left > 0.0 {
+                        stack.add(weight);
+                        left += random.between(0.0, 1.0).ln();
+                    }
+                }
+                let (low, high) = stack.interval();
+                stack.samples == 0 || (low..=high).contains(&truth)
+            });
+            let share = held.count() as f64 / 2000.0;
+            assert!((0.94..1.0).contains(&share), "{share} of {truth}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Sizes of blocks of which more and more are live, from the counters of processes under snug. Pure.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::heap::counters::Account;
+use crate::process::proc::Pid;
+
+/// A process that was read fewer times says nothing.
+const READINGS: f64 = 5.0;
+/// Sizes are shown from this share of all growth.
+const SHOWN_SHARE: f64 = 0.05;
+
+/// A size of blocks, and how fast live ones add up.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct GrowingSize {
+    pub size: BlockSize,
+    pub bytes_per_s: f64,
+    /// Of all sizes that grow, from 0 to 1.
+    pub share: f64,
+}
+
+/// How the library keeps a block, which depends on its size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub(crate) enum BlockSize {
+    Class {
+        bytes: u64,
+    },
+    /// Whole pages, more than any class has.
+    Pages,
+    /// With a mapping of its own.
+    Large,
+}
+
+impl BlockSize {
+    /// As people read it.
+    pub(crate) fn text(self) -> String {
+        match self {
+            BlockSize::Class { bytes } => format!("{bytes} bytes"),
+            BlockSize::Pages => "32 KiB to 1 MiB".into(),
+            BlockSize::Large => "1 MiB and more".into(),
+        }
+    }
+}
+
+/// Sums for the slope of a line through points (t, y) by least squares.
+#[derive(Debug, Clone, Copy, Default)]
+struct Slope {
+    count: f64,
+    t: f64,
+    y: f64,
+    tt: f64,
+    ty: f64,
+}
+
+impl Slope {
+    fn add(&mut self, t: f64, y: f64) {
+        self.count += 1.0;
+        self.t += t;
+        self.y += y;
+        self.tt += t * t;
+        self.ty += t * y;
+    }
+
+    fn value(&self) -> f64 {
+        let spread = self.count * self.tt - self.t * self.t;
+        if self.count < READINGS || spread <= 0.0 {
+            return 0.0;
+        }
+        (self.count * self.ty - self.t * self.y) / spread
+    }
+}
+
+/// What readings of processes say about each size.
+#[derive(Debug, Default)]
+pub(crate) struct SizeGrowth {
+    slopes: BTreeMap<(Pid, BlockSize), Slope>,
+}
+
+impl SizeGrowth {
+    /// Notes a reading of a process, so many seconds after the first of all.
+    pub(crate) fn note(&mut self, pid: Pid, at_s: f64, account: &Account) {
+        let mut add = |size, live: u64| self.slopes.entry((pid, size)).or_default().add(at_s, live as f64);
+        for class in &account.classes {
+            add(BlockSize::Class { bytes: class.size_bytes }, class.outstanding_bytes());
+        }
+        add(BlockSize::Pages, account.head.run_bytes);
+        add(BlockSize::Large, account.head.large_bytes);
+    }
+
+    /// The sizes that grow, the fastest first.
+    pub(crate) fn growing(&self) -> Vec<GrowingSize> {
+        let mut rates: BTreeMap<BlockSize, f64> = BTreeMap::new();
+        for ((_, size), slope) in &self.slopes {
+            *rates.entry(*size).or_default() += slope.value();
+        }
+        let all: f64 = rates.values().filter(|rate| **rate > 0.0).sum();
+        let mut growing: Vec<GrowingSize> = rates
+            .into_iter()
+            .filter(|(_, rate)| *rate > SHOWN_SHARE * all)
+            .map(|(size, bytes_per_s)| GrowingSize { size, bytes_per_s, share: bytes_per_s / all })
+            .collect();
+        growing.sort_by(|a, b| b.bytes_per_s.total_cmp(&a.bytes_per_s));
+        growing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::heap::counters::{Class, Counters};
+
+    fn account(blocks: [u64; 2], run_bytes: u64, large_bytes: u64) -> Account {
+        let class =
+            |size_bytes, outstanding_blocks| Class { size_bytes, outstanding_blocks, ..Class::default() };
+        Account {
+            head: Counters { run_bytes, large_bytes, ..Counters::default() },
+            classes: vec![class(16, blocks[0]), class(48, blocks[1])],
+        }
+    }
+
+    #[test]
+    fn sizes_that_grow_are_named_with_their_range_and_rate() {
+        let mut growth = SizeGrowth::default();
+        for second in 0..10 {
+            let wave = if second % 2 == 0 { 0 } else { 7 };
+            growth.note(1, second as f64, &account([1000 + wave, 100 * second], 4096, second << 20));
+            growth.note(2, second as f64, &account([500, 100 * second], 8192 - second, 0));
+        }
+        growth.note(3, 0.0, &account([0, 0], 0, 0));
+        growth.note(3, 1.0, &account([9_999_999, 0], 0, 0));
+        let growing = growth.growing();
+        assert_eq!(growing.len(), 1, "{growing:?}");
+        assert_eq!(growing[0].size, BlockSize::Large);
+        let wave = growth.slopes[&(1, BlockSize::Class { bytes: 16 })].value();
+        let rates: f64 = 2.0 * 4800.0 + f64::from(1 << 20) + wave;
+        assert!((growing[0].share - f64::from(1 << 20) / rates).abs() < 1e-9, "{growing:?}");
+    }
+
+    #[test]
+    fn of_two_classes_the_larger_growth_comes_first() {
+        let mut growth = SizeGrowth::default();
+        (0..10)
+            .for_each(|second| growth.note(1, second as f64, &account([300 * second, 200 * second], 0, 0)));
+        let growing = growth.growing();
+        let found: Vec<String> = growing.iter().map(|growing| growing.size.text()).collect();
+        assert_eq!(found, ["48 bytes", "16 bytes"]);
+        assert!(
+            (growing[0].bytes_per_s - 9600.0).abs() < 1e-6 && (growing[1].bytes_per_s - 4800.0).abs() < 1e-6
+        );
+    }
+}

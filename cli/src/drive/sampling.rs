@@ -1,0 +1,204 @@
+//! Samples of running processes: switching them on, reading them, and naming where they were taken.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::allocator::control::{self, ControlRequest};
+use crate::analysis::keeping::{self, KeepingLine, KeptAtStack};
+use crate::analysis::sites::{self, Frame, Site};
+use crate::base::failure::{Context, Failure, Result, UNKNOWN};
+use crate::heap::profile::{self, LiveSample, Profile, SampledStack};
+use crate::process::proc::{self, Mapping, Pid};
+use crate::process::symbols::Symbols;
+
+/// The setting of the library that switches sampling on.
+pub(crate) const SETTING: &str = "profile";
+/// Bytes between two samples, on average, unless the command line says otherwise.
+pub(crate) const MEAN_BYTES: u32 = 512 << 10;
+/// The same in a watch, which may be short, of a leak that may be slow. Where much is allocated the library's budget of
+/// samples makes it longer.
+const WATCH_MEAN_BYTES: u32 = 64 << 10;
+/// How long to wait for the answer of a process that sampling is to end in: it ends at its next slow call all the same.
+const SHORT_WAIT: Duration = Duration::from_millis(20);
+/// Of the time that a process was sampled, the part whose blocks count as kept if they live at the end. What is younger
+/// may be garbage that no collection has seen.
+const OLD_ENOUGH: f64 = 0.75;
+
+/// A stack by its number, and what of it was chosen: bytes, blocks, samples.
+pub(crate) type Chosen = (u32, f64, f64, u64);
+
+/// The samples of a process whose page of counters lies at the address; None: none were ever taken.
+pub(crate) fn read(pid: Pid, page: u64) -> Result<Option<Profile>> {
+    profile::read(pid, page).map_err(|why| {
+        Failure::new(format!("the samples of process {pid} can't be read: {why}")).exit_code(UNKNOWN)
+    })
+}
+
+/// As the library's coarse clock has it, which may lag by some milliseconds.
+pub(crate) fn monotonic_ns() -> u64 {
+    let clock = nix::time::ClockId::CLOCK_MONOTONIC_COARSE;
+    let now = nix::time::clock_gettime(clock).map(Duration::from).unwrap_or_default();
+    now.as_nanos() as u64
+}
+
+/// The mappings of a process.
+pub(crate) fn read_maps(pid: Pid) -> Result<Vec<Mapping>> {
+    let maps = std::fs::read(format!("/proc/{pid}/maps")).cannot(|| format!("read the mappings of {pid}"))?;
+    Ok(proc::parse_maps(&maps))
+}
+
+/// Merges what was chosen of a profile into sites with names.
+pub(crate) fn sites_of(mut symbols: Symbols, profile: &Profile, chosen: Vec<Chosen>) -> Vec<Site> {
+    let found = chosen.into_iter().map(|(number, bytes, blocks, samples)| Site {
+        bytes,
+        blocks,
+        samples,
+        frames: frames_of(profile.stacks.get(&number), &mut symbols),
+    });
+    sites::merge(found)
+}
+
+/// Names of the frames of a stack, and what is to be known about them. None: the library found no room for it.
+fn frames_of(stack: Option<&SampledStack>, symbols: &mut Symbols) -> Vec<Frame> {
+    let unknown = SampledStack { tags: profile::TAG_NO_ROOM, ..SampledStack::default() };
+    let stack = stack.unwrap_or(&unknown);
+    let native = stack.native.iter().map(|address| {
+        let place = symbols.place(*address);
+        Frame { function: place.function, file: place.path, line: 0 }
+    });
+    let language = stack.language.iter().map(|frame| Frame {
+        function: frame.label.clone(),
+        file: frame.path.clone(),
+        line: frame.line,
+    });
+    let mut frames = sites::splice(native.collect(), language.collect());
+    let note = |text: &str| Frame { function: text.into(), ..Frame::default() };
+    if stack.tags & profile::TAG_RUBY_GC != 0 {
+        frames.push(note("[Ruby's collector]"));
+    } else if stack.tags & profile::TAG_RUBY_NO_LOCK != 0 {
+        frames.push(note("[without Ruby's lock]"));
+    } else if stack.tags & profile::TAG_PYTHON_NO_LOCK != 0 {
+        frames.push(note("[without Python's lock]"));
+    }
+    if stack.tags & profile::TAG_DEEP != 0 {
+        frames.push(note("[more frames]"));
+    }
+    if stack.tags & profile::TAG_NO_ROOM != 0 || frames.is_empty() {
+        frames.push(note("[unknown]"));
+    }
+    frames
+}
+
+/// Whether the process runs Python code and leaves small objects to Python's own allocator.
+pub(crate) fn hides_small_objects(pid: Pid, profile: &Profile) -> bool {
+    if !profile.stacks.values().any(|stack| stack.tags & profile::TAG_PYTHON != 0) {
+        return false;
+    }
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let mut chosen =
+        proc::parse_environment(&environment).into_iter().filter(|(name, _)| name == "PYTHONMALLOC");
+    !chosen.any(|(_, allocator)| allocator.starts_with("malloc"))
+}
+
+/// The processes of a watch, sampled for its later part.
+#[derive(Default)]
+pub(crate) struct WatchedSamples {
+    processes: BTreeMap<Pid, SampledProcess>,
+}
+
+struct SampledProcess {
+    /// Address of its page of counters.
+    page: u64,
+    /// It does what it is asked for at its next slow call.
+    begins: Option<ControlRequest>,
+    /// Since when it is known to be sampled.
+    begin_ns: Option<u64>,
+    /// It is to be switched off again.
+    is_ours: bool,
+}
+
+impl WatchedSamples {
+    /// Whether nothing was sampled so far.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.processes.is_empty()
+    }
+
+    /// Switches sampling on in those of the processes, each with the address of its page of counters, that are new here.
+    pub(crate) fn look(&mut self, processes: impl IntoIterator<Item = (Pid, u64)>) {
+        for (pid, page) in processes {
+            if let Some(process) = self.processes.get_mut(&pid) {
+                process.look();
+            } else if let Ok(process) = self.begin(pid, page) {
+                self.processes.insert(pid, process);
+            }
+        }
+    }
+
+    fn begin(&self, pid: Pid, page: u64) -> Result<SampledProcess> {
+        let mean = WATCH_MEAN_BYTES.to_string();
+        let settings = control::changeable(pid)?;
+        let value = settings.into_iter().find(|(name, _)| name == SETTING).map(|(_, value)| value);
+        if value.as_deref() == Some("0") {
+            let mut begins = control::begin_to_set(pid, SETTING, &mean)?;
+            begins.look()?;
+            return Ok(SampledProcess { page, begins: Some(begins), begin_ns: None, is_ours: true });
+        }
+        // One forked meanwhile has it from its parent.
+        let is_ours = value == Some(mean) && self.processes.values().any(|other| other.is_ours);
+        Ok(SampledProcess { page, begins: None, begin_ns: Some(monotonic_ns()), is_ours })
+    }
+
+    /// Returns the lines whose blocks stayed, the fastest first; of processes that have ended nothing is known.
+    pub(crate) fn lines(&self) -> Vec<KeepingLine> {
+        let kept = self.processes.iter().filter_map(|(pid, process)| process.kept(*pid));
+        keeping::keeping_lines(&kept.flatten().collect::<Vec<_>>())
+    }
+
+    /// Ends sampling where it began here.
+    pub(crate) fn finish(self) {
+        for (pid, process) in self.processes.into_iter().filter(|(_, process)| process.is_ours) {
+            // The process may have ended.
+            let _ = process.end(pid);
+        }
+    }
+}
+
+impl SampledProcess {
+    fn look(&mut self) {
+        let Some(begins) = &mut self.begins else { return };
+        if let Ok(Some(_)) = begins.look() {
+            self.begins = None;
+            self.begin_ns = Some(monotonic_ns());
+        }
+    }
+
+    fn end(self, pid: Pid) -> Result<()> {
+        let is_on = match &self.begins {
+            Some(begins) => begins.withdraw()?.is_some(),
+            None => true,
+        };
+        if is_on {
+            control::set(pid, SETTING, "0", SHORT_WAIT)?;
+        }
+        Ok(())
+    }
+
+    /// What was allocated early enough and is live, by stack. None: it is not sampled, or can't be read any more.
+    fn kept(&self, pid: Pid) -> Option<Vec<KeptAtStack>> {
+        let begin_ns = self.begin_ns?;
+        let profile = read(pid, self.page).ok()??;
+        let span_ns = OLD_ENOUGH * monotonic_ns().saturating_sub(begin_ns) as f64;
+        let end_ns = begin_ns + span_ns as u64;
+        let mut symbols = Symbols::new(pid, read_maps(pid).ok()?);
+        let mut by_stack: BTreeMap<u32, KeptAtStack> = BTreeMap::new();
+        let stayed = |sample: &&LiveSample| !sample.inherited && (begin_ns..end_ns).contains(&sample.time_ns);
+        for sample in profile.live.iter().filter(stayed) {
+            let kept = by_stack.entry(sample.stack).or_insert_with(|| KeptAtStack {
+                frames: frames_of(profile.stacks.get(&sample.stack), &mut symbols),
+                ..KeptAtStack::default()
+            });
+            kept.add(sample.weight_bytes / (span_ns / 1e9));
+        }
+        Some(by_stack.into_values().collect())
+    }
+}
