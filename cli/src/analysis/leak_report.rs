@@ -7,8 +7,8 @@ use crate::allocator::record::Recording;
 use crate::analysis::assemble::{Assembled, LiveSource, Measure};
 use crate::analysis::keeping::KeepingLine;
 use crate::analysis::size_growth::GrowingSize;
-use crate::analysis::trend::{Direction, Doubt, Trend};
-use crate::analysis::verdict::{Assessment, Verdict};
+use crate::analysis::trend::{self, Direction, Doubt, Trend};
+use crate::analysis::verdict::{Assessment, Series, Verdict};
 use crate::base::terminal::{bytes, short_count, short_number};
 use crate::base::time::duration;
 
@@ -165,7 +165,7 @@ impl LeakReport {
             series: Points::new(assembled, requests),
         };
         let lives = assembled.by_age.as_ref().map(|by_age| (by_age.lives, by_age.age_s));
-        report.growth = report.growth_of(&decisive);
+        report.growth = report.growth_of(&decisive, &assembled.total);
         report.answer = report.answer_to(&decisive, lives);
         report.evidence = report.evidence_for(&decisive, lives);
         report.advice = report.advice_for(&decisive);
@@ -178,22 +178,24 @@ impl LeakReport {
         report
     }
 
-    fn growth_of(&self, judgement: &Assessment) -> Option<Growth> {
-        let trend = match (judgement.verdict, &judgement.used) {
-            (Verdict::Leak, Some(used)) => used,
-            (Verdict::Growing | Verdict::Bloat, _) => &judgement.memory,
+    /// `total` is the series of the whole program.
+    fn growth_of(&self, judgement: &Assessment, total: &Series) -> Option<Growth> {
+        let (trend, values) = match (judgement.verdict, &judgement.used) {
+            (Verdict::Leak, Some(used)) => (used, &total.used),
+            (Verdict::Growing | Verdict::Bloat, _) => (&judgement.memory, &total.memory),
             _ => return None,
         };
         // Over the age of a worker there are no requests to count.
-        let requests = self.requests.filter(|_| !self.decided_by_age);
-        let per =
-            |amount: f64| (trend.growth / amount, (trend.interval.0 / amount, trend.interval.1 / amount));
-        let (bytes_per_s, bytes_per_s_interval) = per(trend.span_s);
+        let made = self.requests.filter(|_| !self.decided_by_age);
+        let per_request = made.map(|made| {
+            growth_per_request(&self.series.requests, values).unwrap_or_else(|| trend.growth_per(made))
+        });
+        let (bytes_per_s, bytes_per_s_interval) = trend.growth_per(trend.span_s);
         Some(Growth {
             bytes_per_s,
             bytes_per_s_interval,
-            bytes_per_request: requests.map(|requests| per(requests).0),
-            bytes_per_request_interval: requests.map(|requests| per(requests).1),
+            bytes_per_request: per_request.map(|(growth, _)| growth),
+            bytes_per_request_interval: per_request.map(|(_, interval)| interval),
         })
     }
 
@@ -454,6 +456,18 @@ impl Points {
     }
 }
 
+/// Growth per request, and its 95 % interval, in bytes: judged over requests as it is over time, since requests may come
+/// faster or slower during a watch. None: there were too few at different moments.
+fn growth_per_request(requests: &[f64], values: &[f64]) -> Option<(f64, (f64, f64))> {
+    let mut moments = requests.to_vec();
+    moments.dedup();
+    if moments.len() < trend::FEWEST_READINGS {
+        return None;
+    }
+    let trend = trend::classify(requests, values, 0.0, 0.0);
+    Some(trend.growth_per(trend.span_s))
+}
+
 /// The unit of time that suits rates in a watch of this length, in seconds, and its name.
 pub(crate) fn rate_unit(span_s: f64) -> (f64, &'static str) {
     if span_s < 60.0 {
@@ -486,7 +500,7 @@ mod tests {
     use crate::analysis::assemble::ByAge;
     use crate::analysis::simulate::{draw, BEHAVIOURS};
     use crate::analysis::sites::Frame;
-    use crate::analysis::verdict::{assess, Series};
+    use crate::analysis::verdict::assess;
 
     fn report(series: Series, live_source: LiveSource, by_age: Option<(Series, usize)>) -> LeakReport {
         report_with(series, live_source, by_age, Remarks::default())
@@ -548,6 +562,19 @@ mod tests {
         assert!(report.answer.contains("360 MB per hour"), "{}", report.answer);
         assert!(report.answer.contains("10.0 kB per request"), "{}", report.answer);
         assert!(report.advice[0].contains("find what is kept"), "{:?}", report.advice);
+    }
+
+    /// The pace of requests, and so of growth, falls to a half on the way.
+    #[test]
+    fn growth_per_request_is_right_at_any_pace_of_requests() {
+        let fast_then_slow = |second: u32| f64::from(second.min(300) * 20 + second.saturating_sub(300) * 10);
+        let requests: Vec<f64> = (0..600).map(fast_then_slow).collect();
+        let values: Vec<f64> = requests.iter().map(|requests| 100e6 + 10_000.0 * requests).collect();
+        let (growth, (low, high)) = growth_per_request(&requests, &values).unwrap();
+        assert!((growth / 10_000.0 - 1.0).abs() < 0.01, "{growth}");
+        assert!(low < 10_000.1 && high > 9_999.9 && high - low < 500.0, "{low} {high}");
+        let seldom: Vec<f64> = (0..600).map(|second: u32| f64::from(second / 60)).collect();
+        assert_eq!(growth_per_request(&seldom, &values), None);
     }
 
     #[test]

@@ -53,6 +53,13 @@ pub(crate) struct Trend {
     pub span_s: f64,
 }
 
+impl Trend {
+    /// Growth and its 95 % interval, in bytes per one of so many parts of the watch, such as seconds or requests.
+    pub(super) fn growth_per(&self, parts: f64) -> (f64, (f64, f64)) {
+        (self.growth / parts, (self.interval.0 / parts, self.interval.1 / parts))
+    }
+}
+
 /// What a series does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
