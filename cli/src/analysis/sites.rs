@@ -22,9 +22,16 @@ impl Frame {
         match self.line {
             _ if file.is_empty() => self.function.clone(),
             0 => format!("{} ({file})", self.function),
-            line => format!("{} ({}:{line})", self.function, self.file),
+            line => format!("{} ({}:{line})", self.function, without_package_folder(&self.file)),
         }
     }
+}
+
+/// The part of a path below the folder in which packages of the language are installed, or all of it.
+fn without_package_folder(path: &str) -> &str {
+    let folders = ["/gems/", "/site-packages/", "/dist-packages/"];
+    let below = folders.iter().filter_map(|folder| Some(path.rsplit_once(folder)?.1));
+    below.min_by_key(|rest| rest.len()).unwrap_or(path)
 }
 
 /// What was allocated at one stack: estimates.
@@ -125,6 +132,17 @@ fn sort(node: &mut Branch) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn packages_are_shown_without_their_folder() {
+        let frame = |file: &str| Frame { function: "f".into(), file: file.into(), line: 3 }.text();
+        assert_eq!(
+            frame("/usr/share/rubygems-integration/all/gems/rack-2.2.6/lib/rack.rb"),
+            "f (rack-2.2.6/lib/rack.rb:3)"
+        );
+        assert_eq!(frame("/v/lib/python3.11/site-packages/celery/app/trace.py"), "f (celery/app/trace.py:3)");
+        assert_eq!(frame("/srv/shop/app/models/order.rb"), "f (/srv/shop/app/models/order.rb:3)");
+    }
 
     fn frame(function: &str, file: &str) -> Frame {
         Frame { function: function.into(), file: file.into(), line: 0 }
