@@ -313,22 +313,6 @@ void cache_release(struct cache *cache) {
   counter_bump(&snug_counters.caches, -(uint64_t)1);
 }
 
-/* Around what this thread changes of who owns which cache. A handler that interrupts it and forks (K4) leaves all that
- * half done in the child: a cache in use that is no thread's yet, or a thread's whose door is another. What else the
- * handler allocates there must neither take stock nor attach, but do without a cache: the interrupted change becomes
- * whole when the handler returns, and then stock is taken. */
-static void begin_attaching(void) {
-  this_thread.attaching = 1;
-  __atomic_signal_fence(__ATOMIC_SEQ_CST);
-  lock_take(&caches.lock, RANK_CACHES); /* waits for a thief, if one is at work (C1) */
-}
-
-static void end_attaching(void) {
-  lock_give(&caches.lock, RANK_CACHES);
-  __atomic_signal_fence(__ATOMIC_SEQ_CST);
-  this_thread.attaching = 0;
-}
-
 /* From here on the thread does without. The caches lock is held. */
 static void give_up_cache(struct thread *thread) {
   struct cache *cache = thread->own;
@@ -338,18 +322,24 @@ static void give_up_cache(struct thread *thread) {
   if (cache != NULL) cache_release(cache);
 }
 
-/* Gives this thread its cache (back). Returns NULL when it must do without. */
+/* Gives this thread its cache (back). Returns NULL when it must do without.
+ *
+ * A slow path changes several words of the thread, of its cache and of what counts them. A handler that interrupts it
+ * and forks (K4) leaves all that half done in the child: a cache in use that is no thread's yet, a thread whose door is
+ * another's, a bin that is being moved. What else the handler allocates there is inside a second slow path, and must
+ * neither take stock nor attach, but do without a cache: the interrupted change becomes whole when the handler returns,
+ * and then stock is taken. */
 static NEVER_INLINE struct cache *cache_attach(void) {
   struct thread *thread = &this_thread;
-  if (unlikely(thread->attaching)) return NULL;
+  if (unlikely(thread->inside > 1)) return NULL;
   if (unlikely(__atomic_load_n(&caches.after_fork, __ATOMIC_RELAXED))) {
-    begin_attaching();
+    lock_take(&caches.lock, RANK_CACHES);
     if (__atomic_exchange_n(&caches.after_fork, false, __ATOMIC_RELAXED)) take_stock_after_fork();
-    end_attaching();
+    lock_give(&caches.lock, RANK_CACHES);
   }
   if (thread->without || caches.start == NULL) return NULL;
   bool is_new = false;
-  begin_attaching();
+  lock_take(&caches.lock, RANK_CACHES); /* waits for a thief, if one is at work (C1) */
   if (caches.closed) {
     give_up_cache(thread);
   } else if (thread->own == NULL) {
@@ -370,7 +360,7 @@ static NEVER_INLINE struct cache *cache_attach(void) {
   if (own != NULL) __atomic_store_n(&own->door.cache, own, __ATOMIC_RELAXED);
   thread->profile = PROFILE_NOT_FOLLOWED; /* it may have been called in */
   thread->until_sample = -1;
-  end_attaching();
+  lock_give(&caches.lock, RANK_CACHES);
   if (is_new && !hooks_thread_begins(thread)) { /* may allocate: we are ready for that */
     thread_ends(thread);
     return NULL;
@@ -394,9 +384,9 @@ static struct cache *cache_enter(void) {
 /* Runs at the end of a thread, perhaps before other destructors that still free. */
 static void thread_ends(void *argument) {
   cache_slow_path_begins();
-  begin_attaching();
+  lock_take(&caches.lock, RANK_CACHES);
   give_up_cache(argument);
-  end_attaching();
+  lock_give(&caches.lock, RANK_CACHES);
   cache_slow_path_ends();
 }
 

@@ -88,7 +88,6 @@ struct thread {
   uint64_t mean_bytes;   /* owner: with which that was drawn */
   uint32_t profile;      /* owner: the setting that it follows */
   uint32_t takes_sample; /* owner: it is taking one */
-  uint32_t attaching;    /* owner: it is getting a cache, or giving its own up */
 };
 
 HIDDEN extern struct cache empty_cache;
