@@ -34,6 +34,11 @@ void arena_leave(unsigned arena) {
   __atomic_store_n(&arenas.users[arena], arena_users(arena) - 1, __ATOMIC_RELAXED);
 }
 
+void arena_forget_users(void) {
+  for (unsigned i = 0; i < arena_count(); i++)
+    __atomic_store_n(&arenas.users[i], arena_is_reserved(i), __ATOMIC_RELAXED);
+}
+
 void arena_set_cpus(uint32_t count) { __atomic_store_n(&arenas.cpus, count, __ATOMIC_RELAXED); }
 
 uint32_t arena_cpus(void) { return __atomic_load_n(&arenas.cpus, __ATOMIC_RELAXED); }

@@ -38,6 +38,9 @@ HIDDEN uint32_t arena_users(unsigned arena);
 HIDDEN void arena_join(unsigned arena);
 HIDDEN void arena_leave(unsigned arena);
 
+/* No cache takes blocks from any arena now: in a forked child, which counts anew. The caches lock is held. */
+HIDDEN void arena_forget_users(void);
+
 /* CPUs the process may use (cgroup's quota included). 0: not asked yet. */
 HIDDEN void arena_set_cpus(uint32_t count);
 HIDDEN uint32_t arena_cpus(void);

@@ -1,6 +1,7 @@
 #include "cache.h"
 
 #include "arena.h"
+#include "bits.h"
 #include "counters.h"
 #include "fatal.h"
 #include "hooks.h"
@@ -26,6 +27,7 @@ enum {
   CONTENTION_LIMIT = 2,           /* locks found held in that many: the thread moves to another arena */
   QUIET_TICKS = 100,              /* ten seconds without contention: back to arena 0 */
   UNSEAL_CHILD_SHIFT = 1,         /* in a child a sealed slab serves again when half of it is free */
+  CALLED_IN_AT_ONCE = 128,
   STREAK_REFILL = 1,
   STREAK_FLUSH = 2,
 };
@@ -43,13 +45,15 @@ __thread struct thread this_thread FIXED_TLS = {.door = &empty_cache.door};
 static struct {
   struct lock lock; /* rank CACHES: who owns which cache */
   struct table table;
-  char *start;    /* of cache 0, at a multiple of CACHE_BYTES */
-  uint32_t count; /* caches ever used */
+  char *start;                      /* of cache 0, at a multiple of CACHE_BYTES */
+  uint32_t count;                   /* caches ever used; atomic, rises under the lock */
+  uint64_t unused[CACHES_MAX / 64]; /* one bit for each of these that has no owner; under the lock */
+  uint32_t unused_from;             /* none below this number; under the lock */
   uint32_t capacity;
-  uint32_t tick;                /* atomic */
-  uint64_t grown_bytes;         /* atomic: by which bins exceed their first capacity */
-  size_t slots;                 /* atomic: of all bins */
-  bool closed;                  /* no thread has a cache any more, or will have one; caches lock */
+  uint64_t grown_bytes __attribute__((aligned(64))); /* atomic: by which bins exceed their first capacity */
+  size_t slots;                                      /* atomic: of all bins */
+  uint32_t tick __attribute__((aligned(64)));        /* atomic; read in slow paths: no neighbour that changes often */
+  bool closed;                  /* no thread has a cache any more, or will have one; atomic, set under the lock */
   bool after_fork;              /* in a child that has not yet taken stock; atomic */
   const struct cache *survivor; /* there: the cache of the thread that forked, the only one that exists */
   uint32_t survivor_thread_id;
@@ -58,7 +62,11 @@ static struct {
   uint16_t grown_offset[CLASS_SMALL_LAST + 1]; /* where the grown slots of a small class begin */
 } caches;
 
-uint32_t cache_end_number(void) { return caches.closed ? 0 : caches.count; }
+static bool is_closed(void) { return __atomic_load_n(&caches.closed, __ATOMIC_RELAXED); }
+
+uint32_t cache_used_count(void) { return __atomic_load_n(&caches.count, __ATOMIC_ACQUIRE); }
+
+uint32_t cache_end_number(void) { return is_closed() ? 0 : cache_used_count(); }
 
 bool cache_is_after_fork(void) { return __atomic_load_n(&caches.after_fork, __ATOMIC_RELAXED); }
 
@@ -238,15 +246,27 @@ bool cache_init(void) {
   return true;
 }
 
-/* An unused cache, made ready. The caches lock is held. */
+static uint32_t cache_index(const struct cache *cache) {
+  return (uint32_t)((size_t)((const char *)cache - caches.start) / CACHE_BYTES);
+}
+
+/* Whether it has an owner. The caches lock is held. */
+static void set_in_use(struct cache *cache, bool in_use) {
+  uint32_t number = cache_index(cache);
+  __atomic_store_n(&cache->in_use, in_use, __ATOMIC_RELAXED);
+  bits_set(caches.unused, number, 1, !in_use);
+  if (!in_use && number < caches.unused_from) caches.unused_from = number;
+}
+
+/* The unused cache with the lowest number. The caches lock is held. */
 static struct cache *find_unused(void) {
-  for (uint32_t i = 0; i < caches.count; i++) {
-    if (!cache_number(i)->in_use) return cache_number(i);
-  }
+  caches.unused_from = (uint32_t)bits_find(caches.unused, caches.unused_from, caches.count, true);
+  if (caches.unused_from < caches.count) return cache_number(caches.unused_from);
   size_t end = (size_t)(caches.start - caches.table.start) + (size_t)(caches.count + 1) * CACHE_BYTES;
   if (caches.count >= caches.capacity || !table_commit(&caches.table, end)) return NULL;
-  struct cache *cache = cache_number(caches.count++);
+  struct cache *cache = cache_number(caches.count);
   reset_bins(cache);
+  __atomic_store_n(&caches.count, caches.count + 1, __ATOMIC_RELEASE);
   return cache;
 }
 
@@ -270,23 +290,38 @@ void cache_after_fork(void) {
   __atomic_store_n(&this_thread.door->cache, &empty_cache, __ATOMIC_RELAXED); /* so that it comes to cache_attach */
 }
 
-/* The child's first slow call. Blocks cached before the fork lie in pages shared with the parent: they go back, into
- * slabs that are then sealed, so that the child writes to pages of its own. The caches lock is held. */
-static void take_stock_after_fork(void) {
+/* In a child: all but the cache of the only thread become unused ones. Whoever was attaching or ending at the fork may
+ * have left its cache, the counts and the bits between two stores (K4): all are set anew from which are in use. Unused
+ * ones are not written to: they lie in pages shared with the parent. Returns how many are left. */
+static uint32_t keep_survivor(void) {
+  uint32_t left = 0;
+  arena_forget_users();
+  caches.unused_from = 0;
   for (uint32_t i = 0; i < caches.count; i++) {
     struct cache *cache = cache_number(i);
-    if (!cache->in_use) continue;
+    if (cache->counted_bytes != 0) cache->counted_bytes = 0;
+    if (!cache->in_use) {
+      bits_set(caches.unused, i, 1, true);
+      continue;
+    }
     cache->is_victim = false;                    /* of a thief at work when a handler forked (K4) */
     if (!cache->changing) cache_give_all(cache); /* else what the bins hold can't be known: lost to the child */
     reset_bins(cache);
-    if (cache == caches.survivor || cache == this_thread.own) { /* own: attached since (K4) */
-      cache->thread_id = caches.survivor_thread_id;             /* a new one, in the child */
-      continue;
-    }
-    arena_leave(cache->arena);
-    cache->in_use = false; /* its thread does not exist here */
-    counter_bump(&snug_counters.caches, -(uint64_t)1);
+    bool stays = cache == caches.survivor || cache == this_thread.own; /* own: attached since (K4) */
+    set_in_use(cache, stays);
+    if (!stays) continue;                         /* its thread does not exist here */
+    cache->thread_id = caches.survivor_thread_id; /* a new one, in the child */
+    arena_join(cache->arena);
+    left++;
   }
+  return left;
+}
+
+/* The child's first slow call. Blocks cached before the fork lie in pages shared with the parent: they go back, into
+ * slabs that are then sealed, so that the child writes to pages of its own. The caches lock is held. */
+static void take_stock_after_fork(void) {
+  counter_set(&snug_counters.caches, keep_survivor());
+  counter_set(&snug_counters.cached_bytes, 0);
   caches.grown_bytes = 0; /* all bins are closed now */
   caches.slots = 0;
   slab_lock_all();
@@ -309,7 +344,7 @@ void cache_release(struct cache *cache) {
   }
   cache_close_bins(cache);
   arena_leave(cache->arena);
-  cache->in_use = false;
+  set_in_use(cache, false);
   counter_bump(&snug_counters.caches, -(uint64_t)1);
 }
 
@@ -340,12 +375,12 @@ static NEVER_INLINE struct cache *cache_attach(void) {
   if (thread->without || caches.start == NULL) return NULL;
   bool is_new = false;
   lock_take(&caches.lock, RANK_CACHES); /* waits for a thief, if one is at work (C1) */
-  if (caches.closed) {
+  if (is_closed()) {
     give_up_cache(thread);
   } else if (thread->own == NULL) {
     struct cache *cache = caches.sees_thread_ends ? find_unused() : NULL;
     if (cache != NULL) {
-      cache->in_use = true;
+      set_in_use(cache, true);
       cache->thread_id = own_thread_id();
       thread->own = cache;
       thread->door = &cache->door;
@@ -390,24 +425,25 @@ static void thread_ends(void *argument) {
   cache_slow_path_ends();
 }
 
-static void call_in(void) {
-  for (uint32_t i = 0; i < caches.count; i++) {
-    struct cache *cache = cache_number(i);
-    if (cache->in_use) __atomic_store_n(&cache->door.cache, &empty_cache, __ATOMIC_RELAXED);
+/* Some at a time, as others wait for the lock. A thread that attaches meanwhile looks at all settings anyway. */
+void cache_call_in(void) {
+  uint32_t count = cache_used_count();
+  for (uint32_t first = 0; first < count; first += CALLED_IN_AT_ONCE) {
+    uint32_t end = count - first > CALLED_IN_AT_ONCE ? first + CALLED_IN_AT_ONCE : count;
+    lock_take(&caches.lock, RANK_CACHES);
+    for (uint32_t i = first; i < end; i++) {
+      struct cache *cache = cache_number(i);
+      if (cache->in_use) __atomic_store_n(&cache->door.cache, &empty_cache, __ATOMIC_RELAXED);
+    }
+    lock_give(&caches.lock, RANK_CACHES);
   }
 }
 
-void cache_call_in(void) {
-  lock_take(&caches.lock, RANK_CACHES);
-  call_in();
-  lock_give(&caches.lock, RANK_CACHES);
-}
-
 void cache_close(void) {
-  lock_take(&caches.lock, RANK_CACHES);
-  caches.closed = true;
-  call_in();
+  lock_take(&caches.lock, RANK_CACHES); /* who is attaching still gets a cache, the next one does not */
+  __atomic_store_n(&caches.closed, true, __ATOMIC_RELAXED);
   lock_give(&caches.lock, RANK_CACHES);
+  cache_call_in();
 }
 
 /* ---- arenas ---- */
@@ -431,7 +467,7 @@ static void rebalance(struct cache *cache, bool contended) {
   lock_take(&caches.lock, RANK_CACHES);
   uint32_t best = crowded ? arena_least_used() : 0;
   bool better = lonely || arena_users(best) + 1 < arena_users(cache->arena);
-  if (better && !caches.closed) move_to_arena(cache, best);
+  if (better && !is_closed()) move_to_arena(cache, best);
   lock_give(&caches.lock, RANK_CACHES);
 }
 
@@ -563,28 +599,6 @@ uint64_t cache_sign_of_life(const struct cache *cache) {
     sum = sum * 31 + (uintptr_t)__atomic_load_n(&cache->bin[i].top, __ATOMIC_RELAXED);
   }
   return sum;
-}
-
-uint64_t cache_activity(void) {
-  uint64_t sum = 0;
-  lock_take(&caches.lock, RANK_CACHES);
-  for (uint32_t i = 0; i < caches.count; i++) sum = sum * 31 + cache_sign_of_life(cache_number(i));
-  lock_give(&caches.lock, RANK_CACHES);
-  return sum;
-}
-
-size_t cache_held_bytes(size_t *count) {
-  size_t bytes = 0;
-  *count = 0;
-  lock_take(&caches.lock, RANK_CACHES);
-  for (uint32_t i = 0; i < caches.count; i++) {
-    const struct cache *cache = cache_number(i);
-    if (!cache->in_use) continue;
-    bytes += cache_bytes(cache);
-    ++*count;
-  }
-  lock_give(&caches.lock, RANK_CACHES);
-  return bytes;
 }
 
 void cache_check(void) {

@@ -60,7 +60,7 @@ struct door {
 struct cache {
   struct door door;
   struct bin bin[CLASS_COUNT]; /* bin 0 is always full: a page without a block leads a free to the slow path */
-  bool in_use;                 /* caches lock */
+  bool in_use;                 /* atomic, changed under the caches lock */
   bool is_victim;              /* caches lock: of the thief at work */
   bool shut_by_thief;          /* caches lock: that thief shut the door, and opens it again */
   uint32_t thread_id;          /* of the owner; caches lock */
@@ -71,8 +71,11 @@ struct cache {
   uint32_t contentions;        /* owner: locks found held, since slow_calls was a multiple of 64 */
   uint32_t quiet_ticks;        /* owner: ticks without contention */
   uint32_t slow_calls;         /* owner; read by thieves as a sign of life */
-  uint64_t seen;               /* caches lock: sign of life when last looked at */
-  uint32_t idle_looks;         /* caches lock */
+  uint64_t seen;               /* purge lock: sign of life when a thief looked last */
+  uint32_t looked_at;          /* purge lock: at which of its ticks that was */
+  uint32_t idle_ticks;         /* purge lock: for how many it had shown no sign of life then */
+  uint64_t seen_active;        /* atomic: sign of life when survey_activity looked last */
+  uint64_t counted_bytes;      /* atomic: its part of the counter cached_bytes */
   uint32_t changing;           /* C1: bins are being rearranged; a child that finds this set cannot trust them */
 };
 
@@ -122,14 +125,8 @@ HIDDEN void cache_call_in(void);
 /* Gives this thread's blocks back to the slabs. */
 HIDDEN void cache_empty_own(void);
 
-/* A sum that changes whenever any thread used its cache: the sign of life of the process. */
-HIDDEN uint64_t cache_activity(void);
-
 /* Slots of all bins. A block in each may be all that keeps a page. */
 HIDDEN size_t cache_slots(void);
-
-/* Bytes of blocks held in caches now, and the caches in use. */
-HIDDEN size_t cache_held_bytes(size_t *caches);
 
 /* In a forked child, before anything else: the first slow call will take the caches of vanished threads in, and seal
  * the slabs. A child that only execs pays nothing. */
@@ -138,10 +135,12 @@ HIDDEN void cache_after_fork(void);
 /* Time as threads see it: bumped once per tick, so that each owner lets unused capacity go. */
 HIDDEN void cache_tick(void);
 
-/* For steal.h: the lock of who owns which cache, and under it the caches ever used, by number. */
+/* For steal.h and survey.h: the lock of who owns which cache, and the caches ever used, by number; those stay where
+ * they are for good. */
 HIDDEN void cache_lock_owners(void);
 HIDDEN void cache_unlock_owners(void);
-HIDDEN uint32_t cache_end_number(void); /* one past the last; 0 after cache_close */
+HIDDEN uint32_t cache_used_count(void);
+HIDDEN uint32_t cache_end_number(void); /* the same; 0 after cache_close */
 HIDDEN struct cache *cache_number(uint32_t number);
 
 /* Whether this is a child of fork that has not yet seen which caches have owners. */

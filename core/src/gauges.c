@@ -6,7 +6,7 @@
 #include "map.h"
 #include "pages.h"
 #include "slab.h"
-#include "sys.h"
+#include "survey.h"
 
 uint64_t gauges_profile_bytes;
 
@@ -19,16 +19,18 @@ static uint64_t metadata_bytes(size_t top_pages, size_t cache_count) {
   return bytes + cache_count * round_up(CACHE_TOUCHED_BYTES, page);
 }
 
-void gauges_refresh(void) {
+void gauges_refresh(bool counts_all_caches) {
   struct pages_account account = pages_account();
-  size_t cache_count;
   counter_set(&snug_counters.heap_top_bytes, account.top_pages * PAGE_BYTES);
   counter_set(&snug_counters.heap_committed_bytes, zone_pages() * PAGE_BYTES);
   counter_set(&snug_counters.clean_bytes, (account.free_pages - account.dirty_pages) * PAGE_BYTES);
   counter_set(&snug_counters.dirty_bytes,
               account.dirty_pages * PAGE_BYTES + counter_get(&snug_counters.large_retained_bytes));
-  counter_set(&snug_counters.cached_bytes, cache_held_bytes(&cache_count));
-  counter_set(&snug_counters.cached_at_ns, sys_coarse_time_ns());
+  if (counts_all_caches) {
+    survey_count_all();
+  } else {
+    survey_count_slice();
+  }
   counter_set(&snug_counters.lock_waits, __atomic_load_n(&lock_waits, __ATOMIC_RELAXED));
-  counter_set(&snug_counters.metadata_bytes, metadata_bytes(account.top_pages, cache_count));
+  counter_set(&snug_counters.metadata_bytes, metadata_bytes(account.top_pages, counter_get(&snug_counters.caches)));
 }

@@ -8,6 +8,8 @@
 /* Bytes of the table of samples, which count as metadata; atomic. */
 HIDDEN extern uint64_t gauges_profile_bytes;
 
-HIDDEN void gauges_refresh(void);
+/* counts_all_caches: else, what caches hold is brought up to date by a slice of them (survey.h), and the purge lock is
+ * held. */
+HIDDEN void gauges_refresh(bool counts_all_caches);
 
 #endif

@@ -8,6 +8,7 @@
 #include "slab.h"
 #include "slab_purge.h"
 #include "steal.h"
+#include "survey.h"
 #include "sys.h"
 
 #define MILLISECOND_NS UINT64_C(1000000)
@@ -203,7 +204,7 @@ void purge_looked(void) {
 }
 
 uint64_t purge_activity(void) {
-  return cache_activity() * 31 + pages_takes() * 7 + large_frees() * 5 +
+  return survey_activity() * 31 + pages_takes() * 7 + large_frees() * 5 +
          counter_get(&snug_counters.run_requested_bytes) * 3 + counter_get(&snug_counters.large_requested_bytes);
 }
 
@@ -238,7 +239,7 @@ size_t purge_all_locked(const struct cache *own) {
   large_retry_unmaps();
   set_due(urgent_pages());
   purge_looked();
-  gauges_refresh();
+  gauges_refresh(true);
   for (unsigned i = 1; i < CLASS_COUNT && !is_purging_stopped(); i++) counter_set(&purge.given_blocks[i], given[i]);
   return purged * PAGE_BYTES;
 }

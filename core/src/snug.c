@@ -21,6 +21,7 @@
 #include "slab.c"
 #include "slab_purge.c"
 #include "cache.c"
+#include "survey.c"
 #include "steal.c"
 #include "gauges.c"
 #include "cgroup.c"

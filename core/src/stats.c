@@ -49,7 +49,7 @@ static struct class_sums sum_classes(void) {
 
 void stats_collect(struct snug_stats *stats) {
   cache_slow_path_begins();
-  gauges_refresh();
+  gauges_refresh(true);
   cache_slow_path_ends();
   const struct snug_counters *c = &snug_counters;
   struct class_sums sums = sum_classes();

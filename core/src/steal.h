@@ -9,9 +9,11 @@
 #include "base.h"
 #include "cache.h"
 
-/* Empties caches of threads other than the caller, whose is `own`, that showed no sign of life in the last `looks`
- * calls (0: all that are not in use at this instant, and their bins close). Without membarrier nothing is stolen.
- * Returns the bytes of blocks given back to slabs. */
-HIDDEN size_t steal_caches(uint32_t looks, const struct cache *own);
+/* Empties caches of threads other than the caller, whose is `own`, that showed no sign of life in the last `ticks`
+ * calls. Of many caches each call looks at a slice (survey.h), so that for those it may be a turn more. With 0 at all:
+ * those that are not in use at this instant, and their bins close. Caches of threads that ended without a word are
+ * released within 32 calls. Without membarrier nothing is stolen. The purge lock is held. Returns the bytes of blocks
+ * given back to slabs. */
+HIDDEN size_t steal_caches(uint32_t ticks, const struct cache *own);
 
 #endif

@@ -63,7 +63,7 @@ void tick_now(const struct cache *own, bool may_open_files) {
   large_retry_unmaps();
   pages_age();
   purge_looked();
-  gauges_refresh();
+  gauges_refresh(false);
   purge_unlock();
 }
 

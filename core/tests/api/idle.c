@@ -4,8 +4,10 @@
 
 #include <pthread.h>
 
+#include "../../include/snug.h"
 #include "../../include/snug_counters.h"
 
+#pragma weak snug_stats
 extern struct snug_counters snug_counters __attribute__((weak));
 
 enum { BLOCKS = 200000, BLOCK_BYTES = 240, KEPT_OF = 16 };
@@ -65,6 +67,52 @@ TEST(a_timer_starts_no_helper_thread_again_and_again) {
   uint64_t starts = snug_counters.janitor_starts - before;
   CHECK_THAT(starts <= 2, "%zu starts in 4 s", (size_t)starts);
   empty();
+}
+
+/* ---- threads ---- */
+
+enum { THREADS = 300, AT_ONCE = 10, TURNS_MS = 600, LATE_MS = 900 };
+
+static size_t cached_bytes(void) {
+  struct snug_stats stats = {0};
+  snug_stats(&stats, sizeof stats);
+  return stats.cached_bytes;
+}
+
+/* Keeps what it freed for itself. */
+static void *fill_cache_and_wait(void *argument) {
+  pthread_barrier_t *barrier = (pthread_barrier_t *)argument;
+  void *own[AT_ONCE];
+  for (size_t size_bytes = 16; size_bytes <= KIB; size_bytes += 16) {
+    for (size_t i = 0; i < AT_ONCE; i++) own[i] = hidden(malloc(size_bytes));
+    for (size_t i = 0; i < AT_ONCE; i++) free(own[i]);
+  }
+  pthread_barrier_wait(barrier);
+  pthread_barrier_wait(barrier);
+  return NULL;
+}
+
+/* Each tick looks at a slice of so many. */
+TEST(caches_of_300_idle_threads_are_emptied_while_another_works) {
+  if (snug_stats == NULL) SKIP("a question to snug");
+  if (freed_blocks_wait()) SKIP("no thread has a cache");
+  pthread_t threads[THREADS];
+  pthread_barrier_t barrier;
+  pthread_barrier_init(&barrier, NULL, THREADS + 1);
+  for (size_t i = 0; i < THREADS; i++) REQUIRE(pthread_create(&threads[i], NULL, fill_cache_and_wait, &barrier) == 0);
+  pthread_barrier_wait(&barrier);
+  size_t full = cached_bytes(), left = full;
+  double begin_s = now_s();
+  for (; left > full / 20 && now_s() < begin_s + 10; left = cached_bytes()) {
+    for (int i = 0; i < 200; i++) free(hidden(malloc(40 * KIB)));
+    sleep_ms(5);
+  }
+  int took_ms = (int)((now_s() - begin_s) * 1e3);
+  CHECK_THAT(full > 256 * KIB, "only %zu KiB were cached", full / KIB);
+  CHECK_THAT(took_ms <= TURNS_MS + LATE_MS, "%zu of %zu KiB are left after %d ms", left / KIB, full / KIB, took_ms);
+  pthread_barrier_wait(&barrier);
+  for (size_t i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+  pthread_barrier_destroy(&barrier);
 }
 
 /* ---- forks ---- */

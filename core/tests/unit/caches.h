@@ -23,6 +23,12 @@ static inline uint64_t outstanding(unsigned class_index) {
   return sum;
 }
 
+/* Bytes in all caches. */
+static inline size_t held_bytes(void) {
+  survey_count_all();
+  return snug_counters.cached_bytes;
+}
+
 static inline struct bin *own_bin(unsigned class_index) { return &this_thread.own->bin[class_index]; }
 static inline size_t capacity(unsigned class_index) { return bin_capacity(own_bin(class_index)); }
 static inline size_t cached(unsigned class_index) { return bin_count(this_thread.own, own_bin(class_index)); }
