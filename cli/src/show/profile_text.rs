@@ -8,10 +8,14 @@ use crate::base::terminal::{self, bytes, styled};
 
 /// Smaller parts of the whole are added up.
 const LEAST_SHARE: f64 = 0.01;
+/// Of a longer chain of single callees so many are shown, at its beginning and at its end.
+const CHAIN_BEGIN: usize = 1;
+const CHAIN_END: usize = 6;
 /// Callers that are shown of a line that grew.
 const CALLERS: usize = 3;
 
-/// Writes the tree of all sites; of none, nothing. A chain of single callees does not move to the right.
+/// Writes the tree of all sites; of none, nothing. A chain of single callees does not move to the right, and a long one is
+/// shown by its ends.
 pub(crate) fn write_tree(root: &Branch, colours: bool, out: &mut dyn Write) -> io::Result<()> {
     if root.below.is_empty() {
         return Ok(());
@@ -28,14 +32,37 @@ fn write_below(node: &Branch, total: f64, depth: usize, out: &mut dyn Write) -> 
             rest += child.bytes;
             continue;
         }
-        write_line(child.bytes, total, depth, &child.frame.text(), out)?;
-        let branches = child.below.len() != 1 || child.below[0].bytes < child.bytes * (1.0 - LEAST_SHARE);
-        write_below(child, total, depth + usize::from(branches), out)?;
+        let chain = chain_from(child);
+        let hidden = chain.len().saturating_sub(CHAIN_BEGIN + CHAIN_END);
+        for (index, node) in chain.iter().enumerate() {
+            match index {
+                CHAIN_BEGIN if hidden > 1 => {
+                    writeln!(out, "{:15}  {}... {hidden} frames", "", "  ".repeat(depth))?
+                }
+                _ if hidden > 1 && (CHAIN_BEGIN..CHAIN_BEGIN + hidden).contains(&index) => (),
+                _ => write_line(node.bytes, total, depth, &node.frame.text(), out)?,
+            }
+        }
+        write_below(chain[chain.len() - 1], total, depth + 1, out)?;
     }
     if rest >= total * LEAST_SHARE {
         write_line(rest, total, depth, "(others)", out)?;
     }
     Ok(())
+}
+
+/// The node, and what below it holds all that it holds.
+fn chain_from(node: &Branch) -> Vec<&Branch> {
+    let mut chain = vec![node];
+    let mut last = node;
+    while let [only] = last.below.as_slice() {
+        if only.bytes < last.bytes * (1.0 - LEAST_SHARE) {
+            break;
+        }
+        chain.push(only);
+        last = only;
+    }
+    chain
 }
 
 fn write_line(count: f64, total: f64, depth: usize, what: &str, out: &mut dyn Write) -> io::Result<()> {
@@ -174,5 +201,23 @@ mod tests {
         let mut folded = Vec::new();
         write_folded(&sites[..1], &mut folded).unwrap();
         assert_eq!(String::from_utf8(folded).unwrap(), "main (a.rb:2);run (a.rb:2);f (a.rb:2) 6000000\n");
+    }
+
+    #[test]
+    fn of_a_long_chain_the_ends_are_shown() {
+        let shown = |length: usize| {
+            let frames = (0..length).map(|number| Frame { function: number.to_string(), ..Frame::default() });
+            let chain = Site { bytes: 1e6, frames: frames.collect(), ..Site::default() };
+            let other = Site { bytes: 1e6, frames: vec![Frame::default()], ..Site::default() };
+            let text = crate::show::written(|out| write_tree(&tree(&[chain, other]), false, out));
+            let last_words = text.lines().skip(1).map(|line| line[17..].to_string());
+            last_words.collect::<Vec<String>>()
+        };
+        assert_eq!(shown(40), ["39", "... 33 frames", "5", "4", "3", "2", "1", "0", ""]);
+        assert_eq!(
+            shown(8),
+            ["7", "6", "5", "4", "3", "2", "1", "0", ""],
+            "for one the line is as well used"
+        );
     }
 }
