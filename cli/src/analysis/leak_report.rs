@@ -8,7 +8,7 @@ use crate::analysis::assemble::{Assembled, LiveSource, Measure};
 use crate::analysis::keeping::KeepingLine;
 use crate::analysis::size_growth::GrowingSize;
 use crate::analysis::trend::{self, Direction, Doubt, Trend};
-use crate::analysis::verdict::{Assessment, Series, Verdict};
+use crate::analysis::verdict::{Assessment, JudgedOver, Series, Verdict};
 use crate::base::terminal::{bytes, short_count, short_number};
 use crate::base::time::duration;
 
@@ -101,7 +101,7 @@ pub(crate) struct Findings<'a> {
     pub assembled: &'a Assembled,
     pub total: Assessment,
     pub by_age: Option<Assessment>,
-    /// Requests so far at each moment of the watch; empty if nobody counts them.
+    /// Requests so far at each of the moments that were assembled; empty if nobody counts them.
     pub requests: Vec<f64>,
     pub request_unit: &'static str,
     pub load: Option<LoadMade>,
@@ -126,7 +126,6 @@ impl LeakReport {
             lines,
             sizes,
         } = findings;
-
         let hidden = |judgement: &Assessment| {
             matches!(judgement.verdict, Verdict::Leak | Verdict::Growing | Verdict::Bloat)
         };
@@ -137,10 +136,6 @@ impl LeakReport {
             recording.processes.iter().filter_map(|process| process.kind).collect();
         allocators.sort();
         allocators.dedup();
-        let requests: Vec<f64> = match requests.is_empty() {
-            true => Vec::new(),
-            false => assembled.moments.iter().map(|moment| requests[*moment]).collect(),
-        };
         let made = requests.last().zip(requests.first()).map(|(last, first)| last - first);
         let mut report = LeakReport {
             subject,
@@ -359,6 +354,12 @@ impl LeakReport {
                 short_number(ratio)
             ));
         }
+        evidence.extend(self.how_watched(judgement, lives));
+        evidence
+    }
+
+    /// How much was read, and over what growth is judged.
+    fn how_watched(&self, judgement: &Assessment, lives: Option<(usize, f64)>) -> Vec<String> {
         let counts = (self.series.processes.iter().min(), self.series.processes.iter().max());
         let mut how = format!("{} readings in {}", self.series.time_s.len(), duration(self.watched_s));
         match counts {
@@ -374,8 +375,14 @@ impl LeakReport {
         if let Some(requests) = self.requests {
             how.push_str(&format!(", {} {}", short_count(requests), plural(self.request_unit)));
         }
-        evidence.push(how);
-        evidence
+        let mut lines = vec![how];
+        if judgement.over == JudgedOver::Requests {
+            lines.push(format!(
+                "growth is judged over {}, which came faster and slower, rather than over time",
+                plural(self.request_unit)
+            ));
+        }
+        lines
     }
 
     /// `123 MB, grows (+3.90 MB to +4.10 MB per hour with 95 % confidence)`.
@@ -459,9 +466,7 @@ impl Points {
 /// Growth per request, and its 95 % interval, in bytes: judged over requests as it is over time, since requests may come
 /// faster or slower during a watch. None: there were too few at different moments.
 fn growth_per_request(requests: &[f64], values: &[f64]) -> Option<(f64, (f64, f64))> {
-    let mut moments = requests.to_vec();
-    moments.dedup();
-    if moments.len() < trend::FEWEST_READINGS {
+    if !trend::suffices(requests) {
         return None;
     }
     let trend = trend::classify(requests, values, 0.0, 0.0);

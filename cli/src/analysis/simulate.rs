@@ -2,7 +2,7 @@
 //! the test that the verdict about them is right. What happens to a series is drawn first and the verdict is only
 //! then asked: seeds of the test were not used while the method was chosen.
 
-use crate::analysis::verdict::{assess, Series, Verdict};
+use crate::analysis::verdict::{assess, assess_with_requests, Series, Verdict};
 
 /// SplitMix64 (Steele, Lea and Flood, 2014): the same numbers everywhere and forever.
 pub(super) struct Random(u64);
@@ -101,6 +101,41 @@ pub(super) fn draw(behaviour: Behaviour, seed: u64) -> Series {
         _ => 0.0,
     };
     readings(random, &x, span_s, used, ratio, bloat)
+}
+
+/// Draws a program of this behaviour whose memory follows its requests, which come faster and slower: in waves, or at
+/// another pace from some moment on. Also returns how many there were at each moment.
+pub(super) fn draw_traffic(behaviour: Behaviour, seed: u64) -> (Series, Vec<f64>) {
+    let steady = draw(behaviour, seed);
+    let random = &mut Random::new(seed.wrapping_mul(1000).wrapping_add(500));
+    let (depth, waves, phase) =
+        (random.between(0.2, 0.9), random.log_between(0.4, 6.0), random.between(0.0, 1.0));
+    let (changes, from, factor) =
+        (random.chance(0.5), random.between(0.2, 0.8), random.log_between(0.25, 4.0));
+    let pace = |x: f64| match changes {
+        true if x > from => factor,
+        true => 1.0,
+        false => 1.0 + depth * (std::f64::consts::TAU * (waves * x + phase)).sin(),
+    };
+    let count = steady.time_s.len();
+    let mut done = vec![0.0; count];
+    for index in 1..count {
+        done[index] = done[index - 1] + pace(index as f64 / (count - 1) as f64);
+    }
+    let all = done[count - 1];
+    let at_requests = |values: &[f64]| {
+        let place = |done: &f64| done / all * (count - 1) as f64;
+        let value = |place: f64| {
+            let before = (place as usize).min(count - 2);
+            values[before] + (place - before as f64) * (values[before + 1] - values[before])
+        };
+        done.iter().map(|done| value(place(done))).collect()
+    };
+    let [memory, used, live, heap] =
+        [&steady.memory, &steady.used, &steady.live, &steady.heap].map(|values| at_requests(values));
+    let requests = random.log_between(1e3, 1e6);
+    let requests = done.iter().map(|done| (done / all * requests).floor()).collect();
+    (Series { memory, used, live, heap, time_s: steady.time_s }, requests)
 }
 
 /// What is read of a program that uses so much, under an allocator that holds `ratio` times as much and `bloat` more at
@@ -310,6 +345,41 @@ mod tests {
         }
         assert!(share(Behaviour::Leaks, &|verdict| verdict == Verdict::Plateau) <= 0.02 + slack);
         assert!(share(Behaviour::TooEarly, &|verdict| verdict == Verdict::Leak) <= 0.06 + slack);
+    }
+
+    /// Of programs of this behaviour whose requests come at changing paces, the share that is told to leak. `counted`: whether
+    /// the requests are.
+    fn leaks_in_traffic(behaviour: Behaviour, seeds: std::ops::Range<u64>, counted: bool) -> f64 {
+        let each = seeds.clone().count() as f64;
+        let leaks = seeds.filter(|seed| {
+            let (series, requests) = draw_traffic(behaviour, *seed);
+            let requests = if counted { &requests[..] } else { &[] };
+            assess_with_requests(&series, requests, TOLERANCE).verdict == Verdict::Leak
+        });
+        leaks.count() as f64 / each
+    }
+
+    #[test]
+    fn traffic_hides_no_leak_and_makes_none() {
+        check_traffic(SAMPLE.start..SAMPLE.start + 24, 2.0 * SLACK);
+    }
+
+    #[test]
+    #[ignore = "long"]
+    fn traffic_hides_no_leak_and_makes_none_on_all_seeds() {
+        check_traffic(HELD_OUT, 0.0);
+    }
+
+    fn check_traffic(seeds: std::ops::Range<u64>, slack: f64) {
+        let told = |behaviour: Behaviour| leaks_in_traffic(behaviour, seeds.clone(), true);
+        let (blind, counted) =
+            (leaks_in_traffic(Behaviour::Leaks, seeds.clone(), false), told(Behaviour::Leaks));
+        println!("of leaks {blind} are told if requests are not counted, {counted} if they are");
+        assert!(counted >= 0.92 - slack && counted > blind);
+        for behaviour in [Behaviour::Settles, Behaviour::Fragments, Behaviour::Bloats] {
+            let alarms = told(behaviour);
+            assert!(alarms <= 0.025 + slack, "{behaviour:?} {alarms}");
+        }
     }
 
     #[test]

@@ -84,6 +84,13 @@ pub(crate) enum Doubt {
     Noise,
 }
 
+/// Whether values at these points can be judged: many of the points differ.
+pub(super) fn suffices(x: &[f64]) -> bool {
+    let mut points = x.to_vec();
+    points.dedup();
+    points.len() >= FEWEST_READINGS
+}
+
 /// Judges a series. `tolerance` is the share of the level by which it may grow over the watch without growing;
 /// `least_margin` the same in bytes.
 pub(super) fn classify(time_s: &[f64], values: &[f64], tolerance: f64, least_margin: f64) -> Trend {

@@ -62,10 +62,19 @@ pub(crate) struct Series {
     pub heap: Vec<f64>,
 }
 
+/// Over what growth is judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum JudgedOver {
+    Time,
+    Requests,
+}
+
 /// A verdict and what it rests on.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Assessment {
     pub verdict: Verdict,
+    pub over: JudgedOver,
     /// Trend of what is in use; None if that is not known.
     pub used: Option<Trend>,
     pub memory: Trend,
@@ -79,7 +88,33 @@ pub(crate) struct Assessment {
 
 /// Judges what was read. `tolerance` is the growth over the watch, as a share of the level, that is no growth.
 pub(crate) fn assess(series: &Series, tolerance: f64) -> Assessment {
-    let trend = |values: &[f64]| trend::classify(&series.time_s, values, tolerance, LEAST_MARGIN_BYTES);
+    assess_over(JudgedOver::Time, &series.time_s, series, tolerance)
+}
+
+/// Judges what was read of a program whose requests were counted, so many at each moment. What grows with each request may
+/// seem to settle, or to come and go, as requests do: what is unclear over time is judged over requests.
+pub(crate) fn assess_with_requests(series: &Series, requests: &[f64], tolerance: f64) -> Assessment {
+    let over_time = assess(series, tolerance);
+    if over_time.verdict != Verdict::Unclear || !trend::suffices(requests) {
+        return over_time;
+    }
+    let over_requests = assess_over(JudgedOver::Requests, requests, series, tolerance);
+    match over_requests.verdict {
+        Verdict::Leak | Verdict::Bloat | Verdict::Growing => over_requests,
+        _ => over_time,
+    }
+}
+
+/// `x` is what goes on: seconds, or requests so far.
+fn assess_over(over: JudgedOver, x: &[f64], series: &Series, tolerance: f64) -> Assessment {
+    let span_s = series.time_s.last().zip(series.time_s.first()).map_or(0.0, |(last, first)| last - first);
+    let trend = |values: &[f64]| {
+        let trend = trend::classify(x, values, tolerance, LEAST_MARGIN_BYTES);
+        match over {
+            JudgedOver::Time => trend,
+            JudgedOver::Requests => Trend { settled_after_s: None, span_s, ..trend },
+        }
+    };
     let memory = trend(&series.memory);
     let used = (!series.used.is_empty()).then(|| trend(&series.used));
     let tail = series.live.len() * 2 / 3;
@@ -98,7 +133,7 @@ pub(crate) fn assess(series: &Series, tolerance: f64) -> Assessment {
     let far_above = heap_ratio.is_some_and(|ratio| ratio >= FRAGMENTED_RATIO)
         && excess_bytes.is_some_and(|bytes| bytes >= FRAGMENTED_BYTES.max(FRAGMENTED_SHARE * memory.level));
     let (verdict, doubt) = decide(used.as_ref(), &memory, far_above);
-    Assessment { verdict, used, memory, heap_ratio, excess_bytes, doubt }
+    Assessment { verdict, over, used, memory, heap_ratio, excess_bytes, doubt }
 }
 
 fn decide(used: Option<&Trend>, memory: &Trend, far_above: bool) -> (Verdict, Option<Doubt>) {

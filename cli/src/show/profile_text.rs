@@ -35,12 +35,11 @@ fn write_below(node: &Branch, total: f64, depth: usize, out: &mut dyn Write) -> 
         let chain = chain_from(child);
         let hidden = chain.len().saturating_sub(CHAIN_BEGIN + CHAIN_END);
         for (index, node) in chain.iter().enumerate() {
-            match index {
-                CHAIN_BEGIN if hidden > 1 => {
-                    writeln!(out, "{:15}  {}... {hidden} frames", "", "  ".repeat(depth))?
-                }
-                _ if hidden > 1 && (CHAIN_BEGIN..CHAIN_BEGIN + hidden).contains(&index) => (),
-                _ => write_line(node.bytes, total, depth, &node.frame.text(), out)?,
+            let is_hidden = hidden > 1 && (CHAIN_BEGIN..CHAIN_BEGIN + hidden).contains(&index);
+            if !is_hidden {
+                write_line(node.bytes, total, depth, &node.frame.text(), out)?;
+            } else if index == CHAIN_BEGIN {
+                writeln!(out, "{:15}  {}... {hidden} frames", "", "  ".repeat(depth))?;
             }
         }
         write_below(chain[chain.len() - 1], total, depth + 1, out)?;

@@ -97,6 +97,10 @@ fn judge(arguments: &LeakArguments, seen: WatchOutcome, root: Pid) -> LeakReport
     let WatchOutcome { recording, requests, load, remarks, lines, sizes, .. } = seen;
     let assembled = assemble::assemble(&recording);
     let tolerance = arguments.tolerance_percent / 100.0;
+    let request_unit = requests.unit;
+    let by_moment = requests.by_moment();
+    let requests: Vec<f64> =
+        assembled.moments.iter().filter_map(|moment| by_moment.get(*moment).copied()).collect();
     LeakReport::new(Findings {
         subject: match arguments.process {
             Some(_) => format!("PID {root}: {}", recording.processes[0].command),
@@ -104,10 +108,10 @@ fn judge(arguments: &LeakArguments, seen: WatchOutcome, root: Pid) -> LeakReport
         },
         recording: &recording,
         assembled: &assembled,
-        total: verdict::assess(&assembled.total, tolerance),
+        total: verdict::assess_with_requests(&assembled.total, &requests, tolerance),
         by_age: assembled.by_age.as_ref().map(|by_age| verdict::assess(&by_age.series, tolerance)),
-        request_unit: requests.unit,
-        requests: requests.by_moment(),
+        request_unit,
+        requests,
         load,
         remarks,
         lines,
