@@ -267,7 +267,8 @@ fn a_program_that_is_stopped_stays_so_until_it_is_continued() {
 static void end(int signal) { over = signal; }
 int main(void) { signal(SIGUSR1, end); many(keeps); while (!over) { puts("tick"); fflush(stdout); usleep(20000); } }"#,
     );
-    let (running, mut reader) = started(&mut place.profile(&["--", &program]));
+    // In a process group of its own: the kernel drops SIGTSTP in one whose session has no shell any more, as under nohup.
+    let (running, mut reader) = started(place.profile(&["--", &program]).process_group(0));
     let pid = child_of(&running.0);
     let state = || {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
