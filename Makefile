@@ -3,7 +3,7 @@
 #   make            build/libsnug.so, build/libsnug.a, build/snug; says which packages are missing
 #   make deps       installs those; test, demo, bench and test-programs install what they need by themselves
 #   make demo       a multi-threaded Ruby program under glibc, jemalloc and snug; QUICK=1 for a minute's worth
-#   make test       everything that must hold, in about 45 minutes; SECONDS=... lengthens stress and fuzz
+#   make test       everything that must hold, in about 35 minutes; SECONDS=... lengthens stress and fuzz
 #   make test-programs   all real programs under the preloaded library
 #   make test-system     a whole Debian with the library in /etc/ld.so.preload, in a container: DEBIAN=12 or 13
 #   make soak       Rails, Sidekiq and Celery for HOURS=12 (or MINUTES=n) in containers with limits: does anything grow?
@@ -140,8 +140,17 @@ CLANG_BUILD = CC=clang CXX=clang++ BUILD=build/clang
 test: all build/deps-test
 	+tools/run-tests $(if $(ONLY),$(ONLY),all)
 
-test-cli: all
-	SNUG_REQUIRE_LIBRARY=1 SNUG_REQUIRE_CHROMIUM=1 $(CARGO) test --no-fail-fast --profile quick $(CARGO_FLAGS) $(if $(LONG),-- --include-ignored)
+# What a suite runs is built by programs-SUITE, where there is something to build: tools/run-tests begins with these, side
+# by side, and suites that share programs then find them.
+.PHONY: programs-cli programs-guard programs-musl programs-aarch64 programs-clang programs-sanitizers
+programs-%: library ;
+
+CLI_TEST = $(CARGO) test --no-fail-fast --profile quick $(CARGO_FLAGS)
+programs-cli: all
+	$(CLI_TEST) --no-run
+
+test-cli: programs-cli
+	SNUG_REQUIRE_LIBRARY=1 SNUG_REQUIRE_CHROMIUM=1 $(CLI_TEST) $(if $(LONG),-- --include-ignored)
 
 # With the Rust of Debian 12, which newcomers have, whatever else is installed: crates seldom say which one they need.
 DEBIAN_RUST = PATH=/usr/bin:$$PATH /usr/bin/cargo
@@ -180,35 +189,50 @@ test-monitoring: all
 # Under other C libraries and processors the seeded ones run for a third of the time, or 2 seconds: they look for what is
 # different there.
 SECONDS_ELSEWHERE = $(shell echo $$(($(SECONDS) > 6 ? $(SECONDS) / 3 : 2)))
-# Suites of tests, and what make is told for each. Side by side (-j) only what they need is built: some measure time.
+# Suites of tests, and what make is told for each. They run one after the other: some measure time.
 one_by_one = +for suite in $(1); do $(MAKE) test-$$suite $(2) || exit; done
+programs_of = $(MAKE) $(addprefix programs-,$(1)) $(2)
 
-test-musl: library
+MUSL_SUITES = unit api jemalloc prefixed misuse stress fuzz startup
+MUSL_FLAGS = $(MUSL) UNIT_VARIANTS=4k SECONDS=$(SECONDS_ELSEWHERE)
+programs-musl: library
 	$(MAKE) build/musl/libsnug.a $(MUSL)
-	$(MAKE) test-unit $(MUSL) UNIT_VARIANTS=4k
-	$(call one_by_one,api jemalloc prefixed misuse stress fuzz startup,$(MUSL) SECONDS=$(SECONDS_ELSEWHERE))
+	$(call programs_of,$(MUSL_SUITES),$(MUSL_FLAGS))
+test-musl: programs-musl
+	$(call one_by_one,$(MUSL_SUITES),$(MUSL_FLAGS))
 
-test-aarch64:
+AARCH64_SUITES = unit api stress fuzz
+AARCH64_FLAGS = $(AARCH64) UNIT_VARIANTS=4k SECONDS=$(SECONDS_ELSEWHERE)
+programs-aarch64:
 	$(MAKE) library $(AARCH64)
+	$(call programs_of,$(AARCH64_SUITES),$(AARCH64_FLAGS))
+test-aarch64: programs-aarch64
 	tools/check-library build/aarch64/libsnug.so
-	$(MAKE) test-unit $(AARCH64) UNIT_VARIANTS=4k
-	$(call one_by_one,api stress fuzz,$(AARCH64) SECONDS=$(SECONDS_ELSEWHERE))
+	$(call one_by_one,$(AARCH64_SUITES),$(AARCH64_FLAGS))
 
 # Right programs whose blocks are all guarded: whatever the checks of SNUG=guard:1 say of them is wrong. Short, and
 # without what looks at memory that returns, where freed blocks wait.
 GUARD_SECONDS = 1
+GUARD_SUITES = api stress fuzz
+programs-guard: $(addprefix programs-,$(GUARD_SUITES))
 test-guard: export SNUG = guard:1
 test-guard:
-	$(call one_by_one,api stress fuzz,SECONDS=$(GUARD_SECONDS) API_WITHOUT='idle mappings memory_return')
+	$(call one_by_one,$(GUARD_SUITES),SECONDS=$(GUARD_SECONDS) API_WITHOUT='idle mappings memory_return')
 
-test-clang:
+CLANG_SUITES = api misuse
+programs-clang:
 	$(MAKE) library $(CLANG_BUILD)
+	$(call programs_of,$(CLANG_SUITES),$(CLANG_BUILD))
+test-clang: programs-clang
 	tools/check-library build/clang/libsnug.so
-	$(call one_by_one,api misuse,$(CLANG_BUILD))
+	$(call one_by_one,$(CLANG_SUITES),$(CLANG_BUILD))
 
-test-sanitizers:
-	$(MAKE) test-stress-thread test-stress-undefined test-stress-address CC=clang CLANG=clang BUILD=build/sanitizers LIB= SECONDS=$(SECONDS)
-	$(MAKE) test-libfuzzer CLANG=clang SECONDS=$(SECONDS)
+SANITIZER_SUITES = stress-thread stress-undefined stress-address libfuzzer
+SANITIZER_FLAGS = CC=clang CLANG=clang BUILD=build/sanitizers LIB= SECONDS=$(SECONDS)
+programs-sanitizers:
+	$(call programs_of,$(SANITIZER_SUITES),$(SANITIZER_FLAGS))
+test-sanitizers: programs-sanitizers
+	$(call one_by_one,$(SANITIZER_SUITES),$(SANITIZER_FLAGS))
 
 check: build/checkers/installed $(BUILD)/libsnug.so
 	tools/check

@@ -16,6 +16,7 @@ build/snug-replay: $(replay_sources) $(traces_headers)
 	@mkdir -p build
 	$(CC) -O2 -g $(CFLAGS) $(traces_flags) -fno-builtin-malloc -o $@ $(replay_sources) -pthread -ldl
 
-.PHONY: test-traces
-test-traces: build/libsnug_record.so build/snug-replay
+.PHONY: test-traces programs-traces
+programs-traces: build/libsnug_record.so build/snug-replay
+test-traces: programs-traces
 	CC="$(CC)" bench/traces/tests/run

@@ -6,7 +6,7 @@
 #   make ... CC=aarch64-linux-gnu-gcc CXX=aarch64-linux-gnu-g++ BUILD=build/aarch64 \
 #            RUN='qemu-aarch64 -L /usr/aarch64-linux-gnu'                       under an emulator
 #
-# Each target prints "N passed, N failed" last.
+# Each target prints "N passed, N failed" last; `make programs-api` only builds what test-api runs.
 BUILD ?= build
 LIB ?= $(BUILD)/libsnug.so
 STATIC ?= $(BUILD)/libsnug.a
@@ -50,8 +50,9 @@ API_TESTS = $(filter-out $(addprefix %/,$(API_WITHOUT)),$(call test_names,api) $
 # All that give malloc to a program, the second file under jemalloc's name beside the first.
 GIVING_MALLOC = $(if $(LIB),$(LIB) $(dir $(LIB))jemalloc/libjemalloc.so.2 $(STATIC))
 
-.PHONY: test-api
-test-api: $(API_TESTS) $(GIVING_MALLOC)
+.PHONY: test-api programs-api
+programs-api: $(API_TESTS) $(GIVING_MALLOC)
+test-api: programs-api
 	@status=0; $(RUN_TESTS) api $(TEST_TIMEOUT_S) "$(RUN)" $(API_TESTS) || status=1; \
 	$(if $(LIB),$(RUN_TESTS) api/names $(TEST_TIMEOUT_S) "" $(foreach library,$(GIVING_MALLOC),\
 	  "$(TESTS)/support/check_names $(library) $(INCLUDE)/snug.h $(INCLUDE)/jemalloc/jemalloc.h") || status=1;) \
@@ -59,16 +60,18 @@ test-api: $(API_TESTS) $(GIVING_MALLOC)
 
 # ---- jemalloc ----
 
-.PHONY: test-jemalloc
-test-jemalloc: $(call test_names,jemalloc)
-	@$(RUN_TESTS) jemalloc $(TEST_TIMEOUT_S) "$(RUN)" $^
+.PHONY: test-jemalloc programs-jemalloc
+programs-jemalloc: $(call test_names,jemalloc)
+test-jemalloc: programs-jemalloc
+	@$(RUN_TESTS) jemalloc $(TEST_TIMEOUT_S) "$(RUN)" $(call test_names,jemalloc)
 
 # ---- misuse ----
 
 MISUSE_TESTS = $(filter-out %/corrupted_metadata,$(call test_names,misuse)) $(call test_names_cxx,misuse)
 
-.PHONY: test-misuse
-test-misuse: $(MISUSE_TESTS) $(TESTS_BUILD)/misuse/corrupted_metadata $(TESTS_BUILD)/misuse/mistakes
+.PHONY: test-misuse programs-misuse
+programs-misuse: $(MISUSE_TESTS) $(TESTS_BUILD)/misuse/corrupted_metadata $(TESTS_BUILD)/misuse/mistakes
+test-misuse: programs-misuse
 	@status=0; $(TESTS)/misuse/run_misuse.sh "$(RUN)" $(MISUSE_TESTS) || status=1; \
 	$(RUN_TESTS) misuse/metadata $(TEST_TIMEOUT_S) "$(RUN)" $(TESTS_BUILD)/misuse/corrupted_metadata || status=1; \
 	$(TESTS)/misuse/collection/run --program $(TESTS_BUILD)/misuse/mistakes --lib $(LIB) || status=1; exit $$status
@@ -96,9 +99,10 @@ $(TESTS_BUILD)/stress/dlopen_snug: $(TESTS)/stress/dlopen_snug.c $(TEST_HEADERS)
 	@mkdir -p $(@D)
 	$(TEST_CC) -o $@ $< -ldl
 
-.PHONY: test-stress
-test-stress: $(addprefix $(TESTS_BUILD)/stress/,$(STRESS_PROGRAMS) fork_storm dlopen_loop dlopen_snug plugin.so) \
-             $(call test_names_cxx,stress)
+.PHONY: test-stress programs-stress
+programs-stress: $(addprefix $(TESTS_BUILD)/stress/,$(STRESS_PROGRAMS) fork_storm dlopen_loop dlopen_snug plugin.so) \
+                 $(call test_names_cxx,stress)
+test-stress: programs-stress
 	@status=0; $(RUN_TESTS) stress $(STRESS_TIMEOUT_S) "$(RUN)" \
 	  $(foreach program,$(STRESS_PROGRAMS),"$(TESTS_BUILD)/stress/$(program) $(STRESS_ARGUMENTS)") \
 	  "$(TESTS_BUILD)/stress/dlopen_loop $(STRESS_ARGUMENTS) --path $(abspath $(TESTS_BUILD))/stress/plugin.so" \
@@ -117,8 +121,9 @@ RENAMED := malloc calloc realloc free posix_memalign aligned_alloc memalign mall
 
 # $(1): sanitizer, $(2): compiler, $(3): names to change, $(4): further flags of the test programs
 define sanitized_stress
-.PHONY: test-stress-$(1)
-test-stress-$(1): $(foreach program,$(SANITIZED_STRESS),$(TESTS_BUILD)/$(1)/$(program))
+.PHONY: test-stress-$(1) programs-stress-$(1)
+programs-stress-$(1): $(foreach program,$(SANITIZED_STRESS),$(TESTS_BUILD)/$(1)/$(program))
+test-stress-$(1): programs-stress-$(1)
 	@$(if $(3),SNUG=background:0) $$(RUN_TESTS) stress-$(1) $$(STRESS_TIMEOUT_S) "$$(RUN)" \
 	  $$(foreach program,$$(SANITIZED_STRESS),"$$(TESTS_BUILD)/$(1)/$$(program) $$(STRESS_ARGUMENTS)")
 
@@ -145,11 +150,12 @@ $(TESTS_BUILD)/fuzz/fuzz: $(TESTS)/fuzz/fuzz.c $(FUZZ_SOURCES) $(TEST_HEADERS) $
 	@mkdir -p $(@D)
 	$(TEST_CC) -o $@ $< $(FUZZ_SOURCES) $(TEST_LIBS)
 
-.PHONY: test-fuzz
-test-fuzz: $(TESTS_BUILD)/fuzz/fuzz
-	@$(if $(RUN),SNUG=background:0) $(RUN_TESTS) fuzz $(STRESS_TIMEOUT_S) "$(RUN)" "$< --self-test" \
-	  $(foreach list,$(wildcard $(TESTS)/fuzz/lists/*.txt),"$< $(list)") \
-	  "$< --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) --output $(TESTS_BUILD)/fuzz/failure.txt"
+.PHONY: test-fuzz programs-fuzz
+programs-fuzz: $(TESTS_BUILD)/fuzz/fuzz
+test-fuzz: programs-fuzz
+	@$(if $(RUN),SNUG=background:0) $(RUN_TESTS) fuzz $(STRESS_TIMEOUT_S) "$(RUN)" "$(TESTS_BUILD)/fuzz/fuzz --self-test" \
+	  $(foreach list,$(wildcard $(TESTS)/fuzz/lists/*.txt),"$(TESTS_BUILD)/fuzz/fuzz $(list)") \
+	  "$(TESTS_BUILD)/fuzz/fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) --output $(TESTS_BUILD)/fuzz/failure.txt"
 
 # libFuzzer with the core linked in, so that its branches guide the search. It keeps its finds in corpus/.
 # libFuzzer brings memcmp and its like, too, and watches what they compare.
@@ -158,9 +164,10 @@ $(TESTS_BUILD)/fuzz/libfuzzer: $(TESTS)/fuzz/libfuzzer.c $(FUZZ_SOURCES) $(wildc
 	$(CLANG) -std=gnu11 $(TEST_FLAGS) -fsanitize=fuzzer,undefined -fno-sanitize-recover=undefined -o $@ $< $(FUZZ_SOURCES) \
 	  $(TESTS)/../src/snug.c -Wl,--allow-multiple-definition -ldl
 
-.PHONY: test-libfuzzer
-test-libfuzzer: $(TESTS_BUILD)/fuzz/libfuzzer
-	@$(TESTS)/fuzz/run_libfuzzer.sh $< $(TESTS_BUILD)/fuzz $(SECONDS)
+.PHONY: test-libfuzzer programs-libfuzzer
+programs-libfuzzer: $(TESTS_BUILD)/fuzz/libfuzzer
+test-libfuzzer: programs-libfuzzer
+	@$(TESTS)/fuzz/run_libfuzzer.sh $(TESTS_BUILD)/fuzz/libfuzzer $(TESTS_BUILD)/fuzz $(SECONDS)
 
 # ---- startup ----
 
@@ -204,12 +211,13 @@ $(TESTS_BUILD)/startup/deepbind: $(TESTS)/startup/deepbind.c $(TESTS_BUILD)/star
 	@mkdir -p $(@D)
 	$(TEST_CC) -Wl,--enable-new-dtags,-rpath,'$$ORIGIN' -o $@ $<
 
-.PHONY: test-startup
-test-startup: $(STARTUP_TOOLS) \
-              $(addprefix $(TESTS_BUILD)/,$(addprefix startup/,probe probe_dynamic probe_static_library \
-                probe_static_executable locked_memory early_library.so) \
-                stress/exchange stress/idle_threads stress/fork_storm failure/workload) \
-              $(if $(findstring musl,$(CC)),,$(addprefix $(TESTS_BUILD)/startup/,static_new deepbind))
+.PHONY: test-startup programs-startup
+programs-startup: $(STARTUP_TOOLS) \
+                  $(addprefix $(TESTS_BUILD)/,$(addprefix startup/,probe probe_dynamic probe_static_library \
+                    probe_static_executable locked_memory early_library.so) \
+                    stress/exchange stress/idle_threads stress/fork_storm failure/workload) \
+                  $(if $(findstring musl,$(CC)),,$(addprefix $(TESTS_BUILD)/startup/,static_new deepbind))
+test-startup: programs-startup
 	@$(TESTS)/startup/run_startup.sh $(abspath $(TESTS_BUILD)) "$(if $(LIB),$(abspath $(LIB)))" "$(RUN)" \
 	  $(if $(findstring musl,$(CC)),musl,system)
 
@@ -224,8 +232,9 @@ WORKLOAD = -- $(TESTS_BUILD)/failure/workload
 WORKLOAD_STATIC = -- $(TESTS_BUILD)/failure/workload_static
 
 # From the start only single calls fail: without any memory glibc's own static start-up ends in SIGSEGV.
-.PHONY: test-failure
-test-failure: $(FAIL_EACH) $(TESTS_BUILD)/failure/workload $(TESTS_BUILD)/failure/workload_static
+.PHONY: test-failure programs-failure
+programs-failure: $(FAIL_EACH) $(TESTS_BUILD)/failure/workload $(TESTS_BUILD)/failure/workload_static
+test-failure: programs-failure
 	@if [ -n "$(RUN)" ]; then echo "failure: left out: the emulator's own calls would fail"; exit 0; fi; \
 	$(RUN_TESTS) failure 3000 "" \
 	  "$(FAIL_EACH) --name mmap --call mmap --errno ENOMEM --limit 80 $(WORKLOAD) --recovers" \
@@ -255,9 +264,10 @@ $(TESTS_BUILD)/container/churn: $(TESTS)/container/churn.c
 	@mkdir -p $(@D)
 	$(TEST_CC) -o $@ $<
 
-.PHONY: test-container
-test-container: $(TESTS_BUILD)/container/churn $(LIB)
-	@$(TESTS)/container/run_container.sh $(abspath $<) $(abspath $(LIB))
+.PHONY: test-container programs-container
+programs-container: $(TESTS_BUILD)/container/churn $(LIB)
+test-container: programs-container
+	@$(TESTS)/container/run_container.sh $(abspath $(TESTS_BUILD)/container/churn) $(abspath $(LIB))
 
 include $(TESTS)/sandbox/sandbox.mk
 include $(TESTS)/prefixed/prefixed.mk

@@ -1,27 +1,57 @@
-"""What tools/run-tests makes of what suites print."""
+"""What tools/run-tests makes of what suites print, and which it runs side by side."""
 
+import os
+import re
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
 RUNNER = Path(__file__).resolve().parents[1] / "run-tests"
+PASSED = "echo '1 passed, 0 failed'"
+
+
+class Project:
+    """A folder with the runner and a Makefile of suites."""
+
+    def __init__(self, suites, programs=":"):
+        """suites: name -> recipe of its target."""
+        self.folder = tempfile.TemporaryDirectory()
+        self.root = Path(self.folder.name)
+        (self.root / "tools").mkdir()
+        shutil.copy(RUNNER, self.root / "tools")
+        targets = "".join(f"test-{name}:\n\t@{recipe}\n" for name, recipe in suites.items())
+        (self.root / "Makefile").write_text(f"programs-%: ; @{programs}\n{targets}")
+        self.suites = list(suites)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.folder.cleanup()
+
+    def start(self, *suites, lanes=2):
+        return subprocess.Popen([self.root / "tools/run-tests", *(suites or self.suites)], stdout=subprocess.PIPE, text=True,
+                                env={**os.environ, "LANES": str(lanes)})
+
+    def run(self, *suites, lanes=2):
+        """Returns (status, the lines after the one of the programs, without times)."""
+        runner = self.start(*suites, lanes=lanes)
+        lines = runner.communicate(timeout=60)[0].splitlines()
+        return runner.returncode, [" ".join(line.partition("  (")[0].split()) for line in lines[1:]]
 
 
 def run(recipe):
     """Runs a suite whose target has this recipe. Returns (status, the suite's line, the sum)."""
-    with tempfile.TemporaryDirectory() as name:
-        root = Path(name)
-        (root / "tools").mkdir()
-        shutil.copy(RUNNER, root / "tools")
-        (root / "Makefile").write_text(f"test-one:\n\t@{recipe}\n")
-        ended = subprocess.run([root / "tools/run-tests", "one"], capture_output=True, text=True)
-        lines = ended.stdout.splitlines()
-        return ended.returncode, lines[0].partition("  (")[0].split(None, 1)[1], lines[-1]
+    with Project({"one": recipe}) as project:
+        status, lines = project.run()
+        return status, lines[0].split(None, 1)[1], lines[-1]
 
 
-class RunTests(unittest.TestCase):
+class Sums(unittest.TestCase):
     def test_what_was_said_is_added_up(self):
         for recipe, line in (("echo 'a: 3 passed, 0 failed'; echo 'b: 4 passed, 0 failed, 2 skipped'", "7 passed, 0 failed, 2 skipped"),
                              ("echo 'test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured'", "12 passed, 0 failed, 1 skipped"),
@@ -41,6 +71,67 @@ class RunTests(unittest.TestCase):
         self.assertEqual(run("echo '5 passed, 2 failed'; exit 1")[:2], (1, "5 passed, 2 failed, 0 skipped"))
         self.assertEqual(run("echo '5 passed, 2 failed'")[0], 1)
         self.assertEqual(run("echo '5 passed, 0 failed'; exit 1")[:2], (1, "5 passed, 1 failed, 0 skipped"))
+
+    def test_a_killed_suite_has_failed(self):
+        self.assertEqual(run(f"{PASSED}; kill -9 $$PPID; sleep 5")[:2], (1, "1 passed, 1 failed, 0 skipped"))
+
+    def test_programs_that_cannot_be_built_are_said(self):
+        with Project({"one": PASSED}, programs="echo fatal error: no such file; false") as project:
+            status, lines = project.run()
+        self.assertIn("fatal error: no such file", lines)
+        self.assertEqual((status, lines[-1]), (0, "1 passed, 0 failed, 0 skipped"))
+
+
+class SideBySide(unittest.TestCase):
+    MEETS = "touch $@.here; for i in $$(seq 100); do test -e {other}.here && break; sleep 0.1; done; test -e {other}.here && " + PASSED
+
+    def test_two_at_a_time_run_at_once(self):
+        suites = {"a": self.MEETS.format(other="test-b"), "b": self.MEETS.format(other="test-a")}
+        with Project(suites) as project:
+            self.assertEqual(project.run()[0], 0)
+
+    def test_no_more_run_than_there_are_lanes(self):
+        alone = f"mkdir running && sleep 0.3 && rmdir running && {PASSED}"
+        with Project(dict.fromkeys("abc", alone)) as project:
+            self.assertEqual(project.run(lanes=1)[0], 0)
+
+    def test_what_judges_times_runs_alone(self):
+        lane, alone = f"mkdir $@.runs; sleep 0.3; rmdir $@.runs; {PASSED}", f"! ls -d *.runs && sleep 0.3 && ! ls -d *.runs && {PASSED}"
+        with Project({"a": lane, "b": lane, "stress": alone, "c": lane, "bench": alone}) as project:
+            status, lines = project.run(lanes=3)
+        self.assertEqual((status, lines[-1]), (0, "5 passed, 0 failed, 0 skipped"))
+
+    def test_lines_come_in_the_order_of_the_list_and_a_failure_in_a_lane_counts(self):
+        suites = {"slow": f"sleep 0.5; {PASSED}", "bad": "echo '1 passed, 1 failed'; echo not ok this; false", "quick": PASSED}
+        with Project(suites) as project:
+            status, lines = project.run()
+            self.assertEqual(project.run("quick", "slow")[1][:2], ["quick 1 passed, 0 failed, 0 skipped", "slow 1 passed, 0 failed, 0 skipped"])
+        names = [line.split()[0] for line in lines if re.search(r"\d skipped$", line)]
+        self.assertEqual((status, names, lines[-1]), (1, ["slow", "bad", "quick", "3"], "3 passed, 1 failed, 0 skipped"))
+        self.assertLess(lines.index("not ok this"), lines.index("quick 1 passed, 0 failed, 0 skipped"))
+
+    def test_who_ends_the_runner_ends_its_suites(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with self.subTest(number), Project(dict.fromkeys("ab", "echo $$PPID >$@.make; sleep 60")) as project, project.start() as runner:
+                files = [project.root / f"test-{name}.make" for name in "ab"]
+                wait_until(lambda files=files: all(file.exists() and file.read_text().strip() for file in files))
+                processes = [Path("/proc") / file.read_text().strip() for file in files]
+                runner.send_signal(number)
+                self.assertEqual(runner.wait(20), 128 + number)
+                wait_until(lambda processes=processes: not any(process.exists() for process in processes))
+
+    def test_a_suite_gets_interrupts(self):
+        """Bash has jobs of a script ignore SIGINT, which programs under test would inherit."""
+        with Project({"a": f"grep -q '^SigIgn:.*[014589cd]$$' /proc/self/status && {PASSED}"}) as project:
+            self.assertEqual(project.run()[0], 0)
+
+
+def wait_until(condition):
+    for _ in range(200):
+        if condition():
+            return
+        time.sleep(0.1)
+    raise AssertionError("it did not happen within 20 s")
 
 
 if __name__ == "__main__":

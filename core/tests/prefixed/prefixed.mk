@@ -37,8 +37,9 @@ $(PREFIXED_BUILD)/%.so: $(TESTS)/prefixed/plugin.c $(TEST_HEADERS) $(PREFIXED)
 	$(TEST_CC) -fPIC -shared -o $@ $< $(PREFIXED)
 
 PREFIXED_PLUGINS = $(if $(findstring musl,$(CC)),,$(addprefix $(PREFIXED_BUILD)/,plugins one.so two.so))
-.PHONY: test-prefixed
-test-prefixed: $(addprefix $(PREFIXED_BUILD)/,$(RENAMED_PROGRAMS) beside beside_static) $(PREFIXED_PLUGINS)
+.PHONY: test-prefixed programs-prefixed
+programs-prefixed: $(addprefix $(PREFIXED_BUILD)/,$(RENAMED_PROGRAMS) beside beside_static) $(PREFIXED_PLUGINS)
+test-prefixed: programs-prefixed
 	@status=0; \
 	$(RUN_TESTS) prefixed/names $(TEST_TIMEOUT_S) "" \
 	  "$(TESTS)/support/check_names --only snug_ $(PREFIXED) $(INCLUDE)/snug.h $(INCLUDE)/snug_malloc.h" || status=1; \

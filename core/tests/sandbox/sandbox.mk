@@ -24,8 +24,9 @@ $(SANDBOX)/interposer.so: $(TESTS)/sandbox/make_interposer $(LIB)
 	$(TESTS)/sandbox/make_interposer $(LIB) >$(@:.so=.c)
 	$(TEST_CC) -fPIC -shared -ftls-model=global-dynamic -o $@ $(@:.so=.c) -ldl
 
-.PHONY: test-sandbox
-test-sandbox: $(SANDBOX_PROGRAMS) $(SANDBOX)/interposer.so $(LIB)
+.PHONY: test-sandbox programs-sandbox
+programs-sandbox: $(SANDBOX_PROGRAMS) $(SANDBOX)/interposer.so $(LIB)
+test-sandbox: programs-sandbox
 	@$(TESTS)/sandbox/run --programs $(abspath $(SANDBOX)) --library $(abspath $(LIB))
 
 # A whole Debian, 12 or 13, with the library in /etc/ld.so.preload: some minutes, and a network. Not part of `make test`.

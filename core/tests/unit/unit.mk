@@ -7,7 +7,7 @@
 #
 # Each program is compiled twice, with and without SNUG_DEBUG, and linked once per size of the system's pages. With it
 # less is optimised, which is sooner done.
-# Prints "N passed, N failed" last.
+# Prints "N passed, N failed" last. `make programs-unit` only builds.
 BUILD ?= build
 RUN ?=
 TEST_TIMEOUT_S ?= 300
@@ -48,6 +48,7 @@ $(foreach size,4 16 64,$(eval $(call unit_variant,$(size))))
 .SECONDARY: $(foreach name,$(UNIT_ONLY),$(UNIT_BUILD)/$(name).o $(UNIT_BUILD)/$(name).debug.o) \
             $(foreach size,4 16 64,$(UNIT_BUILD)/page_size_$(size)k.o)
 
-.PHONY: test-unit
-test-unit: $(UNIT_PROGRAMS)
-	@$(if $(RUN),TEST_EMULATED=1) $(UNIT)/../support/run_tests.sh unit $(TEST_TIMEOUT_S) "$(RUN)" $^
+.PHONY: test-unit programs-unit
+programs-unit: $(UNIT_PROGRAMS)
+test-unit: programs-unit
+	@$(if $(RUN),TEST_EMULATED=1) $(UNIT)/../support/run_tests.sh unit $(TEST_TIMEOUT_S) "$(RUN)" $(UNIT_PROGRAMS)
