@@ -11,6 +11,7 @@ BUILD ?= build
 LIB ?= $(BUILD)/libsnug.so
 STATIC ?= $(BUILD)/libsnug.a
 RUN ?=
+RUN_SMALL ?= $(RUN)
 SECONDS ?= 10
 SEED ?=
 CLANG ?= clang
@@ -53,7 +54,7 @@ GIVING_MALLOC = $(if $(LIB),$(LIB) $(dir $(LIB))jemalloc/libjemalloc.so.2 $(STAT
 .PHONY: test-api programs-api
 programs-api: $(API_TESTS) $(GIVING_MALLOC)
 test-api: programs-api
-	@status=0; $(RUN_TESTS) api $(TEST_TIMEOUT_S) "$(RUN)" $(API_TESTS) || status=1; \
+	@status=0; $(RUN_TESTS) api $(TEST_TIMEOUT_S) "$(RUN_SMALL)" $(API_TESTS) || status=1; \
 	$(if $(LIB),$(RUN_TESTS) api/names $(TEST_TIMEOUT_S) "" $(foreach library,$(GIVING_MALLOC),\
 	  "$(TESTS)/support/check_names $(library) $(INCLUDE)/snug.h $(INCLUDE)/jemalloc/jemalloc.h") || status=1;) \
 	exit $$status

@@ -19,6 +19,9 @@ UNIT_VARIANTS ?= 4k 16k 64k 4k-debug 64k-debug
 UNIT_CC = $(CC) -std=gnu11 -O2 -g -Wall -Wextra -Werror -fno-builtin -pthread -iquote $(UNIT_BUILD) -iquote $(UNIT)/../../src $(CFLAGS)
 UNIT_SOURCES := $(wildcard $(UNIT)/*.h $(UNIT)/../support/*.h $(UNIT)/../../src/*.[ch] $(UNIT)/../../include/*.h)
 UNIT_PROGRAMS = $(foreach name,$(UNIT_ONLY),$(foreach variant,$(UNIT_VARIANTS),$(UNIT_BUILD)/$(name)-$(variant)))
+# RUN with little address space, if the emulator is slow with much (../../../Makefile); not for what is about address space.
+RUN_SMALL ?= $(RUN)
+UNIT_OF_ADDRESS_SPACE = $(if $(RUN),$(filter $(foreach name,map memory start sys,$(UNIT_BUILD)/$(name)-%),$(UNIT_PROGRAMS)))
 
 $(UNIT_BUILD)/sources_above_sys.h: $(UNIT)/../../src/snug.c
 	@mkdir -p $(@D)
@@ -51,4 +54,7 @@ $(foreach size,4 16 64,$(eval $(call unit_variant,$(size))))
 .PHONY: test-unit programs-unit
 programs-unit: $(UNIT_PROGRAMS)
 test-unit: programs-unit
-	@$(if $(RUN),TEST_EMULATED=1) $(UNIT)/../support/run_tests.sh unit $(TEST_TIMEOUT_S) "$(RUN)" $(UNIT_PROGRAMS)
+	@$(if $(RUN),export TEST_EMULATED=1;) status=0; \
+	$(if $(UNIT_OF_ADDRESS_SPACE),$(UNIT)/../support/run_tests.sh unit/addresses $(TEST_TIMEOUT_S) "$(RUN)" $(UNIT_OF_ADDRESS_SPACE) || status=1;) \
+	$(UNIT)/../support/run_tests.sh unit $(TEST_TIMEOUT_S) "$(RUN_SMALL)" $(filter-out $(UNIT_OF_ADDRESS_SPACE),$(UNIT_PROGRAMS)) || status=1; \
+	exit $$status
