@@ -148,12 +148,23 @@ test: all build/deps-test
 .PHONY: programs-cli programs-guard programs-musl programs-aarch64 programs-clang programs-sanitizers
 programs-%: library ;
 
-CLI_TEST = $(CARGO) test --no-fail-fast --profile quick $(CARGO_FLAGS)
+# A file of tests at a time would leave the processor idle: most of them wait for the seconds that they measure. The
+# longest come first.
+CLI_TEST = $(CARGO) test --profile quick $(CARGO_FLAGS)
+CLI_TESTS := $(patsubst cli/tests/%.rs,%,$(wildcard cli/tests/*.rs))
+CLI_LONGEST = guide leak ask_allocator advise
+CLI_SIDE_BY_SIDE = 3
+CLI_GROUPS = $(addprefix test-cli-,$(CLI_LONGEST) program $(filter-out $(CLI_LONGEST),$(CLI_TESTS)))
 programs-cli: all
 	$(CLI_TEST) --no-run
 
 test-cli: programs-cli
-	SNUG_REQUIRE_LIBRARY=1 SNUG_REQUIRE_CHROMIUM=1 $(CLI_TEST) $(if $(LONG),-- --include-ignored)
+	+$(MAKE) --no-print-directory --keep-going --output-sync=target -j$(CLI_SIDE_BY_SIDE) $(CLI_GROUPS)
+
+.PHONY: $(CLI_GROUPS)
+$(CLI_GROUPS): test-cli-%:
+	MAKEFLAGS= SNUG_REQUIRE_LIBRARY=1 SNUG_REQUIRE_CHROMIUM=1 \
+	  $(CLI_TEST) $(if $(filter program,$*),--bins,--test $*) $(if $(LONG),-- --include-ignored)
 
 # With the Rust of Debian 12, which newcomers have, whatever else is installed: crates seldom say which one they need.
 DEBIAN_RUST = PATH=/usr/bin:$$PATH /usr/bin/cargo
