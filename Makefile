@@ -207,7 +207,7 @@ test-monitoring: all
 SECONDS_ELSEWHERE = $(shell echo $$(($(SECONDS) > 6 ? $(SECONDS) / 3 : 2)))
 # Suites of tests, and what make is told for each. They run one after the other: some measure time.
 one_by_one = +for suite in $(1); do $(MAKE) test-$$suite $(2) || exit; done
-programs_of = $(MAKE) $(addprefix programs-,$(1)) $(2)
+programs_of = +$(MAKE) $(addprefix programs-,$(1)) $(2)
 
 MUSL_SUITES = unit api jemalloc prefixed misuse stress fuzz startup
 MUSL_FLAGS = $(MUSL) UNIT_VARIANTS=4k SECONDS=$(SECONDS_ELSEWHERE)

@@ -6,7 +6,7 @@
 #   make ... UNIT_VARIANTS=4k UNIT_ONLY=pages                                               one of them
 #
 # Each program is compiled twice, with and without SNUG_DEBUG, and linked once per size of the system's pages. With it
-# less is optimised, which is sooner done; line numbers are all that a failed check needs (-g1).
+# less is optimised, which is sooner done; a failed check needs line numbers only, a debugger UNIT_DEBUG_INFO=-g.
 # Prints "N passed, N failed" last. `make programs-unit` only builds.
 BUILD ?= build
 RUN ?=
@@ -15,6 +15,7 @@ TEST_TIMEOUT_S ?= 300
 UNIT := $(patsubst %/,%,$(dir $(lastword $(MAKEFILE_LIST))))
 UNIT_BUILD := $(BUILD)/tests/unit
 UNIT_ONLY ?= $(patsubst $(UNIT)/%_test.c,%,$(wildcard $(UNIT)/*_test.c))
+UNIT_DEBUG_INFO ?= -g1
 UNIT_VARIANTS ?= 4k 16k 64k 4k-debug 64k-debug
 UNIT_CC = $(CC) -std=gnu11 -O2 -g -Wall -Wextra -Werror -fno-builtin -pthread -iquote $(UNIT_BUILD) -iquote $(UNIT)/../../src $(CFLAGS)
 UNIT_SOURCES := $(wildcard $(UNIT)/*.h $(UNIT)/../support/*.h $(UNIT)/../../src/*.[ch] $(UNIT)/../../include/*.h)
@@ -29,11 +30,11 @@ $(UNIT_BUILD)/sources_above_sys.h: $(UNIT)/../../src/snug.c
 
 $(UNIT_BUILD)/%.o: $(UNIT)/%_test.c $(UNIT_SOURCES) $(UNIT_BUILD)/sources_above_sys.h
 	@mkdir -p $(@D)
-	$(UNIT_CC) -g1 -c -o $@ $<
+	$(UNIT_CC) $(UNIT_DEBUG_INFO) -c -o $@ $<
 
 $(UNIT_BUILD)/%.debug.o: $(UNIT)/%_test.c $(UNIT_SOURCES) $(UNIT_BUILD)/sources_above_sys.h
 	@mkdir -p $(@D)
-	$(UNIT_CC) -DSNUG_DEBUG=1 -O1 -g1 -c -o $@ $<
+	$(UNIT_CC) -DSNUG_DEBUG=1 -O1 $(UNIT_DEBUG_INFO) -c -o $@ $<
 
 $(UNIT_BUILD)/page_size_%k.o: $(UNIT)/page_size.c
 	@mkdir -p $(@D)
