@@ -3,7 +3,7 @@
 #   make            build/libsnug.so, build/libsnug.a, build/snug; says which packages are missing
 #   make deps       installs those; test, demo, bench and test-programs install what they need by themselves
 #   make demo       a multi-threaded Ruby program under glibc, jemalloc and snug; QUICK=1 for a minute's worth
-#   make test       everything that must hold, in about 35 minutes; SECONDS=... lengthens stress and fuzz
+#   make test       everything that must hold, in about 40 minutes; SECONDS=... lengthens stress and fuzz
 #   make test-programs   all real programs under the preloaded library
 #   make test-system     a whole Debian with the library in /etc/ld.so.preload, in a container: DEBIAN=12 or 13
 #   make soak       Rails, Sidekiq and Celery for HOURS=12 (or MINUTES=n) in containers with limits: does anything grow?
