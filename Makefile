@@ -158,8 +158,10 @@ CLI_GROUPS = $(addprefix test-cli-,$(CLI_LONGEST) program $(filter-out $(CLI_LON
 programs-cli: all
 	$(CLI_TEST) --no-run
 
+# AGAIN names the tests that are to run, of all files; tools/run-tests gives failed ones a second try.
 test-cli: programs-cli
-	+$(MAKE) --no-print-directory --keep-going --output-sync=target -j$(CLI_SIDE_BY_SIDE) $(CLI_GROUPS)
+	$(if $(AGAIN),MAKEFLAGS= SNUG_REQUIRE_LIBRARY=1 SNUG_REQUIRE_CHROMIUM=1 $(CLI_TEST) -- --exact $(AGAIN))
+	$(if $(AGAIN),,+$(MAKE) --no-print-directory --keep-going --output-sync=target -j$(CLI_SIDE_BY_SIDE) $(CLI_GROUPS))
 
 .PHONY: $(CLI_GROUPS)
 $(CLI_GROUPS): test-cli-%:
@@ -178,15 +180,15 @@ test-rust:
 	else echo "rust: skipped, there is no Rust of Debian's"; echo "rust: 0 passed, 0 failed, 1 skipped"; fi
 
 test-bench: all
-	tools/run_unittests.py bench/tests
+	tools/run_unittests.py bench/tests $(AGAIN)
 
 # What the guide shows for Rails, Puma, gunicorn, Celery and Sidekiq, with real applications.
 test-servers: all
-	tools/run_unittests.py docs/tests
+	tools/run_unittests.py docs/tests $(AGAIN)
 
 # The tools of this folder, and what make itself says and installs.
 test-tools: all
-	tools/run_unittests.py tools/tests
+	tools/run_unittests.py tools/tests $(AGAIN)
 
 # The site made from the documents, and whether its links and pages hold.
 .PHONY: site test-site
@@ -194,13 +196,13 @@ site: all build/site-tools/installed
 	docs/site/build
 
 test-site: all build/site-tools/installed
-	tools/run_unittests.py docs/site/tests
+	tools/run_unittests.py docs/site/tests $(AGAIN)
 
 build/site-tools/installed: docs/site/requirements.txt | build/deps-check
 	$(python_tools)
 
 test-monitoring: all
-	tools/run_unittests.py monitoring/tests
+	tools/run_unittests.py monitoring/tests $(AGAIN)
 
 # Under other C libraries and processors the seeded ones run for a third of the time, or 2 seconds: they look for what is
 # different there.

@@ -82,6 +82,51 @@ class Sums(unittest.TestCase):
         self.assertEqual((status, lines[-1]), (0, "1 passed, 0 failed, 0 skipped"))
 
 
+class SecondTries(unittest.TestCase):
+    """Of a suite whose tests wait for other programs, the failed ones run again by their names, and only these."""
+
+    ONCE = "if [ -n '$(AGAIN)' ]; then echo '$(AGAIN)' >again; {second}; else {first}; false; fi"
+    FIRST = "echo 'test a::b ... FAILED'; echo not ok c.D.test_e; echo '7 passed, 2 failed'"
+
+    def last_lines(self, name, first, second):
+        """Returns (status, the lines after the suite's own, the names that were run again)."""
+        with Project({name: self.ONCE.format(first=first, second=second)}) as project:
+            status, lines = project.run()
+            again = project.root / "again"
+            return status, [line for line in lines if "second try" in line or line == lines[-1]], again.read_text().split() if again.exists() else []
+
+    def test_what_passes_then_has_passed_and_is_named(self):
+        status, lines, again = self.last_lines("servers", self.FIRST, "echo '2 passed, 0 failed'")
+        self.assertEqual((status, lines[-1], again), (0, "9 passed, 0 failed, 0 skipped", ["a::b", "c.D.test_e"]))
+        self.assertEqual(lines[0], "servers: passed at the second try: a::b c.D.test_e")
+
+    def test_what_fails_again_or_does_not_run_has_failed(self):
+        for second in ("echo '1 passed, 1 failed'; false", "echo '1 passed, 0 failed'", "true"):
+            with self.subTest(second):
+                status, lines, _ = self.last_lines("cli", self.FIRST, second)
+                self.assertEqual((status, lines[-1]), (1, "7 passed, 2 failed, 0 skipped"))
+
+    def test_other_suites_and_failures_without_a_name_and_many_get_none(self):
+        many = "for i in 1 2 3 4 5 6 7; do echo not ok t$$i; done; echo '1 passed, 7 failed'"
+        for name, first in (("unit", self.FIRST), ("cli", "echo '7 passed, 2 failed'"), ("cli", "true"), ("bench", many)):
+            with self.subTest(name=name, first=first):
+                status, _, again = self.last_lines(name, first, "echo '7 passed, 0 failed'")
+                self.assertEqual((status, again), (1, []))
+
+    def test_a_failed_test_of_python_has_the_name_that_runs_it_again(self):
+        source = ("import unittest\nclass A(unittest.TestCase):\n  def test_bad(self): self.fail()\n  def test_good(self): pass\n"
+                  "  def test_part(self):\n    with self.subTest(1): self.fail()\n"
+                  "class B(unittest.TestCase):\n  @classmethod\n  def setUpClass(cls): raise OSError\n  def test_b(self): pass\n")
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "test_it.py").write_text(source)
+            command = [RUNNER.parent / "run_unittests.py", folder]
+            lines = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout.splitlines()
+            names = [line.split()[-1] for line in lines if line.startswith("not ok ")]
+            self.assertEqual(names, ["test_it.A.test_bad", "test_it.A.test_part", "test_it.B"])
+            again = subprocess.run([*command, *names], capture_output=True, text=True, check=False)
+            self.assertEqual(again.stdout.splitlines()[:-1], lines[:-1])
+
+
 class SideBySide(unittest.TestCase):
     MEETS = "touch $@.here; for i in $$(seq 100); do test -e {other}.here && break; sleep 0.1; done; test -e {other}.here && " + PASSED
 
