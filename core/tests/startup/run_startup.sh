@@ -82,13 +82,13 @@ preloading_system_programs() {
   check closed_descriptors_verbose sh -c "SNUG=verbose:1,stats_print:1 exec $with /bin/true 2>&- >&- <&-"
 }
 
-# The goal is at most half a megabyte and 0.3 ms of CPU time more than without us; the limits leave room for busy
-# machines.
+# The goal is at most half a megabyte and 0.3 ms of CPU time more than without us; the limit of the time leaves room for
+# busy machines.
 short_programs() {
   for program in /usr/bin/true "/usr/bin/git --version" "/usr/bin/python3 -c pass" "/usr/bin/ruby -e 1"; do
     name=$(basename "${program%% *}")
     if [ -x "${program%% *}" ]; then
-      check "footprint_$name" "$tests/startup/footprint" "$library" 640 3 $program
+      check "footprint_$name" "$tests/startup/footprint" "$library" 512 3 $program
     else
       skip "footprint_$name" "not installed"
     fi
