@@ -1,8 +1,8 @@
-/* footprint PRELOAD KIB MS PROGRAM [ARG]...: what the preload costs a program that soon ends. Runs it 15 times with and
- * without, in turn, and compares the medians of its anonymous memory at its exit and the smallest CPU times; prints
- * both, and fails if they differ by more than so many KiB or ms. Before it fails it looks at up to 60 runs: on a busy
- * machine the smallest time needs a quiet moment. Pages of files are left out: how many a fault maps depends on how they
- * lie in the page cache, and all processes share them. */
+/* footprint PRELOAD KIB MS PROGRAM [ARG]...: what the preload costs a program that soon ends. Runs it 15 times with
+ * and without, in turn, and compares the medians of its anonymous memory at its exit and the smallest CPU times;
+ * prints both, and fails if they differ by more than so many KiB or ms. Before it fails it looks at up to 60 runs: on
+ * a busy machine the smallest time needs a quiet moment. Pages of files are left out: how many a fault maps depends
+ * on how they lie in the page cache, and all processes share them. */
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/ptrace.h>
