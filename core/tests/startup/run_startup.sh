@@ -125,6 +125,18 @@ sandboxes() {
   check refused_threads_workload "$refuse" threads=EAGAIN -- "$tests/failure/workload" --pause
 }
 
+# Without the system calls, operations and flags that came after a version of the kernel. glibc 2.36 itself needs 3.2.
+older_kernels() {
+  refuse=$tests/startup/refuse_call
+  for version in 3.10 4.4 4.18 5.10; do
+    check "linux_$version" "$refuse" --linux $version -- $with "$probe" $expect
+    for program in exchange idle_threads fork_storm; do
+      check "linux_${version}_$program" "$refuse" --linux $version -- "$tests/stress/$program" --seconds 1 --threads 3 --seed 1
+    done
+    check "linux_${version}_workload" "$refuse" --linux $version -- "$tests/failure/workload" --pause
+  done
+}
+
 # No /proc, /sys, /dev: nothing that the library could read its limits from.
 empty_root() {
   root=$(mktemp -d)
@@ -163,6 +175,7 @@ if [ -z "$run" ]; then
   fi
   limits
   sandboxes
+  older_kernels
   empty_root
   if [ -n "$library" ]; then options; fi
 else
