@@ -84,6 +84,7 @@ impl Processes for ProcFilesystem {
         let kept = match file {
             "stat" => &mut self.stat_files,
             "statm" => &mut self.statm_files,
+            "smaps_rollup" => return read_rollup(&format!("/proc/{pid}"), buffer),
             _ => return read_all(&mut File::open(format!("/proc/{pid}/{file}"))?, buffer),
         };
         let read = |file: &File, buffer: &mut Vec<u8>| -> io::Result<()> {
@@ -111,6 +112,17 @@ impl Processes for ProcFilesystem {
     fn forget(&mut self, pid: Pid) {
         self.stat_files.remove(&pid);
         self.statm_files.remove(&pid);
+    }
+}
+
+/// Replaces `buffer` by `smaps_rollup` of a folder of `/proc`, or before Linux 4.14, which has none, by `smaps`: the same
+/// for each mapping, which `parse_smaps_rollup` sums.
+fn read_rollup(folder: &str, buffer: &mut Vec<u8>) -> io::Result<()> {
+    match File::open(format!("{folder}/smaps_rollup")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            read_all(&mut File::open(format!("{folder}/smaps"))?, buffer)
+        }
+        opened => read_all(&mut opened?, buffer),
     }
 }
 
@@ -220,7 +232,7 @@ pub(crate) struct Rollup {
     pub swap_bytes: u64,
 }
 
-/// Reads `/proc/PID/smaps_rollup`; None if it is empty, as for a process that is ending.
+/// Reads `/proc/PID/smaps_rollup`, or sums up `smaps`; None if it is empty, as for a process that is ending.
 pub(crate) fn parse_smaps_rollup(text: &[u8]) -> Option<Rollup> {
     let text = std::str::from_utf8(text).ok()?;
     let mut rollup = Rollup::default();
@@ -232,15 +244,15 @@ pub(crate) fn parse_smaps_rollup(text: &[u8]) -> Option<Rollup> {
         let bytes = kibibytes * 1024;
         match key {
             "Rss:" => {
-                rollup.rss_bytes = bytes;
+                rollup.rss_bytes += bytes;
                 found = true;
             }
-            "Pss:" => rollup.pss_bytes = bytes,
+            "Pss:" => rollup.pss_bytes += bytes,
             "Private_Clean:" | "Private_Dirty:" => rollup.uss_bytes += bytes,
-            "Anonymous:" => rollup.anonymous_bytes = bytes,
-            "LazyFree:" => rollup.lazy_free_bytes = bytes,
-            "AnonHugePages:" => rollup.huge_bytes = bytes,
-            "Swap:" => rollup.swap_bytes = bytes,
+            "Anonymous:" => rollup.anonymous_bytes += bytes,
+            "LazyFree:" => rollup.lazy_free_bytes += bytes,
+            "AnonHugePages:" => rollup.huge_bytes += bytes,
+            "Swap:" => rollup.swap_bytes += bytes,
             _ => {}
         }
     }
@@ -490,6 +502,46 @@ mod tests {
         assert_eq!((rollup.uss_bytes, rollup.anonymous_bytes), (45 << 10, 44 << 10));
         assert_eq!((rollup.lazy_free_bytes, rollup.swap_bytes), (8 << 10, 1 << 10));
         assert_eq!(parse_smaps_rollup(b""), None);
+    }
+
+    #[test]
+    fn without_a_rollup_the_mappings_are_summed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_str().unwrap();
+        let mut buffer = Vec::new();
+        assert_eq!(read_rollup(path, &mut buffer).unwrap_err().kind(), io::ErrorKind::NotFound);
+        let text = "55a-55b r-xp 0 fe:00 9 /bin/x\nRss: 8 kB\nPss: 3 kB\nPrivate_Clean: 2 kB\nVmFlags: rd mr\n\
+            7ff-800 rw-p 0 00:00 0\nRss: 100 kB\nPss: 60 kB\nPrivate_Dirty: 40 kB\nAnonymous: 44 kB\nSwap: 1 kB\n";
+        std::fs::write(folder.path().join("smaps"), text).unwrap();
+        read_rollup(path, &mut buffer).unwrap();
+        let rollup = parse_smaps_rollup(&buffer).unwrap();
+        assert_eq!((rollup.rss_bytes, rollup.pss_bytes, rollup.uss_bytes), (108 << 10, 63 << 10, 42 << 10));
+        assert_eq!((rollup.anonymous_bytes, rollup.swap_bytes), (44 << 10, 1 << 10));
+    }
+
+    /// Both files of a process that waits say the same, to the kilobytes that the kernel rounds away.
+    #[test]
+    fn the_sum_is_what_the_kernel_says() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let read = |file: &str| {
+            let mut buffer = Vec::new();
+            read_all(&mut File::open(format!("/proc/{}/{file}", child.id())).unwrap(), &mut buffer).unwrap();
+            parse_smaps_rollup(&buffer).unwrap()
+        };
+        // It may still be starting.
+        let same = (0..600).any(|_| {
+            let (rolled, summed) = (read("smaps_rollup"), read("smaps"));
+            let same = rolled.rss_bytes == summed.rss_bytes
+                && rolled.uss_bytes == summed.uss_bytes
+                && rolled.pss_bytes.abs_diff(summed.pss_bytes) < 200 << 10;
+            same || {
+                std::thread::sleep(std::time::Duration::from_millis(100));
+                false
+            }
+        });
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(same);
     }
 
     #[test]
