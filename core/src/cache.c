@@ -283,11 +283,31 @@ static uint32_t own_thread_id(void) {
   return rights_have(RIGHT_OTHERS) && rights_identity() == IDENTITY_OWN ? sys_thread_id() : 0;
 }
 
+/* A handler interrupted a fast path and forked: if it returns, that goes on with the bin that it found, which must then
+ * be as it was. So the cache is left to it, and the thread gets another one. */
+static void abandon_cache(struct thread *thread) {
+  thread->own->is_abandoned = true;
+  thread->own = NULL;
+  thread->door = &empty_cache.door;
+}
+
 void cache_after_fork(void) {
-  caches.survivor = this_thread.own;
+  struct thread *thread = &this_thread;
+  if (thread->own != NULL && !cache_thread_is_inside() && thread->own->door.busy != 0) abandon_cache(thread);
+  caches.survivor = thread->own;
   caches.survivor_thread_id = own_thread_id();
   __atomic_store_n(&caches.after_fork, true, __ATOMIC_RELAXED);
   __atomic_store_n(&this_thread.door->cache, &empty_cache, __ATOMIC_RELAXED); /* so that it comes to cache_attach */
+}
+
+/* Whether a fast path that a handler interrupted may still come back to the cache. It is counted as nobody's, and
+ * thieves may empty it when the fast path is done. The caches lock is held. */
+static bool stays_abandoned(struct cache *cache) {
+  if (!cache->is_abandoned) return false;
+  cache->thread_id = 0; /* who has none never counts as gone */
+  __atomic_store_n(&cache->door.cache, cache, __ATOMIC_RELAXED);
+  cache->is_abandoned = __atomic_load_n(&cache->door.busy, __ATOMIC_ACQUIRE) != 0;
+  return cache->is_abandoned;
 }
 
 /* In a child: all but the cache of the only thread become unused ones. Whoever was attaching or ending at the fork may
@@ -304,6 +324,7 @@ static uint32_t keep_survivor(void) {
       bits_set(caches.unused, i, 1, true);
       continue;
     }
+    if (unlikely(stays_abandoned(cache))) continue;
     cache->is_victim = false;                    /* of a thief at work when a handler forked (K4) */
     if (!cache->changing) cache_give_all(cache); /* else what the bins hold can't be known: lost to the child */
     reset_bins(cache);

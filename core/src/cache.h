@@ -63,6 +63,7 @@ struct cache {
   bool in_use;                 /* atomic, changed under the caches lock */
   bool is_victim;              /* caches lock: of the thief at work */
   bool shut_by_thief;          /* caches lock: that thief shut the door, and opens it again */
+  bool is_abandoned;           /* it was left to a fast path that a handler interrupted and forked in (K4) */
   uint32_t thread_id;          /* of the owner; caches lock */
   uint32_t arena;              /* owner */
   uint32_t remote_count;       /* C1 */

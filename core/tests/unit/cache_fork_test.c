@@ -13,7 +13,7 @@ static uint32_t thread_id_or_more(void) {
 #include "above_sys.h"
 #include "caches.h"
 
-static bool is_child;
+static volatile bool is_child; /* as handlers change it */
 static pid_t child_of_handler;
 
 /* As a signal handler. In its child a handler of another library allocates, too, and so often that a bin opens. */
@@ -105,8 +105,9 @@ TEST(a_thread_that_forks_while_it_attaches_has_one_cache_in_the_child) {
 
 enum { TRAP_FLAG = 0x100 };
 static volatile bool stepping;
+static bool forks_in_fast_paths; /* after every instruction outside of slow paths, too */
 static uint64_t last_state;
-static int forks_of_steps;
+static volatile int forks_of_steps;
 
 static uint64_t state_seen_by_others(void) {
   uint64_t sum = caches.count;
@@ -127,9 +128,10 @@ static void after_a_step(int signal_number, siginfo_t *info, void *context) {
   (void)signal_number, (void)info;
   greg_t *flags = &((ucontext_t *)context)->uc_mcontext.gregs[REG_EFL];
   *flags = stepping ? *flags | TRAP_FLAG : *flags & ~(greg_t)TRAP_FLAG;
-  if (!stepping || !cache_thread_is_inside()) return;
+  bool inside = cache_thread_is_inside();
+  if (!stepping || (!inside && !forks_in_fast_paths)) return;
   uint64_t state = state_seen_by_others();
-  if (state == last_state) return;
+  if (inside && state == last_state) return;
   last_state = state;
   stepping = false; /* not in what the handler calls */
   fork_and_allocate();
@@ -226,18 +228,77 @@ static void *miss_step_by_step(void *argument) {
   return argument;
 }
 
-static void step_through(void *(*body)(void *)) {
+/* A malloc and a free that nothing but the bin has a part in. What the interrupted malloc returns in the child is as
+ * much its own as any other block. */
+static void *pop_and_push_step_by_step(void *argument) {
+  open_bin(SIZE);
+  for (size_t i = 1; i < COUNT_OF(live); i++) fill_pattern(live[i] = malloc(SIZE), SIZE, i);
+  for (size_t i = COUNT_OF(live) - 3; i < COUNT_OF(live); i++) free(live[i]), live[i] = NULL;
+  const struct cache *own = this_thread.own;
+  const struct bin *bin = &own->bin[CLASS];
+  REQUIRE(bin_count(own, bin) > 1 && bin_count(own, bin) < bin_capacity(bin));
+  uint32_t slow_calls = own->slow_calls;
+  forks_in_fast_paths = true;
+  begin_stepping();
+  void *block = malloc(SIZE);
+  stepping = false;
+  fill_pattern(live[0] = block, SIZE, 0);
+  end_if_child();
+  CHECK_THAT(forks_of_steps >= 15 && own->slow_calls == slow_calls, "%d forks, %u slow calls", forks_of_steps,
+             own->slow_calls - slow_calls);
+  begin_stepping();
+  free(block);
+  stepping = false;
+  live[0] = NULL;
+  end_if_child();
+  CHECK_THAT(forks_of_steps >= 15 && own->slow_calls == slow_calls, "%d forks, %u slow calls", forks_of_steps,
+             own->slow_calls - slow_calls);
+  for (size_t i = 1; i < COUNT_OF(live); i++) free(live[i]), live[i] = NULL;
+  forks_in_fast_paths = false;
+  return argument;
+}
+
+/* The same where the bin is empty, and full: from the fast path into the slow one and back. */
+static void *overflow_step_by_step(void *argument) {
+  open_bin(SIZE);
+  const struct cache *own = this_thread.own;
+  const struct bin *bin = &own->bin[CLASS];
+  size_t count = 0;
+  while (count < BIN_MAX_SLOTS || bin_count(own, bin) != 0) blocks[count++] = malloc(SIZE);
+  forks_in_fast_paths = true;
+  begin_stepping();
+  void *block = malloc(SIZE);
+  stepping = false;
+  fill_pattern(live[0] = block, SIZE, 0);
+  end_if_child();
+  CHECK_THAT(forks_of_steps >= 30, "%d forks", forks_of_steps);
+  while (bin_count(own, bin) != bin_capacity(bin)) free(blocks[--count]);
+  begin_stepping();
+  free(block);
+  stepping = false;
+  live[0] = NULL;
+  end_if_child();
+  CHECK_THAT(forks_of_steps >= 30, "%d forks", forks_of_steps);
+  while (count != 0) free(blocks[--count]);
+  forks_in_fast_paths = false;
+  return argument;
+}
+
+static void step_with(void *(*body)(void *), bool frozen) {
   if (is_emulated()) return;
   freeze_policies();
+  if (!frozen) thaw_policies(); /* a fork outside of slow paths waits for all locks */
   struct sigaction action = {.sa_sigaction = after_a_step, .sa_flags = SA_SIGINFO}, before;
   REQUIRE(sigaction(SIGTRAP, &action, &before) == 0);
   pthread_t thread;
   REQUIRE(pthread_create(&thread, NULL, body, NULL) == 0);
   pthread_join(thread, NULL);
   REQUIRE(sigaction(SIGTRAP, &before, NULL) == 0);
-  thaw_policies();
+  if (frozen) thaw_policies();
   snug_check();
 }
+
+static void step_through(void *(*body)(void *)) { step_with(body, true); }
 
 TEST(a_thread_may_fork_anywhere_while_it_attaches) { step_through(attach_step_by_step); }
 TEST(a_thread_may_fork_anywhere_while_it_gives_its_cache_up) { step_through(end_step_by_step); }
@@ -246,4 +307,6 @@ TEST(a_thread_may_fork_anywhere_while_it_moves_to_another_arena) {
   step_through(move_step_by_step);
 }
 TEST(a_thread_may_fork_anywhere_while_a_bin_misses) { step_through(miss_step_by_step); }
+TEST(a_thread_may_fork_after_each_instruction_of_a_fast_path) { step_with(pop_and_push_step_by_step, false); }
+TEST(a_thread_may_fork_after_each_instruction_on_the_way_to_a_slow_path) { step_with(overflow_step_by_step, false); }
 #endif
