@@ -187,7 +187,7 @@ test-servers: all
 	tools/run_unittests.py docs/tests $(AGAIN)
 
 # The tools of this folder, and what make itself says and installs.
-test-tools: all
+test-tools: all $(TESTS_BUILD)/startup/refuse_call
 	tools/run_unittests.py tools/tests $(AGAIN)
 
 # The site made from the documents, and whether its links and pages hold.

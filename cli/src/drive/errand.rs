@@ -33,15 +33,17 @@ pub(crate) struct Errand {
 impl Errand {
     /// Nothing is started yet.
     pub(crate) fn new(command: &str, pause_s: f64) -> Result<Errand> {
-        let output = nix::sys::memfd::memfd_create(c"snug-errand", nix::sys::memfd::MFdFlags::MFD_CLOEXEC)
-            .cannot(|| "make a file in memory".into())?;
+        // Linux has them since 3.17; a temporary file without a name does as well, where there is room for one.
+        let in_memory = nix::sys::memfd::memfd_create(c"snug-errand", nix::sys::memfd::MFdFlags::MFD_CLOEXEC);
+        let output = in_memory.map_or_else(|_| tempfile::tempfile(), |file| Ok(File::from(file)));
+        let output = output.cannot(|| "make a file for the output of a command".into())?;
         Ok(Errand {
             command: command.to_string(),
             pause_s,
             running: None,
             started_s: 0.0,
             next_s: 0.0,
-            output: File::from(output),
+            output,
             succeeded: 0,
             failed: 0,
             failed_later: 0,
@@ -54,9 +56,9 @@ impl Errand {
         if self.running.is_some() || now_s < self.next_s {
             return Ok(None);
         }
-        self.output.set_len(0).cannot(|| "empty a file in memory".into())?;
-        self.output.seek(SeekFrom::Start(0)).cannot(|| "use a file in memory".into())?;
-        let clone = || self.output.try_clone().cannot(|| "use a file in memory".into());
+        self.output.set_len(0).cannot(|| "empty the file of a command's output".into())?;
+        self.output.seek(SeekFrom::Start(0)).cannot(|| "use the file of a command's output".into())?;
+        let clone = || self.output.try_clone().cannot(|| "use the file of a command's output".into());
         let mut command = Command::new("/bin/sh");
         command.args(["-c", &self.command]).stdin(Stdio::null()).stdout(clone()?).stderr(clone()?);
         system::isolate(&mut command);
