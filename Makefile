@@ -5,6 +5,7 @@
 #   make demo       a multi-threaded Ruby program under glibc, jemalloc and snug; QUICK=1 for a minute's worth
 #   make test       everything that must hold, in about 40 minutes; SECONDS=... lengthens stress and fuzz
 #   make test-programs   all real programs under the preloaded library
+#   make test-systems    Debian 11 to 13, Ubuntu 16.04 and 24.04 in roots of their own; suites compiled for glibc 2.17
 #   make test-system     a whole Debian with the library in /etc/ld.so.preload, in a container: DEBIAN=12 or 13
 #   make soak       Rails, Sidekiq and Celery for HOURS=12 (or MINUTES=n) in containers with limits: does anything grow?
 #   make bench      all servers of bench/workloads under all allocators; hours; QUICK=1 for their short form
@@ -48,7 +49,7 @@ library: $(BUILD)/libsnug.so $(BUILD)/libsnug.a $(BUILD)/libsnug-prefixed.a $(BU
 tool: build/snug
 
 # Building installs nothing: it ends with the names of what is missing. Only these goals install it.
-INSTALLING := $(filter dist test-dist deps demo test test-programs bench bench-peers soak,$(MAKECMDGOALS))
+INSTALLING := $(filter dist test-dist deps demo test test-programs test-systems bench bench-peers soak,$(MAKECMDGOALS))
 
 # Packages are looked up once; the file remembers that all were there.
 build/deps-%: tools/install-deps

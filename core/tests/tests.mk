@@ -95,18 +95,20 @@ $(TESTS_BUILD)/stress/plugin.so: $(TESTS)/stress/plugin.c
 	@mkdir -p $(@D)
 	$(TEST_CC) -fPIC -shared -o $@ $<
 
+PLUGIN ?= $(TESTS_BUILD)/stress/plugin.so
+
 # Runs on the C library's own allocator and opens ours.
 $(TESTS_BUILD)/stress/dlopen_snug: $(TESTS)/stress/dlopen_snug.c $(TEST_HEADERS)
 	@mkdir -p $(@D)
 	$(TEST_CC) -o $@ $< -ldl
 
 .PHONY: test-stress programs-stress
-programs-stress: $(addprefix $(TESTS_BUILD)/stress/,$(STRESS_PROGRAMS) fork_storm dlopen_loop dlopen_snug plugin.so) \
+programs-stress: $(addprefix $(TESTS_BUILD)/stress/,$(STRESS_PROGRAMS) fork_storm dlopen_loop dlopen_snug) $(PLUGIN) \
                  $(call test_names_cxx,stress)
 test-stress: programs-stress
 	@status=0; $(RUN_TESTS) stress $(STRESS_TIMEOUT_S) "$(RUN)" \
 	  $(foreach program,$(STRESS_PROGRAMS),"$(TESTS_BUILD)/stress/$(program) $(STRESS_ARGUMENTS)") \
-	  "$(TESTS_BUILD)/stress/dlopen_loop $(STRESS_ARGUMENTS) --path $(abspath $(TESTS_BUILD))/stress/plugin.so" \
+	  "$(TESTS_BUILD)/stress/dlopen_loop $(STRESS_ARGUMENTS) --path $(abspath $(PLUGIN))" \
 	  $(if $(LIB),"$(TESTS_BUILD)/stress/dlopen_snug $(STRESS_ARGUMENTS) --path $(abspath $(LIB))") \
 	  $(foreach program,$(call test_names_cxx,stress),"$(program) $(STRESS_ARGUMENTS)") || status=1; \
 	$(if $(RUN),($(EMULATED_STORM) $(RUN_TESTS) stress/emulated $(STRESS_TIMEOUT_S) "$(RUN)" \

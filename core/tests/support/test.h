@@ -165,6 +165,11 @@ static inline size_t hidden_size(size_t size) {
   return size;
 }
 
+/* glibc has it since 2.26, its header too. */
+#if defined(__GLIBC__) && __GLIBC__ == 2 && __GLIBC_MINOR__ < 26
+TEST_C_LINKAGE void *reallocarray(void *block, size_t count, size_t size_bytes);
+#endif
+
 /* malloc_trim(0), also where the C library's header does not declare it but the allocator has it. */
 #ifdef __GLIBC__
 #include <malloc.h>
