@@ -68,6 +68,10 @@ fn every_field_is_described() {
     });
     let check = run(&mut snug(&["check", "--json", "--expect", "jemalloc", &pid])).expect_code(1);
     assert_described("check", &check.json());
+    assert_described(
+        "stats --where",
+        &run(&mut snug(&["stats", "--where", "--json", &pid])).expect_code(0).json(),
+    );
     assert_described("stats", &run(&mut snug(&["stats", "--json", &pid])).expect_code(0).json());
     let leak = ["leak", "--json", "--for", "1s", "--interval", "20ms", "--load", "true", &pid];
     assert_described("leak", &run(&mut snug(&leak)).expect_code(0).json());

@@ -42,6 +42,8 @@
 #define SNUG_COUNTERS_ALIGN 4096
 #define SNUG_COUNTERS_ARENAS 64  /* rows; arena_count says how many are in use */
 #define SNUG_COUNTERS_CLASSES 96 /* rows; class_count says how many are in use */
+#define SNUG_COUNTERS_RETAINED 16
+#define SNUG_COUNTERS_TABLES 8
 
 /* One size class of one arena. 48 bytes. */
 struct snug_counters_class {
@@ -52,6 +54,12 @@ struct snug_counters_class {
   uint64_t taken_blocks;            /* blocks ever taken out of slabs */
   uint64_t sampled_requests;        /* requests whose exact size was noted (one per cache refill) */
   uint64_t sampled_requested_bytes; /* and the sum of their sizes */
+};
+
+/* Addresses that are reserved, of which a part at the beginning is used. */
+struct snug_counters_range {
+  uint64_t address; /* 0: none */
+  uint64_t reserved_bytes;
 };
 
 struct snug_counters {
@@ -110,6 +118,15 @@ struct snug_counters {
   struct snug_counters_class classes[SNUG_COUNTERS_ARENAS][SNUG_COUNTERS_CLASSES];
 
   uint64_t profile_address; /* of a struct snug_profile (snug_profile.h); 0: sampling was never on */
+
+  /* Where the heap is, for those who ask which pages of it hold memory. Rows of large blocks are three words: where the
+   * mapping begins, its bytes, what was asked for. One is unused if the first is 0, and holds no memory if that is no
+   * multiple of a page. */
+  uint64_t heap_address; /* its base, from which heap_top_bytes counts; 0: there is none */
+  uint64_t large_table_address;
+  uint64_t large_table_rows;
+  uint64_t large_retained_address; /* SNUG_COUNTERS_RETAINED rows of mappings that are kept for reuse */
+  struct snug_counters_range tables[SNUG_COUNTERS_TABLES]; /* metadata, but for the table of large blocks */
 };
 
 enum snug_request {

@@ -8,7 +8,7 @@
 #include "sys.h"
 
 enum {
-  RETAINED_MAX = 16,
+  RETAINED_MAX = SNUG_COUNTERS_RETAINED,
   FREED_MAX = 32,
   RETAINED_MAX_BYTES = 64 << 20, /* a longer mapping is never retained */
   TABLE_FIRST_ROWS = 128,        /* less than a page */
@@ -17,6 +17,7 @@ enum {
   RETRY_LOOKS = 1024, /* rows at a time */
 };
 
+/* As snug_counters.h describes it. */
 struct large {
   char *start; /* NULL: the row is free; with a tag below: L3 */
   size_t mapped_bytes;
@@ -41,10 +42,18 @@ static struct {
 
 static size_t table_bytes(size_t rows) { return round_up(rows * sizeof(struct large), zone.page_bytes); }
 
+static void use_table(struct large *rows, size_t row_count) {
+  large.rows = rows;
+  large.row_count = row_count;
+  counter_set(&snug_counters.large_table_address, (uintptr_t)rows);
+  counter_set(&snug_counters.large_table_rows, row_count);
+}
+
 bool large_init(void) {
-  large.rows = sys_map(table_bytes(TABLE_FIRST_ROWS));
-  large.row_count = large.rows != NULL ? TABLE_FIRST_ROWS : 0;
-  return large.rows != NULL;
+  struct large *rows = sys_map(table_bytes(TABLE_FIRST_ROWS));
+  use_table(rows, rows != NULL ? TABLE_FIRST_ROWS : 0);
+  counter_set(&snug_counters.large_retained_address, (uintptr_t)large.retained);
+  return rows != NULL;
 }
 
 static char *tagged(const char *address, enum tag tag) { return (char *)((uintptr_t)address | tag); }
@@ -98,8 +107,7 @@ static bool make_room(size_t more) {
     if (large.rows[i].start != NULL) put(table, rows, &large.rows[i]);
   }
   sys_unmap(large.rows, table_bytes(large.row_count));
-  large.rows = table;
-  large.row_count = rows;
+  use_table(table, rows);
   return true;
 }
 

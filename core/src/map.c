@@ -1,5 +1,6 @@
 #include "map.h"
 
+#include "counters.h"
 #include "fatal.h"
 #include "lock.h"
 #include "options.h"
@@ -11,7 +12,7 @@
 
 enum {
   ZONE_MIN_CHUNKS = 4,
-  TABLES_MAX = 8,
+  TABLES_MAX = SNUG_COUNTERS_TABLES,
   GROW_CHUNKS_MAX = 16, /* 64 MiB: a large heap grows in few system calls */
 };
 
@@ -54,6 +55,9 @@ bool table_commit(struct table *table, size_t bytes) {
 
 void table_register(struct table *table) {
   ASSERT(map.table_count < TABLES_MAX);
+  struct snug_counters_range *range = &snug_counters.tables[map.table_count];
+  counter_set(&range->reserved_bytes, table->reserved_bytes);
+  counter_set(&range->address, (uintptr_t)table->start);
   map.tables[map.table_count++] = table;
 }
 
@@ -122,6 +126,7 @@ bool map_init(void) {
     name_mapping(map.heap.start, zone_bytes + CHUNK_BYTES, "snug heap");
   }
   zone.base = (char *)round_up((uintptr_t)map.heap.start, CHUNK_BYTES); /* so that runs can be aligned by their index */
+  counter_set(&snug_counters.heap_address, (uintptr_t)zone.base);
   zone.kind = (uint16_t *)map.kind.start;
   zone.owner = (uint32_t *)map.owner.start;
   zone.free_bits = (uint64_t *)map.free_bits.start;

@@ -19,5 +19,6 @@ pub(crate) mod packages;
 pub(crate) mod program;
 pub(crate) mod record;
 pub(crate) mod report;
+pub(crate) mod residence;
 pub(crate) mod stats;
 pub(crate) mod watch;

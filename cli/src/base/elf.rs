@@ -75,6 +75,29 @@ pub(crate) fn read(path: &Path, wanted: &dyn Fn(&str) -> bool) -> std::io::Resul
     Ok(facts.ok())
 }
 
+/// A part of an ELF file of 64 bits that is loaded to be written, variables that begin as zero included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WritableSegment {
+    /// In the file.
+    pub offset: u64,
+    /// In memory.
+    pub bytes: u64,
+}
+
+/// Reads what an ELF file has of these; nothing if it can't be read or is none.
+pub(crate) fn writable_segments(path: &Path) -> Vec<WritableSegment> {
+    let Ok(file) = File::open(path) else { return Vec::new() };
+    let cache = ReadCache::new(file);
+    let Ok(file) = ElfFile::<elf::FileHeader64<Endianness>, _>::parse(&cache) else { return Vec::new() };
+    let endian = file.endian();
+    let headers = file.elf_program_headers().iter();
+    let written = headers
+        .filter(|header| header.p_type(endian) == elf::PT_LOAD && header.p_flags(endian) & elf::PF_W != 0);
+    written
+        .map(|header| WritableSegment { offset: header.p_offset(endian), bytes: header.p_memsz(endian) })
+        .collect()
+}
+
 fn facts<'data, Header, Data>(data: Data, wanted: &dyn Fn(&str) -> bool) -> object::Result<ElfFacts>
 where
     Header: FileHeader<Endian = Endianness>,

@@ -14,6 +14,8 @@ pub(crate) const VERSION: u32 = 2;
 pub(crate) const ALIGN: u64 = 4096;
 pub(crate) const ARENAS: usize = 64;
 pub(crate) const CLASSES: usize = 96;
+pub(crate) const RETAINED: usize = 16;
+const TABLES: usize = 8;
 
 /// One size class of one arena.
 #[repr(C)]
@@ -117,6 +119,19 @@ pub(crate) const HEAD_BYTES: usize = offset_of!(Layout, classes);
 /// Where the size of the page stands, and, in a page that is so long, the address of the samples.
 pub(crate) const SIZE_OFFSET: usize = offset_of!(Layout, size_bytes);
 pub(crate) const PROFILE_ADDRESS_OFFSET: usize = size_of::<Layout>();
+/// And, in a longer one, where the heap is.
+pub(crate) const PLACES_OFFSET: usize = PROFILE_ADDRESS_OFFSET + size_of::<u64>();
+
+/// Where the heap is, as it lies in the page.
+#[repr(C)]
+pub(crate) struct PlacesLayout {
+    pub heap_address: u64,
+    pub large_table_address: u64,
+    pub large_table_rows: u64,
+    pub large_retained_address: u64,
+    /// Each the address, and what is reserved there.
+    pub tables: [[u64; 2]; TABLES],
+}
 
 /// Where `request`, `request_from` and `request_check` follow each other.
 pub(crate) const REQUEST_OFFSET: usize = offset_of!(Layout, control.request);
@@ -422,6 +437,14 @@ mod tests {
         ("answer_to", offset_of!(Layout, control.answer_to)),
         ("classes", offset_of!(Layout, classes)),
     ];
+    const TAIL_FIELDS: &[(&str, usize)] = &[
+        ("profile_address", PROFILE_ADDRESS_OFFSET),
+        ("heap_address", PLACES_OFFSET + offset_of!(PlacesLayout, heap_address)),
+        ("large_table_address", PLACES_OFFSET + offset_of!(PlacesLayout, large_table_address)),
+        ("large_table_rows", PLACES_OFFSET + offset_of!(PlacesLayout, large_table_rows)),
+        ("large_retained_address", PLACES_OFFSET + offset_of!(PlacesLayout, large_retained_address)),
+        ("tables", PLACES_OFFSET + offset_of!(PlacesLayout, tables)),
+    ];
     const CLASS_FIELDS: &[(&str, usize)] = &[
         ("size_bytes", offset_of!(ClassLayout, size_bytes)),
         ("slabs", offset_of!(ClassLayout, slabs)),
@@ -449,15 +472,17 @@ mod tests {
              for (unsigned i = 0; i < 16; i++) printf(\"magic[%u] %d\\n\", i, SNUG_COUNTERS_MAGIC[i]);\n\
              printf(\"VERSION %d\\nALIGN %d\\n\", SNUG_COUNTERS_VERSION, SNUG_COUNTERS_ALIGN);\n\
              printf(\"ARENAS %d\\nCLASSES %d\\n\", SNUG_COUNTERS_ARENAS, SNUG_COUNTERS_CLASSES);\n\
+             printf(\"RETAINED %d\\n\", SNUG_COUNTERS_RETAINED);\n\
              printf(\"page %zu\\nclass %zu\\n\", sizeof(struct snug_counters), sizeof(struct snug_counters_class));\n",
         );
         for (name, _) in HEAD_FIELDS.iter().chain(OFFSETS) {
             let line = format!("printf(\"page.{name} %zu\\n\", offsetof(struct snug_counters, {name}));\n");
             source.push_str(&line);
         }
-        source.push_str(
-            "printf(\"page.profile_address %zu\\n\", offsetof(struct snug_counters, profile_address));\n",
-        );
+        for (name, _) in TAIL_FIELDS {
+            let line = format!("printf(\"page.{name} %zu\\n\", offsetof(struct snug_counters, {name}));\n");
+            source.push_str(&line);
+        }
         for (name, _) in WORDS {
             source.push_str(&format!("printf(\"{name} %d\\n\", SNUG_{name});\n"));
         }
@@ -501,11 +526,13 @@ mod tests {
         for (name, offset) in CLASS_FIELDS {
             assert_eq!(c[&format!("class.{name}")], *offset, "{name}");
         }
-        assert_eq!(c["page.profile_address"], PROFILE_ADDRESS_OFFSET);
-        assert_eq!(c["page"], PROFILE_ADDRESS_OFFSET + 8);
+        for (name, offset) in TAIL_FIELDS {
+            assert_eq!(c[&format!("page.{name}")], *offset, "{name}");
+        }
+        assert_eq!(c["page"], PLACES_OFFSET + size_of::<PlacesLayout>());
         assert_eq!(c["class"], std::mem::size_of::<ClassLayout>());
         assert_eq!((c["VERSION"], c["ALIGN"]), (VERSION as usize, ALIGN as usize));
-        assert_eq!((c["ARENAS"], c["CLASSES"]), (ARENAS, CLASSES));
+        assert_eq!((c["ARENAS"], c["CLASSES"], c["RETAINED"]), (ARENAS, CLASSES, RETAINED));
         for (name, value) in WORDS {
             assert_eq!(c[*name], *value as usize, "{name}");
         }

@@ -8,6 +8,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use serde::Serialize;
@@ -53,13 +54,20 @@ pub(crate) fn estimate_process(pid: Pid) -> Option<HeapSize> {
 
 /// The same, or why not.
 pub(crate) fn examine(pid: Pid) -> Result<HeapSize, Obstacle> {
+    examine_ranges(pid).map(|(size, _)| size)
+}
+
+/// The same, with the addresses of its heaps and of the blocks that were mapped one by one.
+pub(crate) fn examine_ranges(pid: Pid) -> Result<(HeapSize, Vec<Range<u64>>), Obstacle> {
     let mut memory = ProcessMemory::open(pid).map_err(|error| obstacle(&error))?;
     let mut source = ProcFilesystem::new();
     let mut maps = Vec::new();
     let found = (0..TRIES).find_map(|_| {
         source.read(pid, "maps", &mut maps).ok()?;
         memory.obstacle = None;
-        estimate(&mut memory, &proc::parse_regions(&maps))
+        let mut ranges = Vec::new();
+        let size = estimate(&mut memory, &proc::parse_regions(&maps), &mut ranges)?;
+        Some((size, ranges))
     });
     found.ok_or(memory.obstacle.unwrap_or(Obstacle::Unsound))
 }
@@ -106,8 +114,8 @@ const BATCH_PAGES: u64 = 1 << 16;
 const SWAPPED_MAX: usize = 256;
 
 /// Estimates what is live in a process whose anonymous writable memory is `regions`, in order of their addresses.
-/// None if the memory can't be read, is not glibc's, or is in the middle of a change.
-fn estimate(memory: &mut impl Memory, regions: &[Region]) -> Option<HeapSize> {
+/// None if the memory can't be read, is not glibc's, or is in the middle of a change. Adds to `ranges` where that is.
+fn estimate(memory: &mut impl Memory, regions: &[Region], ranges: &mut Vec<Range<u64>>) -> Option<HeapSize> {
     let total: u64 = regions.iter().map(|region| region.end - region.start).sum();
     if total > MOST_BYTES {
         return None;
@@ -123,14 +131,15 @@ fn estimate(memory: &mut impl Memory, regions: &[Region]) -> Option<HeapSize> {
         };
         let mut rest = region.start;
         for heap in heaps {
-            estimate.add_mapped(memory, rest, heap.start)?;
+            estimate.add_mapped(memory, rest, heap.start, ranges)?;
             estimate.live_bytes +=
                 heap.first_chunks.iter().find_map(|first| walk(memory, *first, heap.end))?;
             estimate.held_bytes += held_bytes(memory, heap.start, heap.end)?;
+            ranges.push(heap.start..heap.end);
             found = true;
             rest = heap.end;
         }
-        estimate.add_mapped(memory, rest, region.end)?;
+        estimate.add_mapped(memory, rest, region.end, ranges)?;
     }
     // Of blocks that lie in an arena it is not known which pages were touched.
     estimate.live_bytes = estimate.live_bytes.min(estimate.held_bytes);
@@ -246,7 +255,13 @@ impl<M: Memory> CopiedPart<'_, M> {
 
 impl HeapSize {
     /// Finds the chunks in a range that were mapped by themselves: they begin with a page. None if it can't be read.
-    fn add_mapped(&mut self, memory: &mut impl Memory, start: u64, end: u64) -> Option<()> {
+    fn add_mapped(
+        &mut self,
+        memory: &mut impl Memory,
+        start: u64,
+        end: u64,
+        ranges: &mut Vec<Range<u64>>,
+    ) -> Option<()> {
         let page = memory.page_bytes();
         let mut next = start;
         while next < end {
@@ -271,6 +286,7 @@ impl HeapSize {
                     let held = held_bytes(memory, address, free_from)?;
                     self.live_bytes += held.min(bytes - 16);
                     self.held_bytes += held;
+                    ranges.push(address..free_from);
                 }
             }
             next = next.max(free_from);
@@ -415,7 +431,7 @@ mod tests {
     fn chunks_in_use_are_live_and_the_top_is_not() {
         let mut memory = FakeMemory::default();
         memory.chunks(0x10000, &[0x290 | 1, 0x500 | 1, 0x870 | 1, 0x1000]);
-        let estimate = estimate(&mut memory, &[region(0x10000, 2, true)]).unwrap();
+        let estimate = estimate(&mut memory, &[region(0x10000, 2, true)], &mut Vec::new()).unwrap();
         // Of each its size but for one word; the third says that it is in use through the top's flag, which is clear.
         assert_eq!(estimate, HeapSize { live_bytes: 0x290 + 0x500 - 16, held_bytes: 2 * PAGE });
     }
@@ -425,7 +441,7 @@ mod tests {
         let mut memory = FakeMemory::default();
         memory.arena();
         let regions = [region(ARENA_HEAP - 3 * PAGE, 8, false)];
-        let estimate = estimate(&mut memory, &regions).unwrap();
+        let estimate = estimate(&mut memory, &regions, &mut Vec::new()).unwrap();
         assert_eq!(estimate.live_bytes, 160 - 8 + 480 - 8);
         assert_eq!(estimate.held_bytes, PAGE, "the page that holds something");
     }
@@ -439,9 +455,9 @@ mod tests {
         memory.words.insert(block + PAGE + 8, PAGE | IS_MAPPED); // inside the first
         memory.words.insert(block + 2 * PAGE + 8, (9 * PAGE) | IS_MAPPED); // longer than the region
         memory.words.insert(block + 3 * PAGE + 8, PAGE | 3); // not a mapped chunk's flags
-        let without = estimate(&mut FakeMemory::default(), &[region(block, 4, false)]);
+        let without = estimate(&mut FakeMemory::default(), &[region(block, 4, false)], &mut Vec::new());
         assert_eq!(without, None, "nothing of glibc's");
-        let estimate = estimate(&mut memory, &[region(ARENA_HEAP, 7, false)]).unwrap();
+        let estimate = estimate(&mut memory, &[region(ARENA_HEAP, 7, false)], &mut Vec::new()).unwrap();
         assert_eq!(estimate.live_bytes, 160 - 8 + 480 - 8 + 2 * PAGE - 16);
         assert_eq!(estimate.held_bytes, 3 * PAGE);
     }
@@ -452,7 +468,7 @@ mod tests {
         memory.arena();
         let block = ARENA_HEAP + 3 * PAGE;
         memory.words.insert(block + 8, (100 * PAGE) | IS_MAPPED);
-        let estimate = estimate(&mut memory, &[region(ARENA_HEAP, 110, false)]).unwrap();
+        let estimate = estimate(&mut memory, &[region(ARENA_HEAP, 110, false)], &mut Vec::new()).unwrap();
         assert_eq!(estimate.held_bytes, 2 * PAGE);
         assert_eq!(estimate.live_bytes, 160 - 8 + 480 - 8 + PAGE, "one page of a hundred");
         assert!(estimate.live_bytes <= estimate.held_bytes);
@@ -463,12 +479,16 @@ mod tests {
         let mut memory = FakeMemory::default();
         memory.chunks(0x10000, &[0x290 | 1, 0x10000 | 1]);
         assert_eq!(
-            estimate(&mut memory, &[region(0x10000, 2, true)]),
+            estimate(&mut memory, &[region(0x10000, 2, true)], &mut Vec::new()),
             None,
             "a chunk reaches beyond the end"
         );
         memory.chunks(0x10000, &[0x290 | 1, 0x18 | 1]);
-        assert_eq!(estimate(&mut memory, &[region(0x10000, 2, true)]), None, "a fence in the middle");
+        assert_eq!(
+            estimate(&mut memory, &[region(0x10000, 2, true)], &mut Vec::new()),
+            None,
+            "a fence in the middle"
+        );
     }
 
     #[test]
@@ -476,7 +496,11 @@ mod tests {
         for size in [0, 8, u64::MAX, u64::MAX - 63, 1 << 63, 40, 3 * PAGE] {
             let mut memory = FakeMemory::default();
             memory.words.extend([(0x10008, 64 | 1), (0x10048, size)]);
-            assert_eq!(estimate(&mut memory, &[region(0x10000, 2, true)]), None, "{size:#x}");
+            assert_eq!(
+                estimate(&mut memory, &[region(0x10000, 2, true)], &mut Vec::new()),
+                None,
+                "{size:#x}"
+            );
         }
     }
 
@@ -490,7 +514,7 @@ mod tests {
             memory.words.extend((0..).map(|index| start + 8 * index).zip(head));
             memory.chunks(start + head_bytes, &[128 | 5, (PAGE - head_bytes - 128) | 5]);
             let regions = [region(ARENA_HEAP, 2, false), region(start, 1, false)];
-            let estimate = estimate(&mut memory, &regions).unwrap();
+            let estimate = estimate(&mut memory, &regions, &mut Vec::new()).unwrap();
             assert_eq!(estimate.live_bytes, 160 - 8 + 480 - 8 + 128 - 8, "{head_bytes}");
         }
     }
@@ -500,7 +524,7 @@ mod tests {
         let mut memory = FakeMemory::default();
         let first = 2 * PAGE - 32;
         memory.chunks(0x10000, &[first | 1, 0x10 | 1, 0x10 | 1]);
-        let estimate = estimate(&mut memory, &[region(0x10000, 2, true)]).unwrap();
+        let estimate = estimate(&mut memory, &[region(0x10000, 2, true)], &mut Vec::new()).unwrap();
         assert_eq!(estimate.live_bytes, first - 8);
     }
 
@@ -515,6 +539,6 @@ mod tests {
     #[test]
     fn reserved_memory_is_not_searched() {
         let reserved = Region { start: 0, end: MOST_BYTES + PAGE, is_brk: false };
-        assert_eq!(estimate(&mut FakeMemory::default(), &[reserved]), None);
+        assert_eq!(estimate(&mut FakeMemory::default(), &[reserved], &mut Vec::new()), None);
     }
 }

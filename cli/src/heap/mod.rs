@@ -4,5 +4,7 @@ pub(crate) mod account;
 pub(crate) mod answers;
 pub(crate) mod counters;
 pub(crate) mod glibc_heap;
+pub(crate) mod interpreters;
+pub(crate) mod places;
 pub(crate) mod profile;
 pub(crate) mod remote;

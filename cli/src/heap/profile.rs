@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::mem::{offset_of, size_of};
+use std::ops::Range;
 
 use crate::heap::counters;
 use crate::heap::remote;
@@ -134,18 +135,28 @@ pub(crate) struct Profile {
     pub stacks: HashMap<u32, SampledStack>,
 }
 
-/// Reads the samples of a process whose page of counters lies at an address. None: sampling was never on.
-pub(crate) fn read(pid: Pid, page: u64) -> Result<Option<Profile>, String> {
+/// Where the head of the samples lies. None: sampling was never on.
+fn address(pid: Pid, page: u64) -> Result<Option<u64>, String> {
     let text = |error: std::io::Error| error.to_string();
     let size = remote::read_memory(pid, page + counters::SIZE_OFFSET as u64, 4).map_err(text)?;
     if (u32_at(&size, 0) as usize) < counters::PROFILE_ADDRESS_OFFSET + 8 {
         return Err("its snug is older than snug profile".into());
     }
     let field = remote::read_memory(pid, page + counters::PROFILE_ADDRESS_OFFSET as u64, 8).map_err(text)?;
-    let address = u64_at(&field, 0);
-    if address == 0 {
-        return Ok(None);
-    }
+    Ok(Some(u64_at(&field, 0)).filter(|address| *address != 0))
+}
+
+/// The addresses of the samples' tables, which follow each other. None: there are none, or they can't be read.
+pub(crate) fn tables(pid: Pid, page: u64) -> Option<Range<u64>> {
+    let start = address(pid, page).ok()??;
+    let head = remote::read_memory(pid, start, size_of::<HeadLayout>()).ok()?;
+    let names = u64_at(&head, offset_of!(HeadLayout, names_address));
+    Some(start..names + u64_at(&head, offset_of!(HeadLayout, names_capacity_bytes)))
+}
+
+/// Reads the samples of a process whose page of counters lies at an address. None: sampling was never on.
+pub(crate) fn read(pid: Pid, page: u64) -> Result<Option<Profile>, String> {
+    let Some(address) = address(pid, page)? else { return Ok(None) };
     let mut copy = Copy::take(pid, address)?;
     for _ in 0..TRIES {
         let changes = copy.head(offset_of!(HeadLayout, changes));

@@ -9,6 +9,8 @@ pub(crate) mod guard;
 pub(crate) mod listening;
 pub(crate) mod proc;
 pub(crate) mod role;
+pub(crate) mod smaps;
+pub(crate) mod stacks;
 pub(crate) mod symbols;
 #[allow(unsafe_code)]
 pub(crate) mod system;

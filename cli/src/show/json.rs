@@ -13,6 +13,7 @@ pub(crate) const CHECK: Format = ("snug-check", 1);
 pub(crate) const LEAK: Format = ("snug-leak", 1);
 pub(crate) const PROFILE: Format = ("snug-profile", 1);
 pub(crate) const PROFILE_DIFF: Format = ("snug-profile-diff", 1);
+pub(crate) const STATS_WHERE: Format = ("snug-stats-where", 1);
 pub(crate) const STATS: Format = ("snug-stats", 1);
 
 /// What all formats begin with.

@@ -15,6 +15,7 @@ pub(crate) mod overview;
 pub(crate) mod plot;
 pub(crate) mod pprof;
 pub(crate) mod profile_text;
+pub(crate) mod residence_text;
 pub(crate) mod stats_text;
 pub(crate) mod table;
 

@@ -1,0 +1,88 @@
+//! Where snug keeps blocks and what describes them in a process, by its page of counters.
+
+use std::mem::{offset_of, size_of};
+use std::ops::Range;
+
+use crate::heap::counters::{self, PlacesLayout, PLACES_OFFSET, RETAINED};
+use crate::heap::{profile, remote};
+use crate::process::proc::Pid;
+
+/// Addresses of a heap. Not all of them hold memory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct HeapPlaces {
+    /// Where slabs and runs begin.
+    pub zone_address: u64,
+    /// Live blocks with a mapping of their own.
+    pub large: Vec<Range<u64>>,
+    /// Mappings that are kept for such blocks.
+    pub retained: Vec<Range<u64>>,
+    /// Tables.
+    pub metadata: Vec<Range<u64>>,
+}
+
+/// How often a table is read that is moved meanwhile.
+const TRIES: usize = 8;
+/// A table that says so is none.
+const ROWS_MAX: u64 = 1 << 24;
+const ROW_BYTES: usize = 24;
+
+/// Reads where the heap is whose page of counters lies at an address. None: the library in the process is older than that,
+/// or the heap changed all the time.
+pub(crate) fn read(pid: Pid, page: u64) -> Option<HeapPlaces> {
+    let size = remote::read_memory(pid, page + counters::SIZE_OFFSET as u64, 4).ok()?;
+    let size = u32::from_ne_bytes(size.try_into().ok()?) as usize;
+    if size < PLACES_OFFSET + size_of::<PlacesLayout>() {
+        return None;
+    }
+    let take = || remote::read_memory(pid, page + PLACES_OFFSET as u64, size_of::<PlacesLayout>()).ok();
+    for _ in 0..TRIES {
+        let layout = take()?;
+        let number = |offset: usize| word(&layout, offset);
+        let (table, rows) = (
+            number(offset_of!(PlacesLayout, large_table_address)),
+            number(offset_of!(PlacesLayout, large_table_rows)).min(ROWS_MAX),
+        );
+        let large = remote::read_memory(pid, table, rows as usize * ROW_BYTES);
+        let retained_at = number(offset_of!(PlacesLayout, large_retained_address));
+        let retained = remote::read_memory(pid, retained_at, RETAINED * ROW_BYTES);
+        let (Ok(large), Ok(retained), true) = (large, retained, take()? == layout) else { continue };
+        let tables = (offset_of!(PlacesLayout, tables)..layout.len())
+            .step_by(16)
+            .map(|at| number(at)..number(at).saturating_add(number(at + 8)));
+        let metadata = std::iter::once(table..table + rows * ROW_BYTES as u64)
+            .chain(tables)
+            .chain(profile::tables(pid, page))
+            .filter(|range| range.start != 0);
+        return Some(HeapPlaces {
+            zone_address: number(offset_of!(PlacesLayout, heap_address)),
+            large: mappings(&large),
+            retained: mappings(&retained),
+            metadata: metadata.collect(),
+        });
+    }
+    None
+}
+
+/// What rows of a table say: address, length, and a word more. Addresses with a mark in their low bits hold no memory.
+fn mappings(rows: &[u8]) -> Vec<Range<u64>> {
+    let rows = rows.chunks_exact(ROW_BYTES).map(|row| (word(row, 0), word(row, 8)));
+    let used = rows.filter(|(start, _)| *start != 0 && start % 4096 == 0);
+    used.map(|(start, bytes)| start..start.saturating_add(bytes)).collect()
+}
+
+fn word(bytes: &[u8], offset: usize) -> u64 {
+    u64::from_ne_bytes(bytes[offset..offset + 8].try_into().expect("eight bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_mappings_unless_marked() {
+        let words = [0x5000u64, 0x2000, 7, 0, 0, 0, 0x9001, 0x1000, 0];
+        let rows: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        assert_eq!(mappings(&rows).first(), Some(&(0x5000..0x7000)));
+        assert_eq!(mappings(&rows).len(), 1);
+    }
+}

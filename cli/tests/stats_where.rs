@@ -1,0 +1,180 @@
+//! `snug stats --where`: a table that adds up to RSS, each line of it recomputed by who knows.
+
+mod common;
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use common::{eventually, run, snug, snug_library, Running, Scratch};
+
+/// Says what it knows itself, in lines of a name and a number, and waits.
+const RUBY: &str = r#"
+$kept = Array.new(600_000) { |i| "a string that is too long for its slot #{i}" }
+4.times { Thread.new { sleep } }
+GC.start
+puts "ruby_slots #{GC.stat(:heap_allocated_pages) * GC::INTERNAL_CONSTANTS[:HEAP_PAGE_SIZE]}"
+puts "end 0"
+STDOUT.flush
+sleep
+"#;
+
+const PYTHON: &str = r#"
+import os, sys, threading, time
+kept = [(i, str(i)) for i in range(400_000)]
+[threading.Thread(target=time.sleep, args=(1000,), daemon=True).start() for _ in range(4)]
+read, write = os.pipe()
+said = os.dup(2)
+os.dup2(write, 2)
+threading.Thread(target=lambda: (sys._debugmallocstats(), os.dup2(said, 2), os.close(write))).start()
+arenas = unused = 0
+for line in os.fdopen(read):
+    value = lambda: int(line.split("=")[-1].replace(",", ""))
+    if "bytes/arena" in line: arenas = value()
+    if "unused pools" in line: unused = value()
+print("python_arenas", arenas - unused)
+print("end 0", flush=True)
+time.sleep(1000)
+"#;
+
+/// Touches much of what it gets from malloc, small blocks, runs and mappings of their own, shared memory and its stack.
+const NATIVE: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+static size_t live, stacks;
+static pthread_barrier_t touched;
+static char variables[5 << 20];
+static void keep(size_t bytes) { void *p = malloc(bytes); memset(p, 1, bytes); live += bytes; }
+static void *deep(void *unused) {
+  char *volatile stack = __builtin_alloca(3 << 20);
+  memset(stack, 1, 3 << 20);
+  pthread_barrier_wait(&touched);
+  pause();
+  return unused;
+}
+int main(void) {
+  for (int i = 0; i < 100000; i++) keep(112);
+  for (int i = 0; i < 200; i++) keep(48 << 10);
+  for (int i = 0; i < 3; i++) keep(9 << 20);
+  calloc(1, 200 << 20); /* not touched */
+  memset(variables, 1, sizeof variables);
+  char *shared = mmap(NULL, 6 << 20, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  memset(shared, 1, 6 << 20);
+  char *other = mmap(NULL, 7 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  memset(other, 1, 7 << 20);
+  char *code = mmap(NULL, 4 << 20, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  memset(code, 0, 4 << 20);
+  pthread_barrier_init(&touched, NULL, 3);
+  for (int i = 0; i < 2; i++) {
+    pthread_t thread;
+    pthread_create(&thread, NULL, deep, NULL);
+    stacks += 3 << 20;
+  }
+  pthread_barrier_wait(&touched);
+  printf("live_blocks %zu\nstacks %zu\nshared %d\nother %d\ngenerated_code %d\ndata %zu\nend 0\n", live, stacks, 6 << 20,
+         7 << 20, 4 << 20, sizeof variables);
+  fflush(stdout);
+  pause();
+}
+"#;
+
+/// Starts a program and reads what it says.
+fn start(command: &mut Command, library: Option<&str>) -> (Running, HashMap<String, u64>) {
+    command.env_remove("SNUG").env_remove("PYTHONMALLOC").stdout(Stdio::piped());
+    if let Some(library) = library {
+        command.env("LD_PRELOAD", library);
+    }
+    let mut running = Running(command.spawn().unwrap());
+    let lines = BufReader::new(running.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let said = lines.take_while(|line| line != "end 0").map(|line| {
+        let (name, number) = line.split_once(' ').unwrap();
+        (name.to_string(), number.parse().unwrap())
+    });
+    let said = said.collect();
+    (running, said)
+}
+
+/// Asserts that the table adds up, and that what the program said stands there, within 3 %.
+#[track_caller]
+fn check(process: &Running, said: &HashMap<String, u64>, allocator: &str) -> HashMap<String, u64> {
+    let pid = process.pid();
+    eventually("all threads wait", || {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+        let mut calls =
+            tasks.map(|task| std::fs::read_to_string(task.path().join("syscall")).unwrap_or_default());
+        calls.all(|call| call.split_ascii_whitespace().count() > 2)
+    });
+    let json = run(&mut snug(&["stats", "--where", "--json", &pid])).expect_code(0).json();
+    let parts: HashMap<String, u64> = json["parts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|part| (part["part"].as_str().unwrap().into(), part["bytes"].as_u64().unwrap()))
+        .collect();
+    let rss = json["rss_bytes"].as_u64().unwrap();
+    assert_eq!(parts.values().sum::<u64>(), rss, "{json}");
+    assert_eq!(json["allocator"], allocator, "{json}");
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let of_kernel = line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024;
+    let near = |one: u64, other: u64| one.abs_diff(other) as f64 <= 0.03 * other as f64;
+    assert!(near(rss, of_kernel), "{rss} {of_kernel} {json}");
+    for (name, bytes) in said {
+        assert!(near(parts[name], *bytes), "{name}: {bytes} {json}");
+    }
+    // Nothing else stays unexplained.
+    let unknown =
+        parts.get("other").copied().unwrap_or(0).saturating_sub(said.get("other").copied().unwrap_or(0));
+    assert!(unknown as f64 <= 0.03 * rss as f64, "{unknown} {json}");
+    let text = run(&mut snug(&["stats", "--where", &pid])).expect_code(0).stdout;
+    assert!(text.contains("100.0 %  all of these"), "{text}");
+    parts
+}
+
+#[test]
+fn native_programs_add_up() {
+    let Some(library) = snug_library() else { return };
+    let scratch = Scratch::new();
+    let program = scratch.compile("program", NATIVE, &["-pthread", "-O0", "-w"]);
+    for (library, allocator) in [(Some(library.as_str()), "snug"), (None, "glibc")] {
+        let (process, said) = start(&mut Command::new(&program), library);
+        assert_eq!(said.len(), 6);
+        check(&process, &said, allocator);
+    }
+}
+
+#[test]
+fn rubys_slots_are_told_apart() {
+    let Some(library) = snug_library() else { return };
+    if Command::new("ruby").arg("--version").output().is_err() {
+        return;
+    }
+    for (library, allocator) in [(Some(library.as_str()), "snug"), (None, "glibc")] {
+        let (process, said) = start(Command::new("ruby").args(["-e", RUBY]), library);
+        assert_eq!(said.len(), 1);
+        let parts = check(&process, &said, allocator);
+        assert!(parts["live_blocks"] > 600_000 * 40, "{parts:?}");
+    }
+}
+
+#[test]
+fn pythons_arenas_are_told_apart() {
+    let Some(library) = snug_library() else { return };
+    for (library, allocator) in [(Some(library.as_str()), "snug"), (None, "glibc")] {
+        let (process, said) = start(Command::new("/usr/bin/python3").args(["-c", PYTHON]), library);
+        assert_eq!(said.len(), 1);
+        check(&process, &said, allocator);
+    }
+}
+
+#[test]
+fn bad_input_is_refused() {
+    run(&mut snug(&["stats", "--where", "2147483647"])).expect_code(3).expect_stderr("there is no process");
+    run(&mut snug(&["stats", "--where", "--classes", "1"]))
+        .expect_code(2)
+        .expect_stderr("cannot be used with");
+}
