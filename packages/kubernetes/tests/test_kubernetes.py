@@ -1,6 +1,6 @@
 """The manifests against Kubernetes' schemas, and the policy's expressions on pods.
 
-There is no API server here: another evaluator of CEL runs the expressions, in which typed objects become maps, and the
+There is no API server here (cluster/test_cluster.py has one): another evaluator of CEL runs the expressions, in which typed objects become maps, and the
 result is merged into the pod as a server-side apply would. Needs what packages/requirements.txt names.
 """
 
@@ -155,6 +155,9 @@ class Policy(unittest.TestCase):
         for given, settings in ((pod(annotations={"snug.dev/share": "some"}), {}), (pod(), {"share": "all"})):
             with self.subTest(settings=settings), self.assertRaisesRegex(RuntimeError, "'int' error"):
                 admitted(given, **settings)
+        for image in ("", " ", " registry.example.com/snug"):
+            with self.subTest(image=image):
+                self.assertEqual(admitted(pod(), image=image), pod())
 
 
 class Manifests(unittest.TestCase):
