@@ -16,6 +16,8 @@ static bool commit_or_refuse(void *start, size_t length_bytes) {
 
 #include <sys/resource.h>
 
+struct snug_counters snug_counters; /* stats.c has the real one */
+
 static void init_once(void) {
   if (zone.base == NULL) REQUIRE(map_init());
 }
