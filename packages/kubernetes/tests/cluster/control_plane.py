@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[4]
 PROGRAMS = ROOT / "build/cluster/bin"
-PATIENCE_S = 60
+PATIENCE_S = 180
 # What makes pods and accounts, and what takes away a namespace with all that is in it.
 CONTROLLERS = "namespace-controller,serviceaccount-controller,deployment-controller,replicaset-controller,statefulset-controller,garbage-collector-controller"
 

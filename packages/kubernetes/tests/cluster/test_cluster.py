@@ -215,11 +215,12 @@ class LeftAsItIs(Cluster):
         wait_for(refused, "other pods are refused")
         self.assertEqual(self.admit(pod(container(securityContext=RESTRICTED), namespace="restricted")), [True])
 
-    def test_what_a_merge_can_not_do_does_not_stop_the_pod(self):
+    def test_a_variable_that_is_named_twice_stays_so(self):
         twice = [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]
         found = self.create(pod(container(env=twice)))[0]
-        self.assertEqual(injected(found), [False])
-        self.assertEqual(found["spec"]["containers"][0]["env"], twice)
+        self.assertEqual(injected(found), [True])
+        env = found["spec"]["containers"][0]["env"]
+        self.assertEqual([variable for variable in env if variable["name"] == "A"], twice)
 
 
 class Settings(Cluster):
