@@ -25,6 +25,10 @@ __attribute__((noinline)) void *keeps(void) { void **p = malloc(4000); memset(p,
 __attribute__((noinline)) void *keeps_more(void) { void **p = malloc(3900); memset(p, 1, 3900); return p; }
 "#;
 
+/// What is surely found of the 20 MB of a `many`. Samples come every 256 KiB at the most here, so the standard deviation
+/// is at most the root of 20 MB times that, 2.3 MB.
+const MOST: f64 = 10e6;
+
 struct Place {
     scratch: Scratch,
     library: String,
@@ -119,7 +123,7 @@ fn sampling_begins_before_main() {
         "__attribute__((constructor)) static void early(void) { many(keeps); } int main(void) { _exit(0); }";
     let answer = place.measure(main, &[]).expect_code(0);
     let bytes = bytes_of(&answer, "keeps");
-    assert!((15e6..25e6).contains(&bytes), "{bytes} of 20 MB");
+    assert!((MOST..30e6).contains(&bytes), "{bytes} of 20 MB");
 }
 
 #[test]
@@ -183,7 +187,7 @@ fn any_thread_may_end_the_program() {
              int main(void) {{ pthread_t t; many(keeps); pthread_create(&t, 0, ends, 0); for (;;) pause(); }}"
         );
         let answer = place.measure(&main, &[]).expect_code(0);
-        assert!(bytes_of(&answer, "keeps") > 15e6 && bytes_of(&answer, "keeps_more") > 15e6, "{answer:#?}");
+        assert!(bytes_of(&answer, "keeps") > MOST && bytes_of(&answer, "keeps_more") > MOST, "{answer:#?}");
     }
 }
 
@@ -209,7 +213,7 @@ fn after_an_exec_the_profile_is_that_of_the_new_program() {
         ),
     ] {
         let answer = place.measure(&main, &[]).expect_code(0);
-        assert!(bytes_of(&answer, "keeps_more") > 15e6 && bytes_of(&answer, "keeps") == 0.0, "{answer:#?}");
+        assert!(bytes_of(&answer, "keeps_more") > MOST && bytes_of(&answer, "keeps") == 0.0, "{answer:#?}");
     }
 }
 
@@ -426,7 +430,7 @@ fn where_tracing_is_not_permitted_the_last_reading_counts() {
     let answer = answer.expect_code(1).expect_stderr("the program exited with code 7");
     let answer =
         answer.expect_stderr("could not be traced (Operation not permitted").expect_stderr("are missing");
-    assert!(bytes_of(&answer, "keeps") > 15e6, "{answer:#?}");
+    assert!(bytes_of(&answer, "keeps") > MOST, "{answer:#?}");
     let answer = confined("int main(void) { _exit(0); }");
     if answer.code != Some(0) {
         answer.expect_code(3).expect_stderr("ended before its samples could be read").expect_stderr("ptrace");
