@@ -1,14 +1,13 @@
 "use strict";
-// Draws the frames that #tree holds: [name, place, kind, bytes, frames below].
+// Draws the frames that #trees holds, of each view its name and its outermost frame: [name, place, kind, bytes, frames below].
 (() => {
   const ROW = 22, LEAST_PIXELS = 5, NAME = 0, PLACE = 1, KIND = 2, BYTES = 3, BELOW = 4;
   const KINDS = ["remark", "native", "language"];
-  const root = JSON.parse(document.getElementById("tree").textContent);
+  const trees = new Map(JSON.parse(document.getElementById("trees").textContent));
+  let root = trees.values().next().value;
   const section = document.getElementById("flame");
   const [graph, pointed, search, whole, found] =
     [".graph", ".pointed", "input", ".whole", ".found"].map(name => section.querySelector(name));
-  if (root[BYTES] <= 0) return;
-  section.hidden = false;
   let shown = [root]; // from the root to the frame that is as wide as the page
   let width = 0; // of the graph, as it was drawn
 
@@ -65,13 +64,33 @@
     found.textContent = words() === "" ? "" : `${text(bytes)}, ${percent(bytes)} of all, in frames that match`;
   }
 
+  const views = document.querySelector(".views");
+  const buttons = [...trees.keys()].map(name => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = name;
+    button.onclick = () => show(name);
+    return button;
+  });
+  views.append(...buttons);
+  views.hidden = buttons.length < 2;
+
+  function show(name) {
+    root = trees.get(name);
+    shown = [root];
+    buttons.forEach(button => button.setAttribute("aria-pressed", button.textContent === name));
+    for (const part of document.querySelectorAll("[data-view]")) part.hidden = part.dataset.view !== name;
+    section.hidden = root[BYTES] <= 0;
+    if (!section.hidden) draw();
+  }
+
   search.oninput = draw;
   whole.onclick = () => { shown = [root]; draw(); };
   document.addEventListener("keydown", event => {
     if (event.key === "Escape" && shown.length > 1 && !(event.target === search && search.value)) whole.onclick();
   });
   new ResizeObserver(() => {
-    if (graph.clientWidth !== width) draw(); // drawing changes the height alone
+    if (!section.hidden && graph.clientWidth !== width) draw(); // drawing changes the height alone
   }).observe(graph);
-  draw();
+  show(trees.keys().next().value);
 })();

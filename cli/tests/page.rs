@@ -44,17 +44,18 @@ output.textContent = JSON.stringify(result);
 document.body.append(output);
 </script></body>"##;
 
-/// A program whose function `keeps` keeps nearly all that it allocates.
+/// A program whose function `keeps` keeps nearly all that it allocates, and `drops` nothing.
 const KEEPS: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 __attribute__((noinline)) void *keeps(void) { return malloc(4000); }
+__attribute__((noinline)) void *drops(void) { return malloc(9000); }
 int main(void) {
   static void *volatile kept;
   puts("ready");
   fflush(stdout);
-  for (;; usleep(1000)) for (int i = 0; i < 10; i++) kept = keeps();
+  for (;; usleep(1000)) for (int i = 0; i < 10; i++) { kept = keeps(); void *volatile p = drops(); free(p); }
 }
 "#;
 
@@ -79,7 +80,16 @@ result.widened = width(named('keeps')) === Math.round(graph.clientWidth) && name
 result.pointed = document.querySelector('.pointed').textContent;
 document.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape' }));
 result.whole = frames().length === before && !document.querySelector('.above');
-result.rows = document.querySelectorAll('#lines tbody tr').length;
+result.rows = document.querySelectorAll('.lines:not([hidden]) tbody tr').length;
+const views = [...document.querySelectorAll('.views button')];
+result.views = views.map((view) => view.textContent);
+const lead = () => [...document.querySelectorAll('.lead')].filter((text) => text.offsetParent).map((text) => text.textContent).join('|');
+const first = () => [...document.querySelectorAll('.graph button')].map((frame) => frame.title).join('|');
+const [grownLead, grownFrames] = [lead(), first()];
+views[2].click();
+result.allocated = [lead(), named('drops') !== undefined, first() !== grownFrames, views[2].getAttribute('aria-pressed')];
+views[0].click();
+result.back = lead() === grownLead && first() === grownFrames;
 result.page = document.documentElement.scrollWidth;
 result.window = innerWidth;
 result.paper = getComputedStyle(document.body).backgroundColor;
@@ -260,7 +270,20 @@ fn a_flame_graph_is_whole_in_a_browser() {
         );
         let seen = visit.seen;
         assert_eq!((&seen["all"], &seen["kind"]), (&"all".into(), &"native".into()), "{name}: {seen}");
-        for yes in ["same", "widened", "whole"] {
+        assert_eq!(
+            seen["views"],
+            serde_json::json!(["grown", "live", "allocated", "peak"]),
+            "{name}: {seen}"
+        );
+        let allocated = &seen["allocated"];
+        assert!(allocated[0].as_str().unwrap().contains(" allocated in "), "{name}: {seen}");
+        assert!(!allocated[0].as_str().unwrap().contains("still live"), "{name}: {seen}");
+        assert_eq!(
+            (&allocated[1], &allocated[2], &allocated[3]),
+            (&true.into(), &true.into(), &"true".into()),
+            "{seen}"
+        );
+        for yes in ["same", "widened", "whole", "back"] {
             assert_eq!(seen[yes], true, "{name}: {yes}: {seen}");
         }
         assert!(seen["matches"].as_u64() >= Some(1) && seen["rows"].as_u64() >= Some(1), "{name}: {seen}");

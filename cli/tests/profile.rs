@@ -74,6 +74,51 @@ fn what_is_kept_and_what_is_dropped_are_told_apart() {
     assert!(text.contains("keeps (program)"), "{text}");
 }
 
+/// Holds 30 MB every now and then, and at its end nothing. With an argument it ends by itself.
+const WAVES: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+enum { BLOCKS = 5000, BYTES = 6000 };
+static void *blocks[BLOCKS];
+__attribute__((noinline)) void *rises(void) { void **p = malloc(BYTES); memset(p, 1, BYTES); return p; }
+int main(int count, char **arguments) {
+  (void)arguments;
+  puts("ready");
+  fflush(stdout);
+  do {
+    for (int i = 0; i < BLOCKS; i++) blocks[i] = rises();
+    usleep(700000);
+    for (int i = 0; i < BLOCKS; i++) free(blocks[i]);
+    usleep(300000);
+  } while (count == 1);
+}
+"#;
+
+#[test]
+fn the_highest_moment_is_shown() {
+    let Some(library) = snug_library() else { return };
+    let scratch = Scratch::new();
+    let program = scratch.compile("program", WAVES, &[]);
+    let process = start(&mut Command::new(&program), &library);
+    let peak = ["profile", "--json", "--view", "peak", "--mean-bytes", "65536"];
+    let check = |answer: serde_json::Value| {
+        assert_eq!((&answer["view"], first(&answer)), (&"peak".into(), "rises".to_string()), "{answer}");
+        let total = answer["total_bytes"].as_f64().unwrap();
+        assert!((20e6..45e6).contains(&total), "{answer}");
+    };
+    check(run(snug(&peak).args(["--for", "4s", &process.pid()])).expect_code(0).json());
+    // Nothing of it is left at the end.
+    let whole = |view: &str| {
+        let command = ["profile", "--json", "--mean-bytes", "65536", "--view", view, "--", &program, "once"];
+        run(snug(&command).env("SNUG_LIBRARY", &library)).expect_code(0).json()
+    };
+    check(whole("peak"));
+    let live = whole("live");
+    assert!(live["total_bytes"].as_f64().unwrap() < 2e6, "{live}");
+}
+
 #[test]
 fn ruby_lines_are_named() {
     let Some(library) = snug_library() else { return };

@@ -2,6 +2,7 @@
 
 mod diff;
 mod program;
+mod views;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use crate::allocator::{access, control};
-use crate::analysis::sites::{self, Site};
+use crate::analysis::sites::{self, Branch, Site};
 use crate::base::failure::{Context, Failure, Result, FAILED};
 use crate::base::file;
 use crate::base::machine;
@@ -19,18 +20,21 @@ use crate::base::progress;
 use crate::base::terminal::{self, bytes};
 use crate::base::time::{duration, time_between};
 use crate::commands::arguments::process;
-use crate::drive::sampling::{
-    hides_small_objects, monotonic_ns, read, read_maps, sites_of, Chosen, MEAN_BYTES, SETTING,
-};
-use crate::heap::profile::Profile;
+use crate::commands::profile::views::{Looks, ProfileView};
+use crate::drive::sampling::{hides_small_objects, monotonic_ns, read, read_maps, MEAN_BYTES, SETTING};
 use crate::process::children::Children;
+use crate::process::pace::Pace;
 use crate::process::proc::Pid;
 use crate::process::symbols::Symbols;
+use crate::process::system;
 use crate::process::tree;
 use crate::show::{flame, json, pprof, profile_text};
 
 /// How long a process is sampled, unless the command line says otherwise.
 const WATCH_FOR: Duration = Duration::from_secs(30);
+/// Time between two looks for the highest, and the share of a core that they may take.
+const LOOK_EVERY_S: f64 = 0.1;
+const LOOKING_SHARE: f64 = 0.01;
 /// How long the process may take to answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
 
@@ -47,6 +51,21 @@ struct Report<'a> {
     sites: &'a [Site],
 }
 
+impl<'a> Report<'a> {
+    fn new(measured: &MeasuredProfile, shown: &'a MeasuredView) -> Report<'a> {
+        Report {
+            pid: measured.pid,
+            view: shown.view,
+            measured_s: measured.duration.as_secs_f64(),
+            mean_bytes: measured.mean_bytes,
+            samples: shown.sites.iter().map(|site| site.samples).sum(),
+            dropped: shown.dropped,
+            total_bytes: shown.sites.iter().fold(0.0, |sum, site| sum + site.bytes), // sum() of none is -0.0
+            sites: &shown.sites,
+        }
+    }
+}
+
 /// Show which code allocated the memory of a process under snug
 #[derive(Debug, Args)]
 #[command(
@@ -57,6 +76,7 @@ struct Report<'a> {
   snug profile -- ruby script.rb
   snug profile puma --for 5m
   snug profile 4711 --view allocated --pprof profile.pb
+  snug profile puma --for 5m --view peak
   snug profile puma --for 5m --html profile.html
   snug profile 4711 --for 1m --json | jq '.sites[0]'
   snug profile 4711 --view live --keep --json > old.json
@@ -66,7 +86,9 @@ struct Report<'a> {
 Without a restart: sampling is switched on in the process, for the time that --for gives or until Ctrl-C, and then off \
 again. About one block in every 512 KiB allocated becomes a sample, at most 100 a second, with the stack that asked \
 for it: native frames, and the Ruby (3.0 to 3.4) or Python code (3.11 to 3.14) that ran. The numbers are estimates: a line \
-with few samples behind it is uncertain. The files for flame graphs and pprof hold function names.
+with few samples behind it is uncertain. The files for flame graphs and pprof hold function names. The page (--html) has all \
+views, with a switch between them. The library keeps no peak: --view peak shows the highest of the moments at which this \
+program looked, ten times a second or less often.
 
 With --, the program is started under snug and sampled from its start until it ends; --for or Ctrl-C ends it earlier. \
 The profile follows what the program writes; with --json the program's output goes to stderr. It is of the first process \
@@ -110,7 +132,7 @@ pub(crate) struct ProfileArguments {
     /// Leave sampling on afterwards
     #[arg(long, conflicts_with = "program")]
     pub keep: bool,
-    /// Also write a page with a flame graph, for a browser
+    /// Also write a page with a flame graph of each view, for a browser
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Also write the profile for pprof and speedscope
@@ -127,18 +149,6 @@ pub(crate) struct ProfileArguments {
     pub program: Vec<String>,
 }
 
-/// Which blocks a profile shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum ProfileView {
-    /// Allocated during the measurement, and live at its end
-    Grown,
-    /// Live at the end, since sampling was first switched on
-    Live,
-    /// Allocated during the measurement, freed or not
-    Allocated,
-}
-
 fn measuring_time(text: &str) -> std::result::Result<Duration, String> {
     time_between(text, 0.1, 86_400.0)
 }
@@ -151,12 +161,39 @@ struct MeasuredProfile {
     /// Its command line.
     command: String,
     duration: Duration,
-    sites: Vec<Site>,
+    /// The one that was asked for first; the others, if a page shows them.
+    views: Vec<MeasuredView>,
     mean_bytes: u64,
-    dropped: u64,
     hides_small_objects: bool,
     /// It is a program that was started for this, and failed by itself.
     failed: bool,
+}
+
+struct MeasuredView {
+    view: ProfileView,
+    sites: Vec<Site>,
+    dropped: u64,
+}
+
+impl ProfileArguments {
+    /// Whether the process is to be looked at while it is sampled.
+    fn wants_peak(&self) -> bool {
+        self.view == ProfileView::Peak || self.html.is_some()
+    }
+
+    /// The views that are shown.
+    fn views(&self, looks: &Looks, symbols: &mut Symbols) -> Vec<MeasuredView> {
+        let others =
+            ProfileView::value_variants().iter().filter(|view| self.html.is_some() && **view != self.view);
+        std::iter::once(&self.view)
+            .chain(others)
+            .map(|view| MeasuredView {
+                view: *view,
+                sites: looks.sites(*view, symbols),
+                dropped: looks.dropped(*view),
+            })
+            .collect()
+    }
 }
 
 /// Runs the command.
@@ -183,24 +220,22 @@ fn measure_running(pid: Pid, arguments: &ProfileArguments) -> Result<MeasuredPro
     let mut children = Children::new()?;
     let was_on = switch(pid, arguments)?;
     let begin = Instant::now();
-    let begin_ns = monotonic_ns();
     let measured = measure(pid, page, arguments, &mut children, begin);
     let duration = begin.elapsed();
     if !was_on && !arguments.keep {
         // The process may have ended, and this was not what was asked for.
         let _ = control::set(pid, SETTING, "0", ANSWER_WAIT);
     }
-    let (before, after) = measured?;
+    let looks = measured?;
     let maps = read_maps(pid)?;
     Ok(MeasuredProfile {
         pid,
         subject: pid.to_string(),
         command: found.report.command,
         duration,
-        sites: sites_of(Symbols::new(pid, maps), &after, selected(&before, &after, arguments.view, begin_ns)),
-        mean_bytes: after.mean_bytes,
-        dropped: dropped(&before, &after, arguments.view),
-        hides_small_objects: hides_small_objects(pid, &after),
+        views: arguments.views(&looks, &mut Symbols::new(pid, maps)),
+        mean_bytes: looks.last().mean_bytes,
+        hides_small_objects: hides_small_objects(pid, looks.last()),
         failed: false,
     })
 }
@@ -213,7 +248,8 @@ fn not_snug(pid: Pid, allocator: &str) -> Failure {
 
 /// Writes the files that were asked for, and the profile to stdout.
 fn write(measured: &MeasuredProfile, arguments: &ProfileArguments) -> Result<()> {
-    let all = &measured.sites;
+    let shown = &measured.views[0];
+    let all = &shown.sites;
     if let Some(path) = &arguments.pprof {
         let duration = measured.duration;
         let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(duration);
@@ -228,27 +264,9 @@ fn write(measured: &MeasuredProfile, arguments: &ProfileArguments) -> Result<()>
         profile_text::write_folded(all, &mut text).cannot(|| "write folded stacks".into())?;
         file::write(path, &text)?;
     }
-    let report = Report {
-        pid: measured.pid,
-        view: arguments.view,
-        measured_s: measured.duration.as_secs_f64(),
-        mean_bytes: measured.mean_bytes,
-        samples: all.iter().map(|site| site.samples).sum(),
-        dropped: measured.dropped,
-        total_bytes: all.iter().fold(0.0, |sum, site| sum + site.bytes), // sum() of none is -0.0
-        sites: all,
-    };
+    let report = Report::new(measured, shown);
     if let Some(path) = &arguments.html {
-        let about = flame::About {
-            process: &format!("{} {}", measured.pid, measured.command),
-            ended_at: &machine::now_utc(),
-            summary: &summary(&report),
-            samples: report.samples,
-            dropped: report.dropped,
-        };
-        let mut page = Vec::new();
-        flame::write(&about, all, &sites::tree(all), &mut page).cannot(|| "write the page".into())?;
-        file::write(path, &page)?;
+        file::write(path, &page_of(measured)?)?;
     }
     let mut stdout = anstream::stdout().lock();
     let written = if arguments.json {
@@ -266,6 +284,34 @@ fn write(measured: &MeasuredProfile, arguments: &ProfileArguments) -> Result<()>
         );
     }
     Ok(())
+}
+
+/// The page with a flame graph for each view.
+fn page_of(measured: &MeasuredProfile) -> Result<Vec<u8>> {
+    let process = format!("{} {}", measured.pid, measured.command);
+    let ended_at = machine::now_utc();
+    let reports: Vec<Report> = measured.views.iter().map(|view| Report::new(measured, view)).collect();
+    let summaries: Vec<String> = reports.iter().map(summary).collect();
+    let trees: Vec<Branch> = reports.iter().map(|report| sites::tree(report.sites)).collect();
+    let views =
+        reports.iter().zip(&summaries).zip(&trees).map(|((report, summary), root)| flame::FlameView {
+            name: report
+                .view
+                .to_possible_value()
+                .map_or_else(String::new, |value| value.get_name().to_string()),
+            about: flame::About {
+                process: &process,
+                ended_at: &ended_at,
+                summary,
+                samples: report.samples,
+                dropped: report.dropped,
+            },
+            sites: report.sites,
+            root,
+        });
+    let mut page = Vec::new();
+    flame::write_views(&views.collect::<Vec<_>>(), &mut page).cannot(|| "write the page".into())?;
+    Ok(page)
 }
 
 /// Refuses files that can't be made, before the measurement.
@@ -296,52 +342,44 @@ fn switch(pid: Pid, arguments: &ProfileArguments) -> Result<bool> {
     Ok(false)
 }
 
-/// Waits, and returns what was sampled before and after.
+/// Waits, and returns what was sampled before, after, and, if it is asked for, in between.
 fn measure(
     pid: Pid,
     page: u64,
     arguments: &ProfileArguments,
     children: &mut Children,
     begin: Instant,
-) -> Result<(Profile, Profile)> {
-    let before = read(pid, page)?.unwrap_or_default();
+) -> Result<Looks> {
+    // A process that made no slow call took no samples, and has no table.
+    let mut looks = Looks::new(monotonic_ns(), read(pid, page)?);
     let watch = format!("sampling {pid}; Ctrl-C ends it with what there is");
     let watch_for = arguments.watch_for.unwrap_or(WATCH_FOR);
+    let mut pace = Pace::new(LOOK_EVERY_S, LOOKING_SHARE);
     progress::during(&watch, Some(watch_for), || {
         while let Some(left) = watch_for.checked_sub(begin.elapsed()) {
-            if children.wait_for_signal(left) {
+            let wait = match arguments.wants_peak() {
+                true => look_if_due(pid, page, &mut looks, &mut pace, begin)?.min(left),
+                false => left,
+            };
+            if children.wait_for_signal(wait) {
                 break;
             }
         }
-    });
-    // A process that made no slow call took no samples, and has no table.
-    Ok((before, read(pid, page)?.unwrap_or_default()))
+        Ok(())
+    })?;
+    looks.add(read(pid, page)?.unwrap_or_default());
+    Ok(looks)
 }
 
-/// What the view shows, by number of the stack: bytes, blocks, samples.
-fn selected(before: &Profile, after: &Profile, view: ProfileView, begin_ns: u64) -> Vec<Chosen> {
-    if view == ProfileView::Allocated {
-        let grown = after.stacks.iter().map(|(number, stack)| {
-            let old = before.stacks.get(number).cloned().unwrap_or_default();
-            let bytes = stack.allocated_bytes - old.allocated_bytes;
-            (*number, bytes, stack.allocated_blocks - old.allocated_blocks, 0)
-        });
-        return grown.filter(|(_, bytes, _, _)| *bytes > 0.0).collect();
+/// Returns the time until the next look.
+fn look_if_due(pid: Pid, page: u64, looks: &mut Looks, pace: &mut Pace, begin: Instant) -> Result<Duration> {
+    let now_s = begin.elapsed().as_secs_f64();
+    if now_s >= pace.next_s {
+        let before = system::thread_cpu();
+        looks.add(read(pid, page)?.unwrap_or_default());
+        pace.looked(now_s, (system::thread_cpu() - before).as_secs_f64());
     }
-    let live = after.live.iter().filter(|sample| match view {
-        ProfileView::Grown => sample.time_ns >= begin_ns && !sample.inherited,
-        _ => true,
-    });
-    live.map(|sample| (sample.stack, sample.weight_bytes, sample.blocks, 1)).collect()
-}
-
-/// Blocks that should have been samples of this view, and found no room. The library counts them since sampling was first
-/// switched on.
-fn dropped(before: &Profile, after: &Profile, view: ProfileView) -> u64 {
-    match view {
-        ProfileView::Live => after.dropped,
-        ProfileView::Grown | ProfileView::Allocated => after.dropped.saturating_sub(before.dropped),
-    }
+    Ok(Duration::from_secs_f64((pace.next_s - begin.elapsed().as_secs_f64()).max(0.0)))
 }
 
 fn summary(report: &Report<'_>) -> String {
@@ -350,6 +388,7 @@ fn summary(report: &Report<'_>) -> String {
         ProfileView::Grown => format!("{total} allocated in {time} and still live"),
         ProfileView::Live => format!("{total} live of what was allocated since sampling began"),
         ProfileView::Allocated => format!("{total} allocated in {time}"),
+        ProfileView::Peak => format!("{total} live when it was seen to be most, within {time}"),
     };
     if report.mean_bytes == 0 {
         return "no samples, as the process made no slow call into its allocator".into();
@@ -360,45 +399,4 @@ fn summary(report: &Report<'_>) -> String {
         text.push_str(&format!("; {} samples found no room", report.dropped));
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::heap::profile::{LiveSample, SampledStack};
-
-    #[test]
-    fn views_choose_samples() {
-        let stack =
-            |bytes| SampledStack { allocated_bytes: bytes, allocated_blocks: 1.0, ..SampledStack::default() };
-        let sample = |weight_bytes, time_ns, inherited| LiveSample {
-            stack: 1,
-            weight_bytes,
-            blocks: 1.0,
-            time_ns,
-            inherited,
-        };
-        let before = Profile { stacks: [(1, stack(100.0))].into(), ..Profile::default() };
-        let after = Profile {
-            live: vec![sample(10.0, 5, false), sample(20.0, 50, false), sample(40.0, 50, true)],
-            stacks: [(1, stack(130.0)), (2, stack(7.0))].into(),
-            ..Profile::default()
-        };
-        let bytes = |view| {
-            let mut all: Vec<f64> =
-                selected(&before, &after, view, 20).into_iter().map(|found| found.1).collect();
-            all.sort_by(f64::total_cmp);
-            all
-        };
-        assert_eq!(bytes(ProfileView::Live), [10.0, 20.0, 40.0]);
-        assert_eq!(bytes(ProfileView::Grown), [20.0]);
-        assert_eq!(bytes(ProfileView::Allocated), [7.0, 30.0]);
-    }
-
-    #[test]
-    fn what_was_dropped_before_counts_for_what_is_live_alone() {
-        let [before, after] = [3, 10].map(|dropped| Profile { dropped, ..Profile::default() });
-        let found = [ProfileView::Grown, ProfileView::Allocated, ProfileView::Live];
-        assert_eq!(found.map(|view| dropped(&before, &after, view)), [7, 7, 10]);
-    }
 }

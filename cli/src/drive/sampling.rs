@@ -48,12 +48,12 @@ pub(crate) fn read_maps(pid: Pid) -> Result<Vec<Mapping>> {
 }
 
 /// Merges what was chosen of a profile into sites with names.
-pub(crate) fn sites_of(mut symbols: Symbols, profile: &Profile, chosen: Vec<Chosen>) -> Vec<Site> {
+pub(crate) fn sites_of(symbols: &mut Symbols, profile: &Profile, chosen: Vec<Chosen>) -> Vec<Site> {
     let found = chosen.into_iter().map(|(number, bytes, blocks, samples)| Site {
         bytes,
         blocks,
         samples,
-        frames: frames_of(profile.stacks.get(&number), &mut symbols),
+        frames: frames_of(profile.stacks.get(&number), symbols),
     });
     sites::merge(found)
 }

@@ -135,6 +135,13 @@ pub(crate) struct Profile {
     pub stacks: HashMap<u32, SampledStack>,
 }
 
+impl Profile {
+    /// What all live samples stand for.
+    pub(crate) fn live_bytes(&self) -> f64 {
+        self.live.iter().map(|sample| sample.weight_bytes).sum()
+    }
+}
+
 /// Where the head of the samples lies. None: sampling was never on.
 fn address(pid: Pid, page: u64) -> Result<Option<u64>, String> {
     let text = |error: std::io::Error| error.to_string();

@@ -35,35 +35,49 @@ pub(crate) struct About<'a> {
     pub dropped: u64,
 }
 
+/// One of the views of a page.
+pub(crate) struct FlameView<'a> {
+    pub name: String,
+    pub about: About<'a>,
+    pub sites: &'a [Site],
+    /// Their tree.
+    pub root: &'a Branch,
+}
+
 /// Writes the page of all sites, whose tree is `root`.
 pub(crate) fn write(about: &About<'_>, sites: &[Site], root: &Branch, out: &mut dyn Write) -> io::Result<()> {
-    let total = root.bytes;
-    let row = |site: &Site| SiteRow {
-        bytes: bytes(site.bytes),
-        share: format!("{:.1} %", if total > 0.0 { 100.0 * site.bytes / total } else { 0.0 }),
-        blocks: short_count(site.blocks.round()),
-        innermost: site.frames.first().map(Frame::text).unwrap_or_default(),
-        callers: site.frames.iter().skip(1).take(CALLERS).map(Frame::text).collect(),
-    };
-    let node = FlameFrame::new(root, total * LEAST_SHARE, "all");
+    render(about, &[("all", about, sites, root)], out)
+}
+
+/// Writes a page that switches between views, of which the first is shown at first.
+pub(crate) fn write_views(views: &[FlameView<'_>], out: &mut dyn Write) -> io::Result<()> {
+    match views {
+        [] => Ok(()),
+        [view] => write(&view.about, view.sites, view.root, out),
+        [first, ..] => {
+            let views = views.iter().map(|view| (view.name.as_str(), &view.about, view.sites, view.root));
+            render(&first.about, &views.collect::<Vec<_>>(), out)
+        }
+    }
+}
+
+type NamedView<'a> = (&'a str, &'a About<'a>, &'a [Site], &'a Branch);
+
+fn render(about: &About<'_>, views: &[NamedView<'_>], out: &mut dyn Write) -> io::Result<()> {
+    let nodes: Vec<(&str, FlameFrame)> = views
+        .iter()
+        .map(|(name, _, _, root)| (*name, FlameFrame::new(root, root.bytes * LEAST_SHARE, "all")))
+        .collect();
     // In a script nothing may look like its end.
-    let tree = serde_json::to_string(&node).map_err(io::Error::other)?.replace('<', "\\u003c");
+    let trees = serde_json::to_string(&nodes).map_err(io::Error::other)?.replace('<', "\\u003c");
     let page = FlamePage {
         style: include_str!("../../templates/page.css"),
         own_style: include_str!("../../templates/flame.css"),
         script: include_str!("../../templates/flame.js"),
         process: about.process,
         ended_at: about.ended_at,
-        lead: format!("{}.", about.summary),
-        samples: match about.samples {
-            0 => "samples".into(),
-            1 => "one sample".into(),
-            samples => format!("{samples} samples"),
-        },
-        dropped: about.dropped,
-        sites: sites.iter().take(SITES).map(row).collect(),
-        more_sites: sites.len().saturating_sub(SITES),
-        tree,
+        views: views.iter().enumerate().map(|(index, view)| ViewPart::new(index, view)).collect(),
+        trees,
         snug_version: VERSION,
     };
     out.write_all(page.render().map_err(io::Error::other)?.as_bytes())
@@ -77,14 +91,47 @@ struct FlamePage<'a> {
     script: &'static str,
     process: &'a str,
     ended_at: &'a str,
+    views: Vec<ViewPart<'a>>,
+    /// JSON: the name and the outermost frame of each view.
+    trees: String,
+    snug_version: &'a str,
+}
+
+/// What the page has for one view, beside the graph.
+struct ViewPart<'a> {
+    name: &'a str,
+    is_first: bool,
     lead: String,
     samples: String,
     dropped: u64,
     sites: Vec<SiteRow>,
     more_sites: usize,
-    /// JSON.
-    tree: String,
-    snug_version: &'a str,
+}
+
+impl<'a> ViewPart<'a> {
+    fn new(index: usize, (name, about, sites, root): &NamedView<'a>) -> ViewPart<'a> {
+        let total = root.bytes;
+        let row = |site: &Site| SiteRow {
+            bytes: bytes(site.bytes),
+            share: format!("{:.1} %", if total > 0.0 { 100.0 * site.bytes / total } else { 0.0 }),
+            blocks: short_count(site.blocks.round()),
+            innermost: site.frames.first().map(Frame::text).unwrap_or_default(),
+            callers: site.frames.iter().skip(1).take(CALLERS).map(Frame::text).collect(),
+        };
+        ViewPart {
+            name,
+            is_first: index == 0,
+            lead: format!("{}.", about.summary),
+            samples: match about.samples {
+                0 => "samples".into(),
+                1 => "one sample".into(),
+                samples => format!("{samples} samples"),
+            },
+            dropped: about.dropped,
+            sites: sites.iter().take(SITES).map(row).collect(),
+            more_sites: sites.len().saturating_sub(SITES),
+        }
+    }
 }
 
 /// A row of the table.
@@ -153,7 +200,7 @@ mod tests {
     #[test]
     fn the_tree_has_callers_above_and_adds_up_what_nobody_sees() {
         let page = page("Cart#add");
-        let tree = page.split_once("id=\"tree\">").unwrap().1.split_once("</script>").unwrap().0;
+        let tree = page.split_once("id=\"trees\">").unwrap().1.split_once("</script>").unwrap().0;
         let tree: serde_json::Value = serde_json::from_str(tree).unwrap();
         let expected = serde_json::json!([
             "all",
@@ -171,8 +218,25 @@ mod tests {
                 ]
             ]]
         ]);
-        assert_eq!(tree, expected);
+        assert_eq!(tree, serde_json::json!([["all", expected]]));
         assert!(page.contains("of 4 samples"));
+    }
+
+    #[test]
+    fn a_page_has_all_views() {
+        let frame = Frame { function: "f".into(), ..Frame::default() };
+        let sites = [Site { bytes: 7e6, blocks: 1.0, samples: 9, frames: vec![frame] }];
+        let tree = sites::tree(&sites);
+        let view = |name: &str, summary| FlameView {
+            name: name.into(),
+            about: About { process: "7", ended_at: "today", summary, samples: 9, dropped: 0 },
+            sites: &sites,
+            root: &tree,
+        };
+        let two = written(|out| write_views(&[view("live", "LIVE"), view("peak", "PEAK")], out));
+        assert!(two.contains("LIVE.") && two.contains("PEAK.") && two.contains("[\"peak\",["), "{two}");
+        assert_eq!(two.matches("data-view=\"peak\" hidden").count(), 2, "{two}");
+        assert!(!two.contains("data-view=\"live\" hidden"), "{two}");
     }
 
     #[test]

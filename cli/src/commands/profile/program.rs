@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 use crate::allocator::access;
 use crate::base::failure::{Context, Failure, Result, FAILED, UNKNOWN};
 use crate::base::{machine, terminal};
-use crate::commands::profile::{dropped, selected, MeasuredProfile, ProfileArguments};
+use crate::commands::profile::views::Looks;
+use crate::commands::profile::{MeasuredProfile, ProfileArguments};
 use crate::drive::preloaded;
-use crate::drive::sampling::{
-    hides_small_objects, monotonic_ns, read, read_maps, sites_of, MEAN_BYTES, SETTING,
-};
+use crate::drive::sampling::{hides_small_objects, monotonic_ns, read, read_maps, MEAN_BYTES, SETTING};
 use crate::heap::profile::Profile;
 use crate::heap::remote;
 use crate::process::children::{Children, Waited};
@@ -41,7 +40,6 @@ const UNREAD: Duration = Duration::from_secs(1);
 struct Snapshot {
     at: Duration,
     command: String,
-    profile: Profile,
     maps: Vec<Mapping>,
     cpu: Duration,
     hides_small_objects: bool,
@@ -52,6 +50,7 @@ struct Watch<'a> {
     arguments: &'a ProfileArguments,
     pid: Pid,
     begin: Instant,
+    looks: Looks,
     /// Where its counters were, and its command line then.
     found: Option<(u64, String)>,
     last: Option<Snapshot>,
@@ -87,6 +86,7 @@ pub(super) fn measure(arguments: &ProfileArguments) -> Result<MeasuredProfile> {
         arguments,
         pid: child.pid,
         begin,
+        looks: Looks::new(begin_ns, None),
         found: None,
         last: None,
         failure: None,
@@ -104,14 +104,9 @@ pub(super) fn measure(arguments: &ProfileArguments) -> Result<MeasuredProfile> {
     let failed = watch.tell_ending(ended);
     let last = watch.last.take().ok_or_else(|| watch.nothing_read(ended, refusal.is_some()))?;
     watch.tell_gaps(&last, ended, duration, refusal.as_ref());
-    let before = Profile::default();
-    let sites = sites_of(
-        Symbols::of_ended(last.maps),
-        &last.profile,
-        selected(&before, &last.profile, arguments.view, begin_ns),
-    );
-    if sites.is_empty() {
-        terminal::note(match last.profile.taken {
+    let views = arguments.views(&watch.looks, &mut Symbols::of_ended(last.maps));
+    if views[0].sites.is_empty() {
+        terminal::note(match watch.looks.last().taken {
             0 => "it allocated too little for a sample; a smaller --mean-bytes takes more",
             _ => "nothing that was sampled was live at the end; --view allocated shows what was freed, too",
         });
@@ -121,9 +116,8 @@ pub(super) fn measure(arguments: &ProfileArguments) -> Result<MeasuredProfile> {
         subject: terminal::shell_line(&arguments.program),
         command: last.command,
         duration: last.at,
-        sites,
-        mean_bytes: last.profile.mean_bytes,
-        dropped: dropped(&before, &last.profile, arguments.view),
+        views,
+        mean_bytes: watch.looks.last().mean_bytes,
         hides_small_objects: last.hides_small_objects,
         failed,
     })
@@ -184,7 +178,7 @@ impl Watch<'_> {
                     self.runs_on = self.runs_on || self.has_run_on();
                     WAIT_AFTER_FIRST_THREAD
                 }
-                ChildState::Running if child.is_traced() => WAIT,
+                ChildState::Running if child.is_traced() && !self.arguments.wants_peak() => WAIT,
                 ChildState::Running => self.read_if_due(&mut pace),
             };
             let left = self.arguments.watch_for.map(|time| time.saturating_sub(self.begin.elapsed()));
@@ -217,12 +211,15 @@ impl Watch<'_> {
     /// Reads the program. What was read before stays where that fails.
     fn read(&mut self) {
         match self.snapshot() {
-            Ok(snapshot) => (self.last, self.failure) = (Some(snapshot), None),
+            Ok((snapshot, profile)) => {
+                self.looks.add(profile);
+                (self.last, self.failure) = (Some(snapshot), None);
+            }
             Err(failure) => self.failure = Some(failure),
         }
     }
 
-    fn snapshot(&mut self) -> Result<Snapshot> {
+    fn snapshot(&mut self) -> Result<(Snapshot, Profile)> {
         let pid = self.pid;
         let known = self.found.clone();
         let again = known.and_then(|found| Some((found.clone(), read(pid, found.0).ok()??)));
@@ -242,7 +239,8 @@ impl Watch<'_> {
         let cpu = Duration::from_secs_f64(ticks as f64 / machine::ticks_per_second());
         let hides_small_objects = hides_small_objects(pid, &profile);
         let maps = read_maps(pid)?;
-        Ok(Snapshot { at: self.begin.elapsed(), command, profile, maps, cpu, hides_small_objects })
+        let at = self.begin.elapsed();
+        Ok((Snapshot { at, command, maps, cpu, hides_small_objects }, profile))
     }
 
     /// Ends the program, and what it started.

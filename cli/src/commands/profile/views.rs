@@ -1,0 +1,161 @@
+//! Which blocks a profile shows: chosen of what was read when the measurement began, when it ended, and in between.
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::analysis::sites::Site;
+use crate::drive::sampling::{sites_of, Chosen};
+use crate::heap::profile::{LiveSample, Profile};
+use crate::process::symbols::Symbols;
+
+/// Which blocks a profile shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ProfileView {
+    /// Allocated during the measurement, and live at its end
+    Grown,
+    /// Live at the end, since sampling was first switched on
+    Live,
+    /// Allocated during the measurement, freed or not
+    Allocated,
+    /// Live when the most was, of the moments at which the process was looked at, ten times a second or less often
+    Peak,
+}
+
+/// What was read of a process during a measurement.
+#[derive(Default)]
+pub(super) struct Looks {
+    pub begin_ns: u64,
+    /// None: nothing had been sampled when it began.
+    before: Option<Profile>,
+    after: Profile,
+    /// That of the looks at which the most was live.
+    peak: Profile,
+}
+
+impl Looks {
+    /// Begins with what was there at that time; None: the process begins, too.
+    pub(super) fn new(begin_ns: u64, before: Option<Profile>) -> Looks {
+        Looks { begin_ns, peak: before.clone().unwrap_or_default(), before, ..Looks::default() }
+    }
+
+    /// Takes a look that is the last so far.
+    pub(super) fn add(&mut self, profile: Profile) {
+        // Another program has fewer samples, and its stacks other numbers.
+        if profile.taken < self.peak.taken || profile.live_bytes() > self.peak.live_bytes() {
+            self.peak = profile.clone();
+        }
+        self.after = profile;
+    }
+
+    /// What was there at the last look.
+    pub(super) fn last(&self) -> &Profile {
+        &self.after
+    }
+
+    /// Where the blocks of a view were allocated.
+    pub(super) fn sites(&self, view: ProfileView, symbols: &mut Symbols) -> Vec<Site> {
+        let profile = if view == ProfileView::Peak { &self.peak } else { &self.after };
+        sites_of(symbols, profile, self.selected(view))
+    }
+
+    /// What the view shows, by number of the stack: bytes, blocks, samples.
+    fn selected(&self, view: ProfileView) -> Vec<Chosen> {
+        let chosen = |sample: &LiveSample| (sample.stack, sample.weight_bytes, sample.blocks, 1);
+        match view {
+            ProfileView::Allocated => self.allocated(),
+            ProfileView::Peak => self.peak.live.iter().map(chosen).collect(),
+            ProfileView::Live => self.after.live.iter().map(chosen).collect(),
+            ProfileView::Grown => {
+                let is_new = |sample: &&LiveSample| sample.time_ns >= self.begin_ns && !sample.inherited;
+                self.after.live.iter().filter(is_new).map(chosen).collect()
+            }
+        }
+    }
+
+    fn allocated(&self) -> Vec<Chosen> {
+        let grown = self.after.stacks.iter().map(|(number, stack)| {
+            let old = self
+                .before
+                .as_ref()
+                .and_then(|before| before.stacks.get(number))
+                .cloned()
+                .unwrap_or_default();
+            let bytes = stack.allocated_bytes - old.allocated_bytes;
+            (*number, bytes, stack.allocated_blocks - old.allocated_blocks, 0)
+        });
+        grown.filter(|(_, bytes, _, _)| *bytes > 0.0).collect()
+    }
+
+    /// Blocks that should have been samples of this view, and found no room. The library counts them since sampling was
+    /// first switched on.
+    pub(super) fn dropped(&self, view: ProfileView) -> u64 {
+        match view {
+            ProfileView::Live => self.after.dropped,
+            ProfileView::Peak => self.peak.dropped,
+            ProfileView::Grown | ProfileView::Allocated => {
+                self.after.dropped.saturating_sub(self.before.as_ref().map_or(0, |before| before.dropped))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::heap::profile::SampledStack;
+
+    #[test]
+    fn views_choose_samples() {
+        let stack =
+            |bytes| SampledStack { allocated_bytes: bytes, allocated_blocks: 1.0, ..SampledStack::default() };
+        let sample = |weight_bytes, time_ns, inherited| LiveSample {
+            stack: 1,
+            weight_bytes,
+            blocks: 1.0,
+            time_ns,
+            inherited,
+        };
+        let before = Profile { stacks: [(1, stack(100.0))].into(), ..Profile::default() };
+        let highest = Profile { live: vec![sample(500.0, 30, false)], ..before.clone() };
+        let after = Profile {
+            live: vec![sample(10.0, 5, false), sample(20.0, 50, false), sample(40.0, 50, true)],
+            stacks: [(1, stack(130.0)), (2, stack(7.0))].into(),
+            ..Profile::default()
+        };
+        let mut looks = Looks::new(20, Some(before));
+        looks.add(highest);
+        looks.add(after);
+        let bytes = |view| {
+            let mut all: Vec<f64> = looks.selected(view).into_iter().map(|found| found.1).collect();
+            all.sort_by(f64::total_cmp);
+            all
+        };
+        assert_eq!(bytes(ProfileView::Live), [10.0, 20.0, 40.0]);
+        assert_eq!(bytes(ProfileView::Grown), [20.0]);
+        assert_eq!(bytes(ProfileView::Allocated), [7.0, 30.0]);
+        assert_eq!(bytes(ProfileView::Peak), [500.0]);
+    }
+
+    #[test]
+    fn another_program_has_a_peak_of_its_own() {
+        let look = |taken, bytes| {
+            let live =
+                vec![LiveSample { stack: 1, weight_bytes: bytes, blocks: 1.0, time_ns: 1, inherited: false }];
+            Profile { taken, live, ..Profile::default() }
+        };
+        let mut looks = Looks::new(0, None);
+        looks.add(look(100, 500.0));
+        looks.add(look(3, 20.0));
+        assert_eq!(looks.peak.live_bytes(), 20.0);
+    }
+
+    #[test]
+    fn what_was_dropped_before_counts_for_what_is_live_alone() {
+        let [before, after] = [3, 10].map(|dropped| Profile { dropped, ..Profile::default() });
+        let mut looks = Looks::new(0, Some(before));
+        looks.add(after);
+        let found = [ProfileView::Grown, ProfileView::Allocated, ProfileView::Live];
+        assert_eq!(found.map(|view| looks.dropped(view)), [7, 7, 10]);
+    }
+}
