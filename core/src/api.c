@@ -37,6 +37,9 @@ EXPORT void *malloc(size_t size_bytes) {
 
 /* Cost: see core/tests/golden. Assumes a block of this thread's arena and a bin that is not full. errno is kept. */
 EXPORT void free(void *block) { block_give(block); }
+#define NAME(symbol) #symbol
+#define NAME_OF(symbol) NAME(symbol) /* which core/archive/prefixed_names.h may have changed */
+extern __typeof(free) free_of_this_copy __attribute__((nothrow, leaf, alias(NAME_OF(free)), visibility("hidden")));
 
 EXPORT void *calloc(size_t count, size_t each_bytes) {
   size_t size_bytes;

@@ -152,6 +152,29 @@ size_t block_size_for(size_t alignment, size_t size_bytes) {
 
 /* ---- giving ---- */
 
+/* Blocks of another malloc, which comes before ours: one that is linked into the program, say. It need not have all our
+ * names, and a caller then reaches us by those it lacks: sdallocx, free_sized, C++'s sized delete. What is in our zone, or
+ * comes back to us from there, is not theirs. */
+static __thread bool passes_on FIXED_TLS; /* atomic: the compiler knows of libc's free that it does not come back here */
+extern size_t malloc_usable_size(void *block);
+
+static COLD bool is_theirs(const void *block) {
+  return free != free_of_this_copy && !__atomic_load_n(&passes_on, __ATOMIC_SEQ_CST) && page_index(block) >= zone_pages();
+}
+
+static COLD void give_to_them(void *block) {
+  __atomic_store_n(&passes_on, true, __ATOMIC_SEQ_CST);
+  free(block);
+  __atomic_store_n(&passes_on, false, __ATOMIC_SEQ_CST);
+}
+
+static COLD size_t their_size(const void *block) {
+  __atomic_store_n(&passes_on, true, __ATOMIC_SEQ_CST);
+  size_t size_bytes = malloc_usable_size((void *)block);
+  __atomic_store_n(&passes_on, false, __ATOMIC_SEQ_CST);
+  return size_bytes;
+}
+
 static _Noreturn COLD void fatal_not_a_block(const void *pointer) {
   size_t page = page_index(pointer);
   if (page < zone_pages()) {
@@ -192,7 +215,10 @@ void block_give_slow(void *block) {
     if (kind == KIND_RUN) {
       run_give(block);
     } else if (page < zone_pages() || !large_give(block)) {
-      fatal_not_a_block(block);
+      if (!is_theirs(block)) fatal_not_a_block(block);
+      cache_slow_path_ends();
+      give_to_them(block);
+      return;
     }
     maintain_freed_big();
   }
@@ -214,8 +240,20 @@ size_t block_size(const void *block) {
     if (is_class(kind)) return slab_block_size(block);
     size_bytes = kind == KIND_RUN ? run_size(block) : 0; /* 0: not its start */
   }
-  if (size_bytes == 0) fatal_not_a_block(block);
-  return size_bytes;
+  if (size_bytes != 0) return size_bytes;
+  if (!is_theirs(block)) fatal_not_a_block(block);
+  return their_size(block);
+}
+
+/* Whether it is nobody's but theirs; what is wrong in our own is left to be found. */
+static bool is_only_theirs(const void *block) {
+  if (likely(free == free_of_this_copy) || !is_theirs(block)) return false;
+  size_t size_bytes;
+  if (guard_is_on() && guard_size(block, &size_bytes)) return false;
+  cache_slow_path_begins();
+  bool is_large = large_size(block) != 0;
+  cache_slow_path_ends();
+  return !is_large;
 }
 
 /* Set when a block stayed longer than asked for because there was no memory for a shorter one: then only lengths that
@@ -241,6 +279,7 @@ void block_check_size(const void *block, size_t alignment, size_t size_bytes) {
 void block_give_sized_slow(void *block, size_t alignment, size_t size_bytes) {
   cache_end(); /* as above */
   if (block == NULL) return;
+  if (unlikely(is_only_theirs(block))) return give_to_them(block);
   block_check_size(block, alignment, size_bytes);
   block_give(block);
 }
@@ -248,7 +287,7 @@ void block_give_sized_slow(void *block, size_t alignment, size_t size_bytes) {
 /* Tries to resize a run or a large block without another block. */
 static void *resize_big(void *block, size_t size_bytes, bool may_move) {
   if (page_index(block) >= zone_pages()) {
-    if (size_bytes < LARGE_MIN_BYTES / 2) return NULL;
+    if (size_bytes < LARGE_MIN_BYTES / 2 || is_only_theirs(block)) return NULL;
     if (may_move) return large_resize(block, size_bytes);
     return large_resize_in_place(block, size_bytes) ? block : NULL;
   }

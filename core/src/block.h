@@ -7,6 +7,7 @@
 #ifndef SNUG_BLOCK_H
 #define SNUG_BLOCK_H
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base.h"
@@ -86,6 +87,9 @@ static ALWAYS_INLINE bool block_stays(const void *block, size_t size_bytes) {
   return page < zone_pages() && (page_kind(page) ^ this_thread.tag) - 1 < CLASS_COUNT - 1 &&
          resize_keeps(slab_block_size(block), size_bytes);
 }
+
+/* free itself, whatever the program and its libraries call by that name (api.c). */
+HIDDEN __typeof(free) free_of_this_copy;
 
 /* Makes the block size_bytes (at least 1) long; it may move. NULL: no memory, the block stays as it is. */
 HIDDEN void *block_resize(void *block, size_t size_bytes);

@@ -92,10 +92,15 @@ static void find_warnings(struct text *text) {
       strstr(content, "[always]") != NULL && options.thp == 0) {
     text_string(text, "transparent huge pages are \"always\" (switched off on the heap)");
   }
+  if (free != free_of_this_copy) {
+    if (text->length_bytes != 0) text_string(text, "; ");
+    text_string(text, "malloc is another's: the program's own, or this library was opened late");
+  }
   static const char *const others[] = {"jemalloc", "tcmalloc", "mimalloc", "snmalloc", "libmesh", "hoard"};
   const char *list = sys_environment("LD_PRELOAD");
   for (size_t i = 0; !SNUG_PREFIXED && list != NULL && i < sizeof others / sizeof others[0]; i++) {
     if (strstr(list, others[i]) == NULL) continue;
+    if (i == 0 && symbols_next("mallocx") == NULL) continue; /* it is this library, under that name */
     if (text->length_bytes != 0) text_string(text, "; ");
     text_string(text, "another allocator is also preloaded: ");
     text_string(text, others[i]);

@@ -2,15 +2,20 @@
  * start a debugger or restart a worker. Nobody may hang. First with one thread, whose children return from the handler,
  * go on where it was interrupted, and check all; then with several, whose children end at once, as is all they may.
  *
- * musl holds a lock of its own over the handlers of a fork. A thread that is interrupted under a lock of ours, and
- * whose handler forks, waits for that lock and never comes to us, while another that forks has it and waits for ours:
- * there only the first part can be. */
+ * musl, and glibc from 2.28 to 2.35, hold a lock of their own over the handlers of a fork. A thread that is interrupted
+ * under a lock of ours, and whose handler forks, waits for that lock and never comes to us, while another that forks has
+ * it and waits for ours: there only the first part can be. */
 #include "stress.h"
 
 #ifdef __GLIBC__
-enum { FORKS_MAY_MEET = 1 };
+#include <gnu/libc-version.h>
+static bool forks_may_meet(void) {
+  const char *version = gnu_get_libc_version(); /* "2.36", which need not be the one that this was compiled for */
+  int minor = atoi(version + 2);
+  return strncmp(version, "2.", 2) != 0 || minor < 28 || minor > 35;
+}
 #else
-enum { FORKS_MAY_MEET = 0 };
+static bool forks_may_meet(void) { return false; }
 #endif
 
 #include <sys/time.h>
@@ -68,7 +73,7 @@ static void *exchange(void *argument) {
     switch (random_below(&random, 500)) { /* what takes long, and locks */
       case 0: malloc_trim(0); break;
       case 1:
-        if (FORKS_MAY_MEET) fork_as_usual();
+        if (forks_may_meet()) fork_as_usual();
         break;
       case 2:
         if (snug_check != NULL) snug_check();
@@ -125,7 +130,7 @@ int main(int argc, char **argv) {
   children_go_on = false;
   stress_end_s = now_s() + options.seconds / 2;
   set_timer(PERIOD_US);
-  if (FORKS_MAY_MEET) run_threads(exchange, options.threads);
+  if (forks_may_meet()) run_threads(exchange, options.threads);
   set_timer(0);
   reap(0);
   if (snug_is_active()) fork_from_a_handler_of_abort();

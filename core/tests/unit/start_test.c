@@ -106,11 +106,11 @@ static void check_warnings(void) {
   CHECK_THAT(warnings()[0] == '\0', "%s", warnings());
   thp_file = "[always] madvise never\n";
   CHECK(strstr(warnings(), "huge pages") != NULL && strstr(warnings(), ";") == NULL);
-  setenv("LD_PRELOAD", "/lib/libsnug.so:/lib/libjemalloc.so.2", 1);
+  setenv("LD_PRELOAD", "/lib/libsnug.so:/lib/libtcmalloc.so.2", 1);
   CHECK(strstr(warnings(), "huge pages") != NULL &&
-        strstr(warnings(), "; another allocator is also preloaded: jemalloc"));
+        strstr(warnings(), "; another allocator is also preloaded: tcmalloc"));
   options.thp = 1; /* wished for */
-  CHECK(strcmp(warnings(), "another allocator is also preloaded: jemalloc") == 0);
+  CHECK(strcmp(warnings(), "another allocator is also preloaded: tcmalloc") == 0);
 }
 
 TEST(warnings_name_huge_pages_and_other_allocators) { run_in_child(check_warnings); }

@@ -3,10 +3,11 @@ jemalloc that the loader maps for them; and with its other file under jemalloc's
 
 import json
 import pathlib
+import shutil
 import signal
 
 import processes
-from catalog import program
+from catalog import SYSTEM_PATH, program
 
 PREFIX = "5.3.1-"
 ZONE = """$TTL 300
@@ -37,13 +38,14 @@ class Way:
             self.test.expect(files == expected, f"{self.name}: process {pid} maps {', '.join(sorted(files))}")
 
 
-def ways(test):
-    """Both, or without a library the plain one."""
+def ways(test, command=None):
+    """Both, or without a library the plain one; a program that this release does not link with jemalloc has one way, too."""
     if not test.library:
         return [Way(test, "plain", None, {"preload": False, "env": {}})]
     alias = pathlib.Path(test.library).parent / "jemalloc/libjemalloc.so.2"
     found = [Way(test, "preloaded", test.library, {"preload": True, "env": {}})]
-    if alias.exists():  # another library than ours has no such file
+    linked = command is None or "libjemalloc.so.2" in test.run(["ldd", shutil.which(command, path=SYSTEM_PATH)], preload=False).stdout
+    if alias.exists() and linked:  # another library than ours has no such file
         found.append(Way(test, "linked", str(alias), {"preload": False, "env": {"LD_LIBRARY_PATH": str(alias.parent)}}))
     return found
 
@@ -52,7 +54,7 @@ def ways(test):
          watches=["redis-*"])
 def redis(test):
     """redis-server, linked with jemalloc: MEMORY STATS, MALLOC-STATS and PURGE, INFO memory say what the library says"""
-    for way in ways(test):
+    for way in ways(test, "redis-server"):
         path = test.folder / f"{way.name}.socket"
 
         def ask(*command, path=path, way=way):
@@ -105,7 +107,7 @@ def named(test):
     names = 2000
     records = "".join(f"h{number} IN A 192.0.2.{number % 250}\n" for number in range(names))
     (test.folder / "zone").write_text(ZONE + records)
-    for way in ways(test):
+    for way in ways(test, "named"):
         port, folder = test.free_port(), test.folder / way.name
         folder.mkdir()
         (folder / "conf").write_text(
@@ -135,7 +137,7 @@ def named(test):
 @program("jemalloc-kresd", needs={"kresd": "knot-resolver", "dig": "bind9-dnsutils"}, watches=["kresd"])
 def kresd(test):
     """kresd, a resolver: 2000 answers from its own hints, and what it knows of its allocator"""
-    for way in ways(test):
+    for way in ways(test, "kresd"):
         port, folder = test.free_port(), test.folder / way.name
         folder.mkdir()
         (folder / "conf").write_text(
@@ -178,7 +180,7 @@ def fetch(test, what, url, times):
 def varnish(test):
     """varnishd, which sets malloc_conf: it compiles a configuration, forks its worker, and caches"""
     backend = start_files(test)
-    for way in ways(test):
+    for way in ways(test, "varnishd"):
         port, folder = test.free_port(), test.folder / way.name
         server = test.start(["varnishd", "-F", "-j", "none", "-a", f"127.0.0.1:{port}", "-b", f"127.0.0.1:{backend}",
                              "-n", folder, "-s", "malloc,64m"], name=f"varnishd-{way.name}", **way.options)
@@ -193,7 +195,7 @@ def varnish(test):
 def nghttpx(test):
     """nghttpx, a proxy of HTTP/2, and h2load: thousands of requests over some connections"""
     backend = start_files(test)
-    for way in ways(test):
+    for way in ways(test, "nghttpx"):
         port, count = test.free_port(), 500 if test.quick else 5000
         server = test.start(["nghttpx", "--conf=/dev/null", f"--frontend=127.0.0.1,{port};no-tls",
                              f"--backend=127.0.0.1,{backend}", "--workers=2"], name=f"nghttpx-{way.name}", **way.options)
