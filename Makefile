@@ -278,7 +278,7 @@ soak: all build/deps-bench build/deps-soak
 	bench/soak/run --minutes $(MINUTES)
 
 install-library: library
-	install -d $(addprefix $(DESTDIR)$(PREFIX)/,lib/pkgconfig include share/man/man3)
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,lib/pkgconfig lib/cmake/snug include share/man/man3)
 	$(OBJCOPY) --only-keep-debug $(BUILD)/libsnug.so $(BUILD)/libsnug.so.debug
 	$(OBJCOPY) --strip-all --add-gnu-debuglink=$(BUILD)/libsnug.so.debug $(BUILD)/libsnug.so $(BUILD)/libsnug.stripped
 	install -m 644 $(BUILD)/libsnug.stripped $(DESTDIR)$(PREFIX)/lib/libsnug.so.0
@@ -286,6 +286,8 @@ install-library: library
 	for name in snug snug-prefixed; do \
 	  sed "s|@PREFIX@|$(PREFIX)|; s|@VERSION@|$$(cat VERSION)|" core/$$name.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/$$name.pc || exit; \
 	done
+	install -m 644 core/cmake/snugConfig.cmake $(DESTDIR)$(PREFIX)/lib/cmake/snug/
+	sed "s|@VERSION@|$$(cat VERSION)|" core/cmake/snugConfigVersion.cmake.in >$(DESTDIR)$(PREFIX)/lib/cmake/snug/snugConfigVersion.cmake
 	ln -sf libsnug.so.0 $(DESTDIR)$(PREFIX)/lib/libsnug.so
 	install -m 644 $(BUILD)/libsnug.a $(BUILD)/libsnug-prefixed.a $(DESTDIR)$(PREFIX)/lib/
 	install -m 644 $(addprefix core/include/,snug.h snug_malloc.h snug_counters.h) $(DESTDIR)$(PREFIX)/include/
@@ -314,12 +316,13 @@ install: build/deps-build install-library $(TOOL)
 # Folders that others use, too, stay.
 INSTALLED = lib/libsnug.so lib/libsnug.so.debug lib/pkgconfig/snug.pc lib/libsnug.so.0 lib/libsnug.a bin/snug include/snug.h include/snug_counters.h \
             lib/libsnug-prefixed.a lib/pkgconfig/snug-prefixed.pc include/snug_malloc.h \
+            lib/cmake/snug/snugConfig.cmake lib/cmake/snug/snugConfigVersion.cmake \
             lib/snug/asker.so lib/snug/libjemalloc.so lib/snug/libjemalloc.so.2 lib/snug/pkgconfig/jemalloc.pc include/snug/jemalloc/jemalloc.h \
             share/man/man3/snug.3 share/man/man1/snug.1 share/man/man1/snug-*.1 \
             share/bash-completion/completions/snug share/zsh/site-functions/_snug share/fish/vendor_completions.d/snug.fish
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,$(INSTALLED))
-	@rmdir $(addprefix $(DESTDIR)$(PREFIX)/,lib/snug/pkgconfig lib/snug include/snug/jemalloc include/snug) 2>/dev/null || true
+	@rmdir $(addprefix $(DESTDIR)$(PREFIX)/,lib/snug/pkgconfig lib/snug lib/cmake/snug lib/cmake include/snug/jemalloc include/snug) 2>/dev/null || true
 
 clean:
 	rm -rf build

@@ -152,14 +152,15 @@ size_t block_size_for(size_t alignment, size_t size_bytes) {
 
 /* ---- giving ---- */
 
-/* Blocks of another malloc, which comes before ours: one that is linked into the program, say. It need not have all our
- * names, and a caller then reaches us by those it lacks: sdallocx, free_sized, C++'s sized delete. What is in our zone, or
- * comes back to us from there, is not theirs. */
-static __thread bool passes_on FIXED_TLS; /* atomic: the compiler knows of libc's free that it does not come back here */
+/* Blocks of another malloc, which comes before ours: one that is linked into the program, say. It need not have all
+ * our names, and a caller then reaches us by those it lacks: sdallocx, free_sized, C++'s sized delete. What is in our
+ * zone, or comes back to us from there, is not theirs. Atomic: the compiler believes that libc's free never does. */
+static __thread bool passes_on FIXED_TLS;
 extern size_t malloc_usable_size(void *block);
 
 static COLD bool is_theirs(const void *block) {
-  return free != free_of_this_copy && !__atomic_load_n(&passes_on, __ATOMIC_SEQ_CST) && page_index(block) >= zone_pages();
+  if (free == free_of_this_copy || __atomic_load_n(&passes_on, __ATOMIC_SEQ_CST)) return false;
+  return page_index(block) >= zone_pages();
 }
 
 static COLD void give_to_them(void *block) {

@@ -134,6 +134,7 @@ class Install(unittest.TestCase):
             self.assertEqual(ended.returncode, 0, ended.stderr)
             self.assertEqual([name.removeprefix("usr/local/") for name in self.files(folder)],
                              ["include/snug.h", "include/snug/jemalloc/jemalloc.h", "include/snug_counters.h", "include/snug_malloc.h",
+                              "lib/cmake/snug/snugConfig.cmake", "lib/cmake/snug/snugConfigVersion.cmake",
                               "lib/libsnug-prefixed.a", "lib/libsnug.a", "lib/libsnug.so", "lib/libsnug.so.0", "lib/libsnug.so.debug", "lib/pkgconfig/snug-prefixed.pc", "lib/pkgconfig/snug.pc",
                               "lib/snug/libjemalloc.so", "lib/snug/libjemalloc.so.2", "lib/snug/pkgconfig/jemalloc.pc",
                               "share/man/man3/snug.3"])
@@ -185,6 +186,61 @@ int main(void) {
             self.assertEqual(linked.returncode, 0, linked.stderr)
             ended = subprocess.run([program], env={}, capture_output=True, text=True)
             self.assertEqual((ended.returncode, ended.stdout, ended.stderr), (0, "5\n", ""))
+
+    CMAKE_PROJECT = """
+cmake_minimum_required(VERSION 3.13)
+project(consumer C)
+find_package(snug %s REQUIRED)
+foreach(kind snug static prefixed)
+  add_executable(${kind} ${kind}.c)
+  target_link_libraries(${kind} snug::${kind})
+endforeach()
+"""
+    OWN_PROGRAM = """
+#include <snug.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(void) {
+  struct snug_stats stats;
+  void *block = malloc(5000000);
+  snug_stats(&stats, sizeof stats);
+  printf("%d\\n", (int)(stats.live_allocated_bytes / 1000000));
+  free(block);
+  return 0;
+}
+"""
+
+    def test_cmake_finds_the_libraries_and_programs_are_linked(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(self.install("install-library", folder).returncode, 0)
+            usr, source = Path(folder, "usr/local"), Path(folder, "consumer")
+            source.mkdir()
+            for name in ("snug.c", "static.c"):
+                (source / name).write_text(self.OWN_PROGRAM)
+            (source / "prefixed.c").write_text(self.PREFIXED_PROGRAM)
+
+            def configure(version, build):
+                (source / "CMakeLists.txt").write_text(self.CMAKE_PROJECT % version)
+                return subprocess.run(["cmake", "-S", source, "-B", source / build, f"-DCMAKE_PREFIX_PATH={usr}",
+                                       "-DCMAKE_BUILD_TYPE=Debug"], capture_output=True, text=True)
+
+            version = (ROOT / "VERSION").read_text().strip()
+            newer = configure("99.0", "newer")
+            self.assertNotEqual(newer.returncode, 0)
+            self.assertIn(version, newer.stderr)
+            configured = configure(version, "build")
+            self.assertEqual(configured.returncode, 0, configured.stderr)
+            built = subprocess.run(["cmake", "--build", source / "build"], capture_output=True, text=True)
+            self.assertEqual(built.returncode, 0, built.stdout + built.stderr)
+            for kind, printed, needed in (("snug", "5\n", True), ("static", "5\n", False), ("prefixed", "5\n", False)):
+                ended = subprocess.run([source / "build" / kind], env={}, capture_output=True, text=True)
+                self.assertEqual((ended.returncode, ended.stdout, ended.stderr), (0, printed, ""), kind)
+                dynamic = subprocess.run(["readelf", "-d", source / "build" / kind], capture_output=True, text=True).stdout
+                self.assertEqual("[libsnug.so.0]" in dynamic, needed, kind)
+            (usr / "lib/libsnug.a").unlink()
+            missing = configure(version, "missing")
+            self.assertNotEqual(missing.returncode, 0)
+            self.assertRegex(missing.stderr, r"libsnug\.a is missing;\s+install\s+snug's\s+library")
 
     # As Ruby's configure --with-jemalloc looks: the header, then whether malloc_conf links without and with -ljemalloc.
     CONFIGURE_PROGRAM = """

@@ -1,6 +1,7 @@
-/* A program with a malloc of its own, as those are that have jemalloc, tcmalloc or PartitionAlloc linked in, which calls
- * functions that its malloc lacks where somebody brings them: sdallocx as Abseil does, free_sized, dallocx, sallocx. They
- * get blocks of the program's. Preloaded into, it must run as without; "ok own_malloc" if all its blocks came back. */
+/* A program with a malloc of its own, as those are that have jemalloc, tcmalloc or PartitionAlloc linked in, which
+ * calls functions that its malloc lacks where somebody brings them: sdallocx as Abseil does, free_sized, dallocx,
+ * sallocx. They get blocks of the program's. Preloaded into, it must run as without; "ok own_malloc" if all its blocks
+ * came back. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>

@@ -2,9 +2,9 @@
  * start a debugger or restart a worker. Nobody may hang. First with one thread, whose children return from the handler,
  * go on where it was interrupted, and check all; then with several, whose children end at once, as is all they may.
  *
- * musl, and glibc from 2.28 to 2.35, hold a lock of their own over the handlers of a fork. A thread that is interrupted
- * under a lock of ours, and whose handler forks, waits for that lock and never comes to us, while another that forks has
- * it and waits for ours: there only the first part can be. */
+ * musl, and glibc from 2.28 to 2.35, hold a lock of their own over the handlers of a fork. A thread that is
+ * interrupted under a lock of ours, and whose handler forks, waits for that lock and never comes to us, while another
+ * that forks has it and waits for ours: there only the first part can be. */
 #include "stress.h"
 
 #ifdef __GLIBC__
