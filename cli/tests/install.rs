@@ -75,7 +75,7 @@ fn an_upgrade_replaces_the_file_that_running_processes_keep() {
     run(&mut install(&library, &[&text])).expect_code(0);
     let old = fs::metadata(directory.join("libsnug.so")).unwrap().ino();
     let mut command = Command::new(scratch.compile("sleeper", SLEEPER, &[]));
-    command.env("LD_PRELOAD", directory.join("libsnug.so"));
+    command.arg("60").env("LD_PRELOAD", directory.join("libsnug.so"));
     let mut running = Running(command.spawn().unwrap());
     let maps = format!("/proc/{}/maps", running.pid());
     common::eventually("it has loaded the library", || {
