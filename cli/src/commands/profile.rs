@@ -1,5 +1,6 @@
 //! `snug profile`: which code allocated the memory of a process, by samples that snug takes in it.
 
+mod black_box;
 mod diff;
 mod program;
 
@@ -62,6 +63,7 @@ struct Report<'a> {
   snug profile 4711 --view live --keep --json > old.json
   snug profile 4711 --view live --json > new.json
   snug profile --diff old.json new.json
+  snug profile puma --black-box /volume
 
 Without a restart: sampling is switched on in the process, for the time that --for gives or until Ctrl-C, and then off \
 again. About one block in every 512 KiB allocated becomes a sample, at most 100 a second, with the stack that asked \
@@ -98,6 +100,16 @@ pub(crate) struct ProfileArguments {
             ["process", "program", "watch_for", "view", "mean_bytes", "keep", "html", "pprof", "folded"]
     )]
     pub diff: Vec<PathBuf>,
+    /// Instead of showing anything, write into this folder what is live whenever memory is near the container's limit or at
+    /// a new high, until the process ends: `snug blame` shows it
+    #[arg(
+        long,
+        value_name = "DIR",
+        value_hint = clap::ValueHint::DirPath,
+        requires = "process",
+        conflicts_with_all = ["watch_for", "view", "html", "pprof", "folded", "json", "diff", "program"]
+    )]
+    pub black_box: Option<PathBuf>,
     /// How long to sample [default: 30s; of a PROGRAM, until it ends]
     #[arg(long = "for", value_name = "TIME", value_parser = measuring_time)]
     pub watch_for: Option<Duration>,
@@ -164,6 +176,9 @@ pub(crate) fn run(arguments: &ProfileArguments) -> Result<()> {
     if !arguments.diff.is_empty() {
         return diff::run(&arguments.diff, arguments.json);
     }
+    if let (Some(folder), Some(process)) = (&arguments.black_box, &arguments.process) {
+        return black_box::run(folder, tree::find_one(process)?, arguments);
+    }
     check_places(arguments)?;
     let measured = match &arguments.process {
         Some(process) => measure_running(tree::find_one(process)?, arguments)?,
@@ -197,7 +212,11 @@ fn measure_running(pid: Pid, arguments: &ProfileArguments) -> Result<MeasuredPro
         subject: pid.to_string(),
         command: found.report.command,
         duration,
-        sites: sites_of(Symbols::new(pid, maps), &after, selected(&before, &after, arguments.view, begin_ns)),
+        sites: sites_of(
+            &mut Symbols::new(pid, maps),
+            &after,
+            selected(&before, &after, arguments.view, begin_ns),
+        ),
         mean_bytes: after.mean_bytes,
         dropped: dropped(&before, &after, arguments.view),
         hides_small_objects: hides_small_objects(pid, &after),
