@@ -7,6 +7,7 @@ pub(crate) mod pace;
 pub(crate) mod place;
 pub(crate) mod guard;
 pub(crate) mod listening;
+pub(crate) mod memory_group;
 pub(crate) mod proc;
 pub(crate) mod role;
 pub(crate) mod smaps;

@@ -1,8 +1,9 @@
 //! The calls that have no safe wrapper. All `unsafe` of the tool is in this file.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -242,6 +243,85 @@ pub(crate) fn spawn_held(command: &mut Command) -> io::Result<HeldChild> {
     }
 }
 
+/// Forks a process that no wait(2) of this process tells of, nor of the program that it executes: it ends without a signal
+/// to its parent. Returns its PID; in the new process None. Call while this process has one thread.
+pub(crate) fn fork_unseen() -> io::Result<Option<Pid>> {
+    // SAFETY: without CLONE_VM this is a fork; there is one thread, so the new process finds no lock held.
+    match unsafe { libc::syscall(libc::SYS_clone, 0usize, 0usize, 0usize, 0usize, 0usize) } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(None),
+        pid => Ok(Some(pid as Pid)),
+    }
+}
+
+/// Ends this process at once; nothing is run at exit, which would be its parent's.
+pub(crate) fn exit_now() -> ! {
+    // SAFETY: this touches no memory.
+    unsafe { libc::_exit(0) }
+}
+
+/// Gives this process another name than its program's, until it executes one.
+pub(crate) fn set_name(name: &CStr) {
+    // SAFETY: the kernel copies up to 16 bytes of a string that ends in a NUL.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+}
+
+/// Lets a process read the memory of this one where the module Yama keeps that to parents.
+pub(crate) fn allow_reader(pid: Pid) {
+    // SAFETY: this option takes an integer and touches no memory. Without Yama the kernel refuses it.
+    unsafe { libc::prctl(libc::PR_SET_PTRACER, pid as libc::c_ulong, 0, 0, 0) };
+}
+
+/// Lets go of all files that were inherited, but for this one: stdin, stdout and stderr become /dev/null.
+pub(crate) fn leave_files(kept: RawFd) -> io::Result<()> {
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    let entries = std::fs::read_dir("/proc/self/fd")?.flatten();
+    let open: Vec<RawFd> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    for descriptor in open {
+        // SAFETY: nothing of this process uses them any more; closing one that is closed does nothing.
+        unsafe {
+            match descriptor {
+                0..=2 => libc::dup2(null.as_raw_fd(), descriptor),
+                _ if descriptor != kept && descriptor != null.as_raw_fd() => libc::close(descriptor),
+                _ => 0,
+            };
+        }
+    }
+    Ok(())
+}
+
+/// A descriptor that stays with a process, whoever gets its PID later; it can be read once the process has ended.
+pub(crate) fn open_process(pid: Pid) -> io::Result<OwnedFd> {
+    // SAFETY: the call takes two integers.
+    let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    if descriptor == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it was just opened, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor as RawFd) })
+}
+
+/// How a process ended, whoever's child it was. None: it has not, or its parent has not heard of it yet, or the kernel is
+/// older than 6.15 and does not say.
+pub(crate) fn ending_of(process: &OwnedFd) -> Option<Ending> {
+    // `struct pidfd_info` of linux/pidfd.h in its first size: mask, then at 60 the exit code.
+    const PIDFD_GET_INFO: u64 = 0xc040_ff0b;
+    const PIDFD_INFO_EXIT: u64 = 8;
+    let mut info = [0u64; 8];
+    info[0] = PIDFD_INFO_EXIT;
+    // SAFETY: the request tells the kernel that 64 bytes are ours to write, as they are.
+    let result = unsafe { libc::ioctl(process.as_raw_fd(), PIDFD_GET_INFO as _, info.as_mut_ptr()) };
+    if result == -1 || info[0] & PIDFD_INFO_EXIT == 0 {
+        return None;
+    }
+    let bytes = info[7].to_ne_bytes();
+    let status = i32::from_ne_bytes(bytes[4..].try_into().expect("four bytes"));
+    Some(match libc::WIFSIGNALED(status) {
+        true => Ending::Signalled(libc::WTERMSIG(status)),
+        false => Ending::Exited(libc::WEXITSTATUS(status)),
+    })
+}
+
 /// What ptrace is asked to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TraceRequest {
@@ -288,7 +368,6 @@ pub(crate) fn is_ignored(signal: Signal) -> bool {
 /// Lets a child join a control group, whose `cgroup.procs` is open for writing, before it executes its program. If it
 /// can't, the program runs where it is.
 pub(crate) fn join_group(command: &mut Command, processes_file: std::fs::File) {
-    use std::os::fd::AsRawFd;
     // SAFETY: the closure runs between fork and exec and makes one async-signal-safe call on a descriptor it owns.
     unsafe {
         command.pre_exec(move || {
@@ -301,6 +380,21 @@ pub(crate) fn join_group(command: &mut Command, processes_file: std::fs::File) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn how_a_process_ended_is_known_to_others_than_its_parent() {
+        for (script, ending) in [("exit 3", Ending::Exited(3)), ("kill -9 $$", Ending::Signalled(9))] {
+            let mut command = Command::new("sh");
+            command.args(["-c", &format!("read x; {script}")]);
+            let mut child = command.stdin(std::process::Stdio::piped()).spawn().unwrap();
+            let process = open_process(child.id() as Pid).unwrap();
+            assert_eq!(ending_of(&process), None, "it runs");
+            drop(child.stdin.take());
+            child.wait().unwrap();
+            // An old kernel does not say.
+            assert!([Some(ending), None].contains(&ending_of(&process)), "{script}");
+        }
+    }
 
     #[test]
     fn own_cpu_grows() {
