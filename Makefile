@@ -153,6 +153,7 @@ programs-%: library ;
 # A file of tests at a time would leave the processor idle: most of them wait for the seconds that they measure. The
 # longest come first.
 CLI_TEST = $(CARGO) test --profile quick $(CARGO_FLAGS)
+RUN_CLI_TEST = MAKEFLAGS= SNUG_REQUIRE_LIBRARY=1 SNUG_REQUIRE_CHROMIUM=1 $(CLI_TEST)
 CLI_TESTS := $(patsubst cli/tests/%.rs,%,$(wildcard cli/tests/*.rs))
 CLI_LONGEST = guide leak ask_allocator advise
 CLI_SIDE_BY_SIDE = 3
@@ -162,13 +163,12 @@ programs-cli: all
 
 # AGAIN names the tests that are to run, of all files; tools/run-tests gives failed ones a second try.
 test-cli: programs-cli
-	$(if $(AGAIN),MAKEFLAGS= SNUG_REQUIRE_LIBRARY=1 SNUG_REQUIRE_CHROMIUM=1 $(CLI_TEST) -- --exact $(AGAIN))
+	$(if $(AGAIN),$(RUN_CLI_TEST) -- --exact $(AGAIN))
 	$(if $(AGAIN),,+$(MAKE) --no-print-directory --keep-going --output-sync=target -j$(CLI_SIDE_BY_SIDE) $(CLI_GROUPS))
 
 .PHONY: $(CLI_GROUPS)
 $(CLI_GROUPS): test-cli-%:
-	MAKEFLAGS= SNUG_REQUIRE_LIBRARY=1 SNUG_REQUIRE_CHROMIUM=1 \
-	  $(CLI_TEST) $(if $(filter program,$*),--bins,--test $*) $(if $(LONG),-- --include-ignored)
+	$(RUN_CLI_TEST) $(if $(filter program,$*),--bins,--test $*) $(if $(LONG),-- --include-ignored)
 
 # With the Rust of Debian 12, which newcomers have, whatever else is installed: crates seldom say which one they need.
 # Where there is no other, clippy has left there what the crates are made of.

@@ -24,9 +24,11 @@ def main():
     # Tests of a package import it, from the root of the repository.
     root = Path(__file__).resolve().parent.parent if (folder / "__init__.py").exists() else folder
     loader = unittest.defaultTestLoader
-    tests = loader.discover(str(folder), top_level_dir=str(root))
     if names:
+        sys.path.insert(0, str(root))  # as discover does
         tests = loader.loadTestsFromNames(names)
+    else:
+        tests = loader.discover(str(folder), top_level_dir=str(root))
     result = unittest.TextTestRunner(verbosity=1).run(tests)
     # Several subtests of one test may fail.
     bad = sorted({name_of(test) for test, _ in result.failures + result.errors})

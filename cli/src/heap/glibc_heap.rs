@@ -6,16 +6,14 @@
 //! It is an estimate: blocks count with their rounding, freed ones in the threads' caches and fast bins count as live
 //! until glibc merges them.
 
-use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 
 use serde::Serialize;
 
-use crate::base::machine;
 use crate::heap::remote;
 use crate::process::proc::{self, Pid, ProcFilesystem, Processes, Region};
+use crate::process::smaps::PageMap;
 
 /// What glibc's malloc holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -314,8 +312,7 @@ fn words<const COUNT: usize>(bytes: &[u8]) -> [u64; COUNT] {
 /// The memory of another process of this user.
 struct ProcessMemory {
     pid: Pid,
-    pagemap: File,
-    page_bytes: u64,
+    pages: PageMap,
     /// Why the last reading failed, if it was not for a change.
     obstacle: Option<Obstacle>,
 }
@@ -323,8 +320,7 @@ struct ProcessMemory {
 impl ProcessMemory {
     /// Fails if it is somebody else's, or if a security module forbids it.
     fn open(pid: Pid) -> io::Result<ProcessMemory> {
-        let pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
-        Ok(ProcessMemory { pid, pagemap, page_bytes: machine::page_size_bytes(), obstacle: None })
+        Ok(ProcessMemory { pid, pages: PageMap::open(pid)?, obstacle: None })
     }
 }
 
@@ -347,19 +343,17 @@ impl Memory for ProcessMemory {
         heads.chunks_exact(16).map(words).collect()
     }
 
-    /// Bits 63 and 62 of an entry: in memory, in swap (Documentation/admin-guide/mm/pagemap.rst).
     fn present(&mut self, start: u64, end: u64) -> io::Result<Vec<bool>> {
-        let mut entries = vec![0; ((end - start) / self.page_bytes * 8) as usize];
-        self.pagemap.read_exact_at(&mut entries, start / self.page_bytes * 8)?;
-        if entries.chunks_exact(8).filter(|entry| entry[7] & 0x40 != 0).count() > SWAPPED_MAX {
+        let states = self.pages.states(start, end)?;
+        if states.iter().filter(|state| state.swapped).count() > SWAPPED_MAX {
             self.obstacle = Some(Obstacle::Swapped);
             return Err(io::Error::other("many pages are in swap"));
         }
-        Ok(entries.chunks_exact(8).map(|entry| entry[7] & 0x80 != 0).collect())
+        Ok(states.into_iter().map(|state| state.present).collect())
     }
 
     fn page_bytes(&self) -> u64 {
-        self.page_bytes
+        self.pages.page_bytes()
     }
 }
 

@@ -81,6 +81,13 @@ pub(crate) struct PageMap {
     page_bytes: u64,
 }
 
+/// Where a page is: neither in memory nor in swap, or one of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PageState {
+    pub present: bool,
+    pub swapped: bool,
+}
+
 /// So many pages are looked at at a time.
 const BATCH_PAGES: u64 = 1 << 16;
 
@@ -95,18 +102,26 @@ impl PageMap {
         self.page_bytes
     }
 
+    /// Reads the states of the pages from `start` to `end`, both multiples of a page.
+    pub(crate) fn states(&self, start: u64, end: u64) -> io::Result<Vec<PageState>> {
+        let mut entries = vec![0; ((end - start) / self.page_bytes * 8) as usize];
+        self.file.read_exact_at(&mut entries, start / self.page_bytes * 8)?;
+        // Bits 63 and 62 of an entry (Documentation/admin-guide/mm/pagemap.rst of the kernel).
+        let state = |entry: &[u8]| PageState { present: entry[7] & 0x80 != 0, swapped: entry[7] & 0x40 != 0 };
+        Ok(entries.chunks_exact(8).map(state).collect())
+    }
+
     /// Calls back with the address of each page from `start` to `end`, rounded outwards to pages, that is in memory.
     pub(crate) fn each_present(&self, start: u64, end: u64, mut call: impl FnMut(u64)) -> io::Result<()> {
-        let last = end.div_ceil(self.page_bytes);
-        let mut next = start / self.page_bytes;
+        let batch_bytes = BATCH_PAGES * self.page_bytes;
+        let last = end.next_multiple_of(self.page_bytes);
+        let mut next = start - start % self.page_bytes;
         while next < last {
-            let count = BATCH_PAGES.min(last - next);
-            let mut entries = vec![0; (count * 8) as usize];
-            self.file.read_exact_at(&mut entries, next * 8)?;
-            // Bit 63 (Documentation/admin-guide/mm/pagemap.rst of the kernel).
-            let present = entries.chunks_exact(8).zip(next..).filter(|(entry, _)| entry[7] & 0x80 != 0);
-            present.for_each(|(_, page)| call(page * self.page_bytes));
-            next += count;
+            let batch_end = last.min(next + batch_bytes);
+            let pages = (next..batch_end).step_by(self.page_bytes as usize);
+            let states = self.states(next, batch_end)?;
+            pages.zip(states).filter(|(_, state)| state.present).for_each(|(page, _)| call(page));
+            next = batch_end;
         }
         Ok(())
     }

@@ -228,8 +228,27 @@ static void *miss_step_by_step(void *argument) {
   return argument;
 }
 
-/* A malloc and a free that nothing but the bin has a part in. What the interrupted malloc returns in the child is as
- * much its own as any other block. */
+/* Steps through one malloc, for live[0]. What it returns in a child that interrupted it is as much the child's own as
+ * any other block. */
+static void malloc_stepping(void) {
+  begin_stepping();
+  void *block = malloc(SIZE);
+  stepping = false;
+  fill_pattern(live[0] = block, SIZE, 0);
+  end_if_child();
+}
+
+/* Steps through the free of live[0]. */
+static void free_stepping(void) {
+  void *block = live[0];
+  begin_stepping();
+  free(block);
+  stepping = false;
+  live[0] = NULL;
+  end_if_child();
+}
+
+/* A malloc and a free that nothing but the bin has a part in. */
 static void *pop_and_push_step_by_step(void *argument) {
   open_bin(SIZE);
   for (size_t i = 1; i < COUNT_OF(live); i++) fill_pattern(live[i] = malloc(SIZE), SIZE, i);
@@ -239,18 +258,10 @@ static void *pop_and_push_step_by_step(void *argument) {
   REQUIRE(bin_count(own, bin) > 1 && bin_count(own, bin) < bin_capacity(bin));
   uint32_t slow_calls = own->slow_calls;
   forks_in_fast_paths = true;
-  begin_stepping();
-  void *block = malloc(SIZE);
-  stepping = false;
-  fill_pattern(live[0] = block, SIZE, 0);
-  end_if_child();
+  malloc_stepping();
   CHECK_THAT(forks_of_steps >= 15 && own->slow_calls == slow_calls, "%d forks, %u slow calls", forks_of_steps,
              own->slow_calls - slow_calls);
-  begin_stepping();
-  free(block);
-  stepping = false;
-  live[0] = NULL;
-  end_if_child();
+  free_stepping();
   CHECK_THAT(forks_of_steps >= 15 && own->slow_calls == slow_calls, "%d forks, %u slow calls", forks_of_steps,
              own->slow_calls - slow_calls);
   for (size_t i = 1; i < COUNT_OF(live); i++) free(live[i]), live[i] = NULL;
@@ -266,18 +277,10 @@ static void *overflow_step_by_step(void *argument) {
   size_t count = 0;
   while (count < BIN_MAX_SLOTS || bin_count(own, bin) != 0) blocks[count++] = malloc(SIZE);
   forks_in_fast_paths = true;
-  begin_stepping();
-  void *block = malloc(SIZE);
-  stepping = false;
-  fill_pattern(live[0] = block, SIZE, 0);
-  end_if_child();
+  malloc_stepping();
   CHECK_THAT(forks_of_steps >= 30, "%d forks", forks_of_steps);
   while (bin_count(own, bin) != bin_capacity(bin)) free(blocks[--count]);
-  begin_stepping();
-  free(block);
-  stepping = false;
-  live[0] = NULL;
-  end_if_child();
+  free_stepping();
   CHECK_THAT(forks_of_steps >= 30, "%d forks", forks_of_steps);
   while (count != 0) free(blocks[--count]);
   forks_in_fast_paths = false;
