@@ -83,9 +83,9 @@ class Sums(unittest.TestCase):
 
 
 class SecondTries(unittest.TestCase):
-    """Of a suite whose tests wait for other programs, the failed ones run again by their names, and only these."""
+    """Few failed tests run again: by their names, and only these, where a suite can; else the suite, unless a program died."""
 
-    ONCE = "if [ -n '$(AGAIN)' ]; then echo '$(AGAIN)' >again; {second}; else {first}; false; fi"
+    ONCE = "if [ -e ran ]; then echo '$(AGAIN)' >again; {second}; else touch ran; {first}; false; fi"
     FIRST = "echo 'test a::b ... FAILED'; echo not ok c.D.test_e; echo '7 passed, 2 failed'"
 
     def last_lines(self, name, first, second):
@@ -106,9 +106,26 @@ class SecondTries(unittest.TestCase):
                 status, lines, _ = self.last_lines("cli", self.FIRST, second)
                 self.assertEqual((status, lines[-1]), (1, "7 passed, 2 failed, 0 skipped"))
 
-    def test_other_suites_and_failures_without_a_name_and_many_get_none(self):
+    def test_a_suite_that_cannot_run_tests_by_name_runs_again_whole(self):
+        first = "echo not ok a/slow: still running after 60 s, or killed; echo '7 passed, 1 failed'"
+        status, lines, again = self.last_lines("unit", first, "echo '8 passed, 0 failed'")
+        self.assertEqual((status, lines[-1], again), (0, "8 passed, 0 failed, 0 skipped", []))
+        self.assertIn("unit: passed at the second try: all, after not ok a/slow", lines[0])
+        for second in ("echo '7 passed, 1 failed'; false", "echo '8 passed, 0 failed'; false", "echo '0 passed, 0 failed'", "true"):
+            with self.subTest(second):
+                status, lines, _ = self.last_lines("unit", first, second)
+                self.assertEqual((status, lines[-1]), (1, "7 passed, 1 failed, 0 skipped"))
+
+    def test_failures_are_said_once_more_at_the_end(self):
+        first = "echo not ok a/slow: 3 s; echo '7 passed, 1 failed'"
+        with Project({"golden": first + "; false", "unit": PASSED}) as project:
+            self.assertEqual(project.run()[1][-6:-3], ["golden failed:", "the end of build/test-logs/golden.log:", "not ok a/slow: 3 s"])
+
+    def test_what_died_and_failures_without_a_name_and_many_get_none(self):
         many = "for i in 1 2 3 4 5 6 7; do echo not ok t$$i; done; echo '1 passed, 7 failed'"
-        for name, first in (("unit", self.FIRST), ("cli", "echo '7 passed, 2 failed'"), ("cli", "true"), ("bench", many)):
+        died = "echo not ok a: %s; echo '7 passed, 1 failed'"
+        for name, first in (("golden", self.FIRST), ("cli", "echo '7 passed, 2 failed'"), ("cli", "true"), ("bench", many),
+                            ("unit", died % "ended with status 139: program"), ("sandbox", died % "killed by SIGSYS")):
             with self.subTest(name=name, first=first):
                 status, _, again = self.last_lines(name, first, "echo '7 passed, 0 failed'")
                 self.assertEqual((status, again), (1, []))
