@@ -13,6 +13,7 @@ mod fit;
 mod floors;
 pub(crate) mod keeping;
 pub(crate) mod leak_report;
+pub(crate) mod leak_wording;
 mod lexer;
 pub(crate) mod overview;
 pub(crate) mod profile_difference;

@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-use crate::analysis::leak_report::{rate_unit, LeakReport};
+use crate::analysis::leak_report::LeakReport;
+use crate::analysis::leak_wording::rate_unit;
 use crate::analysis::size_growth::GrowingSize;
 use crate::analysis::verdict::Verdict;
 use crate::base::terminal::{self, bytes, styled};

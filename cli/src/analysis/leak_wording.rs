@@ -1,0 +1,296 @@
+//! The words of `snug leak`'s answer: the verdict in a sentence, the numbers it rests on, what to do now. Pure.
+
+use crate::allocator::kinds::Kind;
+use crate::analysis::assemble::{LiveSource, Measure};
+use crate::analysis::leak_report::{Growth, LeakReport};
+use crate::analysis::statistics::median;
+use crate::analysis::trend::{Direction, Doubt, Trend, FEWEST_READINGS};
+use crate::analysis::verdict::{Assessment, JudgedOver, Verdict};
+use crate::base::terminal::{bytes, short_count, short_number};
+use crate::base::time::duration;
+
+impl LeakReport {
+    fn memory_name(&self) -> &'static str {
+        match self.measure {
+            Measure::Rss => "RSS",
+            Measure::Pss => "PSS",
+        }
+    }
+
+    pub(super) fn answer_to(&self, judgement: &Assessment, lives: Option<(usize, f64)>) -> String {
+        let pace = self.growth.map(|growth| self.pace(&growth)).unwrap_or_default();
+        let of_worker = match lives.filter(|_| self.decided_by_age) {
+            Some((lives, age_s)) => format!(
+                ", in each process until it is replaced ({lives} were, at the age of {}): restarts hide it",
+                duration(age_s)
+            ),
+            None => String::new(),
+        };
+        match judgement.verdict {
+            Verdict::Leak => format!("Leak: what the program keeps grows by {pace}{of_worker}."),
+            Verdict::Growing => format!(
+                "Growing by {pace}{of_worker}: a leak, or an allocator that holds ever more; {} does not show \
+                    which.",
+                self.allocator_names()
+            ),
+            Verdict::Bloat => format!(
+                "Bloat: memory grows by {pace}{of_worker}, what the program keeps does not: the allocator holds ever more."
+            ),
+            Verdict::Fragmented => format!(
+                "Fragmented: steady, but the allocator holds {} for {} that are live, {} times as much.",
+                bytes(judgement.excess_bytes.unwrap_or(0.0) + self.live_level()),
+                bytes(self.live_level()),
+                short_number(judgement.heap_ratio.unwrap_or(0.0))
+            ),
+            Verdict::Plateau => format!("Plateau: memory has settled{}.", self.settled(judgement)),
+            Verdict::Unclear => format!("Not enough data: {}.", self.doubt(judgement)),
+        }
+    }
+
+    fn allocator_names(&self) -> String {
+        let names: Vec<&str> = self.allocators.iter().map(|kind| kind.name()).collect();
+        if names.is_empty() {
+            "the allocator".into()
+        } else {
+            names.join(" and ")
+        }
+    }
+
+    fn live_level(&self) -> f64 {
+        let live = &self.series.live_bytes;
+        let tail: Vec<f64> = live[live.len() * 2 / 3..].iter().map(|bytes| *bytes as f64).collect();
+        median(&tail)
+    }
+
+    /// `12.3 MB per hour (95 % interval 11.0 to 13.6 MB), 4.10 kB per request`.
+    fn pace(&self, growth: &Growth) -> String {
+        let (unit_s, unit) = rate_unit(self.watched_s);
+        let (low, high) = growth.bytes_per_s_interval;
+        let mut text = format!(
+            "{} per {unit} (95 % interval {} to {})",
+            bytes(growth.bytes_per_s * unit_s),
+            bytes((low * unit_s).max(0.0)),
+            bytes(high * unit_s)
+        );
+        if let Some(per_request) = growth.bytes_per_request {
+            text.push_str(&format!(", {} per {}", bytes(per_request), self.request_unit));
+        }
+        text
+    }
+
+    fn settled(&self, judgement: &Assessment) -> String {
+        let trend = judgement.used.as_ref().unwrap_or(&judgement.memory);
+        let Some(after_s) = trend.settled_after_s else { return String::new() };
+        if after_s < 0.05 * trend.span_s {
+            return ", from the start of the watch".into();
+        }
+        let at = self.series.time_s.iter().position(|time_s| time_s - self.series.time_s[0] >= after_s);
+        let requests = at.and_then(|at| Some(self.series.requests.get(at)? - self.series.requests.first()?));
+        let requests = match requests {
+            Some(requests) => format!(" and {} {}", short_count(requests), plural(self.request_unit)),
+            None => String::new(),
+        };
+        format!(" after {}{requests}", duration(after_s))
+    }
+
+    fn doubt(&self, judgement: &Assessment) -> String {
+        let trend = judgement.used.as_ref().filter(|used| used.direction != Direction::Steady);
+        let trend = trend.unwrap_or(&judgement.memory);
+        match judgement.doubt {
+            Some(Doubt::Short) | None => {
+                format!("only {} readings; at least {} are needed", self.series.time_s.len(), FEWEST_READINGS)
+            }
+            Some(Doubt::Settling) if trend.still_to_come <= trend.margin => {
+                "it rose at first and hardly since: too early to say that it has settled".into()
+            }
+            Some(Doubt::Settling) => format!(
+                "it is still rising, but ever more slowly; about {} more may come",
+                bytes(trend.still_to_come.max(0.0))
+            ),
+            Some(Doubt::Steps) => "it rose in a step or two, which may not come again".into(),
+            Some(Doubt::Noise) => format!(
+                "it goes up and down too much: growth over the watch lies between {} and {}",
+                signed(trend.interval.0),
+                signed(trend.interval.1)
+            ),
+        }
+    }
+
+    pub(super) fn evidence_for(&self, judgement: &Assessment, lives: Option<(usize, f64)>) -> Vec<String> {
+        let mut evidence = Vec::new();
+        if let Some(used) = &judgement.used {
+            evidence.push(format!("in use: {}", self.course(used)));
+            if self.measure == Measure::Pss && used.level > judgement.memory.level {
+                evidence.push(
+                    "that counts pages which processes share since a fork in each of them; PSS divides them among the \
+                     processes"
+                        .into(),
+                );
+            }
+            let live = self.live_level();
+            if used.level - live > 0.2 * used.level {
+                let source = match self.live_source {
+                    LiveSource::Estimated => "",
+                    _ => " (its own count)",
+                };
+                evidence.push(format!(
+                    "of that, {} are live in the allocator{source} and {} are memory that the program maps itself",
+                    bytes(live),
+                    bytes(used.level - live)
+                ));
+            }
+            if self.live_source == LiveSource::Estimated {
+                evidence.push(
+                    "live bytes are estimated from the chunks in glibc's heaps; its caches of freed blocks count as live"
+                        .into(),
+                );
+            }
+        } else {
+            let names = self.allocator_names();
+            evidence.push(match self.allocators.as_slice() {
+                [Kind::Glibc] => format!(
+                    "live bytes are not known: the heaps of {names} could not be walked (where \
+                     kernel.yama.ptrace_scope is 1, only root may, or snug leak -- PROGRAM)"
+                ),
+                [kind] if kind.can_be_asked() => {
+                    format!("live bytes are not known: {names} tells them only from within its process")
+                }
+                _ => format!("live bytes are not known: {names} does not report them"),
+            });
+        }
+        evidence.push(format!("{}: {}", self.memory_name(), self.course(&judgement.memory)));
+        if let Some(ratio) = judgement.heap_ratio {
+            let excess = bytes(judgement.excess_bytes.unwrap_or(0.0).max(0.0));
+            evidence.push(format!(
+                "the allocator holds {} times its live bytes, {excess} more",
+                short_number(ratio)
+            ));
+        }
+        evidence.extend(self.how_watched(judgement, lives));
+        evidence
+    }
+
+    /// How much was read, and over what growth is judged.
+    fn how_watched(&self, judgement: &Assessment, lives: Option<(usize, f64)>) -> Vec<String> {
+        let counts = (self.series.processes.iter().min(), self.series.processes.iter().max());
+        let mut how = format!("{} readings in {}", self.series.time_s.len(), duration(self.watched_s));
+        match counts {
+            (Some(least), Some(most)) if least != most => {
+                how.push_str(&format!(", {least} to {most} processes"));
+            }
+            (_, Some(1)) | (_, None) => how.push_str(", 1 process"),
+            (_, Some(most)) => how.push_str(&format!(", {most} processes")),
+        }
+        if let Some((lives, age_s)) = lives {
+            how.push_str(&format!(", {lives} of them replaced at the age of {}", duration(age_s)));
+        }
+        if let Some(requests) = self.requests {
+            how.push_str(&format!(", {} {}", short_count(requests), plural(self.request_unit)));
+        }
+        let mut lines = vec![how];
+        if judgement.over == JudgedOver::Requests {
+            lines.push(format!(
+                "growth is judged over {}, which came faster and slower, rather than over time",
+                plural(self.request_unit)
+            ));
+        }
+        lines
+    }
+
+    /// `123 MB, grows (+3.90 MB to +4.10 MB per hour with 95 % confidence)`.
+    fn course(&self, trend: &Trend) -> String {
+        let (unit_s, unit) = rate_unit(trend.span_s);
+        let rate = |growth: f64| growth / trend.span_s * unit_s;
+        let level = bytes(trend.level);
+        let (low, high) = (signed(rate(trend.interval.0)), signed(rate(trend.interval.1)));
+        let interval = format!("{low} to {high} per {unit} with 95 % confidence");
+        match trend.direction {
+            Direction::Unclear(Doubt::Short) => level,
+            Direction::Growing => format!("{level}, grows ({interval})"),
+            Direction::Steady => format!(
+                "{level}, steady ({interval}; growth below {} per {unit} counts as none)",
+                bytes(rate(trend.margin))
+            ),
+            Direction::Unclear(_) => format!("{level} ({interval})"),
+        }
+    }
+
+    pub(super) fn advice_for(&self, judgement: &Assessment) -> Vec<String> {
+        let own_mappings = judgement.used.as_ref().is_some_and(|used| {
+            let live = &self.series.live_bytes;
+            let rise = |values: &[u64]| {
+                values.last().copied().unwrap_or(0) as f64 - values.first().copied().unwrap_or(0) as f64
+            };
+            judgement.verdict == Verdict::Leak && !live.is_empty() && rise(live) < 0.5 * used.growth
+        });
+        let advice: &[&str] = match judgement.verdict {
+            Verdict::Leak if own_mappings => &[
+                "most of the growth is not in malloc but in memory that the program maps itself, as Python's object \
+                 allocator and Ruby's heap pages do: use the language's own tools (tracemalloc, ObjectSpace), or start \
+                 Python with PYTHONMALLOC=malloc",
+                "no allocator helps; restarting workers hides it",
+            ],
+            Verdict::Leak if self.lines.is_empty() && self.allocators.contains(&Kind::Snug) => &[
+                "find what is kept: snug profile --for 10m PID names the lines, while the process runs",
+                "no allocator helps; restarting workers hides it",
+            ],
+            Verdict::Leak => &[
+                "find what is kept: a cache without bounds, a list that only grows, an extension that never frees",
+                "no allocator helps; restarting workers hides it",
+            ],
+            Verdict::Growing if self.allocators.iter().any(|kind| kind.can_be_asked()) => &[
+                "ask its allocator to tell a leak from bloat: snug leak --ask-allocator -- PROGRAM",
+                "or watch it under snug, which counts live bytes exactly: snug leak -- PROGRAM",
+            ],
+            Verdict::Growing => {
+                &["watch it under snug to tell a leak from bloat: snug leak -- PROGRAM (it counts live bytes exactly)"]
+            }
+            Verdict::Bloat | Verdict::Fragmented if !self.allocators.contains(&Kind::Snug) => {
+                &["another allocator may help: snug compare -- PROGRAM shows which"]
+            }
+            Verdict::Bloat | Verdict::Fragmented => &[
+                "it happens under snug: blocks that live long lie among many that do not; snug stats shows their sizes",
+                "snug advise -- PROGRAM tries the other allocators",
+            ],
+            Verdict::Plateau => &[],
+            Verdict::Unclear => &["watch longer (--for), under a load that repeats itself"],
+        };
+        advice.iter().map(|line| line.to_string()).collect()
+    }
+}
+
+/// The unit of time that suits rates in a watch of this length, in seconds, and its name.
+pub(crate) fn rate_unit(span_s: f64) -> (f64, &'static str) {
+    if span_s < 60.0 {
+        (1.0, "second")
+    } else {
+        (3600.0, "hour")
+    }
+}
+
+fn signed(count: f64) -> String {
+    if count < 0.0 {
+        format!("-{}", bytes(-count))
+    } else {
+        format!("+{}", bytes(count))
+    }
+}
+
+/// `requests`, `runs of the load`.
+fn plural(unit: &str) -> String {
+    match unit.split_once(' ') {
+        Some((noun, rest)) => format!("{noun}s {rest}"),
+        None => format!("{unit}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plurals() {
+        assert_eq!(plural("request"), "requests");
+        assert_eq!(plural("run of the load"), "runs of the load");
+    }
+}
