@@ -7,7 +7,7 @@
 #   make test-programs   all real programs under the preloaded library
 #   make test-systems    Debian 11 to 13, Ubuntu 16.04 and 24.04 in roots of their own; suites compiled for glibc 2.17
 #   make test-system     a whole Debian with the library in /etc/ld.so.preload, in a container: DEBIAN=12 or 13
-#   make test-kubernetes the policy of packages/kubernetes in a real API server, which the first run compiles
+#   make test-kubernetes the policy and the chart of packages/kubernetes in a real API server, which the first run compiles
 #   make soak       Rails, Sidekiq and Celery for HOURS=12 (or MINUTES=n) in containers with limits: does anything grow?
 #   make bench      all servers of bench/workloads under all allocators; hours; QUICK=1 for their short form
 #   make site       the documents as web pages, in build/site

@@ -1,18 +1,21 @@
-"""The manifests against Kubernetes' schemas, and the policy's expressions on pods.
+"""The manifests against Kubernetes' schemas, the chart's values against its own, and the policy's expressions on pods.
 
-There is no API server here (cluster/test_cluster.py has one): another evaluator of CEL runs the expressions, in which typed objects become maps, and the
+There is no API server here (cluster/ has one): another evaluator of CEL runs the expressions, in which typed objects become maps, and the
 result is merged into the pod as a server-side apply would. Needs what packages/requirements.txt names.
 """
 
 import copy
+import json
 import re
 import shutil
 import subprocess
 import sys
 import unittest
+import unittest.mock
 from pathlib import Path
 
 import cel
+import jsonschema
 import kubernetes_validate
 import yaml
 
@@ -34,7 +37,7 @@ POLICY = documents("policy/policy.yaml")[0]
 
 def as_maps(expression):
     """Typed objects as maps: Object.spec{name: 1} as {'name': 1}."""
-    untyped = re.sub(r"\bObject(\.\w+)*\{", "{", expression)
+    untyped = re.sub(r"\b(Object(\.\w+)*|JSONPatch)\{", "{", expression)
     return re.sub(r"([{,]\s*)([a-zA-Z]\w*):(?!:)", r"\1'\2':", untyped)
 
 
@@ -57,18 +60,36 @@ def merged(old, new):
     return result
 
 
+def patched(pod, operations):
+    """As RFC 6902 says of "add", which is all that the policy uses."""
+    result = copy.deepcopy(pod)
+    for operation in operations:
+        assert operation["op"] == "add", operation
+        *way, last = operation["path"].strip("/").split("/")
+        place = result
+        for name in way:
+            place = place[int(name)] if isinstance(place, list) else place[name]
+        if isinstance(place, list):
+            place.insert(len(place) if last == "-" else int(last), operation["value"])
+        else:
+            place[last] = operation["value"]
+    return result
+
+
 def admitted(pod, **settings):
-    """The pod as the policy leaves it. An error raises: the API server would leave the pod alone."""
-    data = {"image": "registry.example.com/snug:0.1.0", "share": "100", **settings}
-    context = {"object": pod, "params": {"data": data}}
+    """The pod as the policy leaves it; settings are expressions. An error raises: the API server would leave the pod alone."""
     spec = POLICY["spec"]
-    if not all(cel.evaluate(condition["expression"], context) for condition in spec["matchConditions"]):
+    if not all(cel.evaluate(condition["expression"], {"object": pod}) for condition in spec["matchConditions"]):
         return pod
-    variables = {}
-    for variable in spec["variables"]:
-        variables[variable["name"]] = cel.evaluate(variable["expression"], {**context, "variables": variables})
-    expression = as_maps(spec["mutations"][0]["applyConfiguration"]["expression"])
-    return merged(pod, cel.evaluate(expression, {**context, "variables": variables}))
+    for mutation in spec["mutations"]:
+        variables = {}
+        for variable in spec["variables"]:
+            expression = settings.get(variable["name"], variable["expression"])
+            variables[variable["name"]] = cel.evaluate(expression, {"object": pod, "variables": variables})
+        given = mutation.get("jsonPatch") or mutation["applyConfiguration"]
+        result = cel.evaluate(as_maps(given["expression"]), {"object": pod, "variables": variables})
+        pod = patched(pod, result) if "jsonPatch" in mutation else merged(pod, result)
+    return pod
 
 
 def pod(*containers, annotations=None, token="kube-api-access-xxxxb", **spec):
@@ -136,7 +157,7 @@ class Policy(unittest.TestCase):
 
     def test_a_share_of_the_pods(self):
         def share(percent, **more):
-            return sum(bool(preload(admitted(pod(token=f"kube-api-access-xxxx{letter}", **more), share=percent))) for letter in LETTERS)
+            return sum(bool(preload(admitted(pod(token=f"kube-api-access-xxxx{letter}", **more), percent=percent))) for letter in LETTERS)
         self.assertEqual([share(percent) for percent in ("0", "1", "10", "50", "99", "100")], [0, 1, 3, 14, 27, 27])
         self.assertEqual(share("10", annotations={"snug.dev/share": "50"}), 14)
         places = next(variable for variable in POLICY["spec"]["variables"] if variable["name"] == "places")
@@ -144,25 +165,48 @@ class Policy(unittest.TestCase):
         self.assertEqual([places[letter] for letter in LETTERS], list(range(27)))
         # Without a token's volume only a pod with a name can be told from the others.
         given = pod(token=None)
-        self.assertEqual(admitted(given, share="50"), given)
+        self.assertEqual(admitted(given, percent="50"), given)
         named = [copy.deepcopy(given) for _ in range(10)]
         for index, one in enumerate(named):
             one["metadata"]["name"] = f"db-{index}"
-        self.assertEqual([bool(preload(admitted(one, share="50"))) for one in named].count(True), 3)
+        self.assertEqual([bool(preload(admitted(one, percent="50"))) for one in named].count(True), 3)
 
     def test_nonsense_raises_and_so_changes_nothing(self):
         self.assertEqual(POLICY["spec"]["failurePolicy"], "Ignore")
-        for given, settings in ((pod(annotations={"snug.dev/share": "some"}), {}), (pod(), {"share": "all"})):
-            with self.subTest(settings=settings), self.assertRaisesRegex(RuntimeError, "'int' error"):
-                admitted(given, **settings)
-        for image in ("", " ", " registry.example.com/snug"):
-            with self.subTest(image=image):
-                self.assertEqual(admitted(pod(), image=image), pod())
+        for delivery in ("'image-volume'", "'init-container'"):
+            with self.subTest(delivery=delivery), self.assertRaisesRegex(RuntimeError, "'int' error"):
+                admitted(pod(annotations={"snug.dev/share": "some"}), delivery=delivery)
+            for image in ("''", "' '", "' registry.example.com/snug'"):
+                with self.subTest(image=image):
+                    self.assertEqual(admitted(pod(), image=image, delivery=delivery), pod())
+
+    def test_an_init_container_that_copies(self):
+        same = {"cpu": "1", "memory": "1Gi"}
+        given = pod({"name": "web", "resources": {"limits": same, "requests": same}}, initContainers=[{"name": "migrate"}])
+        found = admitted(given, delivery="'init-container'")
+        self.assertEqual([entry["name"] for entry in found["spec"]["initContainers"]], ["snug", "migrate"])
+        self.assertEqual(found["spec"]["initContainers"][0]["resources"], {"limits": same, "requests": same})
+        self.assertEqual([volume for volume in found["spec"]["volumes"] if volume["name"] == "snug"], [{"name": "snug", "emptyDir": {"sizeLimit": "32Mi"}}])
+        self.assertEqual(preload(found), [{"name": "LD_PRELOAD", "value": LIBRARY}])
+        self.assertEqual(admitted(found, delivery="'init-container'"), found)
+        bare = admitted({"metadata": {}, "spec": {"containers": [{"name": "web"}]}}, delivery="'init-container'")
+        self.assertNotIn("resources", bare["spec"]["initContainers"][0])
+        # The same as the patch of a Deployment.
+        by_hand = documents("deployment-init-container.yaml")[0]["spec"]["template"]["spec"]["initContainers"][0]
+        ours = bare["spec"]["initContainers"][0]
+        for name in ("image", "args", "volumeMounts", "securityContext"):
+            self.assertEqual(ours[name], by_hand[name])
+
+    def test_without_the_volume_nothing_is_mounted(self):
+        """If the first mutation failed, which the server leaves at that, the second must not break the pod."""
+        second = {**POLICY["spec"], "mutations": POLICY["spec"]["mutations"][1:]}
+        with unittest.mock.patch.dict(POLICY, {"spec": second}):
+            self.assertEqual(admitted(pod(), delivery="'init-container'"), pod())
 
 
 class Manifests(unittest.TestCase):
     def test_the_policy_is_as_the_schema_says(self):
-        for name in ("policy/policy.yaml", "policy/bindings.yaml", "policy/settings.yaml"):
+        for name in ("policy/policy.yaml", "policy/bindings.yaml"):
             for document in documents(name):
                 with self.subTest(name=name, kind=document["kind"]):
                     kubernetes_validate.validate(document, NEWEST, strict=True)
@@ -172,11 +216,28 @@ class Manifests(unittest.TestCase):
             kubernetes_validate.validate(wrong, NEWEST, strict=True)
 
     def test_names_agree(self):
-        settings = documents("policy/settings.yaml")[1]
         for binding in documents("policy/bindings.yaml"):
             self.assertEqual(binding["spec"]["policyName"], POLICY["metadata"]["name"])
-            reference = binding["spec"]["paramRef"]
-            self.assertEqual((reference["name"], reference["namespace"]), (settings["metadata"]["name"], settings["metadata"]["namespace"]))
+        values = yaml.safe_load((FOLDER / "chart/values.yaml").read_text())
+        settings = {variable["name"]: variable["expression"] for variable in POLICY["spec"]["variables"][:3]}
+        self.assertEqual(settings, {"image": f"'{values['image']}'", "percent": "100", "delivery": "'image-volume'"})
+
+    def test_values_of_the_chart(self):
+        """The schema takes the values that the chart has, names each of them, and refuses what makes no sense."""
+        values = yaml.safe_load((FOLDER / "chart/values.yaml").read_text())
+        schema = json.loads((FOLDER / "chart/values.schema.json").read_text())
+        jsonschema.Draft7Validator.check_schema(schema)
+        jsonschema.validate(values, schema)
+        named = {name: set(entry.get("properties", {})) for name, entry in schema["properties"].items() if name != "global"}
+        self.assertEqual(named, {name: set(entry) if isinstance(entry, dict) else set() for name, entry in values.items()})
+        for name, key, value in (("policy", "share", 101), ("policy", "share", -1), ("policy", "share", "10"), ("policy", "delivery", "volume"),
+                                 ("policy", "shares", 1), ("policy", "namespaces", ["Shop"]), ("exporter", "port", 0), ("monitoring", "interval", "soon"),
+                                 ("test", "image", "a b")):
+            with self.subTest(key=key, value=value), self.assertRaises(jsonschema.ValidationError):
+                jsonschema.validate({**values, name: {**values[name], key: value}}, schema)
+        for image in ("", "a'b", "a b", "-a"):
+            with self.subTest(image=image), self.assertRaises(jsonschema.ValidationError):
+                jsonschema.validate({**values, "image": image}, schema)
 
     def test_patches_of_a_deployment(self):
         deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {
@@ -210,7 +271,7 @@ class Manifests(unittest.TestCase):
         done = subprocess.run([*program, FOLDER / "policy"], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
         kinds = sorted(document["kind"] for document in yaml.safe_load_all(done.stdout))
-        self.assertEqual(kinds, ["ConfigMap", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "MutatingAdmissionPolicyBinding", "Namespace"])
+        self.assertEqual(kinds, ["MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "MutatingAdmissionPolicyBinding"])
 
 
 if __name__ == "__main__":

@@ -34,9 +34,10 @@ def wait_for(condition, what):
 
 
 class ControlPlane:
-    """`stop` ends it, whether or not `start` came to its end."""
+    """`stop` ends it, whether or not `start` came to its end. `more` are arguments of the API server."""
 
-    def __init__(self):
+    def __init__(self, *more):
+        self._more = more
         self._folder = tempfile.TemporaryDirectory(prefix="snug-cluster-")
         self.folder = Path(self._folder.name)
         self.configuration = self.folder / "kubeconfig"
@@ -51,12 +52,12 @@ class ControlPlane:
         self._run("etcd", "--data-dir", folder / "etcd", "--unsafe-no-fsync", "--listen-client-urls", f"http://127.0.0.1:{etcd}",
                   "--advertise-client-urls", f"http://127.0.0.1:{etcd}", "--listen-peer-urls", f"http://127.0.0.1:{peers}",
                   "--initial-advertise-peer-urls", f"http://127.0.0.1:{peers}", "--initial-cluster", f"default=http://127.0.0.1:{peers}")
-        self._api_server = ("kube-apiserver", "--etcd-servers", f"http://127.0.0.1:{etcd}", "--cert-dir", folder / "certificates",
+        self._run("kube-apiserver", "--etcd-servers", f"http://127.0.0.1:{etcd}", "--cert-dir", folder / "certificates",
                   "--bind-address", "127.0.0.1", "--secure-port", str(port), "--token-auth-file", tokens,
                   "--authorization-mode", "RBAC", "--service-cluster-ip-range", "10.0.0.0/24", "--endpoint-reconciler-type", "none",
                   "--service-account-issuer", "https://kubernetes.default.svc", "--service-account-key-file", key,
-                  "--service-account-signing-key-file", key)
-        self._start_api_server()
+                  "--service-account-signing-key-file", key, *self._more)
+        self._wait(lambda: self.kubectl("get", "--raw", "/readyz", check=False).returncode == 0, "the API server is ready")
         self._run("kube-controller-manager", "--kubeconfig", self.configuration, "--controllers", CONTROLLERS,
                   "--leader-elect=false", "--secure-port", "0", "--kube-api-qps", "200", "--kube-api-burst", "400")
         self._wait(lambda: self.kubectl("get", "serviceaccount", "default", check=False).returncode == 0, "the controllers work")
@@ -65,12 +66,6 @@ class ControlPlane:
         for process in reversed(self._processes):
             self._end(process)
         self._folder.cleanup()
-
-    def restart_api_server(self):
-        process = self._processes[1]
-        self._end(process)
-        self._processes.remove(process)
-        self._start_api_server()
 
     def kubectl(self, *words, given=None, check=True):
         """What has ended; `given` is an object for its input. Unless `check` is false, a failure raises."""
@@ -97,10 +92,6 @@ class ControlPlane:
             "clusters": [{"name": "tests", "cluster": {"server": f"https://127.0.0.1:{port}", "insecure-skip-tls-verify": True}}],
             "users": [{"name": "tests", "user": {"token": "of-the-tests"}}],
             "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": "tests"}}]}))
-
-    def _start_api_server(self):
-        self._run(*self._api_server)
-        self._wait(lambda: self.kubectl("get", "--raw", "/readyz", check=False).returncode == 0, "the API server is ready")
 
     def _end(self, process):
         process.terminate()

@@ -5,7 +5,7 @@ go 1.26.0
 
 require (
 	go.etcd.io/etcd/server/v3 v3.6.8
-	helm.sh/helm/v4 v4.2.3 // not compiled; it settles the versions of modules that all share, and so does go.sum
+	helm.sh/helm/v4 v4.2.3
 	k8s.io/kubernetes v1.36.3
 )
 

@@ -9,87 +9,15 @@ import sys
 import unittest
 from pathlib import Path
 
-from control_plane import ROOT, ControlPlane, wait_for
-
-POLICY = ROOT / "packages/kubernetes/policy"
-LIBRARY = "/opt/snug/libsnug.so"
-IMAGE = "registry.example.com/snug:0.1.0"
-ASKS = {"snug.dev/inject": "true"}
-PLACE = {"name": "snug", "mountPath": "/opt/snug", "readOnly": True}
-# Of a container that a namespace of PodSecurity's profile "restricted" admits.
-RESTRICTED = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "runAsNonRoot": True, "runAsUser": 10001,
-              "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"}}
-
-
-def container(name="web", **more):
-    return {"name": name, "image": "shop", **more}
-
-
-def pod(*containers, labels=ASKS, annotations=None, namespace="default", name=None, **spec):
-    metadata = {"namespace": namespace, "labels": dict(labels), "annotations": dict(annotations or {})}
-    metadata.update({"name": name} if name else {"generateName": "web-5d9-"})
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": list(containers) or [container()], **spec}}
-
-
-def preload(entry):
-    return [variable for variable in entry.get("env", []) if variable["name"] == "LD_PRELOAD"]
-
-
-def has_snug(entry):
-    """Whether the container has all that it needs, or nothing at all."""
-    found = any(LIBRARY in variable.get("value", "") for variable in preload(entry))
-    mounted = [mount for mount in entry.get("volumeMounts", []) if mount["mountPath"] == "/opt/snug"]
-    if mounted != ([PLACE] if found else []):
-        raise AssertionError(f"half injected: {entry}")
-    return found
-
-
-def injected(found):
-    """Of each container of a pod, whether it has snug."""
-    each = [has_snug(entry) for entry in found["spec"]["containers"]]
-    volumes = [volume for volume in found["spec"].get("volumes", []) if volume["name"] == "snug"]
-    label = found["metadata"].get("labels", {}).get("snug.dev/group")
-    if (len(volumes), label) != ((1, "canary") if any(each) else (0, None)):
-        raise AssertionError(f"half injected: {found}")
-    return each
+from control_plane import ControlPlane, wait_for
+from pods import ASKS, IMAGE, LIBRARY, POLICY, RESTRICTED, Cluster, container, injected, pod, preload
 
 
 def setUpModule():
     Cluster.plane = ControlPlane()
     unittest.addModuleCleanup(Cluster.plane.stop)
     Cluster.plane.start()
-    Cluster.apply()
-
-
-class Cluster(unittest.TestCase):
-    """The policy is there, its settings are those of the file, and the server has seen them."""
-
-    plane = None
-
-    @classmethod
-    def apply(cls):
-        cls.plane.kubectl("apply", "-k", POLICY)
-        wait_for(lambda: cls.admit(pod()) == [True], "the policy applies")
-
-    @classmethod
-    def create(cls, given):
-        """The pods as the server would keep them. One that is refused raises."""
-        return cls.plane.objects("create", "--dry-run=server", "-f", "-", given=given)
-
-    @classmethod
-    def admit(cls, given):
-        return injected(cls.create(given)[0])
-
-    def namespace(self, name, labels):
-        self.plane.kubectl("create", "-f", "-", given={"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
-        self.addCleanup(self.plane.kubectl, "delete", "namespace", name, "--wait=false")
-        wait_for(lambda: self.plane.kubectl("-n", name, "get", "serviceaccount", "default", check=False).returncode == 0, "the account")
-
-    def settings(self, **data):
-        """Replaces the settings until the test ends."""
-        metadata = {"name": "snug", "namespace": "snug-system"}
-        self.plane.kubectl("replace", "-f", "-", given={"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
-        self.addCleanup(self.apply)
+    Cluster.apply_policy()
 
 
 class Chosen(Cluster):
@@ -223,13 +151,87 @@ class LeftAsItIs(Cluster):
         self.assertEqual([variable for variable in env if variable["name"] == "A"], twice)
 
 
+class Copied(Cluster):
+    """The delivery by an init container."""
+
+    def setUp(self):
+        self.settings(delivery="'init-container'")
+        wait_for(lambda: self.filler(self.create(pod())[0]), "pods get an init container")
+
+    def filler(self, found):
+        first = found["spec"].get("initContainers", [{"name": None}])[0]
+        return first if first["name"] == "snug" else None
+
+    def test_a_pod_that_asks(self):
+        found = self.create(pod())[0]
+        self.assertEqual(injected(found), [True])
+        filler = self.filler(found)
+        self.assertEqual((filler["image"], filler["args"], filler.get("resources")), (IMAGE, ["install", "/opt/snug"], {}))
+        volume = next(volume for volume in found["spec"]["volumes"] if volume["name"] == "snug")
+        self.assertEqual(volume["emptyDir"], {"sizeLimit": "32Mi"})
+
+    def test_other_init_containers_come_after_it(self):
+        given = [container("migrate"), container("mesh", restartPolicy="Always")]
+        found = self.create(pod(initContainers=given))[0]
+        self.assertEqual(injected(found), [True])
+        self.assertEqual([entry["name"] for entry in found["spec"]["initContainers"]], ["snug", "migrate", "mesh"])
+        for entry in found["spec"]["initContainers"][1:]:
+            self.assertNotIn("/opt/snug", json.dumps(entry))
+
+    def test_pods_that_get_nothing_get_no_init_container(self):
+        elsewhere = {"name": "LD_PRELOAD", "valueFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}}
+        for given in (pod(labels={}), pod(os={"name": "windows"}), pod(annotations={"snug.dev/share": "0"}), pod(container(env=[elsewhere])),
+                      pod(annotations={"snug.dev/containers": "none"}), pod(annotations={"snug.dev/share": "some"})):
+            with self.subTest(given=given):
+                self.assertEqual(self.admit(given), [False])
+
+    def test_a_preload_of_the_pod_stays_behind_ours(self):
+        entry = self.create(pod(container(env=[{"name": "LD_PRELOAD", "value": "/lib/other.so"}])))[0]["spec"]["containers"][0]
+        self.assertEqual(preload(entry)[0]["value"], f"{LIBRARY}:/lib/other.so")
+
+    def test_a_second_time_changes_nothing(self):
+        once = self.create(pod(initContainers=[container("migrate")]))[0]
+        self.assertEqual(injected(once), [True])
+        again = copy.deepcopy(once)
+        for name in ("name", "uid", "creationTimestamp", "managedFields", "resourceVersion"):
+            again["metadata"].pop(name, None)
+        self.assertEqual(self.create(again)[0]["spec"], once["spec"])
+
+    def test_it_asks_for_what_the_pod_asks_for(self):
+        """So neither the pod's class of service nor what it takes of a node or a quota changes."""
+        same = {"cpu": "2", "memory": "1Gi"}
+        for resources, qos in (({"requests": same, "limits": same}, "Guaranteed"), ({"requests": same}, "Burstable"), ({}, "BestEffort")):
+            with self.subTest(qos=qos):
+                found = self.create(pod(container(resources=resources)))[0]
+                self.assertEqual((injected(found), found["status"]["qosClass"]), ([True], qos))
+                self.assertEqual(self.filler(found)["resources"], resources)
+
+    def test_quotas_and_limits_of_a_namespace(self):
+        self.namespace("limited", {"pod-security.kubernetes.io/enforce": "restricted"})
+        limits = {"type": "Container", "min": {"memory": "64Mi", "cpu": "100m"}, "max": {"memory": "2Gi", "cpu": "4"},
+                  "default": {"memory": "512Mi", "cpu": "1"}, "defaultRequest": {"memory": "256Mi", "cpu": "500m"}}
+        hard = {"requests.cpu": "1", "requests.memory": "1Gi", "limits.cpu": "2", "limits.memory": "2Gi"}
+        for kind, spec in (("LimitRange", {"limits": [limits]}), ("ResourceQuota", {"hard": hard})):
+            self.plane.kubectl("create", "-f", "-", given={"apiVersion": "v1", "kind": kind, "spec": spec,
+                                                           "metadata": {"name": "limits", "namespace": "limited"}})
+        little = container(securityContext=RESTRICTED, resources={"requests": {"memory": "32Mi"}})
+
+        def refused():
+            done = self.plane.kubectl("create", "--dry-run=server", "-f", "-", given=pod(little, namespace="limited"), check=False)
+            return "per Container is 64Mi" in done.stderr
+        wait_for(refused, "limits apply")
+        found = self.create(pod(container(securityContext=RESTRICTED), namespace="limited"))[0]
+        self.assertEqual(injected(found), [True])
+        self.assertEqual(self.filler(found)["resources"], {"limits": limits["default"], "requests": limits["defaultRequest"]})
+
+
 class Settings(Cluster):
     def test_shares(self):
         many = {"apiVersion": "v1", "kind": "List", "items": [pod(labels={**ASKS, "test": "share"}) for _ in range(100)]}
-        self.settings(image=IMAGE, share="0")
+        self.settings(percent="0")
         wait_for(lambda: self.admit(pod()) == [False], "no pod is chosen")
         self.assertEqual(sum(injected(found)[0] for found in self.create(many)), 0)
-        self.settings(image=IMAGE, share="50")
+        self.settings(percent="50")
         wait_for(lambda: sum(injected(found)[0] for found in self.create(many)), "some pods are chosen")
         # Of 27 letters 14: 52 of 100 to be expected. Seven standard deviations, of 5 pods each, are not by chance.
         count = sum(injected(found)[0] for found in self.create(many))
@@ -249,21 +251,21 @@ class Settings(Cluster):
         for share in ("some", "", "-5", "50%", "1e3", "99999999999999999999"):
             with self.subTest(annotation=share):
                 self.assertEqual(self.admit(pod(annotations={"snug.dev/share": share})), [False])
-        for data in ({"image": IMAGE, "share": "all"}, {"image": IMAGE, "share": ""}, {"share": "100"}, {},
-                     {"image": "", "share": "100"}, {"image": " ", "share": "100"}, {"image": f" {IMAGE}", "share": "100"}):
+        for data in ({"image": "''"}, {"image": "' '"}, {"image": f"' {IMAGE}'"}, {"percent": "-5"}):
             with self.subTest(settings=data):
                 self.settings(**data)
                 wait_for(lambda: self.admit(pod()) == [False], f"{data} applies")
-                self.apply()
+                self.apply_policy()
 
-    def test_no_settings_stop_no_pod(self):
-        self.plane.kubectl("-n", "snug-system", "delete", "configmap", "snug")
-        self.addCleanup(self.apply)
-        wait_for(lambda: self.admit(pod()) == [False], "the settings are gone")
+    def test_settings_that_are_no_expressions_are_refused(self):
+        for data in ({"percent": "'all'"}, {"percent": ""}, {"percent": "100 %"}, {"image": IMAGE}):
+            with self.subTest(settings=data), self.assertRaisesRegex(AssertionError, "is invalid"):
+                self.settings(**data)
+        self.assertEqual(self.admit(pod()), [True])
 
 
 class Deleted(Cluster):
-    """In a control plane of its own: README.md says why a policy that comes back does not work at once."""
+    """In a control plane of its own, so that all that is there is known."""
 
     @classmethod
     def setUpClass(cls):
@@ -271,22 +273,14 @@ class Deleted(Cluster):
         cls.addClassCleanup(cls.plane.stop)
         cls.plane.start()
 
-    def everything(self):
-        kinds = self.plane.kubectl("api-resources", "--verbs=list", "-o", "name").stdout.split()
-        kinds = ",".join(kind for kind in kinds if not kind.startswith(("events", "leases", "componentstatuses")))
-        return {(found["kind"], found["metadata"].get("namespace"), found["metadata"]["name"])
-                for found in self.plane.objects("get", kinds, "--all-namespaces")}
-
     def test_delete_leaves_nothing(self):
         before = self.everything()
-        self.apply()
+        self.apply_policy()
         self.assertIn(("MutatingAdmissionPolicy", None, "snug"), self.everything() - before)
         self.plane.kubectl("delete", "-k", POLICY)
         self.assertEqual(self.everything() - before, set())
         wait_for(lambda: self.admit(pod()) == [False], "pods are as they were")
-        # The API server reads ConfigMaps for policies anew only when it starts.
-        self.plane.restart_api_server()
-        self.apply()
+        self.apply_policy()  # and comes back
 
 
 if __name__ == "__main__":
