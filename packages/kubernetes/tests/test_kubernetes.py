@@ -244,6 +244,7 @@ class Manifests(unittest.TestCase):
             "selector": {"matchLabels": {"app": "web"}},
             "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [
                 {"name": "web", "image": "shop", "env": [{"name": "A", "value": "1"}]}, {"name": "proxy", "image": "proxy"}]}}}}
+        kubernetes_validate.validate(merged(deployment, documents("exporter-sidecar.yaml")[0]), OLDER, strict=True)
         for name, version in (("deployment-image-volume.yaml", NEWEST), ("deployment-init-container.yaml", OLDER)):
             with self.subTest(name=name):
                 found = merged(deployment, documents(name)[0])

@@ -3,9 +3,11 @@
 No kubelet: where `helm test` waits for its pod to end, the test says in the kubelet's place that it has.
 """
 
+import contextlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -15,7 +17,7 @@ from pathlib import Path
 import control_plane
 import yaml
 from control_plane import PROGRAMS, ROOT, ControlPlane, wait_for
-from pods import ASKS, IMAGE, Cluster, container, image_of, injected, pod
+from pods import ASKS, IMAGE, RESTRICTED, Cluster, container, image_of, injected, pod
 
 CHART = ROOT / "packages/kubernetes/chart"
 COMPONENT = ROOT / "packages/kubernetes/component"
@@ -148,6 +150,24 @@ class Tested(Chart):
         self.assertNotEqual(done.returncode, 0)
         self.plane.kubectl("-n", "snug-system", "delete", "pod", found["metadata"]["name"], "--force")
 
+    @unittest.skipUnless(os.geteuid() == 0, "needs root, to become the user of the pod")
+    def test_what_its_pod_runs(self):
+        """As that user without rights: it ends well under the library, and not without."""
+        rendered = yaml.safe_load_all(self.helm("template", "snug", CHART, "--api-versions", f"{BETA}/MutatingAdmissionPolicy").stdout)
+        found = next(document for document in rendered if document["kind"] == "Pod")["spec"]["containers"][0]
+        volume = self.plane.folder / "volume"
+        volume.mkdir()
+        self.plane.folder.chmod(0o755)
+        subprocess.run([ROOT / "build/snug", "install", volume], check=True, capture_output=True)
+        command = [word.replace("/opt/snug", str(volume)) for word in found["command"]]
+        user = str(found["securityContext"]["runAsUser"])
+        rights = ["setpriv", "--reuid", user, "--regid", user, "--clear-groups", "--bounding-set", "-all", "--inh-caps", "-all", "--no-new-privs"]
+        for preload, code in ((f"{volume}/libsnug.so", 0), ("", 1)):
+            with self.subTest(preload=preload):
+                done = subprocess.run([*rights, *command], capture_output=True, text=True, cwd="/", timeout=control_plane.PATIENCE_S,
+                                      env={"PATH": "/usr/bin:/bin", "LD_PRELOAD": preload})
+                self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+
 
 class Values(Chart):
     def test_values_that_make_no_sense_are_refused(self):
@@ -194,27 +214,67 @@ class Exporter(Chart):
         shown = self.helm("show", "values", CHART).stdout
         context = yaml.safe_load(shown)["exporter"]["securityContext"]
         self.assertEqual((context["runAsUser"], context["allowPrivilegeEscalation"], context["capabilities"]["drop"]), (0, False, ["ALL"]))
-        program = "import sys; kept = [bytearray(1000) for _ in range(20000)]; print('ready', flush=True); sys.stdin.read()"
-        # Its folder may be one that others can't enter.
-        library = self.plane.folder / "libsnug.so"
-        library.write_bytes((ROOT / "build/libsnug.so").read_bytes())
-        self.plane.folder.chmod(0o755)
-        words = ["setpriv", "--reuid", "45123", "--regid", "45123", "--clear-groups", "python3", "-c", program]
-        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/",
-                              env={"PATH": "/usr/bin:/bin", "LD_PRELOAD": str(library)}) as process:
-            self.assertEqual(process.stdout.readline(), "ready\n")
-            added = "".join(f",+{name.lower()}" for name in context["capabilities"]["add"])
-            enough, none = (self.exported(process.pid, bounding) for bounding in (f"-all{added}", "-all"))
-            process.stdin.close()
+        added = "".join(f",+{name.lower()}" for name in context["capabilities"]["add"])
+        with self.program("45123") as pid:
+            enough, none = (self.exported(pid, "--bounding-set", bounding) for bounding in (f"-all{added}", "-all"))
         live = re.search(r'^snug_heap_live_bytes\{allocator="snug".*\} (\S+)$', enough, re.M)
         self.assertGreater(float(live[1]), 20e6)
         self.assertIn("\nsnug_exporter_processes_refused 0\n", enough)
         self.assertNotIn("\nsnug_heap_live_bytes{", none)
         self.assertNotIn("\nsnug_exporter_processes_refused 0\n", none)
 
-    def exported(self, pid, bounding):
-        words = ["setpriv", "--bounding-set", bounding, "--inh-caps", "-all", "--no-new-privs", ROOT / "build/snug", "exporter", "--once", "--pid", pid]
-        return subprocess.run([str(word) for word in words], capture_output=True, text=True, check=True, timeout=control_plane.PATIENCE_S).stdout
+    @unittest.skipUnless(os.geteuid() == 0, "needs root, to become another user")
+    def test_a_sidecar_needs_no_rights(self):
+        """It reads processes of its user: their heaps only where nodes permit that."""
+        patch = yaml.safe_load((ROOT / "packages/kubernetes/exporter-sidecar.yaml").read_text())
+        user = str(patch["spec"]["template"]["spec"]["containers"][0]["securityContext"]["runAsUser"])
+        with self.program(user) as pid:
+            found = self.exported(pid, "--reuid", user, "--regid", user, "--clear-groups", "--bounding-set", "-all")
+        self.assertIn("\nsnug_process_proportional_bytes{", found)
+        scope = Path("/proc/sys/kernel/yama/ptrace_scope")
+        free = not scope.exists() or scope.read_text().strip() == "0"
+        self.assertEqual("\nsnug_heap_live_bytes{" in found, free)
+
+    @contextlib.contextmanager
+    def program(self, user):
+        """The process of that user's program, which holds 20 MB under snug."""
+        program = "import sys; kept = [bytearray(1000) for _ in range(20000)]; print('ready', flush=True); sys.stdin.read()"
+        # The library's own folder may be one that others can't enter.
+        library = self.plane.folder / "libsnug.so"
+        library.write_bytes((ROOT / "build/libsnug.so").read_bytes())
+        self.plane.folder.chmod(0o755)
+        words = ["setpriv", "--reuid", user, "--regid", user, "--clear-groups", "python3", "-c", program]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/",
+                              env={"PATH": "/usr/bin:/bin", "LD_PRELOAD": str(library)}) as process:
+            self.assertEqual(process.stdout.readline(), "ready\n")
+            yield process.pid
+            process.stdin.close()
+
+    def exported(self, pid, *rights):
+        tool = self.plane.folder / "snug"
+        shutil.copyfile(ROOT / "build/snug", tool)
+        tool.chmod(0o755)
+        words = ["setpriv", *rights, "--inh-caps", "-all", "--no-new-privs", tool, "exporter", "--once", "--pid", str(pid)]
+        return subprocess.run(words, capture_output=True, text=True, check=True, timeout=control_plane.PATIENCE_S).stdout
+
+    def test_sidecar_and_its_monitor(self):
+        """In a namespace that restricts pods, by kubectl's own patch."""
+        self.namespace("shop-restricted", {"pod-security.kubernetes.io/enforce": "restricted"})
+        labels = {"app": "web"}
+        spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": {
+            "containers": [container(securityContext=RESTRICTED)]}}}
+        self.plane.kubectl("-n", "shop-restricted", "create", "-f", "-", given={
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec})
+        folder = ROOT / "packages/kubernetes"
+        self.plane.kubectl("-n", "shop-restricted", "patch", "deployment", "web", "--patch-file", folder / "exporter-sidecar.yaml")
+        monitor = self.plane.objects("create", "--dry-run=server", "--validate=strict", "-f", folder / "exporter-sidecar-monitor.yaml")[0]
+        wanted = ",".join(f"{name}={value}" for name, value in monitor["spec"]["selector"]["matchLabels"].items())
+
+        def found():
+            return self.plane.objects("-n", "shop-restricted", "get", "pods", "--selector", wanted)
+        wait_for(lambda: len(found()) == 1, "a pod with the sidecar is admitted")
+        ports = [port["name"] for entry in found()[0]["spec"]["containers"] for port in entry.get("ports", [])]
+        self.assertEqual(ports, [monitor["spec"]["podMetricsEndpoints"][0]["port"]])
 
 
 class KindsOfOthers(Chart):
