@@ -222,6 +222,14 @@ class Manifests(unittest.TestCase):
         settings = {variable["name"]: variable["expression"] for variable in POLICY["spec"]["variables"][:3]}
         self.assertEqual(settings, {"image": f"'{values['image']}'", "percent": "100", "delivery": "'image-volume'"})
 
+    def test_there_is_one_version(self):
+        version = (ROOT / "VERSION").read_text().strip()
+        chart = yaml.safe_load((FOLDER / "chart/Chart.yaml").read_text())
+        self.assertEqual((chart["version"], chart["appVersion"]), (version, version))
+        files = [*FOLDER.glob("*.yaml"), *FOLDER.glob("policy/*.yaml"), FOLDER / "chart/values.yaml"]
+        named = {tag for file in files for tag in re.findall(r"registry\.example\.com/snug:([\w.]+)", file.read_text())}
+        self.assertEqual(named, {version})
+
     def test_values_of_the_chart(self):
         """The schema takes the values that the chart has, names each of them, and refuses what makes no sense."""
         values = yaml.safe_load((FOLDER / "chart/values.yaml").read_text())
