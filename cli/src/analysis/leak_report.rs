@@ -7,10 +7,8 @@ use crate::allocator::record::Recording;
 use crate::analysis::assemble::{Assembled, LiveSource, Measure};
 use crate::analysis::keeping::KeepingLine;
 use crate::analysis::size_growth::GrowingSize;
-use crate::analysis::trend::{self, Direction, Doubt, Trend};
-use crate::analysis::verdict::{Assessment, JudgedOver, Series, Verdict};
-use crate::base::terminal::{bytes, short_count, short_number};
-use crate::base::time::duration;
+use crate::analysis::trend;
+use crate::analysis::verdict::{Assessment, Series, Verdict};
 
 /// The answer of one call.
 #[derive(Debug, Clone, Serialize)]
