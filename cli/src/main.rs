@@ -21,8 +21,8 @@ use clap::Parser;
 use crate::base::{failure, terminal};
 use crate::commands::arguments::{Arguments, Subcommands};
 use crate::commands::{
-    advise, canary, check, compare, complete, exporter, generate, install, leak, profile, purge, report, run,
-    set, stats, top,
+    advise, blame, canary, check, compare, complete, exporter, generate, install, leak, profile, purge,
+    report, run, set, stats, top,
 };
 
 /// The one version of the project.
@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         Subcommands::Top(arguments) => top::run(arguments),
         Subcommands::Stats(arguments) => stats::run(arguments),
         Subcommands::Profile(arguments) => profile::run(arguments),
+        Subcommands::Blame(arguments) => blame::run(arguments),
         Subcommands::Purge(arguments) => purge::run(arguments),
         Subcommands::Set(arguments) => set::run(arguments),
         Subcommands::Exporter(arguments) => exporter::run(arguments),

@@ -2,6 +2,7 @@
 
 pub(crate) mod advice;
 pub(crate) mod assemble;
+pub(crate) mod black_box;
 pub(crate) mod canary;
 pub(crate) mod change;
 pub(crate) mod condition;

@@ -8,6 +8,7 @@ use crate::allocator::kinds::closest;
 use crate::base::failure::{Failure, Result};
 use crate::base::time::time_between;
 use crate::commands::advise::AdviseArguments;
+use crate::commands::blame::BlameArguments;
 use crate::commands::canary::arguments::CanaryArguments;
 use crate::commands::check::CheckArguments;
 use crate::commands::compare::arguments::CompareArguments;
@@ -51,6 +52,7 @@ pub(crate) enum Subcommands {
     Top(TopArguments),
     Stats(StatsArguments),
     Profile(ProfileArguments),
+    Blame(BlameArguments),
     Purge(PurgeArguments),
     Set(SetArguments),
     Exporter(ExporterArguments),

@@ -2,6 +2,7 @@
 
 pub(crate) mod advise;
 pub(crate) mod arguments;
+pub(crate) mod blame;
 pub(crate) mod canary;
 pub(crate) mod check;
 pub(crate) mod compare;

@@ -1,5 +1,6 @@
 //! `snug profile`: which code allocated the memory of a process, by samples that snug takes in it.
 
+mod black_box;
 mod diff;
 mod program;
 mod views;
@@ -82,6 +83,7 @@ impl<'a> Report<'a> {
   snug profile 4711 --view live --keep --json > old.json
   snug profile 4711 --view live --json > new.json
   snug profile --diff old.json new.json
+  snug profile puma --black-box /volume
 
 Without a restart: sampling is switched on in the process, for the time that --for gives or until Ctrl-C, and then off \
 again. About one block in every 512 KiB allocated becomes a sample, at most 100 a second, with the stack that asked \
@@ -120,6 +122,16 @@ pub(crate) struct ProfileArguments {
             ["process", "program", "watch_for", "view", "mean_bytes", "keep", "html", "pprof", "folded"]
     )]
     pub diff: Vec<PathBuf>,
+    /// Instead of showing anything, write into this folder what is live whenever memory is near the container's limit or at
+    /// a new high, until the process ends: `snug blame` shows it
+    #[arg(
+        long,
+        value_name = "DIR",
+        value_hint = clap::ValueHint::DirPath,
+        requires = "process",
+        conflicts_with_all = ["watch_for", "view", "html", "pprof", "folded", "json", "diff", "program"]
+    )]
+    pub black_box: Option<PathBuf>,
     /// How long to sample [default: 30s; of a PROGRAM, until it ends]
     #[arg(long = "for", value_name = "TIME", value_parser = measuring_time)]
     pub watch_for: Option<Duration>,
@@ -200,6 +212,9 @@ impl ProfileArguments {
 pub(crate) fn run(arguments: &ProfileArguments) -> Result<()> {
     if !arguments.diff.is_empty() {
         return diff::run(&arguments.diff, arguments.json);
+    }
+    if let (Some(folder), Some(process)) = (&arguments.black_box, &arguments.process) {
+        return black_box::run(folder, tree::find_one(process)?, arguments);
     }
     check_places(arguments)?;
     let measured = match &arguments.process {

@@ -1,12 +1,14 @@
 //! `snug run`: becomes another program, with snug preloaded into it.
 
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 
 use clap::Args;
 
 use crate::base::failure::{Result, NOT_STARTED};
 use crate::commands::arguments::refuse_unknown_option;
-use crate::drive::preloaded;
+use crate::drive::sampling::{with_sampling, MEAN_BYTES, VARIABLE};
+use crate::drive::{black_box, preloaded};
 
 /// Run a program under snug
 #[derive(Debug, Args)]
@@ -14,6 +16,7 @@ use crate::drive::preloaded;
     override_usage = "snug run [OPTIONS] [--] PROGRAM [ARGS]...",
     after_help = "Examples:
   snug run -- bundle exec puma
+  snug run --black-box /volume -- bundle exec puma
   snug run --this-only -- celery -A app worker
   SNUG=verbose:1 snug run -- ruby -e 1
 
@@ -21,10 +24,19 @@ libsnug.so is searched for next to this program, in ../lib and in ../lib/snug, u
 It is put before anything already in LD_PRELOAD. snug then becomes the program, so signals and the exit code \
 are the program's own.
 
-Exit codes of snug itself: 125 the library is missing or can't be loaded into this program; 126 the program can't be \
+With --black-box a second process, snug-black-box, watches the program and its workers. It is a child of the program, but \
+no wait(2) tells of it; it has none of the program's files, ends with the program, and no command of snug's takes it for a \
+part of it. DIR must exist, and should outlive the container.
+
+Exit codes of snug itself: 125 the library is missing or can't be loaded into this program, or nothing can be written in \
+DIR; 126 the program can't be \
 executed; 127 it was not found."
 )]
 pub(crate) struct RunArguments {
+    /// Sample the program, and write into this folder what is live whenever memory is near the container's limit or at a
+    /// new high: `snug blame DIR` shows it, also after the program was killed
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    pub black_box: Option<PathBuf>,
     /// Don't pass snug on to programs that this one executes
     #[arg(long)]
     pub this_only: bool,
@@ -37,6 +49,13 @@ pub(crate) struct RunArguments {
 pub(crate) fn run(arguments: &RunArguments) -> Result<()> {
     refuse_unknown_option("run", &arguments.program).map_err(|failure| failure.exit_code(NOT_STARTED))?;
     let mut prepared = preloaded::prepare(&arguments.program, arguments.this_only)?;
+    if let Some(folder) = &arguments.black_box {
+        let existing = std::env::var(VARIABLE).unwrap_or_default();
+        if let Some(settings) = with_sampling(&existing, MEAN_BYTES) {
+            prepared.command.env(VARIABLE, settings);
+        }
+        black_box::watch_this_process(folder).map_err(|failure| failure.exit_code(NOT_STARTED))?;
+    }
     let error = prepared.command.exec();
     Err(prepared.not_executed(&error))
 }

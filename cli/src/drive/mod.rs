@@ -1,5 +1,7 @@
 //! Runs a program for a measurement: which allocators, when it is ready, the load, what is measured of it.
 
+pub(crate) mod black_box;
+pub(crate) mod black_box_folder;
 pub(crate) mod errand;
 mod http;
 pub(crate) mod load;

@@ -11,6 +11,8 @@ use crate::heap::profile::{self, LiveSample, Profile, SampledStack};
 use crate::process::proc::{self, Mapping, Pid};
 use crate::process::symbols::Symbols;
 
+/// The variable with the library's settings.
+pub(crate) const VARIABLE: &str = "SNUG";
 /// The setting of the library that switches sampling on.
 pub(crate) const SETTING: &str = "profile";
 /// Bytes between two samples, on average, unless the command line says otherwise.
@@ -26,6 +28,18 @@ const OLD_ENOUGH: f64 = 0.75;
 
 /// A stack by its number, and what of it was chosen: bytes, blocks, samples.
 pub(crate) type Chosen = (u32, f64, f64, u64);
+
+/// Settings with sampling behind them, unless it is on by them. The library takes the last of two.
+pub(crate) fn with_sampling(existing: &str, mean_bytes: u32) -> Option<String> {
+    let settings = existing.split(',').filter_map(|word| word.split_once(':'));
+    let sampling = settings.filter(|(name, _)| name.trim() == SETTING);
+    let last = sampling.rev().find_map(|(_, value)| value.trim().parse::<u32>().ok());
+    if last.is_some_and(|value| value != 0) {
+        return None;
+    }
+    let separator = if existing.trim().is_empty() { "" } else { "," };
+    Some(format!("{existing}{separator}{SETTING}:{mean_bytes}"))
+}
 
 /// The samples of a process whose page of counters lies at the address; None: none were ever taken.
 pub(crate) fn read(pid: Pid, page: u64) -> Result<Option<Profile>> {
@@ -200,5 +214,21 @@ impl SampledProcess {
             kept.add(sample.weight_bytes / (span_ns / 1e9));
         }
         Some(by_stack.into_values().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_user_set_stays() {
+        let with = |existing| with_sampling(existing, 4096);
+        assert_eq!(with("").as_deref(), Some("profile:4096"));
+        assert_eq!(with("background:0").as_deref(), Some("background:0,profile:4096"));
+        assert_eq!(with("background:0, profile : 1"), None);
+        assert_eq!(with("profile:65536,verbose:1"), None);
+        assert_eq!(with("profile:1,profile:0").as_deref(), Some("profile:1,profile:0,profile:4096"));
+        assert_eq!(with("profile:many").as_deref(), Some("profile:many,profile:4096"));
     }
 }

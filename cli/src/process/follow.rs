@@ -93,7 +93,8 @@ impl<P: Processes, T> Follower<P, T> {
         tree::parents_first(&mut new);
         for (pid, stat) in new {
             let parent = self.followed.get(&stat.parent).map(|parent| &parent.note);
-            match join(pid, &stat, parent) {
+            let is_part = stat.name != proc::BLACK_BOX_NAME;
+            match is_part.then(|| join(pid, &stat, parent)).flatten() {
                 Some(note) => {
                     self.followed.insert(pid, Process { stat, read_s: now_s, before: None, note });
                 }

@@ -2,11 +2,13 @@
 
 pub(crate) mod cgroup;
 pub(crate) mod children;
+pub(crate) mod ending;
 pub(crate) mod follow;
 pub(crate) mod pace;
 pub(crate) mod place;
 pub(crate) mod guard;
 pub(crate) mod listening;
+pub(crate) mod memory_group;
 pub(crate) mod proc;
 pub(crate) mod role;
 pub(crate) mod smaps;

@@ -10,6 +10,9 @@ use std::path::PathBuf;
 /// A process identifier as the kernel counts them.
 pub(crate) type Pid = i32;
 
+/// What the process calls itself that writes the black box of a program. It is a child of the program, but no part of it.
+pub(crate) const BLACK_BOX_NAME: &str = "snug-black-box";
+
 /// Where processes are looked up. `ProcFilesystem` is the real one; tests use `FakeProcesses`.
 pub(crate) trait Processes {
     /// All process identifiers that exist now.
@@ -26,12 +29,13 @@ pub(crate) trait Processes {
     /// Lets go of whatever is kept for a process that has ended.
     fn forget(&mut self, _pid: Pid) {}
 
-    /// Every process: identifier, parent, and name.
+    /// Every process: identifier, parent, and name. Watches of black boxes are none of what anybody looks for.
     fn all(&mut self) -> Vec<(Pid, Pid, String)> {
         let (mut all, mut buffer) = (Vec::new(), Vec::new());
         for pid in self.pids().unwrap_or_default() {
             let stat = self.read(pid, "stat", &mut buffer).ok().and_then(|()| parse_stat(&buffer));
             self.forget(pid);
+            let stat = stat.filter(|stat| stat.name != BLACK_BOX_NAME);
             all.extend(stat.map(|stat| (pid, stat.parent, stat.name)));
         }
         all
@@ -164,6 +168,8 @@ pub(crate) struct Stat {
     pub rss_pages: u64,
     /// The bottom of its stack, which an exec moves; 0 where that is not to be known.
     pub start_stack: u64,
+    /// How it ended, as wait(2) tells it; 0 while it runs, or where that is not to be known.
+    pub wait_status: i32,
 }
 
 impl Stat {
@@ -210,7 +216,14 @@ pub(crate) fn parse_stat(text: &[u8]) -> Option<Stat> {
         start_ticks: number(22)?,
         rss_pages: number(24)?,
         start_stack: number(28).unwrap_or(0),
+        wait_status: number(52).and_then(|status| i32::try_from(status).ok()).unwrap_or(0),
     })
+}
+
+/// Where the arguments of a process lie in its memory, from begin to end, by its line of `/proc/PID/stat`.
+pub(crate) fn parse_arguments_place(stat: &str) -> Option<(u64, u64)> {
+    let mut fields = stat[stat.rfind(')')? + 2..].split_ascii_whitespace().skip(48 - 3);
+    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
 }
 
 /// The second field of `/proc/PID/statm`: resident pages; 0 for a process of which only the exit status is left.

@@ -45,6 +45,11 @@ impl Symbols {
         Symbols { root: String::new(), mappings, files: HashMap::new() }
     }
 
+    /// The same process, or another one with the same root, has these mappings now. Symbols that were read stay.
+    pub(crate) fn map_anew(&mut self, mappings: Vec<Mapping>) {
+        self.mappings = mappings;
+    }
+
     /// What is at an address.
     pub(crate) fn place(&mut self, address: u64) -> CodePlace {
         let mapping = self.mappings.iter().find(|mapping| (mapping.start..mapping.end).contains(&address));

@@ -1,8 +1,9 @@
 //! The calls that have no safe wrapper. All `unsafe` of the tool is in this file.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -33,6 +34,14 @@ pub(crate) enum Ending {
 }
 
 impl Ending {
+    /// By what wait(2) tells.
+    pub(crate) fn from_wait_status(status: i32) -> Ending {
+        match libc::WIFSIGNALED(status) {
+            true => Ending::Signalled(libc::WTERMSIG(status)),
+            false => Ending::Exited(libc::WEXITSTATUS(status)),
+        }
+    }
+
     /// Says how it was.
     pub(crate) fn text(self) -> String {
         match self {
@@ -115,11 +124,7 @@ pub(crate) fn next_change() -> io::Result<Option<ChildChange>> {
         }))),
         _ => Ok(Some(ChildChange::Ended(Reaped {
             pid,
-            ending: if libc::WIFSIGNALED(status) {
-                Ending::Signalled(libc::WTERMSIG(status))
-            } else {
-                Ending::Exited(libc::WEXITSTATUS(status))
-            },
+            ending: Ending::from_wait_status(status),
             user: duration(usage.ru_utime),
             system: duration(usage.ru_stime),
             minor_faults: usage.ru_minflt as u64,
@@ -242,6 +247,84 @@ pub(crate) fn spawn_held(command: &mut Command) -> io::Result<HeldChild> {
     }
 }
 
+/// Forks a process that no wait(2) of this process tells of, nor of the program that it executes: it ends without a signal
+/// to its parent. Returns its PID; in the new process None. Call while this process has one thread.
+pub(crate) fn fork_unseen() -> io::Result<Option<Pid>> {
+    // SAFETY: without CLONE_VM this is a fork; there is one thread, so the new process finds no lock held.
+    match unsafe { libc::syscall(libc::SYS_clone, 0usize, 0usize, 0usize, 0usize, 0usize) } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(None),
+        pid => Ok(Some(pid as Pid)),
+    }
+}
+
+/// Ends this process at once; nothing is run at exit, which would be its parent's.
+pub(crate) fn exit_now() -> ! {
+    // SAFETY: this touches no memory.
+    unsafe { libc::_exit(0) }
+}
+
+/// Gives this process another name than its program's, until it executes one.
+pub(crate) fn set_name(name: &CStr) {
+    // SAFETY: the kernel copies up to 16 bytes of a string that ends in a NUL.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+}
+
+/// Lets a process read the memory of this one where the module Yama keeps that to parents.
+pub(crate) fn allow_reader(pid: Pid) {
+    // SAFETY: this option takes an integer and touches no memory. Without Yama the kernel refuses it.
+    unsafe { libc::prctl(libc::PR_SET_PTRACER, pid as libc::c_ulong, 0, 0, 0) };
+}
+
+/// Lets go of all files that were inherited, but for this one: stdin, stdout and stderr become /dev/null.
+pub(crate) fn leave_files(kept: RawFd) -> io::Result<()> {
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    let entries = std::fs::read_dir("/proc/self/fd")?.flatten();
+    let open: Vec<RawFd> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    for descriptor in open {
+        // SAFETY: nothing of this process uses them any more; closing one that is closed does nothing.
+        unsafe {
+            match descriptor {
+                0..=2 => libc::dup2(null.as_raw_fd(), descriptor),
+                _ if descriptor != kept && descriptor != null.as_raw_fd() => libc::close(descriptor),
+                _ => 0,
+            };
+        }
+    }
+    Ok(())
+}
+
+/// A descriptor that stays with a process, whoever gets its PID later; it can be read once the process has ended.
+pub(crate) fn open_process(pid: Pid) -> io::Result<OwnedFd> {
+    // SAFETY: the call takes two integers.
+    let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    if descriptor == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it was just opened, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor as RawFd) })
+}
+
+/// How a process ended that has left its PID, whoever's child it was. None: it has not. Fails on a kernel before Linux
+/// 6.15, which does not say.
+pub(crate) fn ending_of(process: &OwnedFd) -> io::Result<Option<Ending>> {
+    // `struct pidfd_info` of linux/pidfd.h in its first size: mask, then at 60 the exit code.
+    const PIDFD_GET_INFO: u64 = 0xc040_ff0b;
+    const PIDFD_INFO_EXIT: u64 = 8;
+    let mut info = [0u64; 8];
+    info[0] = PIDFD_INFO_EXIT;
+    // SAFETY: the request tells the kernel that 64 bytes are ours to write, as they are.
+    let result = unsafe { libc::ioctl(process.as_raw_fd(), PIDFD_GET_INFO as _, info.as_mut_ptr()) };
+    if result == -1 {
+        let error = io::Error::last_os_error();
+        // It leaves its PID at this very moment.
+        return if error.raw_os_error() == Some(libc::ESRCH) { Ok(None) } else { Err(error) };
+    }
+    let bytes = info[7].to_ne_bytes();
+    let status = i32::from_ne_bytes(bytes[4..].try_into().expect("four bytes"));
+    Ok((info[0] & PIDFD_INFO_EXIT != 0).then(|| Ending::from_wait_status(status)))
+}
+
 /// What ptrace is asked to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TraceRequest {
@@ -288,7 +371,6 @@ pub(crate) fn is_ignored(signal: Signal) -> bool {
 /// Lets a child join a control group, whose `cgroup.procs` is open for writing, before it executes its program. If it
 /// can't, the program runs where it is.
 pub(crate) fn join_group(command: &mut Command, processes_file: std::fs::File) {
-    use std::os::fd::AsRawFd;
     // SAFETY: the closure runs between fork and exec and makes one async-signal-safe call on a descriptor it owns.
     unsafe {
         command.pre_exec(move || {

@@ -8,6 +8,7 @@ use crate::VERSION;
 
 /// Name and version of a format. Fields may be added within a version; a change of meaning raises it.
 pub(crate) type Format = (&'static str, u32);
+pub(crate) const BLAME: Format = ("snug-blame", 1);
 pub(crate) const CANARY: Format = ("snug-canary", 1);
 pub(crate) const CHECK: Format = ("snug-check", 1);
 pub(crate) const LEAK: Format = ("snug-leak", 1);

@@ -4,10 +4,10 @@ use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricT
 use prometheus::TextEncoder;
 
 use crate::base::failure::{Context, Result};
-use crate::commands::exporter::cgroups::Cgroup;
 use crate::commands::exporter::labels::Labels;
 use crate::heap::account::Heap;
 use crate::heap::glibc_heap::HeapSize;
+use crate::process::memory_group::Cgroup;
 use crate::VERSION;
 
 /// What is exported of one process. Memory is in bytes.

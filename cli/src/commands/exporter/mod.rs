@@ -1,10 +1,9 @@
 //! `snug exporter`: metrics of processes for Prometheus.
 //!
-//! `watch` (outside of this folder) reads processes, `labels` names them, `cgroups` reads their limits, `metrics` writes
-//! the text, `serve` answers requests.
+//! `watch` and `memory_group` (outside of this folder) read processes and their limits, `labels` names them, `metrics`
+//! writes the text, `serve` answers requests.
 
 pub(crate) mod arguments;
-mod cgroups;
 mod labels;
 mod metrics;
 mod serve;
@@ -24,15 +23,13 @@ use crate::allocator::watch::{Choice, Reading, Watcher};
 use crate::base::failure::{Context, Failure, Result, UNKNOWN};
 use crate::base::machine;
 use crate::commands::exporter::arguments::ExporterArguments;
-use crate::commands::exporter::cgroups::{Cgroup, MemoryGroup};
 use crate::commands::exporter::labels::{LabelSource, Labeller};
 use crate::commands::exporter::metrics::{Own, Sample};
 use crate::heap::account::Heap;
 use crate::heap::glibc_heap;
+use crate::process::memory_group::{self, Cgroup, MemoryGroup, CGROUP_ROOT};
 use crate::process::proc::{Pid, ProcFilesystem, Processes};
 use crate::process::system;
-
-const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
 /// Runs the command.
 pub(crate) fn run(arguments: &ExporterArguments) -> Result<()> {
@@ -208,7 +205,7 @@ impl Exporter {
             .map(|reading| {
                 let place = self.places.entry(key(reading)).or_insert_with(|| {
                     source.read(reading.pid, "cgroup", &mut buffer).ok()?;
-                    cgroups::place(&String::from_utf8_lossy(&buffer), Path::new(CGROUP_ROOT))
+                    memory_group::place(&String::from_utf8_lossy(&buffer), Path::new(CGROUP_ROOT))
                 });
                 place.clone()
             })

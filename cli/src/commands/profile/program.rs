@@ -11,7 +11,9 @@ use crate::base::{machine, terminal};
 use crate::commands::profile::views::Looks;
 use crate::commands::profile::{MeasuredProfile, ProfileArguments};
 use crate::drive::preloaded;
-use crate::drive::sampling::{hides_small_objects, monotonic_ns, read, read_maps, MEAN_BYTES, SETTING};
+use crate::drive::sampling::{
+    hides_small_objects, monotonic_ns, read, read_maps, with_sampling, MEAN_BYTES, VARIABLE,
+};
 use crate::heap::profile::Profile;
 use crate::heap::remote;
 use crate::process::children::{Children, Waited};
@@ -22,8 +24,6 @@ use crate::process::system::{self, Ending, HeldChild, Reaped};
 use crate::process::traced::{ChildState, TracedChild};
 use crate::process::tree;
 
-/// The variable with the library's settings.
-const VARIABLE: &str = "SNUG";
 /// Time between two readings of a program that can't be read at its end, and the share of a core that they may take.
 const READ_EVERY_S: f64 = 0.1;
 const READING_SHARE: f64 = 0.01;
@@ -131,18 +131,6 @@ fn settings_for(arguments: &ProfileArguments) -> Option<String> {
         terminal::note("SNUG switches sampling on already, so --mean-bytes has no effect");
     }
     settings
-}
-
-/// Settings with sampling behind them, unless it is on by them. The library takes the last of two.
-fn with_sampling(existing: &str, mean_bytes: u32) -> Option<String> {
-    let settings = existing.split(',').filter_map(|word| word.split_once(':'));
-    let sampling = settings.filter(|(name, _)| name.trim() == SETTING);
-    let last = sampling.rev().find_map(|(_, value)| value.trim().parse::<u32>().ok());
-    if last.is_some_and(|value| value != 0) {
-        return None;
-    }
-    let separator = if existing.trim().is_empty() { "" } else { "," };
-    Some(format!("{existing}{separator}{SETTING}:{mean_bytes}"))
 }
 
 /// Whether the memory of a child can be read that is a copy of this process still.
@@ -304,21 +292,5 @@ impl Watch<'_> {
                 "processes that it started used most of its CPU time; the profile is of the first process alone",
             );
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_the_user_set_stays() {
-        let with = |existing| with_sampling(existing, 4096);
-        assert_eq!(with("").as_deref(), Some("profile:4096"));
-        assert_eq!(with("background:0").as_deref(), Some("background:0,profile:4096"));
-        assert_eq!(with("background:0, profile : 1"), None);
-        assert_eq!(with("profile:65536,verbose:1"), None);
-        assert_eq!(with("profile:1,profile:0").as_deref(), Some("profile:1,profile:0,profile:4096"));
-        assert_eq!(with("profile:many").as_deref(), Some("profile:many,profile:4096"));
     }
 }

@@ -2,31 +2,35 @@
 
 use std::path::{Path, PathBuf};
 
+/// Where control groups are mounted.
+pub(crate) const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 /// Limits from here on are none: version 1 writes the largest multiple of a page for "no limit".
 const NO_LIMIT_BYTES: u64 = 1 << 62;
 
 /// Memory of a control group.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Cgroup {
+pub(crate) struct Cgroup {
     /// Its path below the root of the control groups.
     pub path: String,
     pub used_bytes: u64,
     /// What of that are cached files which the kernel can drop at once.
     pub inactive_file_bytes: u64,
+    /// The same, and cached files that were used lately: the kernel drops them, too, before it kills.
+    pub file_bytes: u64,
     /// The lowest limit of it and of those above it.
     pub limit_bytes: Option<u64>,
 }
 
 /// Where the memory of a control group is counted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct MemoryGroup {
+pub(crate) struct MemoryGroup {
     root: PathBuf,
     path: String,
     version_1: bool,
 }
 
 /// Reads `/proc/PID/cgroup`: version 1's memory hierarchy if there is one, else version 2's only one.
-pub(super) fn place(text: &str, root: &Path) -> Option<MemoryGroup> {
+pub(crate) fn place(text: &str, root: &Path) -> Option<MemoryGroup> {
     let fields = |line: &'_ str| -> Option<(String, String)> {
         let mut parts = line.splitn(3, ':').skip(1);
         Some((parts.next()?.to_string(), parts.next()?.to_string()))
@@ -46,31 +50,45 @@ pub(super) fn place(text: &str, root: &Path) -> Option<MemoryGroup> {
 
 impl MemoryGroup {
     /// Its path below the root of the control groups.
-    pub(super) fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         &self.path
     }
 
     /// Reads what is counted there; None if it counts no memory, as the root of version 2.
-    pub(super) fn read(&self) -> Option<Cgroup> {
-        let (usage, limit, inactive) = match self.version_1 {
-            true => ("memory.usage_in_bytes", "memory.limit_in_bytes", "total_inactive_file"),
-            false => ("memory.current", "memory.max", "inactive_file"),
+    pub(crate) fn read(&self) -> Option<Cgroup> {
+        let (limit, inactive, active) = match self.version_1 {
+            true => ("memory.limit_in_bytes", "total_inactive_file ", "total_active_file "),
+            false => ("memory.max", "inactive_file ", "active_file "),
         };
         let directory = self.directory()?;
-        let number = |directory: &Path, file: &str| -> Option<u64> {
-            std::fs::read_to_string(directory.join(file)).ok()?.trim().parse().ok()
-        };
-        let used_bytes = number(&directory, usage)?;
+        let used_bytes = self.used_bytes()?;
         let stat = std::fs::read_to_string(directory.join("memory.stat")).unwrap_or_default();
-        let inactive = stat.lines().find_map(|line| line.strip_prefix(inactive)?.trim().parse().ok());
+        let counted = |name: &str| {
+            let value = stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+            value.unwrap_or(0)
+        };
         let levels = directory.ancestors().take_while(|level| level.starts_with(&self.root));
         let limits = levels.filter_map(|level| number(level, limit)).filter(|limit| *limit < NO_LIMIT_BYTES);
         Some(Cgroup {
             path: self.path.clone(),
             used_bytes,
-            inactive_file_bytes: inactive.unwrap_or(0),
+            inactive_file_bytes: counted(inactive),
+            file_bytes: counted(inactive) + counted(active),
             limit_bytes: limits.min(),
         })
+    }
+
+    /// What is counted there, cached files included, in one read.
+    pub(crate) fn used_bytes(&self) -> Option<u64> {
+        let file = if self.version_1 { "memory.usage_in_bytes" } else { "memory.current" };
+        number(&self.directory()?, file)
+    }
+
+    /// How many processes the kernel has killed there for want of memory; None: it does not count them.
+    pub(crate) fn kills(&self) -> Option<u64> {
+        let file = if self.version_1 { "memory.oom_control" } else { "memory.events" };
+        let text = std::fs::read_to_string(self.directory()?.join(file)).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
     }
 
     /// Inside a container the path may be that of the host; then the container's own root has the files.
@@ -78,6 +96,10 @@ impl MemoryGroup {
         let below = self.root.join(self.path.trim_start_matches('/'));
         [below, self.root.clone()].into_iter().find(|directory| directory.is_dir())
     }
+}
+
+fn number(directory: &Path, file: &str) -> Option<u64> {
+    std::fs::read_to_string(directory.join(file)).ok()?.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -111,10 +133,13 @@ mod tests {
                 ("app.slice/memory.max", "1000000\n"),
                 ("app.slice/puma/memory.max", "max\n"),
                 ("app.slice/puma/memory.current", "700000\n"),
-                ("app.slice/puma/memory.stat", "anon 5\ninactive_file 4096\n"),
+                ("app.slice/puma/memory.events", "low 0\noom 4\noom_kill 3\noom_group_kill 0\n"),
+                ("app.slice/puma/memory.stat", "anon 5\ninactive_file 4096\nactive_file 100\n"),
             ],
         );
-        let cgroup = place("0::/app.slice/puma\n", &files.0).unwrap().read().unwrap();
+        let group = place("0::/app.slice/puma\n", &files.0).unwrap();
+        let cgroup = group.read().unwrap();
+        assert_eq!((group.kills(), cgroup.file_bytes), (Some(3), 4196));
         assert_eq!(cgroup.path, "/app.slice/puma");
         assert_eq!((cgroup.used_bytes, cgroup.inactive_file_bytes), (700_000, 4096));
         assert_eq!(cgroup.limit_bytes, Some(1_000_000), "that of the one above counts, too");
