@@ -67,7 +67,8 @@ fn is_interpreter(program: &str) -> bool {
     ["ruby", "python", "perl", "node", "sh", "bash", "dash", "php", "java"].contains(&stem)
 }
 
-/// Reads the titles that Puma, Unicorn, Passenger, Sidekiq, Resque, Celery, gunicorn and PostgreSQL give themselves.
+/// Reads the titles that Puma, Unicorn, Passenger, Sidekiq, Resque, Solid Queue, Celery, gunicorn and PostgreSQL give
+/// themselves.
 fn from_title(title: &str) -> Option<String> {
     let after = |prefix: &str| title.strip_prefix(prefix);
     let number = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>();
@@ -106,11 +107,14 @@ fn from_title(title: &str) -> Option<String> {
     if let Some(rest) = after("nginx: ") {
         return Some(format!("nginx {}", rest.split(' ').next().unwrap_or_default()));
     }
-    if let Some(rest) = after("resque-") {
-        return Some(format!(
-            "resque {}",
-            rest.split_once(": ").map_or("", |(_, what)| what).split(' ').next()?
-        ));
+    if let Some((_, what)) = after("resque-").and_then(|rest| rest.split_once(": ")) {
+        // The child that runs a job keeps the words that the worker had when it forked.
+        return Some(if what.starts_with("Processing ") { "resque job" } else { "resque worker" }.into());
+    }
+    if let Some((part, _)) = after("solid-queue-").and_then(|rest| rest.split_once('(')) {
+        // Supervisors that fork and those that do not have names of their own.
+        let part = part.rsplit('-').next().unwrap_or(part);
+        return Some(format!("solid-queue {part}"));
     }
     (is_celery(title) && title.split(' ').any(|word| word == "worker" || word == "beat")).then(|| {
         let what = if title.split(' ').any(|word| word == "beat") { "beat" } else { "worker" };
@@ -139,6 +143,12 @@ mod tests {
         assert_eq!(of(&["gunicorn: worker [app]"]), "gunicorn worker");
         assert_eq!(of(&["postgres: checkpointer "]), "postgres checkpointer");
         assert_eq!(of(&["nginx: master process nginx"]), "nginx master");
+        assert_eq!(of(&["resque-3.0.0: Waiting for high,low"]), "resque worker");
+        assert_eq!(of(&["resque-3.0.0: Forked 4711 at 1764083000"]), "resque worker");
+        assert_eq!(of(&["resque-3.0.0: Processing high since 1764083000 [Mail]"]), "resque job");
+        assert_eq!(of(&["solid-queue-worker(1.5.0): waiting for jobs in *"]), "solid-queue worker");
+        assert_eq!(of(&["solid-queue-fork-supervisor(1.5.0): supervising 12, 13"]), "solid-queue supervisor");
+        assert_eq!(of(&["ruby", "/srv/bin/good_job", "start"]), "good_job");
     }
 
     #[test]

@@ -23,8 +23,8 @@ snug, it must run as root or with the capability CAP_SYS_PTRACE or, where kernel
 of the processes. Heaps that it may not read are counted in snug_exporter_processes_refused.
 
 Each process has the labels allocator, role and worker: 'puma worker' and '2', from the titles that Puma, Unicorn, \
-Sidekiq, Resque, Celery, gunicorn and PostgreSQL give themselves, else from the script or the program; and app, where \
-the title of Puma, Sidekiq or gunicorn names the application. Where a process \
+Sidekiq, Resque, Solid Queue, Celery, gunicorn and PostgreSQL give themselves, else from the script or the program; \
+and app, where the title of Puma, Sidekiq or gunicorn names the application. Where a process \
 and its children look the same, the parent is the master and the children are workers. Workers without a \
 number get the lowest free one, so that restarts create no new time series. Metric names, alert rules and a \
 dashboard are in monitoring/.

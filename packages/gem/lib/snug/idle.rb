@@ -3,12 +3,33 @@
 require "snug"
 
 module Snug
+  # Runs what a hook does, and returns what that returns. What it raises is said once in each process, and the server goes on.
+  def self.harmless
+    yield
+  rescue StandardError, NotImplementedError => e
+    return if @said_in == Process.pid
+
+    @said_in = Process.pid
+    warn "snug: a hook failed, and the server goes on: #{e.class}: #{e.message}"
+  end
+
   # Collects garbage, and under snug gives free memory back, in the moments in which this process has nothing to do: when
   # the last request or job has ended SNUG_IDLE_SECONDS ago (2; 0: never), none has begun since, and the last collection
   # is SNUG_COLLECT_SECONDS ago (30). A thread does it, which the first end starts in each process; what begins
   # during a collection waits for the rest of it. Nothing here raises into the server: what goes wrong is said once.
+  #
+  # A process may have several, as one that serves requests and runs jobs: it has nothing to do when all of them say so.
   class Idle
+    @all = []
+    class << self
+      attr_reader :all
+      attr_accessor :collected_at
+    end
+
+    attr_reader :quiet_since
+
     def initialize
+      self.class.all << self
       @idle_seconds = setting("SNUG_IDLE_SECONDS", 2)
       @collect_seconds = setting("SNUG_COLLECT_SECONDS", 30)
       @lock = Mutex.new
@@ -29,13 +50,27 @@ module Snug
     def ended(&quiet)
       return if @idle_seconds.zero?
 
-      @quiet_since = now
-      @quiet = quiet
-      @ended << true if @ended.empty?
-      # A forked process has no thread yet, or a dead one.
-      @thread = Thread.new { watch } unless @thread&.alive?
-    rescue StandardError => e
-      say(e)
+      Snug.harmless do
+        @quiet_since = now
+        @quiet = quiet
+        @ended << true if @ended.empty?
+        # A forked process has no thread yet, or a dead one.
+        @thread = Thread.new { watch } unless @thread&.alive?
+      end
+    end
+
+    # Of a server with one thread, which calls this between two jobs when no other waits: collects in this thread, unless the
+    # last collection was less than SNUG_COLLECT_SECONDS ago.
+    def pause
+      return if @idle_seconds.zero? || (Idle.collected_at && now < Idle.collected_at + @collect_seconds)
+
+      Idle.collected_at = now
+      collect
+    end
+
+    # Whether neither a request nor a job of this kind runs.
+    def quiet?
+      @quiet.nil? || @quiet.call
     end
 
     private
@@ -46,7 +81,7 @@ module Snug
         @ended.pop
         wait_for_quiet
         @ended.clear
-        @collected_at = now
+        Idle.collected_at = now
         collect
       end
     end
@@ -54,11 +89,12 @@ module Snug
     # Returns when a collection may begin. Looks no more often than once per idle time, if requests follow each other.
     def wait_for_quiet
       loop do
-        due = @quiet_since + @idle_seconds
-        due = [due, @collected_at + @collect_seconds].max if @collected_at
-        if due > now
-          sleep(due - now)
-        elsif @quiet.call
+        due = Idle.all.filter_map(&:quiet_since).max + @idle_seconds
+        due = [due, Idle.collected_at + @collect_seconds].max if Idle.collected_at
+        left = due - now
+        if left.positive?
+          sleep(left)
+        elsif Idle.all.all?(&:quiet?)
           return
         else
           sleep(@idle_seconds)
@@ -67,17 +103,10 @@ module Snug
     end
 
     def collect
-      GC.start
-      Snug.purge if Snug.active?
-    rescue StandardError => e
-      say(e)
-    end
-
-    def say(error)
-      return if @said
-
-      @said = true
-      warn "snug: a hook failed, and the server goes on: #{error.class}: #{error.message}"
+      Snug.harmless do
+        GC.start
+        Snug.purge if Snug.active?
+      end
     end
 
     def setting(name, default)

@@ -7,7 +7,7 @@ require "snug/idle"
 
 Puma::Plugin.create do
   def config(configuration)
-    configuration.before_fork { Snug.prepare_fork }
+    configuration.before_fork { Snug.harmless { Snug.prepare_fork } }
     idle = Snug::Idle.new
     # Called with Puma's lock held, when the last request has ended: others would wait for what is done here.
     configuration.out_of_band do
