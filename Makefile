@@ -50,7 +50,7 @@ library: $(BUILD)/libsnug.so $(BUILD)/libsnug.a $(BUILD)/libsnug-prefixed.a $(BU
 tool: build/snug
 
 # Building installs nothing: it ends with the names of what is missing. Only these goals install it.
-INSTALLING := $(filter test-kubernetes dist test-dist deps demo test test-programs test-systems bench bench-peers soak,$(MAKECMDGOALS))
+INSTALLING := $(filter test-kubernetes dist test-dist deps demo test test-programs test-systems bench bench-hooks bench-peers soak,$(MAKECMDGOALS))
 
 # Packages are looked up once; the file remembers that all were there.
 build/deps-%: tools/install-deps
@@ -121,6 +121,13 @@ bench: all build/deps-bench
 	-bench/peers/build
 	bench/workloads/celery/setup
 	bench/compare $(if $(QUICK),--quick)
+
+# The servers with the hooks of the gem and the wheel and without, under snug and under every peer: what comes from the
+# hooks, what from the allocator. Twice as long as bench.
+bench-hooks: all build/deps-bench
+	-bench/peers/build
+	bench/workloads/celery/setup
+	bench/compare --hooks --idle-seconds 6 $(if $(QUICK),--quick)
 
 # ---- tests: each target prints "N passed, N failed"; the fragments say how to run one alone ----
 

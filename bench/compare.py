@@ -46,6 +46,8 @@ def parse_arguments():
                         help="allocators as snug compare takes them (Debian's, those of build/peers, and snug)")
     parser.add_argument("--hooks", action="store_true",
                         help=f"each allocator a second time, the server with the hooks of packages/ ({HOOKS_VARIABLE}=1 in its label)")
+    parser.add_argument("--idle-seconds", type=float, metavar="S",
+                        help="quiet time after the load, half of which passes before hooks act (5; quick: 2; ruby_threads: 3, 1)")
     parser.add_argument("--out", type=Path, help="directory for what is kept of the results (bench/results/DATE)")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.names if catalog.find(name) is None]
@@ -81,7 +83,8 @@ def with_hooks(lists):
 def compare(workload, arguments, names, work, kept):
     """Compares on one workload. Returns whether all its runs went well."""
     options = [option for name in names for option in ("--with", name)]
-    program = workload.command_line(*(["--quick"] if arguments.quick else []))
+    idle = [] if arguments.idle_seconds is None else ["--idle-seconds", f"{arguments.idle_seconds:g}"]
+    program = workload.command_line(*(["--quick"] if arguments.quick else []), *idle)
     program[0] = os.path.relpath(program[0], ROOT)
     command = [os.path.relpath(SNUG, ROOT), "compare", "--runs", str(arguments.runs), *options,
                *workload.compare_options(), "--keep-going", "--out", work, "--", *program]

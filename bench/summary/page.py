@@ -1,6 +1,6 @@
 """The page about all workloads of a day, as Markdown. Pure."""
 
-from . import goals
+from . import goals, hooks
 
 # What compare.json does not hold, so that nobody takes silence for success.
 NOT_DECIDED = """Not decided here, because a peer does not tell its live bytes: resident over live, and idle memory against live
@@ -77,7 +77,7 @@ def page(everything, pictures, overview):
              "Medians of the runs, by `snug report`; report.md beside each workload's results has their intervals and all else. Each",
              "allocator was preloaded into the server only. Made by `bench/compare`; the command ends each section.", "",
              "## Overview", "", "The last column of a table is the geometric mean of the ratios. Memory is RSS, or PSS where processes fork.", "",
-             overview.rstrip(), "", "## Goals", "", count_line(everything), "",
+             overview.rstrip(), "", *hooks.section(everything), "## Goals", "", count_line(everything), "",
              *goals_table(everything), "", NOT_DECIDED, ""]
     for result in everything:
         lines += section(result, pictures.get(result.workload, []))

@@ -5,6 +5,8 @@ Nothing is estimated here: `snug` does that, for this page as for the reports be
 
 from dataclasses import dataclass, field
 
+from ..workloads.harness.options import HOOKS_VARIABLE
+
 # Quantities of a row, in the order of the tables: name, heading, whether more is better, decimals.
 QUANTITIES = (("memory_mb", "mean memory, MB", False, 1), ("throughput", "per s", True, 1),
               ("p99_ms", "p99, ms", False, 1), ("faults", "page faults, thousands", False, 1),
@@ -34,6 +36,7 @@ class Row:
     name: str
     kind: str
     tuned: bool = False  # by settings in its environment
+    hooks: bool = False  # the server had the hooks of packages/
     good: int = 0  # runs
     failed: int = 0
     values: dict = field(default_factory=dict)
@@ -56,15 +59,19 @@ class Result:
 
     def snug(self):
         """The row of snug as it is, or None if none of its runs went well."""
-        return next((row for row in self.rows if row.kind == "snug" and row.values), None)
+        return self.snug_with(hooks=False)
+
+    def snug_with(self, hooks):
+        """The row of snug whose server had hooks, or had none; None if none of its runs went well."""
+        return next((row for row in self.rows if row.kind == "snug" and row.hooks == hooks and row.values), None)
 
     def quantities(self):
         """Those of QUANTITIES that were measured under some allocator."""
         return [quantity for quantity in QUANTITIES if any(row.values.get(quantity[0]) for row in self.rows)]
 
-    def peers(self):
-        """Rows of the others that ran well at least once."""
-        return [row for row in self.rows if row.kind != "snug" and row.values]
+    def peers(self, hooks=False):
+        """Rows of the others that ran well at least once, of servers with hooks or of those without."""
+        return [row for row in self.rows if row.kind != "snug" and row.hooks == hooks and row.values]
 
 
 def display_name(allocator):
@@ -74,13 +81,18 @@ def display_name(allocator):
     if kind == "other":
         kind = file.partition(".so")[0].removeprefix("lib")
     version = (allocator.get("version") or file.partition(".so.")[2]).removeprefix("library ")
-    return ", ".join([f"{kind} {version}".strip(), *settings_of(allocator)])
+    return ", ".join([f"{kind} {version}".strip(), *settings_of(allocator), *(["with hooks"] if has_hooks(allocator) else [])])
+
+
+def has_hooks(allocator):
+    """Whether the server had the hooks of packages/."""
+    return allocator["environment"].get(HOOKS_VARIABLE, "0") != "0"
 
 
 def settings_of(allocator):
-    """What its environment sets, as ["narenas:2"]."""
+    """What its environment sets, as ["narenas:2"]; hooks are the server's."""
     return [value if name == "MALLOC_CONF" else f"{name}={value}"
-            for name, value in allocator["environment"].items() if name != "LD_PRELOAD"]
+            for name, value in allocator["environment"].items() if name not in ("LD_PRELOAD", HOOKS_VARIABLE)]
 
 
 def quantities_of(row, measure, throughput_name):
@@ -114,5 +126,5 @@ def read(workload, comparison):
     for row in summary["allocators"]:
         allocator = allocators[row["allocator"]]
         rows.append(Row(row["allocator"], display_name(allocator), allocator["kind"], bool(settings_of(allocator)),
-                        row["runs"], row["failed_runs"], quantities_of(row, measure, throughput_name)))
+                        has_hooks(allocator), row["runs"], row["failed_runs"], quantities_of(row, measure, throughput_name)))
     return Result(workload, measure, throughput_name, comparison, rows)

@@ -8,7 +8,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from bench.summary import goals, keep, page, results
+from bench.summary import goals, hooks, keep, page, results
 
 BENCH = Path(__file__).resolve().parent.parent
 
@@ -42,6 +42,8 @@ def comparison(runs, measure="rss"):
         "./build/peers/libsnmalloc.so.0.7.6": ("snmalloc", "library 0.7.6", {"LD_PRELOAD": "/l/s.so"}),
         "./build/peers/librpmalloc.so.b097fd0": ("other", None, {"LD_PRELOAD": "/l/r.so"}),
         "snug": ("snug", "0.1.0", {"LD_PRELOAD": "/home/me/snug/build/libsnug.so"}),
+        "glibc:BENCH_HOOKS=1": ("glibc", "2.36", {"BENCH_HOOKS": "1"}),
+        "snug:BENCH_HOOKS=1": ("snug", "0.1.0", {"BENCH_HOOKS": "1", "LD_PRELOAD": "/home/me/snug/build/libsnug.so"}),
     }
     rows = []
     for label in (label for label in allocators if any(one["allocator"] == label for one in runs)):
@@ -190,6 +192,24 @@ class KeepTest(unittest.TestCase):
             result = subprocess.run([BENCH / "summarise", directory], capture_output=True, text=True)
             self.assertEqual(result.returncode, 1)
             self.assertIn("holds no */compare.json", result.stderr)
+
+
+class Hooks(unittest.TestCase):
+    RUNS = (run("glibc", 200, 5, 9, 1), run("snug", 160, 5, 9, 1), run("glibc:BENCH_HOOKS=1", 120, 5, 9, 1), run("snug:BENCH_HOOKS=1", 80, 5, 9, 1))
+
+    def test_the_ratio_is_the_allocators_times_the_hooks(self):
+        peer, ratio, allocator, of_hooks, peer_hooked, ratio_hooked = hooks.compared(read(self.RUNS), "memory_mb")
+        self.assertEqual((peer, peer_hooked), ("glibc 2.36: 200 MB", "glibc 2.36, with hooks: 120 MB"))
+        self.assertEqual([round(value, 3) for value in (ratio, allocator, of_hooks, ratio_hooked)], [0.4, 0.8, 0.5, 0.667])
+        text = "\n".join(hooks.section([read(self.RUNS)]))
+        self.assertIn("At most 0.85 of the best peer without hooks on 1 of 1; below every peer with the same hooks on 1.", text)
+
+    def test_goals_compare_what_has_no_hooks(self):
+        memory = goals.verdicts(read(self.RUNS))[0]
+        self.assertEqual((memory.peer, memory.ratio), ("glibc 2.36", 0.8))
+
+    def test_without_hooks_there_is_no_section(self):
+        self.assertEqual(hooks.section([read(self.RUNS[:2])]), [])
 
 
 if __name__ == "__main__":

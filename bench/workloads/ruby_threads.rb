@@ -15,6 +15,7 @@
 #
 # It does not know which allocator it runs on. Run it as
 #   snug compare -- bench/workloads/ruby_threads.rb [--quick]
+# With BENCH_HOOKS=1 its tasks tell packages/gem when they run, so that it collects garbage when none does.
 
 require "json"
 require "optparse"
@@ -289,6 +290,7 @@ class Run
 
   def initialize(settings)
     @settings = settings
+    @idle = make_idle if ENV.fetch("BENCH_HOOKS", "0") != "0"
     @store = Store.new(settings.keep_mb * 1_000_000, settings.seed)
     @durations_ms = Array.new(settings.tasks, 0.0)
     @errors = Concurrent::AtomicFixnum.new
@@ -337,13 +339,22 @@ class Run
 
   def execute_task(number, room, remaining)
     started = now
-    Task.new(number, @settings, @store).run
+    task = Task.new(number, @settings, @store)
+    @idle ? @idle.work { task.run } : task.run
   rescue StandardError => e
     warn "ruby_threads: task #{number} failed: #{e.class}: #{e.message}" if @errors.increment <= 5
   ensure
     @durations_ms[number] = (now - started) * 1000
     room.release
     remaining.count_down
+  end
+
+  # As other workloads with hooks, it is idle after half of the quiet time.
+  def make_idle
+    $LOAD_PATH.unshift(File.expand_path("../../packages/gem/lib", __dir__))
+    require "snug/idle"
+    ENV["SNUG_IDLE_SECONDS"] = (@settings.idle_seconds / 2.0).to_s
+    Snug::Idle.new
   end
 
   def now
