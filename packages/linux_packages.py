@@ -81,7 +81,8 @@ def build_format(format_, architecture, staged, work, out, nfpm):
         own = (ROOT / f"packages/linux/{name}.yaml").read_text()
         name = name.replace("-dev", f"-{words['devel']}")
         documents = "".join(f'  - {{src: "{tree}/share/doc/{file}", dst: /usr/share/doc/{name}/{file}}}\n' for file in documents_of(format_))
-        contents = own.replace("contents:\n", f"contents:\n{documents}")
+        folder = f"  - {{dst: /usr/share/doc/{name}, type: dir, packager: rpm}}\n"  # rpm removes the folders that it was told of
+        contents = own.replace("contents:\n", f"contents:\n{folder}{documents}")
         described = work / f"{name}.yaml"
         described.write_text(string.Template(common + contents).substitute(words))
         (tree / "share/doc/changelog.gz").write_bytes(gzipped(debian_changelog(name)))

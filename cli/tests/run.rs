@@ -49,6 +49,18 @@ fn a_missing_library_is_explained() {
         .expect_stderr("SNUG_LIBRARY must be the path");
 }
 
+/// setarch has the kernel call itself 2.6.
+#[test]
+fn a_kernel_that_is_too_old_is_named() {
+    let Some(library) = snug_library() else { return };
+    let tool = env!("CARGO_BIN_EXE_snug");
+    let mut command = std::process::Command::new("setarch");
+    command.args(["--uname-2.6", tool, "run", "--", "true"]).env("SNUG_LIBRARY", &library);
+    run(&mut command).expect_code(0).expect_stderr("snug needs Linux 3.10 or newer, and this kernel is 2.6.");
+    let answer = run(snug(&["run", "--", "true"]).env("SNUG_LIBRARY", &library)).expect_code(0);
+    assert!(!answer.stderr.contains("3.10"), "{answer:#?}");
+}
+
 #[test]
 fn programs_that_cannot_run_are_explained() {
     run(&mut snug(&["run", "no-such-program"])).expect_code(127).expect_stderr("program not found");

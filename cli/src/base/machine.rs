@@ -57,6 +57,20 @@ impl Machine {
     }
 }
 
+/// What to say if this kernel is older than Linux 3.10, whose system calls are all that library and tool need.
+pub(crate) fn old_kernel() -> Option<String> {
+    let uname = nix::sys::utsname::uname().ok()?;
+    older_than_supported(&uname.release().to_string_lossy())
+}
+
+fn older_than_supported(release: &str) -> Option<String> {
+    let mut numbers =
+        release.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse::<u32>().ok());
+    let version = (numbers.next()?, numbers.next().unwrap_or(0));
+    (version < (3, 10))
+        .then(|| format!("snug needs Linux 3.10 or newer, and this kernel is {release}: it may not work"))
+}
+
 /// Bytes of a page.
 pub(crate) fn page_size_bytes() -> u64 {
     use nix::unistd::{sysconf, SysconfVar};
@@ -134,6 +148,16 @@ mod tests {
         assert_eq!(meminfo_bytes("MemTotal:   1024 kB\n", "MemTotal:"), 1 << 20);
         assert_eq!(parse_busy_ticks("cpu  10 1 5 900 3 1 2 8 4 0\n"), 19.0);
         assert_eq!(parse_pretty_name("ID=debian\nPRETTY_NAME=\"Debian 12\"\n"), "Debian 12");
+    }
+
+    #[test]
+    fn kernels_that_are_too_old() {
+        for release in ["2.6.32-754.el6.x86_64", "3.9.11", "3.2.0-4-amd64", "3"] {
+            assert!(older_than_supported(release).is_some_and(|text| text.contains(release)), "{release}");
+        }
+        for release in ["3.10.0-1160.el7.x86_64", "4.4.302+", "6.18", "10.0-rc1", "unknown", ""] {
+            assert_eq!(older_than_supported(release), None, "{release}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use clap::Args;
 
 use crate::allocator::installation;
 use crate::base::failure::{Context, Result};
+use crate::base::machine;
 use crate::base::terminal::bytes;
 
 /// Copy snug into a directory from which other containers or users load it
@@ -57,6 +58,9 @@ pub(crate) fn run(arguments: &InstallArguments) -> Result<()> {
     let placed = directory.place(&parts)?;
     if directory.forbids_execution() {
         anstream::eprintln!("snug: warning: {shown} is mounted noexec: nothing can be loaded from there");
+    }
+    if let Some(old) = machine::old_kernel() {
+        anstream::eprintln!("snug: warning: {old}");
     }
     let size = parts.iter().map(|part| part.size_bytes() as f64).sum();
     match placed.is_empty() {

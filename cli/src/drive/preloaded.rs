@@ -8,6 +8,7 @@ use std::process::Command;
 use crate::allocator::kinds::Kind;
 use crate::allocator::{library, program};
 use crate::base::failure::{Failure, Result, NOT_EXECUTABLE, NOT_FOUND, NOT_STARTED};
+use crate::base::machine;
 
 /// Tells the library to remove itself from LD_PRELOAD before the program's main, so that programs it starts do
 /// not inherit it. Its value is the path to remove.
@@ -35,6 +36,9 @@ pub(crate) fn prepare(words: &[String], this_only: bool) -> Result<Preloaded> {
     let existing = std::env::var("LD_PRELOAD").ok();
     for other in other_allocators(existing.as_deref()) {
         anstream::eprintln!("snug: warning: LD_PRELOAD also holds {other}; snug comes first and is used");
+    }
+    if let Some(old) = machine::old_kernel() {
+        anstream::eprintln!("snug: warning: {old}");
     }
     let mut command = Command::new(&program.path);
     // The name as typed is what the program sees as its own.
