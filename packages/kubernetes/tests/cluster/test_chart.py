@@ -207,6 +207,12 @@ class Exporter(Chart):
         context = spec["containers"][0]["securityContext"]
         self.assertEqual(context["capabilities"], {"add": ["SYS_PTRACE"], "drop": ["ALL"]})
         self.assertNotIn("privileged", context)
+        self.known_to_the_tool(spec["containers"][0]["args"])
+
+    def known_to_the_tool(self, arguments):
+        done = subprocess.run([ROOT / "build/snug", *arguments, "--once"], capture_output=True, text=True, timeout=control_plane.PATIENCE_S)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("snug_build_info{", done.stdout)
 
     @unittest.skipUnless(os.geteuid() == 0, "needs root, to take capabilities from it")
     def test_what_it_asks_for_is_what_it_needs(self):
@@ -227,7 +233,9 @@ class Exporter(Chart):
     def test_a_sidecar_needs_no_rights(self):
         """It reads processes of its user: their heaps only where nodes permit that."""
         patch = yaml.safe_load((ROOT / "packages/kubernetes/exporter-sidecar.yaml").read_text())
-        user = str(patch["spec"]["template"]["spec"]["containers"][0]["securityContext"]["runAsUser"])
+        sidecar, = patch["spec"]["template"]["spec"]["containers"]
+        self.known_to_the_tool(sidecar["args"])
+        user = str(sidecar["securityContext"]["runAsUser"])
         with self.program(user) as pid:
             found = self.exported(pid, "--reuid", user, "--regid", user, "--clear-groups", "--bounding-set", "-all")
         self.assertIn("\nsnug_process_proportional_bytes{", found)
