@@ -228,7 +228,7 @@ programs-musl: library
 test-musl: programs-musl
 	$(call one_by_one,$(MUSL_SUITES),$(MUSL_FLAGS))
 
-AARCH64_SUITES = unit api stress fuzz
+AARCH64_SUITES = unit api prefixed stress fuzz
 AARCH64_FLAGS = $(AARCH64) UNIT_VARIANTS=4k SECONDS=$(SECONDS_ELSEWHERE)
 programs-aarch64:
 	$(MAKE) library $(AARCH64)

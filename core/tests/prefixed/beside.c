@@ -93,6 +93,7 @@ static void use_both_in_threads(void) {
 TEST(both_serve_threads) { use_both_in_threads(); }
 
 TEST(both_serve_children_of_a_program_with_threads) {
+  if (getenv("TEST_EMULATED")) SKIP("the emulator starts no thread in a child of a process with threads");
   pthread_t threads[THREADS];
   for (uintptr_t i = 0; i < THREADS; i++) REQUIRE(pthread_create(&threads[i], NULL, use_both, (void *)(i + 9)) == 0);
   for (int i = 0; i < 20; i++) run_in_child(use_both_in_threads);
@@ -127,6 +128,7 @@ static int run_again(const char *name, uid_t user) {
  * copy may start its own. */
 TEST(no_thread_is_started) {
   if (getenv("LD_PRELOAD") != NULL) SKIP("another copy is preloaded");
+  if (getenv("TEST_EMULATED")) SKIP("the emulator has threads of its own");
   if (getuid() == 0) {
     CHECK(run_again("no_thread_is_started", 65534) == 0);
     return;
@@ -165,11 +167,15 @@ static void allocate_in_a_sandbox(void) {
   snug_purge();
 }
 
-TEST(a_sandbox_that_was_told_is_kept) { run_in_child(allocate_in_a_sandbox); }
+TEST(a_sandbox_that_was_told_is_kept) {
+  if (getenv("TEST_EMULATED")) SKIP("the emulator has no sandboxes");
+  run_in_child(allocate_in_a_sandbox);
+}
 #endif
 
 TEST(settings_of_the_other_allocator_are_not_read) {
   if (getenv("LD_PRELOAD") != NULL) SKIP("the preloaded copy reads them");
+  if (getenv("TEST_EMULATED")) SKIP("a program that is started again is not emulated");
   if (getenv("MALLOC_CONF") != NULL) return; /* started again: it did not end this process */
   setenv("MALLOC_CONF", "abort_conf:true,nonsense:1", 1);
   CHECK(run_again("settings_of_the_other_allocator_are_not_read", getuid()) == 0);

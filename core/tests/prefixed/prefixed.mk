@@ -8,8 +8,9 @@
 # malloc: mallinfo and the like (extras), calls that pass through libsnug.so (process), memory that returns from a thread (idle).
 PREFIXED ?= $(BUILD)/libsnug-prefixed.a
 PREFIXED_BUILD := $(TESTS_BUILD)/prefixed
-RENAMED_PROGRAMS = $(foreach name,aligned calloc limits malloc_free mappings realloc threads,api/$(name)) \
-                   $(foreach name,exchange short_threads signals $(if $(RUN),,fork_storm),stress/$(name))
+# Emulated, those that need no hundreds of threads or forks.
+RENAMED_PROGRAMS = $(foreach name,aligned calloc malloc_free realloc $(if $(RUN),,limits mappings threads),api/$(name)) \
+                   $(foreach name,exchange signals $(if $(RUN),,short_threads fork_storm),stress/$(name))
 PREFIXED_ARGUMENTS = --seconds 1
 
 $(PREFIXED_BUILD)/api/%: $(TESTS)/api/%.c $(TEST_HEADERS) $(PREFIXED)
@@ -43,9 +44,9 @@ test-prefixed: programs-prefixed
 	@status=0; \
 	$(RUN_TESTS) prefixed/names $(TEST_TIMEOUT_S) "" \
 	  "$(TESTS)/support/check_names --only snug_ $(PREFIXED) $(INCLUDE)/snug.h $(INCLUDE)/snug_malloc.h" || status=1; \
-	$(RUN_TESTS) prefixed $(TEST_TIMEOUT_S) "$(RUN)" $(addprefix $(PREFIXED_BUILD)/,beside beside_static) \
+	$(RUN_TESTS) prefixed $(TEST_TIMEOUT_S) "$(RUN_SMALL)" $(addprefix $(PREFIXED_BUILD)/,beside beside_static) \
 	  $(if $(PREFIXED_PLUGINS),"$(abspath $(PREFIXED_PLUGINS))") || status=1; \
 	$(if $(RUN),,$(RUN_TESTS) prefixed/preloaded $(TEST_TIMEOUT_S) "env LD_PRELOAD=$(abspath $(LIB))" $(PREFIXED_BUILD)/beside || status=1;) \
-	$(RUN_TESTS) prefixed/renamed $(STRESS_TIMEOUT_S) "$(RUN)" \
+	$(RUN_TESTS) prefixed/renamed $(STRESS_TIMEOUT_S) "$(RUN_SMALL)" \
 	  $(foreach program,$(RENAMED_PROGRAMS),"$(PREFIXED_BUILD)/$(program) $(if $(filter stress/%,$(program)),$(PREFIXED_ARGUMENTS))") || status=1; \
 	exit $$status
