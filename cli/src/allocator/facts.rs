@@ -126,17 +126,28 @@ impl Facts {
             let by_link = || self.through_link(&path);
             preloaded.extend(found.or_else(by_link).filter(|index| !preloaded.contains(index)));
         }
-        // A process title may have been written over the environment. Then the place tells: the loader maps
-        // preloaded libraries before all others, and each further one below the one before.
-        let c_library = self.objects.iter().find(|object| object.kind().is_some_and(Kind::is_c_library));
+        // A process title may have been written over the environment. Then the place tells.
         for (index, object) in self.objects.iter().enumerate() {
-            let above_c_library = c_library.is_some_and(|c_library| object.base > c_library.base);
             let unexplained = !needed.contains(&index) && !preloaded.contains(&index);
-            if unexplained && object.is_allocator_library() && above_c_library {
+            if unexplained && object.is_allocator_library() && self.is_placed_first(object, &needed) {
                 preloaded.push(index);
             }
         }
         preloaded
+    }
+
+    /// Whether an object was mapped before those that the program needs: the loader begins with what is preloaded, and
+    /// maps each further one below the one before. musl's C library is its loader, and so there before all.
+    fn is_placed_first(&self, object: &Image, needed: &[usize]) -> bool {
+        let c_library = self.objects.iter().find(|other| other.kind().is_some_and(Kind::is_c_library));
+        match c_library.and_then(Image::kind) {
+            None => false,
+            Some(Kind::Musl) => {
+                let mut others = needed.iter().map(|index| &self.objects[*index]);
+                others.all(|other| other.kind() == Some(Kind::Musl) || object.base > other.base)
+            }
+            Some(_) => c_library.is_some_and(|c_library| object.base > c_library.base),
+        }
     }
 
     /// LD_PRELOAD may name a link: then the ELF file behind it has the soname of a mapped object.

@@ -495,6 +495,20 @@ mod tests {
         assert_eq!(ids(&report), ["loaded-later"]);
     }
 
+    /// musl's C library is the loader, which the kernel maps: all else lies below it.
+    #[test]
+    fn a_preload_is_seen_under_musl_even_if_the_environment_was_overwritten() {
+        let musl = || image("/lib/ld-musl-x86_64.so.1", 0x9000, elf(&[], &["malloc"]));
+        let other = || image("/lib/libz.so.1", 0x3000, elf(&["ld-musl-x86_64.so.1"], &[]));
+        let needed = ["libz.so.1", "ld-musl-x86_64.so.1"];
+        let preloaded = facts(&needed, vec![jemalloc(0x4000), other(), musl()], "");
+        assert_eq!(judge(&preloaded).allocator.unwrap().how, How::Preloaded);
+        let opened_late = facts(&needed, vec![other(), jemalloc(0x2000), musl()], "");
+        assert_eq!(judge(&opened_late).allocator.unwrap().kind, Kind::Musl);
+        let alone = facts(&needed[1..], vec![jemalloc(0x4000), musl()], "");
+        assert_eq!(judge(&alone).allocator.unwrap().how, How::Preloaded);
+    }
+
     #[test]
     fn half_linked_rubies_are_found() {
         // ruby needs libruby and libc; libruby needs jemalloc: libc comes first.
