@@ -6,6 +6,7 @@
 #   make test       everything that must hold, in about 40 minutes; SECONDS=... lengthens stress and fuzz
 #   make test-programs   all real programs under the preloaded library
 #   make test-systems    Debian 11 to 13, Ubuntu 16.04 and 24.04 in roots of their own; suites compiled for glibc 2.17
+#   make test-jemalloc-users   Ruby --with-jemalloc, a Rust program with jemalloc in it, Redis for musl: built, and run with ours
 #   make test-system     a whole Debian with the library in /etc/ld.so.preload, in a container: DEBIAN=12 or 13
 #   make test-kubernetes the policy and the chart of packages/kubernetes in a real API server, which the first run compiles
 #   make soak       Rails, Sidekiq and Celery for HOURS=12 (or MINUTES=n) in containers with limits: does anything grow?
@@ -50,7 +51,8 @@ library: $(BUILD)/libsnug.so $(BUILD)/libsnug.a $(BUILD)/libsnug-prefixed.a $(BU
 tool: build/snug
 
 # Building installs nothing: it ends with the names of what is missing. Only these goals install it.
-INSTALLING := $(filter test-kubernetes dist test-dist deps demo test test-programs test-systems bench bench-hooks bench-peers soak,$(MAKECMDGOALS))
+INSTALLING := $(filter test-kubernetes dist test-dist deps demo test test-programs test-systems test-jemalloc-users \
+                       bench bench-hooks bench-peers soak,$(MAKECMDGOALS))
 
 # Packages are looked up once; the file remembers that all were there.
 build/deps-%: tools/install-deps
@@ -136,6 +138,7 @@ include core/tests/tests.mk
 include core/tests/golden/golden.mk
 include core/tests/preload/preload.mk
 include core/tests/matrix/matrix.mk
+include core/tests/jemalloc_users/users.mk
 include bench/traces/traces.mk
 include packages/packages.mk
 
