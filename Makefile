@@ -250,11 +250,12 @@ test-guard:
 	$(call one_by_one,$(GUARD_SUITES),SECONDS=$(GUARD_SECONDS) API_WITHOUT='idle mappings memory_return')
 
 CLANG_SUITES = api misuse
-programs-clang:
+programs-clang: build/matrix/own_malloc
 	$(MAKE) library $(CLANG_BUILD)
 	$(call programs_of,$(CLANG_SUITES),$(CLANG_BUILD))
 test-clang: programs-clang
 	tools/check-library build/clang/libsnug.so
+	core/tests/support/run_tests.sh clang 120 "env LD_PRELOAD=$(CURDIR)/build/clang/libsnug.so" "build/matrix/own_malloc --preloaded"
 	$(call one_by_one,$(CLANG_SUITES),$(CLANG_BUILD))
 
 SANITIZER_SUITES = stress-thread stress-undefined stress-address libfuzzer

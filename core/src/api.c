@@ -63,7 +63,7 @@ EXPORT void *realloc(void *block, size_t size_bytes) {
 EXPORT void *reallocarray(void *block, size_t count, size_t each_bytes) {
   size_t size_bytes;
   if (unlikely(__builtin_mul_overflow(count, each_bytes, &size_bytes))) return no_memory();
-  return realloc(block, size_bytes);
+  return AS_BOUND(realloc)(block, size_bytes); /* theirs, if the block is */
 }
 
 static void *take_aligned(size_t alignment, size_t size_bytes) {

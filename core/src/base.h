@@ -46,6 +46,15 @@ static inline void copy_pointers(void **to, void *const *from, size_t count) {
   }
 }
 
+/* The function or variable of a public name that the loader binds for all, which need not be ours: clang would take ours,
+ * and believes a hidden name of it to be equal. */
+#define AS_BOUND(name)                        \
+  ({                                          \
+    __typeof__(&(name)) bound_##name = &name; \
+    __asm__("" : "+r"(bound_##name));         \
+    bound_##name;                             \
+  })
+
 static inline size_t round_up(size_t value, size_t multiple) { return (value + multiple - 1) & ~(multiple - 1); }
 static inline size_t round_down(size_t value, size_t multiple) { return value & ~(multiple - 1); }
 

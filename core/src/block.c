@@ -158,20 +158,22 @@ size_t block_size_for(size_t alignment, size_t size_bytes) {
 static __thread bool passes_on FIXED_TLS;
 extern size_t malloc_usable_size(void *block);
 
+static ALWAYS_INLINE bool free_is_theirs(void) { return AS_BOUND(free) != free_of_this_copy; }
+
 static COLD bool is_theirs(const void *block) {
-  if (free == free_of_this_copy || __atomic_load_n(&passes_on, __ATOMIC_SEQ_CST)) return false;
+  if (!free_is_theirs() || __atomic_load_n(&passes_on, __ATOMIC_SEQ_CST)) return false;
   return page_index(block) >= zone_pages();
 }
 
 static COLD void give_to_them(void *block) {
   __atomic_store_n(&passes_on, true, __ATOMIC_SEQ_CST);
-  free(block);
+  AS_BOUND(free)(block);
   __atomic_store_n(&passes_on, false, __ATOMIC_SEQ_CST);
 }
 
 static COLD size_t their_size(const void *block) {
   __atomic_store_n(&passes_on, true, __ATOMIC_SEQ_CST);
-  size_t size_bytes = malloc_usable_size((void *)block);
+  size_t size_bytes = AS_BOUND(malloc_usable_size)((void *)block);
   __atomic_store_n(&passes_on, false, __ATOMIC_SEQ_CST);
   return size_bytes;
 }
@@ -248,7 +250,7 @@ size_t block_size(const void *block) {
 
 /* Whether it is nobody's but theirs; what is wrong in our own is left to be found. */
 static bool is_only_theirs(const void *block) {
-  if (likely(free == free_of_this_copy) || !is_theirs(block)) return false;
+  if (likely(!free_is_theirs()) || !is_theirs(block)) return false;
   size_t size_bytes;
   if (guard_is_on() && guard_size(block, &size_bytes)) return false;
   cache_slow_path_begins();

@@ -92,7 +92,7 @@ static void find_warnings(struct text *text) {
       strstr(content, "[always]") != NULL && options.thp == 0) {
     text_string(text, "transparent huge pages are \"always\" (switched off on the heap)");
   }
-  if (free != free_of_this_copy) {
+  if (AS_BOUND(free) != free_of_this_copy) {
     if (text->length_bytes != 0) text_string(text, "; ");
     text_string(text, "malloc is another's: the program's own, or this library was opened late");
   }
@@ -122,7 +122,7 @@ static void print_verbose(void) {
 
 /* Whether malloc is another copy of this library, in front of this one: preloaded, say, while the program is linked
  * with the one that is called libjemalloc.so.2. */
-static bool is_second_copy(void) { return &snug_counters != &counters_of_this_copy; }
+static bool is_second_copy(void) { return AS_BOUND(snug_counters) != &counters_of_this_copy; }
 
 __attribute__((constructor)) static void read_settings(void) {
   if (!libc_is_there() || is_second_copy()) return;

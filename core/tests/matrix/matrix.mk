@@ -1,5 +1,6 @@
 # matrix.mk: the one library under every libc; see core/tests/matrix/run and core/tests/matrix/systems.
-MATRIX_PROGRAMS = build/tests/startup/probe build/tests/startup/probe_dynamic build/matrix/short_threads build/matrix/fork_storm
+MATRIX_PROGRAMS = build/tests/startup/probe build/tests/startup/probe_dynamic build/matrix/short_threads \
+                  build/matrix/fork_storm build/matrix/own_malloc
 MATRIX_MUSL_PROGRAMS = $(addprefix build/musl/tests/,startup/probe startup/probe_dynamic stress/dlopen_snug)
 
 .PHONY: test-matrix
@@ -10,6 +11,10 @@ test-matrix: programs-matrix
 build/matrix/short_threads build/matrix/fork_storm: build/matrix/%: core/tests/stress/%.c $(TEST_HEADERS)
 	@mkdir -p $(@D)
 	$(TEST_CC) -o $@ $< -ldl
+
+build/matrix/own_malloc: core/tests/matrix/own_malloc.c
+	@mkdir -p $(@D)
+	gcc -O2 -g -Wall -Wextra -fno-builtin -pthread -rdynamic -o $@ $<
 
 # After those of the musl suite, if these are asked for, too: they are partly the same.
 .PHONY: programs-matrix
