@@ -21,8 +21,12 @@
 #define COLD __attribute__((cold, noinline))
 
 /* Thread-local variables at fixed offsets from the thread pointer: one instruction, and no call into libc. glibc keeps
- * room for a few bytes of them in libraries opened late; musl keeps none, and refuses to open the library late. */
+ * room for a few bytes of them in libraries opened late; musl keeps none, and refuses to open the library late.
+ * TLS_BY_CALL: the offsets are fixed in programs alone (core/archive/prefixed.c). */
+#ifndef FIXED_TLS
 #define FIXED_TLS __attribute__((tls_model("initial-exec")))
+#define TLS_BY_CALL 0
+#endif
 
 #define likely(condition) __builtin_expect(!!(condition), 1)
 #define unlikely(condition) __builtin_expect(!!(condition), 0)
@@ -46,8 +50,8 @@ static inline void copy_pointers(void **to, void *const *from, size_t count) {
   }
 }
 
-/* The function or variable of a public name that the loader binds for all, which need not be ours: clang would take ours,
- * and believes a hidden name of it to be equal. */
+/* The function or variable of a public name that the loader binds for all, which need not be ours: clang would take
+ * ours, and believes a hidden name of it to be equal. */
 #define AS_BOUND(name)                        \
   ({                                          \
     __typeof__(&(name)) bound_##name = &name; \

@@ -1,5 +1,7 @@
 #include "janitor.h"
 
+#include <elf.h>
+
 #include "control.h"
 #include "counters.h"
 #include "lock.h"
@@ -120,8 +122,16 @@ static void start_thread(void) {
   }
 }
 
+extern const Elf64_Ehdr __ehdr_start HIDDEN; /* of this object, by the linker */
+
+/* It touches no thread-local variable (J2), but where a call finds them, the compiler may make that call early, and
+ * libc knows nothing of its thread block. */
+static bool finds_variables(void) {
+  return !TLS_BY_CALL || (uintptr_t)&__ehdr_start + __ehdr_start.e_phoff == getauxval(AT_PHDR);
+}
+
 void janitor_start(void) {
-  if (!SNUG_JANITOR || !is_wanted() || !rights_may_start_thread() || wait_after_refusal()) return;
+  if (!SNUG_JANITOR || !finds_variables() || !is_wanted() || !rights_may_start_thread() || wait_after_refusal()) return;
   if (janitor_is_running() || !lock_try(&janitor.lock, RANK_JANITOR)) return;
   /* After vfork this memory is the parent's, and a thread of the child would end with it, or with its exec. */
   if (rights_identity() == IDENTITY_OWN && !janitor_is_running()) start_thread();

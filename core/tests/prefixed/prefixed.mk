@@ -2,8 +2,6 @@
 #
 #   make test-prefixed
 #
-# musl opens no library late whose thread-local variables are at fixed offsets: no plug-ins there.
-#
 # Its functions under the names of malloc pass the api and stress suites, too, but for what it leaves to the program's own
 # malloc: mallinfo and the like (extras), calls that pass through libsnug.so (process), memory that returns from a thread (idle).
 PREFIXED ?= $(BUILD)/libsnug-prefixed.a
@@ -37,7 +35,7 @@ $(PREFIXED_BUILD)/%.so: $(TESTS)/prefixed/plugin.c $(TEST_HEADERS) $(PREFIXED)
 	@mkdir -p $(@D)
 	$(TEST_CC) -fPIC -shared -o $@ $< $(PREFIXED)
 
-PREFIXED_PLUGINS = $(if $(findstring musl,$(CC)),,$(addprefix $(PREFIXED_BUILD)/,plugins one.so two.so))
+PREFIXED_PLUGINS = $(addprefix $(PREFIXED_BUILD)/,plugins one.so two.so)
 .PHONY: test-prefixed programs-prefixed
 programs-prefixed: $(addprefix $(PREFIXED_BUILD)/,$(RENAMED_PROGRAMS) beside beside_static) $(PREFIXED_PLUGINS)
 test-prefixed: programs-prefixed
@@ -45,7 +43,7 @@ test-prefixed: programs-prefixed
 	$(RUN_TESTS) prefixed/names $(TEST_TIMEOUT_S) "" \
 	  "$(TESTS)/support/check_names --only snug_ $(PREFIXED) $(INCLUDE)/snug.h $(INCLUDE)/snug_malloc.h" || status=1; \
 	$(RUN_TESTS) prefixed $(TEST_TIMEOUT_S) "$(RUN_SMALL)" $(addprefix $(PREFIXED_BUILD)/,beside beside_static) \
-	  $(if $(PREFIXED_PLUGINS),"$(abspath $(PREFIXED_PLUGINS))") || status=1; \
+	  "$(abspath $(PREFIXED_PLUGINS))" || status=1; \
 	$(if $(RUN),,$(RUN_TESTS) prefixed/preloaded $(TEST_TIMEOUT_S) "env LD_PRELOAD=$(abspath $(LIB))" $(PREFIXED_BUILD)/beside || status=1;) \
 	$(RUN_TESTS) prefixed/renamed $(STRESS_TIMEOUT_S) "$(RUN_SMALL)" \
 	  $(foreach program,$(RENAMED_PROGRAMS),"$(PREFIXED_BUILD)/$(program) $(if $(filter stress/%,$(program)),$(PREFIXED_ARGUMENTS))") || status=1; \
