@@ -31,7 +31,7 @@ EXPORT struct mallinfo2 mallinfo2(void);
 EXPORT struct mallinfo mallinfo(void);
 EXPORT int mallopt(int parameter, int value);
 EXPORT void malloc_stats(void);
-EXPORT int malloc_info(int options_word, FILE *stream);
+EXPORT COLD int malloc_info(int options_word, FILE *stream);
 
 /* arena: heap bytes resident or in use; hblkhd: bytes of own mappings; uordblks: live; fordblks: free in the heap;
  * keepcost: what malloc_trim could give back. */

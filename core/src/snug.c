@@ -3,15 +3,31 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+
+/* What is between SMALL and FAST is no part of malloc and free: gcc makes it small instead of fast. */
+#ifdef __clang__
+#define SMALL
+#define FAST
+#else
+#define SMALL _Pragma("GCC push_options") _Pragma("GCC optimize(\"Os\")")
+#define FAST _Pragma("GCC pop_options")
+#endif
+
 #include "memory.c"
 #include "sys.c"
+SMALL
 #include "symbols.c"
+FAST
 #include "hooks.c"
+SMALL
 #include "rights.c"
+FAST
 #include "lock.c"
+SMALL
 #include "fatal.c"
 #include "options.c"
 #include "malloc_conf.c"
+FAST
 #include "map.c"
 #include "pages.c"
 #include "run.c"
@@ -21,22 +37,33 @@
 #include "slab.c"
 #include "slab_purge.c"
 #include "cache.c"
+SMALL
 #include "survey.c"
+FAST
 #include "steal.c"
 #include "gauges.c"
+SMALL
 #include "cgroup.c"
+FAST
 #include "purge.c"
 #include "tick.c"
+SMALL
 #include "control.c"
 #include "janitor.c"
+FAST
 #include "maintain.c"
+SMALL
 #include "guard.c"
+FAST
 #include "unwind.c"
+SMALL
 #include "profile_table.c"
 #include "python.c"
 #include "ruby.c"
+FAST
 #include "profile.c"
 #include "block.c"
+SMALL
 #include "fork.c"
 #include "stats.c"
 #include "account.c"
@@ -44,6 +71,7 @@
 #include "stats_print.c"
 #include "start.c"
 #include "process.c"
+FAST
 #include "api.c"
 #include "jemalloc.c"
 #include "glibc.c"
