@@ -3,7 +3,8 @@
     packages/publish --key 0123ABCD                  build/dist -> build/site
     packages/publish --new-key build/test-key        for tests: with a key without passphrase, made in that folder
 
-The site has SHA256SUMS with its signature, snug.asc (the public key), apt/ and rpm/. Any web server can serve it.
+The site has SHA256SUMS with its signature, snug.asc (the public key), apt/ and rpm/, where each package is signed, too.
+Any web server can serve it. SHA256SUMS is about the files as `make dist` built them, the same wherever that was.
 """
 
 import argparse
@@ -59,8 +60,9 @@ def apt_repository(packages, repository, key):
 
 def rpm_repository(packages, repository, key):
     repository.mkdir()
-    for path in sorted(packages.glob("*.rpm")):
-        shutil.copy2(path, repository)
+    signed = [shutil.copy2(path, repository) for path in sorted(packages.glob("*.rpm"))]
+    # Its own guess at where gpg is has no folder.
+    run("rpmsign", "--define", f"_gpg_name {key}", "--define", f"__gpg {shutil.which('gpg')}", "--addsign", *signed)
     run("createrepo_c", "--quiet", "--no-database", repository)
     sign(key, repository / "repodata/repomd.xml")
 

@@ -103,14 +103,27 @@ class Deb(Published):
 
 
 class Rpm(Published):
+    def install(self, root, repository, *packages, checks_index=1):
+        return check(["dnf", "--installroot", str(root.path), "--releasever", "40", "--forcearch", "x86_64", "--disablerepo", "*",
+                      "--repofrompath", f"snug,file://{repository}", f"--setopt=snug.repo_gpgcheck={checks_index}",
+                      f"--setopt=snug.gpgkey=file://{SITE}/snug.asc", "--setopt=snug.gpgcheck=1", "--assumeyes", "install", *packages],
+                     env={**os.environ, "HOME": str(root.path)})
+
+    def test_dnf_refuses_packages_that_nobody_signed(self):
+        root = Root()
+        self.addCleanup(root.remove)
+        unsigned = root.path / "srv/rpm"
+        unsigned.mkdir(parents=True)
+        for path in DIST.glob("*.rpm"):
+            shutil.copy(path, unsigned)
+        check(["createrepo_c", "--quiet", "--no-database", str(unsigned)])
+        with self.assertRaisesRegex(AssertionError, "is not signed"):
+            self.install(root, unsigned, "libsnug0", checks_index=0)
+
     def test_dnf_installs_it(self):
         root = Root()
         self.addCleanup(root.remove)
-        said = check(["dnf", "--installroot", str(root.path), "--releasever", "40", "--forcearch", "x86_64", "--disablerepo", "*",
-                      "--repofrompath", f"snug,file://{SITE}/rpm", "--setopt=snug.repo_gpgcheck=1", f"--setopt=snug.gpgkey=file://{SITE}/snug.asc",
-                      "--setopt=snug.gpgcheck=0", "--assumeyes", "install", "snug", "libsnug-devel"],
-                     env={**os.environ, "HOME": str(root.path)})
-        self.assertIn("Complete!", said)
+        self.assertIn("Complete!", self.install(root, SITE / "rpm", "snug", "libsnug-devel"))
         # Nothing else is in there: no shell, no C library.
         tool = check(["chroot", str(root.path), "/usr/bin/snug", "--version"])
         self.assertEqual(tool, f"snug {VERSION}\n")
