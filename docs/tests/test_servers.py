@@ -73,6 +73,9 @@ def shortened(command, port):
         for name, value in (("--requests", "60"), ("--runs", "1"), ("--idle", "1s")):
             if name in options:
                 options[options.index(name) + 1] = value
+        while "--with" in options:
+            place = options.index("--with")
+            del options[place:place + 2]
         options += ["--runs", "1", "--with", "glibc,snug"] if "--runs" not in options else ["--with", "glibc,snug"]
         options += ["--idle", "1s"] if "--idle" not in options else []
     elif options[1] == "leak":
