@@ -85,6 +85,16 @@ class Gems(unittest.TestCase):
         said = self.succeed("snug", "run", "puma", "-C", home / "puma.rb", **variables)
         self.assertIn("worker, true, true\n", said)
 
+    def test_the_tool_of_another_machine_is_named(self):
+        variables, home = self.install(self.of_platform)
+        tool, = home.rglob("lib/snug/snug")
+        content = bytearray(tool.read_bytes())
+        content[18:20] = b"\xf3\0"  # RISC-V
+        tool.write_bytes(content)
+        ended = run("snug", "run", "ruby", "-e", "1", **variables)
+        self.assertEqual(ended.returncode, 125)
+        self.assertIn("is for another machine: the gem's name says for which, and this is ", ended.stderr)
+
     def test_bundler_finds_it(self):
         variables, home = self.install(self.of_platform)
         (home / "Gemfile").write_text('gem "snug"\n')
