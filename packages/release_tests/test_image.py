@@ -17,10 +17,11 @@ QUIET = ["--rm", "--network", "none", "--ulimit", "nofile=1024:1024", "--ulimit"
 UNDER_SNUG = "exit File.read('/proc/self/maps').include?('/libsnug.so') && (1..9).map { Thread.new { ?x * 9000 } }.map(&:value).size == 9"
 # podman's runtime refuses to see the second hierarchy of control groups beside the first.
 UNIFIED = "/sys/fs/cgroup/unified"
+WITHOUT_UNIFIED = ["unshare", "--mount", "sh", "-c", f'if [ -d {UNIFIED} ]; then umount {UNIFIED}; fi; exec "$@"', "sh"]
 
 
 def engine(*words):
-    return check(["unshare", "--mount", "sh", "-c", f'if [ -d {UNIFIED} ]; then umount {UNIFIED}; fi; exec "$@"', "sh", *ENGINE, *map(str, words)])
+    return check([*WITHOUT_UNIFIED, *ENGINE, *map(str, words)])
 
 
 def dockerfiles():

@@ -1,0 +1,60 @@
+"""The images of Ruby and Python with snug in them, built by an engine of a clean Debian, and applications built on them."""
+
+import os
+import shutil
+import unittest
+
+from packages.project import ROOT, VERSION, run
+from packages.release_tests.roots import check, debian
+from packages.release_tests.test_image import ENGINE, QUIET, STORAGE, UNDER_SNUG, WITHOUT_UNIFIED, engine
+
+PYTHON_UNDER_SNUG = "import threading; assert '/libsnug.so' in open('/proc/self/maps').read(); [threading.Thread(target=bytes, args=(9000,)).start() for _ in range(9)]"
+APPLICATION = """FROM snug-{language}:{version}
+RUN {build}
+COPY app /app
+CMD ["{interpreter}", "/app"]
+"""
+# What a build of an application does in its image: it runs under snug, too.
+LANGUAGES = {
+    "ruby": ("ruby", UNDER_SNUG, "bundle --version && gem environment >/dev/null"),
+    "python": ("python3", PYTHON_UNDER_SNUG, "python3 -m venv /venv && /venv/bin/python -c 'import json'"),
+}
+
+
+@unittest.skipUnless(os.geteuid() == 0 and shutil.which("podman"), "needs root and podman")
+class Bases(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        shutil.rmtree(STORAGE, ignore_errors=True)
+        STORAGE.mkdir(parents=True)
+        cls.addClassCleanup(shutil.rmtree, STORAGE)
+        engine("load", "--input", ROOT / f"build/dist/snug-{VERSION}-image.tar")
+        engine("import", debian(), "localhost/clean-debian")
+        options = {"PODMAN_OPTIONS": " ".join(ENGINE[1:])}
+        check([*WITHOUT_UNIFIED, ROOT / "packages/base-images", "--from", "localhost/clean-debian"], env={**os.environ, **options})
+
+    def test_what_is_started_in_them_runs_under_snug(self):
+        for language, (interpreter, program, _) in LANGUAGES.items():
+            with self.subTest(language):
+                option = "-e" if language == "ruby" else "-c"
+                engine("run", *QUIET, f"snug-{language}:{VERSION}", interpreter, option, program)
+                engine("run", *QUIET, "--user", "1000", f"snug-{language}:{VERSION}", interpreter, option, program)
+                self.assertEqual(engine("run", *QUIET, f"snug-{language}:{VERSION}", "snug", "--version"), f"snug {VERSION}\n")
+
+    def test_an_application_is_built_on_them(self):
+        for language, (interpreter, program, build) in LANGUAGES.items():
+            with self.subTest(language):
+                folder = STORAGE / f"application-{language}"
+                folder.mkdir()
+                (folder / "Dockerfile").write_text(APPLICATION.format(language=language, version=VERSION, build=build, interpreter=interpreter))
+                (folder / "app").write_text(program)
+                engine("build", "--isolation", "chroot", "--pull=never", "--tag", "application", folder)
+                engine("run", *QUIET, "application")
+
+    def test_a_language_that_there_is_not_is_named(self):
+        with self.assertRaisesRegex(SystemExit, "there is no perl; there are: python, ruby"):
+            run("packages/base-images", "perl")
+
+
+if __name__ == "__main__":
+    unittest.main()
