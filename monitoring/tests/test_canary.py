@@ -8,18 +8,16 @@ directory that it removes.
 
 import json
 import math
-import pathlib
 import random
 import re
 import shlex
-import shutil
 import subprocess
-import tempfile
 import time
 import unittest
 import urllib.parse
 
-from test_monitoring import PROJECT, SNUG, free_port, get
+import recorded_prometheus
+from test_monitoring import PROJECT, SNUG, get
 
 GUIDE = PROJECT / "docs/guide/canary.md"
 HOURS = 4
@@ -74,28 +72,8 @@ def recorded(out, end_s):
 class Canary(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.directory = pathlib.Path(tempfile.mkdtemp(prefix="snug-canary-"))
-        cls.addClassCleanup(shutil.rmtree, cls.directory)
         cls.end_s = int(time.time()) // STEP_S * STEP_S
-        with open(cls.directory / "recorded", "w") as out:
-            recorded(out, cls.end_s)
-        subprocess.run(["promtool", "tsdb", "create-blocks-from", "openmetrics", "recorded", "data"], cwd=cls.directory, check=True, capture_output=True)
-        (cls.directory / "prometheus.yml").write_text("scrape_configs: []\n")
-        cls.url = f"http://127.0.0.1:{free_port()}"
-        log = open(cls.directory / "log", "w")
-        server = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", "prometheus", "--config.file=prometheus.yml", "--storage.tsdb.path=data",
-             f"--web.listen-address={cls.url.removeprefix('http://')}", "--log.level=warn"], cwd=cls.directory, stdout=log, stderr=log)
-        cls.addClassCleanup(log.close)
-        cls.addClassCleanup(server.wait)
-        cls.addClassCleanup(server.kill)
-        for _ in range(600):
-            try:
-                get(f"{cls.url}/-/ready")
-                return
-            except OSError:
-                time.sleep(0.1)
-        raise AssertionError((cls.directory / "log").read_text())
+        cls.url = recorded_prometheus.start(cls, lambda out: recorded(out, cls.end_s))
 
     def ask(self, *arguments):
         return subprocess.run([SNUG, "canary", "--prometheus", self.url, *arguments], capture_output=True, text=True)

@@ -120,7 +120,7 @@ pub(crate) fn changeable(pid: Pid) -> Result<Vec<(String, String)>> {
 }
 
 /// The value of one setting in the text of all.
-fn setting<'a>(settings: &'a str, key: &str) -> Option<&'a str> {
+pub(crate) fn setting<'a>(settings: &'a str, key: &str) -> Option<&'a str> {
     settings
         .split(',')
         .find_map(|pair| pair.split_once(':').filter(|(name, _)| *name == key))

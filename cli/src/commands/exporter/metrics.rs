@@ -27,6 +27,8 @@ pub(super) struct Sample {
     pub major_faults: u64,
     pub threads: u64,
     pub heap: Option<Heap>,
+    /// Share of a core that giving memory back may take, from 0 to 1.
+    pub purge_budget: Option<f64>,
     /// Only where it was asked for: a walk costs as much as the heap is large.
     pub glibc_heap: Option<HeapSize>,
 }
@@ -59,6 +61,11 @@ const PROCESS_GAUGES: &[(&str, &str, Value<Sample>)] = &[
         sample.swap_bytes.map(|bytes| bytes as f64)
     }),
     ("snug_process_threads", "Threads of the process.", |sample| Some(sample.threads as f64)),
+    (
+        "snug_heap_purge_budget_ratio",
+        "Share of a core that giving memory back may take: purge_cpu_percent.",
+        |sample| sample.purge_budget,
+    ),
 ];
 
 const PROCESS_COUNTERS: &[(&str, &str, Value<Sample>)] = &[

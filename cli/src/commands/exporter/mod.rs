@@ -16,6 +16,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use nix::unistd::User;
 
 use crate::allocator::access;
+use crate::allocator::control;
 use crate::allocator::identity::Identity;
 use crate::allocator::inspect::Inspector;
 use crate::allocator::kinds::Kind;
@@ -182,6 +183,10 @@ impl Exporter {
                     major_faults: reading.stat.major_faults,
                     threads: reading.threads,
                     heap: reading.heap.as_ref().map(|heap| Heap::from_account(&heap.account)),
+                    purge_budget: reading.heap.as_ref().and_then(|heap| {
+                        let percent = control::setting(&heap.account.head.settings, "purge_cpu_percent")?;
+                        Some(percent.parse::<f64>().ok()? / 100.0)
+                    }),
                     // Of one process, once: a walk costs as much as the heap is large.
                     glibc_heap: self
                         .only
