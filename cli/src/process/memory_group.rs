@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 pub(crate) const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 /// Limits from here on are none: version 1 writes the largest multiple of a page for "no limit".
 const NO_LIMIT_BYTES: u64 = 1 << 62;
+/// How deep groups are looked for.
+const LEVELS_MOST: usize = 8;
 
 /// Memory of a control group.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,11 +28,27 @@ pub(crate) struct Cgroup {
 pub(crate) struct MemoryGroup {
     root: PathBuf,
     path: String,
+    /// None where its files are not to be seen.
+    directory: Option<PathBuf>,
     version_1: bool,
 }
 
 /// Reads `/proc/PID/cgroup`: version 1's memory hierarchy if there is one, else version 2's only one.
 pub(crate) fn place(text: &str, root: &Path) -> Option<MemoryGroup> {
+    place_seen_by(&std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default(), text, root)
+}
+
+/// `own`: `/proc/self/cgroup` of who looks.
+fn place_seen_by(own: &str, text: &str, root: &Path) -> Option<MemoryGroup> {
+    let (version_1, path) = memory_path(text)?;
+    let root = if version_1 { root.join("memory") } else { root.to_path_buf() };
+    let own = memory_path(own).map(|(_, path)| path);
+    let directory = directory(&path, own.as_deref(), &root);
+    Some(MemoryGroup { root, path, directory, version_1 })
+}
+
+/// Whether memory is counted by version 1, and the path there.
+fn memory_path(text: &str) -> Option<(bool, String)> {
     let fields = |line: &'_ str| -> Option<(String, String)> {
         let mut parts = line.splitn(3, ':').skip(1);
         Some((parts.next()?.to_string(), parts.next()?.to_string()))
@@ -38,14 +56,39 @@ pub(crate) fn place(text: &str, root: &Path) -> Option<MemoryGroup> {
     let lines: Vec<(String, String)> = text.lines().filter_map(fields).collect();
     let version_1 = lines.iter().find(|(names, _)| names.split(',').any(|name| name == "memory"));
     match version_1 {
-        Some((_, path)) => {
-            Some(MemoryGroup { root: root.join("memory"), path: path.clone(), version_1: true })
-        }
-        None => {
-            let (_, path) = lines.iter().find(|(names, _)| names.is_empty())?;
-            Some(MemoryGroup { root: root.to_path_buf(), path: path.clone(), version_1: false })
-        }
+        Some((_, path)) => Some((true, path.clone())),
+        None => lines.into_iter().find(|(names, _)| names.is_empty()).map(|(_, path)| (false, path)),
     }
+}
+
+/// The directory of a control group.
+///
+/// Who has a namespace of control groups of its own, as in a container, is told of groups outside by paths that begin with
+/// `/..`: they are looked for below `root`. Inside a container of version 1 the paths are those of the host, and the
+/// mounted files begin at the container's own group: that is right for the container's own processes alone.
+fn directory(path: &str, own: Option<&str>, root: &Path) -> Option<PathBuf> {
+    if path == "/.." || path.starts_with("/../") {
+        let tail = path.trim_start_matches("/..").trim_start_matches('/');
+        return (!tail.is_empty()).then(|| below(root, Path::new(tail), LEVELS_MOST)).flatten();
+    }
+    let whole = root.join(path.trim_start_matches('/'));
+    if whole.is_dir() {
+        return Some(whole);
+    }
+    let inside = Path::new(path).strip_prefix(own?).ok()?;
+    Some(root.join(inside)).filter(|directory| directory.is_dir())
+}
+
+/// The first directory that ends in this path.
+fn below(directory: &Path, tail: &Path, levels: usize) -> Option<PathBuf> {
+    let found = directory.join(tail);
+    if found.is_dir() {
+        return Some(found);
+    }
+    let entries = std::fs::read_dir(directory).ok().filter(|_| levels > 0)?;
+    let is_directory = |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    let inner = entries.flatten().filter(is_directory);
+    inner.into_iter().find_map(|entry| below(&entry.path(), tail, levels - 1))
 }
 
 impl MemoryGroup {
@@ -81,7 +124,7 @@ impl MemoryGroup {
     /// What is counted there, cached files included, in one read.
     pub(crate) fn used_bytes(&self) -> Option<u64> {
         let file = if self.version_1 { "memory.usage_in_bytes" } else { "memory.current" };
-        number(&self.directory()?, file)
+        number(self.directory()?, file)
     }
 
     /// How many processes the kernel has killed there for want of memory; None: it does not count them.
@@ -91,10 +134,8 @@ impl MemoryGroup {
         text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
     }
 
-    /// Inside a container the path may be that of the host; then the container's own root has the files.
-    fn directory(&self) -> Option<PathBuf> {
-        let below = self.root.join(self.path.trim_start_matches('/'));
-        [below, self.root.clone()].into_iter().find(|directory| directory.is_dir())
+    fn directory(&self) -> Option<&Path> {
+        self.directory.as_deref()
     }
 }
 
@@ -156,8 +197,36 @@ mod tests {
                 ("memory/memory.stat", "inactive_file 1\ntotal_inactive_file 7\n"),
             ],
         );
-        let cgroup = place("5:cpu:/x\n4:memory:/docker/abc\n0::/\n", &files.0).unwrap().read().unwrap();
+        let text = "5:cpu:/x\n4:memory:/docker/abc\n0::/\n";
+        let cgroup = place_seen_by(text, text, &files.0).unwrap().read().unwrap();
         assert_eq!((cgroup.used_bytes, cgroup.inactive_file_bytes, cgroup.limit_bytes), (123, 7, None));
+        for others in ["4:memory:/docker/abcd\n", "4:memory:/docker/other\n", "0::/\n", ""] {
+            let group = place_seen_by(others, text, &files.0).unwrap();
+            assert_eq!(group.read(), None, "our own memory is not that of another container");
+        }
         assert_eq!(place("", &files.0), None);
+    }
+
+    #[test]
+    fn groups_outside_of_our_namespace() {
+        let pod = "kubepods.slice/kubepods-pod12.slice";
+        let named = |name: &str, file: &str| format!("{pod}/cri-containerd-{name}.scope/{file}");
+        let files = Files::new(
+            "outside",
+            &[
+                (&named("ab", "memory.current"), "700\n"),
+                (&named("ab", "memory.max"), "1000\n"),
+                ("memory.current", "5\n"),
+            ],
+        );
+        let from_a_sibling = "0::/../cri-containerd-ab.scope\n";
+        let from_another_pod = format!("0::/../../../{pod}/cri-containerd-ab.scope\n");
+        for text in [from_a_sibling, &from_another_pod] {
+            let cgroup = place_seen_by("0::/\n", text, &files.0).unwrap().read().unwrap();
+            assert_eq!((cgroup.used_bytes, cgroup.limit_bytes), (700, Some(1000)), "{text}");
+        }
+        for text in ["0::/../cri-containerd-cd.scope\n", "0::/..\n", "0::/../../\n", "0::/elsewhere\n"] {
+            assert_eq!(place_seen_by("0::/\n", text, &files.0).unwrap().read(), None, "{text}");
+        }
     }
 }

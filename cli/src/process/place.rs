@@ -71,7 +71,7 @@ pub(crate) fn components(cgroup: &str) -> impl Iterator<Item = &str> {
 
 /// Docker, containerd, CRI-O and Podman name groups after containers: 64 hexadecimal digits, with or without more
 /// around them.
-fn container_id(cgroup: &str) -> Option<String> {
+pub(crate) fn container_id(cgroup: &str) -> Option<String> {
     let words = components(cgroup).flat_map(|component| component.split(['-', '.', ':']));
     let is_id = |word: &&str| word.len() == 64 && word.chars().all(|c| c.is_ascii_hexdigit());
     words.into_iter().find(is_id).map(String::from)

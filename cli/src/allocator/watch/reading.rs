@@ -7,7 +7,7 @@ use crate::heap::glibc_heap::HeapSize;
 use crate::process::proc::{Pid, Stat};
 
 /// One process at one moment.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Reading {
     pub pid: Pid,
     pub parent: Pid,

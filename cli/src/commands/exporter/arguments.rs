@@ -24,10 +24,15 @@ of the processes. Heaps that it may not read are counted in snug_exporter_proces
 
 Each process has the labels allocator, role and worker: 'puma worker' and '2', from the titles that Puma, Unicorn, \
 Sidekiq, Resque, Solid Queue, Celery, gunicorn and PostgreSQL give themselves, else from the script or the program; \
-and app, where the title of Puma, Sidekiq or gunicorn names the application. Where a process \
+and app, where the title of Puma, Sidekiq or gunicorn names the application, or the pod's name does. Processes in \
+containers have the labels namespace, pod and container, whose names come from those of the files in \
+/var/log/containers; the label group is canary in containers that use snug or were to, else baseline. Where a process \
 and its children look the same, the parent is the master and the children are workers. Workers without a \
 number get the lowest free one, so that restarts create no new time series. Metric names, alert rules and a \
 dashboard are in monitoring/.
+
+In a container that shares the host's PIDs, as in a DaemonSet, mount the host's /sys/fs/cgroup and \
+/var/log/containers, read-only, below the folder that --host names.
 
 Reading PSS may cost half a percent of one core.
 
@@ -46,6 +51,9 @@ pub(crate) struct ExporterArguments {
     /// This process and all below it; may be repeated
     #[arg(long, value_name = "PID")]
     pub pid: Vec<i32>,
+    /// Where the host's file system is mounted, to read limits and names of other containers from inside a container
+    #[arg(long, value_name = "DIR")]
+    pub host: Option<PathBuf>,
     /// Give this role to processes whose command line matches; may be repeated, the first match wins
     #[arg(long, value_name = "REGEX=NAME", value_parser = role_rule)]
     pub role: Vec<(String, String)>,

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use regex_lite::Regex;
 
+use crate::commands::exporter::pods::ContainerNames;
 use crate::process::proc::Pid;
 
 /// Characters of a role at most: the name of a script may be any text.
@@ -23,14 +24,17 @@ pub(super) struct LabelSource<'a> {
     /// The application, as its title says; empty if it does not.
     pub app: &'a str,
     pub command: &'a str,
+    /// Of the container that it runs in.
+    pub names: ContainerNames,
 }
 
 /// Role and number of a process.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Labels {
     pub role: String,
-    /// Empty if its title names none.
+    /// Of the title, or of the pod's name. Empty if neither says.
     pub app: String,
+    pub names: ContainerNames,
     /// Empty if there is one process of that role, and its title has no number.
     pub worker: String,
 }
@@ -51,14 +55,15 @@ impl Labeller {
 
     /// The labels of all processes there are, in their order. No two are the same.
     pub(super) fn label(&mut self, processes: &[LabelSource]) -> Vec<Labels> {
-        let wanted: Vec<Labels> = processes.iter().map(|process| self.wanted(process, processes)).collect();
+        let kin = Kin::new(processes);
+        let wanted: Vec<Labels> = processes.iter().map(|process| self.wanted(process, &kin)).collect();
         let key = |process: &LabelSource| (process.pid, process.start_ticks);
         let alive: HashSet<(Pid, u64)> = processes.iter().map(key).collect();
         self.given.retain(|known, _| alive.contains(known));
         // Who has labels keeps them, unless its role or number changed.
         for (process, wanted) in processes.iter().zip(&wanted) {
             let differs = |known: &Labels| {
-                (&known.role, &known.app) != (&wanted.role, &wanted.app)
+                known.group() != wanted.group()
                     || (!wanted.worker.is_empty() && !starts_with_number(known, wanted))
             };
             if self.given.get(&key(process)).is_some_and(differs) {
@@ -66,7 +71,7 @@ impl Labeller {
             }
         }
         let mut taken: HashSet<Labels> = self.given.values().cloned().collect();
-        let mut count: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+        let mut count: BTreeMap<LabelGroup, usize> = BTreeMap::new();
         wanted.iter().for_each(|wanted| *count.entry(wanted.group()).or_default() += 1);
         for (process, wanted) in processes.iter().zip(&wanted) {
             if self.given.contains_key(&key(process)) {
@@ -80,33 +85,66 @@ impl Labeller {
     }
 
     /// What its title and its relatives say.
-    fn wanted(&self, process: &LabelSource, all: &[LabelSource]) -> Labels {
+    fn wanted(&self, process: &LabelSource, kin: &Kin) -> Labels {
+        let app = cut(if process.app.is_empty() { process.names.app() } else { process.app });
+        let names = process.names.clone();
         for (expression, name) in &self.rules {
             if let Some(captures) = expression.captures(process.command) {
                 let mut role = String::new();
                 captures.expand(name, &mut role);
-                return Labels { app: cut(process.app), ..split_number(&role) };
+                return Labels { app, names, ..split_number(&role) };
             }
         }
         let own = split_number(process.role);
-        let base = |role: &str| role.strip_suffix(" worker").unwrap_or(role).to_string();
-        let same = |other: &LabelSource| base(&split_number(other.role).role) == base(&own.role);
-        let has_workers = all.iter().any(|other| other.parent == process.pid && same(other));
-        let is_worker = all.iter().any(|other| other.pid == process.parent && same(other));
+        let (has_workers, is_worker) = (kin.has_workers(process), kin.is_worker(process));
         let named = own.role.contains(' ') && own.role != "celery worker";
         let role = match (has_workers, is_worker) {
             (true, false) if !named => format!("{} master", base(&own.role)),
             (_, true) if !named => format!("{} worker", base(&own.role)),
             _ => own.role,
         };
-        Labels { role: cut(&role), app: cut(process.app), worker: own.worker }
+        Labels { role: cut(&role), app, names, worker: own.worker }
     }
 }
 
+/// Which processes look like their parents.
+struct Kin {
+    /// The role of each process, without number and "worker".
+    bases: HashMap<Pid, String>,
+    /// Processes with a child, and the base of its role.
+    parents: HashSet<(Pid, String)>,
+}
+
+impl Kin {
+    fn new(processes: &[LabelSource]) -> Kin {
+        let base_of = |process: &LabelSource| base(&split_number(process.role).role).to_string();
+        Kin {
+            bases: processes.iter().map(|process| (process.pid, base_of(process))).collect(),
+            parents: processes.iter().map(|process| (process.parent, base_of(process))).collect(),
+        }
+    }
+
+    fn has_workers(&self, process: &LabelSource) -> bool {
+        let own = self.bases.get(&process.pid);
+        own.is_some_and(|own| self.parents.contains(&(process.pid, own.clone())))
+    }
+
+    fn is_worker(&self, process: &LabelSource) -> bool {
+        self.bases.get(&process.parent).is_some_and(|parent| Some(parent) == self.bases.get(&process.pid))
+    }
+}
+
+fn base(role: &str) -> &str {
+    role.strip_suffix(" worker").unwrap_or(role)
+}
+
+/// Role, application and container: what is numbered together.
+type LabelGroup<'a> = (&'a str, &'a str, &'a ContainerNames);
+
 impl Labels {
     /// Those among which it has its number.
-    fn group(&self) -> (&str, &str) {
-        (&self.role, &self.app)
+    fn group(&self) -> LabelGroup<'_> {
+        (&self.role, &self.app, &self.names)
     }
 }
 
@@ -114,9 +152,9 @@ impl Labels {
 fn split_number(role: &str) -> Labels {
     match role.rsplit_once(' ') {
         Some((name, number)) if !number.is_empty() && number.chars().all(|c| c.is_ascii_digit()) => {
-            Labels { role: cut(name), app: String::new(), worker: number.chars().take(8).collect() }
+            Labels { role: cut(name), worker: number.chars().take(8).collect(), ..Labels::default() }
         }
-        _ => Labels { role: cut(role), app: String::new(), worker: String::new() },
+        _ => Labels { role: cut(role), ..Labels::default() },
     }
 }
 
@@ -159,6 +197,7 @@ mod tests {
             role,
             app: "",
             command: "/srv/bin/jobs mail",
+            names: ContainerNames::default(),
         }
     }
 
@@ -227,6 +266,21 @@ mod tests {
             shown,
             ["shop/puma master/", "shop/puma worker/0", "blog/puma master/", "blog/puma worker/0"]
         );
+    }
+
+    #[test]
+    fn pods_have_workers_of_their_own() {
+        let mut labeller = Labeller::default();
+        let of = |pid, parent, pod: &str| LabelSource {
+            names: ContainerNames { pod: pod.into(), ..ContainerNames::default() },
+            ..process(pid, parent, "puma worker 0")
+        };
+        let all = [of(1, 0, "web-6d4cf56db6-x2x4z"), of(2, 0, "web-6d4cf56db6-9lqkz")];
+        let labels = labeller.label(&all);
+        assert_eq!(texts(&labels), ["puma worker/0", "puma worker/0"]);
+        assert_eq!((labels[0].app.as_str(), labels[1].app.as_str()), ("web", "web"));
+        let named = LabelSource { app: "shop", ..of(3, 0, "web-6d4cf56db6-9lqkz") };
+        assert_eq!(labeller.label(&[named])[0].app, "shop", "the title knows better");
     }
 
     #[test]

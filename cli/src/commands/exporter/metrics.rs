@@ -5,6 +5,7 @@ use prometheus::TextEncoder;
 
 use crate::base::failure::{Context, Result};
 use crate::commands::exporter::labels::Labels;
+use crate::commands::exporter::pods::ContainerNames;
 use crate::heap::account::Heap;
 use crate::heap::glibc_heap::HeapSize;
 use crate::process::memory_group::Cgroup;
@@ -15,6 +16,8 @@ use crate::VERSION;
 pub(super) struct Sample {
     pub labels: Option<Labels>,
     pub allocator: String,
+    /// Whether its container has, or asks for, snug.
+    pub group: Group,
     pub version: String,
     pub cgroup: String,
     pub pid: i32,
@@ -31,6 +34,21 @@ pub(super) struct Sample {
     pub purge_budget: Option<f64>,
     /// Only where it was asked for: a walk costs as much as the heap is large.
     pub glibc_heap: Option<HeapSize>,
+}
+
+/// What a process is in a comparison of allocators.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Group {
+    Canary,
+    #[default]
+    Baseline,
+}
+
+/// A control group, and the names of its container.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct NamedCgroup {
+    pub names: ContainerNames,
+    pub cgroup: Cgroup,
 }
 
 /// What is exported of the exporter itself.
@@ -148,7 +166,7 @@ const CGROUP_GAUGES: &[(&str, &str, Value<Cgroup>)] = &[
 ];
 
 /// Writes all metrics.
-pub(super) fn text(samples: &[Sample], cgroups: &[Cgroup], own: &Own) -> Result<String> {
+pub(super) fn text(samples: &[Sample], cgroups: &[NamedCgroup], own: &Own) -> Result<String> {
     let mut families = Vec::new();
     let labelled: Vec<(Vec<LabelPair>, &Sample)> =
         samples.iter().map(|sample| (process_labels(sample), sample)).collect();
@@ -167,7 +185,7 @@ pub(super) fn text(samples: &[Sample], cgroups: &[Cgroup], own: &Own) -> Result<
         .filter_map(|(labels, sample)| Some((labels.clone(), sample.glibc_heap.as_ref()?)))
         .collect();
     let groups: Vec<(Vec<LabelPair>, &Cgroup)> =
-        cgroups.iter().map(|cgroup| (vec![pair("cgroup", &cgroup.path)], cgroup)).collect();
+        cgroups.iter().map(|named| (cgroup_labels(named), &named.cgroup)).collect();
     table(&mut families, PROCESS_GAUGES, MetricType::GAUGE, &labelled);
     table(&mut families, PROCESS_COUNTERS, MetricType::COUNTER, &labelled);
     table(&mut families, HEAP_GAUGES, MetricType::GAUGE, &heaps);
@@ -240,17 +258,31 @@ fn pair(name: &str, value: &str) -> LabelPair {
     pair
 }
 
-/// The same for all metrics of a process, so that they can be joined.
+/// The same for all metrics of a process, so that they can be joined. What is not known is left out.
 fn process_labels(sample: &Sample) -> Vec<LabelPair> {
-    let mut pairs = vec![pair("allocator", &sample.allocator)];
+    let group = match sample.group {
+        Group::Canary => "canary",
+        Group::Baseline => "baseline",
+    };
+    let mut pairs = vec![pair("allocator", &sample.allocator), pair("group", group)];
     if let Some(labels) = &sample.labels {
         if !labels.app.is_empty() {
             pairs.push(pair("app", &labels.app));
         }
+        pairs.extend(container_labels(&labels.names));
         pairs.push(pair("role", &labels.role));
         pairs.push(pair("worker", &labels.worker));
     }
     pairs
+}
+
+fn container_labels(names: &ContainerNames) -> impl Iterator<Item = LabelPair> + '_ {
+    let all = [("namespace", &names.namespace), ("pod", &names.pod), ("container", &names.container)];
+    all.into_iter().filter(|(_, value)| !value.is_empty()).map(|(name, value)| pair(name, value))
+}
+
+fn cgroup_labels(named: &NamedCgroup) -> Vec<LabelPair> {
+    std::iter::once(pair("cgroup", &named.cgroup.path)).chain(container_labels(&named.names)).collect()
 }
 
 fn info_labels(sample: &Sample) -> Vec<LabelPair> {
@@ -266,12 +298,18 @@ mod tests {
 
     #[test]
     fn metrics_have_types_and_labels() {
-        let labels = Labels { role: "puma worker".into(), app: "shop".into(), worker: "2".into() };
+        let labels = Labels {
+            role: "puma worker".into(),
+            app: "shop".into(),
+            worker: "2".into(),
+            names: ContainerNames { pod: "shop-0".into(), ..ContainerNames::default() },
+        };
         let heap = Heap { live_allocated_bytes: 1000, fragmentation: 0.25, ..Heap::default() };
         let samples = [
             Sample {
                 labels: Some(labels),
                 allocator: "snug".into(),
+                group: Group::Canary,
                 swap_bytes: Some(77),
                 heap: Some(heap),
                 ..Sample::default()
@@ -284,14 +322,17 @@ mod tests {
             },
         ];
         let text = text(&samples, &[], &Own::default()).unwrap();
-        let line = r#"snug_heap_live_bytes{allocator="snug",app="shop",role="puma worker",worker="2"} 1000"#;
+        let line = r#"snug_heap_live_bytes{allocator="snug",group="canary",app="shop",pod="shop-0",role="puma worker",worker="2"} 1000"#;
         assert!(text.contains(line), "{text}");
         assert!(text.contains("\nsnug_process_swap_bytes{") && text.contains("} 77\n"), "{text}");
         assert!(text.contains(&format!("\nsnug_build_info{{version=\"{VERSION}\"}} 1\n")), "{text}");
-        assert!(text.contains(r#"snug_process_resident_bytes{allocator="glibc"} 5000"#), "{text}");
+        assert!(
+            text.contains(r#"snug_process_resident_bytes{allocator="glibc",group="baseline"} 5000"#),
+            "{text}"
+        );
         assert!(text.contains("# TYPE snug_process_cpu_seconds_total counter"), "{text}");
         assert!(!text.contains(r#"snug_heap_live_bytes{allocator="glibc""#), "what is not known is left out");
-        assert!(text.contains(r#"snug_glibc_live_bytes{allocator="glibc"} 3000"#), "{text}");
+        assert!(text.contains(r#"snug_glibc_live_bytes{allocator="glibc",group="baseline"} 3000"#), "{text}");
         assert!(!text.contains("snug_cgroup"), "families without values are left out");
     }
 }

@@ -1,14 +1,17 @@
 //! `snug exporter`: metrics of processes for Prometheus.
 //!
-//! `watch` and `memory_group` (outside of this folder) read processes and their limits, `labels` names them, `metrics`
-//! writes the text, `serve` answers requests.
+//! `watch` (outside of this folder) reads processes, `places` finds their control groups, of which `memory_group` reads the
+//! limits, and containers, which `pods` names; `labels` names processes, `metrics` writes the text, `serve` answers
+//! requests.
 
 pub(crate) mod arguments;
 mod labels;
 mod metrics;
+mod places;
+mod pods;
 mod serve;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -25,16 +28,19 @@ use crate::base::failure::{Context, Failure, Result, UNKNOWN};
 use crate::base::machine;
 use crate::commands::exporter::arguments::ExporterArguments;
 use crate::commands::exporter::labels::{LabelSource, Labeller};
-use crate::commands::exporter::metrics::{Own, Sample};
+use crate::commands::exporter::metrics::{NamedCgroup, Own, Sample};
+use crate::commands::exporter::places::{Places, ProcessPlace};
 use crate::heap::account::Heap;
 use crate::heap::glibc_heap;
-use crate::process::memory_group::{self, Cgroup, MemoryGroup, CGROUP_ROOT};
-use crate::process::proc::{Pid, ProcFilesystem, Processes};
+use crate::process::memory_group::MemoryGroup;
+use crate::process::proc::{Pid, ProcFilesystem};
 use crate::process::system;
 
 /// Runs the command.
 pub(crate) fn run(arguments: &ExporterArguments) -> Result<()> {
-    let mut exporter = Exporter::new(choice(arguments)?, &arguments.role, arguments.max_processes);
+    let host = arguments.host.as_deref().unwrap_or(Path::new("/"));
+    let mut exporter =
+        Exporter::new(choice(arguments, host)?, &arguments.role, arguments.max_processes, host);
     if arguments.estimates {
         exporter.watcher = exporter.watcher.with_estimates();
     }
@@ -47,19 +53,20 @@ pub(crate) fn run(arguments: &ExporterArguments) -> Result<()> {
 
 /// The metrics of one process.
 pub(crate) fn metrics_of(pid: Pid) -> Result<String> {
-    let mut exporter = Exporter::new(Choice { pids: vec![pid], ..Choice::default() }, &[], 1);
+    let choice = Choice { pids: vec![pid], ..Choice::default() };
+    let mut exporter = Exporter::new(choice, &[], 1, Path::new("/"));
     exporter.only = Some(pid);
     exporter.text()
 }
 
-fn choice(arguments: &ExporterArguments) -> Result<Choice> {
+fn choice(arguments: &ExporterArguments, host: &Path) -> Result<Choice> {
     for pid in &arguments.pid {
         if !Path::new(&format!("/proc/{pid}")).exists() {
             return Err(Failure::new(format!("there is no process {pid}")).exit_code(UNKNOWN));
         }
     }
     let user = arguments.user.as_deref().map(user_id).transpose()?;
-    let cgroup = arguments.cgroup.as_deref().map(cgroup_directory).transpose()?;
+    let cgroup = arguments.cgroup.as_deref().map(|path| cgroup_directory(path, host)).transpose()?;
     Ok(Choice { pids: arguments.pid.clone(), names: Vec::new(), user, cgroup })
 }
 
@@ -72,9 +79,9 @@ fn user_id(name: &str) -> Result<u32> {
     })
 }
 
-fn cgroup_directory(path: &Path) -> Result<PathBuf> {
-    let below = |root: &str| Path::new(root).join(path.strip_prefix("/").unwrap_or(path));
-    let places = [path.to_path_buf(), below(CGROUP_ROOT), below("/sys/fs/cgroup/memory")];
+fn cgroup_directory(path: &Path, host: &Path) -> Result<PathBuf> {
+    let below = |root: &str| host.join(root).join(path.strip_prefix("/").unwrap_or(path));
+    let places = [path.to_path_buf(), below("sys/fs/cgroup"), below("sys/fs/cgroup/memory")];
     let found = places.into_iter().find(|place| place.join("cgroup.procs").exists());
     found.ok_or_else(|| {
         Failure::new(format!("there is no control group '{}'", path.display()))
@@ -92,15 +99,14 @@ pub(crate) struct Exporter {
     only: Option<Pid>,
     /// That heaps are missing is said once.
     warned: bool,
-    /// By PID and start: a process that moves to another control group is rare.
-    places: HashMap<(Pid, u64), Option<MemoryGroup>>,
+    places: Places,
     started: Instant,
     booted_s: f64,
     ticks_per_s: f64,
 }
 
 impl Exporter {
-    fn new(choice: Choice, roles: &[(String, String)], max_processes: usize) -> Exporter {
+    fn new(choice: Choice, roles: &[(String, String)], max_processes: usize, host: &Path) -> Exporter {
         let inspector = Inspector::new(machine::describe().transparent_huge_pages);
         Exporter {
             watcher: Watcher::new(ProcFilesystem::new(), inspector, choice),
@@ -108,7 +114,7 @@ impl Exporter {
             max_processes,
             only: None,
             warned: false,
-            places: HashMap::new(),
+            places: Places::new(host),
             started: Instant::now(),
             booted_s: booted_s(),
             ticks_per_s: machine::ticks_per_second(),
@@ -134,11 +140,15 @@ impl Exporter {
             readings.truncate(self.max_processes);
             readings.sort_by_key(|reading| reading.pid);
         }
-        let cgroups = self.cgroups(&readings);
-        let samples = self.samples(&readings, &cgroups);
-        let groups: BTreeSet<&MemoryGroup> = cgroups.iter().flatten().collect();
-        let mut groups: Vec<Cgroup> = groups.into_iter().filter_map(MemoryGroup::read).collect();
-        groups.dedup_by(|left, right| left.path == right.path);
+        let places = self.places.look(&readings);
+        let samples = self.samples(&readings, &places);
+        let groups: BTreeMap<&MemoryGroup, &ProcessPlace> =
+            places.iter().filter_map(|place| Some((place.memory.as_ref()?, place))).collect();
+        let read = |(group, place): (&MemoryGroup, &ProcessPlace)| {
+            Some(NamedCgroup { names: place.names.clone(), cgroup: group.read()? })
+        };
+        let mut groups: Vec<NamedCgroup> = groups.into_iter().filter_map(read).collect();
+        groups.dedup_by(|left, right| left.cgroup.path == right.cgroup.path);
         let own = Own {
             cpu_s: system::own_cpu().as_secs_f64(),
             reading_s: begun.elapsed().as_secs_f64(),
@@ -148,23 +158,25 @@ impl Exporter {
         metrics::text(&samples, &groups, &own)
     }
 
-    fn samples(&mut self, readings: &[Reading], cgroups: &[Option<MemoryGroup>]) -> Vec<Sample> {
+    fn samples(&mut self, readings: &[Reading], places: &[ProcessPlace]) -> Vec<Sample> {
         let processes: Vec<LabelSource> = readings
             .iter()
-            .map(|reading| LabelSource {
+            .zip(places)
+            .map(|(reading, place)| LabelSource {
                 pid: reading.pid,
                 parent: reading.parent,
                 start_ticks: reading.stat.start_ticks,
                 role: &reading.role,
                 app: &reading.app,
                 command: &reading.command,
+                names: place.names.clone(),
             })
             .collect();
         let labels = self.labeller.label(&processes);
         readings
             .iter()
             .zip(labels)
-            .zip(cgroups)
+            .zip(places)
             .map(|((reading, labels), place)| {
                 let used = reading.identity.allocator.as_ref();
                 let ticks = |ticks: u64| ticks as f64 / self.ticks_per_s;
@@ -172,7 +184,8 @@ impl Exporter {
                     labels: Some(labels),
                     allocator: used.map_or("unknown", |used| used.kind.name()).into(),
                     version: used.and_then(|used| used.version.clone()).unwrap_or_default(),
-                    cgroup: place.as_ref().map(MemoryGroup::path).unwrap_or_default().into(),
+                    group: place.group,
+                    cgroup: place.memory.as_ref().map(MemoryGroup::path).unwrap_or_default().into(),
                     pid: reading.pid,
                     start_time_s: self.booted_s + ticks(reading.stat.start_ticks),
                     rss_bytes: reading.rss_bytes,
@@ -194,25 +207,6 @@ impl Exporter {
                         .and_then(glibc_heap::estimate_process)
                         .or(reading.glibc_heap),
                 }
-            })
-            .collect()
-    }
-
-    /// The control group of each process.
-    fn cgroups(&mut self, readings: &[Reading]) -> Vec<Option<MemoryGroup>> {
-        let key = |reading: &Reading| (reading.pid, reading.stat.start_ticks);
-        let alive: BTreeSet<(Pid, u64)> = readings.iter().map(key).collect();
-        self.places.retain(|known, _| alive.contains(known));
-        let mut source = ProcFilesystem::new();
-        let mut buffer = Vec::new();
-        readings
-            .iter()
-            .map(|reading| {
-                let place = self.places.entry(key(reading)).or_insert_with(|| {
-                    source.read(reading.pid, "cgroup", &mut buffer).ok()?;
-                    memory_group::place(&String::from_utf8_lossy(&buffer), Path::new(CGROUP_ROOT))
-                });
-                place.clone()
             })
             .collect()
     }
@@ -249,10 +243,10 @@ mod tests {
 
     #[test]
     fn own_process_has_metrics() {
-        let mut exporter = Exporter::new(Choice::default(), &[], 1000);
+        let mut exporter = Exporter::new(Choice::default(), &[], 1000, Path::new("/"));
         exporter.only = None;
         assert!(exporter.text().unwrap().contains("snug_exporter_processes "));
         assert!(user_id("no-such-user-here").is_err() && user_id("0").unwrap() == 0);
-        assert!(cgroup_directory(Path::new("no/such/group")).is_err());
+        assert!(cgroup_directory(Path::new("no/such/group"), Path::new("/")).is_err());
     }
 }

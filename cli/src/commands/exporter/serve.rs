@@ -16,8 +16,9 @@ pub(super) fn serve(listen: SocketAddr, keep_for: Duration, exporter: &mut Expor
     let server = Server::http(listen).map_err(|error| {
         Failure::new(format!("cannot listen on {listen}: {error}")).advise("choose another with --listen")
     })?;
+    // The first reading looks into every process; who scrapes waits for ten seconds.
+    let mut kept = exporter.text().ok().map(|text| (Instant::now(), text));
     anstream::eprintln!("snug: metrics at http://{}/metrics", server.server_addr());
-    let mut kept: Option<(Instant, String)> = None;
     loop {
         let request = match server.recv() {
             Ok(request) => request,
