@@ -213,8 +213,16 @@ test-site: all build/site-tools/installed
 build/site-tools/installed: docs/site/requirements.txt | build/deps-check
 	$(python_tools)
 
-test-monitoring: all
+test-monitoring: all build/monitoring-tools/installed
 	tools/run_unittests.py monitoring/tests $(AGAIN)
+
+# The dashboards, by the builders that Grafana makes of its schemas.
+.PHONY: dashboards
+dashboards: build/monitoring-tools/installed
+	build/monitoring-tools/bin/python monitoring/dashboards
+
+build/monitoring-tools/installed: monitoring/requirements.txt | build/deps-check
+	$(python_tools)
 
 # Under other C libraries and processors the seeded ones run for a third of the time, or 2 seconds: they look for what is
 # different there.

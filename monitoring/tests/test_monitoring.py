@@ -92,10 +92,11 @@ class Exporter:
 class Prometheus:
     """A running server that scrapes one exporter, with its files in a directory."""
 
-    def __init__(self, directory, target):
+    def __init__(self, directory, target, text=None):
+        """`text`: the configuration, instead of one that scrapes `target`."""
         self.port = free_port()
         configuration = pathlib.Path(directory, "prometheus.yml")
-        configuration.write_text(f"""
+        configuration.write_text(text or f"""
 global: {{scrape_interval: 1s, evaluation_interval: 1s}}
 rule_files: [{MONITORING}/recording.yml, {MONITORING}/alerts.yml]
 scrape_configs:
@@ -218,13 +219,14 @@ class Monitoring(unittest.TestCase):
     def test_every_panel_of_the_dashboard_has_an_answer(self):
         dashboard = json.loads((MONITORING / "dashboard.json").read_text())
         variables = {"job": ".*", "role": ".*", "split": "allocator", "canary": "snug", "baseline": "glibc", "__rate_interval": "1m"}
+        hours = "process:snug_live_growth"  # which takes hours: test_recording.py
         self.assertEqual({variable["name"] for variable in dashboard["templating"]["list"]} | {"__rate_interval"}, set(variables) | {"datasource"})
         identifiers = [panel["id"] for panel in dashboard["panels"]]
         self.assertEqual(len(identifiers), len(set(identifiers)))
         for panel in dashboard["panels"]:
             for target in panel.get("targets", []):
                 expression = re.sub(r"\$(\w+)", lambda found: variables[found[1]], target["expr"])
-                if "limit_bytes" in expression or ("cgroup" in expression and not self.prometheus.query(expression)):
+                if hours in expression or "limit_bytes" in expression or ("cgroup" in expression and not self.prometheus.query(expression)):
                     self.prometheus.query(expression)  # parses; a machine without limits has no answer
                 else:
                     self.assertTrue(self.prometheus.wait_for(expression), f"{panel['title']}: {expression}")
