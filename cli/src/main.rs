@@ -21,8 +21,8 @@ use clap::Parser;
 use crate::base::{failure, terminal};
 use crate::commands::arguments::{Arguments, Subcommands};
 use crate::commands::{
-    advise, blame, canary, check, compare, complete, exporter, generate, install, leak, profile, purge,
-    report, run, set, stats, top,
+    advise, blame, canary, check, compare, complete, exporter, fleet, generate, install, leak, profile,
+    purge, report, run, set, stats, top,
 };
 
 /// The one version of the project.
@@ -44,6 +44,7 @@ fn main() -> ExitCode {
         Subcommands::Set(arguments) => set::run(arguments),
         Subcommands::Exporter(arguments) => exporter::run(arguments),
         Subcommands::Canary(arguments) => canary::run(arguments),
+        Subcommands::Fleet(arguments) => fleet::run(arguments),
         Subcommands::Advise(arguments) => advise::run(arguments),
         Subcommands::Leak(arguments) => leak::run(arguments),
         Subcommands::Install(arguments) => install::run(arguments),

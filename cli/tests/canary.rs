@@ -138,16 +138,17 @@ fn what_makes_no_sense_is_said() {
     bad(&["--effect", "0"], "0.1");
     bad(&["--window", "1s"], "--window");
     bad(&["--memory", "a{b}"], "not the name of a metric");
+    bad(&["--ca-file", "/dev/null"], "--ca-file is for https");
     bad(&["--end", "yesterday"], "2026-11-20T12:00:00Z");
     bad(&["--end", "2026-11-20T12:00:00Z", "--wait", "1s"], "cannot be used with");
-    for (url, message) in [
-        ("https://prometheus", "HTTP without TLS"),
-        ("prometheus:9090", "no URL"),
-        ("ftp://prometheus", "no URL"),
-        ("http://", "no URL"),
-    ] {
+    for (url, message) in
+        [("prometheus:9090", "no URL"), ("ftp://prometheus", "no URL"), ("http://", "no URL")]
+    {
         ask(url, &[]).expect_code(2).expect_stderr(message);
     }
+    ask("https://127.0.0.1:1", &["--ca-file", "/dev/null"])
+        .expect_code(2)
+        .expect_stderr("holds no certificate");
     let words = ["canary", "--prometheus", "http://127.0.0.1:1", "--canary", " {} "];
     run(&mut snug(&words)).expect_code(2).expect_stderr("--canary is empty");
 }

@@ -57,6 +57,9 @@ fn every_field_is_described() {
         let words = ["canary", "--json", "--prometheus", &server.url, "--canary", "pod=~\"web-canary-.*\""];
         assert_described("canary", &run(&mut snug(&words)).json());
     }
+    let server = FakePrometheus::start(Manner::Pods { canary: 6, baseline: 6, ratio: 0.8 });
+    let words = ["fleet", "--json", "--prometheus", &server.url, "--canary", "pod=~\"web-canary-.*\""];
+    assert_described("fleet", &run(&mut snug(&words)).json());
     let Some(library) = snug_library() else { return };
     let scratch = Scratch::new();
     let out = scratch.text("out");

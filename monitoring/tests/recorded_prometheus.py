@@ -3,14 +3,10 @@
 import pathlib
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 
-PROJECT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.append(str(PROJECT / "tools"))
-from ports import free_port
-from test_monitoring import get
+from test_monitoring import free_port, get
 
 STARTS_WITHIN_S = 120
 

@@ -58,7 +58,7 @@ class Unit(unittest.TestCase):
             while True:
                 done = subprocess.run([*limited, SNUG, "exporter", "--once", "--pid", str(process.pid)], capture_output=True, text=True)
                 self.assertEqual(done.returncode, 0, done)
-                if 'role="sleep"' in done.stdout and "snug_process_resident_bytes" in done.stdout or time.monotonic() > deadline:
+                if ('role="sleep"' in done.stdout and "snug_process_resident_bytes" in done.stdout) or time.monotonic() > deadline:
                     return done.stdout
                 time.sleep(0.1)
         text = seen(rights)

@@ -18,7 +18,7 @@ import time
 import unittest
 import urllib.request
 
-from test_monitoring import LIBRARY, SNUG, SLEEPER, Exporter, end, start_worker
+from test_monitoring import LIBRARY, SLEEPER, SNUG, Exporter, end, start_worker
 
 WAITS_S = 120
 LIMIT_BYTES = 400 << 20

@@ -11,6 +11,7 @@ mod false_alarms;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod fit;
+pub(crate) mod fleet;
 mod floors;
 pub(crate) mod keeping;
 pub(crate) mod leak_report;

@@ -13,6 +13,7 @@ use crate::commands::canary::arguments::CanaryArguments;
 use crate::commands::check::CheckArguments;
 use crate::commands::compare::arguments::CompareArguments;
 use crate::commands::exporter::arguments::ExporterArguments;
+use crate::commands::fleet::arguments::FleetArguments;
 use crate::commands::generate::GenerateArguments;
 use crate::commands::install::InstallArguments;
 use crate::commands::leak::arguments::LeakArguments;
@@ -58,6 +59,7 @@ pub(crate) enum Subcommands {
     Exporter(ExporterArguments),
     Install(InstallArguments),
     Canary(CanaryArguments),
+    Fleet(FleetArguments),
     #[command(hide = true)]
     Generate(GenerateArguments),
 }

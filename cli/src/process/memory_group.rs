@@ -87,8 +87,7 @@ fn below(directory: &Path, tail: &Path, levels: usize) -> Option<PathBuf> {
     }
     let entries = std::fs::read_dir(directory).ok().filter(|_| levels > 0)?;
     let is_directory = |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
-    let inner = entries.flatten().filter(is_directory);
-    inner.into_iter().find_map(|entry| below(&entry.path(), tail, levels - 1))
+    entries.flatten().filter(is_directory).find_map(|entry| below(&entry.path(), tail, levels - 1))
 }
 
 impl MemoryGroup {

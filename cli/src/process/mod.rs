@@ -6,6 +6,7 @@ pub(crate) mod ending;
 pub(crate) mod follow;
 pub(crate) mod pace;
 pub(crate) mod place;
+pub(crate) mod pod_name;
 pub(crate) mod guard;
 pub(crate) mod listening;
 pub(crate) mod memory_group;

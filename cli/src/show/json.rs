@@ -11,6 +11,7 @@ pub(crate) type Format = (&'static str, u32);
 pub(crate) const BLAME: Format = ("snug-blame", 1);
 pub(crate) const CANARY: Format = ("snug-canary", 1);
 pub(crate) const CHECK: Format = ("snug-check", 1);
+pub(crate) const FLEET: Format = ("snug-fleet", 1);
 pub(crate) const LEAK: Format = ("snug-leak", 1);
 pub(crate) const PROFILE: Format = ("snug-profile", 1);
 pub(crate) const PROFILE_DIFF: Format = ("snug-profile-diff", 1);

@@ -6,6 +6,7 @@ mod chart;
 pub(crate) mod check_text;
 mod csv;
 pub(crate) mod flame;
+pub(crate) mod fleet_text;
 mod html;
 pub(crate) mod json;
 pub(crate) mod leak_plot;

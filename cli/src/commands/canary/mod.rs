@@ -1,7 +1,6 @@
 //! `snug canary`: from Prometheus' data, whether the pods of a canary are better or worse than the others.
 
 pub(crate) mod arguments;
-mod prometheus;
 mod queries;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -13,7 +12,7 @@ use crate::analysis::canary::Answer;
 use crate::base::failure::{Context, Failure, Result, FAILED, UNKNOWN};
 use crate::base::{progress, terminal};
 use crate::commands::canary::arguments::{CanaryArguments, Required};
-use crate::commands::canary::prometheus::{Server, TimeRange};
+use crate::commands::prometheus::{range, utc, Server, TimeRange};
 use crate::show::{canary_text, json};
 
 /// What JSON has.
@@ -44,7 +43,7 @@ pub(crate) fn run(arguments: &CanaryArguments) -> Result<()> {
     if arguments.canary.trim().trim_matches(['{', '}']).trim().is_empty() {
         return Err(Failure::usage("--canary is empty", "write it as --canary 'pod=~\"web-canary-.*\"'"));
     }
-    let server = Server::new(arguments)?;
+    let server = Server::new(&arguments.server)?;
     let (range, conclusion) = answered(arguments, &server)?;
     let mut stdout = anstream::stdout().lock();
     let written = if arguments.json {
@@ -82,7 +81,8 @@ fn answered(arguments: &CanaryArguments, server: &Server) -> Result<(TimeRange, 
 
 fn ask(arguments: &CanaryArguments, server: &Server) -> Result<(TimeRange, Conclusion)> {
     let end = arguments.end.unwrap_or_else(SystemTime::now);
-    let range = queries::range(arguments, end.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs());
+    let end_s = end.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let range = range(arguments.window, arguments.step, end_s);
     let asking = format!("asking {}", server.name);
     let readings = progress::during(&asking, None, || queries::read(arguments, server, range))?;
     let question = Question {
@@ -99,8 +99,6 @@ fn report<'a>(
     range: TimeRange,
     conclusion: &'a Conclusion,
 ) -> CanaryReport<'a> {
-    let utc =
-        |seconds| humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds)).to_string();
     CanaryReport {
         prometheus: &server.name,
         selector: &arguments.selector,

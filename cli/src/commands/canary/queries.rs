@@ -6,7 +6,7 @@ use crate::analysis::canary::conclusion::{Aspect, FleetReadings};
 use crate::analysis::canary::groups::PodSeries;
 use crate::base::failure::{Failure, Result, UNKNOWN};
 use crate::commands::canary::arguments::CanaryArguments;
-use crate::commands::canary::prometheus::{seconds, LabelledSeries, Server, TimeRange};
+use crate::commands::prometheus::{inner, LabelledSeries, Server, TimeRange};
 
 /// A rate over less would miss samples: they come every 15 to 60 s.
 const RATE_LEAST_S: u64 = 300;
@@ -132,16 +132,6 @@ fn finite(mut points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     points
 }
 
-/// Matchers without the braces around them.
-fn inner(matchers: &str) -> &str {
-    let text = matchers.trim();
-    text.strip_prefix('{')
-        .and_then(|text| text.strip_suffix('}'))
-        .unwrap_or(text)
-        .trim()
-        .trim_end_matches(',')
-}
-
 /// Whether there is a matcher for the label container; what stands in quotes is none.
 fn names_container(matchers: &str) -> bool {
     let outside: String = matchers.split('"').step_by(2).collect::<Vec<_>>().join("\"");
@@ -189,21 +179,12 @@ fn common_span(pods: &[PodSeries]) -> f64 {
     (canary.1.min(baseline.1) - canary.0.max(baseline.0)).max(0.0)
 }
 
-/// The window that ends at a time, in steps that stay the same from one question to the next.
-pub(super) fn range(arguments: &CanaryArguments, end_s: u64) -> TimeRange {
-    let window_s = seconds(arguments.window);
-    let step_s = arguments.step.map_or_else(|| (window_s / 288).max(60), seconds);
-    let to_s = end_s / step_s * step_s;
-    TimeRange { from_s: to_s.saturating_sub(window_s / step_s * step_s), to_s, step_s }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn matchers_are_put_together() {
-        assert_eq!(inner(" {a=\"b\",} "), "a=\"b\"");
         assert!(names_container("a=\"b\", container =~ \"x\"") && names_container("container!=\"\""));
         assert!(!names_container("pod=\"container=1\",container_name=\"x\""));
     }

@@ -17,7 +17,7 @@ pub(super) struct Sample {
     pub labels: Option<Labels>,
     pub allocator: String,
     /// Whether its container has, or asks for, snug.
-    pub group: Group,
+    pub group: FleetGroup,
     pub version: String,
     pub cgroup: String,
     pub pid: i32,
@@ -38,7 +38,7 @@ pub(super) struct Sample {
 
 /// What a process is in a comparison of allocators.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Group {
+pub(super) enum FleetGroup {
     Canary,
     #[default]
     Baseline,
@@ -261,8 +261,8 @@ fn pair(name: &str, value: &str) -> LabelPair {
 /// The same for all metrics of a process, so that they can be joined. What is not known is left out.
 fn process_labels(sample: &Sample) -> Vec<LabelPair> {
     let group = match sample.group {
-        Group::Canary => "canary",
-        Group::Baseline => "baseline",
+        FleetGroup::Canary => "canary",
+        FleetGroup::Baseline => "baseline",
     };
     let mut pairs = vec![pair("allocator", &sample.allocator), pair("group", group)];
     if let Some(labels) = &sample.labels {
@@ -309,7 +309,7 @@ mod tests {
             Sample {
                 labels: Some(labels),
                 allocator: "snug".into(),
-                group: Group::Canary,
+                group: FleetGroup::Canary,
                 swap_bytes: Some(77),
                 heap: Some(heap),
                 ..Sample::default()

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::allocator::kinds::Kind;
 use crate::allocator::watch::Reading;
-use crate::commands::exporter::metrics::Group;
+use crate::commands::exporter::metrics::FleetGroup;
 use crate::commands::exporter::pods::{ContainerNames, Pods};
 use crate::process::memory_group::{self, MemoryGroup};
 use crate::process::place;
@@ -20,12 +20,12 @@ const LIBRARY: &str = "libsnug";
 pub(super) struct ProcessPlace {
     pub memory: Option<MemoryGroup>,
     pub names: ContainerNames,
-    pub group: Group,
+    pub group: FleetGroup,
 }
 
 /// What is remembered of a process.
 #[derive(Clone, Default)]
-struct Known {
+struct KnownPlace {
     memory: Option<MemoryGroup>,
     container: Option<String>,
     /// It was started with a preload of snug, whether that took effect or not.
@@ -37,7 +37,7 @@ pub(super) struct Places {
     cgroup_root: PathBuf,
     pods: Pods,
     /// By PID and start.
-    known: HashMap<(Pid, u64), Known>,
+    known: HashMap<(Pid, u64), KnownPlace>,
     /// By /proc/PID/cgroup, which all processes of a container share.
     memory: HashMap<String, Option<MemoryGroup>>,
 }
@@ -63,7 +63,7 @@ impl Places {
             self.known.values().filter_map(|known| known.memory.clone()).collect();
         self.memory.retain(|_, memory| memory.as_ref().is_some_and(|memory| used.contains(memory)));
         let mut source = ProcFilesystem::new();
-        let all: Vec<Known> = readings
+        let all: Vec<KnownPlace> = readings
             .iter()
             .map(|reading| match self.known.get(&key(reading)) {
                 Some(known) => known.clone(),
@@ -75,14 +75,14 @@ impl Places {
             })
             .collect();
         let is_canary =
-            |reading: &Reading, known: &Known| known.asks_for_snug || reading.kind() == Some(Kind::Snug);
+            |reading: &Reading, known: &KnownPlace| known.asks_for_snug || reading.kind() == Some(Kind::Snug);
         let canaries: HashSet<String> = readings
             .iter()
             .zip(&all)
             .filter(|(reading, known)| is_canary(reading, known))
             .filter_map(|(_, known)| known.container.clone())
             .collect();
-        let of_canary = |reading: &Reading, known: &Known| match &known.container {
+        let of_canary = |reading: &Reading, known: &KnownPlace| match &known.container {
             Some(container) => canaries.contains(container),
             None => is_canary(reading, known),
         };
@@ -90,14 +90,14 @@ impl Places {
             .iter()
             .zip(all)
             .map(|(reading, known)| ProcessPlace {
-                group: if of_canary(reading, &known) { Group::Canary } else { Group::Baseline },
+                group: if of_canary(reading, &known) { FleetGroup::Canary } else { FleetGroup::Baseline },
                 names: known.container.map(|id| self.pods.names(&id)).unwrap_or_default(),
                 memory: known.memory,
             })
             .collect()
     }
 
-    fn find(&mut self, pid: Pid, source: &mut ProcFilesystem) -> Known {
+    fn find(&mut self, pid: Pid, source: &mut ProcFilesystem) -> KnownPlace {
         let mut buffer = Vec::new();
         let environment = source.read(pid, "environ", &mut buffer);
         let asks_for_snug = environment.is_ok()
@@ -105,14 +105,14 @@ impl Places {
                 .iter()
                 .any(|(name, value)| name == "LD_PRELOAD" && value.contains(LIBRARY));
         if source.read(pid, "cgroup", &mut buffer).is_err() {
-            return Known { asks_for_snug, ..Known::default() };
+            return KnownPlace { asks_for_snug, ..KnownPlace::default() };
         }
         let text = String::from_utf8_lossy(&buffer).into_owned();
         let container = place::container_id(&text);
         let root = &self.cgroup_root;
         let memory =
             self.memory.entry(text).or_insert_with_key(|text| memory_group::place(text, root)).clone();
-        Known { memory, container, asks_for_snug }
+        KnownPlace { memory, container, asks_for_snug }
     }
 }
 
@@ -124,10 +124,10 @@ mod tests {
     fn a_container_is_of_the_canary_as_a_whole() {
         let reading = |pid| Reading { pid, ..Reading::default() };
         let mut places = Places::new(Path::new("/nowhere"));
-        let known = |container: Option<&str>, asks_for_snug| Known {
+        let known = |container: Option<&str>, asks_for_snug| KnownPlace {
             container: container.map(String::from),
             asks_for_snug,
-            ..Known::default()
+            ..KnownPlace::default()
         };
         let all = [
             known(Some("a"), true),
@@ -138,7 +138,16 @@ mod tests {
         ];
         let readings: Vec<Reading> = (1..=all.len() as Pid).map(reading).collect();
         places.known = readings.iter().map(|one| (one.pid, one.stat.start_ticks)).zip(all).collect();
-        let groups: Vec<Group> = places.look(&readings).into_iter().map(|place| place.group).collect();
-        assert_eq!(groups, [Group::Canary, Group::Canary, Group::Baseline, Group::Canary, Group::Baseline]);
+        let groups: Vec<FleetGroup> = places.look(&readings).into_iter().map(|place| place.group).collect();
+        assert_eq!(
+            groups,
+            [
+                FleetGroup::Canary,
+                FleetGroup::Canary,
+                FleetGroup::Baseline,
+                FleetGroup::Canary,
+                FleetGroup::Baseline
+            ]
+        );
     }
 }

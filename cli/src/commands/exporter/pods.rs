@@ -8,11 +8,8 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The letters that Kubernetes makes names of: no vowels, nothing that looks like another.
-const RANDOM_LETTERS: &str = "bcdfghjklmnpqrstvwxz2456789";
-/// How many letters there are behind a pod's name, and at most behind that of a ReplicaSet.
-const POD_LETTERS: usize = 5;
-const REPLICA_SET_LETTERS: usize = 10;
+use crate::process::pod_name;
+
 /// So much of an identifier stands for a container without a name.
 const ID_SHOWN: usize = 12;
 /// How long containers that have no file are not looked for again.
@@ -27,34 +24,10 @@ pub(super) struct ContainerNames {
 }
 
 impl ContainerNames {
-    /// The application, by the pod's name: without what Deployments, StatefulSets, DaemonSets and Jobs put behind it.
+    /// The application, by the pod's name.
     pub(super) fn app(&self) -> &str {
-        let Some((stem, last)) = self.pod.rsplit_once('-') else { return &self.pod };
-        if is_number(last) && last.len() < POD_LETTERS {
-            return stem; // of a StatefulSet
-        }
-        if last.len() != POD_LETTERS || !is_random(last) {
-            return &self.pod;
-        }
-        match stem.rsplit_once('-') {
-            Some((name, hash))
-                if (POD_LETTERS + 1..=REPLICA_SET_LETTERS).contains(&hash.len()) && is_random(hash) =>
-            {
-                name
-            }
-            // A CronJob's Jobs are named after minutes since 1970.
-            Some((name, minutes)) if minutes.len() >= 8 && is_number(minutes) => name,
-            _ => stem,
-        }
+        pod_name::workload(&self.pod)
     }
-}
-
-fn is_number(text: &str) -> bool {
-    !text.is_empty() && text.chars().all(|letter| letter.is_ascii_digit())
-}
-
-fn is_random(text: &str) -> bool {
-    text.chars().all(|letter| RANDOM_LETTERS.contains(letter))
 }
 
 /// Names of containers by their identifiers.
@@ -109,21 +82,6 @@ fn parse(file: &str) -> Option<(String, ContainerNames)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn app(pod: &str) -> String {
-        ContainerNames { pod: pod.into(), ..ContainerNames::default() }.app().into()
-    }
-
-    #[test]
-    fn applications() {
-        assert_eq!(app("web-canary-6d4cf56db6-x2x4z"), "web-canary", "of a Deployment");
-        assert_eq!(app("postgres-0"), "postgres", "of a StatefulSet");
-        assert_eq!(app("node-exporter-kz9qv"), "node-exporter", "of a DaemonSet or a Job");
-        assert_eq!(app("nightly-29384756-4jx7k"), "nightly", "of a CronJob");
-        assert_eq!(app("kube-apiserver-node1"), "kube-apiserver-node1", "of no controller");
-        assert_eq!(app("my-shell"), "my-shell", "vowels are not random");
-        assert_eq!((app("web").as_str(), app("").as_str()), ("web", ""));
-    }
 
     #[test]
     fn names_of_files() {

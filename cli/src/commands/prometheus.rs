@@ -1,15 +1,19 @@
-//! The part of Prometheus' HTTP API that is asked: series of a query over a range of time.
+//! The part of Prometheus' HTTP API that is asked: series of a query over a range of time. And the options that say whom.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::prelude::{Engine, BASE64_STANDARD};
+use clap::Args;
 use serde::Deserialize;
 use ureq::http::{header, HeaderValue, Response, Uri};
+use ureq::tls::{parse_pem, Certificate, PemItem, RootCerts, TlsConfig};
 use ureq::{Agent, Body};
 
 use crate::base::failure::{Context, Failure, Result, UNKNOWN};
-use crate::commands::canary::arguments::CanaryArguments;
+use crate::base::time::time;
 
 /// A server answers with at most 11,000 points of each series; fewer keep an answer for a thousand pods small.
 const POINTS_MOST: u64 = 2000;
@@ -20,9 +24,29 @@ const TOKEN_VARIABLE: &str = "SNUG_PROMETHEUS_TOKEN";
 /// So much of an answer that is none is shown.
 const SHOWN_LETTERS: usize = 200;
 
+/// Which server to ask, and how it lets us in.
+#[derive(Debug, Args)]
+pub(crate) struct PrometheusArguments {
+    /// The URL of Prometheus: http://HOST:PORT or https://HOST, with the path in front of /api/v1 if there is one
+    #[arg(long, value_name = "URL")]
+    pub prometheus: String,
+    /// A file with a bearer token
+    #[arg(long, value_name = "FILE", conflicts_with = "basic_auth_file")]
+    pub bearer_token_file: Option<PathBuf>,
+    /// A file with NAME:PASSWORD
+    #[arg(long, value_name = "FILE")]
+    pub basic_auth_file: Option<PathBuf>,
+    /// A file with the certificates of who signed that of an https server [default: the public ones, built in]
+    #[arg(long, value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
+    /// How long Prometheus may take to answer
+    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = time)]
+    pub timeout: Duration,
+}
+
 /// Times that are read: from, to and between, in whole seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TimeRange {
+pub(crate) struct TimeRange {
     pub from_s: u64,
     pub to_s: u64,
     pub step_s: u64,
@@ -37,15 +61,25 @@ impl TimeRange {
     }
 }
 
+/// The window that ends at a time, in steps that stay the same from one question to the next.
+///
+/// `step`: between readings; None for a 288th of the window, at least a minute.
+pub(crate) fn range(window: Duration, step: Option<Duration>, end_s: u64) -> TimeRange {
+    let window_s = seconds(window);
+    let step_s = step.map_or_else(|| (window_s / 288).max(60), seconds);
+    let to_s = end_s / step_s * step_s;
+    TimeRange { from_s: to_s.saturating_sub(window_s / step_s * step_s), to_s, step_s }
+}
+
 /// A series of an answer: labels, then times in s and values.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct LabelledSeries {
+pub(crate) struct LabelledSeries {
     pub labels: BTreeMap<String, String>,
     pub points: Vec<(f64, f64)>,
 }
 
 /// A server, and how to be let in.
-pub(super) struct Server {
+pub(crate) struct Server {
     agent: Agent,
     base: String,
     /// For messages: without a password.
@@ -77,24 +111,24 @@ struct Matrix {
 
 impl Server {
     /// The server of the command line; nothing is asked yet.
-    pub(super) fn new(arguments: &CanaryArguments) -> Result<Server> {
+    pub(crate) fn new(arguments: &PrometheusArguments) -> Result<Server> {
         let url = arguments.prometheus.trim_end_matches('/');
         let base = url.strip_suffix("/api/v1").unwrap_or(url).to_string();
         let usage = |what: String| Failure::usage(what, "write it as --prometheus http://prometheus:9090");
-        if base.starts_with("https://") {
-            return Err(Failure::usage(
-                "snug speaks HTTP without TLS".to_string(),
-                "forward a port, `kubectl port-forward service/prometheus 9090`, or put a proxy beside it",
-            ));
-        }
         let uri = base.parse::<Uri>().map_err(|error| usage(format!("{url:?} is no URL: {error}")))?;
-        if uri.scheme_str() != Some("http") || uri.host().is_none_or(str::is_empty) || uri.query().is_some() {
+        let scheme = uri.scheme_str().filter(|scheme| ["http", "https"].contains(scheme));
+        let Some(scheme) = scheme else { return Err(usage(format!("{url:?} is no URL of a server"))) };
+        if uri.host().is_none_or(str::is_empty) || uri.query().is_some() {
             return Err(usage(format!("{url:?} is no URL of a server")));
         }
-        let name = base.split_once('@').map_or(base.clone(), |(_, server)| format!("http://{server}"));
+        let name = base.split_once('@').map_or(base.clone(), |(_, server)| format!("{scheme}://{server}"));
+        if arguments.ca_file.is_some() && scheme == "http" {
+            return Err(Failure::usage("--ca-file is for https", "write the URL as https://HOST:PORT"));
+        }
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(arguments.timeout))
+            .tls_config(tls(arguments)?)
             .max_redirects(0)
             .max_redirects_will_error(false);
         let agent = config.user_agent("snug").build().new_agent();
@@ -102,7 +136,7 @@ impl Server {
     }
 
     /// Asks for all series of a query.
-    pub(super) fn range(&self, query: &str, range: TimeRange) -> Result<Vec<LabelledSeries>> {
+    pub(crate) fn range(&self, query: &str, range: TimeRange) -> Result<Vec<LabelledSeries>> {
         let mut all: BTreeMap<BTreeMap<String, String>, Vec<(f64, f64)>> = BTreeMap::new();
         for (from_s, to_s) in range.parts() {
             for series in self.part(query, from_s, to_s, range.step_s)? {
@@ -132,6 +166,7 @@ impl Server {
 
     fn unreachable(&self, error: &ureq::Error) -> Failure {
         let advice = match error {
+            error if error.to_string().contains("certificate") => "if its certificate is of an authority of your own, give that by --ca-file",
             ureq::Error::Timeout(_) => "give it more by --timeout, or ask for less: a shorter --window, a longer --step",
             _ => "is it running, and is that its address? `kubectl port-forward service/prometheus 9090` reaches into a cluster",
         };
@@ -174,8 +209,27 @@ impl Server {
     }
 }
 
+/// Whose certificates are believed.
+fn tls(arguments: &PrometheusArguments) -> Result<TlsConfig> {
+    let Some(path) = &arguments.ca_file else { return Ok(TlsConfig::default()) };
+    let text = std::fs::read(path).cannot(|| format!("read {}", path.display()))?;
+    let certificates: Vec<Certificate<'static>> = parse_pem(&text)
+        .filter_map(|item| match item {
+            Ok(PemItem::Certificate(certificate)) => Some(certificate),
+            _ => None,
+        })
+        .collect();
+    if certificates.is_empty() {
+        return Err(Failure::usage(
+            format!("{} holds no certificate", path.display()),
+            "it is a file that begins with -----BEGIN CERTIFICATE-----",
+        ));
+    }
+    Ok(TlsConfig::builder().root_certs(RootCerts::Specific(Arc::new(certificates))).build())
+}
+
 /// What goes into the header Authorization, if anything.
-fn authorization(arguments: &CanaryArguments) -> Result<Option<HeaderValue>> {
+fn authorization(arguments: &PrometheusArguments) -> Result<Option<HeaderValue>> {
     let read = |path: &std::path::PathBuf| {
         let text = std::fs::read_to_string(path).cannot(|| format!("read {}", path.display()))?;
         match text.trim() {
@@ -208,14 +262,58 @@ fn authorization(arguments: &CanaryArguments) -> Result<Option<HeaderValue>> {
     Ok(Some(value))
 }
 
+/// A name as Prometheus takes it for metrics: what else there is in a query belongs in matchers.
+pub(crate) fn metric(text: &str) -> std::result::Result<String, String> {
+    let good = |(index, letter): (usize, char)| {
+        letter.is_ascii_alphabetic() || "_:".contains(letter) || (index > 0 && letter.is_ascii_digit())
+    };
+    match !text.is_empty() && text.chars().enumerate().all(good) {
+        true => Ok(text.into()),
+        false => Err("not the name of a metric: letters, digits, _ and :".into()),
+    }
+}
+
+/// A time as 2026-11-20T12:00:00Z.
+pub(crate) fn moment(text: &str) -> std::result::Result<SystemTime, String> {
+    humantime::parse_rfc3339(text).map_err(|error| format!("{error}; write it as 2026-11-20T12:00:00Z"))
+}
+
+/// A time in seconds since 1970 as people read it, in UTC.
+pub(crate) fn utc(seconds: u64) -> String {
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds)).to_string()
+}
+
+/// Matchers without the braces around them.
+pub(crate) fn inner(matchers: &str) -> &str {
+    let text = matchers.trim();
+    text.strip_prefix('{')
+        .and_then(|text| text.strip_suffix('}'))
+        .unwrap_or(text)
+        .trim()
+        .trim_end_matches(',')
+}
+
 /// A whole number of seconds, at least 1.
-pub(super) fn seconds(time: Duration) -> u64 {
+pub(crate) fn seconds(time: Duration) -> u64 {
     (time.as_secs_f64().round() as u64).max(1)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_and_matchers() {
+        assert!(
+            metric("a:b_1").is_ok()
+                && metric("1a").is_err()
+                && metric("a{b}").is_err()
+                && metric("").is_err()
+        );
+        assert!(moment("2026-11-20T12:00:00Z").is_ok() && moment("yesterday").is_err());
+        assert_eq!(utc(0), "1970-01-01T00:00:00Z");
+        assert_eq!(inner(" {a=\"b\",} "), "a=\"b\"");
+    }
 
     #[test]
     fn ranges_are_asked_for_in_parts() {

@@ -1,0 +1,181 @@
+//! What containers need, for people.
+
+use std::io::{self, Write};
+
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
+
+use crate::analysis::fleet::{FleetRow, FleetSizes, Unknown, PODS_LEAST};
+use crate::base::terminal::{self, styled};
+use crate::base::time::duration;
+
+const MIB: f64 = 1_048_576.0;
+const GIB: f64 = 1024.0 * MIB;
+/// Less than a day's window has not shown the peak of a day; scrapes may begin a little late.
+const DAY_LEAST_S: f64 = 23.0 * 3600.0;
+
+/// Writes a line for each kind of container, then what it comes to. `window_s`: how long they were watched.
+pub(crate) fn write(sizes: &FleetSizes, window_s: f64, colours: bool, out: &mut dyn Write) -> io::Result<()> {
+    let mut table = Table::new();
+    table.load_preset("     ══                ");
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    let heading = |text: &str| {
+        let lines: Vec<String> = text.lines().map(|line| styled(line, terminal::BOLD, colours)).collect();
+        Cell::new(lines.join("\n"))
+    };
+    let columns = [
+        "pods",
+        "highest\nunder snug",
+        "limit\nnow",
+        "limit\nenough",
+        "request\nnow",
+        "request\nenough",
+        "frees",
+    ];
+    let right = |text: &str| heading(text).set_alignment(CellAlignment::Right);
+    table.set_header(std::iter::once(heading("container")).chain(columns.map(right)));
+    for row in &sizes.containers {
+        let cells = cells(row).map(|text| Cell::new(text).set_alignment(CellAlignment::Right));
+        let name = Cell::new(format!("{}/{}/{}", row.namespace, row.workload, row.container));
+        table.add_row(std::iter::once(name).chain(cells));
+    }
+    for line in table.to_string().lines() {
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    writeln!(out)?;
+    let mut notes: Vec<String> = sizes.containers.iter().filter_map(reason).collect();
+    if window_s < DAY_LEAST_S {
+        notes.push(format!("{} do not show the peak of a day", duration(window_s)));
+    }
+    for note in notes {
+        writeln!(out, "{} {note}", styled("note:", terminal::WARNING, colours))?;
+    }
+    let style = if sizes.freed_bytes > 0.0 { terminal::GOOD } else { terminal::BOLD };
+    writeln!(out, "{}", styled(&sentence(sizes), style, colours))
+}
+
+fn cells(row: &FleetRow) -> [String; 7] {
+    let shown = |bytes: Option<f64>| bytes.map_or_else(|| "-".into(), mebibytes);
+    let need = row.under_snug.as_ref();
+    [
+        format!("{} of {}", row.canary_pods, row.pods),
+        shown(need.map(|need| need.peak_bytes)),
+        shown(row.limit_bytes),
+        shown(need.map(|need| need.limit_bytes)),
+        shown(row.request_bytes),
+        shown(need.map(|need| need.request_bytes)),
+        row.freed_bytes.map_or_else(|| "-".into(), gibibytes),
+    ]
+}
+
+/// Why a container has no answer.
+fn reason(row: &FleetRow) -> Option<String> {
+    let name = format!("{}/{}/{}", row.namespace, row.workload, row.container);
+    let why = match row.under_snug_unknown? {
+        Unknown::NoPods => "no pod of it uses snug".to_string(),
+        Unknown::TooFewPods => {
+            format!("fewer than {PODS_LEAST} pods under snug were there for half of the time")
+        }
+        Unknown::AtItsLimit => "a pod under snug came to its limit: what it wanted can't be seen".to_string(),
+    };
+    Some(format!("{name}: {why}"))
+}
+
+/// What it comes to.
+fn sentence(sizes: &FleetSizes) -> String {
+    if !sizes.containers.iter().any(|row| row.under_snug.is_some()) {
+        return "not enough data: of no container is it known what it needs under snug".into();
+    }
+    if sizes.requested_bytes == 0.0 {
+        return "neither requests nor limits are known, so what is freed is not".into();
+    }
+    let (freed, requested) = (gibibytes(sizes.freed_bytes.abs()), gibibytes(sizes.requested_bytes));
+    if sizes.freed_bytes <= 0.0 {
+        return format!("nothing is freed: requests, now {requested}, would rise by {freed} to be enough");
+    }
+    let without = sizes.freed_bytes - sizes.freed_by_snug_bytes;
+    let mut text = format!(
+        "requests fall by {freed} of {requested}, if all these pods use snug: {} because of snug, {} because they are \
+         larger than what is needed today",
+        gibibytes(sizes.freed_by_snug_bytes),
+        gibibytes(without)
+    );
+    if let (Some(node), Some(nodes)) = (sizes.node_bytes, sizes.nodes_freed) {
+        let plural = if nodes == 1 { "" } else { "s" };
+        text += &format!("; {nodes} node{plural} of {}, if memory is what fills them", gibibytes(node));
+    }
+    text
+}
+
+/// As Kubernetes writes it.
+fn mebibytes(bytes: f64) -> String {
+    format!("{:.0}Mi", bytes / MIB)
+}
+
+fn gibibytes(bytes: f64) -> String {
+    format!("{:.1} GiB", bytes / GIB)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::fleet::Need;
+    use crate::show::written;
+
+    fn sizes(freed_bytes: f64) -> FleetSizes {
+        let need =
+            Need { pods: 6, peak_bytes: 300.0 * MIB, limit_bytes: 400.0 * MIB, request_bytes: 320.0 * MIB };
+        let known = FleetRow {
+            namespace: "shop".into(),
+            workload: "web".into(),
+            container: "web".into(),
+            pods: 40,
+            canary_pods: 6,
+            limit_bytes: Some(600.0 * MIB),
+            request_bytes: Some(512.0 * MIB),
+            under_snug: Some(need),
+            under_snug_unknown: None,
+            today: None,
+            today_unknown: Some(Unknown::TooFewPods),
+            freed_bytes: Some(freed_bytes),
+            freed_by_snug_bytes: None,
+        };
+        let unknown = FleetRow {
+            workload: "jobs".into(),
+            under_snug: None,
+            under_snug_unknown: Some(Unknown::NoPods),
+            freed_bytes: None,
+            ..known.clone()
+        };
+        FleetSizes {
+            containers: vec![known, unknown],
+            requested_bytes: 20.0 * GIB,
+            freed_bytes,
+            freed_by_snug_bytes: 2.0 * GIB,
+            node_bytes: Some(2.0 * GIB),
+            nodes_freed: Some(1),
+        }
+    }
+
+    #[test]
+    fn rows_notes_and_the_sum() {
+        let text = written(|out| write(&sizes(3.5 * GIB), 86400.0, false, out));
+        for expected in [
+            "shop/web/web",
+            "6 of 40",
+            "300Mi",
+            "400Mi",
+            "3.5 GiB",
+            "note: shop/jobs/web: no pod of it uses snug\n",
+            "requests fall by 3.5 GiB of 20.0 GiB, if all these pods use snug: 2.0 GiB because of snug, 1.5 GiB because",
+            "; 1 node of 2.0 GiB, if memory is what fills them\n",
+        ] {
+            assert!(text.contains(expected), "{expected}: {text}");
+        }
+        assert!(!text.contains("peak of a day"));
+        let text = written(|out| write(&sizes(-1.0 * GIB), 7200.0, false, out));
+        assert!(
+            text.contains("would rise by 1.0 GiB") && text.contains("2 h do not show the peak"),
+            "{text}"
+        );
+    }
+}
