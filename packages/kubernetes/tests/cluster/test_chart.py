@@ -193,6 +193,7 @@ class Values(Chart):
         # What is a link in the repository is a file there.
         self.assertRegex(names, r"(?m)^-.* snug/files/policy\.yaml$")
         self.assertRegex(names, r"(?m)^-.* snug/files/alerts\.yml$")
+        self.assertRegex(names, r"(?m)^-.* snug/files/recording\.yml$")
         self.helm("template", "snug", archive, "--api-versions", "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy")
 
 
@@ -201,11 +202,14 @@ class Exporter(Chart):
         self.install("--set", "policy.enabled=false", "--set", "exporter.enabled=true", "--set", "exporter.tolerations[0].operator=Exists")
         found, = self.plane.objects("-n", "snug-system", "get", "daemonsets")
         spec = found["spec"]["template"]["spec"]
-        self.assertEqual((spec["hostPID"], spec.get("hostNetwork", False), spec.get("volumes", [])), (True, False, []))
+        self.assertEqual((spec["hostPID"], spec.get("hostNetwork", False)), (True, False))
+        mounts = spec["containers"][0]["volumeMounts"]
+        self.assertEqual({mount["mountPath"] for mount in mounts if mount["readOnly"]}, {"/host/sys/fs/cgroup", "/host/var/log/containers"})
+        self.assertEqual({f"/host{volume['hostPath']['path']}" for volume in spec["volumes"]}, {mount["mountPath"] for mount in mounts})
         self.assertFalse(spec["automountServiceAccountToken"])
         self.assertEqual(spec["tolerations"], [{"operator": "Exists"}])
         context = spec["containers"][0]["securityContext"]
-        self.assertEqual(context["capabilities"], {"add": ["SYS_PTRACE"], "drop": ["ALL"]})
+        self.assertEqual(context["capabilities"], {"add": ["SYS_PTRACE", "DAC_READ_SEARCH"], "drop": ["ALL"]})
         self.assertNotIn("privileged", context)
         self.known_to_the_tool(spec["containers"][0]["args"])
 
