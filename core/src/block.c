@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "fatal.h"
+#include "fence.h"
 #include "guard.h"
 #include "large.h"
 #include "maintain.h"
@@ -59,6 +60,8 @@ static COLD void *take_sampled(size_t alignment, size_t size_bytes, bool *clean)
   cache_slow_path_begins();
   if (guard_is_on()) {
     block = guard_take(alignment, size_bytes, clean);
+  } else if (fence_is_on() && (block = fence_take(alignment, size_bytes, clean)) != NULL) {
+    maintain(1);
   } else if (alignment <= 16 && size_bytes <= CLASS_MAX_BYTES) {
     *clean = false;
     slab_take(profile_arena, class_of(size_bytes), &block, 1, size_bytes, &contended);
@@ -95,6 +98,13 @@ void *block_take_slow(size_t size_bytes) {
   void *block = take_slow(size_bytes, &clean);
   return unlikely(zeroes_all) ? zero_whole(block, &clean) : block;
 }
+
+size_t block_whole_size(size_t alignment, size_t size_bytes) {
+  size_t whole_bytes = fence_is_on() ? block_size_for(alignment, size_bytes) : 0;
+  return whole_bytes != 0 ? whole_bytes : size_bytes;
+}
+
+void *block_take_whole_slow(size_t size_bytes) { return block_take_slow(block_whole_size(1, size_bytes)); }
 
 void *block_take_zeroed_slow(size_t size_bytes) {
   bool clean = false;
@@ -161,6 +171,7 @@ extern size_t malloc_usable_size(void *block);
 static ALWAYS_INLINE bool free_is_theirs(void) { return AS_BOUND(free) != free_of_this_copy; }
 
 static COLD bool is_theirs(const void *block) {
+  if (fence_holds(block)) return false;
   if (!free_is_theirs() || __atomic_load_n(&passes_on, __ATOMIC_SEQ_CST)) return false;
   return page_index(block) >= zone_pages();
 }
@@ -217,6 +228,8 @@ void block_give_slow(void *block) {
   } else {
     if (kind == KIND_RUN) {
       run_give(block);
+    } else if (fence_holds(block)) {
+      fence_give(block, profile_stack_here());
     } else if (page < zone_pages() || !large_give(block)) {
       if (!is_theirs(block)) fatal_not_a_block(block);
       cache_slow_path_ends();
@@ -234,6 +247,7 @@ size_t block_size(const void *block) {
   start_if_needed();
   size_t page = page_index(block), size_bytes;
   if (guard_is_on() && guard_size(block, &size_bytes)) return size_bytes;
+  if (fence_holds(block)) return fence_size(block);
   if (page >= zone_pages()) {
     cache_slow_path_begins();
     size_bytes = large_size(block);
@@ -263,8 +277,21 @@ static bool is_only_theirs(const void *block) {
  * do not fit can be told from wrong ones. */
 static bool some_blocks_are_too_long; /* atomic */
 
+/* As asked for; by jemalloc's calls any size up to what nallocx() says, which is what they ask for then. An aligned
+ * block may be a whole one of its class. */
+static bool is_size_of_fenced(size_t block_bytes, size_t alignment, size_t size_bytes) {
+  if (size_bytes == block_bytes || (alignment > 16 && size_bytes < block_bytes)) return true;
+  size_t shorter = size_bytes < block_bytes ? size_bytes : block_bytes;
+  size_t longer = size_bytes < block_bytes ? block_bytes : size_bytes;
+  return longer <= block_size_for(alignment, shorter);
+}
+
 void block_check_size(const void *block, size_t alignment, size_t size_bytes) {
   size_t block_bytes = block_size(block);
+  if (fence_holds(block)) {
+    if (!is_size_of_fenced(block_bytes, alignment, size_bytes)) fatal_wrong_size(block, size_bytes, block_bytes);
+    return;
+  }
   bool fits = size_bytes <= block_bytes, guarded = guard_is_on() && guard_size(block, &block_bytes);
   bool whole_pages = page_index(block) >= zone_pages() || page_kind(page_index(block)) == KIND_RUN;
   bool stand_in = whole_pages && !guarded && block_bytes <= CLASS_MAX_BYTES; /* when no slab could be had; or aligned */
@@ -328,6 +355,7 @@ bool block_resize_in_place(void *block, size_t size_bytes) {
   size_t block_bytes = block_size(block);
   if (size_bytes > PTRDIFF_MAX) return false;
   if (guard_is_on() && guard_size(block, &block_bytes)) return size_bytes == block_bytes;
+  if (fence_holds(block)) return size_bytes == block_bytes;
   return resize_same(block, block_bytes, size_bytes, false) != NULL;
 }
 
@@ -335,6 +363,7 @@ void *block_resize(void *block, size_t size_bytes) {
   size_t block_bytes = block_size(block);
   if (size_bytes > PTRDIFF_MAX) return NULL;
   bool guarded = guard_is_on() && guard_size(block, &block_bytes); /* moves always: an old pointer then shows */
+  guarded |= fence_holds(block);
   void *result = guarded ? NULL : resize_same(block, block_bytes, size_bytes, true);
   if (result != NULL) return result;
   result = block_take(size_bytes);

@@ -26,6 +26,17 @@ static ALWAYS_INLINE void *block_take(size_t size_bytes) {
   return likely(block != NULL) ? block : block_take_slow(size_bytes);
 }
 
+/* As block_take, for a program that may use as much as block_size_for says: a block that ends at a fence (fence.h) is
+ * as long then, too. */
+HIDDEN void *block_take_whole_slow(size_t size_bytes);
+HIDDEN size_t block_whole_size(size_t alignment, size_t size_bytes); /* what to ask the other functions for */
+static ALWAYS_INLINE void *block_take_whole(size_t size_bytes) {
+  if (unlikely(size_bytes > CLASS_SMALL_MAX_BYTES)) return block_take_whole_slow(size_bytes);
+  if (unlikely(!cache_counts(size_bytes))) return block_take_whole_slow(size_bytes);
+  void *block = cache_pop_at(bin_offset_of(size_bytes));
+  return likely(block != NULL) ? block : block_take_whole_slow(size_bytes);
+}
+
 /* Takes the block back; NULL does nothing. Ends the process when it is not a live block.
  * The exclusive or leaves a number below CLASS_COUNT just when the page belongs to a class of this thread's arena. */
 static ALWAYS_INLINE void block_give(void *block) {

@@ -6,6 +6,10 @@
 
 enum { LINE_BYTES = 512 };
 
+static void (*explanation)(void); /* atomic */
+
+void tell_more_by(void (*explain)(void)) { __atomic_store_n(&explanation, explain, __ATOMIC_RELEASE); }
+
 static struct text fatal_begin(char *line, const char *what) {
   struct text text = text_in(line, LINE_BYTES);
   text_string(&text, "snug: fatal: ");
@@ -13,11 +17,17 @@ static struct text fatal_begin(char *line, const char *what) {
   return text;
 }
 
-static _Noreturn void fatal_end(struct text *text, const char *cause) {
+static void fatal_say(struct text *text, const char *cause) {
   text_string(text, "; usual cause: ");
   text_string(text, cause);
   text_char(text, '\n');
   sys_write(2, text->start, text->length_bytes);
+}
+
+static _Noreturn void fatal_end(struct text *text, const char *cause) {
+  fatal_say(text, cause);
+  void (*explain)(void) = __atomic_load_n(&explanation, __ATOMIC_ACQUIRE);
+  if (explain != NULL) explain();
   __atomic_store_n(&lock_all_owner, lock_self(), __ATOMIC_RELAXED); /* a handler of SIGABRT may allocate (K3) */
   sys_abort();
 }
@@ -89,6 +99,49 @@ void fatal_write_after_free(const void *address, const void *block) {
   text_string(&text, " in the block at ");
   text_address(&text, block);
   fatal_end(&text, "a pointer that was kept after free, or a write beyond another block's end");
+}
+
+/* The word at the beginning is what was done: "write", say. */
+static struct text fault_begin(char *line, const char *access, const char *what, const void *address) {
+  struct text text = text_in(line, LINE_BYTES);
+  text_string(&text, "snug: fatal: ");
+  text_string(&text, access);
+  text_string(&text, what);
+  at(&text, address);
+  return text;
+}
+
+static void of_block(struct text *text, const char *words, const void *block, size_t size_bytes) {
+  text_string(text, words);
+  text_string(text, "the block of ");
+  text_number(text, size_bytes);
+  text_string(text, " bytes at ");
+  text_address(text, block);
+}
+
+void tell_overrun(const char *access, const void *address, const void *block, size_t size_bytes) {
+  char line[LINE_BYTES];
+  struct text text = fault_begin(line, access, " beyond the end of a block", address);
+  text_string(&text, ", at offset ");
+  text_number(&text, (uint64_t)((const char *)address - (const char *)block));
+  of_block(&text, " of ", block, size_bytes);
+  fatal_say(&text, "an index or a length that is too large, or a string without room for its NUL");
+}
+
+void tell_underrun(const char *access, const void *address, const void *block, size_t size_bytes) {
+  char line[LINE_BYTES];
+  struct text text = fault_begin(line, access, " before the start of a block", address);
+  text_string(&text, ", ");
+  text_number(&text, (uint64_t)((const char *)block - (const char *)address));
+  of_block(&text, " bytes before ", block, size_bytes);
+  fatal_say(&text, "a negative index");
+}
+
+void tell_use_after_free(const char *access, const void *address, const void *block, size_t size_bytes) {
+  char line[LINE_BYTES];
+  struct text text = fault_begin(line, access, " after free", address);
+  of_block(&text, " in ", block, size_bytes);
+  fatal_say(&text, "a pointer that was kept after free");
 }
 
 void fatal_corrupted(const char *what, const void *address) {

@@ -17,6 +17,14 @@ _Noreturn COLD void fatal_bad_alloc(size_t size_bytes); /* operator new in a pro
 _Noreturn COLD void fatal_no_memory(void);              /* xmalloc:true */
 _Noreturn COLD void fatal_bad_settings(void);           /* abort_conf:true */
 
+/* Faults: they only say so, as the program's handler or the kernel ends the process. `access` is "write" or such. */
+COLD void tell_overrun(const char *access, const void *address, const void *block, size_t size_bytes);
+COLD void tell_underrun(const char *access, const void *address, const void *block, size_t size_bytes);
+COLD void tell_use_after_free(const char *access, const void *address, const void *block, size_t size_bytes);
+
+/* What is called between the line of the next of the others and the end. NULL: nothing. */
+void tell_more_by(void (*explain)(void));
+
 /* One line on stderr that starts with "snug: warning: ". */
 void warn_line(const char *message);
 

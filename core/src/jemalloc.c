@@ -36,6 +36,7 @@ static void zero_rest(char *block, size_t from, size_t block_bytes) {
 
 static NEVER_INLINE void *take_zeroed(size_t alignment, size_t size_bytes) {
   bool clean = true;
+  size_bytes = block_whole_size(alignment, size_bytes);
   char *block = alignment <= 16 ? block_take_zeroed(size_bytes) : block_take_aligned(alignment, size_bytes, &clean);
   if (block == NULL) return no_block();
   zero_rest(block, clean ? size_bytes : 0, block_size(block));
@@ -47,7 +48,8 @@ void *mallocx(size_t size_bytes, int flags) {
   bool clean;
   if (unlikely(size_bytes > PTRDIFF_MAX || alignment > PTRDIFF_MAX)) return no_block();
   if (flags & FLAG_ZERO) return take_zeroed(alignment, size_bytes);
-  void *block = alignment <= 16 ? block_take(size_bytes) : block_take_aligned(alignment, size_bytes, &clean);
+  void *block = alignment <= 16 ? block_take_whole(size_bytes)
+                                : block_take_aligned(alignment, block_whole_size(alignment, size_bytes), &clean);
   return likely(block != NULL) ? block : no_block();
 }
 
@@ -73,6 +75,7 @@ void *rallocx(void *block, size_t size_bytes, int flags) {
   if (unlikely(block == NULL)) return mallocx(size_bytes, flags);
   if (unlikely(size_bytes > PTRDIFF_MAX || alignment > PTRDIFF_MAX)) return no_block();
   size_t block_bytes = block_size(block);
+  size_bytes = block_whole_size(alignment, size_bytes);
   char *result = resize_aligned(block, block_bytes, alignment, size_bytes != 0 ? size_bytes : 1);
   if (unlikely(result == NULL)) return no_block();
   if (flags & FLAG_ZERO) zero_rest(result, block_bytes, block_size(result));

@@ -27,6 +27,8 @@ static const struct option_row {
     {"guard", &options.guard, 0, 0, 1, 0, "detect heap misuse at once; slower, more memory"},
     {"profile", &options.profile, 0, 0, 1073741824, 1,
      "sample allocations for snug profile; 1: one in 512 KiB; above: one in so many bytes"},
+    {"guard_samples", &options.guard_samples, 0, 0, 4096, 1,
+     "end sampled blocks at a page that can't be touched; 1: up to 256 at a time; above: up to so many"},
 };
 
 enum { ROW_COUNT = sizeof rows / sizeof rows[0], MESSAGE_BYTES = 320, HELP_LINE_BYTES = 160 };

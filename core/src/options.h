@@ -14,6 +14,7 @@ struct options {
   uint32_t thp;               /* 0 or 1 */
   uint32_t guard;             /* 0 or 1; once the program runs guard_is_on() says whether it is */
   uint32_t profile;           /* 0: off; 1: on; above: so many bytes between samples; atomic, as it can change */
+  uint32_t guard_samples;     /* 0: off; 1: on; above: at most so many at a time; atomic, as it can change */
 };
 
 HIDDEN extern struct options options;

@@ -1,6 +1,7 @@
 #include "profile.h"
 
 #include "counters.h"
+#include "fence.h"
 #include "gauges.h"
 #include "lock.h"
 #include "poisson.h"
@@ -152,6 +153,7 @@ static void keep_budget(uint64_t now) {
 
 static void walk(struct profile_frames *frames) {
   frames->tags = 0;
+  frames->tell = NULL;
   frames->language_count = 0;
   ruby_add_frames(frames);
   if (frames->language_count == 0) python_add_frames(frames);
@@ -174,13 +176,25 @@ NEVER_INLINE void profile_note(const void *block, size_t size_bytes) {
     struct profile_frames frames;
     walk(&frames);
     profile_table_add(&sample, &frames);
+    if (fence_holds(block)) fence_note(block, sample.stack);
     keep_budget(sample.time_ns);
-    counter_set(&gauges_profile_bytes, profile_table_bytes());
+    counter_set(&gauges_profile_bytes, profile_table_bytes() + fence_bytes());
   } else {
     profile_table_dropped(sample.weight_bytes);
   }
   draw(thread);
   thread->takes_sample = 0;
+}
+
+NEVER_INLINE uint32_t profile_stack_here(void) {
+  struct thread *thread = &this_thread;
+  if (thread->takes_sample || __atomic_load_n(&profile.state, __ATOMIC_ACQUIRE) != STATE_READY) return 0;
+  struct profile_frames frames;
+  thread->takes_sample = 1;
+  walk(&frames);
+  uint32_t stack = profile_table_stack(&frames);
+  thread->takes_sample = 0;
+  return stack;
 }
 
 /* ---- fork ---- */
@@ -193,7 +207,7 @@ void profile_after_fork(bool passes_over) {
   if (profile_head == NULL) return;
   seed();
   profile_table_inherit();
-  if (!passes_over) return;
+  if (!passes_over) return fence_after_fork();
   __atomic_store_n(&profile.state, STATE_REFUSED, __ATOMIC_RELAXED);
   profile_table_abandon();
 }

@@ -45,6 +45,9 @@ static ALWAYS_INLINE bool profile_is_due(size_t size_bytes) {
 /* The block was taken for the request, NULL: it could not be. No lock is held. */
 HIDDEN void profile_note(const void *block, size_t size_bytes);
 
+/* The stack of the caller, an offset in the table; 0: unknown. No lock is held. */
+HIDDEN uint32_t profile_stack_here(void);
+
 /* Takes a block that is freed, or about to move, off the table. */
 static ALWAYS_INLINE void profile_forget(const void *block) {
   if (unlikely(profile_table_live() != 0)) profile_table_remove(block);

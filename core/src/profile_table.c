@@ -28,6 +28,7 @@ static struct {
   uint32_t *sample_buckets, *stack_buckets, *name_buckets; /* row + 1, offsets; 0: empty; the last are atomic */
   uint32_t unused;                                         /* row + 1 of the first unused sample */
   uint64_t live;                                           /* atomic */
+  bool is_abandoned;
   char *stacks, *names;
 } table;
 
@@ -156,6 +157,14 @@ uint32_t profile_table_name(const char *label, size_t label_bytes, const char *p
   return offset;
 }
 
+const struct snug_profile_name *profile_table_name_at(uint32_t offset) { return name_at(offset); }
+
+uint64_t profile_table_frame(const struct profile_frames *frames, const char *label, size_t label_bytes,
+                             const char *path, size_t path_bytes, uint32_t line) {
+  if (frames->tell != NULL) return frames->tell(label, label_bytes, path, path_bytes, line), 0;
+  return profile_table_name(label, label_bytes, path, path_bytes) | (uint64_t)line << 32;
+}
+
 static struct snug_profile_stack *stack_at(uint32_t offset) {
   return (struct snug_profile_stack *)(table.stacks + (size_t)offset * UNIT_BYTES);
 }
@@ -191,6 +200,16 @@ static uint32_t intern_stack(const struct profile_frames *frames) {
   memcpy(words, frames->native, native_bytes);
   memcpy(words + native_bytes, frames->language, language_bytes);
   *bucket = offset;
+  return offset;
+}
+
+const struct snug_profile_stack *profile_table_stack_at(uint32_t offset) { return stack_at(offset); }
+
+uint32_t profile_table_stack(const struct profile_frames *frames) {
+  begin_table_change();
+  uint32_t offset = intern_stack(frames);
+  if (offset == 0) profile_head->stacks_missed++;
+  end_table_change();
   return offset;
 }
 
@@ -237,7 +256,7 @@ static void drop(uint64_t weight_bytes) {
   profile_head->dropped_bytes += weight_bytes;
 }
 
-bool profile_table_add(const struct snug_profile_sample *sample, const struct profile_frames *frames) {
+bool profile_table_add(struct snug_profile_sample *sample, const struct profile_frames *frames) {
   static const struct profile_frames unknown = {.tags = SNUG_PROFILE_NO_ROOM};
   begin_table_change();
   uint32_t *old = link_to(sample->address);
@@ -247,12 +266,12 @@ bool profile_table_add(const struct snug_profile_sample *sample, const struct pr
     profile_head->stacks_missed++;
     stack = intern_stack(&unknown);
   }
+  sample->stack = stack;
   uint32_t number = stack != 0 ? unused_sample() : 0;
   if (number != 0) {
     struct snug_profile_sample *row = &table.samples[number - 1];
     uint32_t *bucket = bucket_for(sample->address);
     *row = *sample;
-    row->stack = stack;
     row->generation = profile_head->generation;
     row->next = *bucket;
     *bucket = number;
@@ -288,7 +307,10 @@ uint64_t profile_table_bytes(void) {
 
 void profile_table_inherit(void) { profile_head->generation++; }
 
-void profile_table_abandon(void) { __atomic_store_n(&table.live, 0, __ATOMIC_RELAXED); }
+void profile_table_abandon(void) {
+  __atomic_store_n(&table.live, 0, __ATOMIC_RELAXED);
+  table.is_abandoned = true;
+}
 
 void profile_table_dropped(uint64_t weight_bytes) {
   begin_table_change();
@@ -299,7 +321,7 @@ void profile_table_dropped(uint64_t weight_bytes) {
 /* ---- checks, fork ---- */
 
 void profile_table_check(void) {
-  if (profile_head == NULL) return;
+  if (profile_head == NULL || table.is_abandoned) return;
   uint64_t live = 0, unused = 0, sampled_bytes = 0, stacks_bytes = 0;
   lock_take(&table.lock, RANK_PROFILE);
   for (size_t i = 0; i < SAMPLE_BUCKETS; i++) {

@@ -27,6 +27,8 @@ enum {
 struct profile_frames {
   uint32_t tags;
   size_t native_count, language_count;
+  /* NULL; or, where nothing may be kept (in a signal handler), what is told of each frame of a language instead. */
+  void (*tell)(const char *label, size_t label_bytes, const char *path, size_t path_bytes, uint32_t line);
   uint64_t native[PROFILE_NATIVE_MAX], language[PROFILE_LANGUAGE_MAX]; /* as in struct snug_profile_stack */
 };
 
@@ -39,8 +41,20 @@ HIDDEN bool profile_table_make(uint32_t samples_max);
  * beginning of the label and the end of the path are kept. */
 HIDDEN uint32_t profile_table_name(const char *label, size_t label_bytes, const char *path, size_t path_bytes);
 
-/* Puts a sample in; address, size_bytes, weight_bytes, time_ns, thread and blocks are set. False: no room. */
-HIDDEN bool profile_table_add(const struct snug_profile_sample *sample, const struct profile_frames *frames);
+/* A word of a language's frame for struct profile_frames. What is too long is cut as above. */
+HIDDEN uint64_t profile_table_frame(const struct profile_frames *frames, const char *label, size_t label_bytes,
+                                    const char *path, size_t path_bytes, uint32_t line);
+
+/* Offset of a stack of which there is no sample, as that of a sample; 0: there was no room. */
+HIDDEN uint32_t profile_table_stack(const struct profile_frames *frames);
+
+/* What lies at an offset other than 0: without the lock (V2). */
+HIDDEN const struct snug_profile_stack *profile_table_stack_at(uint32_t offset);
+HIDDEN const struct snug_profile_name *profile_table_name_at(uint32_t offset);
+
+/* Puts a sample in; address, size_bytes, weight_bytes, time_ns, thread and blocks are set. Sets its stack; 0: there was
+ * no room. False: there was none for the sample. */
+HIDDEN bool profile_table_add(struct snug_profile_sample *sample, const struct profile_frames *frames);
 
 /* The block at the address is freed, or is about to move: if it was a sample, it is one no more. */
 HIDDEN void profile_table_remove(const void *address);

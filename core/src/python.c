@@ -158,13 +158,13 @@ static uint32_t source_line(const char *code, ptrdiff_t instruction) {
 
 /* ---- frames ---- */
 
-static uint64_t python_frame_word(const char *frame, const char *code) {
+static uint64_t python_frame_word(const struct profile_frames *frames, const char *frame, const char *code) {
   char label_utf8[UTF8_MAX_BYTES], path_utf8[UTF8_MAX_BYTES];
   struct python_text label = read_text(code, CODE_QUALIFIED_NAME, label_utf8);
   struct python_text path = read_text(code, CODE_FILE, path_utf8);
   const char *instruction = pointer_at(frame, FRAME_INSTRUCTION);
   uint32_t line = source_line(code, (instruction - (code + python.layout->code_start)) / INSTRUCTION_BYTES);
-  return profile_table_name(label.text, label.bytes, path.text, path.bytes) | (uint64_t)line << 32;
+  return profile_table_frame(frames, label.text, label.bytes, path.text, path.bytes, line);
 }
 
 /* The code that a frame runs; NULL: it is none of Python code, or about to end (Z2). */
@@ -195,8 +195,12 @@ void python_add_frames(struct profile_frames *frames) {
   for (; frame != NULL && frames->language_count < PROFILE_LANGUAGE_MAX;
        frame = pointer_at(frame, python.layout->frame_previous)) {
     const char *code = code_of(frame);
-    if (code != NULL) frames->language[frames->language_count++] = python_frame_word(frame, code);
+    if (code != NULL) frames->language[frames->language_count++] = python_frame_word(frames, frame, code);
   }
   if (frames->language_count != 0) frames->tags |= SNUG_PROFILE_PYTHON;
   if (frame != NULL) frames->tags |= SNUG_PROFILE_DEEP;
+}
+
+const void *python_code(void) {
+  return __atomic_load_n(&python.is_there, __ATOMIC_ACQUIRE) ? (const void *)python.own_state : NULL;
 }

@@ -20,4 +20,7 @@ HIDDEN void python_prepare(void);
 /* Adds the frames of Python code, innermost first, and the tags that say what is missing. */
 HIDDEN void python_add_frames(struct profile_frames *frames);
 
+/* An address in the interpreter's code; NULL: it is not known. */
+HIDDEN const void *python_code(void);
+
 #endif

@@ -71,13 +71,13 @@ static bool read_string(ruby_value value, const char **text, size_t *bytes) {
   return *text != NULL;
 }
 
-static uint64_t frame_word(ruby_value frame, int line) {
+static uint64_t frame_word(const struct profile_frames *frames, ruby_value frame, int line) {
   const char *label = "?", *path = "";
   size_t label_bytes = 1, path_bytes = 0;
   if (!read_string(ruby.method(frame), &label, &label_bytes)) read_string(ruby.base_label(frame), &label, &label_bytes);
   read_string(ruby.path(frame), &path, &path_bytes);
-  uint32_t name = profile_table_name(label, label_bytes, path, path_bytes);
-  return name | (uint64_t)(line > 0 && path_bytes != 0 ? (uint32_t)line : 0) << 32;
+  uint32_t known_line = line > 0 && path_bytes != 0 ? (uint32_t)line : 0;
+  return profile_table_frame(frames, label, label_bytes, path, path_bytes, known_line);
 }
 
 void ruby_add_frames(struct profile_frames *frames) {
@@ -99,6 +99,10 @@ void ruby_add_frames(struct profile_frames *frames) {
   int count = ruby.walk(0, PROFILE_LANGUAGE_MAX, values, lines);
   if (count <= 0) return;
   frames->tags |= SNUG_PROFILE_RUBY | (count == PROFILE_LANGUAGE_MAX ? SNUG_PROFILE_DEEP : 0);
-  for (int i = 0; i < count; i++) frames->language[i] = frame_word(values[i], lines[i]);
+  for (int i = 0; i < count; i++) frames->language[i] = frame_word(frames, values[i], lines[i]);
   frames->language_count = (size_t)count;
+}
+
+const void *ruby_code(void) {
+  return __atomic_load_n(&ruby.is_there, __ATOMIC_ACQUIRE) ? (const void *)ruby.walk : NULL;
 }

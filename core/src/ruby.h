@@ -19,4 +19,7 @@ HIDDEN void ruby_prepare(void);
 /* Adds the frames of Ruby code, innermost first, and the tags that say what is missing. */
 HIDDEN void ruby_add_frames(struct profile_frames *frames);
 
+/* An address in the interpreter's code; NULL: it is not known. */
+HIDDEN const void *ruby_code(void);
+
 #endif

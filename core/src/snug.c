@@ -54,12 +54,15 @@ FAST
 #include "maintain.c"
 SMALL
 #include "guard.c"
+#include "fault.c"
 FAST
 #include "unwind.c"
-SMALL
 #include "profile_table.c"
 #include "python.c"
 #include "ruby.c"
+SMALL
+#include "report.c"
+#include "fence.c"
 FAST
 #include "profile.c"
 #include "block.c"

@@ -109,4 +109,26 @@ static inline Elf64_Sym *symbol_table_find(const struct symbol_table *table, con
   return table->gnu_hash != NULL ? symbol_table_find_gnu(table, name) : symbol_table_find_sysv(table, name);
 }
 
+/* How many symbols there are: DT_HASH says so; else those that the buckets lead to are counted. */
+static inline uint32_t symbol_table_count(const struct symbol_table *table) {
+  if (table->hash != NULL) return table->hash[1];
+  uint32_t bucket_count = table->gnu_hash[0], first = table->gnu_hash[1], last = 0;
+  const uint32_t *buckets = table->gnu_hash + 4 + 2 * (size_t)table->gnu_hash[2], *chain = buckets + bucket_count;
+  for (uint32_t i = 0; i < bucket_count; i++) last = buckets[i] > last ? buckets[i] : last;
+  if (last < first) return first;
+  while ((chain[last - first] & 1) == 0) last++;
+  return last + 1;
+}
+
+/* The function whose code holds the address; NULL: none that other objects can call. */
+static inline const Elf64_Sym *symbol_table_holding(const struct symbol_table *table, uintptr_t address) {
+  uint32_t count = table->symbols != NULL ? symbol_table_count(table) : 0;
+  for (uint32_t i = 0; i < count; i++) {
+    const Elf64_Sym *symbol = &table->symbols[i];
+    bool is_code = ELF64_ST_TYPE(symbol->st_info) == STT_FUNC && symbol->st_shndx != SHN_UNDEF;
+    if (is_code && address - (table->base + symbol->st_value) < symbol->st_size) return symbol;
+  }
+  return NULL;
+}
+
 #endif

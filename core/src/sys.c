@@ -18,6 +18,7 @@
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <time.h>
+#include <ucontext.h>
 
 #include "symbol_table.h"
 
@@ -221,6 +222,33 @@ void sys_exit_thread(void) {
 
 void sys_cpu_relax(void) { cpu_relax(); }
 
+extern void snug_signal_return(void); /* in the platform's file */
+
+bool sys_fault_action(const struct sys_action *action, struct sys_action *before) {
+  return !failed(call(SYS_rt_sigaction, SIGSEGV, (long)action, (long)before, sizeof before->mask, 0, 0));
+}
+
+bool sys_is_handler_return(const void *address) { return address == (const void *)snug_signal_return; }
+
+void sys_return_from_handler_here(struct sys_action *action) {
+  action->flags |= SYS_ACTION_RETURNS;
+  action->return_to = snug_signal_return;
+}
+
+bool sys_is_fault(const void *info, const void **address) {
+  const siginfo_t *signal = info;
+  *address = signal->si_addr;
+  return signal->si_signo == SIGSEGV && signal->si_code > 0;
+}
+
+const uint64_t *sys_interrupted_registers(const void *context) { return interrupted_registers(context); }
+
+const char *sys_kind_of_access(const void *context) { return kind_of_access(context); }
+
+void sys_die_of_fault(void) {
+  for (volatile uintptr_t nowhere = 16;;) (void)*(volatile char *)nowhere;
+}
+
 typedef int clock_function(clockid_t, struct timespec *);
 
 /* A function in the object that the kernel maps into every process (vdso(7)); NULL: there is none. It reads clocks
@@ -310,6 +338,27 @@ size_t sys_read_file(const char *path, char *text, size_t capacity_bytes) {
   call(SYS_close, fd, 0, 0, 0, 0, 0);
   text[length] = '\0';
   return length;
+}
+
+void sys_each_line(const char *path, char *text, size_t capacity_bytes, bool (*line)(const char *line, void *data),
+                   void *data) {
+  long fd = open_file(path), got;
+  if (failed(fd)) return;
+  size_t length = 0;
+  bool goes_on = true;
+  while (goes_on && (got = call(SYS_read, fd, (long)(text + length), (long)(capacity_bytes - length), 0, 0, 0)) > 0) {
+    size_t end = length + (size_t)got, begin = 0;
+    for (size_t i = length; i < end && goes_on; i++) {
+      bool is_cut = begin == 0 && i + 1 == capacity_bytes;
+      if (text[i] != '\n' && !is_cut) continue;
+      text[i] = '\0';
+      goes_on = line(text + begin, data);
+      begin = i + 1;
+    }
+    length = end - begin;
+    if (goes_on) memmove(text, text + begin, length);
+  }
+  call(SYS_close, fd, 0, 0, 0, 0, 0);
 }
 
 size_t sys_read_link(const char *path, char *text, size_t capacity_bytes) {

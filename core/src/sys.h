@@ -49,6 +49,31 @@ void sys_restore_signals(uint64_t mask);
 bool sys_in_started_thread(void); /* whether the caller is the thread started last: it runs on that one's stack */
 void sys_cpu_relax(void);         /* a pause inside a spin */
 
+/* What is done on SIGSEGV, as the kernel keeps it. */
+struct sys_action {
+  void *handler; /* SYS_DEFAULT, SYS_IGNORE, or a function */
+  unsigned long flags;
+  void (*return_to)(void); /* where the kernel has handlers return to */
+  uint64_t mask;
+};
+#define SYS_DEFAULT ((void *)0)
+#define SYS_IGNORE ((void *)1)
+enum sys_action_flag {
+  SYS_ACTION_TELLS = 0x4,         /* the handler takes three arguments */
+  SYS_ACTION_RETURNS = 0x4000000, /* return_to is set */
+  SYS_ACTION_OWN_STACK = 0x8000000,
+};
+#define SYS_ACTION_ONCE 0x80000000ul
+
+/* Asks for the action, and sets one unless `action` is NULL. RIGHT_OTHERS. */
+bool sys_fault_action(const struct sys_action *action, struct sys_action *before);
+bool sys_is_handler_return(const void *address);              /* where the functions below have the kernel return to */
+void sys_return_from_handler_here(struct sys_action *action); /* sets return_to */
+bool sys_is_fault(const void *info, const void **address);    /* of what a handler is told: else somebody sent it */
+const uint64_t *sys_interrupted_registers(const void *context); /* in the platform's order */
+const char *sys_kind_of_access(const void *context);            /* "write", "read", or "access" where nobody says */
+_Noreturn void sys_die_of_fault(void);                          /* in its handler: the kernel ends the process */
+
 /* Time, nanoseconds since an arbitrary moment. The coarse clock has a step of 1-4 ms and costs a few ns. */
 uint64_t sys_coarse_time_ns(void);
 
@@ -65,7 +90,10 @@ long sys_call(long number, long a, long b, long c, long d, long e, long f);
 size_t sys_read_file(const char *path, char *text,
                      size_t capacity_bytes); /* terminated; 0 when unreadable. RIGHT_FILES */
 size_t sys_read_link(const char *path, char *text, size_t capacity_bytes); /* the same of a link; RIGHT_OTHERS */
-bool sys_file_exists(const char *path);                                    /* and can be read; RIGHT_FILES */
+/* Calls line() with each line of a file, cut to the capacity of `text`, until it returns false. RIGHT_FILES */
+void sys_each_line(const char *path, char *text, size_t capacity_bytes, bool (*line)(const char *line, void *data),
+                   void *data);
+bool sys_file_exists(const char *path); /* and can be read; RIGHT_FILES */
 void sys_write(int fd, const char *text, size_t length_bytes);
 _Noreturn void sys_abort(void);
 

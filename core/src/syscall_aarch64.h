@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include <sys/auxv.h>
+#include <ucontext.h>
 
 #include "libc.h"
 
@@ -61,6 +62,29 @@ static inline long clone3_raw(const void *description, size_t size_bytes, void (
       : "memory", "x30");
   return x0;
 }
+
+/* Of what a handler of a signal is told: the registers as it found them: x0 to x30, sp, pc. */
+static inline const void *interrupted_registers(const void *context) {
+  return ((const ucontext_t *)context)->uc_mcontext.regs;
+}
+
+/* What the instruction did that a handler of SIGSEGV is told about: the kernel's record of it is not searched for. */
+static inline const char *kind_of_access(const void *context) {
+  (void)context;
+  return "access";
+}
+
+/* Where a signal handler returns to. Debuggers and unwinders know it by its bytes, as the kernel's own. */
+__asm__(
+    ".pushsection .text\n\t"
+    "nop\n\t"
+    ".hidden snug_signal_return\n\t"
+    ".type snug_signal_return, %function\n"
+    "snug_signal_return:\n\t"
+    "mov x8, #139\n\t"
+    "svc #0\n\t"
+    ".size snug_signal_return, . - snug_signal_return\n\t"
+    ".popsection");
 
 #define VDSO_CLOCK_GETTIME "__kernel_clock_gettime"
 

@@ -3,6 +3,7 @@
 #define SNUG_SYSCALL_ARCH_H
 
 #include <stddef.h>
+#include <ucontext.h>
 
 static inline long syscall_raw(long number, long a, long b, long c, long d, long e, long f) {
   long result;
@@ -55,6 +56,29 @@ static inline long clone3_raw(const void *description, size_t size_bytes, void (
       : "rcx", "r11", "memory");
   return result;
 }
+
+/* Of what a handler of a signal is told: the registers as it found them, in the kernel's order. */
+static inline const void *interrupted_registers(const void *context) {
+  return ((const ucontext_t *)context)->uc_mcontext.gregs;
+}
+
+/* What the instruction did that a handler of SIGSEGV is told about: bit 1 of the page fault's code. */
+static inline const char *kind_of_access(const void *context) {
+  enum { ERROR_CODE = 19, IS_WRITE = 2 }; /* REG_ERR */
+  return (((const ucontext_t *)context)->uc_mcontext.gregs[ERROR_CODE] & IS_WRITE) != 0 ? "write" : "read";
+}
+
+/* Where a signal handler returns to. Debuggers and unwinders know it by its bytes, as libc's own. */
+__asm__(
+    ".pushsection .text\n\t"
+    "nop\n\t"
+    ".hidden snug_signal_return\n\t"
+    ".type snug_signal_return, @function\n"
+    "snug_signal_return:\n\t"
+    "movq $15, %rax\n\t"
+    "syscall\n\t"
+    ".size snug_signal_return, . - snug_signal_return\n\t"
+    ".popsection");
 
 #define VDSO_CLOCK_GETTIME "__vdso_clock_gettime"
 

@@ -88,13 +88,15 @@ const uint8_t *unwind_tables(uint64_t pc) {
 /* Code has no place in the first page, nor where the kernel is. */
 static bool may_be_code(uint64_t pc) { return pc >= PAGE_BYTES && pc < UINT64_C(1) << 47; }
 
-NEVER_INLINE size_t unwind_here(uint64_t *frames, size_t most, bool *whole) {
-  struct machine machine = machine_here();
+/* is_signal: the machine stands at an instruction, of whose stack nothing is known, rather than after a call. Part of
+ * its callers, whose frames it needs. */
+static ALWAYS_INLINE size_t walk_from(struct machine machine, bool is_signal, uint64_t *frames, size_t most,
+                                      bool *whole) {
   uint64_t first_sp = machine.sp, sp = machine.sp;
   uintptr_t page = round_down((uintptr_t)machine.sp, PAGE_BYTES);
-  struct stack_memory memory = {page, page + PAGE_BYTES, 0};
+  struct stack_memory memory = {page, is_signal ? page : page + PAGE_BYTES, 0};
   size_t count = 0;
-  bool is_signal = false, ended = false;
+  bool ended = false;
   while (count < most) {
     bool steps = machine_step(&machine, &memory, &is_signal);
     ended = steps && machine.pc == 0;
@@ -105,4 +107,16 @@ NEVER_INLINE size_t unwind_here(uint64_t *frames, size_t most, bool *whole) {
   }
   *whole = ended || count == most;
   return count;
+}
+
+NEVER_INLINE size_t unwind_here(uint64_t *frames, size_t most, bool *whole) {
+  return walk_from(machine_here(), false, frames, most, whole);
+}
+
+size_t unwind_interrupted(const void *context, uint64_t *frames, size_t most, bool *whole) {
+  struct machine machine = machine_interrupted(sys_interrupted_registers(context));
+  *whole = false;
+  if (most == 0 || !may_be_code(machine.pc)) return 0;
+  frames[0] = machine.pc;
+  return 1 + walk_from(machine, true, frames + 1, most - 1, whole);
 }

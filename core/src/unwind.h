@@ -21,4 +21,7 @@ HIDDEN void unwind_prepare(bool at_start);
  * to the end of the stack, or to `most`. Returns how many. */
 HIDDEN size_t unwind_here(uint64_t *frames, size_t most, bool *whole);
 
+/* The same from where a signal interrupted, as its handler is told: first that instruction, then its callers. */
+HIDDEN size_t unwind_interrupted(const void *context, uint64_t *frames, size_t most, bool *whole);
+
 #endif

@@ -19,6 +19,12 @@ static ALWAYS_INLINE struct machine machine_here(void) {
   return machine;
 }
 
+/* Where a signal interrupted, by its registers as the kernel keeps them. */
+static inline struct machine machine_interrupted(const uint64_t *saved) {
+  enum { FRAME = 29, STACK = 31, INSTRUCTION = 32 };
+  return (struct machine){saved[INSTRUCTION], saved[STACK], saved[FRAME]};
+}
+
 static inline bool machine_step(struct machine *machine, struct stack_memory *memory, bool *is_signal) {
   *is_signal = false;
   if (machine->fp == 0) return machine->pc = 0, true; /* the outermost */

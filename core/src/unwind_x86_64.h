@@ -26,6 +26,17 @@ static ALWAYS_INLINE struct machine machine_here(void) {
   return machine;
 }
 
+/* Where a signal interrupted, by its registers as the kernel keeps them. */
+static inline struct machine machine_interrupted(const uint64_t *saved) {
+  static const uint8_t place_of[REGISTERS] = {13, 12, 14, 11, 9, 8, 10, 15, 0,
+                                              1,  2,  3,  4,  5, 6, 7,  16}; /* REG_RAX ... */
+  struct machine machine = {.known = (1u << REGISTER_PC) - 1};
+  for (int i = 0; i < REGISTERS; i++) machine.registers[i] = saved[place_of[i]];
+  machine.pc = machine.registers[REGISTER_PC];
+  machine.sp = machine.registers[REGISTER_SP];
+  return machine;
+}
+
 /* ---- reading tables ---- */
 
 struct reader {

@@ -31,6 +31,7 @@ pub(super) const ROWS: &[OptionRow] = &[
     row("thp", 0, 0, 1),
     row("guard", 0, 0, 1),
     row("profile", 0, 0, 1073741824),
+    row("guard_samples", 0, 0, 4096),
     // options:end
 ];
 

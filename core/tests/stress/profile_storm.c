@@ -1,5 +1,5 @@
-/* Sampling is switched on and off, with all kinds of means, while threads exchange blocks, begin and end, and fork. The
- * table is checked with the heap, in parents and children. */
+/* Sampling is switched on and off, with all kinds of means, and with and without fences, while threads exchange blocks,
+ * begin and end, and fork. The table is checked with the heap, in parents and children. */
 #include "stress.h"
 
 #include <dlfcn.h>
@@ -8,21 +8,28 @@
 
 enum { STORM_SLOTS = 1024, CHILD_TIMEOUT_S = 60 };
 
-static struct snug_counters *page; /* NULL: another allocator */
-static uint64_t setting;           /* its number among those of the page */
+static struct snug_counters *page;              /* NULL: another allocator */
+static uint64_t profile_setting, guard_setting; /* their numbers among those of the page */
 
-static void find_setting(void) {
-  page = dlsym(RTLD_DEFAULT, "snug_counters");
-  if (page == NULL) return;
-  for (const char *at = page->settings; strncmp(at, "profile:", 8) != 0; setting++) {
+static uint64_t number_of_setting(const char *name) {
+  uint64_t number = 0;
+  for (const char *at = page->settings; strncmp(at, name, strlen(name)) != 0; number++) {
     at = strchr(at, ',');
-    STRESS_CHECK(at != NULL, "no setting profile in %s", page->settings);
+    STRESS_CHECK(at != NULL, "no setting %s in %s", name, page->settings);
     at++;
   }
+  return number;
+}
+
+static void find_settings(void) {
+  page = dlsym(RTLD_DEFAULT, "snug_counters");
+  if (page == NULL) return;
+  profile_setting = number_of_setting("profile:");
+  guard_setting = number_of_setting("guard_samples:");
 }
 
 /* Without waiting for an answer: the next request may overtake this one. */
-static void ask_for(uint64_t value) {
+static void ask_for(uint64_t setting, uint64_t value) {
   static atomic_ullong count;
   if (page == NULL) return;
   uint64_t request = SNUG_REQUEST_SET | setting << 8 | value << 32, from = (uint64_t)getpid() | ++count << 32;
@@ -35,7 +42,9 @@ static void *switch_on_and_off(void *argument) {
   static const uint64_t means[] = {0, 2, 0, 100, 4096, 0, 1, 50000};
   uint64_t random = stream_seed((uintptr_t)argument);
   while (stress_goes_on()) {
-    ask_for(means[random_below(&random, COUNT_OF(means))]);
+    ask_for(profile_setting, means[random_below(&random, COUNT_OF(means))]);
+    for (int step = 0; step < 200; step++) exchange_step(&random, STORM_SLOTS);
+    ask_for(guard_setting, random_below(&random, 3) != 0 ? 64 : 0);
     for (int step = 0; step < 200; step++) exchange_step(&random, STORM_SLOTS);
     sleep_ms((int)random_below(&random, 4));
   }
@@ -52,7 +61,7 @@ static void live_as_child(uint64_t *random) {
   alarm(CHILD_TIMEOUT_S);
   if (snug_check != NULL) snug_check();
   for (int step = 0; step < 300; step++) exchange_step(random, STORM_SLOTS);
-  ask_for(random_below(random, 2) * 64);
+  ask_for(profile_setting, random_below(random, 2) * 64);
   for (int step = 0; step < 300; step++) exchange_step(random, STORM_SLOTS);
   if (snug_check != NULL) snug_check();
   if (random_below(random, 2)) exit(0);
@@ -82,9 +91,9 @@ static void *live(void *argument) {
 
 int main(int argc, char **argv) {
   stress_begin(argc, argv);
-  find_setting();
+  find_settings();
   run_threads(live, options.threads);
-  ask_for(0);
+  ask_for(profile_setting, 0);
   exchange_drain();
   return stress_passed("profile_storm");
 }

@@ -58,7 +58,7 @@ static void check_conf(const char *conf, const char *messages, const char *effec
 
 #define SETTINGS(stats, arenas, background, percent, thp)                                                          \
   "verbose:0,stats_print:" #stats ",arenas_max:" #arenas ",background:" #background ",purge_cpu_percent:" #percent \
-  ",thp:" #thp ",guard:0,profile:0"
+  ",thp:" #thp ",guard:0,profile:0,guard_samples:0"
 #define DEFAULTS SETTINGS(0, 0, 1, 1, 0)
 #define WARNING(text) "snug: warning: " text " (ignored)\n"
 

@@ -245,3 +245,21 @@ TEST(a_full_table_says_so) {
   }
   CHECK(profile_table_name("f", 1, "a.rb", 4) == first);
 }
+
+/* Of a child whose fork interrupted its thread: what is on the table may be half written. */
+static void abandon_and_check(void) {
+  profile_after_fork(true);
+  profile_table_check();
+  snug_check();
+  test_print(2, "checked ");
+}
+
+TEST(abandoned_tables_are_not_checked) {
+  char text[1024];
+  sample_every(2);
+  void *block = take_kept(4000);
+  while (sample_at(block) == NULL) block = take_kept(4000);
+  int status = run_and_listen(abandon_and_check, text, sizeof text);
+  CHECK_THAT(status == 0 && strcmp(text, "checked ") == 0, "wait status 0x%x: %s", status, text);
+  stop();
+}
