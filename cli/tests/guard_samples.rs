@@ -37,7 +37,7 @@ const RUBY: &str = r#"
 require "./planted"
 def copy_name = Planted.take(40)
 def find_one
-  200_000.times { return if copy_name == 40 }
+  5_000_000.times { return if copy_name == 40 }
   abort "no guarded block"
 end
 def drop = Planted.give
@@ -56,7 +56,7 @@ import ctypes, sys
 planted = ctypes.PyDLL("./planted.so")
 def copy_name(): return planted.take(ctypes.c_ulong(40))
 def find_one():
-    for _ in range(200_000):
+    for _ in range(5_000_000):
         if copy_name() == 40: return
     sys.exit("no guarded block")
 def drop(): planted.give()
@@ -74,7 +74,7 @@ fn make_mistake(scratch: &Scratch, interpreter: &str, script: &str, mistake: &st
         .args([script, mistake])
         .current_dir(scratch.path("."))
         .env("LD_PRELOAD", library)
-        .env("SNUG", "profile:4096,guard_samples:1")
+        .env("SNUG", "profile:4096,guard_samples:4096")
         .output()
         .unwrap();
     assert!(!output.status.success());

@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <sys/mman.h>
 
-enum { TRIES = 200000, SIZE = 40, BLOCK = 48 }; /* an ordinary block of that size has room for so much */
+enum { TRIES = 20000000, SIZE = 40, BLOCK = 48 }; /* an ordinary block of that size has room for so much */
 
 __attribute__((noinline)) static char *take(void) { return (char *)hidden(malloc(SIZE)); }
 __attribute__((noinline)) static void give(char *block) {
