@@ -83,10 +83,12 @@ $(BUILD)/asker.so: $(CORE_SOURCES) $(wildcard core/asker/*.[ch]) | build/deps-li
 	  core/asker/asker.c $(CORE_LIBS) -o $@
 
 # In the archive our own names are local, and clash with none of the program's; core/archive/operators.c says why C++'s
-# operators get other names in one member and their own in another; core/archive/needed.c, what references it adds.
-$(BUILD)/libsnug.a: $(CORE_SOURCES) core/archive/needed.c core/archive/operators.c | build/deps-library
+# operators get other names in one member and their own in another; core/archive/needed.c, what references it adds;
+# code_begins.c and code_ends.c, where its code lies.
+ARCHIVED = core/archive/code_begins.c core/src/snug.c core/archive/needed.c core/archive/code_ends.c
+$(BUILD)/libsnug.a: $(CORE_SOURCES) core/archive/code.h $(ARCHIVED) core/archive/operators.c | build/deps-library
 	@mkdir -p $(@D)
-	$(CC) $(CORE_CFLAGS) -r -nostdlib core/src/snug.c core/archive/needed.c -o $(BUILD)/snug.o
+	$(CC) $(CORE_CFLAGS) -r -nostdlib $(ARCHIVED) -o $(BUILD)/snug.o
 	$(CC) $(CORE_CFLAGS) -c core/archive/operators.c -o $(BUILD)/operators.o
 	@sed -n 's/^\(NEW\|DELETE\)([a-z_]*, "\([A-Za-z0-9_]*\)".*/\2 snug\2/p' core/archive/operators.c >$(BUILD)/operators.names
 	$(OBJCOPY) --localize-hidden --redefine-syms=$(BUILD)/operators.names $(BUILD)/snug.o

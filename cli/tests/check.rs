@@ -274,7 +274,7 @@ fn malloc_conf_is_translated_key_by_key() {
     command.arg("60").env("LD_PRELOAD", &library).stderr(Stdio::null());
     command.env(
         "MALLOC_CONF",
-        "narenas:2,background_thread:true,metadata_thp:auto,thp:always,prof:true,narena:3",
+        "narenas:2,background_thread:true,metadata_thp:auto,thp:always,junk:true,narena:3",
     );
     command.env("MALLOC_ARENA_MAX", "8").env("SNUG", "thp:off");
     let (_running, pid) = start(&mut command);
@@ -286,7 +286,7 @@ fn malloc_conf_is_translated_key_by_key() {
         .expect_stdout("  background_thread:true: already so: ")
         .expect_stdout("  metadata_thp:auto: not needed: ")
         .expect_stdout("  thp:always: overruled: thp:0 from SNUG wins; ")
-        .expect_stdout("  prof:true: not there: ")
+        .expect_stdout("  junk:true: not there: ")
         .expect_stdout("  narena:3: ignored: no key of jemalloc's; did you mean narenas:...?");
     assert!(!answer.stdout.contains("setting of jemalloc"), "{answer:#?}");
     let process = &run(&mut snug(&["check", "--json", &pid])).json()["processes"][0];

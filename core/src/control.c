@@ -74,11 +74,25 @@ void control_obey(const struct cache *own) {
   purge_unlock();
 }
 
-bool control_switch_background(bool on) {
+bool control_take_lock(void) {
   for (int naps = 0; !purge_try_lock(); naps++) {
     if (naps == SWITCH_NAPS) return false;
     sys_sleep(SWITCH_NAP_NS);
   }
+  return true;
+}
+
+bool control_set_profile(uint32_t setting) {
+  if (!control_take_lock()) return false;
+  __atomic_store_n(&options.profile, setting, __ATOMIC_RELAXED);
+  describe_settings();
+  cache_call_in();
+  purge_unlock();
+  return true;
+}
+
+bool control_switch_background(bool on) {
+  if (!control_take_lock()) return false;
   __atomic_store_n(&options.background, on, __ATOMIC_RELAXED);
   describe_settings();
   purge_unlock();

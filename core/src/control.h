@@ -26,8 +26,13 @@ static inline void control_look(const struct cache *own) {
   if (unlikely(check != __atomic_load_n(&control_answered, __ATOMIC_RELAXED))) control_obey(own);
 }
 
-/* What SNUG_REQUEST_SWITCH does to the option background, for the program itself. False: not inside a fork. */
+/* What SNUG_REQUEST_SET does to the options background and profile, for the program itself. False: the lock can't be
+ * had, as inside a fork. */
 HIDDEN bool control_switch_background(bool on);
+HIDDEN bool control_set_profile(uint32_t setting);
+
+/* The purge lock, for which others that have it are waited for, some seconds at most. purge_unlock gives it back. */
+HIDDEN bool control_take_lock(void);
 
 /* In a forked child: what the parent is asked for is not for the child. */
 HIDDEN void control_after_fork(void);

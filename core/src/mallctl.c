@@ -11,6 +11,8 @@
 #include "maintain.h"
 #include "malloc_conf.h"
 #include "options.h"
+#include "profile.h"
+#include "profile_dump.h"
 #include "purge.h"
 #include "ready.h"
 #include "slab.h"
@@ -19,6 +21,8 @@ EXPORT int mallctl(const char *name, void *old, size_t *old_bytes, void *new_val
 EXPORT int mallctlnametomib(const char *name, size_t *mib, size_t *mib_length);
 EXPORT int mallctlbymib(const size_t *mib, size_t mib_length, void *old, size_t *old_bytes, void *new_value,
                         size_t new_bytes);
+
+#define MALLCTL_NOTHING UINT64_MAX /* a call that may have a value to write, and has none */
 
 const char mallctl_version[] = "5.3.1-0-snug-" SNUG_VERSION;
 
@@ -171,6 +175,67 @@ static int switch_background(size_t arena, uint64_t new) {
   return done ? 0 : EAGAIN;
 }
 
+/* ---- profiles ---- */
+
+static bool profiles_are_there(void) { return __atomic_load_n(&profile_head, __ATOMIC_ACQUIRE) != NULL; }
+
+/* The option profile, as it is when samples are switched on. */
+static uint32_t setting_when_on(void) {
+  uint32_t now = __atomic_load_n(&options.profile, __ATOMIC_RELAXED);
+  return now != 0 ? now : __atomic_load_n(&malloc_conf_settings.profile, __ATOMIC_RELAXED);
+}
+
+static int set_profile(uint32_t setting) {
+  cache_slow_path_begins();
+  bool done = control_set_profile(setting);
+  cache_slow_path_ends();
+  return done ? 0 : EAGAIN;
+}
+
+static int switch_profile(size_t arena, uint64_t new) {
+  (void)arena;
+  if ((new != 0) == (__atomic_load_n(&options.profile, __ATOMIC_RELAXED) != 0)) return 0;
+  uint32_t setting = setting_when_on();
+  __atomic_store_n(&malloc_conf_settings.profile, setting, __ATOMIC_RELAXED);
+  return set_profile(new ? setting : 0);
+}
+
+/* A path, or nothing: then prof_prefix says how it is called. */
+static int dump_profile(size_t arena, uint64_t new) {
+  (void)arena;
+  if (!profiles_are_there()) return ENOENT;
+  const char *path = new != MALLCTL_NOTHING ? (const char *)(uintptr_t)new : NULL;
+  return profile_dump(path) ? 0 : EFAULT;
+}
+
+/* The binary logarithm of another distance, or nothing. */
+static int reset_profile(size_t arena, uint64_t new) {
+  (void)arena;
+  if (!profiles_are_there()) return ENOENT;
+  if (new != MALLCTL_NOTHING) {
+    bool is_on = __atomic_load_n(&options.profile, __ATOMIC_RELAXED) != 0;
+    uint32_t setting = malloc_conf_profile(new);
+    __atomic_store_n(&malloc_conf_settings.profile, setting, __ATOMIC_RELAXED);
+    int result = is_on ? set_profile(setting) : 0;
+    if (result != 0) return result;
+  }
+  cache_slow_path_begins();
+  profile_table_reset();
+  cache_slow_path_ends();
+  return 0;
+}
+
+static unsigned lg_of(uint64_t number) { return 63 - (unsigned)__builtin_clzll(number | 1); }
+
+CONSTANT(get_prof_active, as_number(__atomic_load_n(&options.profile, __ATOMIC_RELAXED) != 0))
+CONSTANT(get_lg_sample, as_number(lg_of(profile_mean_bytes(setting_when_on()))))
+CONSTANT(get_opt_prof, as_number(malloc_conf_settings.prof))
+CONSTANT(get_opt_prof_active, as_number(malloc_conf_settings.prof_active))
+CONSTANT(get_opt_prof_final, as_number(malloc_conf_settings.prof_final))
+CONSTANT(get_opt_prof_prefix, as_text(malloc_conf_settings.prof_prefix))
+CONSTANT(get_opt_lg_sample, as_number(lg_of(profile_wanted_mean(malloc_conf_settings.first_profile))))
+CONSTANT(get_never, as_number((uint64_t)-1))
+
 /* Only what is so already may be written: */
 static int only_true(size_t arena, uint64_t new) {
   (void)arena;
@@ -202,7 +267,7 @@ static const struct row rows_of_tree[] = {
     {"config.lazy_lock", MALLCTL_BOOL, get_zero, NULL},
     {"config.malloc_conf", MALLCTL_TEXT, get_no_text, NULL},
     {"config.opt_safety_checks", MALLCTL_BOOL, get_zero, NULL},
-    {"config.prof", MALLCTL_BOOL, get_zero, NULL},
+    {"config.prof", MALLCTL_BOOL, get_one, NULL},
     {"config.prof_libgcc", MALLCTL_BOOL, get_zero, NULL},
     {"config.prof_libunwind", MALLCTL_BOOL, get_zero, NULL},
     {"config.stats", MALLCTL_BOOL, get_one, NULL},
@@ -231,6 +296,24 @@ static const struct row rows_of_tree[] = {
     {"opt.thp", MALLCTL_TEXT, get_thp, NULL},
     {"opt.metadata_thp", MALLCTL_TEXT, get_disabled, NULL},
     {"opt.zero_realloc", MALLCTL_TEXT, get_free_text, NULL},
+
+    {"opt.prof", MALLCTL_BOOL, get_opt_prof, NULL},
+    {"opt.prof_prefix", MALLCTL_TEXT, get_opt_prof_prefix, NULL},
+    {"opt.prof_active", MALLCTL_BOOL, get_opt_prof_active, NULL},
+    {"opt.prof_thread_active_init", MALLCTL_BOOL, get_one, NULL},
+    {"opt.lg_prof_sample", MALLCTL_SIZE, get_opt_lg_sample, NULL},
+    {"opt.lg_prof_interval", MALLCTL_SIGNED, get_never, NULL},
+    {"opt.prof_accum", MALLCTL_BOOL, get_one, NULL},
+    {"opt.prof_gdump", MALLCTL_BOOL, get_zero, NULL},
+    {"opt.prof_final", MALLCTL_BOOL, get_opt_prof_final, NULL},
+    {"opt.prof_leak", MALLCTL_BOOL, get_zero, NULL},
+
+    {"prof.active", MALLCTL_BOOL, get_prof_active, switch_profile},
+    {"prof.thread_active_init", MALLCTL_BOOL, get_one, only_true},
+    {"prof.dump", MALLCTL_TEXT, NULL, dump_profile},
+    {"prof.reset", MALLCTL_SIZE, NULL, reset_profile},
+    {"prof.interval", MALLCTL_U64, get_zero, NULL},
+    {"prof.lg_sample", MALLCTL_SIZE, get_lg_sample, NULL},
 
     {"thread.arena", MALLCTL_UNSIGNED, get_thread_arena, NULL},
     {"thread.tcache.enabled", MALLCTL_BOOL, get_one, only_true},
@@ -289,6 +372,7 @@ static const struct row rows_of_tree[] = {
 enum { TREE_ROWS = sizeof rows_of_tree / sizeof rows_of_tree[0] };
 
 static bool is_epoch(const struct row *row) { return row->set == refresh_account; }
+static bool may_be_nothing(const struct row *row) { return row->set == dump_profile || row->set == reset_profile; }
 
 /* ---- names and MIBs ---- */
 
@@ -432,7 +516,9 @@ static int act(const struct row *row, size_t arena, void *old, size_t *old_bytes
     return row->set(arena, 0);
   }
   if (row->get == NULL && (old != NULL || old_bytes != NULL)) return EPERM;
-  if (row->get == NULL && new_value == NULL) return EINVAL;
+  if (row->get == NULL && new_value == NULL) {
+    return new_bytes != 0 || !may_be_nothing(row) ? EINVAL : row->set(arena, MALLCTL_NOTHING);
+  }
   if (row->set == NULL && (new_value != NULL || new_bytes != 0)) return EPERM;
   if (new_value != NULL && new_bytes != size_of(row->type)) return EINVAL;
   if (is_epoch(row)) {

@@ -10,7 +10,7 @@
 #include "sys.h"
 #include "text.h"
 
-enum { MESSAGE_BYTES_MAX = 512, LINK_BYTES = 4096, ARENAS_MAX_HIGH = 64 };
+enum { MESSAGE_BYTES_MAX = 512, LINK_BYTES = 4096, ARENAS_MAX_HIGH = 64, DISTANCE_LOW = 1, DISTANCE_HIGH = 30 };
 
 /* jemalloc's own names. A program may define malloc_conf, and then it is the program's that is read; it may point
  * malloc_message at a function of its own. */
@@ -19,13 +19,15 @@ EXPORT extern void (*malloc_message)(void *context, const char *text);
 __attribute__((weak)) const char *malloc_conf = NULL;
 void (*malloc_message)(void *context, const char *text) = NULL;
 
-struct malloc_conf_settings malloc_conf_settings = {.dirty_decay_ms = MALLOC_CONF_OWN_DECAY_MS};
+struct malloc_conf_settings malloc_conf_settings = {
+    .dirty_decay_ms = MALLOC_CONF_OWN_DECAY_MS, .prof_active = true, .profile = 1, .prof_prefix = "jeprof"};
 
 /* One pair of a list, and where the list is from. */
 struct pair {
   const char *source;
   char name[OPTION_WORD_BYTES];
   char value[OPTION_WORD_BYTES];
+  const char *whole; /* the value in its list, however long */
   bool has_value;
 };
 
@@ -129,6 +131,8 @@ static bool parse_bool(const char *text, int64_t *result) {
   return *result || strcmp(text, "false") == 0;
 }
 
+static size_t length_of_prefix(const char *whole) { return strcspn(whole, ","); }
+
 /* The value of a key as a number; words are 0. False: it is none that the key can have. */
 static bool parse_pair(const struct pair *pair, const struct conf_key *key, int64_t *value) {
   *value = 0;
@@ -139,6 +143,7 @@ static bool parse_pair(const struct pair *pair, const struct conf_key *key, int6
     case CONF_SIGNED: return parse_number(pair->value, true, value);
     default: break;
   }
+  if (key->effect == EFFECT_PROFILE_PREFIX) return length_of_prefix(pair->whole) < MALLOC_CONF_PREFIX_BYTES;
   if (key->effect != EFFECT_THP) return true;
   *value = strcmp(pair->value, "always") == 0;
   return *value || strcmp(pair->value, "never") == 0 || strcmp(pair->value, "default") == 0;
@@ -161,6 +166,18 @@ static void set_decay(int64_t decay_ms) {
   options.background = 0;
 }
 
+/* A setting of 1 would mean another distance, and a longer one than the highest is no use. */
+uint32_t malloc_conf_profile(uint64_t lg_bytes) {
+  if (lg_bytes < DISTANCE_LOW) lg_bytes = DISTANCE_LOW;
+  return UINT32_C(1) << (lg_bytes < DISTANCE_HIGH ? lg_bytes : DISTANCE_HIGH);
+}
+
+static void set_prefix(const char *whole) {
+  size_t length = length_of_prefix(whole);
+  memcpy(malloc_conf_settings.prof_prefix, whole, length);
+  malloc_conf_settings.prof_prefix[length] = '\0';
+}
+
 static void take_effect(const struct pair *pair, const struct conf_key *key, int64_t value) {
   struct malloc_conf_settings *settings = &malloc_conf_settings;
   switch (key->effect) {
@@ -174,12 +191,28 @@ static void take_effect(const struct pair *pair, const struct conf_key *key, int
     case EFFECT_XMALLOC: settings->xmalloc = value; break;
     case EFFECT_CONFIRM: settings->confirm = value; break;
     case EFFECT_ABORT_CONF: settings->abort_conf = value; break;
+    case EFFECT_PROFILE: settings->prof = value; break;
+    case EFFECT_PROFILE_ACTIVE: settings->prof_active = value; break;
+    case EFFECT_PROFILE_DISTANCE: settings->profile = malloc_conf_profile((uint64_t)value); break;
+    case EFFECT_PROFILE_PREFIX: set_prefix(pair->whole); break;
+    case EFFECT_PROFILE_FINAL: settings->prof_final = value; break;
     default: break;
   }
 }
 _Static_assert((int)MALLOC_CONF_LETTERS_BYTES == (int)OPTION_WORD_BYTES, "the letters are copied whole");
 
 /* ---- lists ---- */
+
+/* What asks for something of profiles asks for nothing while there are none, and whether there are shows at the end. */
+static bool is_of_profiles(const struct conf_key *key) {
+  return strncmp(key->name, "prof_", 5) == 0 || strncmp(key->name, "lg_prof_", 8) == 0;
+}
+
+static void confirm_pair(const struct pair *pair, const struct conf_key *key) {
+  bool is_missed = key->class == CONF_ABSENT && is_of_profiles(key) && malloc_conf_settings.prof && asks(pair);
+  if (is_missed) warn_pair(pair, "", " has no effect: ", key->sentence);
+  if (malloc_conf_settings.confirm) confirm(pair, key);
+}
 
 static void set_pair(const struct pair *pair, bool only_confirm) {
   for (size_t i = 0; i < CONF_KEY_COUNT; i++) {
@@ -188,10 +221,10 @@ static void set_pair(const struct pair *pair, bool only_confirm) {
     if (strcmp(pair->name, key->name) != 0) continue;
     bool good = parse_pair(pair, key, &value);
     if (only_confirm) {
-      if (good && malloc_conf_settings.confirm) confirm(pair, key);
+      if (good) confirm_pair(pair, key);
     } else if (!good) {
       warn_bad_value(pair, key);
-    } else if (key->class == CONF_ABSENT && asks(pair)) {
+    } else if (key->class == CONF_ABSENT && !is_of_profiles(key) && asks(pair)) {
       warn_pair(pair, "", " has no effect: ", key->sentence);
     } else {
       take_effect(pair, key, value);
@@ -203,10 +236,13 @@ static void set_pair(const struct pair *pair, bool only_confirm) {
 
 static void read_list(const char *from, const char *source, bool only_confirm) {
   while (from != NULL && *from != '\0') {
-    struct pair pair = {.source = source, .value = ""};
+    struct pair pair = {.source = source, .value = "", .whole = ""};
     from = options_next_word(from, ":,", pair.name);
     pair.has_value = *from == ':';
-    if (pair.has_value) from = options_next_word(from + 1, ",", pair.value);
+    if (pair.has_value) {
+      pair.whole = from + 1;
+      from = options_next_word(pair.whole, ",", pair.value);
+    }
     if (*from == ',') from++;
     if (pair.name[0] != '\0' || pair.has_value) set_pair(&pair, only_confirm);
   }
@@ -223,5 +259,6 @@ void malloc_conf_read(bool trusts_environment) {
     if (linked) read_list(link, "/etc/malloc.conf", only_confirm);
     read_list(variable, "MALLOC_CONF", only_confirm);
   }
+  if (malloc_conf_settings.prof && malloc_conf_settings.prof_active) options.profile = malloc_conf_settings.profile;
   if (malloc_conf_settings.abort_conf && found_mistakes) fatal_bad_settings();
 }

@@ -31,6 +31,11 @@ enum conf_effect {
   EFFECT_XMALLOC,
   EFFECT_CONFIRM,
   EFFECT_ABORT_CONF,
+  EFFECT_PROFILE, /* the five of them are looked at together, when all lists are read */
+  EFFECT_PROFILE_ACTIVE,
+  EFFECT_PROFILE_DISTANCE,
+  EFFECT_PROFILE_PREFIX,
+  EFFECT_PROFILE_FINAL,
 };
 
 struct conf_key {
@@ -46,7 +51,10 @@ struct conf_key {
 #define ABSENT(name, value, sentence) {name, CONF_ABSENT, value, EFFECT_NONE, sentence}
 #define SHARED "threads share all slabs, and keep few blocks for themselves, as many as they use"
 #define NO_HUGE "tables and heap are kept from huge pages; thp:always allows them on the heap"
-#define NO_PROFILE "there are no profiles in jemalloc's format; snug profile samples a running process"
+#define ON_DEMAND "with prof:true, profiles are written by prof.dump, and at the end by prof_final:true"
+#define NO_LEAK_REPORT "with prof:true, prof_final:true writes a profile of what is live; there is no report of leaks"
+#define NO_THREADS "profiles are of the process, and all its threads are sampled alike"
+#define NO_RECORDS "it is about records that profiles here do not have"
 #define OWN_EXTENTS "it is about how jemalloc keeps extents; the heap here has none"
 #define OLD "jemalloc 5 has it no more"
 
@@ -60,6 +68,15 @@ static const struct conf_key conf_keys[] = {
     MAPPED("thp", CONF_WORD, EFFECT_THP, "always: thp:1; never and default: thp:0"),
     MAPPED("stats_print", CONF_BOOL, EFFECT_STATS, "malloc_stats_print at exit; stats_print of SNUG may forbid it"),
     MAPPED("stats_print_opts", CONF_WORD, EFFECT_STATS_LETTERS, "the letters of that"),
+    MAPPED("prof", CONF_BOOL, EFFECT_PROFILE,
+           "profile; samples of what is allocated, which prof.dump writes for jeprof and snug profile shows"),
+    MAPPED("prof_active", CONF_BOOL, EFFECT_PROFILE_ACTIVE,
+           "with prof:true; false: no samples until prof.active or snug profile switches them on"),
+    MAPPED("lg_prof_sample", CONF_NUMBER, EFFECT_PROFILE_DISTANCE,
+           "with prof:true, one sample in every 2^N bytes, N from 1 to 30; fewer while that makes over 100 a second"),
+    MAPPED("prof_prefix", CONF_WORD, EFFECT_PROFILE_PREFIX,
+           "with prof:true, how the files of profiles are called; empty: they need a name"),
+    MAPPED("prof_final", CONF_BOOL, EFFECT_PROFILE_FINAL, "with prof:true, a profile when the program ends by itself"),
     MAPPED("zero", CONF_BOOL, EFFECT_ZERO, "all blocks are zeroed, without thread caches: for debugging"),
     MAPPED("xmalloc", CONF_BOOL, EFFECT_XMALLOC, "no memory ends the process with a message"),
     MAPPED("abort_conf", CONF_BOOL, EFFECT_ABORT_CONF, "whatever is warned about in these settings ends the process"),
@@ -97,24 +114,15 @@ static const struct conf_key conf_keys[] = {
     ALREADY("debug_double_free_max_scan", CONF_NUMBER, "double frees are found when blocks reach their slab"),
     ALREADY("calloc_madvise_threshold", CONF_NUMBER, "calloc knows which pages are zero"),
     ALREADY("stats_interval_opts", CONF_WORD, "there is no stats_interval"),
-    ALREADY("prof_active", CONF_BOOL, NO_PROFILE),
-    ALREADY("prof_thread_active_init", CONF_BOOL, NO_PROFILE),
-    ALREADY("prof_prefix", CONF_WORD, NO_PROFILE),
-    ALREADY("prof_accum", CONF_BOOL, NO_PROFILE),
-    ALREADY("prof_gdump", CONF_BOOL, NO_PROFILE),
-    ALREADY("prof_final", CONF_BOOL, NO_PROFILE),
-    ALREADY("prof_leak", CONF_BOOL, NO_PROFILE),
-    ALREADY("prof_leak_error", CONF_BOOL, NO_PROFILE),
-    ALREADY("prof_log", CONF_BOOL, NO_PROFILE),
-    ALREADY("prof_stats", CONF_BOOL, NO_PROFILE),
-    ALREADY("prof_unbias", CONF_BOOL, NO_PROFILE),
-    ALREADY("prof_sys_thread_name", CONF_BOOL, NO_PROFILE),
-    ALREADY("prof_pid_namespace", CONF_BOOL, NO_PROFILE),
-    ALREADY("prof_time_resolution", CONF_WORD, NO_PROFILE),
-    ALREADY("prof_recent_alloc_max", CONF_SIGNED, NO_PROFILE),
-    ALREADY("prof_bt_max", CONF_NUMBER, NO_PROFILE),
-    ALREADY("lg_prof_sample", CONF_NUMBER, NO_PROFILE),
-    ALREADY("lg_prof_interval", CONF_SIGNED, NO_PROFILE),
+    ALREADY("prof_accum", CONF_BOOL, "profiles always count what was ever allocated, too"),
+    ALREADY("prof_unbias", CONF_BOOL, "each sample has a weight of its own, and profiles have sums of weights"),
+    ALREADY("prof_bt_max", CONF_NUMBER, "stacks have up to 64 frames"),
+    ALREADY("prof_thread_active_init", CONF_BOOL, NO_THREADS),
+    ALREADY("prof_sys_thread_name", CONF_BOOL, NO_THREADS),
+    ALREADY("prof_pid_namespace", CONF_BOOL, "files are called by the process's id as the process sees it"),
+    ALREADY("prof_stats", CONF_BOOL, NO_RECORDS),
+    ALREADY("prof_time_resolution", CONF_WORD, NO_RECORDS),
+    ALREADY("prof_recent_alloc_max", CONF_SIGNED, NO_RECORDS),
     ALREADY("lg_dirty_mult", CONF_SIGNED, OLD),
     ALREADY("decay_time", CONF_SIGNED, OLD),
     ALREADY("purge", CONF_WORD, OLD),
@@ -125,7 +133,11 @@ static const struct conf_key conf_keys[] = {
     ALREADY("redzone", CONF_BOOL, OLD),
     ALREADY("valgrind", CONF_BOOL, OLD),
 
-    ABSENT("prof", CONF_BOOL, NO_PROFILE),
+    ABSENT("lg_prof_interval", CONF_SIGNED, ON_DEMAND),
+    ABSENT("prof_gdump", CONF_BOOL, ON_DEMAND),
+    ABSENT("prof_leak", CONF_BOOL, NO_LEAK_REPORT),
+    ABSENT("prof_leak_error", CONF_BOOL, NO_LEAK_REPORT),
+    ABSENT("prof_log", CONF_BOOL, ON_DEMAND),
     ABSENT("junk", CONF_WORD, "blocks are not filled; SNUG=guard:1 fills freed ones and finds who uses them"),
     ABSENT("stats_interval", CONF_SIGNED, "statistics are printed at exit only, by stats_print:true"),
     ABSENT("utrace", CONF_BOOL, "calls are not traced"),
@@ -141,7 +153,10 @@ enum { CONF_KEY_COUNT = sizeof conf_keys / sizeof conf_keys[0] };
 #undef ABSENT
 #undef SHARED
 #undef NO_HUGE
-#undef NO_PROFILE
+#undef ON_DEMAND
+#undef NO_LEAK_REPORT
+#undef NO_THREADS
+#undef NO_RECORDS
 #undef OWN_EXTENTS
 #undef OLD
 

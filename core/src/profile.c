@@ -39,7 +39,7 @@ static void seed(void) {
   counter_set(&profile.random, poisson_mix(number));
 }
 
-static uint64_t wanted_mean(uint32_t setting) { return setting > 1 ? setting : PROFILE_MEAN_BYTES; }
+uint64_t profile_wanted_mean(uint32_t setting) { return setting > 1 ? setting : PROFILE_MEAN_BYTES; }
 
 static void prepare_languages(void) {
   ruby_prepare();
@@ -79,7 +79,7 @@ static void begin_window(uint64_t now) {
 /* The first thread to see another setting begins with its mean. */
 static void take_setting(uint32_t setting) {
   if (__atomic_exchange_n(&profile.setting, setting, __ATOMIC_RELAXED) == setting || setting == 0) return;
-  set_mean(wanted_mean(setting));
+  set_mean(profile_wanted_mean(setting));
   begin_window(sys_coarse_time_ns());
 }
 
@@ -122,15 +122,25 @@ bool profile_begin(size_t size_bytes) {
   return true;
 }
 
-void profile_start(void) {
+void profile_start(bool may_begin) {
   uint32_t setting = __atomic_load_n(&options.profile, __ATOMIC_RELAXED);
-  if (setting == 0) return;
+  if (setting == 0 && !may_begin) return;
   cache_slow_path_begins();
-  cache_call_in();
   this_thread.takes_sample = 1;
-  follow_setting(&this_thread, setting, true);
+  if (setting != 0) {
+    cache_call_in();
+    follow_setting(&this_thread, setting, true);
+  } else {
+    prepare_once(true);
+  }
   this_thread.takes_sample = 0;
   cache_slow_path_ends();
+}
+
+uint64_t profile_mean_bytes(uint32_t setting) {
+  uint32_t now = __atomic_load_n(&options.profile, __ATOMIC_RELAXED);
+  bool is_followed = now != 0 && __atomic_load_n(&profile.setting, __ATOMIC_RELAXED) == now;
+  return is_followed ? counter_get(&profile.mean_bytes) : profile_wanted_mean(now != 0 ? now : setting);
 }
 
 /* ---- samples ---- */
@@ -142,7 +152,8 @@ static void keep_budget(uint64_t now) {
   uint64_t mean = counter_get(&profile.mean_bytes), passed_ns = now - counter_get(&profile.window_ns);
   if (passed_ns >= WINDOW_NS) {
     begin_window(now);
-    uint64_t seconds = passed_ns / WINDOW_NS, least = wanted_mean(__atomic_load_n(&profile.setting, __ATOMIC_RELAXED));
+    uint64_t seconds = passed_ns / WINDOW_NS,
+             least = profile_wanted_mean(__atomic_load_n(&profile.setting, __ATOMIC_RELAXED));
     if (used < PROFILE_BUDGET / QUIET_BUDGET_SHARE * seconds && mean > least)
       set_mean(mean / 2 > least ? mean / 2 : least);
   } else if (used >= PROFILE_BUDGET) {

@@ -27,8 +27,15 @@ enum {
 
 HIDDEN extern uint32_t profile_arena; /* atomic: of sampled blocks; 0: none yet */
 
-/* From now on the calling thread, and others as they come by, follow the setting. At start: in the constructor. */
-HIDDEN void profile_start(void);
+/* From now on the calling thread, and others as they come by, follow the setting. In the constructor, where more can be
+ * got ready than later: may_begin says that samples may be asked for later on. */
+HIDDEN void profile_start(bool may_begin);
+
+/* Mean distance of samples in bytes, at first, by a setting that is not 0. */
+HIDDEN uint64_t profile_wanted_mean(uint32_t setting);
+
+/* The same now; while they are off, of the setting that they would be switched on by. */
+HIDDEN uint64_t profile_mean_bytes(uint32_t setting);
 
 /* profile_is_due, when something may be. */
 HIDDEN bool profile_begin(size_t size_bytes);

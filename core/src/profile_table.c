@@ -307,6 +307,31 @@ uint64_t profile_table_bytes(void) {
 
 void profile_table_inherit(void) { profile_head->generation++; }
 
+char *profile_table_copy_stacks(size_t *used_bytes, size_t *mapped_bytes) {
+  char *copy = sys_map(STACKS_MAX_BYTES);
+  if (copy == NULL) return NULL;
+  sys_no_huge_pages(copy, STACKS_MAX_BYTES);
+  lock_take(&table.lock, RANK_PROFILE);
+  memcpy(copy, table.stacks, profile_head->stacks_bytes);
+  *used_bytes = profile_head->stacks_bytes;
+  lock_give(&table.lock, RANK_PROFILE);
+  *mapped_bytes = STACKS_MAX_BYTES;
+  return copy;
+}
+
+void profile_table_reset(void) {
+  begin_table_change();
+  for (size_t i = 0; i < SAMPLE_BUCKETS; i++) {
+    while (table.sample_buckets[i] != 0) remove_sample(&table.sample_buckets[i]);
+  }
+  for (uint64_t at = UNIT_BYTES; at < profile_head->stacks_bytes;) {
+    struct snug_profile_stack *stack = (struct snug_profile_stack *)(table.stacks + at);
+    stack->allocated_bytes = stack->allocated_blocks = 0;
+    at += profile_stack_bytes(stack);
+  }
+  end_table_change();
+}
+
 void profile_table_abandon(void) {
   __atomic_store_n(&table.live, 0, __ATOMIC_RELAXED);
   table.is_abandoned = true;
@@ -338,7 +363,7 @@ void profile_table_check(void) {
   for (uint64_t at = UNIT_BYTES; at < profile_head->stacks_bytes;) {
     const struct snug_profile_stack *stack = (const struct snug_profile_stack *)(table.stacks + at);
     stacks_bytes += stack->live_bytes;
-    at += sizeof *stack + ((size_t)stack->native_frames + stack->language_frames) * sizeof(uint64_t);
+    at += profile_stack_bytes(stack);
   }
   if (sampled_bytes != stacks_bytes) fatal_corrupted("live bytes of stacks", profile_head);
   lock_give(&table.lock, RANK_PROFILE);

@@ -65,6 +65,7 @@ SMALL
 #include "fence.c"
 FAST
 #include "profile.c"
+#include "profile_dump.c"
 #include "block.c"
 SMALL
 #include "fork.c"

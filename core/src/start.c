@@ -16,6 +16,7 @@
 #include "map.h"
 #include "options.h"
 #include "profile.h"
+#include "profile_dump.h"
 #include "rights.h"
 #include "slab.h"
 #include "stats.h"
@@ -124,6 +125,15 @@ static void print_verbose(void) {
  * with the one that is called libjemalloc.so.2. */
 static bool is_second_copy(void) { return AS_BOUND(snug_counters) != &counters_of_this_copy; }
 
+/* What jemalloc's names for profiles are to say, whoever asked for samples. */
+static void settle_profile(void) {
+  struct malloc_conf_settings *settings = &malloc_conf_settings;
+  settings->prof = settings->prof || options.profile != 0;
+  settings->prof_active = settings->prof ? options.profile != 0 : settings->prof_active;
+  if (options.profile != 0) settings->profile = options.profile;
+  settings->first_profile = settings->profile;
+}
+
 __attribute__((constructor)) static void read_settings(void) {
   if (!libc_is_there() || is_second_copy()) return;
   start_if_needed();
@@ -138,12 +148,18 @@ __attribute__((constructor)) static void read_settings(void) {
   map_apply_options();
   if (options.guard && !guard_start()) options.guard = 0;
   if (malloc_conf_settings.zero) block_zero_all();
-  profile_start();
+  settle_profile();
+  profile_start(malloc_conf_settings.prof);
   describe_process();
   if (!options.verbose) return;
   struct text warnings = text_in(snug_counters.warnings, sizeof snug_counters.warnings);
   find_warnings(&warnings);
   print_verbose();
+}
+
+__attribute__((destructor)) static void write_final_profile(void) {
+  const struct malloc_conf_settings *settings = &malloc_conf_settings;
+  if (settings->prof && settings->prof_final && !is_second_copy()) profile_dump_at_exit();
 }
 
 __attribute__((destructor)) static void end_guard(void) {

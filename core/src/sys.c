@@ -382,7 +382,7 @@ static int borrow_stderr(void) {
   return failed(fd) ? -1 : (int)fd;
 }
 
-void sys_write(int fd, const char *text, size_t length_bytes) {
+bool sys_write_whole(int fd, const char *text, size_t length_bytes) {
   while (length_bytes != 0) {
     long written = call(SYS_write, fd, (long)text, (long)length_bytes, 0, 0, 0);
     if (written == -EINTR) continue;
@@ -390,10 +390,31 @@ void sys_write(int fd, const char *text, size_t length_bytes) {
       fd = borrow_stderr();
       continue;
     }
-    if (written <= 0) return;
+    if (written <= 0) return false;
     text += written;
     length_bytes -= (size_t)written;
   }
+  return true;
+}
+
+void sys_write(int fd, const char *text, size_t length_bytes) { (void)sys_write_whole(fd, text, length_bytes); }
+
+int sys_create_file(const char *path) {
+  long fd = call(SYS_openat, AT_FDCWD, (long)path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644, 0, 0);
+  return failed(fd) ? -1 : (int)fd;
+}
+
+bool sys_close_file(int fd) { return !failed(call(SYS_close, fd, 0, 0, 0, 0, 0)); }
+
+bool sys_copy_file(const char *path, int fd) {
+  char part[2048];
+  long from = open_file(path), got = 0;
+  if (failed(from)) return false;
+  do {
+    got = call(SYS_read, from, (long)part, sizeof part, 0, 0, 0);
+  } while (got == -EINTR || (got > 0 && sys_write_whole(fd, part, (size_t)got)));
+  sys_close_file((int)from);
+  return got == 0;
 }
 
 /* abort() needs libc's thread state, which a thread started above does not have: it asks the others to die. */

@@ -65,6 +65,11 @@ const KEYS: &[KeyRow] = &[
     key("thp", KeyClass::Mapped, KeyValue::Word, Effect::Thp, "always: thp:1; never and default: thp:0"),
     key("stats_print", KeyClass::Mapped, KeyValue::Bool, Effect::Stats, "malloc_stats_print at exit; stats_print of SNUG may forbid it"),
     key("stats_print_opts", KeyClass::Mapped, KeyValue::Word, Effect::Other, "the letters of that"),
+    key("prof", KeyClass::Mapped, KeyValue::Bool, Effect::Other, "profile; samples of what is allocated, which prof.dump writes for jeprof and snug profile shows"),
+    key("prof_active", KeyClass::Mapped, KeyValue::Bool, Effect::Other, "with prof:true; false: no samples until prof.active or snug profile switches them on"),
+    key("lg_prof_sample", KeyClass::Mapped, KeyValue::Number, Effect::Other, "with prof:true, one sample in every 2^N bytes, N from 1 to 30; fewer while that makes over 100 a second"),
+    key("prof_prefix", KeyClass::Mapped, KeyValue::Word, Effect::Other, "with prof:true, how the files of profiles are called; empty: they need a name"),
+    key("prof_final", KeyClass::Mapped, KeyValue::Bool, Effect::Other, "with prof:true, a profile when the program ends by itself"),
     key("zero", KeyClass::Mapped, KeyValue::Bool, Effect::Other, "all blocks are zeroed, without thread caches: for debugging"),
     key("xmalloc", KeyClass::Mapped, KeyValue::Bool, Effect::Other, "no memory ends the process with a message"),
     key("abort_conf", KeyClass::Mapped, KeyValue::Bool, Effect::Other, "whatever is warned about in these settings ends the process"),
@@ -101,24 +106,15 @@ const KEYS: &[KeyRow] = &[
     key("debug_double_free_max_scan", KeyClass::Already, KeyValue::Number, Effect::None, "double frees are found when blocks reach their slab"),
     key("calloc_madvise_threshold", KeyClass::Already, KeyValue::Number, Effect::None, "calloc knows which pages are zero"),
     key("stats_interval_opts", KeyClass::Already, KeyValue::Word, Effect::None, "there is no stats_interval"),
-    key("prof_active", KeyClass::Already, KeyValue::Bool, Effect::None, "there are no profiles in jemalloc's format; snug profile samples a running process"),
-    key("prof_thread_active_init", KeyClass::Already, KeyValue::Bool, Effect::None, "there are no profiles in jemalloc's format; snug profile samples a running process"),
-    key("prof_prefix", KeyClass::Already, KeyValue::Word, Effect::None, "there are no profiles in jemalloc's format; snug profile samples a running process"),
-    key("prof_accum", KeyClass::Already, KeyValue::Bool, Effect::None, "there are no profiles in jemalloc's format; snug profile samples a running process"),
-    key("prof_gdump", KeyClass::Already, KeyValue::Bool, Effect::None, "there are no profiles in jemalloc's format; snug profile samples a running process"),
-    key("prof_final", KeyClass::Already, KeyValue::Bool, Effect::None, "there are no profiles in jemalloc's format; snug profile samples a running process"),
-    key("prof_leak", KeyClass::Already, KeyValue::Bool, Effect::None, "there are no profiles in jemalloc's format; snug profile samples a running process"),
-    key("prof_leak_error", KeyClass::Already, KeyValue::Bool, Effect::None, "there are no profiles in jemalloc's format; snug profile samples a running process"),
-    key("prof_log", KeyClass::Already, KeyValue::Bool, Effect::None, "there are no profiles in jemalloc's format; snug profile samples a running process"),
-    key("prof_stats", KeyClass::Already, KeyValue::Bool, Effect::None, "there are no profiles in jemalloc's format; snug profile samples a running process"),
-    key("prof_unbias", KeyClass::Already, KeyValue::Bool, Effect::None, "there are no profiles in jemalloc's format; snug profile samples a running process"),
-    key("prof_sys_thread_name", KeyClass::Already, KeyValue::Bool, Effect::None, "there are no profiles in jemalloc's format; snug profile samples a running process"),
-    key("prof_pid_namespace", KeyClass::Already, KeyValue::Bool, Effect::None, "there are no profiles in jemalloc's format; snug profile samples a running process"),
-    key("prof_time_resolution", KeyClass::Already, KeyValue::Word, Effect::None, "there are no profiles in jemalloc's format; snug profile samples a running process"),
-    key("prof_recent_alloc_max", KeyClass::Already, KeyValue::Signed, Effect::None, "there are no profiles in jemalloc's format; snug profile samples a running process"),
-    key("prof_bt_max", KeyClass::Already, KeyValue::Number, Effect::None, "there are no profiles in jemalloc's format; snug profile samples a running process"),
-    key("lg_prof_sample", KeyClass::Already, KeyValue::Number, Effect::None, "there are no profiles in jemalloc's format; snug profile samples a running process"),
-    key("lg_prof_interval", KeyClass::Already, KeyValue::Signed, Effect::None, "there are no profiles in jemalloc's format; snug profile samples a running process"),
+    key("prof_accum", KeyClass::Already, KeyValue::Bool, Effect::None, "profiles always count what was ever allocated, too"),
+    key("prof_unbias", KeyClass::Already, KeyValue::Bool, Effect::None, "each sample has a weight of its own, and profiles have sums of weights"),
+    key("prof_bt_max", KeyClass::Already, KeyValue::Number, Effect::None, "stacks have up to 64 frames"),
+    key("prof_thread_active_init", KeyClass::Already, KeyValue::Bool, Effect::None, "profiles are of the process, and all its threads are sampled alike"),
+    key("prof_sys_thread_name", KeyClass::Already, KeyValue::Bool, Effect::None, "profiles are of the process, and all its threads are sampled alike"),
+    key("prof_pid_namespace", KeyClass::Already, KeyValue::Bool, Effect::None, "files are called by the process's id as the process sees it"),
+    key("prof_stats", KeyClass::Already, KeyValue::Bool, Effect::None, "it is about records that profiles here do not have"),
+    key("prof_time_resolution", KeyClass::Already, KeyValue::Word, Effect::None, "it is about records that profiles here do not have"),
+    key("prof_recent_alloc_max", KeyClass::Already, KeyValue::Signed, Effect::None, "it is about records that profiles here do not have"),
     key("lg_dirty_mult", KeyClass::Already, KeyValue::Signed, Effect::None, "jemalloc 5 has it no more"),
     key("decay_time", KeyClass::Already, KeyValue::Signed, Effect::None, "jemalloc 5 has it no more"),
     key("purge", KeyClass::Already, KeyValue::Word, Effect::None, "jemalloc 5 has it no more"),
@@ -128,7 +124,11 @@ const KEYS: &[KeyRow] = &[
     key("quarantine", KeyClass::Already, KeyValue::Number, Effect::None, "jemalloc 5 has it no more"),
     key("redzone", KeyClass::Already, KeyValue::Bool, Effect::None, "jemalloc 5 has it no more"),
     key("valgrind", KeyClass::Already, KeyValue::Bool, Effect::None, "jemalloc 5 has it no more"),
-    key("prof", KeyClass::Absent, KeyValue::Bool, Effect::None, "there are no profiles in jemalloc's format; snug profile samples a running process"),
+    key("lg_prof_interval", KeyClass::Absent, KeyValue::Signed, Effect::None, "with prof:true, profiles are written by prof.dump, and at the end by prof_final:true"),
+    key("prof_gdump", KeyClass::Absent, KeyValue::Bool, Effect::None, "with prof:true, profiles are written by prof.dump, and at the end by prof_final:true"),
+    key("prof_leak", KeyClass::Absent, KeyValue::Bool, Effect::None, "with prof:true, prof_final:true writes a profile of what is live; there is no report of leaks"),
+    key("prof_leak_error", KeyClass::Absent, KeyValue::Bool, Effect::None, "with prof:true, prof_final:true writes a profile of what is live; there is no report of leaks"),
+    key("prof_log", KeyClass::Absent, KeyValue::Bool, Effect::None, "with prof:true, profiles are written by prof.dump, and at the end by prof_final:true"),
     key("junk", KeyClass::Absent, KeyValue::Word, Effect::None, "blocks are not filled; SNUG=guard:1 fills freed ones and finds who uses them"),
     key("stats_interval", KeyClass::Absent, KeyValue::Signed, Effect::None, "statistics are printed at exit only, by stats_print:true"),
     key("utrace", KeyClass::Absent, KeyValue::Bool, Effect::None, "calls are not traced"),
@@ -140,6 +140,10 @@ const KEYS: &[KeyRow] = &[
 
 /// More arenas than this there are not.
 const ARENAS_MAX: i64 = 64;
+
+/// The binary logarithms of the distances between samples that there are.
+const DISTANCE_LOW: u32 = 1;
+const DISTANCE_HIGH: u32 = 30;
 
 /// What the library makes of one pair of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -178,6 +182,34 @@ pub(super) fn read(list: &str) -> Vec<Pair> {
             read_pair(key.trim_matches(' '), value.map(|value| value.trim_matches(' ')))
         })
         .collect()
+}
+
+/// Looks at the keys of profiles together, when all lists are read: without `prof:true` they ask for nothing.
+pub(super) fn settle_profiles<'a>(pairs: impl Iterator<Item = &'a mut Pair>) {
+    let mut pairs: Vec<&mut Pair> = pairs.filter(|pair| pair.fate != KeyFate::Ignored).collect();
+    let last = |name: &str| pairs.iter().rev().find(|pair| pair.key == name).map(|pair| pair.value.clone());
+    let is_on = last("prof").as_deref() == Some("true");
+    let begins = is_on && last("prof_active").as_deref() != Some("false");
+    let distance = last("lg_prof_sample").and_then(|value| value.parse::<u32>().ok());
+    let setting = distance.map_or(1, |lg| 1 << lg.clamp(DISTANCE_LOW, DISTANCE_HIGH));
+    for pair in pairs.iter_mut().filter(|pair| is_of_profiles(&pair.key)) {
+        let sets = || if begins { vec![("profile", setting)] } else { Vec::new() };
+        match pair.key.as_str() {
+            _ if !is_on && pair.fate == KeyFate::NotThere => pair.fate = KeyFate::AlreadySo,
+            "prof" | "lg_prof_sample" if is_on && pair.value != "false" => {
+                (pair.fate, pair.sets) = (KeyFate::Taken, sets());
+            }
+            "prof_active" if is_on && pair.value == "false" => pair.fate = KeyFate::Taken,
+            "lg_prof_sample" | "prof_active" | "prof_prefix" | "prof_final" if !is_on => {
+                pair.fate = KeyFate::NotNeeded;
+            }
+            _ => {}
+        }
+    }
+}
+
+fn is_of_profiles(key: &str) -> bool {
+    key == "prof" || key.starts_with("prof_") || key.starts_with("lg_prof_")
 }
 
 fn read_pair(name: &str, value: Option<&str>) -> Pair {
@@ -282,7 +314,7 @@ mod tests {
     #[test]
     fn what_people_deploy_is_translated() {
         let pairs =
-            read("narenas:2,background_thread:true, dirty_decay_ms:1000 ,metadata_thp:auto,prof:true");
+            read("narenas:2,background_thread:true, dirty_decay_ms:1000 ,metadata_thp:auto,junk:true");
         let found: Vec<(&str, KeyFate)> = pairs.iter().map(|pair| (pair.key.as_str(), pair.fate)).collect();
         assert_eq!(
             found,
@@ -291,7 +323,7 @@ mod tests {
                 ("background_thread", KeyFate::Taken),
                 ("dirty_decay_ms", KeyFate::AlreadySo),
                 ("metadata_thp", KeyFate::NotNeeded),
-                ("prof", KeyFate::NotThere),
+                ("junk", KeyFate::NotThere),
             ]
         );
         assert_eq!(pairs[0].sets, [("arenas_max", 2)]);
@@ -301,6 +333,33 @@ mod tests {
         assert_eq!(read("dirty_decay_ms:-1")[0].sets, [("purge_cpu_percent", 0), ("background", 0)]);
         assert_eq!(fates("prof:false,zero:false"), [KeyFate::AlreadySo; 2]);
         assert_eq!(fates("zero:true"), [KeyFate::Taken]);
+    }
+
+    #[test]
+    fn keys_of_profiles_are_looked_at_together() {
+        let settled = |list: &str| {
+            let mut pairs = read(list);
+            settle_profiles(pairs.iter_mut());
+            pairs
+        };
+        let fates = |list: &str| settled(list).into_iter().map(|pair| pair.fate).collect::<Vec<_>>();
+        let pairs = settled("lg_prof_sample:19,prof:true,prof_gdump:true,prof_accum:true,prof_prefix:/tmp/a");
+        assert_eq!(pairs[0].sets, [("profile", 1 << 19)]);
+        assert_eq!(pairs[1].sets, [("profile", 1 << 19)]);
+        let found: Vec<KeyFate> = pairs.iter().map(|pair| pair.fate).collect();
+        let taken = KeyFate::Taken;
+        assert_eq!(found, [taken, taken, KeyFate::NotThere, KeyFate::NotNeeded, taken]);
+        assert_eq!(settled("prof:true")[0].sets, [("profile", 1)]);
+        assert_eq!(settled("prof:true,lg_prof_sample:0")[0].sets, [("profile", 2)]);
+        assert_eq!(settled("prof:true,lg_prof_sample:99")[0].sets, [("profile", 1 << 30)]);
+        let idle = settled("prof:true,prof_active:false,lg_prof_sample:19");
+        assert!(idle.iter().all(|pair| pair.fate == taken && pair.sets.is_empty()), "{idle:?}");
+        let (already, unneeded) = (KeyFate::AlreadySo, KeyFate::NotNeeded);
+        assert_eq!(
+            fates("prof:false,lg_prof_sample:19,prof_gdump:true,prof_final:true"),
+            [already, unneeded, already, unneeded]
+        );
+        assert_eq!(fates("prof:yes,prof_final:true"), [KeyFate::Ignored, unneeded]);
     }
 
     #[test]
@@ -328,7 +387,7 @@ mod tests {
         );
         assert_eq!(
             fates(" ,,narenas:-1,dirty_decay_ms:-2,lg_prof_interval:-1"),
-            [KeyFate::Ignored, KeyFate::Ignored, KeyFate::NotNeeded]
+            [KeyFate::Ignored, KeyFate::Ignored, KeyFate::AlreadySo]
         );
     }
 

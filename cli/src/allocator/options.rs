@@ -183,7 +183,8 @@ pub(super) fn understand(environment: &[(String, String)], conf_link: Option<&st
     let read = |(source, list): (OptionSource, Option<&str>)| {
         malloc_conf::read(list.unwrap_or_default()).into_iter().map(move |pair| (source, pair))
     };
-    let pairs: Vec<(OptionSource, Pair)> = lists.into_iter().flat_map(read).collect();
+    let mut pairs: Vec<(OptionSource, Pair)> = lists.into_iter().flat_map(read).collect();
+    malloc_conf::settle_profiles(pairs.iter_mut().map(|(_, pair)| pair));
     for (source, pair) in &pairs {
         understood.values.extend(pair.sets.iter().map(|(name, value)| (*name, (*value, *source))));
     }

@@ -64,6 +64,15 @@ static const char *const bools[] = {"background_thread",
                                     "opt.zero",
                                     "opt.xmalloc",
                                     "opt.tcache",
+                                    "opt.prof",
+                                    "opt.prof_active",
+                                    "opt.prof_thread_active_init",
+                                    "opt.prof_accum",
+                                    "opt.prof_gdump",
+                                    "opt.prof_final",
+                                    "opt.prof_leak",
+                                    "prof.active",
+                                    "prof.thread_active_init",
                                     "thread.tcache.enabled",
                                     "arena.0.initialized"};
 static const char *const unsigneds[] = {"opt.narenas", "thread.arena", "arenas.narenas", "arenas.nbins",
@@ -75,6 +84,10 @@ static const char *const longs[] = {"epoch",
                                     "opt.dirty_decay_ms",
                                     "opt.muzzy_decay_ms",
                                     "opt.tcache_max",
+                                    "opt.lg_prof_sample",
+                                    "opt.lg_prof_interval",
+                                    "prof.interval",
+                                    "prof.lg_sample",
                                     "arenas.dirty_decay_ms",
                                     "arenas.muzzy_decay_ms",
                                     "arenas.quantum",
@@ -108,8 +121,8 @@ static const char *const longs[] = {"epoch",
                                     "stats.arenas.0.dirty_decay_ms",
                                     "stats.arenas.0.muzzy_decay_ms"};
 static const char *const texts[] = {
-    "version", "config.malloc_conf", "opt.dss",          "opt.percpu_arena",  "opt.stats_print_opts", "opt.junk",
-    "opt.thp", "opt.metadata_thp",   "opt.zero_realloc", "stats.arenas.0.dss"};
+    "version", "config.malloc_conf", "opt.dss",          "opt.percpu_arena", "opt.stats_print_opts", "opt.junk",
+    "opt.thp", "opt.metadata_thp",   "opt.zero_realloc", "opt.prof_prefix",  "stats.arenas.0.dss"};
 static const char *const actions[] = {"thread.tcache.flush", "thread.idle",      "arena.0.purge",
                                       "arena.0.decay",       "arena.4096.purge", "arena.4096.decay"};
 
@@ -197,15 +210,10 @@ TEST(what_would_be_false_is_not_there) {
                                        "thread.deallocatedp",
                                        "thread.prof.name",
                                        "thread.prof.active",
-
-                                       "prof.active",
-                                       "prof.dump",
-                                       "prof.reset",
                                        "prof.gdump",
-                                       "prof.lg_sample",
-                                       "opt.prof",
-                                       "opt.prof_prefix",
-                                       "opt.lg_prof_sample",
+                                       "prof.prefix",
+                                       "prof.stats.bins.0.live",
+                                       "opt.prof_log",
                                        "stats.mutexes.ctl.num_ops",
                                        "stats.arenas.0.small.nmalloc",
                                        "stats.arenas.0.bins.0.curregs",
@@ -217,7 +225,7 @@ TEST(what_would_be_false_is_not_there) {
     CHECK_THAT(mallctl(absent[i], &value, &bytes, NULL, 0) == ENOENT, "%s", absent[i]);
     CHECK_THAT(mallctl(absent[i], NULL, NULL, &value, bytes) == ENOENT, "%s", absent[i]);
   }
-  CHECK(!read_bool("config.prof") && mallctl(NULL, NULL, NULL, NULL, 0) == EINVAL);
+  CHECK(read_bool("config.prof") && mallctl(NULL, NULL, NULL, NULL, 0) == EINVAL);
 }
 
 /* ---- MIBs ---- */

@@ -35,6 +35,16 @@ static void read_and_describe(void) {
   text_string(&text, s->stats_as_text ? " text" : "");
   text_string(&text, s->dirty_decay_ms == 0 ? " decay0" : s->dirty_decay_ms == -1 ? " never" : "");
   text_string(&text, s->stats_letters);
+  if (s->prof) text_string(&text, s->prof_active ? " prof" : " idle");
+  if (s->prof && s->prof_final) text_string(&text, " final");
+  if (s->profile != 1) {
+    text_string(&text, " every ");
+    text_number(&text, s->profile);
+  }
+  if (strcmp(s->prof_prefix, "jeprof") != 0) {
+    text_string(&text, " as ");
+    text_string(&text, s->prof_prefix);
+  }
   sys_write(2, description, text.length_bytes);
 }
 
@@ -56,9 +66,12 @@ static void check_conf(const char *conf, const char *messages, const char *effec
              effective);
 }
 
-#define SETTINGS(stats, arenas, background, percent, thp)                                                          \
+#define SETTINGS_AND_PROFILE(stats, arenas, background, percent, thp, profile)                                     \
   "verbose:0,stats_print:" #stats ",arenas_max:" #arenas ",background:" #background ",purge_cpu_percent:" #percent \
-  ",thp:" #thp ",guard:0,profile:0,guard_samples:0"
+  ",thp:" #thp ",guard:0,profile:" #profile ",guard_samples:0"
+#define SETTINGS(stats, arenas, background, percent, thp) \
+  SETTINGS_AND_PROFILE(stats, arenas, background, percent, thp, 0)
+#define PROFILED(profile) SETTINGS_AND_PROFILE(0, 0, 1, 1, 0, profile)
 #define DEFAULTS SETTINGS(0, 0, 1, 1, 0)
 #define WARNING(text) "snug: warning: " text " (ignored)\n"
 
@@ -78,6 +91,34 @@ TEST(keys_with_an_effect) {
   check_conf("zero:true,zero:false", "", DEFAULTS);
 }
 
+#define LONG_PATH "/var/tmp/some/quite/long/path/of/a/folder/for/the/profiles/of/this/program"
+
+TEST(keys_of_profiles_are_looked_at_together) {
+  check_conf("prof:true", "", PROFILED(1) " prof");
+  check_conf("prof_active:true,prof:true,prof_final:true", "", PROFILED(1) " prof final");
+  check_conf("prof:true,lg_prof_sample:19", "", PROFILED(524288) " prof every 524288");
+  check_conf("lg_prof_sample:19,prof_prefix:" LONG_PATH ",prof:true,thp:never", "",
+             PROFILED(524288) " prof every 524288 as " LONG_PATH);
+  check_conf("prof:true,lg_prof_sample:0", "", PROFILED(2) " prof every 2");
+  check_conf("prof:true,lg_prof_sample:63", "", PROFILED(1073741824) " prof every 1073741824");
+  check_conf("prof:true,prof_active:false,lg_prof_sample:19", "", DEFAULTS " idle every 524288");
+  check_conf("prof:true,prof:false,lg_prof_sample:17,prof_final:true", "", DEFAULTS " every 131072");
+  check_conf("prof:true,prof_active:false,prof_prefix:", "", DEFAULTS " idle as ");
+  snug_setting = "profile:0";
+  check_conf("prof:true", "", DEFAULTS " prof");
+  snug_setting = NULL;
+  check_conf("prof:yes,lg_prof_sample:-1",
+             WARNING("bad value \"prof:yes\" in MALLOC_CONF; use true or false")
+                 WARNING("bad value \"lg_prof_sample:-1\" in MALLOC_CONF; use a number"),
+             DEFAULTS);
+  static char list[2 * MALLOC_CONF_PREFIX_BYTES];
+  memset(list, 'x', sizeof list - 1);
+  memcpy(list, "prof_prefix:", 12);
+  char text[2048], *description;
+  listen_to(list, text, sizeof text, &description);
+  CHECK_THAT(strstr(text, "bad value \"prof_prefix:xxx") != NULL, "%s", text);
+}
+
 /* As found in images and guides. */
 TEST(what_people_deploy_gives_no_line) {
   check_conf("dirty_decay_ms:1000,narenas:2,background_thread:true", "", SETTINGS(0, 2, 1, 1, 0));
@@ -85,18 +126,17 @@ TEST(what_people_deploy_gives_no_line) {
              DEFAULTS);
   check_conf("dirty_decay_ms:0,muzzy_decay_ms:0", "", SETTINGS(0, 0, 1, 100, 0) " decay0");
   check_conf("percpu_arena:percpu,oversize_threshold:1,lg_tcache_max:13,retain:false,tcache:false", "", DEFAULTS);
-  check_conf("prof:false,prof_active:false,lg_prof_sample:19,prof_prefix:/var/tmp/some/quite/long/path/of/a/dump.heap",
-             "", DEFAULTS);
+  check_conf("prof:false,prof_active:false,prof_gdump:true,lg_prof_interval:30,prof_leak:true", "", DEFAULTS);
   check_conf("lg_dirty_mult:-1,junk:false,abort:true,dss:primary,zero_realloc:free", "", DEFAULTS);
   check_conf("", "", DEFAULTS);
   check_conf(" narenas : 2 , thp:never ,, ", "", SETTINGS(0, 2, 1, 1, 0));
 }
 
 TEST(wishes_that_are_not_met_are_named) {
-  check_conf("prof:true,prof_active:false,narenas:1",
-             "snug: warning: \"prof:true\" in MALLOC_CONF has no effect: there are no profiles in jemalloc's "
-             "format; snug profile samples a running process\n",
-             SETTINGS(0, 1, 1, 1, 0));
+  check_conf("prof_gdump:true,prof:true,prof_active:false,lg_prof_interval:-1,narenas:1",
+             "snug: warning: \"prof_gdump:true\" in MALLOC_CONF has no effect: with prof:true, profiles are written by "
+             "prof.dump, and at the end by prof_final:true\n",
+             SETTINGS(0, 1, 1, 1, 0) " idle");
   check_conf("junk:true",
              "snug: warning: \"junk:true\" in MALLOC_CONF has no effect: blocks are not filled; "
              "SNUG=guard:1 fills freed ones and finds who uses them\n",
@@ -143,10 +183,10 @@ TEST(snug_wins_over_malloc_conf_wins_over_glibc) {
 
 TEST(confirm_conf_says_what_each_key_does) {
   char text[8192], *description;
-  listen_to("narenas:2,tcache:false,prof:true,confirm_conf:true", text, sizeof text, &description);
+  listen_to("narenas:2,tcache:false,prof:true,prof_bt_max:9,confirm_conf:true", text, sizeof text, &description);
   CHECK_THAT(strstr(text, "snug: MALLOC_CONF: narenas:2 is understood: arenas_max;") != NULL, "%s", text);
   CHECK_THAT(strstr(text, "snug: MALLOC_CONF: tcache:false has no effect: ") != NULL, "%s", text);
-  CHECK_THAT(strstr(text, "snug: MALLOC_CONF: prof:true has no effect: ") != NULL, "%s", text);
+  CHECK_THAT(strstr(text, "snug: MALLOC_CONF: prof:true is understood: profile; ") != NULL, "%s", text);
 }
 
 static void read_conf(void) {
@@ -186,7 +226,7 @@ TEST(every_row_is_sound) {
 static void read_garbage(void) {
   static const char *const parts[] = {"narenas",      ":",  ",",  "2",    "dirty_decay_ms",    "-1",
                                       "\xe2\x80\x9c", "=",  " ",  "true", "confirm_conf:true", "stats_print_opts:",
-                                      "\n",           "\"", "::", ",,",   "zzzzzzzzzzzz"};
+                                      "\n",           "\"", "::", ",,",   "zzzzzzzzzzzz",      "prof_prefix:"};
   uint64_t random = 5;
   REQUIRE(freopen("/dev/null", "w", stderr) != NULL);
   for (int i = 0; i < 20000; i++) {

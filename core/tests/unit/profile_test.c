@@ -218,6 +218,56 @@ TEST(children_inherit) {
   stop();
 }
 
+TEST(a_reset_forgets_what_was_counted) {
+  sample_every(2);
+  void *blocks[50];
+  for (size_t i = 0; i < COUNT_OF(blocks); i++) blocks[i] = take_kept(3000 + 900 * i);
+  CHECK(profile_table_live() != 0);
+  profile_table_reset();
+  size_t used_bytes, mapped_bytes;
+  char *stacks = profile_table_copy_stacks(&used_bytes, &mapped_bytes);
+  REQUIRE(stacks != NULL && used_bytes > 8 && used_bytes <= mapped_bytes);
+  for (size_t at = 8; at < used_bytes; at += profile_stack_bytes((const void *)(stacks + at))) {
+    const struct snug_profile_stack *stack = (const void *)(stacks + at);
+    CHECK(stack->live_bytes == 0 && stack->live_blocks == 0);
+    CHECK(stack->allocated_bytes == 0 && stack->allocated_blocks == 0);
+  }
+  sys_unmap(stacks, mapped_bytes);
+  CHECK(profile_table_live() == 0);
+  profile_table_check();
+  for (size_t i = 0; i < COUNT_OF(blocks); i++) free(blocks[i]); /* they were samples, and are none */
+  stop();
+  profile_table_check();
+}
+
+/* The name, or NULL, and what is expected of the file. */
+static void check_dump(const char *path, bool expected) {
+  char text[64] = "";
+  CHECK_THAT(profile_dump(path) == expected, "%s", path);
+  if (!expected) return;
+  sys_read_file(path, text, sizeof text);
+  CHECK_THAT(strncmp(text, "heap_v2/1\n  t*: ", 16) == 0, "%s", text);
+}
+
+TEST(files_need_the_right_to_write_them) {
+  sample_every(100);
+  void *block = take_kept(100000);
+  char path[] = "/tmp/snug-profile-test-XXXXXX";
+  int fd = mkstemp(path);
+  REQUIRE(fd >= 0);
+  check_dump(path, true);
+  check_dump("/nowhere/file", false);
+  check_dump("/dev/full", false);
+  uint32_t rights_before = rights_end();
+  check_dump(path, false);
+  rights_resume(rights_before);
+  check_dump(path, true);
+  close(fd);
+  unlink(path);
+  free(block);
+  stop();
+}
+
 TEST(a_full_table_says_so) {
   struct snug_profile_sample sample = {.size_bytes = 100, .weight_bytes = 1000, .blocks = 1024};
   static struct profile_frames frames;
