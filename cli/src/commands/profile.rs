@@ -29,7 +29,7 @@ use crate::process::proc::Pid;
 use crate::process::symbols::Symbols;
 use crate::process::system;
 use crate::process::tree;
-use crate::show::{flame, json, pprof, profile_text};
+use crate::show::{flame, heap_v2, json, pprof, profile_text};
 
 /// How long a process is sampled, unless the command line says otherwise.
 const WATCH_FOR: Duration = Duration::from_secs(30);
@@ -79,6 +79,7 @@ impl<'a> Report<'a> {
   snug profile 4711 --view allocated --pprof profile.pb
   snug profile puma --for 5m --view peak
   snug profile puma --for 5m --html profile.html
+  snug profile puma --for 5m --heap-v2 profile.heap
   snug profile 4711 --for 1m --json | jq '.sites[0]'
   snug profile 4711 --view live --keep --json > old.json
   snug profile 4711 --view live --json > new.json
@@ -88,7 +89,7 @@ impl<'a> Report<'a> {
 Without a restart: sampling is switched on in the process, for the time that --for gives or until Ctrl-C, and then off \
 again. About one block in every 512 KiB allocated becomes a sample, at most 100 a second, with the stack that asked \
 for it: native frames, and the Ruby (3.0 to 3.4) or Python code (3.11 to 3.14) that ran. The numbers are estimates: a line \
-with few samples behind it is uncertain. The files for flame graphs and pprof hold function names. The page (--html) has all \
+with few samples behind it is uncertain. The files for flame graphs, pprof and jeprof hold function names. The page (--html) has all \
 views, with a switch between them. The library keeps no peak: --view peak shows the highest of the moments at which this \
 program looked, ten times a second or less often.
 
@@ -119,7 +120,7 @@ pub(crate) struct ProfileArguments {
         num_args = 2,
         value_names = ["OLD", "NEW"],
         conflicts_with_all =
-            ["process", "program", "watch_for", "view", "mean_bytes", "keep", "html", "pprof", "folded"]
+            ["process", "program", "watch_for", "view", "mean_bytes", "keep", "html", "pprof", "heap_v2", "folded"]
     )]
     pub diff: Vec<PathBuf>,
     /// Instead of showing anything, write into this folder what is live whenever memory is near the container's limit or at
@@ -150,6 +151,9 @@ pub(crate) struct ProfileArguments {
     /// Also write the profile for pprof and speedscope
     #[arg(long, value_name = "FILE")]
     pub pprof: Option<PathBuf>,
+    /// Also write the profile for jeprof and others that read jemalloc's
+    #[arg(long, value_name = "FILE")]
+    pub heap_v2: Option<PathBuf>,
     /// Also write folded stacks, for flame graphs
     #[arg(long, value_name = "FILE")]
     pub folded: Option<PathBuf>,
@@ -274,6 +278,11 @@ fn write(measured: &MeasuredProfile, arguments: &ProfileArguments) -> Result<()>
             pprof::encode(all, nanoseconds(began), nanoseconds(duration), measured.mean_bytes),
         )?;
     }
+    if let Some(path) = &arguments.heap_v2 {
+        let mut text = Vec::new();
+        heap_v2::write(all, &mut text).cannot(|| "write the heap profile".into())?;
+        file::write(path, &text)?;
+    }
     if let Some(path) = &arguments.folded {
         let mut text = Vec::new();
         profile_text::write_folded(all, &mut text).cannot(|| "write folded stacks".into())?;
@@ -331,7 +340,12 @@ fn page_of(measured: &MeasuredProfile) -> Result<Vec<u8>> {
 
 /// Refuses files that can't be made, before the measurement.
 fn check_places(arguments: &ProfileArguments) -> Result<()> {
-    let files = [("--html", &arguments.html), ("--pprof", &arguments.pprof), ("--folded", &arguments.folded)];
+    let files = [
+        ("--html", &arguments.html),
+        ("--pprof", &arguments.pprof),
+        ("--heap-v2", &arguments.heap_v2),
+        ("--folded", &arguments.folded),
+    ];
     let mut wanted = files.into_iter().filter_map(|(option, path)| Some((option, path.as_deref()?)));
     wanted.try_for_each(|(option, path)| file::check_place(option, path))
 }

@@ -7,6 +7,7 @@ pub(crate) mod check_text;
 mod csv;
 pub(crate) mod flame;
 pub(crate) mod fleet_text;
+pub(crate) mod heap_v2;
 mod html;
 pub(crate) mod json;
 pub(crate) mod leak_plot;
