@@ -430,7 +430,7 @@ fn where_tracing_is_not_permitted_the_last_reading_counts() {
         ]);
         run(command.env("SNUG_LIBRARY", &place.library).env_remove("SNUG").env_remove("LD_PRELOAD"))
     };
-    let answer = confined("int main(void) { many(keeps); usleep(700000); many(keeps_more); return 7; }");
+    let answer = confined("int main(void) { many(keeps); usleep(3000000); many(keeps_more); return 7; }");
     let answer = answer.expect_code(1).expect_stderr("the program exited with code 7");
     let answer =
         answer.expect_stderr("could not be traced (Operation not permitted").expect_stderr("are missing");

@@ -166,11 +166,17 @@ static void walk(struct profile_frames *frames) {
   frames->tags = 0;
   frames->tell = NULL;
   frames->language_count = 0;
+  struct unwind_range last = {0, 0};
   ruby_add_frames(frames);
-  if (frames->language_count == 0) python_add_frames(frames);
+  if (frames->language_count != 0) {
+    last = ruby_code();
+  } else {
+    python_add_frames(frames);
+    if (frames->language_count != 0) last = python_code();
+  }
   size_t most = frames->language_count != 0 ? NATIVE_ABOVE_LANGUAGE : PROFILE_NATIVE_MAX;
   bool whole;
-  frames->native_count = unwind_here(frames->native, most, &whole);
+  frames->native_count = unwind_here(frames->native, most, last, &whole);
   if (!whole) frames->tags |= SNUG_PROFILE_CUT;
   if (frames->language_count == 0 && frames->native_count == most) frames->tags |= SNUG_PROFILE_DEEP;
 }

@@ -89,10 +89,18 @@ static void end_table_change(void) {
 
 /* ---- names and stacks ---- */
 
-static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t count) { /* FNV-1a */
-  const uint8_t *byte = bytes;
-  for (size_t i = 0; i < count; i++) hash = (hash ^ byte[i]) * UINT64_C(0x100000001b3);
-  return hash;
+/* Eight bytes at a time: it is what names cost most. */
+static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t count) {
+  const uint8_t *at = bytes;
+  uint64_t word, last = count;
+  for (; count >= sizeof word; at += sizeof word, count -= sizeof word) {
+    memcpy(&word, at, sizeof word);
+    hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+    hash ^= hash >> 32;
+  }
+  for (size_t i = 0; i < count; i++) last = last << 8 | at[i];
+  hash = (hash ^ last) * UINT64_C(0x9e3779b97f4a7c15);
+  return hash ^ hash >> 32;
 }
 
 static uint32_t fold(uint64_t hash) { return (uint32_t)(hash ^ hash >> 32); }

@@ -53,6 +53,7 @@ static struct {
   const void *code_type, *string_type;
   const char *(*current_state)(void);
   const char *(*own_state)(void);
+  struct unwind_range code;
 } python;
 
 static const void *pointer_at(const char *object, size_t offset) { return *(const void *const *)(object + offset); }
@@ -62,6 +63,8 @@ static uint32_t word_at(const char *object, size_t offset) { return *(const uint
 static bool is_of_type(const char *object, const void *type) {
   return object != NULL && (uintptr_t)object % sizeof(void *) == 0 && pointer_at(object, OBJECT_TYPE) == type;
 }
+
+struct unwind_range python_code(void) { return python.code; }
 
 void python_prepare(void) {
   if (python.is_there) return;
@@ -77,6 +80,7 @@ void python_prepare(void) {
              (symbols_function(&python.current_state, "PyThreadState_GetUnchecked") ||
               symbols_function(&python.current_state, "_PyThreadState_UncheckedGet")) &&
              symbols_function(&python.own_state, "PyGILState_GetThisThreadState");
+  if (all) python.code = unwind_range_of((uintptr_t)python.own_state);
   __atomic_store_n(&python.is_there, all, __ATOMIC_RELEASE);
 }
 
@@ -143,15 +147,23 @@ static uint32_t source_line(const char *code, ptrdiff_t instruction) {
   while (at < end) {
     uint8_t first = *at++;
     int kind = first >> 3 & 15;
-    if (kind == NO_COLUMNS || kind == LONG) {
+    size_t columns = 0; /* bytes that follow, if that is known before they are read */
+    if (kind < ONE_LINE_FIRST) {
+      columns = 1;
+    } else if (kind < NO_COLUMNS) {
+      columns = 2;
+      line += (uint32_t)(kind - ONE_LINE_FIRST);
+    } else if (kind == NO_COLUMNS || kind == LONG) {
       uint32_t change = read_variable(&at, end);
       line += (change & 1) != 0 ? 0u - (change >> 1) : change >> 1;
-    } else if (kind >= ONE_LINE_FIRST && kind < NO_COLUMNS) {
-      line += (uint32_t)(kind - ONE_LINE_FIRST);
     }
     next += (first & 7) + 1;
     if (instruction < next) return kind == NONE ? 0 : line;
-    while (at < end && (*at & 0x80) == 0) at++;
+    if (columns != 0) {
+      at += columns;
+    } else {
+      while (at < end && (*at & 0x80) == 0) at++;
+    }
   }
   return 0;
 }
@@ -201,6 +213,6 @@ void python_add_frames(struct profile_frames *frames) {
   if (frame != NULL) frames->tags |= SNUG_PROFILE_DEEP;
 }
 
-const void *python_code(void) {
+const void *python_function(void) {
   return __atomic_load_n(&python.is_there, __ATOMIC_ACQUIRE) ? (const void *)python.own_state : NULL;
 }

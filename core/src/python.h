@@ -13,6 +13,7 @@
 
 #include "base.h"
 #include "profile_table.h"
+#include "unwind.h"
 
 /* Looks Python's functions and types up, if Python is there. Takes the loader's lock. */
 HIDDEN void python_prepare(void);
@@ -20,7 +21,10 @@ HIDDEN void python_prepare(void);
 /* Adds the frames of Python code, innermost first, and the tags that say what is missing. */
 HIDDEN void python_add_frames(struct profile_frames *frames);
 
-/* An address in the interpreter's code; NULL: it is not known. */
-HIDDEN const void *python_code(void);
+/* A function of the interpreter's; NULL: none is known. */
+HIDDEN const void *python_function(void);
+
+/* Where the interpreter's own code lies, if frames were added. */
+HIDDEN struct unwind_range python_code(void);
 
 #endif

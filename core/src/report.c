@@ -198,8 +198,8 @@ static void say_tags(uint32_t tags) {
 }
 
 static const void *interpreter_of(uint32_t tags) {
-  if ((tags & SNUG_PROFILE_RUBY) != 0) return ruby_code();
-  return (tags & SNUG_PROFILE_PYTHON) != 0 ? python_code() : NULL;
+  if ((tags & SNUG_PROFILE_RUBY) != 0) return ruby_function();
+  return (tags & SNUG_PROFILE_PYTHON) != 0 ? python_function() : NULL;
 }
 
 void report_stack(uint32_t stack) {
@@ -221,8 +221,8 @@ void report_stack(uint32_t stack) {
 void report_here(const void *context) {
   bool whole;
   size_t count = context != NULL ? unwind_interrupted(context, report.native, PROFILE_NATIVE_MAX, &whole)
-                                 : unwind_here(report.native, PROFILE_NATIVE_MAX, &whole);
-  const void *interpreter = ruby_code() != NULL ? ruby_code() : python_code();
+                                 : unwind_here(report.native, PROFILE_NATIVE_MAX, (struct unwind_range){0, 0}, &whole);
+  const void *interpreter = ruby_function() != NULL ? ruby_function() : python_function();
   say_native_frames(report.native, count, interpreter, INTERPRETER_LINES);
   /* Last: where the interpreter itself is what went wrong, its records may be, too. */
   report.frames = (struct profile_frames){.tell = say_language};

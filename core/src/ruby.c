@@ -27,6 +27,7 @@ static struct {
   ruby_value (*path)(ruby_value frame);
   ruby_value (*method)(ruby_value frame);
   ruby_value (*base_label)(ruby_value frame);
+  struct unwind_range code;
 } ruby;
 
 static char *thread_block(void) { return (char *)__builtin_thread_pointer(); }
@@ -40,6 +41,8 @@ static bool find_context(void) {
          ruby.context_offset < STATIC_BLOCK_MAX_BYTES;
 }
 
+struct unwind_range ruby_code(void) { return ruby.code; }
+
 void ruby_prepare(void) {
   if (ruby.is_there || !symbols_function(&ruby.walk, "rb_profile_frames")) return;
   const int *version = symbols_variable("ruby_api_version");
@@ -52,6 +55,7 @@ void ruby_prepare(void) {
              symbols_function(&ruby.path, "rb_profile_frame_path") &&
              symbols_function(&ruby.method, "rb_profile_frame_method_name") &&
              symbols_function(&ruby.base_label, "rb_profile_frame_base_label");
+  if (all) ruby.code = unwind_range_of((uintptr_t)ruby.walk);
   __atomic_store_n(&ruby.is_there, all, __ATOMIC_RELEASE);
 }
 
@@ -103,6 +107,6 @@ void ruby_add_frames(struct profile_frames *frames) {
   frames->language_count = (size_t)count;
 }
 
-const void *ruby_code(void) {
+const void *ruby_function(void) {
   return __atomic_load_n(&ruby.is_there, __ATOMIC_ACQUIRE) ? (const void *)ruby.walk : NULL;
 }

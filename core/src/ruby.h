@@ -12,6 +12,7 @@
 
 #include "base.h"
 #include "profile_table.h"
+#include "unwind.h"
 
 /* Looks Ruby's functions up, if Ruby is there. Takes the loader's lock. */
 HIDDEN void ruby_prepare(void);
@@ -19,7 +20,10 @@ HIDDEN void ruby_prepare(void);
 /* Adds the frames of Ruby code, innermost first, and the tags that say what is missing. */
 HIDDEN void ruby_add_frames(struct profile_frames *frames);
 
-/* An address in the interpreter's code; NULL: it is not known. */
-HIDDEN const void *ruby_code(void);
+/* A function of the interpreter's; NULL: none is known. */
+HIDDEN const void *ruby_function(void);
+
+/* Where the interpreter's own code lies, if frames were added. */
+HIDDEN struct unwind_range ruby_code(void);
 
 #endif

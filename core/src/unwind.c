@@ -9,6 +9,7 @@
 enum {
   STACK_MAX_BYTES = 64 << 20, /* further up than this nothing is taken for the same stack */
   OBJECTS_MAX = 64,           /* of musl */
+  LAST_FRAMES = 4,
 };
 
 bool unwind_is_there(struct stack_memory *memory, uintptr_t address) {
@@ -79,6 +80,12 @@ const uint8_t *unwind_tables(uint64_t pc) {
   return NULL;
 }
 
+struct unwind_range unwind_range_of(uintptr_t address) {
+  struct found_object found = {0};
+  if (find_object == NULL || find_object((void *)address, &found) != 0) return (struct unwind_range){0, 0};
+  return (struct unwind_range){(uintptr_t)found.map_start, (uintptr_t)found.map_end};
+}
+
 #if defined(__x86_64__)
 #include "unwind_x86_64.h"
 #elif defined(__aarch64__)
@@ -91,26 +98,27 @@ static bool may_be_code(uint64_t pc) { return pc >= PAGE_BYTES && pc < UINT64_C(
 /* is_signal: the machine stands at an instruction, of whose stack nothing is known, rather than after a call. Part of
  * its callers, whose frames it needs. */
 static ALWAYS_INLINE size_t walk_from(struct machine machine, bool is_signal, uint64_t *frames, size_t most,
-                                      bool *whole) {
+                                      struct unwind_range last, bool *whole) {
   uint64_t first_sp = machine.sp, sp = machine.sp;
   uintptr_t page = round_down((uintptr_t)machine.sp, PAGE_BYTES);
   struct stack_memory memory = {page, is_signal ? page : page + PAGE_BYTES, 0};
-  size_t count = 0;
+  size_t count = 0, count_of_last = 0;
   bool ended = false;
-  while (count < most) {
+  while (count < most && count_of_last < LAST_FRAMES) {
     bool steps = machine_step(&machine, &memory, &is_signal);
     ended = steps && machine.pc == 0;
     if (!steps || !may_be_code(machine.pc)) break;
     if (machine.sp <= sp || machine.sp - first_sp > STACK_MAX_BYTES) break; /* U2 */
     sp = machine.sp;
     frames[count++] = machine.pc - 1;
+    count_of_last += machine.pc > last.start && machine.pc <= last.end;
   }
-  *whole = ended || count == most;
+  *whole = ended || count == most || count_of_last == LAST_FRAMES;
   return count;
 }
 
-NEVER_INLINE size_t unwind_here(uint64_t *frames, size_t most, bool *whole) {
-  return walk_from(machine_here(), false, frames, most, whole);
+NEVER_INLINE size_t unwind_here(uint64_t *frames, size_t most, struct unwind_range last, bool *whole) {
+  return walk_from(machine_here(), false, frames, most, last, whole);
 }
 
 size_t unwind_interrupted(const void *context, uint64_t *frames, size_t most, bool *whole) {
@@ -118,5 +126,5 @@ size_t unwind_interrupted(const void *context, uint64_t *frames, size_t most, bo
   *whole = false;
   if (most == 0 || !may_be_code(machine.pc)) return 0;
   frames[0] = machine.pc;
-  return 1 + walk_from(machine, true, frames + 1, most - 1, whole);
+  return 1 + walk_from(machine, true, frames + 1, most - 1, (struct unwind_range){0, 0}, whole);
 }

@@ -17,9 +17,18 @@
 /* Looks up where tables are, if that may take the loader's lock: musl's must not be taken while it may be held. */
 HIDDEN void unwind_prepare(bool at_start);
 
+/* Where the code of a library or a program lies; 0 and 0: unknown. */
+struct unwind_range {
+  uintptr_t start, end;
+};
+
+/* That of the object with this address. */
+HIDDEN struct unwind_range unwind_range_of(uintptr_t address);
+
 /* Program counters of the callers of this function, innermost first: return addresses, less one. *whole: the walk came
- * to the end of the stack, or to `most`. Returns how many. */
-HIDDEN size_t unwind_here(uint64_t *frames, size_t most, bool *whole);
+ * to the end of the stack, to `most`, or some frames into the code of `last`, beyond which nobody looks. Returns how
+ * many. */
+HIDDEN size_t unwind_here(uint64_t *frames, size_t most, struct unwind_range last, bool *whole);
 
 /* The same from where a signal interrupted, as its handler is told: first that instruction, then its callers. */
 HIDDEN size_t unwind_interrupted(const void *context, uint64_t *frames, size_t most, bool *whole);

@@ -23,7 +23,7 @@ static bool can_unwind(void) {
 
 NEVER_INLINE static int innermost(volatile int *result) {
   if (backtrace != NULL) expected_count = backtrace(expected, MOST);
-  frame_count = unwind_here(frames, MOST, &whole);
+  frame_count = unwind_here(frames, MOST, (struct unwind_range){0, 0}, &whole);
   return *result = 1;
 }
 
@@ -73,8 +73,24 @@ TEST(frames_of_any_size_are_unwound) {
 TEST(no_more_than_asked_for) {
   if (!can_unwind()) SKIP("no tables here");
   uint64_t few[3] = {0, 0, 77};
-  CHECK(unwind_here(few, 2, &whole) == 2 && whole);
+  CHECK(unwind_here(few, 2, (struct unwind_range){0, 0}, &whole) == 2 && whole);
   CHECK(few[0] != 0 && few[1] != 0 && few[2] == 77);
+}
+
+/* As the native frames of an interpreter are left out where its language's frames stand for them. */
+NEVER_INLINE static size_t deep(int depth, struct unwind_range last) {
+  volatile size_t below = depth == 0 ? unwind_here(frames, MOST, last, &whole) : deep(depth - 1, last);
+  return below;
+}
+
+TEST(a_few_frames_of_the_last_object_are_enough) {
+  if (!can_unwind()) SKIP("no tables here");
+  struct unwind_range own = unwind_range_of((uintptr_t)deep), libc = unwind_range_of((uintptr_t)atoi);
+  if (own.start == 0) SKIP("nobody says where code lies");
+  CHECK(own.start < (uintptr_t)deep && (uintptr_t)deep < own.end && (libc.start >= own.end || libc.end <= own.start));
+  CHECK(deep(20, own) == 4 && whole);
+  CHECK(deep(20, (struct unwind_range){0, 0}) > 20 && whole);
+  CHECK(deep(20, libc) > 20 && whole); /* it has called main, at the end */
 }
 
 static void *in_thread(void *argument) {
