@@ -21,7 +21,7 @@ use clap::Parser;
 use crate::base::{failure, terminal};
 use crate::commands::arguments::{Arguments, Subcommands};
 use crate::commands::{
-    advise, blame, canary, check, compare, complete, exporter, fleet, generate, install, leak, profile,
+    advise, blame, boot, canary, check, compare, complete, exporter, fleet, generate, install, leak, profile,
     purge, report, run, set, stats, top,
 };
 
@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         Subcommands::Stats(arguments) => stats::run(arguments),
         Subcommands::Profile(arguments) => profile::run(arguments),
         Subcommands::Blame(arguments) => blame::run(arguments),
+        Subcommands::Boot(arguments) => boot::run(arguments),
         Subcommands::Purge(arguments) => purge::run(arguments),
         Subcommands::Set(arguments) => set::run(arguments),
         Subcommands::Exporter(arguments) => exporter::run(arguments),

@@ -99,6 +99,13 @@ fn every_field_is_described() {
     assert_described("profile", &measured.json());
     let difference = run(&mut snug(&["profile", "--diff", &saved, &saved, "--json"])).expect_code(0);
     assert_described("profile --diff", &difference.json());
+    let boot = ["boot", "--json", "--objects", "--", "ruby", "-e", "require 'json'"];
+    let measured = run(snug(&boot).env("SNUG_LIBRARY", &library)).expect_code(0);
+    let saved = scratch.text("boot.json");
+    std::fs::write(&saved, &measured.stdout).unwrap();
+    assert_described("boot", &measured.json());
+    let difference = run(&mut snug(&["boot", "--diff", &saved, &saved, "--json"])).expect_code(0);
+    assert_described("boot --diff", &difference.json());
     child.kill().unwrap();
     child.wait().unwrap();
     let compare = ["compare", "--runs", "2", "--with", "glibc,snug", "--out", &out, "--", "sleep", "0.3"];

@@ -25,6 +25,8 @@ use crate::base::terminal::{self, short_number};
 pub(crate) struct Scope {
     pub file: Option<String>,
     pub label: String,
+    /// Names of its quantities; none: those of comparisons.
+    pub names: &'static [&'static str],
     pub quantities: BTreeMap<String, f64>,
 }
 
@@ -81,9 +83,15 @@ const UNITS: &[(&str, f64, Dimension)] = &[
 pub(crate) fn parse_all(texts: &[String], scopes: &[Scope]) -> Result<Vec<Condition>> {
     let parse = |text: &String| {
         parse(text, scopes).map_err(|problem| {
-            Failure::new(format!("--fail-if {text:?}: {problem}")).exit_code(USAGE).advise(
-                "write it like \"snug.rss_mean > 0.8 * glibc.rss_mean\"; `snug compare --help` lists the quantities",
-            )
+            let advice = match scopes.first() {
+                Some(scope) if !scope.names.is_empty() => {
+                    let name = quoted(&scope.label);
+                    format!("write it like \"{name}.{} > 100 MB\"", short_name(scope.names, "_bytes"))
+                }
+                _ => "write it like \"snug.rss_mean > 0.8 * glibc.rss_mean\"; `snug compare --help` lists the quantities"
+                    .into(),
+            };
+            Failure::new(format!("--fail-if {text:?}: {problem}")).exit_code(USAGE).advise(advice)
         })
     };
     texts.iter().map(parse).collect()
@@ -262,16 +270,20 @@ fn resolve(parts: &[String], scopes: &[Scope]) -> Parsed<Sum> {
         }
         let guess = closest(label, scopes.iter().map(|scope| scope.label.as_str()));
         let guess = guess.map_or_else(String::new, |name| format!(" (did you mean {}?)", quoted(name)));
-        return Err(format!(
-            "no allocator {:?} in the comparison{guess}; there are {}",
-            written_label(file, label),
-            known()
-        ));
+        let (label, names) = (written_label(file, label), known());
+        return Err(match scopes.iter().all(|scope| scope.names.is_empty()) {
+            true => format!("no allocator {label:?} in the comparison{guess}; there are {names}"),
+            false => format!("nothing is called {label:?} here{guess}; there are {names}"),
+        });
     };
+    let names = scopes[scope].names;
     if quantity.is_empty() {
-        return Err(format!("{written} names no quantity; write {written}.rss_mean, for example"));
+        let example = if names.is_empty() { "rss_mean" } else { short_name(names, "_bytes") };
+        return Err(format!("{written} names no quantity; write {written}.{example}, for example"));
     }
-    Ok(Sum::Name { scope, quantity: quantity_name(&quantity.join("."))? })
+    let quantity = quantity.join(".");
+    let quantity = if names.is_empty() { quantity_name(&quantity)? } else { one_of(names, &quantity)? };
+    Ok(Sum::Name { scope, quantity })
 }
 
 fn written_label(file: Option<&String>, label: &str) -> String {
@@ -284,6 +296,45 @@ fn quoted(name: &str) -> String {
         name.to_string()
     } else {
         format!("'{name}'")
+    }
+}
+
+/// The full one of these names, of which the unit may be left out.
+fn one_of(names: &[&str], written: &str) -> Parsed<String> {
+    let found =
+        ENDINGS.iter().map(|ending| format!("{written}{ending}")).find(|full| names.contains(&full.as_str()));
+    found.ok_or_else(|| {
+        let names: Vec<&str> =
+            names.iter().map(|name| ENDINGS.iter().fold(*name, |name, end| without(name, end))).collect();
+        let guess = closest(written, names.iter().copied());
+        let guess = guess.map_or_else(String::new, |guess| format!(" (did you mean {guess}?)"));
+        format!("no quantity {written:?}{guess}; there are {}", names.join(", "))
+    })
+}
+
+fn without<'a>(name: &'a str, ending: &str) -> &'a str {
+    if ending.is_empty() {
+        name
+    } else {
+        name.strip_suffix(ending).unwrap_or(name)
+    }
+}
+
+/// The first name with this ending, without it.
+fn short_name<'a>(names: &[&'a str], ending: &str) -> &'a str {
+    names.iter().find_map(|name| name.strip_suffix(ending)).unwrap_or_default()
+}
+
+/// Bytes as conditions have them: 300 kB, 1.5MB.
+pub(crate) fn bytes(text: &str) -> Parsed<f64> {
+    let unit = |wanted: &str| UNITS.iter().find(|(name, _, _)| *name == wanted);
+    match lexer::tokens(text)?.as_slice() {
+        [Token::Number(value, name)] => match unit(name) {
+            Some((_, factor, Dimension::Bytes)) => Ok(value * factor),
+            _ if *value == 0.0 => Ok(0.0),
+            _ => Err("write a size with its unit, as in 500 kB or 2 MB".into()),
+        },
+        _ => Err("write a size as in 500 kB or 2 MB".into()),
     }
 }
 
@@ -426,6 +477,7 @@ mod tests {
         Scope {
             file: file.map(String::from),
             label: label.into(),
+            names: &[],
             quantities: quantities.iter().map(|(name, value)| (name.to_string(), *value)).collect(),
         }
     }
@@ -516,6 +568,30 @@ mod tests {
         assert!(!condition.decide(&scopes).unwrap().0);
         assert!(parse("snug.rss_mean > 1 MB", &scopes).unwrap_err().contains("which file"));
         assert!(parse("old.glibc.rss_mean > 1 MB", &scopes).unwrap_err().contains("old.snug, new.snug"));
+    }
+
+    #[test]
+    fn quantities_of_something_else() {
+        let names: &[&str] = &["live_bytes", "time_s", "files"];
+        let quantities = [("live_bytes", 5e6), ("time_s", 2.0), ("files", 7.0)];
+        let scopes = [Scope { names, ..scope(None, "boot", &quantities) }];
+        let holds = |text: &str| parse(text, &scopes).unwrap().decide(&scopes).unwrap().0;
+        assert!(holds("boot.live > 4 MB and boot.time_s < 3 s and boot.files == 7"));
+        let problem = |text: &str| parse(text, &scopes).unwrap_err();
+        assert!(problem("boot.lives > 4 MB").contains("did you mean live?"));
+        assert!(problem("boot.rss_mean > 4 MB").ends_with("there are live, time, files"));
+        assert!(problem("boot > 4 MB").contains("write boot.live, for example"));
+        assert!(problem("snug.live > 4 MB").contains("nothing is called \"snug\" here; there are boot"));
+        let advice = parse_all(&["x".into()], &scopes).unwrap_err().advice.unwrap();
+        assert!(advice.contains("boot.live > 100 MB"), "{advice}");
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!((bytes("300kB"), bytes("1.5 MB"), bytes("0")), (Ok(300e3), Ok(1.5e6), Ok(0.0)));
+        for text in ["300", "3 s", "much", "1 MB 2", ""] {
+            assert!(bytes(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -3,6 +3,9 @@
 pub(crate) mod advice;
 pub(crate) mod assemble;
 pub(crate) mod black_box;
+pub(crate) mod boot;
+pub(crate) mod boot_difference;
+pub(crate) mod boot_library;
 pub(crate) mod canary;
 pub(crate) mod change;
 pub(crate) mod condition;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -60,19 +61,19 @@ pub(crate) struct ProfileDifference {
     pub sites: Vec<SiteGrowth>,
 }
 
-/// Reads the text of a file. The error completes a sentence that begins with the file's name.
-pub(crate) fn parse(text: &str, (format, newest): (&str, u32)) -> Result<SavedProfile, String> {
+/// Reads the text of a file of this format. The error completes a sentence that begins with the file's name.
+pub(crate) fn parse<T: DeserializeOwned>(text: &str, (format, newest): (&str, u32)) -> Result<T, String> {
     let value: Value = serde_json::from_str(text).map_err(|error| format!("is not JSON: {error}"))?;
     match value.get("format").and_then(Value::as_str) {
         Some(found) if found == format => {}
         Some(other) => return Err(format!("is of the format {other:?}, not {format:?}")),
-        None => return Err("is not a profile: it has no \"format\"".into()),
+        None => return Err(format!("is not of the format {format:?}: it has no \"format\"")),
     }
     match value.get("format_version").and_then(Value::as_u64) {
         Some(version) if version <= u64::from(newest) => {}
         _ => return Err("is of a newer version of the format".into()),
     }
-    serde_json::from_value(value).map_err(|error| format!("can't be read as a profile: {error}"))
+    serde_json::from_value(value).map_err(|error| format!("can't be read as {format}: {error}"))
 }
 
 /// Compares two profiles of one view; `Err` says why they can't be.
@@ -219,7 +220,7 @@ mod tests {
 
     #[test]
     fn other_files_are_refused() {
-        let reason = |text: &str| parse(text, ("snug-profile", 1)).unwrap_err();
+        let reason = |text: &str| parse::<SavedProfile>(text, ("snug-profile", 1)).unwrap_err();
         assert!(reason("{").contains("not JSON"));
         assert!(reason("{}").contains("no \"format\""));
         assert!(reason(r#"{"format":"snug-leak","format_version":1}"#).contains("snug-leak"));

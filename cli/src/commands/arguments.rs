@@ -9,6 +9,7 @@ use crate::base::failure::{Failure, Result};
 use crate::base::time::time_between;
 use crate::commands::advise::AdviseArguments;
 use crate::commands::blame::BlameArguments;
+use crate::commands::boot::BootArguments;
 use crate::commands::canary::arguments::CanaryArguments;
 use crate::commands::check::CheckArguments;
 use crate::commands::compare::arguments::CompareArguments;
@@ -54,6 +55,7 @@ pub(crate) enum Subcommands {
     Stats(StatsArguments),
     Profile(ProfileArguments),
     Blame(BlameArguments),
+    Boot(BootArguments),
     Purge(PurgeArguments),
     Set(SetArguments),
     Exporter(ExporterArguments),

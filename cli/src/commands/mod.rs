@@ -3,6 +3,7 @@
 pub(crate) mod advise;
 pub(crate) mod arguments;
 pub(crate) mod blame;
+pub(crate) mod boot;
 pub(crate) mod canary;
 pub(crate) mod check;
 pub(crate) mod compare;

@@ -87,7 +87,7 @@ fn scopes(files: &[Saved]) -> Vec<Scope> {
     for file in files {
         for row in &file.comparison.summary.allocators {
             let file = several.then(|| file.name.clone());
-            scopes.push(Scope { file, label: row.allocator.clone(), quantities: row.medians() });
+            scopes.push(Scope { file, label: row.allocator.clone(), names: &[], quantities: row.medians() });
         }
     }
     scopes

@@ -2,6 +2,7 @@
 
 pub(crate) mod black_box;
 pub(crate) mod black_box_folder;
+pub(crate) mod boot;
 pub(crate) mod errand;
 mod http;
 pub(crate) mod load;

@@ -2,7 +2,7 @@
 //! interrupting, so that Ctrl-C is an event like any other and nothing is left behind.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
@@ -60,10 +60,17 @@ impl Children {
 
     /// Waits until a signal arrives or the time is over. True if it asks this program to stop.
     pub(crate) fn wait_for_signal(&mut self, time: Duration) -> bool {
+        self.wait_beside(time, None)
+    }
+
+    /// The same, or until something can be read from there.
+    pub(crate) fn wait_beside(&mut self, time: Duration, other: Option<BorrowedFd<'_>>) -> bool {
         // Rounded up: poll counts in milliseconds, and waking too early would spin.
         let milliseconds = time.as_micros().div_ceil(1000).min(60_000) as i32;
         let timeout = PollTimeout::try_from(milliseconds).unwrap_or(PollTimeout::MAX);
-        let mut descriptors = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        let descriptors = std::iter::once(self.signals.as_fd()).chain(other);
+        let mut descriptors: Vec<PollFd> =
+            descriptors.map(|descriptor| PollFd::new(descriptor, PollFlags::POLLIN)).collect();
         // A failure here is an early return from waiting, and the caller looks again anyway.
         let _ = poll(&mut descriptors, timeout);
         let mut stop = false;

@@ -9,6 +9,8 @@ use crate::VERSION;
 /// Name and version of a format. Fields may be added within a version; a change of meaning raises it.
 pub(crate) type Format = (&'static str, u32);
 pub(crate) const BLAME: Format = ("snug-blame", 1);
+pub(crate) const BOOT: Format = ("snug-boot", 1);
+pub(crate) const BOOT_DIFF: Format = ("snug-boot-diff", 1);
 pub(crate) const CANARY: Format = ("snug-canary", 1);
 pub(crate) const CHECK: Format = ("snug-check", 1);
 pub(crate) const FLEET: Format = ("snug-fleet", 1);

@@ -1,6 +1,7 @@
 //! How results are shown: tables, pages, plots, files for other programs. Decides nothing.
 
 pub(crate) mod blame_text;
+pub(crate) mod boot_text;
 pub(crate) mod canary_text;
 mod chart;
 pub(crate) mod check_text;

@@ -115,7 +115,8 @@ fn write_growth([growth, old, new]: [f64; 3], what: &str, out: &mut dyn Write) -
     writeln!(out, "{:>9} {:>9} {:>9}  {what}", signed_bytes(growth), bytes(old), bytes(new))
 }
 
-fn signed_bytes(count: f64) -> String {
+/// With a sign, also of what grew.
+pub(super) fn signed_bytes(count: f64) -> String {
     format!("{}{}", if count < 0.0 { '-' } else { '+' }, bytes(count.abs()))
 }
 
