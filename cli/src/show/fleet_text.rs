@@ -172,7 +172,7 @@ mod tests {
             assert!(text.contains(expected), "{expected}: {text}");
         }
         assert!(!text.contains("peak of a day"));
-        let text = written(|out| write(&sizes(-1.0 * GIB), 7200.0, false, out));
+        let text = written(|out| write(&sizes(-GIB), 7200.0, false, out));
         assert!(
             text.contains("would rise by 1.0 GiB") && text.contains("2 h do not show the peak"),
             "{text}"
