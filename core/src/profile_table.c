@@ -316,7 +316,7 @@ uint64_t profile_table_bytes(void) {
 void profile_table_inherit(void) { profile_head->generation++; }
 
 char *profile_table_copy_stacks(size_t *used_bytes, size_t *mapped_bytes) {
-  char *copy = sys_map(STACKS_MAX_BYTES);
+  char *copy = table.is_abandoned ? NULL : sys_map(STACKS_MAX_BYTES);
   if (copy == NULL) return NULL;
   sys_no_huge_pages(copy, STACKS_MAX_BYTES);
   lock_take(&table.lock, RANK_PROFILE);
@@ -328,6 +328,7 @@ char *profile_table_copy_stacks(size_t *used_bytes, size_t *mapped_bytes) {
 }
 
 void profile_table_reset(void) {
+  if (table.is_abandoned) return;
   begin_table_change();
   for (size_t i = 0; i < SAMPLE_BUCKETS; i++) {
     while (table.sample_buckets[i] != 0) remove_sample(&table.sample_buckets[i]);

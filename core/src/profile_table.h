@@ -60,7 +60,6 @@ static inline size_t profile_stack_bytes(const struct snug_profile_stack *stack)
   return sizeof *stack + ((size_t)stack->native_frames + stack->language_frames) * sizeof(uint64_t);
 }
 
-
 /* The block at the address is freed, or is about to move: if it was a sample, it is one no more. */
 HIDDEN void profile_table_remove(const void *address);
 
@@ -74,7 +73,7 @@ HIDDEN uint64_t profile_table_bytes(void);
 HIDDEN void profile_table_inherit(void);
 
 /* All stacks with what was counted of them at one moment, in a mapping of *mapped_bytes to be unmapped; the first is at
- * offset 8, the last ends at *used_bytes. NULL: no memory. */
+ * offset 8, the last ends at *used_bytes. NULL: no memory, or the table was abandoned. */
 HIDDEN char *profile_table_copy_stacks(size_t *used_bytes, size_t *mapped_bytes);
 
 /* What is live counts as no sample any more, and nothing as allocated so far. */

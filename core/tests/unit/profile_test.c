@@ -268,6 +268,17 @@ TEST(files_need_the_right_to_write_them) {
   stop();
 }
 
+/* As after a fork from a signal handler that interrupted a change of it. */
+static void use_abandoned_table(void) {
+  uint64_t changes = profile_head->changes;
+  profile_after_fork(true);
+  profile_table_reset();
+  check_dump("/dev/null", false);
+  CHECK(profile_head->changes == changes);
+}
+
+TEST(an_abandoned_table_is_left_alone) { run_in_child(use_abandoned_table); }
+
 TEST(a_full_table_says_so) {
   struct snug_profile_sample sample = {.size_bytes = 100, .weight_bytes = 1000, .blocks = 1024};
   static struct profile_frames frames;
