@@ -112,6 +112,7 @@ fn matrix(form: &str, manner: &Manner) -> String {
         let value = |time: u64| -> f64 {
             let noise = 1.0 + 0.004 * ((number as u64 * 7 + time / step * 3) % 5) as f64;
             match () {
+                () if form.contains("limit") => 1e9,
                 () if form.contains("memory") => {
                     4e8 * noise * if name.contains("canary") { ratio } else { 1.0 }
                 }
@@ -130,7 +131,7 @@ fn matrix(form: &str, manner: &Manner) -> String {
             _ => (start..=end).step_by(step as usize).map(point).collect(),
         };
         format!(
-            "{{\"metric\":{{\"namespace\":\"shop\",\"pod\":\"{name}\"}},\"values\":[{}]}}",
+            "{{\"metric\":{{\"namespace\":\"shop\",\"pod\":\"{name}\",\"container\":\"web\"}},\"values\":[{}]}}",
             points.join(",")
         )
     });
