@@ -1,4 +1,7 @@
 /* code_ends.c: linked into the archive's member behind all else; see code_begins.c. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #include "../src/profile_dump.h"
 #include "code.h"
 

@@ -1,4 +1,7 @@
 /* own_code.c: where the shared library's code lies. That of the archive lies among the program's: core/archive. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #include "../src/profile_dump.h"
 
 /* As the linker defines them. */
