@@ -36,7 +36,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const UNTIL_SIGTERM: Duration = Duration::from_secs(3);
 const UNTIL_END: Duration = Duration::from_secs(15);
 /// The time of the plan begins when the hook is heard. If it is not, the program has so much more.
-const UNTIL_HOOK: Duration = Duration::from_secs(30);
+const UNTIL_HOOK: Duration = Duration::from_secs(120);
 /// Lines of the hook are shorter.
 const LINE_MOST_BYTES: usize = 1 << 16;
 
