@@ -83,7 +83,9 @@ class Fleet(unittest.TestCase):
         cls.url = recorded_prometheus.start(cls, lambda out: recorded(out, cls.end_s))
 
     def ask(self, *arguments, url=None):
-        return subprocess.run([SNUG, "fleet", "--prometheus", url or self.url, *arguments], capture_output=True, text=True)
+        # What was recorded ends then; later, Prometheus finds no last value of what it is asked of that moment.
+        end = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.end_s))
+        return subprocess.run([SNUG, "fleet", "--prometheus", url or self.url, "--end", end, *arguments], capture_output=True, text=True)
 
     def ask_json(self, *arguments):
         done = self.ask("--json", *arguments)

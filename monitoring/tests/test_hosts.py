@@ -58,7 +58,9 @@ class Unit(unittest.TestCase):
             while True:
                 done = subprocess.run([*limited, SNUG, "exporter", "--once", "--pid", str(process.pid)], capture_output=True, text=True)
                 self.assertEqual(done.returncode, 0, done)
-                if ('role="sleep"' in done.stdout and "snug_process_resident_bytes" in done.stdout) or time.monotonic() > deadline:
+                # A process has its name before it has the library.
+                wanted = "snug_heap_live_bytes{" if rights else "snug_process_resident_bytes"
+                if ('role="sleep"' in done.stdout and wanted in done.stdout) or time.monotonic() > deadline:
                     return done.stdout
                 time.sleep(0.1)
         text = seen(rights)

@@ -155,6 +155,7 @@ class ActiveJob(Jobs):
     def test_it_purges_when_idle(self):
         self.assert_purged(lambda: self.job(lambda: self.send("ask")), lambda: self.job(lambda: self.send("leave")))
 
+    @unittest.skipIf(os.cpu_count() == 1, "Active Job has one thread for each CPU, and this needs two")
     def test_it_does_not_while_a_job_runs(self):
         before = self.job(lambda: self.send("long"))
         self.job(lambda: self.send("leave"))
@@ -182,7 +183,7 @@ class SolidQueue(Jobs):
 class Metrics(unittest.TestCase):
     def says(self, script, library, **variables):
         environment = {**CLEAN, "RUBYLIB": libraries(library), "LD_PRELOAD": str(installed() / "lib/libsnug.so.0"), **variables}
-        ended = subprocess.run(["ruby", "-W0", "-e", script], cwd=temporary(self), env=environment, capture_output=True, text=True, timeout=60)
+        ended = subprocess.run(["ruby", "-W0", "-e", script], cwd=temporary(self), env=environment, capture_output=True, text=True, timeout=120)
         self.assertEqual(ended.returncode, 0, ended.stderr)
         return dict(line.rsplit(" ", 1) for line in ended.stdout.splitlines() if line and not line.startswith("#"))
 

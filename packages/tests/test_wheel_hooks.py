@@ -91,13 +91,13 @@ class Servers(unittest.TestCase):
 
     def wait(self, what, condition):
         """Waits until condition() is true, and returns it."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             found = condition()
             if found:
                 return found
             time.sleep(0.1)
-        raise AssertionError(f"{what}: not after 60 s\n{self.log.read_text()}")
+        raise AssertionError(f"{what}: not after 120 s\n{self.log.read_text()}")
 
     def get(self, path="/", name="http.sock"):
         """The JSON that the server answers, or None if it is not there yet."""

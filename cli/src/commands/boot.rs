@@ -29,8 +29,8 @@ use crate::show::{boot_text, json};
 
 The program runs under snug, with a hook that Ruby and Python load before it (by RUBYOPT and PYTHONPATH). At each file that \
 its first thread requires the hook waits while snug reads, from outside, the live bytes of malloc and RSS; in the times \
-that waiting is left out. A file's cost is with all that it requires itself, and who is first pays: others that require \
-the same file are named beside it. A library's cost is the sum of its files, each without what it requires. Memory that is \
+that waiting is left out. A file's cost is with all that it requires itself, and whichever file requires it first pays: \
+the others are named beside it. A library's cost is the sum of its files, each without what it requires. Memory that is \
 freed meanwhile counts against a file, so a cost may be negative.
 
 Of several processes the first that loads the hook is measured, and what it executes. Python allocates by malloc alone \
@@ -47,8 +47,8 @@ pub(crate) struct BootArguments {
     /// Add up files and libraries that cost less memory than this
     #[arg(long, value_name = "SIZE", default_value = "300kB", value_parser = condition::bytes)]
     pub cut_off: f64,
-    /// Also count live objects at the end, by the library that allocated them; this costs memory and time itself, which
-    /// the other numbers have then, too
+    /// Also count live objects at the end, by the library that allocated them; the counting itself
+    /// then adds to the memory and time shown
     #[arg(long)]
     pub objects: bool,
     /// End the program this long after Ruby or Python began, as a server never ends by itself [default: when it ends]

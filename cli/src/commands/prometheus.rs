@@ -12,7 +12,7 @@ use ureq::http::{header, HeaderValue, Response, Uri};
 use ureq::tls::{parse_pem, Certificate, PemItem, RootCerts, TlsConfig};
 use ureq::{Agent, Body};
 
-use crate::base::failure::{Context, Failure, Result, UNKNOWN};
+use crate::base::failure::{Context, Failure, Result, UNKNOWN, USAGE};
 use crate::base::time::time;
 
 /// A server answers with at most 11,000 points of each series; fewer keep an answer for a thousand pods small.
@@ -36,7 +36,7 @@ pub(crate) struct PrometheusArguments {
     /// A file with NAME:PASSWORD
     #[arg(long, value_name = "FILE")]
     pub basic_auth_file: Option<PathBuf>,
-    /// A file with the certificates of who signed that of an https server [default: the public ones, built in]
+    /// A PEM file with the authorities to trust for https [default: the public ones, built in]
     #[arg(long, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
     /// How long Prometheus may take to answer
@@ -167,6 +167,7 @@ impl Server {
     fn unreachable(&self, error: &ureq::Error) -> Failure {
         let advice = match error {
             error if error.to_string().contains("certificate") => "if its certificate is of an authority of your own, give that by --ca-file",
+            error if error.to_string().contains("InvalidContentType") => "it may speak http alone: write http:// in place of https://",
             ureq::Error::Timeout(_) => "give it more by --timeout, or ask for less: a shorter --window, a longer --step",
             _ => "is it running, and is that its address? `kubectl port-forward service/prometheus 9090` reaches into a cluster",
         };
@@ -193,6 +194,11 @@ impl Server {
                     advice,
                 );
             }
+            Err(_) if status.is_redirection() => {
+                let advice =
+                    "it sends elsewhere, perhaps to a login page: give the address behind that, or a token";
+                return failure(format!("{} answers {status}", self.name), advice);
+            }
             Err(_) => return failure(format!("{} answers {status}", self.name), "its log has the reason"),
         };
         match envelope {
@@ -209,10 +215,15 @@ impl Server {
     }
 }
 
+/// A file that an option names can't be read.
+fn invalid(failure: Failure) -> Failure {
+    failure.exit_code(USAGE)
+}
+
 /// Whose certificates are believed.
 fn tls(arguments: &PrometheusArguments) -> Result<TlsConfig> {
     let Some(path) = &arguments.ca_file else { return Ok(TlsConfig::default()) };
-    let text = std::fs::read(path).cannot(|| format!("read {}", path.display()))?;
+    let text = std::fs::read(path).cannot(|| format!("read {}", path.display())).map_err(invalid)?;
     let certificates: Vec<Certificate<'static>> = parse_pem(&text)
         .filter_map(|item| match item {
             Ok(PemItem::Certificate(certificate)) => Some(certificate),
@@ -231,7 +242,8 @@ fn tls(arguments: &PrometheusArguments) -> Result<TlsConfig> {
 /// What goes into the header Authorization, if anything.
 fn authorization(arguments: &PrometheusArguments) -> Result<Option<HeaderValue>> {
     let read = |path: &std::path::PathBuf| {
-        let text = std::fs::read_to_string(path).cannot(|| format!("read {}", path.display()))?;
+        let text =
+            std::fs::read_to_string(path).cannot(|| format!("read {}", path.display())).map_err(invalid)?;
         match text.trim() {
             "" => Err(Failure::usage(format!("{} is empty", path.display()), "it holds what lets us in")),
             text => Ok(text.to_string()),

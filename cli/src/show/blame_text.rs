@@ -48,7 +48,7 @@ pub(crate) fn write(answer: &BlameAnswer<'_>, colours: bool, out: &mut dyn Write
     let pids: Vec<String> = answer.accused.iter().map(|process| process.pid.to_string()).collect();
     let mean = answer.accused.iter().map(|process| process.mean_bytes).max().unwrap_or(0);
     let (pids, total, mean) = (pids.join(", "), bytes(answer.tree.bytes), bytes(mean as f64));
-    writeln!(out, "{total} live in {pids} at {at}, by samples every {mean}; estimates")?;
+    writeln!(out, "{total} live in PID {pids} at {at}, by samples every {mean}; estimates")?;
     profile_text::write_tree(answer.tree, colours, out)?;
     let dropped: u64 = answer.accused.iter().map(|process| process.dropped).sum();
     if dropped > 0 {
@@ -82,9 +82,9 @@ fn memory(black_box: &BlackBox) -> String {
             let percent = 100.0 * black_box.used_bytes as f64 / limit as f64;
             format!(" of {} ({percent:.0} %)", bytes(limit as f64))
         }
-        None => ", and no limit".into(),
+        None => ", without a limit".into(),
     };
-    format!("Memory: {used}{of} when it was last read, {} after the start", duration(black_box.ran_s))
+    format!("Memory when last read, {} after the start: {used}{of}", duration(black_box.ran_s))
 }
 
 fn why_no_samples(accused: &[&WatchedProcess]) -> String {
@@ -145,12 +145,12 @@ mod tests {
             text.lines().collect::<Vec<_>>(),
             [
                 &format!("puma worker 0 (PID 8 on pod) {killed}"),
-                "Memory: 190 MB of 200 MB (95 %) when it was last read, 2 min after the start",
+                "Memory when last read, 2 min after the start: 190 MB of 200 MB (95 %)",
                 "",
                 "    PID       RSS   SAMPLED  PROCESS",
                 &format!("      8    150 MB   90.0 MB  puma worker 0  {killed}"),
                 "",
-                "90.0 MB live in 8 at 2026-11-25T11:02:00Z, by samples every 524 kB; estimates",
+                "90.0 MB live in PID 8 at 2026-11-25T11:02:00Z, by samples every 524 kB; estimates",
                 "    BYTES        WHERE",
                 "  90.0 MB  100%  keep (/app/leak.rb:3)",
                 "",

@@ -7,7 +7,7 @@ use crate::analysis::boot_difference::BootDifference;
 use crate::base::terminal::{self, short_number, styled};
 
 /// Names that are shown of the others that require a file.
-const ALSO: usize = 4;
+const ALSO: usize = 1;
 
 /// Writes all of it. Files and libraries whose memory is below `cut_off_bytes` are added up.
 pub(crate) fn write(
@@ -55,7 +55,7 @@ pub(crate) fn write(
     }
     if others.0 > 0 {
         let gap = if with_objects { " ".repeat(20) } else { String::new() };
-        writeln!(out, "{} {:>6}{gap}  ({} others)", cost(others.2), others.1, others.0)?;
+        writeln!(out, "{} {:>6}{gap}  ({})", cost(others.2), others.1, other_count(others.0))?;
     }
     Ok(())
 }
@@ -86,7 +86,7 @@ fn write_files(
     }
     // What is small above is small below, too.
     if count > 0 && rest.memory_bytes() as f64 >= cut_off_bytes {
-        writeln!(out, "{}  {indent}({count} others)", cost(rest))?;
+        writeln!(out, "{}  {indent}({})", cost(rest), other_count(count))?;
     }
     Ok(())
 }
@@ -131,10 +131,15 @@ pub(crate) fn write_difference(
         let files = change.new_files as i64 - change.old_files as i64;
         writeln!(out, "{} {files:>+6}  {}{remark}", growth_text(growth), change.library)?;
     }
-    if count > 0 {
-        writeln!(out, "{} {:>6}  ({count} others)", growth_text(rest), "")?;
+    if count > 0 && (rest.live_bytes, rest.rss_bytes) != (0, 0) {
+        writeln!(out, "{} {:>6}  ({})", growth_text(rest), "", other_count(count))?;
     }
     Ok(())
+}
+
+/// `1 other`, `2 others`.
+fn other_count(count: usize) -> String {
+    format!("{count} other{}", if count == 1 { "" } else { "s" })
 }
 
 fn language_name(language: &str) -> &str {
@@ -231,7 +236,7 @@ mod tests {
                 "",
                 "     LIVE       RSS      TIME  FILES   OBJECTS    THEIRS  LIBRARY",
                 "  1.50 MB  -1.50 MB   12.3 ms      2    12.3 k    700 kB  ruby",
-                "  20.0 kB  -20.0 kB   12.3 ms      2                      (1 others)",
+                "  20.0 kB  -20.0 kB   12.3 ms      2                      (1 other)",
             ]
         );
     }

@@ -93,13 +93,21 @@ fn sentence(sizes: &FleetSizes) -> String {
         return format!("nothing is freed: requests, now {requested}, would rise by {freed} to be enough");
     }
     let without = sizes.freed_bytes - sizes.freed_by_snug_bytes;
-    let mut text = format!(
-        "requests fall by {freed} of {requested}, if all these pods use snug: {} because of snug, {} because they are \
-         larger than what is needed today",
-        gibibytes(sizes.freed_by_snug_bytes),
-        gibibytes(without)
-    );
-    if let (Some(node), Some(nodes)) = (sizes.node_bytes, sizes.nodes_freed) {
+    let by_snug = gibibytes(sizes.freed_by_snug_bytes);
+    // Where too few pods run without snug, what they would need is not known.
+    let is_divided = |row: &FleetRow| row.freed_bytes.is_none() || row.freed_by_snug_bytes.is_some();
+    let mut text = format!("requests fall by {freed} of {requested}, if all these pods use snug");
+    text += &if !sizes.containers.iter().all(is_divided) {
+        "; how much of that is because of snug is not known, as too few pods run without it".into()
+    } else if without < 0.0 {
+        format!("; snug saves {by_snug}, but today's requests are {} too small", gibibytes(-without))
+    } else {
+        format!(
+            ": {by_snug} because of snug, {} because they are larger than what is needed today",
+            gibibytes(without)
+        )
+    };
+    if let (Some(node), Some(nodes @ 1..)) = (sizes.node_bytes, sizes.nodes_freed) {
         let plural = if nodes == 1 { "" } else { "s" };
         text += &format!("; {nodes} node{plural} of {}, if memory is what fills them", gibibytes(node));
     }
@@ -132,12 +140,12 @@ mod tests {
             canary_pods: 6,
             limit_bytes: Some(600.0 * MIB),
             request_bytes: Some(512.0 * MIB),
-            under_snug: Some(need),
+            under_snug: Some(need.clone()),
             under_snug_unknown: None,
-            today: None,
-            today_unknown: Some(Unknown::TooFewPods),
+            today: Some(need),
+            today_unknown: None,
             freed_bytes: Some(freed_bytes),
-            freed_by_snug_bytes: None,
+            freed_by_snug_bytes: Some(2.0 * GIB),
         };
         let unknown = FleetRow {
             workload: "jobs".into(),
@@ -172,6 +180,13 @@ mod tests {
             assert!(text.contains(expected), "{expected}: {text}");
         }
         assert!(!text.contains("peak of a day"));
+        let text = written(|out| write(&sizes(0.5 * GIB), 86400.0, false, out));
+        assert!(text.contains("snug saves 2.0 GiB, but today's requests are 1.5 GiB too small"), "{text}");
+        let mut all_use_it = sizes(0.5 * GIB);
+        all_use_it.containers[0].freed_by_snug_bytes = None;
+        all_use_it.nodes_freed = Some(0);
+        let text = written(|out| write(&all_use_it, 86400.0, false, out));
+        assert!(text.contains("is not known, as too few pods") && !text.contains(" node"), "{text}");
         let text = written(|out| write(&sizes(-GIB), 7200.0, false, out));
         assert!(
             text.contains("would rise by 1.0 GiB") && text.contains("2 h do not show the peak"),

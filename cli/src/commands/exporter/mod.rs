@@ -39,6 +39,13 @@ use crate::process::system;
 /// Runs the command.
 pub(crate) fn run(arguments: &ExporterArguments) -> Result<()> {
     let host = arguments.host.as_deref().unwrap_or(Path::new("/"));
+    if !host.is_dir() {
+        let what = format!("--host {}: there is no such folder", host.display());
+        return Err(Failure::usage(
+            what,
+            "name the folder where the host's files are mounted, as --host=/host",
+        ));
+    }
     let mut exporter =
         Exporter::new(choice(arguments, host)?, &arguments.role, arguments.max_processes, host);
     if arguments.estimates {

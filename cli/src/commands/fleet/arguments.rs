@@ -17,8 +17,8 @@ use crate::commands::prometheus::{metric, moment, PrometheusArguments};
 What containers need under snug comes from pods that use it, those of --canary; where there are fewer than 5 of a kind, \
 nothing is promised. A limit is above the highest memory of 999 of 1000 such pods, a request above what 9 of 10 need \
 for 95 % of the time, both with 95 % confidence, as pods differ from each other, and for a time like the window: at \
-busier times they need more. Pods that were there for less than half of the window are left out, and containers that \
-came to their limit, as nobody saw what they wanted.
+busier times they need more. Pods that were there for less than half of the window are left out. If a pod under snug \
+came to 95 % of its limit its kind has no answer, as nobody saw what it wanted.
 
 Pods of one kind have the namespace, the container's name, and the name of the pod without what Kubernetes puts behind \
 it, and without -canary, -primary or -snug. Memory and limits come from the kubelet's metrics; requests and the size of \
@@ -47,13 +47,13 @@ pub(crate) struct FleetArguments {
     /// How far to look back: a day at least shows the peak of a day
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = window)]
     pub window: Duration,
-    /// Time between readings; between them the highest counts [default: a 288th of the window, at least 1m]
+    /// Time between readings; the highest value in between counts [default: a 288th of the window, at least 1m]
     #[arg(long, value_name = "TIME", value_parser = step)]
     pub step: Option<Duration>,
     /// The end of the window, as 2026-11-20T12:00:00Z [default: now]
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub end: Option<SystemTime>,
-    /// What pods may have of a node, as 14Gi [default: the median of kube_node_status_allocatable]
+    /// Memory that pods can use on one node, such as 14Gi [default: the median of kube_node_status_allocatable]
     #[arg(long, value_name = "SIZE", value_parser = quantity)]
     pub node_memory: Option<f64>,
     /// The metric for memory

@@ -58,11 +58,11 @@ module SnugBoot
       return unless @pid
 
       before = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
-      @requests.syswrite("#{before - @lost} #{what.tr("\n", " ").byteslice(0, 4000)}\n")
+      @requests.syswrite("#{before - @lost} #{what.b.tr("\n", " ").byteslice(0, 4000)}\n")
       @replies.sysread(1)
       @lost += Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond) - before
-    rescue SystemCallError, IOError
-      @pid = nil # nobody listens any more
+    rescue StandardError
+      @pid = nil # nobody listens any more; whatever it is, the program goes on
     end
 
     def finish
