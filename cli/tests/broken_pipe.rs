@@ -70,6 +70,13 @@ fn a_reader_that_leaves_ends_every_command_quietly() {
     let profile = scratch.text("profile.json");
     let measured = run(&mut snug(&["profile", "--for", "300ms", "--json", &busy_pid])).expect_code(0).stdout;
     std::fs::write(&profile, measured).unwrap();
+    let black_box = scratch.text("black-box");
+    std::fs::create_dir(&black_box).unwrap();
+    let watched = ["run", "--black-box", &black_box, "--", "sleep", "1"];
+    run(snug(&watched).env("SNUG_LIBRARY", &library)).expect_code(0);
+    common::eventually("the black box has its file", || {
+        run(&mut snug(&["blame", &black_box])).code == Some(0)
+    });
     let out = scratch.text("out");
     let volume = scratch.text("volume");
     std::fs::create_dir(&volume).unwrap();
@@ -111,6 +118,12 @@ fn a_reader_that_leaves_ends_every_command_quietly() {
         call(&["install", "--uninstall", &volume]),
         call(&["canary", "--prometheus", &prometheus.url, "--canary", "pod=~\"web-canary-.*\""]),
         call(&["canary", "--json", "--prometheus", &prometheus.url, "--canary", "pod=~\"web-canary-.*\""]),
+        call(&["fleet", "--prometheus", &prometheus.url, "--canary", "pod=~\"web-canary-.*\""]),
+        call(&["fleet", "--json", "--prometheus", &prometheus.url, "--canary", "pod=~\"web-canary-.*\""]),
+        call(&["blame", &black_box]),
+        call(&["blame", &black_box, "--json"]),
+        call(&["boot", "--", "/usr/bin/python3", "-c", "pass"]),
+        call(&["boot", "--json", "--", "/usr/bin/python3", "-c", "pass"]),
         call(&["generate", "man"]),
         call(&["generate", "completions", "bash"]),
     ];
