@@ -9,19 +9,17 @@
  *  F2  A handler of ours changes nothing that the kernel does for the program's: same flags, same mask, same arguments.
  *      Where there was none the kernel's own action follows, with the registers of the fault.
  *  F3  What a handler is told is trusted only if the kernel called it: programs call the one before theirs with less.
+ *      Where there was none before, such a call makes the kernel's action the process's: the access, made again, ends
+ *      it.
  */
 #ifndef SNUG_FAULT_H
 #define SNUG_FAULT_H
 
 #include "base.h"
 
-enum fault_answer {
-  FAULT_PASSES_ON, /* to the program's handler, or the end of the process */
-  FAULT_IS_OVER,   /* the access would succeed now: it is made again */
-};
-
-/* Called in a signal handler with the address and the registers: no lock, no allocation. */
-typedef enum fault_answer fault_watcher(const void *address, const void *context);
+/* Called in a signal handler with the address and the registers: no lock, no allocation. What follows is the program's
+ * handler, or the end of the process. */
+typedef void fault_watcher(const void *address, const void *context);
 
 /* From now on the watcher, always the same, sees faults first. False: not, since the system call may not be made, or
  * the program has set too many handlers. No lock is held that is above the caches lock. */

@@ -141,18 +141,16 @@ static uint32_t nearer_slot(const char *address, uint32_t number) {
   return after->block - address < address - (before->block + before->size_bytes) ? next : number;
 }
 
-static enum fault_answer look_at_fault(const void *address, const void *context) {
-  if (!fence_holds(address)) return FAULT_PASSES_ON;
+static void look_at_fault(const void *address, const void *context) {
+  if (!fence_holds(address)) return;
   uint32_t number = slot_number(address);
   const struct slot *slot = &fence.slots[number < fence.count ? nearer_slot(address, number) : fence.count - 1];
   const char *block = slot->block, *at = address, *access = sys_kind_of_access(context);
-  if (block == NULL) return FAULT_PASSES_ON; /* never used: whatever it is, no block has to do with it */
+  if (block == NULL) return; /* never used: whatever it is, no block has to do with it */
   bool is_live = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE) == SLOT_LIVE;
   bool inside = at >= block && at < block + slot->size_bytes;
-  if (is_live && inside) { /* the slot was taken anew in this instant, or the program changed its protection */
-    return sys_can_read((const void *)round_down((uintptr_t)at, 4)) ? FAULT_IS_OVER : FAULT_PASSES_ON;
-  }
-  if (!report_begin()) return FAULT_PASSES_ON;
+  if (is_live && inside) return; /* the slot was taken anew in this instant, or the program changed its protection */
+  if (!report_begin()) return;
   if (at < block) {
     tell_underrun(access, at, block, slot->size_bytes);
   } else if (inside) {
@@ -163,7 +161,6 @@ static enum fault_answer look_at_fault(const void *address, const void *context)
   say_history(slot);
   say_here("and this is the access:", context);
   report_end();
-  return FAULT_PASSES_ON;
 }
 
 /* ---- taking ---- */
@@ -255,7 +252,8 @@ static void close_slot(struct slot *slot) {
   char *page = first_page(slot);
   size_t bytes = (size_t)(slot_end((uint32_t)(slot - fence.slots)) - page);
   sys_decommit(page, bytes);
-  slot->is_clean = sys_purge(page, bytes);
+  bool others_are_clean = slot->is_clean || __atomic_load_n(&slot->given_turn, __ATOMIC_RELAXED) == 0;
+  slot->is_clean = sys_purge(page, bytes) && others_are_clean;
   __atomic_fetch_sub(&fence.bytes, bytes, __ATOMIC_RELAXED);
   __atomic_fetch_sub(&fence.live, 1, __ATOMIC_RELAXED);
   __atomic_store_n(&slot->given_turn, __atomic_add_fetch(&fence.turns, 1, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
@@ -280,6 +278,7 @@ uint64_t fence_bytes(void) { return __atomic_load_n(&fence.bytes, __ATOMIC_RELAX
 uint64_t fence_live(void) { return __atomic_load_n(&fence.live, __ATOMIC_RELAXED); }
 
 void fence_after_fork(void) {
+  report_after_fork();
   if (__atomic_load_n(&fence.state, __ATOMIC_RELAXED) == STATE_MAKING) /* by a thread that is not here */
     __atomic_store_n(&fence.state, STATE_IMPOSSIBLE, __ATOMIC_RELAXED);
   uint32_t live = 0;

@@ -45,6 +45,8 @@ bool report_begin(void) {
 
 bool report_is_own(void) { return __atomic_load_n(&report.thread, __ATOMIC_ACQUIRE) == lock_self(); }
 
+void report_after_fork(void) { __atomic_store_n(&report.thread, NULL, __ATOMIC_RELAXED); }
+
 void report_end(void) { __atomic_store_n(&report.thread, NULL, __ATOMIC_RELEASE); }
 
 void report_line(struct text *text) {
@@ -164,7 +166,8 @@ static uintptr_t own_base(struct code_object *object) {
   return is_program ? 0 : object->base;
 }
 
-/* Up to where the interpreter begins, whose own frames say little, and so many of those. */
+/* Up to where the interpreter begins, whose own frames say little, and so many of those: if none, then also none of
+ * those by which an extension asked it for memory. */
 static void say_native_frames(const uint64_t *frames, size_t count, const void *interpreter, size_t of_interpreter) {
   struct code_object object;
   uintptr_t own = own_base(&object), end = 0;
@@ -172,7 +175,7 @@ static void say_native_frames(const uint64_t *frames, size_t count, const void *
   size_t lines = 0;
   for (size_t i = 0; i < count && lines < NATIVE_LINES_MAX; i++) {
     bool found = find_code(&object, frames[i]);
-    if (found && lines == 0 && object.base == own) continue;
+    if (found && lines == 0 && (object.base == own || (of_interpreter == 0 && object.base == end))) continue;
     if (found && object.base == end && of_interpreter-- == 0) break;
     say_native(frames[i], &object);
     lines++;

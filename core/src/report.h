@@ -18,7 +18,8 @@
 /* I1. False: this thread is within a report already, or the other's takes too long: nothing is to be said. */
 HIDDEN bool report_begin(void);
 HIDDEN void report_end(void);
-HIDDEN bool report_is_own(void); /* whether this thread is within one */
+HIDDEN void report_after_fork(void); /* in the child: who reported is not there */
+HIDDEN bool report_is_own(void);     /* whether this thread is within one */
 
 /* One line, after "snug: ". */
 HIDDEN void report_line(struct text *text);

@@ -57,6 +57,8 @@ def complete(command):
         return command
     if command.startswith("-"):
         return f"snug compare {command}"
+    if re.match(r"\w+=", command):
+        command = f"env {command}"
     return f"snug compare --ready 3000 --requests 300 -- {command}"
 
 

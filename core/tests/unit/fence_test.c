@@ -381,6 +381,92 @@ TEST(handlers_may_call_ours_with_less) {
   end();
 }
 
+/* As programs do that pass a fault on to the handler before theirs: it must end the process, not come again forever. */
+static struct sigaction action_before;
+static void pass_to_before(int signal, siginfo_t *info, void *context) {
+  action_before.sa_sigaction(signal, info, context);
+}
+static void pass_back(int signal) {
+  sigaction(SIGSEGV, &action_before, NULL);
+  raise(signal);
+}
+static void fault_at_16(void) {
+  volatile uintptr_t nowhere = 16;
+  *(volatile char *)nowhere = 1;
+}
+
+static void chain_to_nobody(void) {
+  alarm(60);
+  look_again();
+  struct sigaction action = {.sa_sigaction = pass_to_before, .sa_flags = SA_SIGINFO};
+  REQUIRE(sigaction(SIGSEGV, &action, &action_before) == 0 && action_before.sa_handler != SIG_DFL);
+  fault_at_16();
+}
+
+static void set_back_by_libc(void) {
+  alarm(60);
+  look_again();
+  signal(SIGSEGV, signal(SIGSEGV, pass_back));
+  fault_at_16();
+}
+
+static void set_back_before_a_mistake(void) {
+  alarm(60);
+  look_again();
+  signal(SIGSEGV, signal(SIGSEGV, pass_back));
+  look_again();
+  mistaken = fenced(0, mistake_size = 100);
+  write_beyond();
+}
+
+static void pass_back_what_was_sent(void) {
+  alarm(60);
+  look_again();
+  struct sigaction action = {.sa_handler = pass_back, .sa_flags = SA_NODEFER};
+  REQUIRE(sigaction(SIGSEGV, &action, &action_before) == 0);
+  kill(getpid(), SIGSEGV);
+  test_print(2, "too long ");
+}
+
+TEST(faults_that_are_passed_on_to_nobody_end_the_process) {
+  begin();
+  check_mistake(chain_to_nobody, SIGSEGV, WORDS(""));
+  check_mistake(set_back_by_libc, SIGSEGV, WORDS(""));
+  check_mistake(set_back_before_a_mistake, SIGSEGV, WORDS(" beyond the end of a block: ", " was allocated by"));
+  if (!is_emulated())
+    check_mistake(pass_back_what_was_sent, SIGSEGV, WORDS("")); /* the emulator's libc has no restorer */
+  end();
+}
+
+/* As garbage collectors do: a page of the program's own is made read-only, and a handler notes who writes. */
+static char *barrier;
+static size_t barrier_bytes;
+static void let_write(int signal) {
+  calls_of[0] += signal == SIGSEGV;
+  REQUIRE(mprotect(barrier, barrier_bytes, PROT_READ | PROT_WRITE) == 0);
+}
+
+static void write_through_a_barrier(void) {
+  alarm(60);
+  barrier_bytes = (size_t)getpagesize();
+  struct sigaction action = {.sa_handler = let_write};
+  REQUIRE(sigaction(SIGSEGV, &action, NULL) == 0);
+  barrier = fenced(barrier_bytes, barrier_bytes);
+  REQUIRE(mprotect(barrier, barrier_bytes, PROT_READ) == 0);
+  *(volatile char *)barrier = 1;
+  CHECK(calls_of[0] == 1);
+  free(barrier);
+  if (test_failed == 0) test_print(2, "lived ");
+}
+
+TEST(a_block_whose_protection_the_program_changes_is_the_programs) {
+  static char text[TEXT_BYTES];
+  begin();
+  run_and_listen(write_through_a_barrier, text, sizeof text);
+  CHECK_THAT(strcmp(text, "lived ") == 0, "%s", text);
+  end();
+}
+
 static void ignore_sent(void) {
   signal(SIGSEGV, SIG_IGN);
   look_again();
