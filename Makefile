@@ -9,6 +9,7 @@
 #   make test-jemalloc-users   Ruby --with-jemalloc, a Rust program with jemalloc in it, Redis for musl: built, and run with ours
 #   make test-system     a whole Debian with the library in /etc/ld.so.preload, in a container: DEBIAN=12 or 13
 #   make test-kubernetes the policy and the chart of packages/kubernetes in a real API server, which the first run compiles
+#   make test-fleet 40 real servers, half of them under snug, and what snug canary says of them; 8 minutes
 #   make soak       Rails, Sidekiq and Celery for HOURS=12 (or MINUTES=n) in containers with limits: does anything grow?
 #   make bench      all servers of bench/workloads under all allocators; hours; QUICK=1 for their short form
 #   make site       the documents as web pages, in build/site
@@ -51,7 +52,7 @@ library: $(BUILD)/libsnug.so $(BUILD)/libsnug.a $(BUILD)/libsnug-prefixed.a $(BU
 tool: build/snug
 
 # Building installs nothing: it ends with the names of what is missing. Only these goals install it.
-INSTALLING := $(filter test-kubernetes dist test-dist deps demo test test-programs test-systems test-jemalloc-users \
+INSTALLING := $(filter test-kubernetes test-fleet dist test-dist deps demo test test-programs test-systems test-jemalloc-users \
                        bench bench-hooks bench-peers soak,$(MAKECMDGOALS))
 
 # Packages are looked up once; the file remembers that all were there.
@@ -217,6 +218,11 @@ build/site-tools/installed: docs/site/requirements.txt | build/deps-check
 
 test-monitoring: all build/monitoring-tools/installed
 	tools/run_unittests.py monitoring/tests $(AGAIN)
+
+# Real servers under load as the pods of a fleet, for minutes, hence not in make test. SEED=n: another load, other halves.
+.PHONY: test-fleet
+test-fleet: all build/deps-test
+	tools/run_unittests.py monitoring/tests/fleet $(AGAIN)
 
 # The dashboards, by the builders that Grafana makes of its schemas.
 .PHONY: dashboards

@@ -7,20 +7,17 @@ ends, and its files are in a directory that it removes.
 """
 
 import os
-import pathlib
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 import urllib.request
 
+from pod_groups import WAITS_S, PodGroups
 from test_monitoring import LIBRARY, SLEEPER, SNUG, Exporter, end, start_worker
 
-WAITS_S = 120
 LIMIT_BYTES = 400 << 20
 POD = "web-canary-6d4cf56db6-x2x4z"
 MANY = 2000
@@ -54,16 +51,6 @@ while True:
 """
 
 
-def memory_root():
-    """Where control groups that count memory can be made; None: nowhere."""
-    for root, version in (("/sys/fs/cgroup/memory", 1), ("/sys/fs/cgroup", 2)):
-        controllers = pathlib.Path(root, "cgroup.subtree_control")
-        counts = version == 1 or (controllers.exists() and "memory" in controllers.read_text().split())
-        if counts and os.access(root, os.W_OK) and pathlib.Path(root, "cgroup.procs").exists():
-            return pathlib.Path(root), version
-    return None
-
-
 def series(text, name):
     """The labels and the value of each series of a metric."""
     found = re.findall(rf"^{name}(?:\{{(.*)\}})? (\S+)$", text, re.M)
@@ -73,60 +60,21 @@ def series(text, name):
 class Pods(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        root = memory_root()
-        if root is None or os.geteuid() != 0:
-            raise unittest.SkipTest("no control group can be made here (needs root and the memory controller)")
-        cls.root, version = root
-        cls.limit_file = "memory.limit_in_bytes" if version == 1 else "memory.max"
-        cls.top = cls.root / f"snug-test-{os.getpid()}"
-        cls.groups = []
         try:
-            cls.make_group(cls.top)
+            cls.groups = PodGroups()
         except OSError as error:
             raise unittest.SkipTest(f"no control group can be made here: {error}") from None
-        cls.addClassCleanup(cls.remove_groups)
-        cls.host = pathlib.Path(tempfile.mkdtemp(prefix="snug-host-"))
-        cls.addClassCleanup(shutil.rmtree, cls.host)
-        (cls.host / "sys/fs").mkdir(parents=True)
-        (cls.host / "sys/fs/cgroup").symlink_to("/sys/fs/cgroup")
-        logs = cls.host / "var/log/containers"
-        logs.mkdir(parents=True)
+        cls.addClassCleanup(cls.groups.remove)
+        cls.host = cls.groups.host
         identifiers = {name: letter * 64 for name, letter in (("web", "a"), ("side-car", "b"), ("exporter", "c"))}
         cls.paths = {}
         for name, identifier in identifiers.items():
-            pod = cls.top / "kubepods-burstable.slice" / f"kubepods-burstable-pod{name.replace('-', '_')}.slice"
-            cls.make_group(pod)
-            (pod / cls.limit_file).write_text(str(LIMIT_BYTES))
-            cls.paths[name] = pod / f"cri-containerd-{identifier}.scope"
-            cls.make_group(cls.paths[name])
-            if name != "exporter":
-                (logs / f"{POD}_shop_{name}-{identifier}.log").symlink_to("/var/log/pods/of-no-importance")
+            pod = cls.groups.pod(name)
+            (pod / cls.groups.limit_file).write_text(str(LIMIT_BYTES))
+            cls.paths[name] = cls.groups.container(pod, identifier, None if name == "exporter" else (POD, name))
         # One under snug, one that was to be and is not, both in the container "web"; one of another container.
         cls.workers = [cls.worker("web", "puma: cluster worker 0: 1 [shop]"), cls.worker("web", "node", preload=False),
                        cls.worker("side-car", "envoy", preload=False)]
-
-    @classmethod
-    def make_group(cls, path):
-        for directory in [*reversed(path.parents), path]:
-            if cls.top in [directory, *directory.parents] and not directory.exists():
-                directory.mkdir()
-                cls.groups.append(directory)
-                if (directory.parent / "cgroup.subtree_control").exists() and directory != cls.top:
-                    (directory.parent / "cgroup.subtree_control").write_text("+memory")
-
-    @classmethod
-    def remove_groups(cls):
-        """A group is busy until the kernel has forgotten its last process."""
-        deadline = time.monotonic() + WAITS_S
-        for group in reversed(cls.groups):
-            while True:
-                try:
-                    group.rmdir()
-                    break
-                except OSError:
-                    if time.monotonic() > deadline:
-                        raise
-                    time.sleep(0.05)
 
     @classmethod
     def worker(cls, container, title, preload=True):
