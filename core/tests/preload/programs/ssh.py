@@ -116,7 +116,8 @@ def check_transfer(test, port, user):
     options = [option if option != "-p" else "-P" for option in client(test, port, "key")[1:]]
     (test.folder / "batch").write_text(f"put large {test.folder}/there/large\nls -l {test.folder}/there\n"
                                        f"rename {test.folder}/there/large {test.folder}/there/moved\n"
-                                       f"get {test.folder}/there/moved fetched\n")
+                                       f"get {test.folder}/there/moved fetched\n"
+                                       "!sleep 2\n")  # so that its server is seen on a busy machine, too
     test.run(["sftp", "-q", *options, "-b", "batch", f"{user}@127.0.0.1"])
     test.run(["cmp", "large", "fetched"], preload=False)
     test.run(["cmp", "large", "there/moved"], preload=False)
