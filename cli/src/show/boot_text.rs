@@ -231,7 +231,7 @@ mod tests {
                 "",
                 "     LIVE       RSS      TIME  REQUIRED",
                 "  2.00 MB   4.00 MB   12.3 ms  shop",
-                "  1.00 MB   2.00 MB   12.3 ms    json  (also required by a, b, c, d and 1 more)",
+                "  1.00 MB   2.00 MB   12.3 ms    json  (also required by a and 4 more)",
                 "   180 kB    360 kB   36.9 ms      (3 others)",
                 "",
                 "     LIVE       RSS      TIME  FILES   OBJECTS    THEIRS  LIBRARY",
