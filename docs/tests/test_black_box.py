@@ -90,7 +90,7 @@ class Containers:
 
     def run(self, name, words, **more):
         return subprocess.run(self.command(name, words, **more), stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              timeout=END_SECONDS)
+                              timeout=END_SECONDS, cwd=self.folder)  # podman's helper leaves a file there after an OOM kill
 
 
 def containers_work():
@@ -148,7 +148,7 @@ class BlackBox(unittest.TestCase):
         server = ["bin/rails", "server", "-e", "production", "-p", str(PORT), "-b", "127.0.0.1"]
         begun = subprocess.Popen(self.containers.command(self.name, self.under_watch(*server), variables=variables,
                                                          workdir=application), stdin=subprocess.DEVNULL,
-                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self.folder)
         inspect = self.containers.podman("inspect", "-f", "{{.State.Pid}}", self.name)
         deadline = time.monotonic() + END_SECONDS
         pid = ""
