@@ -51,9 +51,11 @@ impl KeptAtStack {
     }
 }
 
-/// Quantile of the gamma distribution with this mean and variance.
+/// Quantile of the gamma distribution with this mean and variance: of a distribution whose scale is 1, since the search
+/// for the quantile of one with a scale of millions may end at no number.
 fn gamma_quantile(mean: f64, variance: f64, probability: f64) -> f64 {
-    Gamma::new(mean * mean / variance, mean / variance).map_or(mean, |gamma| gamma.inverse_cdf(probability))
+    let scale = variance / mean;
+    Gamma::new(mean / scale, 1.0).map_or(mean, |gamma| scale * gamma.inverse_cdf(probability))
 }
 
 /// A line, and how fast what it allocated and did not free adds up.
@@ -128,6 +130,20 @@ mod tests {
                 (found_low / 7.0 - low).abs() < 1e-3 && (found_high / 7.0 - high).abs() < 1e-3,
                 "{samples}"
             );
+        }
+    }
+
+    #[test]
+    fn intervals_have_two_ends_that_enclose_the_rate() {
+        let mut random = Random::new(7);
+        for samples in (1..400).chain([1_000, 10_000, 100_000]) {
+            let scale = random.log_between(1.0, 1e8);
+            let weights: Vec<f64> = (0..samples).map(|_| scale * random.between(1.0, 2.0)).collect();
+            let stack = stack(&weights, &[]);
+            let (low, high) = stack.interval();
+            let holds =
+                low.is_finite() && high.is_finite() && low < stack.bytes_per_s && stack.bytes_per_s < high;
+            assert!(holds, "{samples} samples of {scale}: {low} {} {high}", stack.bytes_per_s);
         }
     }
 
