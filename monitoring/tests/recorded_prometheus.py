@@ -1,12 +1,14 @@
 """A real Prometheus server that holds recorded series, for tests of what asks it."""
 
 import pathlib
+import re
+import shlex
 import shutil
 import subprocess
 import tempfile
 import time
 
-from test_monitoring import free_port, get
+from test_monitoring import SNUG, free_port, get
 
 STARTS_WITHIN_S = 120
 
@@ -20,6 +22,16 @@ def write_families(out, families):
             text = ",".join(f'{label}="{value}"' for label, value in labels.items())
             out.writelines(f"{name}{suffix}{{{text}}} {value} {time_s}\n" for time_s, value in points)
     out.write("# EOF\n")
+
+
+def commands_of(page, name, url):
+    """The commands `snug NAME` that a page of the guide shows, as lists of words, with this server in place of theirs."""
+    commands = []
+    for shown in re.findall(rf"^\$ (snug {name} (?:.*\\\n)*.*)$", page.read_text(), re.M):
+        words = [SNUG, *shlex.split(shown.replace("\\\n", " "))[1:]]
+        words[words.index("--prometheus") + 1] = url
+        commands.append(words)
+    return commands
 
 
 def start(case, write, *options):

@@ -9,8 +9,6 @@ directory that it removes.
 import json
 import math
 import random
-import re
-import shlex
 import subprocess
 import time
 import unittest
@@ -134,14 +132,11 @@ class Canary(unittest.TestCase):
         self.assertTrue(1.15 < answers[0] < 1.3 and 0.65 < answers[1] < 0.77, answers)
 
     def test_the_commands_of_the_guide(self):
-        commands = re.findall(r"^\$ (snug canary (?:.*\\\n)*.*)$", GUIDE.read_text(), re.M)
+        commands = recorded_prometheus.commands_of(GUIDE, "canary", self.url)
         self.assertGreaterEqual(len(commands), 2)
         for command in commands:
             with self.subTest(command=command):
-                words = shlex.split(command.replace("\\\n", " "))
-                words = [SNUG, *words[1:]]
-                words[words.index("--prometheus") + 1] = self.url
-                done = subprocess.run(words, capture_output=True, text=True)
+                done = subprocess.run(command, capture_output=True, text=True)
                 self.assertEqual(done.returncode, 0, done)
                 self.assertIn("better", done.stdout)
 

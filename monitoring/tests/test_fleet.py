@@ -10,7 +10,6 @@ import json
 import math
 import pathlib
 import random
-import re
 import shlex
 import shutil
 import statistics
@@ -140,14 +139,11 @@ class Fleet(unittest.TestCase):
         self.assertIn("14Gi", self.ask("--canary", "a", "--node-memory", "14GB").stderr)
 
     def test_the_commands_of_the_guide(self):
-        commands = re.findall(r"^\$ (snug fleet (?:.*\\\n)*.*)$", GUIDE.read_text(), re.M)
+        commands = recorded_prometheus.commands_of(GUIDE, "fleet", self.url)
         self.assertGreaterEqual(len(commands), 2)
         for command in commands:
             with self.subTest(command=command):
-                words = shlex.split(command.replace("\\\n", " "))
-                words = [SNUG, *words[1:]]
-                words[words.index("--prometheus") + 1] = self.url
-                done = subprocess.run(words, capture_output=True, text=True)
+                done = subprocess.run(command, capture_output=True, text=True)
                 self.assertEqual(done.returncode, 0, done)
                 self.assertRegex(done.stdout, "requests fall by|freed_bytes")
 
