@@ -11,32 +11,14 @@
 #include "sys.h"
 
 enum {
-  CACHE_BYTES = 64 * 1024, /* address space of one; C2's compares need it */
   CACHES_MAX = 16384,
-  SMALL_SLOTS = 8, /* first slots of a bin up to 1 KiB */
-  BIG_SLOTS = 12,  /* of a bin above, unless BIG_BIN_MAX_BYTES are fewer */
-  REMOTE_MAX = 64,
-  BIN_MAX_SLOTS = 512,
-  BIN_MAX_BYTES = 32 * 1024,
-  BIG_BIN_MAX_BYTES = 72 * 1024,
-  GROWTH_MIN_BYTES = 1024 * 1024, /* all bins together may always grow to this */
-  GROWTH_HEAP_SHIFT = 7,          /* or to heap / 128 */
-  OPENING_MISSES = 8,             /* in a tick: a closed bin opens */
-  HOT_MISSES = UINT8_MAX,         /* in a tick: then to GROWTH_MIN_BYTES for each thread that can run at once */
-  CONTENTION_PERIOD = 64,         /* slow calls */
-  CONTENTION_LIMIT = 2,           /* locks found held in that many: the thread moves to another arena */
-  QUIET_TICKS = 100,              /* ten seconds without contention: back to arena 0 */
-  UNSEAL_CHILD_SHIFT = 1,         /* in a child a sealed slab serves again when half of it is free */
+  CONTENTION_PERIOD = 64, /* slow calls */
+  CONTENTION_LIMIT = 2,   /* locks found held in that many: the thread moves to another arena */
+  QUIET_TICKS = 100,      /* ten seconds without contention: back to arena 0 */
+  UNSEAL_CHILD_SHIFT = 1, /* in a child a sealed slab serves again when half of it is free */
   CALLED_IN_AT_ONCE = 128,
   STREAK_REFILL = 1,
   STREAK_FLUSH = 2,
-};
-
-/* Offsets inside a cache. The first slots of all bins end before the remote blocks: lay_out_slots. */
-enum {
-  FIRST_SLOTS_OFFSET = (sizeof(struct cache) + 63) / 64 * 64,
-  REMOTE_OFFSET = CACHE_TOUCHED_BYTES - REMOTE_MAX * 8,
-  GROWN_SLOTS_OFFSET = CACHE_TOUCHED_BYTES,
 };
 
 struct cache empty_cache = {.door = {.cache = &empty_cache}}; /* threads without a cache share its door */
@@ -50,16 +32,12 @@ static struct {
   uint64_t unused[CACHES_MAX / 64]; /* one bit for each of these that has no owner; under the lock */
   uint32_t unused_from;             /* none below this number; under the lock */
   uint32_t capacity;
-  uint64_t grown_bytes __attribute__((aligned(64))); /* atomic: by which bins exceed their first capacity */
-  size_t slots;                                      /* atomic: of all bins */
-  uint32_t tick __attribute__((aligned(64)));        /* atomic; read in slow paths: no neighbour that changes often */
+  uint32_t tick __attribute__((aligned(64))); /* atomic; read in slow paths: no neighbour that changes often */
   bool closed;                  /* no thread has a cache any more, or will have one; atomic, set under the lock */
   bool after_fork;              /* in a child that has not yet taken stock; atomic */
   const struct cache *survivor; /* there: the cache of the thread that forked, the only one that exists */
   uint32_t survivor_thread_id;
   bool sees_thread_ends;
-  uint16_t first_offset[CLASS_COUNT];          /* where the first slots of a class begin */
-  uint16_t grown_offset[CLASS_SMALL_LAST + 1]; /* where the grown slots of a small class begin */
 } caches;
 
 static bool is_closed(void) { return __atomic_load_n(&caches.closed, __ATOMIC_RELAXED); }
@@ -75,165 +53,10 @@ void cache_unlock_owners(void) { lock_give(&caches.lock, RANK_CACHES); }
 
 struct cache *cache_number(uint32_t number) { return (struct cache *)(caches.start + (size_t)number * CACHE_BYTES); }
 
-/* ---- bins ---- */
-
-static ALWAYS_INLINE void **bin_start(const struct cache *cache, const struct bin *bin) {
-  return (void **)((char *)cache + bin->low);
-}
-
-static ALWAYS_INLINE size_t bin_count(const struct cache *cache, const struct bin *bin) {
-  return (size_t)(bin->top - bin_start(cache, bin));
-}
-
-static ALWAYS_INLINE size_t bin_capacity(const struct bin *bin) {
-  return (size_t)(bin->high - bin->low) / sizeof(void *);
-}
-
-/* Of a bin that opens; 0: it grows from one slot. */
-static size_t first_capacity(unsigned class_index) {
-  size_t size_bytes = class_shapes[class_index].size_bytes;
-  if (size_bytes <= 128) return 8;
-  if (size_bytes <= 512) return 4;
-  if (size_bytes <= 1024) return 2;
-  return 0;
-}
-
-static size_t max_capacity(unsigned class_index) {
-  size_t size_bytes = class_shapes[class_index].size_bytes;
-  bool small = class_index <= CLASS_SMALL_LAST;
-  size_t slots = (small ? BIN_MAX_BYTES : BIG_BIN_MAX_BYTES) / size_bytes, limit = small ? BIN_MAX_SLOTS : BIG_SLOTS;
-  return slots < limit ? slots : limit;
-}
-
-/* Where the slots of each class lie: the first slots of all, and, beyond what every cache touches, larger arrays. */
-static void lay_out_slots(void) {
-  size_t first = FIRST_SLOTS_OFFSET, grown = GROWN_SLOTS_OFFSET;
-  for (unsigned i = 1; i < CLASS_COUNT; i++) {
-    caches.first_offset[i] = (uint16_t)first;
-    first += (i <= CLASS_SMALL_LAST ? SMALL_SLOTS : max_capacity(i)) * sizeof(void *);
-    if (i > CLASS_SMALL_LAST) continue;
-    caches.grown_offset[i] = (uint16_t)grown;
-    grown += max_capacity(i) * sizeof(void *);
-  }
-  ASSERT(first <= REMOTE_OFFSET && grown <= CACHE_BYTES);
-}
-
-/* Around changes of a bin that take more than one store (C5). */
-static void begin_change(struct cache *cache) {
-  __atomic_store_n(&cache->changing, 1, __ATOMIC_RELAXED);
-  __atomic_thread_fence(__ATOMIC_SEQ_CST);
-}
-
-static void end_change(struct cache *cache) { __atomic_store_n(&cache->changing, 0, __ATOMIC_RELEASE); }
-
-/* Moves the bin's blocks, if need be, to slots that have room for capacity blocks; its count must not exceed it. */
-static void bin_set_capacity(struct cache *cache, unsigned class_index, size_t capacity) {
-  struct bin *bin = &cache->bin[class_index];
-  size_t count = bin_count(cache, bin), old = bin_capacity(bin), first = first_capacity(class_index);
-  ASSERT(count <= capacity && capacity <= max_capacity(class_index));
-  bool grown = class_index <= CLASS_SMALL_LAST && capacity > SMALL_SLOTS;
-  uint16_t offset = grown ? caches.grown_offset[class_index] : caches.first_offset[class_index];
-  void **from = bin_start(cache, bin), **to = (void **)((char *)cache + offset);
-  begin_change(cache);
-  if (from != to) copy_pointers(to, from, count);
-  __atomic_store_n(&bin->low, offset, __ATOMIC_RELAXED);
-  bin_set_top(bin, to + count);
-  bin->high = (uint16_t)(offset + capacity * sizeof(void *));
-  end_change(cache);
-  size_t size_bytes = class_shapes[class_index].size_bytes;
-  uint64_t before = old > first ? (old - first) * size_bytes : 0,
-           after = capacity > first ? (capacity - first) * size_bytes : 0;
-  __atomic_fetch_add(&caches.grown_bytes, after - before, __ATOMIC_RELAXED);
-  __atomic_fetch_add(&caches.slots, capacity - old, __ATOMIC_RELAXED);
-}
-
-size_t cache_slots(void) { return __atomic_load_n(&caches.slots, __ATOMIC_RELAXED); }
-
-/* By how much all bins together may exceed their first capacity for the sake of this one. */
-static uint64_t allowed_growth_bytes(const struct bin *bin) {
-  uint64_t threads = counter_get(&snug_counters.caches), cpus = arena_cpus();
-  uint64_t at_once = threads < cpus ? threads : cpus, least = GROWTH_MIN_BYTES;
-  if (bin->misses >= HOT_MISSES && at_once > 1) least *= at_once;
-  uint64_t share = (uint64_t)pages_used() * PAGE_BYTES >> GROWTH_HEAP_SHIFT;
-  return share > least ? share : least;
-}
-
-/* After a second miss within a tick: twice the capacity, within what all caches may hold. */
-static void bin_grow(struct cache *cache, unsigned class_index) {
-  struct bin *bin = &cache->bin[class_index];
-  size_t capacity = bin_capacity(bin), first = first_capacity(class_index), limit = max_capacity(class_index);
-  bool opens = capacity == 0;
-  if (bin->misses < (opens ? OPENING_MISSES : 2) || capacity >= limit) return;
-  size_t wanted = opens && first != 0 ? first : opens ? 1 : capacity * 2;
-  if (wanted > limit) wanted = limit;
-  uint64_t more = (wanted - capacity) * class_shapes[class_index].size_bytes;
-  if (__atomic_load_n(&caches.grown_bytes, __ATOMIC_RELAXED) + more > allowed_growth_bytes(bin)) return;
-  bin_set_capacity(cache, class_index, wanted);
-  this_thread.upkeep_due += (uint32_t)(wanted - capacity); /* so many frees less will be seen */
-}
-
-/* Gives the oldest `count` blocks of the bin back. */
-static bool bin_give(struct cache *cache, struct bin *bin, size_t count) {
-  void **start = bin_start(cache, bin);
-  ASSERT(count <= bin_count(cache, bin)); /* C2 */
-  size_t rest = bin_count(cache, bin) - count;
-  if (count == 0) return false;
-  begin_change(cache);
-  bool contended = slab_give(start, count);
-  copy_pointers(start, start + count, rest);
-  bin_set_top(bin, start + rest);
-  end_change(cache);
-  return contended;
-}
-
-static void set_remote_bytes(struct cache *cache, uint64_t bytes) {
-  __atomic_store_n(&cache->remote_bytes, bytes, __ATOMIC_RELAXED);
-}
-
-static void remote_give(struct cache *cache) {
-  begin_change(cache);
-  slab_give((void **)((char *)cache + REMOTE_OFFSET), cache->remote_count);
-  cache->remote_count = 0;
-  set_remote_bytes(cache, 0);
-  end_change(cache);
-}
-
-/* Makes all bins empty and closed, whatever they hold. */
-static void reset_bins(struct cache *cache) {
-  for (unsigned i = 1; i < CLASS_COUNT; i++) {
-    struct bin *bin = &cache->bin[i];
-    __atomic_store_n(&bin->low, caches.first_offset[i], __ATOMIC_RELAXED);
-    bin->high = bin->low;
-    bin_set_top(bin, bin_start(cache, bin));
-  }
-  cache->remote_count = 0;
-  set_remote_bytes(cache, 0);
-  cache->changing = 0;
-}
-
-void cache_give_all(struct cache *cache) {
-  for (unsigned i = 1; i < CLASS_COUNT; i++) bin_give(cache, &cache->bin[i], bin_count(cache, &cache->bin[i]));
-  if (cache->remote_count != 0) remote_give(cache);
-}
-
-size_t cache_bytes(const struct cache *cache) {
-  size_t bytes = 0;
-  for (unsigned i = 1; i < CLASS_COUNT; i++) {
-    void **top = __atomic_load_n(&cache->bin[i].top, __ATOMIC_RELAXED);
-    uint16_t low = __atomic_load_n(&cache->bin[i].low, __ATOMIC_RELAXED);
-    size_t count = (uint16_t)((uint16_t)(uintptr_t)top - low) / sizeof(void *);
-    if (count > max_capacity(i)) count = 0; /* it is being moved to other slots */
-    bytes += count * class_shapes[i].size_bytes;
-  }
-  return bytes + __atomic_load_n(&cache->remote_bytes, __ATOMIC_RELAXED);
-}
-
-/* ---- owners ---- */
-
 static void thread_ends(void *thread);
 
 bool cache_init(void) {
-  lay_out_slots();
+  bins_init();
   caches.capacity = sys_address_space_limit_bytes() == UINT64_MAX ? CACHES_MAX : CACHES_MAX / 64;
   caches.table = table_reserve((size_t)caches.capacity * CACHE_BYTES + CACHE_BYTES, "snug thread caches");
   if (caches.table.start == NULL) return false;
@@ -265,7 +88,7 @@ static struct cache *find_unused(void) {
   size_t end = (size_t)(caches.start - caches.table.start) + (size_t)(caches.count + 1) * CACHE_BYTES;
   if (caches.count >= caches.capacity || !table_commit(&caches.table, end)) return NULL;
   struct cache *cache = cache_number(caches.count);
-  reset_bins(cache);
+  bins_reset(cache);
   __atomic_store_n(&caches.count, caches.count + 1, __ATOMIC_RELEASE);
   return cache;
 }
@@ -327,7 +150,7 @@ static uint32_t keep_survivor(void) {
     if (unlikely(stays_abandoned(cache))) continue;
     cache->is_victim = false;                    /* of a thief at work when a handler forked (K4) */
     if (!cache->changing) cache_give_all(cache); /* else what the bins hold can't be known: lost to the child */
-    reset_bins(cache);
+    bins_reset(cache);
     bool stays = cache == caches.survivor || cache == this_thread.own; /* own: attached since (K4) */
     set_in_use(cache, stays);
     if (!stays) continue;                         /* its thread does not exist here */
@@ -343,23 +166,16 @@ static uint32_t keep_survivor(void) {
 static void take_stock_after_fork(void) {
   counter_set(&snug_counters.caches, keep_survivor());
   counter_set(&snug_counters.cached_bytes, 0);
-  caches.grown_bytes = 0; /* all bins are closed now */
-  caches.slots = 0;
+  bins_after_fork();
   slab_lock_all();
   slab_seal(UNSEAL_CHILD_SHIFT);
   slab_unlock_all();
 }
 
-void cache_close_bins(struct cache *cache) {
-  for (unsigned i = 1; i < CLASS_COUNT; i++) {
-    if (bin_capacity(&cache->bin[i]) != 0) bin_set_capacity(cache, i, 0);
-  }
-}
-
 void cache_release(struct cache *cache) {
   ASSERT(cache->in_use);
   if (unlikely(cache->changing)) {
-    reset_bins(cache); /* its thread vanished in a clone(2) without our handlers: what they hold can't be known */
+    bins_reset(cache); /* its thread vanished in a clone(2) without our handlers: what they hold can't be known */
   } else {
     cache_give_all(cache);
   }
@@ -492,26 +308,17 @@ static void rebalance(struct cache *cache, bool contended) {
   lock_give(&caches.lock, RANK_CACHES);
 }
 
-/* Once per tick: bins without a miss since the last one give half their capacity up, and at last close. */
-static void let_capacity_go(struct cache *cache) {
+/* Once per tick. */
+static void note_tick(struct cache *cache) {
   cache->tick = __atomic_load_n(&caches.tick, __ATOMIC_RELAXED);
   cache->quiet_ticks++;
-  for (unsigned i = 1; i < CLASS_COUNT; i++) {
-    struct bin *bin = &cache->bin[i];
-    size_t capacity = bin_capacity(bin), count = bin_count(cache, bin), first = first_capacity(i);
-    if (bin->misses == 0 && capacity != 0) {
-      size_t least = capacity > first ? first : 0, smaller = capacity / 2 > first ? capacity / 2 : least;
-      if (count > smaller) bin_give(cache, bin, count - smaller);
-      bin_set_capacity(cache, i, smaller);
-    }
-    bin->misses = 0;
-  }
+  bins_let_capacity_go(cache);
 }
 
 /* At the end of each slow call, still busy. */
 static ALWAYS_INLINE void after_slow_call(struct cache *cache, bool contended) {
   __atomic_store_n(&cache->slow_calls, cache->slow_calls + 1, __ATOMIC_RELAXED);
-  if (unlikely(cache->tick != __atomic_load_n(&caches.tick, __ATOMIC_RELAXED))) let_capacity_go(cache);
+  if (unlikely(cache->tick != __atomic_load_n(&caches.tick, __ATOMIC_RELAXED))) note_tick(cache);
   rebalance(cache, contended);
 }
 
@@ -520,6 +327,11 @@ static ALWAYS_INLINE void after_slow_call(struct cache *cache, bool contended) {
 static ALWAYS_INLINE void note_miss(struct bin *bin, unsigned streak) {
   bin->streak = (uint8_t)streak;
   if (bin->misses < UINT8_MAX) bin->misses++;
+}
+
+/* What the bin takes more, so many frees less will be seen. */
+static void grow_bin(struct cache *cache, unsigned class_index) {
+  this_thread.upkeep_due += (uint32_t)bin_grow(cache, class_index);
 }
 
 void *cache_refill(unsigned class_index, size_t requested_bytes) {
@@ -535,7 +347,7 @@ void *cache_refill(unsigned class_index, size_t requested_bytes) {
   if (bin_count(cache, bin) == 0) {
     bool again = bin->streak == STREAK_REFILL;
     note_miss(bin, STREAK_REFILL);
-    bin_grow(cache, class_index);
+    grow_bin(cache, class_index);
     size_t capacity = bin_capacity(bin);
     size_t wanted = again ? capacity : (capacity + 1) / 2; /* a run of mallocs: fill it whole */
     if (wanted == 0) {
@@ -554,19 +366,6 @@ void *cache_refill(unsigned class_index, size_t requested_bytes) {
   return block;
 }
 
-/* A block of another arena: collected, so that a lock is taken for many. Big ones are worth a lock each. */
-static bool put_remote(struct cache *cache, void *block, unsigned class_index) {
-  if (class_index > CLASS_SMALL_LAST) return slab_give(&block, 1);
-  ASSERT(cache->remote_count < REMOTE_MAX);
-  void **slot = (void **)((char *)cache + REMOTE_OFFSET) + cache->remote_count;
-  if (unlikely(cache->remote_count != 0 && slot[-1] == block)) fatal_double_free(block);
-  *slot = block;
-  __atomic_store_n(&cache->remote_count, cache->remote_count + 1, __ATOMIC_RELEASE); /* C5, here, too */
-  set_remote_bytes(cache, cache->remote_bytes + class_shapes[class_index].size_bytes);
-  if (cache->remote_count == REMOTE_MAX) remote_give(cache);
-  return false;
-}
-
 /* The block must be in use, and not the last one to be freed. Earlier ones are found when they reach the slab. */
 static void check_given(const struct cache *cache, const struct bin *bin, const void *block) {
   if (unlikely(bin_count(cache, bin) != 0 && bin->top[-1] == block)) fatal_double_free(block);
@@ -583,13 +382,13 @@ void cache_flush(void *block, unsigned kind) {
   struct bin *bin = &cache->bin[class_index];
   bool contended = false;
   if (kind_arena(kind) != cache->arena) {
-    contended = put_remote(cache, block, class_index);
+    contended = bins_put_remote(cache, block, class_index);
   } else {
     check_given(cache, bin, block);
     if (bin_count(cache, bin) == bin_capacity(bin)) {
       bool again = bin->streak == STREAK_FLUSH;
       note_miss(bin, STREAK_FLUSH);
-      bin_grow(cache, class_index);
+      grow_bin(cache, class_index);
       size_t count = bin_count(cache, bin);
       if (count == bin_capacity(bin)) contended = bin_give(cache, bin, again ? count : (count + 1) / 2);
     }

@@ -3,17 +3,10 @@
  * It does not know pages or slabs' insides: it takes blocks from slab.h and gives them back in batches. Per class a
  * thread has a bin, a stack of pointers; the blocks themselves are never touched.
  *
- *      thread (TLS)          cache (64 KiB of address space, at a multiple of 64 KiB; two pages touched)
- *      | door   |----------> | door | bin[1] | bin[2] | ... | owner's fields | first slots of all bins | remote |
- *      | tag    |              | larger slot arrays, one per class up to 1 KiB, touched when a bin grows        |
+ *      thread (TLS)          cache (bins.h)
+ *      | door   |----------> | door: cache, busy | bins | owner's fields | slots |
+ *      | tag    |
  *      | own    |
- *                            door: cache, busy    bin:  low ... top ... high, grows upwards; top[-1] is next
- *
- * Because a cache begins at a multiple of 64 KiB, the low 16 bits of a slot's address are its offset in the cache, and
- * "empty" and "full" are compares of 16 bits.
- *
- * A bin begins closed, without room, and opens when it misses often within a tick: until then, and again when a tick
- * passed without a miss, every free goes to the slab, where mistakes show at once (docs/decisions/0019).
  *
  * A cache can be emptied by another thread, without a lock in the fast path (docs/decisions/0003):
  *   owner: busy = 1; load cache; work on it; busy = 0 (release)
@@ -36,49 +29,10 @@
 #define SNUG_CACHE_H
 
 #include "base.h"
+#include "bins.h"
 #include "classes.h"
-#include "slab.h"
 
 enum { PROFILE_NOT_FOLLOWED = UINT32_MAX }; /* no setting */
-enum { CACHE_TOUCHED_BYTES = 8192 };        /* of a cache whose bins have not grown */
-
-struct bin {
-  void **top;   /* C1; written whole, since thieves look at it for signs of life */
-  uint16_t low; /* atomic, the same */
-  uint16_t high;
-  uint8_t misses; /* refills and flushes since the owner's last tick */
-  uint8_t streak; /* whether the last miss was a refill or a flush */
-};
-_Static_assert(sizeof(struct bin) == CLASS_STRIDE_BYTES, "class_offset_small is in rows of bins");
-
-/* What an owner and a thief agree by. It lies with the cache, which stays when its thread ends. */
-struct door {
-  struct cache *cache; /* atomic: the cache it belongs to, or &empty_cache while that is taken away */
-  uint32_t busy;       /* atomic */
-};
-
-struct cache {
-  struct door door;
-  struct bin bin[CLASS_COUNT]; /* bin 0 is always full: a page without a block leads a free to the slow path */
-  bool in_use;                 /* atomic, changed under the caches lock */
-  bool is_victim;              /* caches lock: of the thief at work */
-  bool shut_by_thief;          /* caches lock: that thief shut the door, and opens it again */
-  bool is_abandoned;           /* it was left to a fast path that a handler interrupted and forked in (K4) */
-  uint32_t thread_id;          /* of the owner; caches lock */
-  uint32_t arena;              /* owner */
-  uint32_t remote_count;       /* C1 */
-  uint64_t remote_bytes;       /* C1; atomic: read by statistics */
-  uint32_t tick;               /* owner: last tick seen */
-  uint32_t contentions;        /* owner: locks found held, since slow_calls was a multiple of 64 */
-  uint32_t quiet_ticks;        /* owner: ticks without contention */
-  uint32_t slow_calls;         /* owner; read by thieves as a sign of life */
-  uint64_t seen;               /* purge lock: sign of life when a thief looked last */
-  uint32_t looked_at;          /* purge lock: at which of its ticks that was */
-  uint32_t idle_ticks;         /* purge lock: for how many it had shown no sign of life then */
-  uint64_t seen_active;        /* atomic: sign of life when survey_activity looked last */
-  uint64_t counted_bytes;      /* atomic: its part of the counter cached_bytes */
-  uint32_t changing;           /* C1: bins are being rearranged; a child that finds this set cannot trust them */
-};
 
 /* Used by its thread only: it may end without a word (steal.h). */
 struct thread {
@@ -126,9 +80,6 @@ HIDDEN void cache_call_in(void);
 /* Gives this thread's blocks back to the slabs. */
 HIDDEN void cache_empty_own(void);
 
-/* Slots of all bins. A block in each may be all that keeps a page. */
-HIDDEN size_t cache_slots(void);
-
 /* In a forked child, before anything else: the first slow call will take the caches of vanished threads in, and seal
  * the slabs. A child that only execs pays nothing. */
 HIDDEN void cache_after_fork(void);
@@ -150,13 +101,6 @@ HIDDEN bool cache_is_after_fork(void);
 /* A number that changes when the owner uses the cache. */
 HIDDEN uint64_t cache_sign_of_life(const struct cache *cache);
 
-/* Bytes of blocks in one cache. */
-HIDDEN size_t cache_bytes(const struct cache *cache);
-
-/* Gives all blocks of one cache back; then its bins may be closed. C1 must hold for the caller. */
-HIDDEN void cache_give_all(struct cache *cache);
-HIDDEN void cache_close_bins(struct cache *cache);
-
 /* Makes the cache an unused one. The lock is held, and its thread does not use it (any more). */
 HIDDEN void cache_release(struct cache *cache);
 
@@ -175,11 +119,6 @@ static ALWAYS_INLINE unsigned class_of(size_t size_bytes) {
   if (size_bytes <= CLASS_SMALL_MAX_BYTES) return (unsigned)bin_offset_of(size_bytes) / CLASS_STRIDE_BYTES;
   unsigned class_index = class_index_large[(size_bytes - 1) / CLASS_LARGE_GRANULE_BYTES];
   return class_index + (size_bytes > class_shapes[class_index].size_bytes);
-}
-
-/* C5: the slot's contents come before top. */
-static ALWAYS_INLINE void bin_set_top(struct bin *bin, void **top) {
-  __atomic_store_n(&bin->top, top, __ATOMIC_RELEASE);
 }
 
 static ALWAYS_INLINE struct cache *door_enter(struct door *door) {

@@ -36,6 +36,7 @@ FAST
 #include "slab_record.c"
 #include "slab.c"
 #include "slab_purge.c"
+#include "bins.c"
 #include "cache.c"
 SMALL
 #include "survey.c"

@@ -55,7 +55,7 @@ TEST(bins_grow_while_they_miss_and_shrink_when_they_do_not) {
   REQUIRE(this_thread.own != NULL);
   for (int i = 0; i < 10; i++) burst(MANY, SIZE);
   CHECK_THAT(capacity(CLASS) == max_capacity(CLASS), "%zu slots of at most %zu", capacity(CLASS), max_capacity(CLASS));
-  uint64_t grown_bytes = caches.grown_bytes;
+  uint64_t grown_bytes = all_bins.grown_bytes;
   CHECK(grown_bytes >= (max_capacity(CLASS) - first_capacity(CLASS)) * SIZE);
   size_t last = capacity(CLASS);
   for (int ticks = 0; ticks < 20 && last > first_capacity(CLASS); ticks++) {
@@ -82,7 +82,7 @@ TEST(the_sum_of_grown_bins_is_bounded) {
   for (unsigned i = 1; i < CLASS_COUNT; i++) { /* a bin that found nothing left has not even opened */
     if (capacity(i) > first_capacity(i)) grown += (capacity(i) - first_capacity(i)) * class_shapes[i].size_bytes;
   }
-  CHECK_THAT(grown == caches.grown_bytes && grown <= allowed, "%zu counted, %zu seen", (size_t)caches.grown_bytes,
+  CHECK_THAT(grown == all_bins.grown_bytes && grown <= allowed, "%zu counted, %zu seen", (size_t)all_bins.grown_bytes,
              (size_t)grown);
   CHECK(grown >= allowed / 2); /* there was reason to use it */
   cache_check();
@@ -92,7 +92,7 @@ TEST(the_sum_of_grown_bins_is_bounded) {
   cache_empty_own();
   CHECK(held_bytes() == 0);
   for (unsigned i = 1; i < CLASS_COUNT; i++) bin_set_capacity(this_thread.own, i, first_capacity(i));
-  CHECK(caches.grown_bytes == 0);
+  CHECK(all_bins.grown_bytes == 0);
   thaw_policies();
 }
 
@@ -157,7 +157,7 @@ TEST(a_bin_that_moves_does_not_look_full) {
   size_t bytes = cache_bytes(this_thread.own);
   void **top = bin->top;
   uint16_t low = bin->low;
-  bin->low = caches.grown_offset[CLASS]; /* top still is that of the first slots, below */
+  bin->low = all_bins.grown_offset[CLASS]; /* top still is that of the first slots, below */
   CHECK_THAT(cache_bytes(this_thread.own) <= bytes, "%zu bytes, %zu before", cache_bytes(this_thread.own), bytes);
   bin->low = low;
   bin->top = top;
