@@ -161,6 +161,8 @@ fn stand_in(command: &str, pid: u32, user: &str, port: u16, library: &str) -> St
     for (option, value) in [("--runs", "1"), ("--idle", "1s"), ("--requests", "60"), ("--warmup", "10")] {
         command = with_option(&command, option, value);
     }
+    // As few as it allows; whether the goal is reached is another matter.
+    command = command.replacen("--until 5%", "--until 5% --runs 6", 1);
     if command.starts_with("snug leak") {
         command = with_option(&command, "--for", "3s");
     }

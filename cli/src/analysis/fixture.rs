@@ -44,6 +44,7 @@ pub(crate) fn comparison(memory_mb: &[(&str, &[f64])]) -> Comparison {
         settings: Settings {
             rounds: memory_mb.first().map_or(0, |(_, means)| means.len() as u32),
             planned_runs: None,
+            until: None,
             interval_ms: 50,
             detail_interval_ms: 500,
             overhead_limit: 0.01,

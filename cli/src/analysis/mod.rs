@@ -32,6 +32,7 @@ pub(crate) mod size_growth;
 pub(crate) mod statistics;
 pub(crate) mod summary;
 mod trend;
+pub(crate) mod until;
 pub(crate) mod verdict;
 pub(crate) mod view;
 pub(crate) mod window;

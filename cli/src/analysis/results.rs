@@ -40,6 +40,9 @@ pub(crate) struct Settings {
     /// Runs of all allocators together; None: as many as the rounds make.
     #[serde(default)]
     pub planned_runs: Option<usize>,
+    /// What `--until` asked for, and whether it was reached; None if the number of rounds was fixed.
+    #[serde(default)]
+    pub until: Option<Until>,
     /// Resident sizes are read this often, unless that would cost too much.
     pub interval_ms: u64,
     /// Proportional and unique set sizes are read this often, unless that would cost too much.
@@ -54,6 +57,23 @@ pub(crate) struct Settings {
     /// Why the peak of a control group could not be measured; None if it was.
     #[serde(default)]
     pub no_cgroup_peak: Option<String>,
+}
+
+/// How narrow the intervals of one quantity's ratios were to become, and how narrow they are.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Until {
+    /// By its name in `SummaryRow::quantities`.
+    pub quantity: String,
+    /// How wide intervals may be, in percent of their lower end.
+    pub percent: f64,
+    /// Rounds at most.
+    pub most_rounds: u32,
+    /// Rounds that had been made when it was last looked at.
+    pub rounds: u32,
+    pub reached: bool,
+    /// The widest interval, in percent of its lower end, and whose it is; None if somebody has none.
+    pub width_percent: Option<f64>,
+    pub widest: Option<String>,
 }
 
 /// How a server was brought up, put under load and left idle. Texts are as given on the command line.

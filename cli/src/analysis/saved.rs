@@ -139,6 +139,7 @@ pub(crate) fn put_together(saved: &[Saved]) -> (Comparison, Vec<Changes>) {
         return (merged, Vec::new());
     }
     merged.settings.planned_runs = Some(saved.iter().map(|one| one.comparison.planned_runs()).sum());
+    merged.settings.until = None;
     merged.allocators.clear();
     merged.runs.clear();
     for one in saved {

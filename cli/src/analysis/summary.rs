@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::allocator::kinds::Kind;
 use crate::analysis::results::{Allocator, Comparison, Estimate, Ratio, Run, Summary, SummaryRow};
-use crate::analysis::{quantities, statistics, view, window};
+use crate::analysis::{quantities, statistics, until, view, window};
 use crate::base::terminal;
 
 /// With this many processes at a time or more, pages that they share would be counted twice in RSS.
@@ -327,7 +327,7 @@ fn warnings(comparison: &Comparison, baseline: &str) -> Vec<String> {
     {
         warnings.insert("some runs printed no snug-metric lines".into());
     }
-    stopped_early(comparison).into_iter().chain(warnings).collect()
+    stopped_early(comparison).into_iter().chain(until::warning(comparison)).chain(warnings).collect()
 }
 
 /// The notes of runs, each with the runs that it is about.

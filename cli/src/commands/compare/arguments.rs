@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::analysis::quantities;
+use crate::analysis::until::{self, Goal};
 use crate::drive::serving::ServerArguments;
 use crate::show::output::OutputArguments;
 
@@ -15,6 +16,7 @@ use crate::show::output::OutputArguments;
     after_help = "Examples:
   snug compare -- ruby script.rb
   snug compare --runs 5 --with glibc,glibc:MALLOC_ARENA_MAX=2,jemalloc,snug -- ./server-test.sh
+  snug compare --until 5% --with glibc,snug -- ruby script.rb
   snug compare --with glibc --with jemalloc:MALLOC_CONF=narenas:2,dirty_decay_ms:1000 -- ./program
   snug compare --with popular,./build/libmine.so --save-set mine; snug compare --with mine -- ./program
   snug compare --only 'puma|ruby' --out results -- ./load-test.sh
@@ -37,9 +39,18 @@ or an allocator is missing or can't be loaded; 4 a condition of --fail-if is tru
 be run; 130 interrupted."
 )]
 pub(crate) struct CompareArguments {
-    /// Runs under each allocator
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub runs: u32,
+    /// Runs under each allocator [default: 3; with --until at most 30]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: Option<u32>,
+    /// Run until the 95 % interval of each allocator's ratio is this narrow, such as 5% or requests_per_s:3%
+    ///
+    /// The ratio is that of mean memory, or of the quantity before the colon, named as in --fail-if. The width is that of
+    /// the whole interval: 0.78 to 0.82 is 5 % wide. There are at least 6 runs under each allocator, and at most as many
+    /// as --runs says; if the intervals are not so narrow by then, the result says so, and the exit code is 0 all the
+    /// same. Intervals are looked at rarely (after 6, 7, 8, 10, 12, 15, 18 rounds ...), because to stop at the first
+    /// moment at which they happen to be narrow would make them too narrow.
+    #[arg(long, value_name = "[QUANTITY:]PERCENT")]
+    pub until: Option<Goal>,
     /// Allocators: names, or paths of libraries, separated by commas; each may be followed by :VARIABLE=VALUE; may be
     /// repeated
     ///
@@ -88,6 +99,16 @@ pub(crate) struct CompareArguments {
     /// The program and its arguments
     #[arg(required_unless_present_any = ["list_allocators", "save_set"], trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
     pub program: Vec<String>,
+}
+
+/// Runs under each allocator, if nothing says how many.
+const RUNS: u32 = 3;
+
+impl CompareArguments {
+    /// Rounds to make, with --until at most.
+    pub(crate) fn rounds(&self) -> u32 {
+        self.runs.unwrap_or(if self.until.is_some() { until::MOST_ROUNDS } else { RUNS })
+    }
 }
 
 fn condition_help() -> String {

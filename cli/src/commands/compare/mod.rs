@@ -19,6 +19,7 @@ use crate::analysis::change::Origin;
 use crate::analysis::condition::{self, Condition, Scope};
 use crate::analysis::results::{Allocator, Comparison, Run, Settings, Summary, FORMAT, FORMAT_VERSION};
 use crate::analysis::summary;
+use crate::analysis::until::{self, Goal};
 use crate::base::failure::{Context, Failure, Result};
 use crate::base::{machine, terminal};
 use crate::commands::arguments::refuse_unknown_option;
@@ -94,11 +95,36 @@ fn measure_candidates(
     candidates: &[Candidate],
     observe: &mut dyn FnMut(&Allocator),
 ) -> Result<Comparison> {
+    check_until(arguments, candidates.len())?;
     let setup = RunSetup::prepare(arguments, candidates)?;
     let out = output_directory(arguments)?;
     let mut comparison = begin(arguments, &setup);
     let stopped = measure_all(arguments, &setup, &out, &mut comparison, observe)?;
     finish(arguments, comparison, &out, stopped)
+}
+
+/// Refuses what --until can't come to.
+fn check_until(arguments: &CompareArguments, candidates: usize) -> Result<()> {
+    if arguments.until.is_none() {
+        return Ok(());
+    }
+    if candidates < 2 {
+        return Err(Failure::usage(
+            "--until is about ratios, and there is one allocator",
+            "give two or more, as in --with glibc,snug",
+        ));
+    }
+    if arguments.rounds() < until::FEWEST_ROUNDS {
+        let fewest = until::FEWEST_ROUNDS;
+        return Err(Failure::usage(
+            format!(
+                "--until needs {fewest} runs under each allocator, and --runs allows {}",
+                arguments.rounds()
+            ),
+            format!("give --runs {fewest} or more, or leave it out"),
+        ));
+    }
+    Ok(())
 }
 
 /// Makes all runs and adds them to the comparison. Returns why it stopped early, if it did.
@@ -111,13 +137,13 @@ fn measure_all(
 ) -> Result<Option<Failure>> {
     let allocators = comparison.allocators.clone();
     let mut supervisor = Supervisor::new()?;
-    let order = plan::order(setup.candidates.len(), arguments.runs);
-    let progress = RunProgress::new(order.len(), arguments.keep_going);
-    progress.announce(&arguments.program, arguments.runs, &allocators);
+    let order = plan::order(setup.candidates.len(), arguments.rounds());
+    let progress = RunProgress::new(order.len(), arguments.keep_going, arguments.until.is_some());
+    progress.announce(&arguments.program, arguments.rounds(), &allocators);
     let mut stopped = None;
     for (index, (round, candidate_index)) in order.into_iter().enumerate() {
         let candidate = &setup.candidates[candidate_index];
-        progress.start(index, round, arguments.runs, &candidate.label);
+        progress.start(index, round, arguments.rounds(), &candidate.label);
         let request = Request {
             label: &candidate.label,
             round,
@@ -154,9 +180,49 @@ fn measure_all(
                 break;
             }
         }
+        let is_last_of_round = (index + 1) % setup.candidates.len() == 0;
+        if let Some(goal) = arguments.until.as_ref().filter(|_| is_last_of_round) {
+            match look(comparison, goal, round, arguments.rounds(), &progress) {
+                Ok(false) => (),
+                Ok(true) => break,
+                Err(failure) => {
+                    stopped = Some(failure);
+                    break;
+                }
+            }
+        }
     }
     progress.clear();
     Ok(stopped)
+}
+
+/// Looks whether the intervals are as narrow as --until asks, if it is time to. True if no more runs are needed; fails if
+/// they never will be.
+fn look(
+    comparison: &mut Comparison,
+    goal: &Goal,
+    round: u32,
+    most_rounds: u32,
+    progress: &RunProgress,
+) -> Result<bool> {
+    if round > 1 && round < most_rounds && !until::is_look(round) {
+        return Ok(false);
+    }
+    comparison.summary = summary::summarise(comparison);
+    if round == 1 {
+        return match until::obstacle(comparison, goal) {
+            Some(obstacle) => Err(Failure::new(obstacle)),
+            None => Ok(false),
+        };
+    }
+    let until = until::state(comparison, goal, round, most_rounds);
+    progress.looked(&until, comparison.allocators.len());
+    let is_over = until.reached || round == most_rounds;
+    if is_over {
+        comparison.settings.rounds = round;
+    }
+    comparison.settings.until = Some(until);
+    Ok(is_over)
 }
 
 /// Saves what --with names.
@@ -264,8 +330,9 @@ fn begin(arguments: &CompareArguments, setup: &RunSetup) -> Comparison {
         program: arguments.program.clone(),
         machine: machine::describe(),
         settings: Settings {
-            rounds: arguments.runs,
+            rounds: arguments.rounds(),
             planned_runs: None,
+            until: None,
             interval_ms: arguments.interval_ms,
             detail_interval_ms: arguments.interval_ms * DETAIL_EVERY,
             overhead_limit: OVERHEAD_LIMIT,

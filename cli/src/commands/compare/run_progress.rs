@@ -4,7 +4,8 @@ use std::cell::Cell;
 
 use indicatif::ProgressBar;
 
-use crate::analysis::results::{Allocator, Run};
+use crate::analysis::results::{Allocator, Run, Until};
+use crate::analysis::until;
 use crate::base::{progress, terminal};
 use crate::drive::measure::Moment;
 use crate::show::plot;
@@ -19,21 +20,30 @@ pub(super) struct RunProgress {
     is_terminal: bool,
     /// A failed run is not the last: say so at once.
     keeps_going: bool,
+    /// The number of rounds is the most that may be.
+    until: bool,
     /// A server that is compared as a program that ends.
     has_hinted: Cell<bool>,
 }
 
 impl RunProgress {
-    pub(super) fn new(runs: usize, keeps_going: bool) -> RunProgress {
+    /// `until`: there may be fewer runs.
+    pub(super) fn new(runs: usize, keeps_going: bool, until: bool) -> RunProgress {
         let template = "{bar:20} {pos}/{len} runs, {elapsed}  {wide_msg}";
         let bar = progress::bar(Some(runs as u64), template);
-        RunProgress { bar, is_terminal: progress::is_shown(), keeps_going, has_hinted: Cell::new(false) }
+        RunProgress {
+            bar,
+            is_terminal: progress::is_shown(),
+            keeps_going,
+            until,
+            has_hinted: Cell::new(false),
+        }
     }
 
     /// Without a bar nothing would be seen before the first run has ended.
     pub(super) fn announce(&self, program: &[String], rounds: u32, allocators: &[Allocator]) {
         if !self.is_terminal {
-            anstream::eprintln!("{}", announcement(program, rounds, allocators));
+            anstream::eprintln!("{}", announcement(program, rounds, allocators, self.until));
         }
     }
 
@@ -41,6 +51,13 @@ impl RunProgress {
         self.bar.set_position(index as u64);
         self.bar.set_prefix(format!("round {round}/{rounds} {label}"));
         self.bar.set_message(self.bar.prefix());
+    }
+
+    /// Says how narrow intervals are, and how many runs are expected now, in all.
+    pub(super) fn looked(&self, until: &Until, allocators: usize) {
+        let expected = until::expected_rounds(until);
+        self.bar.set_length(expected as u64 * allocators as u64);
+        self.bar.suspend(|| anstream::eprintln!("{}", until::progress(until)));
     }
 
     pub(super) fn update(&self, moment: &Moment) {
@@ -78,11 +95,14 @@ impl RunProgress {
 }
 
 /// What is going to be run.
-fn announcement(program: &[String], rounds: u32, allocators: &[Allocator]) -> String {
+fn announcement(program: &[String], rounds: u32, allocators: &[Allocator], until: bool) -> String {
     let program = plot::shorten(&terminal::shell_line(program), 80);
     let runs = rounds as usize * allocators.len();
     let runs = if runs == 1 { "1 run".into() } else { format!("{runs} runs") };
     match allocators {
+        _ if until => {
+            format!("up to {runs} of {program}: up to {rounds} under each of {} allocators", allocators.len())
+        }
         [only] => format!("{runs} of {program} under {}", only.label),
         _ => format!("{runs} of {program}: {rounds} under each of {} allocators", allocators.len()),
     }
@@ -97,12 +117,16 @@ mod tests {
     fn what_will_be_run_is_said_in_a_line() {
         let said = |labels: &[(&str, &[f64])], rounds| {
             let comparison = fixture::comparison(labels);
-            announcement(&comparison.program, rounds, &comparison.allocators)
+            announcement(&comparison.program, rounds, &comparison.allocators, rounds == 30)
         };
         assert_eq!(said(&[("glibc", &[1.0])], 1), "1 run of ruby app.rb under glibc");
         assert_eq!(
             said(&[("glibc", &[1.0]), ("snug", &[1.0])], 3),
             "6 runs of ruby app.rb: 3 under each of 2 allocators"
+        );
+        assert_eq!(
+            said(&[("glibc", &[1.0]), ("snug", &[1.0])], 30),
+            "up to 60 runs of ruby app.rb: up to 30 under each of 2 allocators"
         );
     }
 }

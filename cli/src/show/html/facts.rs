@@ -1,6 +1,7 @@
 //! What a reader needs to judge a comparison, or to repeat it: machine, settings, allocators, and every run.
 
 use crate::analysis::results::{Allocator, Comparison, Run, Serving};
+use crate::analysis::until;
 use crate::base::machine::Machine;
 use crate::base::terminal::{self, short_count, short_number};
 use crate::show::markdown::repeat;
@@ -87,6 +88,7 @@ fn settings(comparison: &Comparison) -> Vec<(&'static str, String)> {
         ("measuring cost", overhead(comparison)),
         ("snug", comparison.snug_version.clone()),
     ];
+    facts.extend(settings.until.iter().map(|until| ("until", until::outcome(until))));
     facts.extend(settings.only.iter().map(|only| ("only processes that match", only.clone())));
     facts.extend(settings.serving.iter().flat_map(serving));
     facts
