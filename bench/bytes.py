@@ -110,16 +110,16 @@ def excess(places):
     return places["rss"] / (places["live"] + places["outside"]) - 1
 
 
-def measure(workload, quick):
-    """Runs a workload. Returns (its readings, exit status)."""
-    command = workload.command_line("--idle-seconds", str(IDLE_S), *(["--quick"] if quick else []))
+def measure(workload, quick, read=read_once, interval_s=INTERVAL_S, idle_s=IDLE_S):
+    """Runs a workload, which is quiet for so long at its end, and reads its processes so often. Returns (its readings, exit status)."""
+    command = workload.command_line("--idle-seconds", str(idle_s), *(["--quick"] if quick else []))
     program = subprocess.Popen(command, env={**os.environ, "LD_PRELOAD": str(LIBRARY)}, stdout=subprocess.DEVNULL)
     readings, due = [], time.monotonic()
     try:
         while program.poll() is None:
-            reading = read_once(program.pid, workload)
+            reading = read(program.pid, workload)
             readings += [reading] if reading else []
-            due = max(due + INTERVAL_S, time.monotonic())
+            due = max(due + interval_s, time.monotonic())
             time.sleep(max(0, due - time.monotonic()))
     except KeyboardInterrupt:
         program.terminate()

@@ -161,6 +161,51 @@ fn rubys_slots_are_told_apart() {
     }
 }
 
+/// Until Ruby 3.2 short arrays lie in a heap of their own while they are young, where much looks like a page of slots.
+const YOUNG: &str = r#"
+GC.disable
+$young = Array.new(150_000) { |i| [i, i, i, i, i] }
+puts "end 0"
+STDOUT.flush
+sleep
+"#;
+
+#[test]
+fn rubys_young_arrays_are_told_apart() {
+    let Some(library) = snug_library() else { return };
+    if Command::new("ruby").arg("--version").output().is_err() {
+        return;
+    }
+    let (process, said) = start(Command::new("ruby").args(["-e", YOUNG]), Some(&library));
+    check(&process, &said, "snug");
+}
+
+/// Keeps blocks of which some are sampled.
+const SAMPLED: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(void) {
+  for (int i = 0; i < 3000; i++) memset(malloc(8000), 1, 8000);
+  puts("end 0");
+  fflush(stdout);
+  pause();
+}
+"#;
+
+#[test]
+fn guarded_blocks_have_a_line() {
+    let Some(library) = snug_library() else { return };
+    let scratch = Scratch::new();
+    let program = scratch.compile("program", SAMPLED, &["-O0", "-w"]);
+    let script = format!("SNUG=profile:4096,guard_samples:1 exec {program}");
+    let (process, said) = start(Command::new("sh").args(["-c", &script]), Some(&library));
+    let parts = check(&process, &said, "snug");
+    assert!(parts["guarded_blocks"] >= 50 * 8192, "some samples are guarded: {parts:?}");
+    assert!(parts["live_blocks"] > 2000 * 8000, "{parts:?}");
+}
+
 #[test]
 fn pythons_arenas_are_told_apart() {
     let Some(library) = snug_library() else { return };

@@ -127,6 +127,8 @@ struct snug_counters {
   uint64_t large_table_rows;
   uint64_t large_retained_address; /* SNUG_COUNTERS_RETAINED rows of mappings that are kept for reuse */
   struct snug_counters_range tables[SNUG_COUNTERS_TABLES]; /* metadata, but for the table of large blocks */
+
+  struct snug_counters_range guard_slots; /* of SNUG=guard_samples: sampled blocks, and pages that can't be touched */
 };
 
 enum snug_request {

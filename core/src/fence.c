@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "counters.h"
 #include "fatal.h"
 #include "fault.h"
 #include "lock.h"
@@ -69,6 +70,8 @@ static bool make_slots(uint32_t count) {
   char *start = fence.slots != NULL ? sys_reserve(bytes) : NULL;
   if (start == NULL) return false;
   fence_range.bytes = bytes;
+  counter_set(&snug_counters.guard_slots.reserved_bytes, bytes);
+  counter_set(&snug_counters.guard_slots.address, (uintptr_t)start);
   __atomic_store_n(&fence_range.start, (uintptr_t)start, __ATOMIC_RELEASE);
   return true;
 }

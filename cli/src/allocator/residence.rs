@@ -26,6 +26,8 @@ pub(crate) enum MemoryPart {
     /// What the allocator holds beside these.
     FreeBlocks,
     Metadata,
+    /// Sampled blocks before a page that can't be touched.
+    GuardedBlocks,
     RubySlots,
     RubyTransientHeap,
     PythonArenas,
@@ -95,7 +97,11 @@ pub(crate) fn collect(pid: Pid) -> Result<Residence> {
     let mut notes = Vec::new();
     let anonymous = anonymous_ranges(&mappings);
     if runs(&mappings, "ruby") {
-        claims.add(MemoryPart::RubySlots, interpreters::ruby_pages(pid, &pages, &anonymous));
+        // First: what lies in it may look like a page of slots, when an array holds one whose elements are right there.
+        let young = interpreters::ruby_transient_heap(pid, &pages, &anonymous);
+        claims.add(MemoryPart::RubyTransientHeap, young);
+        let free = claims.left(&anonymous);
+        claims.add(MemoryPart::RubySlots, interpreters::ruby_pages(pid, &pages, &free));
     }
     let live_bytes = match (found.counters_at, kind) {
         (Some(page), _) => claims.add_snug(pid, page, &mappings),
@@ -182,6 +188,7 @@ impl Claims {
         let account = remote::read_account(pid, page, 1)?;
         self.add(MemoryPart::LiveBlocks, places.large);
         self.add(MemoryPart::FreeBlocks, places.retained);
+        self.add(MemoryPart::GuardedBlocks, places.guarded);
         self.add_heap(Some(zone(mappings, places.zone_address)));
         self.add(MemoryPart::Metadata, places.metadata);
         Ok(account.live_bytes().saturating_sub(account.head.large_bytes))
@@ -198,10 +205,6 @@ impl Claims {
     /// Adds what is no allocator's.
     fn add_others(&mut self, pid: Pid, pages: &PageMap, mappings: &[ResidentMapping]) {
         let anonymous = anonymous_ranges(mappings);
-        if runs(mappings, "ruby") {
-            let free = self.left(&anonymous);
-            self.add(MemoryPart::RubyTransientHeap, interpreters::ruby_transient_heap(pid, pages, &free));
-        }
         if runs(mappings, "python") {
             let free = self.left(&anonymous);
             self.add(MemoryPart::PythonArenas, interpreters::python_pools(pid, pages, &free));
@@ -228,7 +231,8 @@ impl Claims {
         let ranges: Vec<Range<u64>> = ranges.into_iter().collect();
         for range in &ranges {
             let inside = self.ranges.iter().filter(|(start, (end, part))| {
-                **start < range.end && range.start < *end && *part == Some(MemoryPart::RubySlots)
+                let is_ruby = matches!(part, Some(MemoryPart::RubySlots | MemoryPart::RubyTransientHeap));
+                **start < range.end && range.start < *end && is_ruby
             });
             let cut = inside.map(|(start, (end, _))| range.start.max(*start)..range.end.min(*end));
             self.of_interpreters.extend(cut);
@@ -268,14 +272,22 @@ impl Claims {
         let mut split = Split::default();
         let mut heap_bytes = 0;
         for mapping in mappings {
-            let mut rest = mapping.rss_bytes;
+            let (mut rest, mut claimed) = (mapping.rss_bytes, 0);
+            let mut add = |part: Option<MemoryPart>, bytes: u64| match part {
+                Some(part) => *split.parts.entry(part).or_default() += bytes,
+                None => heap_bytes += bytes,
+            };
             for (start, end, part) in self.within(mapping) {
                 let bytes = counted(start..end).min(rest);
                 rest -= bytes;
-                match part {
-                    Some(part) => *split.parts.entry(part).or_default() += bytes,
-                    None => heap_bytes += bytes,
-                }
+                claimed += end - start;
+                add(part, bytes);
+            }
+            // Where all is claimed, what is missing was given back while this was counted.
+            if claimed == mapping.end - mapping.start {
+                let longest = self.within(mapping).max_by_key(|(start, end, _)| end - start);
+                longest.into_iter().for_each(|(_, _, part)| add(part, rest));
+                continue;
             }
             let part = part_of(mapping);
             *split.parts.entry(part).or_default() += rest;
@@ -389,6 +401,22 @@ mod tests {
         assert_eq!(split.parts.into_iter().collect::<Vec<_>>(), wanted);
         let names: Vec<_> = split.others.iter().map(|other| (other.name.as_str(), other.bytes)).collect();
         assert_eq!(names, [("20000-26000", 0x4000), ("2000-4000", 0x1000)]);
+    }
+
+    #[test]
+    fn what_was_given_back_meanwhile_stays_where_it_was() {
+        let mut claims = Claims::default();
+        claims.add(MemoryPart::RubySlots, Some(0x10000..0x14000));
+        claims.add_heap(Some(0x10000..0x20000));
+        let split = claims.split(&[mapping(0x10000, 16, "")], |_| 0x1000, Some(0x3000));
+        let sizes: Vec<_> = split.parts.into_iter().collect();
+        let wanted = [
+            (MemoryPart::LiveBlocks, 0x2000),
+            (MemoryPart::FreeBlocks, 0xd000),
+            (MemoryPart::RubySlots, 0x1000),
+        ];
+        assert_eq!(sizes, wanted, "{:?}", split.others);
+        assert!(split.others.is_empty());
     }
 
     #[test]

@@ -133,6 +133,9 @@ pub(crate) struct PlacesLayout {
     pub tables: [[u64; 2]; TABLES],
 }
 
+/// And, in a still longer one, the address of the slots of sampled guards, and what is reserved there.
+pub(crate) const GUARD_SLOTS_OFFSET: usize = PLACES_OFFSET + size_of::<PlacesLayout>();
+
 /// Where `request`, `request_from` and `request_check` follow each other.
 pub(crate) const REQUEST_OFFSET: usize = offset_of!(Layout, control.request);
 
@@ -444,6 +447,7 @@ mod tests {
         ("large_table_rows", PLACES_OFFSET + offset_of!(PlacesLayout, large_table_rows)),
         ("large_retained_address", PLACES_OFFSET + offset_of!(PlacesLayout, large_retained_address)),
         ("tables", PLACES_OFFSET + offset_of!(PlacesLayout, tables)),
+        ("guard_slots", GUARD_SLOTS_OFFSET),
     ];
     const CLASS_FIELDS: &[(&str, usize)] = &[
         ("size_bytes", offset_of!(ClassLayout, size_bytes)),
@@ -529,7 +533,7 @@ mod tests {
         for (name, offset) in TAIL_FIELDS {
             assert_eq!(c[&format!("page.{name}")], *offset, "{name}");
         }
-        assert_eq!(c["page"], PLACES_OFFSET + size_of::<PlacesLayout>());
+        assert_eq!(c["page"], GUARD_SLOTS_OFFSET + size_of::<[u64; 2]>());
         assert_eq!(c["class"], std::mem::size_of::<ClassLayout>());
         assert_eq!((c["VERSION"], c["ALIGN"]), (VERSION as usize, ALIGN as usize));
         assert_eq!((c["ARENAS"], c["CLASSES"], c["RETAINED"]), (ARENAS, CLASSES, RETAINED));

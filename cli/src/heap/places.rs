@@ -3,7 +3,7 @@
 use std::mem::{offset_of, size_of};
 use std::ops::Range;
 
-use crate::heap::counters::{self, PlacesLayout, PLACES_OFFSET, RETAINED};
+use crate::heap::counters::{self, PlacesLayout, GUARD_SLOTS_OFFSET, PLACES_OFFSET, RETAINED};
 use crate::heap::{profile, remote};
 use crate::process::proc::Pid;
 
@@ -16,6 +16,8 @@ pub(crate) struct HeapPlaces {
     pub large: Vec<Range<u64>>,
     /// Mappings that are kept for such blocks.
     pub retained: Vec<Range<u64>>,
+    /// Slots of sampled guards.
+    pub guarded: Option<Range<u64>>,
     /// Tables.
     pub metadata: Vec<Range<u64>>,
 }
@@ -35,6 +37,12 @@ pub(crate) fn read(pid: Pid, page: u64) -> Option<HeapPlaces> {
         return None;
     }
     let take = || remote::read_memory(pid, page + PLACES_OFFSET as u64, size_of::<PlacesLayout>()).ok();
+    // The library in the process may be older.
+    let guarded = remote::read_memory(pid, page + GUARD_SLOTS_OFFSET as u64, 16).ok();
+    let guarded =
+        guarded.filter(|_| size >= GUARD_SLOTS_OFFSET + 16).map(|slots| (word(&slots, 0), word(&slots, 8)));
+    let guarded =
+        guarded.filter(|(start, _)| *start != 0).map(|(start, bytes)| start..start.saturating_add(bytes));
     for _ in 0..TRIES {
         let layout = take()?;
         let number = |offset: usize| word(&layout, offset);
@@ -57,6 +65,7 @@ pub(crate) fn read(pid: Pid, page: u64) -> Option<HeapPlaces> {
             zone_address: number(offset_of!(PlacesLayout, heap_address)),
             large: mappings(&large),
             retained: mappings(&retained),
+            guarded,
             metadata: metadata.collect(),
         });
     }

@@ -48,6 +48,7 @@ fn described(part: MemoryPart, allocator: Option<Kind>) -> (&'static str, String
         MemoryPart::LiveBlocks => ("live blocks", format!("from malloc, of {of}")),
         MemoryPart::FreeBlocks => ("free blocks", format!("what {of} holds and nobody uses")),
         MemoryPart::Metadata => ("metadata", format!("tables of {of}")),
+        MemoryPart::GuardedBlocks => ("guarded blocks", "samples before a page that can't be touched".into()),
         MemoryPart::RubySlots => {
             ("Ruby's slots", "pages of its objects, without what these have from malloc".into())
         }
