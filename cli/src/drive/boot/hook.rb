@@ -39,12 +39,28 @@ module SnugBoot
           @again[name] = true
         elsif state == "loaded"
           path = is_load ? File.expand_path(name) : $LOADED_FEATURES.last
+          put_back if Kernel.instance_method(:require).source_location.nil?
         end
         tell("- #{state} #{path}")
       end
     end
 
+    # Notes what stands in Kernel now as ours.
+    def keep
+      @ours = [Kernel, Kernel.singleton_class].map { |kernel| [kernel, kernel.instance_method(:require)] }
+    end
+
     private
+
+    # Bundler puts Ruby's own in the place of all that others made of `require`, as soon as it has chosen the gems.
+    def put_back
+      @ours.each do |kernel, ours|
+        is_private = kernel.private_method_defined?(:require)
+        kernel.send(:alias_method, :require_before_snug_boot, :require)
+        kernel.send(:define_method, :require, ours)
+        kernel.send(:private, :require) if is_private
+      end
+    end
 
     # Of all processes that read this, one is measured: the first, and what it executes.
     def owner?(path)
@@ -139,4 +155,5 @@ module Kernel
   end
 end
 
+SnugBoot.keep
 SnugBoot.start(ENV["SNUG_BOOT"]) if ENV["SNUG_BOOT"] && File.directory?(ENV["SNUG_BOOT"])
