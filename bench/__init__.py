@@ -5,3 +5,12 @@
     bytes       where each resident byte of a server is
     soak        the same servers for hours, in containers: does anything grow?
 """
+
+# The layers, lowest first, as below bench: a module imports those of its own layer and of lower ones (tools/check).
+LAYERS = (
+    "workloads.harness peers",
+    "workloads.shop",
+    "workloads.celery workloads.rails_puma workloads.sidekiq workloads.catalog",
+    "workloads.run summary soak",
+    "bytes compare demo summarise",
+)

@@ -1,1 +1,9 @@
 """Packages of snug: what `make dist` builds, and how it is tested."""
+
+# The layers, lowest first: a module imports those of its own layer and of lower ones (tools/check).
+LAYERS = (
+    "project",
+    "archives staging",
+    "base_images bill buildpacks crates gems images linux_packages publish wheels",
+    "dist",
+)

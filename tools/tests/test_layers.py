@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of the rule of tools/check about the tool's layers. Run: tools/tests/test_layers.py (standard library only)."""
+"""Tests of the rules of tools/check about layers of the tool and of Python. Run: tools/tests/test_layers.py (standard library only)."""
 
 import unittest
 
@@ -7,6 +7,7 @@ from check_program import load
 
 CHECK = load()
 ORDER = {"base": 0, "process": 1, "show": 2, "commands": 3}
+PYTHON_ORDER = {"workloads.harness": 0, "workloads": 1, "summary": 2, "compare": 3}
 
 
 def found(text, *inside):
@@ -45,6 +46,28 @@ class Layers(unittest.TestCase):
     def test_the_tool_s_own_layers_are_known_and_kept(self):
         self.assertEqual(list(CHECK.tool_layers())[0::8], ["base", "commands"])
         self.assertEqual(list(CHECK.layers_of_the_tool()), [])
+
+
+class PythonLayers(unittest.TestCase):
+    def found(self, text, module="summary.page"):
+        return [line for line, _ in CHECK.python_arrows_upward(module, text, PYTHON_ORDER)]
+
+    def test_an_arrow_upward_is_found_in_each_spelling(self):
+        for text in ("from .. import compare", "from ..compare import main", "import bench.compare", "from bench import compare",
+                     "from bench.compare import main as start", "def f():\n    from .. import compare"):
+            self.assertEqual(self.found(text), [text.count("\n") + 1], text)
+        self.assertEqual(self.found("import os\nfrom ... import summary", "workloads.harness.memory"), [2])
+        self.assertEqual(self.found("from .. import catalog", "workloads.harness.memory"), [1], "the folder above is higher")
+
+    def test_others_are_fine(self):
+        for text in ("from . import goals", "from ..workloads.harness import memory", "import bench.workloads", "import compare",
+                     "from compare import x", "from os import path"):
+            self.assertEqual(self.found(text), [], text)
+
+    def test_the_packages_own_layers_are_known_and_kept(self):
+        for package in ("bench", "packages"):
+            self.assertGreater(len(CHECK.python_layers(CHECK.PROJECT / package)), 3)
+        self.assertEqual(list(CHECK.layers_of_python()), [])
 
 
 if __name__ == "__main__":
