@@ -61,7 +61,7 @@ class Container:
         return _number(self.group, "memory.usage_in_bytes", "memory.current")
 
     def kills(self):
-        """How many processes the kernel has killed here for want of memory."""
+        """How many processes the kernel has OOM-killed here."""
         for name in ("memory.oom_control", "memory.events"):
             if self.group is not None and (self.group / name).exists():
                 fields = dict(line.split() for line in (self.group / name).read_text().splitlines())

@@ -7,21 +7,24 @@ from . import services, trend
 MB = 1_000_000
 WARM_UP_SHARE = 0.25  # of the samples: caches fill, interpreters settle
 
-# Column, its name, least bound, what to divide by, unit. Less growth than the least bound means nothing for a server.
-MEASURES = (("live_bytes", "live", 4 * MB, MB, "MB"), ("resident_bytes", "resident", 8 * MB, MB, "MB"),
-            ("maps", "mappings", 20, 1, ""), ("threads", "threads", 2, 1, ""), ("descriptors", "descriptors", 3, 1, ""))
+# What snug leak calls it, its name, what to divide by, unit.
+MEMORY = (("used", "live", MB, "MB"), ("memory", "resident", MB, "MB"))
+# Column, its name, what to divide by, unit, least bound: less growth means nothing for a server.
+COUNTS = (("maps", "mappings", 1, "", 20), ("threads", "threads", 1, "", 2), ("descriptors", "descriptors", 1, "", 3))
 LIMITS = {"podman": "podman containers with memory limits", "control group": "control groups with memory limits",
           "none": "no containers and **no memory limits**, as neither could be made on this machine"}
 
 
-def trends(rows):
-    """[(service, measure, Trend)] of the samples after the warm-up."""
+def trends(rows, watched):
+    """[(service, measure, Trend)] of the samples after the warm-up, and of what snug leak said of each service meanwhile."""
     found = []
     for kind in services.ALL:
         own = [row for row in rows if row["service"] == kind.name]
         settled = own[int(len(own) * WARM_UP_SHARE):]
-        for measure in MEASURES:
-            found.append((kind.name, measure, trend.judge([row[measure[0]] for row in settled], measure[2])))
+        for measure in MEMORY:
+            found.append((kind.name, measure, trend.of_memory(watched.get(kind.name), measure[0])))
+        for measure in COUNTS:
+            found.append((kind.name, measure, trend.of_counts([row[measure[0]] for row in settled], measure[4])))
     return found
 
 
@@ -41,18 +44,18 @@ def verdict(found, failures):
 
 
 def _number(value, measure):
-    return f"{value / measure[3]:,.1f}".rstrip("0").rstrip(".") + (f" {measure[4]}" if measure[4] else "")
+    return f"{value / measure[2]:,.1f}".rstrip("0").rstrip(".") + (f" {measure[3]}" if measure[3] else "")
 
 
 def _row(service, measure, result):
-    interval = f"{_number(result.low, measure)} to {_number(result.high, measure)}"
-    return (f"| {service} | {measure[1]} | {_number(result.median, measure)} | {_number(result.growth, measure)} | {interval} | "
+    interval = " to ".join(_number(end, measure) for end in result.interval or ())
+    return (f"| {service} | {measure[1]} | {_number(result.level, measure)} | {_number(result.growth, measure)} | {interval} | "
             f"{_number(result.bound, measure)} | {result.verdict} |")
 
 
 def write(soak, arguments):
     """(text of the page, exit status)"""
-    found = trends(soak.rows) if soak.rows else []
+    found = trends(soak.rows, soak.watched) if soak.rows else []
     outcome, status = verdict(found, soak.failures)
     minutes = max((row["minute"] for row in soak.rows), default=0)
     loads = sorted(row["load"] for row in soak.rows) or [0.0]
@@ -64,11 +67,11 @@ def write(soak, arguments):
         f"work in {arguments.busy_share:.0%} of each minute. Load of the machine: median {loads[len(loads) // 2]}, "
         f"highest {loads[-1]}. {arguments.note}".rstrip(), "",
         f"Work done: {work}. Celery renews its workers itself after {services.Celery.TASKS_PER_CHILD} tasks.", "",
-        f"Of each series the first {WARM_UP_SHARE:.0%} are warm-up. Growth is over the rest of the time, by Sen's slope of the medians of "
-        f"up to {trend.BLOCKS} stretches, with its 98 % interval; flat means that the upper end is below the bound, which is "
-        f"{trend.BOUND_SHARE:.0%} of the median or a number that matters, whichever is more; growing, that the lower end is above it. Mappings: the most that one process has; "
-        "else sums over the processes of a service (live: what a worker inherited counts again there). Resident is PSS.", "",
-        "| service | of | median | growth | interval | bound | verdict |", "|---|---|--:|--:|--:|--:|---|",
+        f"The first {WARM_UP_SHARE:.0%} are warm-up; growth is over the rest. Of memory, `snug leak` judges it, with a 95 % interval (docs/decisions/0015-when-growth-is-a-leak.md): live "
+        "bytes, and PSS (resident). Of counts it is the median of the last third less that of the first, and the bound is "
+        f"{trend.BOUND_SHARE:.0%} or a number that matters, whichever is more. Mappings: the most that one process has; threads and descriptors: "
+        "sums over the processes of a service.", "",
+        "| service | of | level | growth | interval | bound | verdict |", "|---|---|--:|--:|--:|--:|---|",
         *(_row(*entry) for entry in found), "", "Every minute's numbers are in samples.csv.", "",
         "Again: `make soak HOURS=12`, or `make soak MINUTES=40`."]
     return "\n".join(lines) + "\n", status

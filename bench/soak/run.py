@@ -22,6 +22,7 @@ import threading
 import time
 from pathlib import Path
 
+from ..workloads.harness import session
 from . import containers, page, services
 
 HERE = Path(__file__).resolve().parent
@@ -30,6 +31,7 @@ ROOT = HERE.parent.parent
 
 MB = 1 << 20
 QUIET_SECONDS = 6
+WATCH_ENDS_EARLIER = 5  # seconds before the services end
 RENEW_EVERY, PRESSURE_EVERY = 5, 7  # minutes
 PRESSURE_SHARE, PRESSURE_SECONDS = 0.96, 8
 PRESSURE_STEP = 4 * MB
@@ -89,6 +91,7 @@ class Soak:
         self.commit = shown.stdout.strip() or "unknown"  # now: hours later it may be another
         self.services = []
         self.failures, self.rows = [], []
+        self.watches, self.watched = {}, {}  # by service: `snug leak` at work, what it said
         self.own_kills = {}  # of the process that presses
 
     def start(self):
@@ -112,8 +115,28 @@ class Soak:
         for thread in threads:
             thread.join()
 
+    def watch(self, minutes):
+        """Has snug leak watch each service for so long."""
+        for service in self.services:
+            command = [self.cli, "leak", "--for", f"{60 * minutes - WATCH_ENDS_EARLIER}s", "--no-lines", "--json", str(service.container.pid)]
+            self.watches[service.name] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                                          stderr=subprocess.DEVNULL, text=True)
+
+    def end_watches(self):
+        for name, watch in self.watches.items():
+            if self.failures:
+                watch.send_signal(signal.SIGINT)  # says what it knows
+            said = watch.communicate(timeout=60)[0]
+            if watch.returncode == 0:
+                self.watched[name] = json.loads(said)
+            else:
+                self.failures.append(f"{name}: snug leak failed with {watch.returncode}")
+
     def minute(self, number, writer):
         began = time.monotonic()
+        settled = int(self.arguments.minutes * page.WARM_UP_SHARE) + 1
+        if number == settled:
+            self.watch(self.arguments.minutes - settled + 1)
         work_ends = began + (60 - QUIET_SECONDS - 4) * self.arguments.busy_share
         self.in_parallel(lambda service: service.work_until(work_ends))
         if number % RENEW_EVERY == 0:
@@ -142,7 +165,7 @@ class Soak:
     def count_kills(self, service):
         kills = service.container.kills() - self.own_kills[service.name]
         if kills > 0:
-            self.failures.append(f"{service.name}: the kernel killed {kills} processes for want of memory")
+            self.failures.append(f"{service.name}: the kernel killed {kills} processes (OOM)")
 
     def run(self, file):
         writer = csv.DictWriter(file, COLUMNS)
@@ -152,11 +175,16 @@ class Soak:
             file.flush()
             if self.failures:
                 break
+        self.end_watches()
         for service in self.services:
             if service.errors:
                 self.failures.append(f"{service.name}: {service.errors} requests or jobs failed")
 
     def stop(self):
+        for watch in self.watches.values():
+            if watch.poll() is None:
+                watch.kill()
+                watch.wait()
         for service in reversed(self.services):
             try:
                 service.stop()
@@ -192,7 +220,7 @@ def main():
         soak.start()
         with open(arguments.results / "samples.csv", "w", encoding="utf-8", newline="") as file:
             soak.run(file)
-    except (containers.ContainerError, services.ServiceError) as error:
+    except (containers.ContainerError, services.ServiceError, session.WorkloadError) as error:
         soak.failures.append(str(error))
     finally:
         soak.stop()

@@ -1,60 +1,46 @@
-"""Whether a series of samples grows: Sen's slope with its confidence interval (Theil, Sen; Gilbert 1987, 16.5).
+"""Whether what a service needs grows. Pure.
 
-A series of minutes is noisy and its neighbours are alike, so it is first cut into BLOCKS stretches of equal length, of
-which the medians are compared. It is
+Of memory `snug leak` says so, which watches each service after the warm-up: live bytes and PSS of all its processes. Of
+counts, such as threads, nothing but the samples of each minute says it: the median of the last third of them is held
+against that of the first.
 
-  flat       if the upper end of the interval means a growth over the whole time below the bound,
-  growing    if even the lower end means a growth above it,
-  undecided  otherwise: the time was too short, or the noise too strong.
-
-The bound is a share of the series' own median, but at least a number that means something for what is measured.
+  flat       it grew by less than the bound,
+  growing    by more,
+  undecided  snug leak can't tell, or there are too few samples: a longer run may.
 """
 
-import itertools
-import math
 import statistics
 from dataclasses import dataclass
 
-BLOCKS = 24
-BLOCKS_LEAST = 8
-CONFIDENCE_Z = 2.326  # 99 % one-sided: 2 % of flat series look otherwise, half of them as if they grew
-BOUND_SHARE = 0.05
+SAMPLES_LEAST = 9
+BOUND_SHARE = 0.05  # of a count; as snug leak has it of memory
+VERDICTS = {"steady": "flat", "growing": "growing"}
 
 
 @dataclass(frozen=True)
 class Trend:
     verdict: str
-    median: float
+    level: float
     growth: float  # over the whole time
-    low: float
-    high: float
+    interval: tuple | None  # of the growth, with 95 % confidence; None for a count
     bound: float
 
 
-def block_medians(values, blocks=BLOCKS):
-    """The medians of consecutive stretches; fewer of them if there are few values, but of at least two values each."""
-    blocks = min(blocks, len(values) // 2)
-    edges = [round(i * len(values) / blocks) for i in range(blocks + 1)] if blocks else []
-    return [statistics.median(values[a:b]) for a, b in itertools.pairwise(edges)]
+def of_memory(watched, measure):
+    """The trend of `used` (live bytes) or `memory` (PSS), by what `snug leak --json` wrote, or None."""
+    judged = watched and watched["judgement"][measure]
+    if not judged or None in judged["interval"]:  # without an end: too few readings
+        return Trend("undecided", 0.0, 0.0, None, 0.0)
+    direction = judged["direction"]
+    verdict = VERDICTS.get(direction, "undecided") if isinstance(direction, str) else "undecided"
+    return Trend(verdict, judged["level"], judged["growth"], tuple(judged["interval"]), judged["margin"])
 
 
-def slopes_interval(values):
-    """(low, middle, high) slope per step."""
-    count = len(values)
-    slopes = sorted((values[j] - values[i]) / (j - i) for i, j in itertools.combinations(range(count), 2))
-    spread = CONFIDENCE_Z * math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
-    low = max(0, int((len(slopes) - spread) / 2))
-    high = min(len(slopes) - 1, math.ceil((len(slopes) + spread) / 2))
-    return slopes[low], statistics.median(slopes), slopes[high]
-
-
-def judge(values, least_bound):
+def of_counts(values, least_bound):
     """The trend of samples taken at equal distances."""
-    median = statistics.median(values) if values else 0.0
-    bound = max(least_bound, BOUND_SHARE * abs(median))
-    medians = block_medians(values)
-    if len(medians) < BLOCKS_LEAST:
-        return Trend("undecided", median, 0.0, -math.inf, math.inf, bound)
-    low, middle, high = (slope * (len(medians) - 1) for slope in slopes_interval(medians))
-    verdict = "growing" if low > bound else "flat" if high < bound else "undecided"
-    return Trend(verdict, median, middle, low, high, bound)
+    third = len(values) // 3
+    if len(values) < SAMPLES_LEAST:
+        return Trend("undecided", statistics.median(values) if values else 0.0, 0.0, None, least_bound)
+    first, last = statistics.median(values[:third]), statistics.median(values[-third:])
+    bound = max(least_bound, BOUND_SHARE * first)
+    return Trend("growing" if last - first > bound else "flat", last, last - first, None, bound)

@@ -1,54 +1,66 @@
 """bench/soak: what it calls flat, growing and undecided."""
 
+import json
 import random
-import statistics
+import subprocess
 import sys
 import unittest
+from pathlib import Path
 
-from bench.soak import trend
+from bench.soak import page, trend
 
 sys.dont_write_bytecode = True
 
-MB = 1_000_000
+SNUG = Path(__file__).resolve().parents[2] / "build/snug"
 
 
-def series(minutes, growth, noise, seed, waves=0.0):
-    """Samples around 200 MB, one a minute: growth over the whole time, noise, and a saw of renewed workers."""
-    rng = random.Random(seed)
-    return [200 * MB + growth * i / minutes + rng.gauss(0, noise) + waves * (i % 7) / 7 for i in range(minutes)]
-
-
-class Judge(unittest.TestCase):
-    def share(self, verdict, **what):
-        return statistics.fmean(trend.judge(series(seed=seed, **what), 4 * MB).verdict == verdict for seed in range(200))
+class Counts(unittest.TestCase):
+    def verdict(self, values):
+        return trend.of_counts(values, 3).verdict
 
     def test_what_stays_is_flat(self):
-        self.assertGreater(self.share("flat", minutes=720, growth=0, noise=8 * MB), 0.95)
-
-    def test_a_saw_is_no_growth(self):
-        self.assertGreater(self.share("flat", minutes=720, growth=0, noise=3 * MB, waves=20 * MB), 0.95)
+        rng = random.Random(1)
+        self.assertEqual(self.verdict([40 + rng.choice((-1, 0, 1)) for _ in range(720)]), "flat")
+        self.assertEqual(self.verdict([20 + minute % 7 for minute in range(90)]), "flat", "a saw of renewed workers")
+        self.assertEqual(self.verdict([100 + minute / 720 for minute in range(720)]), "flat", "less than the bound")
 
     def test_what_grows_is_found(self):
-        self.assertGreater(self.share("growing", minutes=720, growth=40 * MB, noise=8 * MB), 0.95)
-
-    def test_nothing_flat_grows(self):
-        self.assertLess(self.share("growing", minutes=40, growth=0, noise=20 * MB), 0.02)
-
-    def test_what_grows_is_not_called_flat(self):
-        self.assertLess(self.share("flat", minutes=40, growth=40 * MB, noise=20 * MB), 0.02)
-
-    def test_what_grows_less_than_the_bound_is_let_be(self):
-        self.assertGreater(self.share("flat", minutes=720, growth=4 * MB, noise=1 * MB), 0.95)
-
-    def test_growth_at_the_bound_is_seldom_called_flat(self):
-        self.assertLess(self.share("flat", minutes=720, growth=11 * MB, noise=20 * MB), 0.05)
+        self.assertEqual(self.verdict([20 + minute // 20 for minute in range(720)]), "growing")
 
     def test_a_short_time_decides_nothing(self):
-        self.assertEqual(trend.judge(series(8, 0, 1, 1), 4 * MB).verdict, "undecided")
-        self.assertEqual(trend.judge([], 4 * MB).verdict, "undecided")
+        self.assertEqual((self.verdict([1, 2, 3]), self.verdict([])), ("undecided", "undecided"))
 
-    def test_constant_numbers_are_flat(self):
-        self.assertEqual(trend.judge([15.0] * 30, 2).verdict, "flat")
+
+class Memory(unittest.TestCase):
+    def watched(self, program):
+        ended = subprocess.run([SNUG, "leak", "--for", "4s", "--no-lines", "--json", "--", sys.executable, "-c", program],
+                               capture_output=True, text=True)
+        return json.loads(ended.stdout)
+
+    def test_the_tool_judges_it(self):
+        """Its JSON has what the page needs, whatever it says of so short a time."""
+        said = self.watched("import time\nkept = []\nfor _ in range(600):\n    kept.append(bytes(200_000))\n    time.sleep(0.01)")
+        for measure in page.MEMORY:
+            found = trend.of_memory(said, measure[0])
+            self.assertIn(found.verdict, ("flat", "growing", "undecided"))
+            self.assertTrue(found.interval is None or found.interval[0] <= found.interval[1], found)
+
+    def test_its_words_are_ours(self):
+        def said(direction):
+            judged = {"direction": direction, "level": 5.0, "growth": 1.0, "interval": [0.5, 1.5], "margin": 2.0}
+            return trend.of_memory({"judgement": {"used": judged}}, "used").verdict
+
+        self.assertEqual([said("steady"), said("growing"), said({"unclear": "short"})], ["flat", "growing", "undecided"])
+        self.assertEqual(trend.of_memory(None, "used").verdict, "undecided")
+
+
+class Page(unittest.TestCase):
+    def test_every_service_has_each_of_its_rows(self):
+        rows = [{"service": kind.name, "maps": 9, "threads": 3, "descriptors": 5} for kind in page.services.ALL for _ in range(40)]
+        found = page.trends(rows, {})
+        self.assertEqual(len(found), len(page.services.ALL) * (len(page.MEMORY) + len(page.COUNTS)))
+        self.assertEqual(page.verdict(found, [])[1], 3, "nobody watched the memory")
+        self.assertTrue(all(page._row(*entry).startswith("| ") for entry in found))
 
 
 if __name__ == "__main__":
