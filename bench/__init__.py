@@ -2,7 +2,7 @@
 
     workloads   the servers, and the harness that their drivers share
     compare     runs `snug compare` on them; summary/ makes a page of its results
-    bytes       where each resident byte of a server is
+    bytes       where each resident byte of a server is; where: the same by `snug stats --where`
     soak        the same servers for hours, in containers: does anything grow?
 """
 
@@ -12,5 +12,5 @@ LAYERS = (
     "workloads.shop",
     "workloads.celery workloads.rails_puma workloads.sidekiq workloads.catalog",
     "workloads.run summary soak",
-    "bytes compare demo summarise",
+    "bytes compare demo summarise where",
 )
