@@ -8,7 +8,7 @@
 
 #include "libc.h"
 
-#define SNUG_VERSION "0.1.0" /* VERSION; `make check` compares */
+#define SNUG_VERSION "0.2.0" /* VERSION; `make check` compares */
 
 /* core/archive/prefixed.c defines both, and then there is another allocator in the process, which is the program's. */
 #ifndef SNUG_PREFIXED

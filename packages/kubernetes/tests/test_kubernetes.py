@@ -107,7 +107,7 @@ class Policy(unittest.TestCase):
     def test_a_plain_pod(self):
         found = admitted(pod())
         self.assertEqual(preload(found), [{"name": "LD_PRELOAD", "value": LIBRARY}])
-        self.assertEqual(found["spec"]["volumes"][1]["image"]["reference"], "registry.example.com/snug:0.1.0")
+        self.assertEqual(found["spec"]["volumes"][1]["image"]["reference"], "registry.example.com/snug:0.2.0")
         self.assertEqual(found["spec"]["containers"][0]["volumeMounts"], [{"name": "snug", "mountPath": "/opt/snug", "readOnly": True}])
         self.assertEqual(found["metadata"]["labels"], {"snug.dev/group": "canary"})
         found["metadata"]["name"] = "web-5d9-x"

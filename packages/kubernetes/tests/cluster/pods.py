@@ -7,7 +7,7 @@ from control_plane import ROOT, wait_for
 
 POLICY = ROOT / "packages/kubernetes/policy"
 LIBRARY = "/opt/snug/libsnug.so"
-IMAGE = "registry.example.com/snug:0.1.0"
+IMAGE = "registry.example.com/snug:0.2.0"
 ASKS = {"snug.dev/inject": "true"}
 PLACE = {"name": "snug", "mountPath": "/opt/snug", "readOnly": True}
 # Of a container that a namespace of PodSecurity's profile "restricted" admits.

@@ -100,7 +100,7 @@ class Commands(Cluster):
         for command in commands(README):
             self.shell(command)
             if "helm install" in command or "kubectl apply" in command:
-                wait_for(lambda: image_of(self.create(pod())[0]) == "registry.example.com/snug:0.1.0", command)
+                wait_for(lambda: image_of(self.create(pod())[0]) == "registry.example.com/snug:0.2.0", command)
             elif "uninstall" in command or "kubectl delete" in command:
                 wait_for(lambda: self.admit(pod()) == [False], command)
 
@@ -113,7 +113,7 @@ class Commands(Cluster):
         self.shell(f"kubectl apply -k {folder}")
         always = pod(annotations={"snug.dev/share": "100"})
         wait_for(lambda: self.admit(always) == [True], "the policy applies")
-        self.assertEqual(self.create(always)[0]["spec"]["initContainers"][0]["image"], "registry.example.com/snug:0.1.0")
+        self.assertEqual(self.create(always)[0]["spec"]["initContainers"][0]["image"], "registry.example.com/snug:0.2.0")
         self.assertLess(sum(self.admit(pod()) == [True] for _ in range(30)), 25, "a share of ten in a hundred")
         self.shell(f"kubectl delete -k {folder}")
         wait_for(lambda: self.admit(always) == [False], "the policy is gone")
