@@ -12,6 +12,7 @@ import os
 import shutil
 from pathlib import Path
 
+from packages import apk_repository
 from packages.project import ROOT, run
 
 DISTRIBUTION = """Origin: snug
@@ -40,13 +41,14 @@ def sign(key, path):
     run("gpg", "--batch", "--yes", "--local-user", key, "--armor", "--detach-sign", path)
 
 
-def publish(dist, site, key):
+def publish(dist, site, key, apk_key):
     shutil.rmtree(site, ignore_errors=True)
     shutil.copytree(dist, site)
     sign(key, site / "SHA256SUMS")
     run("gpg", "--batch", "--armor", "--output", site / "snug.asc", "--export", key)
     apt_repository(site, site / "apt", key)
     rpm_repository(site, site / "rpm", key)
+    apk_repository.build(sorted(dist.glob("*.apk")), site / "apk", apk_key)
 
 
 def apt_repository(packages, repository, key):
@@ -74,9 +76,18 @@ def main():
     keys.add_argument("--new-key", type=Path, metavar="FOLDER", help="make one in this folder, for tests")
     parser.add_argument("--dist", type=Path, default=ROOT / "build/dist", help="what make dist built [build/dist]")
     parser.add_argument("--site", type=Path, default=ROOT / "build/site", help="folder for the result, emptied first [build/site]")
+    parser.add_argument("--apk-key", type=Path, metavar="FILE", help="the RSA key to sign apk's repository with, in PEM")
     options = parser.parse_args()
-    publish(options.dist, options.site.resolve(), options.key or new_key(options.new_key.resolve()))
-    print(f"signed, with repositories for apt and dnf: {options.site}")
+    if options.key and not options.apk_key:
+        parser.error("--key needs --apk-key; openssl genrsa -out snug.rsa 4096 makes one")
+    if options.apk_key and not options.apk_key.is_file():
+        parser.error(f"no key in {options.apk_key}; openssl genrsa -out {options.apk_key} 4096 makes one")
+    key, apk_key = options.key, options.apk_key and options.apk_key.resolve()
+    if options.new_key:
+        key = new_key(options.new_key.resolve())
+        apk_key = apk_key or apk_repository.new_key(options.new_key.resolve() / "snug.rsa")
+    publish(options.dist, options.site.resolve(), key, apk_key)
+    print(f"signed, with repositories for apt, dnf and apk: {options.site}")
 
 
 if __name__ == "__main__":

@@ -60,8 +60,8 @@ class Lines(Clean):
         return lines()[row][0]
 
     def test_every_line_has_a_test(self):
-        """Rows that other files test: containers in test_image, Rust in packages/tests/test_crate, where cargo is."""
-        self.assertEqual(set(lines()), {"Debian, Ubuntu", "Fedora, Red Hat", "any Linux", "Python", "Ruby", "Rust", "containers", "Heroku"})
+        """Rows that other files test: Alpine in test_linux, containers in test_image, Rust in packages/tests/test_crate, where cargo is."""
+        self.assertEqual(set(lines()), {"Debian, Ubuntu", "Fedora, Red Hat", "Alpine", "any Linux", "Python", "Ruby", "Rust", "containers", "Heroku"})
 
     def test_debian(self):
         self.run_in_dist(self.line("Debian, Ubuntu").replace("apt install", "apt-get -qq install -y --no-install-recommends"))

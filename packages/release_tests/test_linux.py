@@ -1,6 +1,7 @@
 """deb, rpm and apk: installed from signed repositories, or unpacked, and programs run under them."""
 
 import os
+import re
 import shutil
 import subprocess
 import tarfile
@@ -16,6 +17,14 @@ PATH_OF_ALL = "/usr/lib/snug/libsnug.so"
 RUBY = ("4.times.map { Thread.new { 20000.times.map { |i| ?x * (i % 3000) }.size } }.each(&:join); "
         "exit File.read('/proc/self/maps').include?('/libsnug.so.0')")
 STATS = "SNUG=stats_print:1"
+APK = shutil.which(os.environ.get("APK", "apk"))
+
+
+def repository_lines(system, site):
+    """The guide's commands for a system that installs from repositories, which are at the address `site`."""
+    rows = (ROOT / "docs/guide/roll-out.md").read_text().split("### Repositories of your own")[1]
+    row = re.search(rf"^\| {system} \| (.*) \|$", rows, re.M)[1]
+    return [line.replace("https://packages.example.com", site) for line in re.findall(r"`([^`]+)`", row)]
 
 
 class Published(unittest.TestCase):
@@ -41,14 +50,16 @@ class Deb(Published):
         self.root = Root(debian())
         self.addCleanup(self.root.remove)
         shutil.copytree(SITE / "apt", self.root.path / "srv/apt")
-        shutil.copy(SITE / "snug.asc", self.root.path / "etc/apt/keyrings/snug.asc")
-        sources = self.root.path / "etc/apt/sources.list"
-        sources.write_text("deb [signed-by=/etc/apt/keyrings/snug.asc] file:/srv/apt stable main\n")
+        fetch, source, self.update, self.install_line = repository_lines("Debian, Ubuntu", "file:/srv")
+        shutil.copy(SITE / "snug.asc", self.root.path / fetch.split()[2].lstrip("/"))
+        (self.root.path / "etc/apt/sources.list").unlink()
+        self.root.run(source)
         shutil.rmtree(self.root.path / "var/lib/apt/lists")
 
     def test_from_the_repository_to_a_program_and_back(self):
         before = self.files()
-        said = self.root.run("apt-get -qq update; DEBIAN_FRONTEND=noninteractive apt-get -qq install -y snug")
+        update, install = (line.replace("apt", "apt-get -qq -y") for line in (self.update, self.install_line))
+        said = self.root.run(f"export DEBIAN_FRONTEND=noninteractive; {update}; {install}")
         self.assertNotIn("error", said.lower())
         self.assertEqual(self.root.run("snug --version"), f"snug {VERSION}\n")
         self.root.run(f'snug run -- ruby -e "{RUBY}"')
@@ -103,10 +114,11 @@ class Deb(Published):
 
 
 class Rpm(Published):
-    def install(self, root, repository, *packages, checks_index=1):
-        return check(["dnf", "--installroot", str(root.path), "--releasever", "40", "--forcearch", "x86_64", "--disablerepo", "*",
-                      "--repofrompath", f"snug,file://{repository}", f"--setopt=snug.repo_gpgcheck={checks_index}",
-                      f"--setopt=snug.gpgkey=file://{SITE}/snug.asc", "--setopt=snug.gpgcheck=1", "--assumeyes", "install", *packages],
+    def install(self, root, site, *packages, checks_index=1):
+        """The guide's line, into an empty root, with the repository in site/rpm."""
+        line, = repository_lines("Fedora, Red Hat", f"file://{site}")
+        return check([*line.split(), *packages, "--installroot", str(root.path), "--releasever", "40", "--forcearch", "x86_64", "--disablerepo", "*",
+                      "--enablerepo", "snug", f"--setopt=snug.repo_gpgcheck={checks_index}", "--assumeyes"],
                      env={**os.environ, "HOME": str(root.path)})
 
     def test_dnf_refuses_packages_that_nobody_signed(self):
@@ -117,13 +129,14 @@ class Rpm(Published):
         for path in DIST.glob("*.rpm"):
             shutil.copy(path, unsigned)
         check(["createrepo_c", "--quiet", "--no-database", str(unsigned)])
+        shutil.copy(SITE / "snug.asc", root.path / "srv")
         with self.assertRaisesRegex(AssertionError, "is not signed"):
-            self.install(root, unsigned, "libsnug0", checks_index=0)
+            self.install(root, root.path / "srv", checks_index=0)
 
     def test_dnf_installs_it(self):
         root = Root()
         self.addCleanup(root.remove)
-        self.assertIn("Complete!", self.install(root, SITE / "rpm", "snug", "libsnug-devel"))
+        self.assertIn("Complete!", self.install(root, SITE, "libsnug-devel"))
         # Nothing else is in there: no shell, no C library.
         tool = check(["chroot", str(root.path), "/usr/bin/snug", "--version"])
         self.assertEqual(tool, f"snug {VERSION}\n")
@@ -132,8 +145,61 @@ class Rpm(Published):
         check(["ruby", "-e", RUBY], env={**os.environ, "LD_PRELOAD": str(library)})
 
 
+@unittest.skipUnless(APK, "needs apk, which Debian does not have: APK=/path/to/apk, of apk-tools' sources")
+class Alpine(Published):
+    """By an apk, into a root that has a shell for the packages' scripts."""
+
+    def setUp(self):
+        self.root = Root(debian())
+        self.addCleanup(self.root.remove)
+        self.keys = self.root.path / "etc/apk/keys"
+        self.keys.mkdir(parents=True)
+        self.before = self.files()
+        fetch, repository, self.install_line = repository_lines("Alpine", str(SITE))
+        shutil.copy(fetch.split()[-1], self.keys)
+        check(["sh", "-c", repository.replace("/etc", f"{self.root.path}/etc")])
+
+    def files(self):
+        """What is there, but for apk's own books."""
+        names = {str(path.relative_to(self.root.path)) for path in self.root.path.rglob("*")}
+        return {name for name in names if not name.startswith(("etc/apk", "usr/lib/apk", "var/lib/apk", "var/cache", "var/log", "proc"))}
+
+    def apk(self, line):
+        new = ["--initdb"] if line.startswith("apk add ") else []
+        return check([APK, "--root", str(self.root.path), "--arch", "x86_64", "--keys-dir", str(self.keys), *line.split()[1:], *new])
+
+    def use_and_remove(self):
+        self.assertEqual(self.root.run("snug --version"), f"snug {VERSION}\n")
+        self.root.run(f'snug run -- ruby -e "{RUBY}"')
+        self.apk("apk del snug libsnug0")
+        self.assertEqual(self.files() - self.before, set())
+
+    def test_from_the_repository_and_back(self):
+        self.apk(self.install_line)
+        self.use_and_remove()
+
+    def test_readmes_line_and_back(self):
+        line = re.search(r"^\| Alpine \| `(.*)` \|$", (ROOT / "README.md").read_text(), re.M)[1]
+        patterns = [word for word in line.split() if word.startswith("./")]
+        self.apk(" ".join(line.split()[:3] + [str(path) for pattern in patterns for path in DIST.glob(pattern[2:])]))
+        self.use_and_remove()
+
+    def test_it_refuses_what_another_signed_and_what_was_changed(self):
+        changed = self.root.path / "srv/apk"
+        shutil.copytree(SITE / "apk", changed)
+        package = changed / f"x86_64/libsnug0-{VERSION}.apk"
+        content = bytearray(package.read_bytes())
+        content[len(content) // 2] ^= 1
+        package.write_bytes(content)
+        with self.assertRaises(AssertionError):
+            self.apk(f"apk add --repositories-file /dev/null --repository {changed} libsnug0")
+        (self.keys / "snug.rsa.pub").unlink()
+        with self.assertRaisesRegex(AssertionError, "UNTRUSTED"):
+            self.apk(self.install_line)
+
+
 class Apk(unittest.TestCase):
-    """There is no apk outside of Alpine: it is unpacked, as apk does, and a program with musl runs under it."""
+    """Unpacked as apk does, and a program with musl runs under it."""
 
     def unpack(self, name):
         root = Root()
