@@ -10,6 +10,7 @@
 #   make test-system     a whole Debian with the library in /etc/ld.so.preload, in a container: DEBIAN=12 or 13
 #   make test-kubernetes the policy and the chart of packages/kubernetes in a real API server, which the first run compiles
 #   make test-fleet 40 real servers, half of them under snug, and what snug canary says of them; 8 minutes
+#   make test-leaks  leaks planted in 240 programs: is the guilty line the first that the tool names? 15 minutes; LEAK_SEEDS=n
 #   make soak       Rails, Sidekiq and Celery for HOURS=12 (or MINUTES=n) in containers with limits: does anything grow?
 #   make bench      all servers of bench/workloads under all allocators; hours; QUICK=1 for their short form
 #   make site       the documents as web pages, in build/site
@@ -52,7 +53,7 @@ library: $(BUILD)/libsnug.so $(BUILD)/libsnug.a $(BUILD)/libsnug-prefixed.a $(BU
 tool: build/snug
 
 # Building installs nothing: it ends with the names of what is missing. Only these goals install it.
-INSTALLING := $(filter test-kubernetes test-fleet dist test-dist deps demo test test-programs test-systems test-jemalloc-users \
+INSTALLING := $(filter test-kubernetes test-fleet test-leaks dist test-dist deps demo test test-programs test-systems test-jemalloc-users \
                        bench bench-hooks bench-peers soak,$(MAKECMDGOALS))
 
 # Packages are looked up once; the file remembers that all were there.
@@ -223,6 +224,12 @@ test-monitoring: all build/monitoring-tools/installed
 .PHONY: test-fleet
 test-fleet: all build/deps-test
 	tools/run_unittests.py monitoring/tests/fleet $(AGAIN)
+
+# Leaks in seeded programs of six kinds, looked for by snug leak and snug profile; bench/leaks/run --help.
+LEAK_SEEDS = 40
+.PHONY: test-leaks
+test-leaks: all build/deps-test
+	bench/leaks/run --seeds $(LEAK_SEEDS)
 
 # The dashboards, by the builders that Grafana makes of its schemas.
 .PHONY: dashboards

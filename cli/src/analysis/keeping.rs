@@ -58,6 +58,56 @@ fn gamma_quantile(mean: f64, variance: f64, probability: f64) -> f64 {
     Gamma::new(mean / scale, 1.0).map_or(mean, |gamma| scale * gamma.inverse_cdf(probability))
 }
 
+/// Of the time in which blocks were sampled, the part whose blocks count as kept if they live at its end. What is younger
+/// may be garbage that no collection has seen.
+const OLD_ENOUGH: f64 = 0.75;
+/// Blocks that a collection spared are born evenly, garbage since the last one: where the rate of births that are still
+/// there rises by chance alone as much as this (twice the logarithm of the ratio of likelihoods), it has not risen.
+const RISE: f64 = 9.0;
+/// What is left before a rise: at least this part of the time, and so many samples of equal weight.
+const LEFT: f64 = 0.1;
+const SAMPLES_LEFT: f64 = 4.0;
+
+/// Until when blocks must have been allocated to count as kept. `births`: of each sampled block that lives at the end,
+/// when it was allocated, from 0 to `span`, and what it stands for.
+///
+/// Garbage since the last collection outnumbers what is kept, so that births rise where the collection was; those before
+/// it are kept. A collector that frees step by step, or old objects more rarely, makes several rises: the first counts.
+pub(crate) fn kept_until(mut births: Vec<(f64, f64)>, span: f64) -> f64 {
+    births.sort_by(|left, right| left.0.total_cmp(&right.0));
+    let mut end = span;
+    while let Some(earlier) = last_rise(&births, end, span * LEFT) {
+        end = earlier;
+        births.retain(|(time, _)| *time < end);
+    }
+    end.min(span * OLD_ENOUGH)
+}
+
+/// Where the rate of births rises most before `end`; None: chance may have made it. Births are in order.
+fn last_rise(births: &[(f64, f64)], end: f64, least: f64) -> Option<f64> {
+    let (sum, squares) = births
+        .iter()
+        .fold((0.0, 0.0), |(sum, squares), (_, weight)| (sum + weight, squares + weight * weight));
+    // Of a compound Poisson process: as many samples of equal weight as tell as much.
+    let unit = squares / sum;
+    let all = sum / unit;
+    let mut before = 0.0;
+    let (mut best, mut found) = (RISE, None);
+    for pair in births.windows(2) {
+        before += pair[0].1 / unit;
+        let (time, after) = (pair[1].0, all - before);
+        if time < least || before < SAMPLES_LEFT || time >= end || after / (end - time) <= before / time {
+            continue;
+        }
+        let likelihood = |count: f64, length: f64| count * (count / length).ln();
+        let ratio = 2.0 * (likelihood(before, time) + likelihood(after, end - time) - likelihood(all, end));
+        if ratio > best {
+            (best, found) = (ratio, Some(time));
+        }
+    }
+    found
+}
+
 /// A line, and how fast what it allocated and did not free adds up.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct KeepingLine {
@@ -145,6 +195,50 @@ mod tests {
                 low.is_finite() && high.is_finite() && low < stack.bytes_per_s && stack.bytes_per_s < high;
             assert!(holds, "{samples} samples of {scale}: {low} {} {high}", stack.bytes_per_s);
         }
+    }
+
+    /// Born at random, `rate` a second, of those that live at the end.
+    fn births(random: &mut Random, rate: f64, from: f64, to: f64) -> Vec<(f64, f64)> {
+        let mut births = Vec::new();
+        let mut time = from;
+        loop {
+            time += -(1.0 - random.between(0.0, 1.0)).ln() / rate;
+            if time >= to {
+                return births;
+            }
+            births.push((time, random.between(1.0, 2.0)));
+        }
+    }
+
+    #[test]
+    fn garbage_since_the_last_collection_does_not_count_as_kept() {
+        let mut random = Random::new(11);
+        let (mut even, mut cut, mut twice) = (0, 0, 0);
+        for _ in 0..200 {
+            let kept = births(&mut random, 8.0, 0.0, 8.0);
+            even += u32::from(kept_until(kept.clone(), 8.0) == 6.0);
+            // Collected at 5 s.
+            let garbage = births(&mut random, 40.0, 5.0, 8.0);
+            let until = kept_until([kept.clone(), garbage.clone()].concat(), 8.0);
+            cut += u32::from((3.5..5.1).contains(&until));
+            // And old objects at 2.5 s.
+            let old = births(&mut random, 16.0, 2.5, 5.0);
+            let until = kept_until([kept, old, garbage].concat(), 8.0);
+            twice += u32::from((1.2..2.6).contains(&until));
+        }
+        // Of 200; now 194, 200, 189.
+        assert!(even >= 180 && cut >= 190 && twice >= 160, "{even} {cut} {twice}");
+    }
+
+    #[test]
+    fn few_births_are_cut_by_age_alone() {
+        assert_eq!(kept_until(vec![], 8.0), 6.0);
+        assert_eq!(kept_until(vec![(7.0, 1.0), (7.5, 1.0), (7.9, 1.0)], 8.0), 6.0);
+        // All at once, late: there is nothing before.
+        assert_eq!(
+            kept_until((0..100).map(|index| (7.0 + f64::from(index) / 200.0, 1.0)).collect(), 8.0),
+            6.0
+        );
     }
 
     /// Samples of blocks of several sizes, at two means: the truth lies in 95 % of the intervals, or a little more.

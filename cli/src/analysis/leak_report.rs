@@ -39,7 +39,7 @@ pub(crate) struct LeakReport {
     pub judgement_by_age: Option<Assessment>,
     pub decided_by_age: bool,
     pub growth: Option<Growth>,
-    /// Of a leak: the lines that keep what they allocate, the fastest first, where samples told.
+    /// Of a leak, and of what may be one: the lines that keep what they allocate, the fastest first, where samples told.
     pub lines: Vec<KeepingLine>,
     /// Of a leak under snug: sizes of blocks that add up, the fastest first.
     pub sizes: Vec<GrowingSize>,
@@ -150,7 +150,7 @@ impl LeakReport {
             request_unit,
             load,
             growth: None,
-            lines: if leaks { lines } else { Vec::new() },
+            lines: if leaks || decisive.verdict == Verdict::Unclear { lines } else { Vec::new() },
             sizes: if leaks { sizes } else { Vec::new() },
             judgement: total,
             judgement_by_age: by_age,

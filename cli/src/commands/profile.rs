@@ -415,6 +415,9 @@ fn summary(report: &Report<'_>) -> String {
     let (total, time) = (bytes(report.total_bytes), duration(report.measured_s));
     let what = match report.view {
         ProfileView::Grown => format!("{total} allocated in {time} and still live"),
+        ProfileView::Kept => {
+            format!("{total} of what was allocated in {time} is kept, without what may still be garbage")
+        }
         ProfileView::Live => format!("{total} live of what was allocated since sampling began"),
         ProfileView::Allocated => format!("{total} allocated in {time}"),
         ProfileView::Peak => format!("{total} live when it was seen to be most, within {time}"),

@@ -22,10 +22,6 @@ pub(crate) const MEAN_BYTES: u32 = 512 << 10;
 const WATCH_MEAN_BYTES: u32 = 64 << 10;
 /// How long to wait for the answer of a process that sampling is to end in: it ends at its next slow call all the same.
 const SHORT_WAIT: Duration = Duration::from_millis(20);
-/// Of the time that a process was sampled, the part whose blocks count as kept if they live at the end. What is younger
-/// may be garbage that no collection has seen.
-const OLD_ENOUGH: f64 = 0.75;
-
 /// A stack by its number, and what of it was chosen: bytes, blocks, samples.
 pub(crate) type Chosen = (u32, f64, f64, u64);
 
@@ -112,6 +108,13 @@ pub(crate) fn hides_small_objects(pid: Pid, profile: &Profile) -> bool {
     let mut chosen =
         proc::parse_environment(&environment).into_iter().filter(|(name, _)| name == "PYTHONMALLOC");
     !chosen.any(|(_, allocator)| allocator.starts_with("malloc"))
+}
+
+/// Until when a block must have been allocated to count as kept, if it was sampled between these moments and is live.
+pub(crate) fn kept_until_ns(profile: &Profile, begin_ns: u64, end_ns: u64) -> u64 {
+    let sampled = profile.live.iter().filter(|sample| sample.is_of(begin_ns..end_ns));
+    let births = sampled.map(|sample| ((sample.time_ns - begin_ns) as f64, sample.weight_bytes));
+    begin_ns + keeping::kept_until(births.collect(), end_ns.saturating_sub(begin_ns) as f64) as u64
 }
 
 /// The processes of a watch, sampled for its later part.
@@ -201,11 +204,11 @@ impl SampledProcess {
     fn kept(&self, pid: Pid) -> Option<Vec<KeptAtStack>> {
         let begin_ns = self.begin_ns?;
         let profile = read(pid, self.page).ok()??;
-        let span_ns = OLD_ENOUGH * monotonic_ns().saturating_sub(begin_ns) as f64;
-        let end_ns = begin_ns + span_ns as u64;
+        let end_ns = kept_until_ns(&profile, begin_ns, monotonic_ns());
+        let span_ns = (end_ns - begin_ns) as f64;
         let mut symbols = Symbols::new(pid, read_maps(pid).ok()?);
         let mut by_stack: BTreeMap<u32, KeptAtStack> = BTreeMap::new();
-        let stayed = |sample: &&LiveSample| !sample.inherited && (begin_ns..end_ns).contains(&sample.time_ns);
+        let stayed = |sample: &&LiveSample| sample.is_of(begin_ns..end_ns);
         for sample in profile.live.iter().filter(stayed) {
             let kept = by_stack.entry(sample.stack).or_insert_with(|| KeptAtStack {
                 frames: frames_of(profile.stacks.get(&sample.stack), &mut symbols),

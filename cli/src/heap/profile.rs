@@ -123,6 +123,13 @@ pub(crate) struct LiveSample {
     pub inherited: bool,
 }
 
+impl LiveSample {
+    /// Whether this process allocated the block in that time.
+    pub(crate) fn is_of(&self, time_ns: Range<u64>) -> bool {
+        !self.inherited && time_ns.contains(&self.time_ns)
+    }
+}
+
 /// All samples of a process at one moment.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Profile {

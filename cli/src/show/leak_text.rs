@@ -48,7 +48,11 @@ fn write_lines(report: &LeakReport, out: &mut dyn Write) -> io::Result<()> {
         return Ok(());
     }
     let (seconds, unit) = rate_unit(report.watched_s);
-    writeln!(out, "  these lines keep what they allocate, per {unit}, by samples:")?;
+    let which = match report.verdict {
+        Verdict::Leak => "these lines keep",
+        _ => "if it is a leak, these lines keep",
+    };
+    writeln!(out, "  {which} what they allocate, per {unit}, by samples:")?;
     for line in report.lines.iter().take(LINES) {
         let [rate, low, high] = [line.bytes_per_s, line.bytes_per_s_interval.0, line.bytes_per_s_interval.1]
             .map(|bytes_per_s| bytes(bytes_per_s * seconds));

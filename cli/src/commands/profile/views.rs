@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::analysis::sites::Site;
-use crate::drive::sampling::{sites_of, Chosen};
+use crate::drive::sampling::{kept_until_ns, monotonic_ns, sites_of, Chosen};
 use crate::heap::profile::{LiveSample, Profile};
 use crate::process::symbols::Symbols;
 
@@ -14,6 +14,8 @@ use crate::process::symbols::Symbols;
 pub(crate) enum ProfileView {
     /// Allocated during the measurement, and live at its end
     Grown,
+    /// The same of blocks that no garbage collector will free, as far as their ages tell: what a leak keeps
+    Kept,
     /// Live at the end, since sampling was first switched on
     Live,
     /// Allocated during the measurement, freed or not
@@ -26,6 +28,8 @@ pub(crate) enum ProfileView {
 #[derive(Default)]
 pub(super) struct Looks {
     pub begin_ns: u64,
+    /// When the last look was.
+    last_ns: u64,
     /// None: nothing had been sampled when it began.
     before: Option<Profile>,
     after: Profile,
@@ -46,6 +50,7 @@ impl Looks {
             self.peak = profile.clone();
         }
         self.after = profile;
+        self.last_ns = monotonic_ns();
     }
 
     /// What was there at the last look.
@@ -67,8 +72,13 @@ impl Looks {
             ProfileView::Peak => self.peak.live.iter().map(chosen).collect(),
             ProfileView::Live => self.after.live.iter().map(chosen).collect(),
             ProfileView::Grown => {
-                let is_new = |sample: &&LiveSample| sample.time_ns >= self.begin_ns && !sample.inherited;
+                let is_new = |sample: &&LiveSample| sample.is_of(self.begin_ns..u64::MAX);
                 self.after.live.iter().filter(is_new).map(chosen).collect()
+            }
+            ProfileView::Kept => {
+                let until_ns = kept_until_ns(&self.after, self.begin_ns, self.last_ns);
+                let is_kept = |sample: &&LiveSample| sample.is_of(self.begin_ns..until_ns);
+                self.after.live.iter().filter(is_kept).map(chosen).collect()
             }
         }
     }
@@ -93,7 +103,7 @@ impl Looks {
         match view {
             ProfileView::Live => self.after.dropped,
             ProfileView::Peak => self.peak.dropped,
-            ProfileView::Grown | ProfileView::Allocated => {
+            ProfileView::Grown | ProfileView::Kept | ProfileView::Allocated => {
                 self.after.dropped.saturating_sub(self.before.as_ref().map_or(0, |before| before.dropped))
             }
         }
