@@ -83,7 +83,7 @@ struct snug_profile {
   uint32_t generation;      /* forks between the process that switched sampling on and this one */
   uint64_t changes;         /* P2 */
   uint64_t started_ns;      /* CLOCK_MONOTONIC when sampling was first switched on */
-  uint64_t mean_bytes;      /* between two samples, now: it rises while more than 100 a second are taken */
+  uint64_t mean_bytes;      /* between two samples, now: it rises while they are too many, or take too much CPU time */
   uint64_t taken;           /* samples ever taken */
   uint64_t freed;           /* of these, blocks freed */
   uint64_t dropped;         /* blocks that should have been samples: a table was full, or memory */

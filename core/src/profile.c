@@ -5,6 +5,7 @@
 #include "gauges.h"
 #include "lock.h"
 #include "poisson.h"
+#include "profile_budget.h"
 #include "python.h"
 #include "ruby.h"
 #include "sys.h"
@@ -12,24 +13,17 @@
 
 enum {
   NATIVE_ABOVE_LANGUAGE = 24, /* frames of the interpreter itself say little */
-  QUIET_BUDGET_SHARE = 4,     /* below so much of the budget the mean falls again */
   BLOCKS_UNIT = 1024,
-  MEAN_MAX_BYTES = 1 << 30,
 };
-
-#define WINDOW_NS UINT64_C(1000000000)
 
 enum { STATE_NONE, STATE_PREPARING, STATE_READY, STATE_REFUSED };
 
 uint32_t profile_arena;
 
 static struct {
-  uint32_t state;       /* atomic */
-  uint32_t setting;     /* atomic: the one that the mean is for */
-  uint64_t mean_bytes;  /* atomic */
-  uint64_t random;      /* atomic: counts up by POISSON_GAMMA */
-  uint64_t window_ns;   /* atomic: when the samples below began to be counted */
-  uint32_t window_used; /* atomic */
+  uint32_t state;   /* atomic */
+  uint32_t setting; /* atomic: the one that the mean is for */
+  uint64_t random;  /* atomic: counts up by POISSON_GAMMA */
 } profile;
 
 /* ---- switching on ---- */
@@ -57,6 +51,7 @@ static bool prepare_once(bool at_start) {
   bool ready = arena != 0 && profile_table_make(0);
   if (ready) {
     seed();
+    profile_budget_prepare();
     unwind_prepare(at_start);
     if (at_start || sys_is_glibc()) prepare_languages(); /* D4 */
     __atomic_store_n(&profile_arena, arena, __ATOMIC_RELAXED);
@@ -66,25 +61,14 @@ static bool prepare_once(bool at_start) {
   return ready;
 }
 
-static void set_mean(uint64_t mean_bytes) {
-  counter_set(&profile.mean_bytes, mean_bytes);
-  counter_set(&profile_head->mean_bytes, mean_bytes);
-}
-
-static void begin_window(uint64_t now) {
-  counter_set(&profile.window_ns, now);
-  __atomic_store_n(&profile.window_used, 0, __ATOMIC_RELAXED);
-}
-
 /* The first thread to see another setting begins with its mean. */
 static void take_setting(uint32_t setting) {
   if (__atomic_exchange_n(&profile.setting, setting, __ATOMIC_RELAXED) == setting || setting == 0) return;
-  set_mean(profile_wanted_mean(setting));
-  begin_window(sys_coarse_time_ns());
+  profile_budget_begin(profile_wanted_mean(setting));
 }
 
 static void draw(struct thread *thread) {
-  thread->mean_bytes = counter_get(&profile.mean_bytes);
+  thread->mean_bytes = profile_budget_mean_bytes();
   uint64_t random = poisson_mix(__atomic_add_fetch(&profile.random, POISSON_GAMMA, __ATOMIC_RELAXED));
   thread->until_sample = (int64_t)poisson_distance(thread->mean_bytes, random);
 }
@@ -140,27 +124,10 @@ void profile_start(bool may_begin) {
 uint64_t profile_mean_bytes(uint32_t setting) {
   uint32_t now = __atomic_load_n(&options.profile, __ATOMIC_RELAXED);
   bool is_followed = now != 0 && __atomic_load_n(&profile.setting, __ATOMIC_RELAXED) == now;
-  return is_followed ? counter_get(&profile.mean_bytes) : profile_wanted_mean(now != 0 ? now : setting);
+  return is_followed ? profile_budget_mean_bytes() : profile_wanted_mean(now != 0 ? now : setting);
 }
 
 /* ---- samples ---- */
-
-/* Keeps the process within the budget: the mean doubles when that many samples were taken in less than a second, and
- * halves, down to what was asked for, after a second with few. */
-static void keep_budget(uint64_t now) {
-  uint32_t used = __atomic_add_fetch(&profile.window_used, 1, __ATOMIC_RELAXED);
-  uint64_t mean = counter_get(&profile.mean_bytes), passed_ns = now - counter_get(&profile.window_ns);
-  if (passed_ns >= WINDOW_NS) {
-    begin_window(now);
-    uint64_t seconds = passed_ns / WINDOW_NS,
-             least = profile_wanted_mean(__atomic_load_n(&profile.setting, __ATOMIC_RELAXED));
-    if (used < PROFILE_BUDGET / QUIET_BUDGET_SHARE * seconds && mean > least)
-      set_mean(mean / 2 > least ? mean / 2 : least);
-  } else if (used >= PROFILE_BUDGET) {
-    begin_window(now);
-    if (mean < MEAN_MAX_BYTES) set_mean(mean * 2);
-  }
-}
 
 static void walk(struct profile_frames *frames) {
   frames->tags = 0;
@@ -183,6 +150,7 @@ static void walk(struct profile_frames *frames) {
 
 NEVER_INLINE void profile_note(const void *block, size_t size_bytes) {
   struct thread *thread = &this_thread;
+  uint64_t ticks = profile_budget_ticks();
   double share = poisson_share(size_bytes, thread->mean_bytes);
   struct snug_profile_sample sample = {.address = (uintptr_t)block, .size_bytes = size_bytes};
   sample.weight_bytes = (uint64_t)((double)size_bytes / share + 0.5);
@@ -194,8 +162,9 @@ NEVER_INLINE void profile_note(const void *block, size_t size_bytes) {
     walk(&frames);
     profile_table_add(&sample, &frames);
     if (fence_holds(block)) fence_note(block, sample.stack);
-    keep_budget(sample.time_ns);
     counter_set(&gauges_profile_bytes, profile_table_bytes() + fence_bytes());
+    profile_budget_spent(ticks);
+    profile_budget_count(sample.time_ns);
   } else {
     profile_table_dropped(sample.weight_bytes);
   }
@@ -207,9 +176,11 @@ NEVER_INLINE uint32_t profile_stack_here(void) {
   struct thread *thread = &this_thread;
   if (thread->takes_sample || __atomic_load_n(&profile.state, __ATOMIC_ACQUIRE) != STATE_READY) return 0;
   struct profile_frames frames;
+  uint64_t ticks = profile_budget_ticks();
   thread->takes_sample = 1;
   walk(&frames);
   uint32_t stack = profile_table_stack(&frames);
+  profile_budget_spent(ticks);
   thread->takes_sample = 0;
   return stack;
 }
@@ -223,6 +194,7 @@ void profile_after_fork(bool passes_over) {
   }
   if (profile_head == NULL) return;
   seed();
+  profile_budget_after_fork();
   profile_table_inherit();
   if (!passes_over) return fence_after_fork();
   __atomic_store_n(&profile.state, STATE_REFUSED, __ATOMIC_RELAXED);

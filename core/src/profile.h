@@ -20,10 +20,7 @@
 #include "options.h"
 #include "profile_table.h"
 
-enum {
-  PROFILE_MEAN_BYTES = 512 << 10, /* what the setting 1 means */
-  PROFILE_BUDGET = 100,           /* samples a second */
-};
+enum { PROFILE_MEAN_BYTES = 512 << 10 }; /* what the setting 1 means */
 
 HIDDEN extern uint32_t profile_arena; /* atomic: of sampled blocks; 0: none yet */
 

@@ -64,6 +64,7 @@ FAST
 SMALL
 #include "report.c"
 #include "fence.c"
+#include "profile_budget.c"
 FAST
 #include "profile.c"
 #include "profile_dump.c"

@@ -287,6 +287,14 @@ uint64_t sys_coarse_time_ns(void) {
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+uint64_t sys_ticks(void) { return cpu_ticks(); }
+
+uint64_t sys_process_cpu_ns(void) {
+  struct timespec used;
+  if (read_clock_by_call(CLOCK_PROCESS_CPUTIME_ID, &used) != 0) return 0;
+  return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
+}
+
 uint64_t sys_address_space_limit_bytes(void) {
   uint64_t limit[2] = {UINT64_MAX, UINT64_MAX};
   call(SYS_prlimit64, 0, RLIMIT_AS, 0, (long)limit, 0, 0);

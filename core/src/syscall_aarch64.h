@@ -3,6 +3,7 @@
 #define SNUG_SYSCALL_ARCH_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/auxv.h>
 #include <ucontext.h>
 
@@ -89,6 +90,12 @@ __asm__(
 #define VDSO_CLOCK_GETTIME "__kernel_clock_gettime"
 
 static inline void cpu_relax(void) { __asm__ volatile("yield"); }
+
+static inline uint64_t cpu_ticks(void) {
+  uint64_t ticks;
+  __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+  return ticks;
+}
 
 /* libgcc asks by this name, which not every libc has, for the atomic instructions there are; before our first one. */
 __attribute__((visibility("hidden"))) unsigned long __getauxval(unsigned long type);

@@ -3,6 +3,7 @@
 #define SNUG_SYSCALL_ARCH_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include <ucontext.h>
 
 static inline long syscall_raw(long number, long a, long b, long c, long d, long e, long f) {
@@ -83,5 +84,7 @@ __asm__(
 #define VDSO_CLOCK_GETTIME "__vdso_clock_gettime"
 
 static inline void cpu_relax(void) { __asm__ volatile("pause"); }
+
+static inline uint64_t cpu_ticks(void) { return __builtin_ia32_rdtsc(); }
 
 #endif

@@ -1,4 +1,4 @@
-# Instruction counts of the fast paths against golden files. See core/tests/golden/run.
+# Instruction counts of the fast paths against golden files, and of samples. See core/tests/golden/run and sampling.
 .PHONY: test-golden
 test-golden: build/libsnug.so
-	core/tests/golden/run
+	@status=0; core/tests/golden/run || status=1; core/tests/golden/sampling || status=1; exit $$status

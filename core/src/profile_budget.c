@@ -1,0 +1,144 @@
+#include "profile_budget.h"
+
+#include "counters.h"
+#include "profile_table.h"
+#include "purge.h"
+#include "rights.h"
+#include "sys.h"
+
+#define WINDOW_NS UINT64_C(1000000000)
+#define CLOCK_LEAST_NS UINT64_C(200000000) /* fifty steps of the coarse clock */
+#define NS_PER_MS UINT64_C(1000000)
+
+enum {
+  QUIET_SHARE = 4,  /* below so much of what may be taken the mean falls again */
+  RAISE_MAX = 8,    /* times, at once */
+  TICKS_WEIGHT = 8, /* of the usual ones against the last */
+  TICKS_MAX = 4,    /* times the usual ones: in more, another thread ran */
+};
+
+static struct {
+  uint64_t mean_bytes;            /* atomic, as all above `cpu_ns` */
+  uint64_t least_bytes;           /* the mean that was asked for */
+  uint32_t taken;                 /* since the setting changed, as far as PROFILE_BUDGET_FREE */
+  uint32_t used;                  /* samples in the window */
+  uint32_t look_at;               /* so many of them are the next reason to look */
+  uint64_t window_ns;             /* when the window began */
+  uint64_t spent_ticks;           /* in it, by samples */
+  uint64_t usual_ticks;           /* of one sample */
+  uint64_t cpu_ns;                /* of the process when the window began; the purge lock, as all below */
+  uint64_t clock_ns, clock_ticks; /* both clocks at one moment */
+  uint64_t ticks_per_ms;          /* 0: unknown */
+} budget;
+
+static void set_mean(uint64_t mean_bytes) {
+  counter_set(&budget.mean_bytes, mean_bytes);
+  counter_set(&profile_head->mean_bytes, mean_bytes);
+}
+
+static void begin_window(uint64_t now) {
+  counter_set(&budget.window_ns, now);
+  counter_set(&budget.spent_ticks, 0);
+  __atomic_store_n(&budget.look_at, PROFILE_BUDGET_LOOK, __ATOMIC_RELAXED);
+  __atomic_store_n(&budget.used, 0, __ATOMIC_RELAXED);
+}
+
+uint64_t profile_budget_mean_bytes(void) { return counter_get(&budget.mean_bytes); }
+
+void profile_budget_prepare(void) {
+  budget.clock_ns = sys_coarse_time_ns();
+  budget.clock_ticks = profile_budget_ticks();
+}
+
+void profile_budget_begin(uint64_t mean_bytes) {
+  counter_set(&budget.least_bytes, mean_bytes);
+  set_mean(mean_bytes);
+  __atomic_store_n(&budget.taken, 0, __ATOMIC_RELAXED);
+  begin_window(sys_coarse_time_ns());
+}
+
+void profile_budget_after_fork(void) {
+  budget.cpu_ns = 0;
+  __atomic_store_n(&budget.taken, PROFILE_BUDGET_FREE, __ATOMIC_RELAXED); /* else each of many children had them */
+  begin_window(sys_coarse_time_ns());
+}
+
+/* ---- what samples take ---- */
+
+/* 0: not to be asked for, as in a sandbox that forbids the counter together with all calls. */
+uint64_t profile_budget_ticks(void) { return rights_have(RIGHT_OTHERS) ? sys_ticks() : 0; }
+
+/* The counter runs on while other threads have the CPU, so what is far above the usual counts as a part of it. */
+void profile_budget_spent(uint64_t ticks_before) {
+  uint64_t ticks = profile_budget_ticks(), usual = counter_get(&budget.usual_ticks);
+  if (ticks_before == 0 || ticks <= ticks_before) return;
+  ticks -= ticks_before;
+  if (usual == 0) usual = ticks;
+  if (ticks > usual * TICKS_MAX) ticks = usual * TICKS_MAX;
+  counter_set(&budget.usual_ticks, (usual * (TICKS_WEIGHT - 1) + ticks) / TICKS_WEIGHT + 1);
+  __atomic_fetch_add(&budget.spent_ticks, ticks, __ATOMIC_RELAXED);
+}
+
+static void compare_clocks(uint64_t now) {
+  uint64_t ticks = profile_budget_ticks(), passed_ns = now - budget.clock_ns;
+  if (passed_ns < CLOCK_LEAST_NS) return;
+  bool rose = budget.clock_ticks != 0 && ticks > budget.clock_ticks;
+  budget.ticks_per_ms = rose ? (ticks - budget.clock_ticks) / (passed_ns / NS_PER_MS) : 0;
+  budget.clock_ns = now;
+  budget.clock_ticks = ticks;
+}
+
+/* How many samples like those of the window its CPU time pays for; UINT64_MAX: unknown, or as many as there are. */
+static uint64_t affordable(uint32_t used, uint64_t cpu_ns) {
+  uint64_t spent_ticks = counter_get(&budget.spent_ticks);
+  bool is_free = __atomic_load_n(&budget.taken, __ATOMIC_RELAXED) < PROFILE_BUDGET_FREE;
+  if (is_free || cpu_ns < budget.cpu_ns || cpu_ns == 0 || budget.ticks_per_ms == 0) return UINT64_MAX;
+  uint64_t spent_ns = spent_ticks * NS_PER_MS / budget.ticks_per_ms;
+  if (spent_ns == 0) return UINT64_MAX;
+  return used * ((cpu_ns - budget.cpu_ns) / PROFILE_BUDGET_SHARE) / spent_ns;
+}
+
+/* ---- the mean ---- */
+
+static uint64_t raised(uint64_t mean_bytes, uint32_t used, uint64_t can_pay) {
+  uint64_t times = 2;
+  while (times < RAISE_MAX && used > can_pay * times) times *= 2;
+  mean_bytes *= times;
+  return mean_bytes < PROFILE_MEAN_MAX_BYTES ? mean_bytes : PROFILE_MEAN_MAX_BYTES;
+}
+
+/* The purge lock is held. */
+static void look(uint64_t now, uint32_t used) {
+  compare_clocks(now);
+  uint64_t cpu_ns = rights_have(RIGHT_OTHERS) ? sys_process_cpu_ns() : 0;
+  uint64_t mean = counter_get(&budget.mean_bytes), least = counter_get(&budget.least_bytes);
+  uint64_t seconds = (now - counter_get(&budget.window_ns)) / WINDOW_NS, can_pay = affordable(used, cpu_ns);
+  bool is_often = seconds == 0 && used >= PROFILE_BUDGET, ends = true;
+  if (is_often || (used >= PROFILE_BUDGET_LOOK && used > can_pay)) {
+    set_mean(raised(mean, used, is_often && used <= can_pay ? UINT64_MAX / RAISE_MAX : can_pay));
+  } else {
+    uint64_t most = seconds * PROFILE_BUDGET < can_pay ? seconds * PROFILE_BUDGET : can_pay;
+    bool is_quiet = seconds != 0 && used < most / QUIET_SHARE;
+    if (is_quiet && mean > least) set_mean(mean / 2 > least ? mean / 2 : least);
+    /* Of little CPU time few samples say little. */
+    ends = is_quiet || (seconds != 0 && (used >= PROFILE_BUDGET_LOOK || can_pay >= QUIET_SHARE * PROFILE_BUDGET_LOOK));
+  }
+  if (ends) {
+    budget.cpu_ns = cpu_ns;
+    begin_window(now);
+  } else {
+    __atomic_store_n(&budget.look_at, used + PROFILE_BUDGET_LOOK, __ATOMIC_RELAXED);
+  }
+}
+
+void profile_budget_count(uint64_t now) {
+  uint32_t used = __atomic_add_fetch(&budget.used, 1, __ATOMIC_RELAXED);
+  if (__atomic_load_n(&budget.taken, __ATOMIC_RELAXED) < PROFILE_BUDGET_FREE) {
+    __atomic_fetch_add(&budget.taken, 1, __ATOMIC_RELAXED);
+  }
+  bool is_due = used >= __atomic_load_n(&budget.look_at, __ATOMIC_RELAXED);
+  if (!is_due && now - counter_get(&budget.window_ns) < WINDOW_NS) return;
+  if (!purge_try_lock()) return; /* the next sample will look */
+  look(now, used);
+  purge_unlock();
+}

@@ -1,0 +1,150 @@
+/* profile_budget_test.c: how often samples are taken of a process that is made up: its clocks, what it allocates, and
+ * what a sample costs it. */
+#include "../../src/sys.c"
+
+#include <stdint.h>
+
+/* Of the made-up process. */
+static struct {
+  uint64_t now_ns, cpu_ns, ticks;
+} clocks;
+
+static uint64_t own_time(void) { return clocks.now_ns / 4000000 * 4000000; }
+static uint64_t own_cpu_time(void) { return clocks.cpu_ns; }
+static uint64_t own_ticks(void) { return clocks.ticks; }
+
+#define sys_coarse_time_ns own_time
+#define sys_process_cpu_ns own_cpu_time
+#define sys_ticks own_ticks
+#include "above_sys.h"
+#include "unit.h"
+
+enum { TICKS_PER_NS = 2 };
+
+struct made_up {
+  double busy;            /* share of a core that it uses */
+  double bytes_per_cpu_s; /* what it allocates meanwhile */
+  uint64_t sample_ns;
+  uint64_t preempted_every; /* so many samples; 0: never */
+};
+
+struct outcome {
+  double share;    /* of CPU time that samples took */
+  double a_second; /* samples */
+  double estimate; /* sum of weights over what was allocated */
+};
+
+static void pass(const struct made_up *process, uint64_t cpu_ns) {
+  clocks.cpu_ns += cpu_ns;
+  clocks.now_ns += (uint64_t)((double)cpu_ns / process->busy);
+  clocks.ticks += (uint64_t)((double)cpu_ns / process->busy) * TICKS_PER_NS;
+}
+
+/* Blocks of 4,000 bytes for so many seconds of the clock. */
+static struct outcome simulate(const struct made_up *process, double seconds) {
+  enum { BLOCK = 4000 };
+  static uint64_t random = 7, samples;
+  double allocated = 0, weights = 0, spent_ns = 0, taken = 0;
+  uint64_t begin_ns = clocks.now_ns, begin_cpu_ns = clocks.cpu_ns, mean = profile_budget_mean_bytes();
+  uint64_t until = poisson_distance(mean, poisson_mix(random += POISSON_GAMMA));
+  while ((double)(clocks.now_ns - begin_ns) < seconds * 1e9) {
+    /* As many blocks as fit before the next sample, at once. */
+    uint64_t blocks = until / BLOCK + 1;
+    allocated += (double)(blocks * BLOCK);
+    pass(process, (uint64_t)((double)(blocks * BLOCK) / process->bytes_per_cpu_s * 1e9));
+    uint64_t ticks = profile_budget_ticks();
+    clocks.cpu_ns += process->sample_ns;
+    clocks.now_ns += process->sample_ns;
+    clocks.ticks += process->sample_ns * TICKS_PER_NS;
+    if (process->preempted_every != 0 && ++samples % process->preempted_every == 0) {
+      clocks.now_ns += 8000000;
+      clocks.ticks += 8000000 * TICKS_PER_NS;
+    }
+    profile_budget_spent(ticks);
+    weights += BLOCK / poisson_share(BLOCK, mean);
+    profile_budget_count(own_time());
+    taken++;
+    spent_ns += (double)process->sample_ns;
+    mean = profile_budget_mean_bytes();
+    until = poisson_distance(mean, poisson_mix(random += POISSON_GAMMA));
+  }
+  return (struct outcome){spent_ns / (double)(clocks.cpu_ns - begin_cpu_ns),
+                          taken / ((double)(clocks.now_ns - begin_ns) / 1e9), weights / allocated};
+}
+
+static void begin_at(uint64_t mean_bytes) {
+  clocks.now_ns += 1000000000;
+  clocks.ticks += UINT64_C(1000000000) * TICKS_PER_NS;
+  if (profile_head == NULL) {
+    REQUIRE(profile_table_make(0));
+    profile_budget_prepare();
+  }
+  profile_budget_begin(mean_bytes);
+}
+
+/* Whatever the process does, what samples take is a five-hundredth of its CPU time or less, in the end. */
+TEST(samples_cost_little_of_the_cpu_time) {
+  static const struct made_up processes[] = {
+      {1, 1e9, 17000, 0},      {1, 1e9, 17000, 200},   {1, 1e8, 5000, 0},  {0.25, 1e9, 17000, 0},
+      {0.25, 1e8, 17000, 100}, {0.01, 1e9, 17000, 0},  {4, 2e9, 17000, 0}, {0.001, 3e9, 60000, 0},
+      {1, 1e10, 100000, 0},    {0.05, 5e8, 200000, 0},
+  };
+  for (size_t i = 0; i < COUNT_OF(processes); i++) {
+    begin_at(512 * KIB);
+    simulate(&processes[i], 300 / processes[i].busy);
+    struct outcome outcome = simulate(&processes[i], 1000 / processes[i].busy);
+    CHECK_THAT(outcome.share < 1.1 / PROFILE_BUDGET_SHARE, "process %d: share %g", (int)i, outcome.share);
+    CHECK_THAT(outcome.a_second < 1.1 * PROFILE_BUDGET, "process %d: %g samples a second", (int)i, outcome.a_second);
+    /* And it uses what it may. */
+    bool is_used = outcome.share > 0.2 / PROFILE_BUDGET_SHARE || outcome.a_second > 0.2 * PROFILE_BUDGET ||
+                   profile_budget_mean_bytes() == 512 * KIB;
+    CHECK_THAT(is_used, "process %d: share %g, %g a second", (int)i, outcome.share, outcome.a_second);
+    CHECK_THAT(outcome.estimate > 0.95 && outcome.estimate < 1.05, "process %d: %g", (int)i, outcome.estimate);
+  }
+}
+
+/* The mean is chosen by what was before, so the weights are right while it changes all the time. */
+TEST(estimates_are_unbiased_while_the_mean_changes) {
+  static const struct made_up busy = {1, 4e9, 17000, 0}, quiet = {0.2, 4e8, 17000, 0};
+  double sum = 0;
+  enum { TURNS = 200 };
+  uint64_t least = UINT64_MAX, most = 0;
+  begin_at(64 * KIB);
+  for (int i = 0; i < TURNS; i++) {
+    sum += simulate(i % 2 == 0 ? &busy : &quiet, 20).estimate;
+    uint64_t mean = profile_budget_mean_bytes();
+    if (mean < least) least = mean;
+    if (mean > most) most = mean;
+  }
+  CHECK_THAT(sum / TURNS > 0.99 && sum / TURNS < 1.01, "estimates over truth: %g", sum / TURNS);
+  CHECK_THAT(most >= 4 * least, "the mean was %llu to %llu", (unsigned long long)least, (unsigned long long)most);
+}
+
+/* Who looks for some seconds gets as many samples as ever. */
+TEST(the_first_samples_are_free) {
+  static const struct made_up process = {0.05, 1e9, 17000, 0};
+  begin_at(512 * KIB);
+  struct outcome first = simulate(&process, 3), later = (simulate(&process, 60), simulate(&process, 60));
+  CHECK_THAT(first.a_second > 40 && later.a_second < 10, "%g, then %g", first.a_second, later.a_second);
+}
+
+/* As where a sandbox forbids to ask. */
+TEST(without_a_right_the_number_a_second_counts) {
+  static const struct made_up process = {0.05, 1e9, 17000, 0};
+  uint32_t rights_before = rights_end();
+  begin_at(512 * KIB);
+  simulate(&process, 60);
+  struct outcome outcome = simulate(&process, 60);
+  rights_resume(rights_before);
+  CHECK_THAT(outcome.a_second > 20 && outcome.a_second < 110, "%g a second", outcome.a_second);
+}
+
+/* A child's CPU time begins at 0, and so do its first samples to count. */
+TEST(children_have_a_budget_of_their_own) {
+  static const struct made_up process = {0.25, 1e9, 17000, 0};
+  begin_at(512 * KIB);
+  profile_budget_after_fork();
+  clocks.cpu_ns = 0;
+  struct outcome outcome = simulate(&process, 100);
+  CHECK_THAT(outcome.share < 1.5 / PROFILE_BUDGET_SHARE, "share %g", outcome.share);
+}
