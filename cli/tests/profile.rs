@@ -140,6 +140,84 @@ fn ruby_lines_are_named() {
     assert!(sites[0]["frames"].as_array().unwrap().iter().any(here), "{json}");
 }
 
+/// Allocates by what the interpreter gives extensions: its malloc, and a string.
+const EXTENSION: &str = r#"
+#include <stddef.h>
+#include <string.h>
+typedef unsigned long value;
+extern value rb_define_module(const char *) __attribute__((weak));
+extern void rb_define_module_function(value, const char *, void *, int) __attribute__((weak));
+extern void *ruby_xmalloc(size_t) __attribute__((weak));
+extern value rb_str_new(const char *, long) __attribute__((weak));
+extern void *PyMem_Malloc(size_t) __attribute__((weak));
+extern void *PyBytes_FromStringAndSize(const char *, ptrdiff_t) __attribute__((weak));
+static void *volatile kept;
+__attribute__((noinline)) void grows(void) { kept = PyMem_Malloc ? PyMem_Malloc(5000) : ruby_xmalloc(5000); }
+__attribute__((noinline)) void *makes(void) {
+  void *made = PyBytes_FromStringAndSize ? PyBytes_FromStringAndSize(NULL, 5000) : (void *)rb_str_new(NULL, 5000);
+  __asm__ volatile("");
+  return made;
+}
+static value ruby_grows(value self) { grows(); (void)self; return 8; }
+static value ruby_makes(value self) { (void)self; return (value)makes(); }
+void Init_planted(void) {
+  value module = rb_define_module("Planted");
+  rb_define_module_function(module, "grows", ruby_grows, 0);
+  rb_define_module_function(module, "makes", ruby_makes, 0);
+}
+"#;
+
+const RUBY_CALLS: &str = r#"
+require "./planted"
+kept = []
+def calls_grows = Planted.grows
+def calls_makes = Planted.makes
+puts "ready"
+STDOUT.flush
+loop { 20.times { calls_grows; kept << calls_makes }; sleep 0.001 }
+"#;
+
+const PYTHON_CALLS: &str = r#"
+import ctypes, time
+planted = ctypes.PyDLL("./planted.so")
+planted.makes.restype = ctypes.py_object
+kept = []
+def calls_grows(): planted.grows()
+def calls_makes(): return planted.makes()
+print("ready", flush=True)
+while True:
+    for _ in range(20):
+        calls_grows()
+        kept.append(calls_makes())
+    time.sleep(0.001)
+"#;
+
+#[test]
+fn functions_of_extensions_that_allocate_through_the_interpreter_are_named() {
+    let Some(library) = snug_library() else { return };
+    for (interpreter, source) in [("ruby", RUBY_CALLS), ("/usr/bin/python3", PYTHON_CALLS)] {
+        if Command::new(interpreter).arg("--version").output().is_err() {
+            println!("skipped: there is no {interpreter}");
+            continue;
+        }
+        let scratch = Scratch::new();
+        scratch.compile("planted.so", EXTENSION, &["-shared", "-fPIC", "-O1"]);
+        std::fs::write(scratch.path("calls"), source).unwrap();
+        let process = start(Command::new(interpreter).arg("calls").current_dir(scratch.path(".")), &library);
+        let command = ["profile", &process.pid(), "--json", "--for", "2s", "--mean-bytes", "16384"];
+        let json = run(&mut snug(&command)).expect_code(0).json();
+        for (native, caller) in [("grows", "calls_grows"), ("makes", "calls_makes")] {
+            let is_there = json["sites"].as_array().unwrap().iter().any(|site| {
+                let frames = site["frames"].as_array().unwrap();
+                let at = |name: &str| frames.iter().position(|frame| frame["function"] == name);
+                let file = |index: usize| frames[index]["file"].as_str().unwrap();
+                at(native) == Some(0) && file(0).ends_with("/planted.so") && at(caller).is_some()
+            });
+            assert!(is_there, "{interpreter}: no {native} below {caller} in {json}");
+        }
+    }
+}
+
 /// Interpreters whose frames the library reads: those that are installed, one at least, and those of SNUG_PYTHONS, by
 /// their paths.
 fn pythons() -> Vec<String> {

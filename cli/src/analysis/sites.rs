@@ -63,13 +63,51 @@ fn is_interpreter(frame: &Frame) -> bool {
     })
 }
 
+/// Whether a native frame runs code of the language: what is further out called that, and not what was allocated.
+/// Interpreters without symbols of their own show the functions by which extensions have such code run.
+fn runs_language(frame: &Frame) -> bool {
+    let begins = [
+        "_PyEval_EvalFrame",
+        "PyEval_Eval",
+        "PyObject_Call",
+        "PyObject_Vectorcall",
+        "_PyObject_Call",
+        "rb_vm_exec",
+        "rb_vm_call",
+        "rb_vm_invoke",
+        "rb_yield",
+        "rb_funcall",
+        "rb_block_call",
+        "rb_proc_call",
+        "rb_eval",
+        "rb_iterate",
+        "rb_class_new_instance",
+        "rb_obj_call_init",
+        "rb_ensure",
+        "rb_rescue",
+        "rb_protect",
+        "rb_catch",
+        "vm_exec",
+    ];
+    is_interpreter(frame) && begins.iter().any(|begin| frame.function.starts_with(begin))
+}
+
+/// Whether a native frame is code of a library or a program, which code made at run time is not.
+fn is_of_file(frame: &Frame) -> bool {
+    frame.file.starts_with('/')
+}
+
 /// One stack of both, innermost first: native frames up to the interpreter, then those of its language. Frames of the
-/// allocator are left out.
+/// allocator are left out, and so are the interpreter's own by which an extension allocates.
 pub(crate) fn splice(native: Vec<Frame>, language: Vec<Frame>) -> Vec<Frame> {
     let mut frames: Vec<Frame> = native.into_iter().skip_while(is_allocator).collect();
     if !language.is_empty() {
-        let own = frames.iter().position(is_interpreter).unwrap_or(0);
+        let own = frames.iter().position(runs_language).unwrap_or(frames.len());
         frames.truncate(own);
+        let extension = frames.iter().rposition(|frame| !is_interpreter(frame) && is_of_file(frame));
+        frames.truncate(extension.map_or(0, |last| last + 1));
+        let inner = frames.iter().position(|frame| !is_interpreter(frame)).unwrap_or(0);
+        frames.drain(..inner);
         frames.extend(language);
     }
     frames
@@ -166,6 +204,33 @@ mod tests {
         let names = |frames: Vec<Frame>| frames.into_iter().map(|frame| frame.function).collect::<Vec<_>>();
         assert_eq!(names(splice(native.clone(), language)), ["parse", "Parser.parse", "<main>"]);
         assert_eq!(names(splice(native, vec![])), ["parse", "vm_exec", "main"]);
+    }
+
+    #[test]
+    fn extensions_that_allocate_through_the_interpreter_are_seen() {
+        let ruby = |function| frame(function, "/usr/lib/libruby-3.1.so.3.1");
+        let python = |function| frame(function, "/usr/bin/python3.11");
+        let malloc = || frame("malloc", "/l/libsnug.so");
+        let line = || vec![frame("call", "a.rb")];
+        let names =
+            |native| splice(native, line()).into_iter().map(|frame| frame.function).collect::<Vec<_>>();
+        let native = frame("grow", "/gems/parser.so");
+        assert_eq!(
+            names(vec![malloc(), ruby("ruby_xmalloc"), native.clone(), ruby("rb_vm_exec")]),
+            ["grow", "call"]
+        );
+        let outer = frame("parse", "/gems/parser.so");
+        let through = [malloc(), ruby("rb_str_new"), native.clone(), ruby("rb_hash_foreach"), outer];
+        assert_eq!(names(through.to_vec()), ["grow", "rb_hash_foreach", "parse", "call"]);
+        // What calls code of the language did not allocate.
+        let by_yield = vec![malloc(), ruby("rb_str_dup"), ruby("rb_yield"), native.clone()];
+        assert_eq!(names(by_yield), ["call"]);
+        let evaluated =
+            vec![malloc(), python("PyMem_Malloc"), python("_PyEval_EvalFrameDefault.cold"), native.clone()];
+        assert_eq!(names(evaluated), ["call"]);
+        // Nor did code made at run time, which has no file.
+        assert_eq!(names(vec![malloc(), ruby("ruby_xmalloc"), frame("0x7f", "")]), ["call"]);
+        assert_eq!(names(vec![malloc(), ruby("ruby_xmalloc"), frame("0x7f", "[anon]")]), ["call"]);
     }
 
     #[test]
