@@ -390,10 +390,18 @@ static int borrow_stderr(void) {
   return failed(fd) ? -1 : (int)fd;
 }
 
+enum { WRITE_NAPS = 1000 };
+#define WRITE_NAP_NS UINT64_C(1000000)
+
 bool sys_write_whole(int fd, const char *text, size_t length_bytes) {
+  int naps = 0;
   while (length_bytes != 0) {
     long written = call(SYS_write, fd, (long)text, (long)length_bytes, 0, 0, 0);
     if (written == -EINTR) continue;
+    if (written == -EAGAIN && naps++ < WRITE_NAPS) {
+      sys_sleep(WRITE_NAP_NS);
+      continue;
+    }
     if (written == -EBADF && fd == 2 && sys_in_started_thread()) {
       fd = borrow_stderr();
       continue;
@@ -408,7 +416,8 @@ bool sys_write_whole(int fd, const char *text, size_t length_bytes) {
 void sys_write(int fd, const char *text, size_t length_bytes) { (void)sys_write_whole(fd, text, length_bytes); }
 
 int sys_create_file(const char *path) {
-  long fd = call(SYS_openat, AT_FDCWD, (long)path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644, 0, 0);
+  int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK;
+  long fd = call(SYS_openat, AT_FDCWD, (long)path, flags, 0644, 0, 0);
   return failed(fd) ? -1 : (int)fd;
 }
 

@@ -96,9 +96,11 @@ size_t sys_read_link(const char *path, char *text, size_t capacity_bytes); /* th
 void sys_each_line(const char *path, char *text, size_t capacity_bytes, bool (*line)(const char *line, void *data),
                    void *data);
 bool sys_file_exists(const char *path);       /* and can be read; RIGHT_FILES */
-int sys_create_file(const char *path);        /* to write to, emptied if it is there; -1: it can't be. RIGHT_FILES */
+/* To write to, emptied if it is there; -1: it can't be, or it is a pipe that nobody reads. RIGHT_FILES */
+int sys_create_file(const char *path);
 bool sys_copy_file(const char *path, int fd); /* writes all that a file has; RIGHT_FILES */
 bool sys_close_file(int fd);
+/* False, too: it is a pipe that takes no more for a second. */
 bool sys_write_whole(int fd, const char *text, size_t length_bytes);
 void sys_write(int fd, const char *text, size_t length_bytes);
 _Noreturn void sys_abort(void);

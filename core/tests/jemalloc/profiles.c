@@ -1,6 +1,9 @@
 /* profiles.c: prof.* of a program that asks for profiles by jemalloc's variable malloc_conf: what is in the files, what
  * they are called, and what the names answer. */
+#define _GNU_SOURCE
+#include <fcntl.h>
 #include <pthread.h>
+#include <sys/stat.h>
 
 #include "../../include/jemalloc/jemalloc.h"
 #include "../../include/snug.h"
@@ -220,6 +223,50 @@ TEST(what_can_not_be_written_is_an_error) {
   int status = 0;
   REQUIRE(waitpid(child, &status, 0) == child);
   CHECK(status == 0);
+}
+
+/* ---- pipes ---- */
+
+static void *read_all(void *path) {
+  static char text[1 << 20];
+  size_t length = 0;
+  int fd = open(path, O_RDONLY);
+  REQUIRE(fd >= 0);
+  for (ssize_t got = 1; got > 0 && length < sizeof text; length += (size_t)got) {
+    got = read(fd, text + length, sizeof text - length);
+    REQUIRE(got >= 0);
+  }
+  close(fd);
+  CHECK_THAT(length > 100 && memcmp(text, "heap_v2/1\n", 10) == 0 && text[length - 1] == '\n', "%zu bytes", length);
+  return NULL;
+}
+
+/* Forks wait for a profile that is being written: it must not wait for others without an end. */
+TEST(a_pipe_that_nobody_reads_is_no_place_for_a_profile) {
+  if (!snug_is_active()) SKIP("not snug"); /* jemalloc waits */
+  enter_own_folder();
+  switch_on(true);
+  keep_all();
+  REQUIRE(mkfifo("pipe", 0600) == 0);
+  CHECK(dump_to("pipe") == EFAULT);
+  int both = open("pipe", O_RDWR); /* a reader that does not read */
+  REQUIRE(both >= 0 && fcntl(both, F_SETPIPE_SZ, 4096) > 0);
+  CHECK(dump_to("pipe") == EFAULT);
+  close(both);
+  drop_all();
+}
+
+TEST(a_pipe_with_a_reader_has_the_whole_profile) {
+  if (!snug_is_active()) SKIP("not snug");
+  enter_own_folder();
+  switch_on(true);
+  REQUIRE(mkfifo("read-pipe", 0600) == 0);
+  pthread_t reader;
+  REQUIRE(pthread_create(&reader, NULL, read_all, "read-pipe") == 0);
+  int result;
+  for (int i = 0; i < 60000 && (result = dump_to("read-pipe")) == EFAULT; i++) usleep(1000); /* until it has opened */
+  CHECK(result == 0);
+  pthread_join(reader, NULL);
 }
 
 /* ---- while others work ---- */
