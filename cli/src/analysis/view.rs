@@ -540,6 +540,17 @@ mod tests {
     }
 
     #[test]
+    fn a_load_of_so_much_work_shows_how_long_it_took() {
+        let mut server = fixture::server();
+        server.settings.serving = Some(Serving { load_s: Some(20.0), ..Serving::default() });
+        assert!(!headings(&table(&server)).contains(&"load time"), "it is as long as was asked for");
+        server.settings.serving = Some(Serving { load_s: None, ..Serving::default() });
+        let table = table(&server);
+        let place = headings(&table).iter().position(|heading| *heading == "load time").unwrap();
+        assert_eq!(table.rows[0].cells[place].as_ref().unwrap().value, "20.0");
+    }
+
+    #[test]
     fn verdicts_depend_on_what_is_wanted() {
         let ratio = |low, high| Some(Ratio { value: 1.0, interval: Some((low, high)), ..Ratio::default() });
         assert_eq!(verdict(ratio(1.1, 1.2), Some(Wanted::More)), Difference::Better);
