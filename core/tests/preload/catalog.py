@@ -7,6 +7,7 @@ import re
 import shutil
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # not a version manager's shims
+BUSY = 3  # a whole run goes on beside other work, and takes as many times as long: a limit is there to end what hangs
 _programs = []
 _folder = pathlib.Path(__file__).resolve().parent / "programs"
 
@@ -32,7 +33,7 @@ class Program:
         self._full_limit_s = full_limit_s
 
     def limit_s(self, quick):
-        return self._quick_limit_s if quick else self._full_limit_s
+        return self._quick_limit_s if quick else BUSY * self._full_limit_s
 
     def packages(self):
         return sorted(set(self.needs.values()))

@@ -7,9 +7,8 @@ from catalog import program
 from worker import Failure
 
 PYTHON = "/usr/bin/python3"
-# The oldest of those that Debian 12 and 13 have, if there is none yet.
-SUITE = max(pathlib.Path("/usr/lib").glob("python3.*/test/test_dict.py"),
-            default=pathlib.Path("/usr/lib/python3.11/test/test_dict.py")).parent
+# Of the system's Python: 3.11 in Debian 12, 3.13 in Debian 13.
+SUITE = pathlib.Path("/usr/lib", os.path.basename(os.path.realpath(PYTHON)), "test")
 NEEDS = {PYTHON: "python3", str(SUITE / "test_dict.py"): f"lib{SUITE.parent.name}-testsuite"}
 
 # Those that wait long come first, so that no process is left with them at the end.
