@@ -11,6 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "bench/results/2026-11-22-full"
+SMALL_RESULTS = ROOT / "bench/results/2026-11-25-small"
 README = (ROOT / "README.md").read_text()
 MEASURED = (ROOT / "docs/guide/measured.md").read_text()
 # Columns of README's table, and the workloads that they show.
@@ -20,10 +21,11 @@ TUNED = "jemalloc:MALLOC_CONF=narenas:2,dirty_decay_ms:1000,muzzy_decay_ms:0"
 # Rows of the table, and the allocators' names in compare.json.
 ALLOCATORS = {"snug 0.1.0": "snug", "jemalloc 5.3.0, tuned": TUNED, "mimalloc 2.0.9": "mimalloc", "jemalloc 5.3.0": "jemalloc",
               "glibc 2.36, `MALLOC_ARENA_MAX=2`": "glibc:MALLOC_ARENA_MAX=2", "glibc 2.36": "glibc"}
+SMALL = ("ruby_script", "rails", "gunicorn", "celery", "sidekiq")
 
 
-def load(workload):
-    return json.loads((RESULTS / workload / "compare.json").read_text())
+def load(workload, results=RESULTS):
+    return json.loads((results / workload / "compare.json").read_text())
 
 
 def medians(comparison, value):
@@ -120,6 +122,20 @@ class Sentences(unittest.TestCase):
         self.assertIn(f"{math.ceil(max(others) * 100) / 100:.2f} times or less that of every other", text)
         self.assertIn(f"{geometric_mean('snug'):.2f} times the memory of glibc and {geometric_mean('snug', TUNED):.2f} times "
                       "that of tuned jemalloc", text)
+
+    def test_small_programs(self):
+        """What they gain is said where people decide, and not only what large ones do."""
+        comparisons = {program: load(program, SMALL_RESULTS) for program in SMALL}
+        memory = {program: mean_memory(comparison) for program, comparison in comparisons.items()}
+        faults = {program: medians(comparison, lambda run: run["minor_faults"] + run["major_faults"])
+                  for program, comparison in comparisons.items()}
+        self.assertTrue(all(comparison["settings"]["rounds"] == 3 for comparison in comparisons.values()))
+        self.assert_range(MEASURED, "Five of them used RANGE times the memory of glibc", ratios(memory, "glibc"))
+        self.assert_range(MEASURED, "and took RANGE times as many page faults", ratios(faults, "glibc"))
+        largest = max(row["glibc"] for row in memory.values())
+        saved = 1 - min(ratios(memory, "glibc"))
+        self.assertIn(f"five programs of at most {math.ceil(largest / 10) * 10} MB each it saved {saved:.0%} or less".replace("%", " %"),
+                      text_of(README))
 
     def test_no_difference_in_speed_is_shown(self):
         """README says so of all six; `snug report` decides."""
