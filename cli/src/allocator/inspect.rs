@@ -10,9 +10,10 @@ use crate::allocator::library;
 use crate::base::elf::{self, ElfFacts};
 use crate::base::root::{self, DirectoryRoot};
 use crate::heap::remote;
+use crate::process::maps::{self, Mapping};
 use crate::process::place::Place;
 use crate::process::place::{self, Signs};
-use crate::process::proc::{self, Mapping, Pid, ProcFilesystem, Processes};
+use crate::process::proc::{self, Pid, ProcFilesystem, Processes};
 
 /// Looks at processes and remembers what it learned of files, which many processes share.
 pub(crate) struct Inspector {
@@ -70,7 +71,7 @@ impl Inspector {
         self.source.forget(pid);
         let mut buffer = Vec::new();
         let maps = match self.source.read(pid, "maps", &mut buffer) {
-            Ok(()) => proc::parse_maps(&buffer),
+            Ok(()) => maps::parse_maps(&buffer),
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
                 return Err(Hidden::NotPermitted)
             }

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::allocator::facts::{Facts, Image, PreloadFile};
+use crate::allocator::facts::{Facts, Image};
 use crate::allocator::kinds::Kind;
 use crate::allocator::linkage;
 use crate::allocator::options::{self, Understood};
+use crate::allocator::preload;
 use crate::allocator::report::{AllocatorUsed, How, Problem, ProcessReport, SettingsSource, Severity};
-use crate::base::elf::ElfFacts;
 use crate::heap::remote;
 
 /// Judges one process.
@@ -16,7 +16,7 @@ pub(crate) fn judge(facts: &Facts) -> ProcessReport {
     let preloaded = facts.preloaded();
     let allocator = allocator_used(facts, &preloaded);
     let mut problems = Vec::new();
-    preload_problems(facts, &preloaded, allocator.as_ref(), &mut problems);
+    preload::problems(facts, &preloaded, allocator.as_ref(), &mut problems);
     linkage_problems(facts, &preloaded, allocator.as_ref(), &mut problems);
     image_problems(facts, allocator.as_ref(), &mut problems);
     environment_problems(facts, allocator.as_ref(), &mut problems);
@@ -86,121 +86,6 @@ fn allocator_used(facts: &Facts, preloaded: &[usize]) -> Option<AllocatorUsed> {
     Some(of(object, kind, how))
 }
 
-fn problem(id: &'static str, severity: Severity, message: String, fix: impl Into<String>) -> Problem {
-    Problem { id, severity, message, fix: fix.into() }
-}
-
-/// What went wrong with LD_PRELOAD.
-fn preload_problems(
-    facts: &Facts,
-    preloaded: &[usize],
-    used: Option<&AllocatorUsed>,
-    problems: &mut Vec<Problem>,
-) {
-    for path in facts.preload_paths() {
-        let name = path.rsplit('/').next().unwrap_or(path);
-        let mapped = facts.objects.iter().any(|object| object.path == path || object.answers_to(name))
-            || facts.through_link(path).is_some();
-        if !mapped {
-            problems.push(ignored_preload(facts, path));
-        }
-    }
-    let allocators: Vec<&Image> = preloaded
-        .iter()
-        .map(|index| &facts.objects[*index])
-        .filter(|object| object.is_allocator_library())
-        .collect();
-    if let [first, others @ ..] = allocators.as_slice() {
-        if !others.is_empty() {
-            let names: Vec<&str> = others.iter().map(|object| object.path.as_str()).collect();
-            problems.push(problem(
-                "conflicting-preloads",
-                Severity::Error,
-                format!(
-                    "several allocators are preloaded: {} is used, {} only takes memory",
-                    first.path,
-                    names.join(", ")
-                ),
-                "keep one of them in LD_PRELOAD",
-            ));
-        }
-        if used.is_some_and(|used| used.how == How::LinkedStatically) {
-            problems.push(problem(
-                "preload-without-effect",
-                Severity::Error,
-                format!(
-                    "{} is preloaded, but an allocator compiled into the program comes first",
-                    first.path
-                ),
-                "build the program without its own allocator",
-            ));
-        }
-    }
-}
-
-/// Why an entry of LD_PRELOAD is not mapped.
-fn ignored_preload(facts: &Facts, path: &str) -> Problem {
-    let file = facts.preload_files.iter().find(|(other, _)| other == path).map(|(_, file)| file);
-    let program = facts.executable.elf.as_deref();
-    let ignored = |id, why: String, fix: String| {
-        problem(id, Severity::Error, format!("LD_PRELOAD names {path}, but it is not loaded: {why}"), fix)
-    };
-    if program.is_some_and(ElfFacts::is_static_program) {
-        return ignored(
-            "static-program",
-            "the program is static, so no library can be preloaded".into(),
-            "link the program dynamically, or link the allocator into it".into(),
-        );
-    }
-    if facts.setuid {
-        return ignored(
-            "setuid",
-            "the program is setuid or setgid or has capabilities, so the loader ignores it".into(),
-            "start it as the user it switches to, or list the library in /etc/ld.so.preload".into(),
-        );
-    }
-    match (file, program) {
-        (Some(PreloadFile::Missing), _) => ignored(
-            "preload-missing",
-            "there is no such file".into(),
-            "correct the path, or install the library".into(),
-        ),
-        (Some(PreloadFile::NotElf), _) => ignored(
-            "preload-not-a-library",
-            "it is not an ELF library".into(),
-            "name a .so file for this system".into(),
-        ),
-        (Some(PreloadFile::Elf(library)), Some(program))
-            if (library.machine, library.bits) != (program.machine, program.bits) =>
-        {
-            ignored(
-                "wrong-architecture",
-                format!("it is for {}, the program for {}", library.machine_name(), program.machine_name()),
-                format!("use the library for {}", program.machine_name()),
-            )
-        }
-        (Some(PreloadFile::Elf(library)), Some(program))
-            if uses_musl(program) && library.needed.iter().any(|name| name == "libc.so.6") =>
-        {
-            ignored(
-                "musl",
-                "the program runs on musl and the library was built for glibc".into(),
-                "use a build of the library for musl; libsnug.so serves both".into(),
-            )
-        }
-        _ => ignored(
-            "preload-ignored",
-            "the loader refused it, or the variable was set after the start".into(),
-            format!("run LD_PRELOAD={path} {} to see the loader's message", facts.executable.path),
-        ),
-    }
-}
-
-fn uses_musl(elf: &ElfFacts) -> bool {
-    let by_interpreter = elf.interpreter.as_ref().is_some_and(|path| path.contains("ld-musl"));
-    by_interpreter || elf.needed.iter().any(|name| name.starts_with("libc.musl"))
-}
-
 /// What is wrong with how allocators are linked.
 fn linkage_problems(
     facts: &Facts,
@@ -242,9 +127,9 @@ fn linkage_problems(
                     ),
                 )
             };
-            problems.push(problem("half-linked", severity, message, fix));
+            problems.push(Problem::new("half-linked", severity, message, fix));
         } else {
-            problems.push(problem(
+            problems.push(Problem::new(
                 "loaded-later",
                 Severity::Note,
                 format!("{} was loaded while the program ran; it does not serve malloc", object.path),
@@ -269,10 +154,10 @@ fn image_problems(facts: &Facts, used: Option<&AllocatorUsed>, problems: &mut Ve
             kind.name(),
             used.kind.name()
         );
-        problems.push(problem("compiled-in", severity, message, fix));
+        problems.push(Problem::new("compiled-in", severity, message, fix));
     }
     if used.kind == Kind::Other && used.how == How::LinkedStatically {
-        problems.push(problem(
+        problems.push(Problem::new(
             "static-program",
             Severity::Note,
             "the program is static and stripped: its allocator can't be identified, and none can be preloaded"
@@ -282,7 +167,7 @@ fn image_problems(facts: &Facts, used: Option<&AllocatorUsed>, problems: &mut Ve
     }
     let images = facts.objects.iter().chain(std::iter::once(executable));
     if images.into_iter().any(|image| image.path == used.file && image.deleted) {
-        problems.push(problem(
+        problems.push(Problem::new(
             "replaced-library",
             Severity::Warning,
             format!(
@@ -297,7 +182,7 @@ fn image_problems(facts: &Facts, used: Option<&AllocatorUsed>, problems: &mut Ve
 /// Libraries without which the loader ends the program before it starts.
 fn missing_libraries(facts: &Facts, problems: &mut Vec<Problem>) {
     for (who, needed) in &facts.missing {
-        problems.push(problem(
+        problems.push(Problem::new(
             "missing-library",
             Severity::Error,
             format!("{who} needs {needed}, which is missing: the program will not start"),
@@ -316,7 +201,7 @@ fn environment_problems(facts: &Facts, used: Option<&AllocatorUsed>, problems: &
             .filter(|kind| kind.reads_variable(name))
             .collect();
         if name != "GLIBC_TUNABLES" && !owners.is_empty() && !owners.contains(&used.kind) {
-            problems.push(problem(
+            problems.push(Problem::new(
                 "setting-without-effect",
                 Severity::Warning,
                 format!(
@@ -329,7 +214,7 @@ fn environment_problems(facts: &Facts, used: Option<&AllocatorUsed>, problems: &
         }
     }
     if used.kind == Kind::Musl {
-        problems.push(problem(
+        problems.push(Problem::new(
             "musl",
             Severity::Note,
             "the program runs on musl, whose malloc is small but slow with threads".into(),
@@ -338,7 +223,7 @@ fn environment_problems(facts: &Facts, used: Option<&AllocatorUsed>, problems: &
     }
     let opted_out = facts.counters.as_ref().is_some_and(|counters| !counters.settings.contains("thp:1"));
     if facts.transparent_huge_pages == "always" && !opted_out {
-        problems.push(problem(
+        problems.push(Problem::new(
             "huge-pages-always",
             Severity::Warning,
             format!(
@@ -350,7 +235,7 @@ fn environment_problems(facts: &Facts, used: Option<&AllocatorUsed>, problems: &
     }
     for warning in facts.counters.iter().flat_map(|counters| counters.warnings.split("; ")) {
         if !warning.is_empty() {
-            problems.push(problem(
+            problems.push(Problem::new(
                 "snug-warning",
                 Severity::Warning,
                 format!("snug warns: {warning}"),
@@ -359,7 +244,7 @@ fn environment_problems(facts: &Facts, used: Option<&AllocatorUsed>, problems: &
         }
     }
     if let (Kind::Snug, Some(error)) = (used.kind, &facts.counters_error) {
-        problems.push(problem(
+        problems.push(Problem::new(
             "counters-unreadable",
             Severity::Note,
             format!("snug's settings and counters can't be read: {error}"),
@@ -394,7 +279,7 @@ fn ignored_settings(facts: &Facts, understood: &Understood, problems: &mut Vec<P
         if options::find(name).is_none() && known(name) {
             continue;
         }
-        problems.push(problem(
+        problems.push(Problem::new(
             "setting-ignored",
             Severity::Warning,
             format!("SNUG holds {}, which is ignored: {}", ignored.text, ignored.why),
@@ -422,6 +307,8 @@ fn settings(facts: &Facts, used: Option<&AllocatorUsed>) -> (BTreeMap<String, St
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::allocator::facts::PreloadFile;
+    use crate::base::elf::ElfFacts;
     use crate::heap::counters::Counters;
     use std::rc::Rc;
 

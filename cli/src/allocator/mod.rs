@@ -16,6 +16,7 @@ pub(crate) mod linkage;
 mod malloc_conf;
 pub(crate) mod options;
 pub(crate) mod packages;
+mod preload;
 pub(crate) mod program;
 pub(crate) mod record;
 pub(crate) mod report;

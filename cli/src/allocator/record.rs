@@ -303,7 +303,7 @@ impl RecordedProcess {
 mod tests {
     use super::*;
     use crate::allocator::identity::fake::FakeAllocators;
-    use crate::process::proc::FakeProcesses;
+    use crate::process::fake::FakeProcesses;
 
     fn recorder(own: Option<Pid>) -> Recorder<FakeProcesses, FakeAllocators> {
         let mut processes = FakeProcesses::default();

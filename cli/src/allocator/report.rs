@@ -109,6 +109,17 @@ pub(crate) struct Problem {
     pub fix: String,
 }
 
+impl Problem {
+    pub(crate) fn new(
+        id: &'static str,
+        severity: Severity,
+        message: String,
+        fix: impl Into<String>,
+    ) -> Problem {
+        Problem { id, severity, message, fix: fix.into() }
+    }
+}
+
 impl How {
     /// For people.
     pub(crate) fn text(self) -> &'static str {

@@ -135,7 +135,7 @@ mod tests {
     use crate::allocator::identity::fake::FakeAllocators;
     use crate::allocator::kinds::Kind;
     use crate::drive::track::TrackOptions;
-    use crate::process::proc::FakeProcesses;
+    use crate::process::fake::FakeProcesses;
 
     #[test]
     fn sums_over_processes() {

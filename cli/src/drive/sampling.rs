@@ -8,7 +8,8 @@ use crate::analysis::keeping::{self, KeepingLine, KeptAtStack};
 use crate::analysis::sites::{self, Frame, Site};
 use crate::base::failure::{Context, Failure, Result, UNKNOWN};
 use crate::heap::profile::{self, LiveSample, Profile, SampledStack};
-use crate::process::proc::{self, Mapping, Pid};
+use crate::process::maps::{self, Mapping};
+use crate::process::proc::{self, Pid};
 use crate::process::symbols::Symbols;
 
 /// The variable with the library's settings.
@@ -54,7 +55,7 @@ pub(crate) fn monotonic_ns() -> u64 {
 /// The mappings of a process.
 pub(crate) fn read_maps(pid: Pid) -> Result<Vec<Mapping>> {
     let maps = std::fs::read(format!("/proc/{pid}/maps")).cannot(|| format!("read the mappings of {pid}"))?;
-    Ok(proc::parse_maps(&maps))
+    Ok(maps::parse_maps(&maps))
 }
 
 /// Merges what was chosen of a profile into sites with names.

@@ -13,7 +13,8 @@ use regex_lite::Regex;
 use crate::allocator::kinds::Kind;
 use crate::analysis::results::{Loaded, ProcessSeen};
 use crate::process::follow::{Depth, Follower, Process};
-use crate::process::proc::{self, Mapping, Pid, Processes, Rollup, Stat};
+use crate::process::maps::{self, Mapping};
+use crate::process::proc::{self, Pid, Processes, Rollup, Stat};
 
 /// A process without its C library after this long will not load anything any more.
 const LOADING_TAKES_AT_MOST_S: f64 = 1.0;
@@ -292,7 +293,7 @@ impl<P: Processes> Tracker<P> {
         let Some(tracked) = self.note(pid) else { return };
         tracked.is_unreadable =
             read.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
-        let maps = if read.is_ok() { proc::parse_maps(&self.buffer) } else { Vec::new() };
+        let maps = if read.is_ok() { maps::parse_maps(&self.buffer) } else { Vec::new() };
         if maps.is_empty() {
             return;
         }
@@ -331,7 +332,7 @@ impl<P: Processes> Tracker<P> {
     /// program, while it is read is cut short anywhere; what is read after that is empty, or another program's.
     fn still_maps(&mut self, pid: Pid, maps: &[Mapping]) -> bool {
         self.processes.source.read(pid, "maps", &mut self.buffer).is_ok()
-            && proc::parse_maps(&self.buffer) == maps
+            && maps::parse_maps(&self.buffer) == maps
     }
 
     /// Takes note of a process that has ended.

@@ -12,7 +12,8 @@ use std::ops::Range;
 use serde::Serialize;
 
 use crate::heap::remote;
-use crate::process::proc::{self, Pid, ProcFilesystem, Processes, Region};
+use crate::process::maps::{self, Region};
+use crate::process::proc::{Pid, ProcFilesystem, Processes};
 use crate::process::smaps::PageMap;
 
 /// What glibc's malloc holds.
@@ -64,7 +65,7 @@ pub(crate) fn examine_ranges(pid: Pid) -> Result<(HeapSize, Vec<Range<u64>>), Ob
         source.read(pid, "maps", &mut maps).ok()?;
         memory.obstacle = None;
         let mut ranges = Vec::new();
-        let size = estimate(&mut memory, &proc::parse_regions(&maps), &mut ranges)?;
+        let size = estimate(&mut memory, &maps::parse_regions(&maps), &mut ranges)?;
         Some((size, ranges))
     });
     found.ok_or(memory.obstacle.unwrap_or(Obstacle::Unsound))

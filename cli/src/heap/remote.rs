@@ -11,7 +11,8 @@ use crate::base::elf::ElfFacts;
 use crate::heap::answers;
 use crate::heap::counters::{self, Account, Counters};
 use crate::heap::glibc_heap::HeapSize;
-use crate::process::proc::{Mapping, Pid};
+use crate::process::maps::Mapping;
+use crate::process::proc::Pid;
 
 /// Where the page of counters of a process lies: by its symbol in one of these files, which are mapped there, or
 /// in a stripped static `executable` by its magic. None if there is no sign of snug.

@@ -229,7 +229,7 @@ impl<P: Processes, T> Follower<P, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::proc::FakeProcesses;
+    use crate::process::fake::FakeProcesses;
 
     /// Follows process 10 and all below it, with what they are called.
     fn look(follower: &mut Follower<FakeProcesses, String>, now_s: f64) -> (Vec<Pid>, Vec<Pid>) {

@@ -126,7 +126,7 @@ impl MemoryGroup {
         number(self.directory()?, file)
     }
 
-    /// How many processes the kernel has killed there for want of memory; None: it does not count them.
+    /// How many processes the kernel has OOM-killed there; None: it does not count them.
     pub(crate) fn kills(&self) -> Option<u64> {
         let file = if self.version_1 { "memory.oom_control" } else { "memory.events" };
         let text = std::fs::read_to_string(self.directory()?.join(file)).ok()?;

@@ -3,13 +3,16 @@
 pub(crate) mod cgroup;
 pub(crate) mod children;
 pub(crate) mod ending;
+#[cfg(test)]
+pub(crate) mod fake;
 pub(crate) mod follow;
+pub(crate) mod guard;
+pub(crate) mod listening;
+pub(crate) mod maps;
+pub(crate) mod memory_group;
 pub(crate) mod pace;
 pub(crate) mod place;
 pub(crate) mod pod_name;
-pub(crate) mod guard;
-pub(crate) mod listening;
-pub(crate) mod memory_group;
 pub(crate) mod proc;
 pub(crate) mod role;
 pub(crate) mod smaps;

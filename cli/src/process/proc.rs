@@ -279,83 +279,6 @@ pub(crate) fn parse_shared_bytes(status: &[u8]) -> Option<u64> {
     Some(kibibytes.split_ascii_whitespace().next()?.parse::<u64>().ok()? * 1024)
 }
 
-/// One line of `/proc/PID/maps` that has a file behind it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Mapping {
-    pub start: u64,
-    pub end: u64,
-    pub offset: u64,
-    pub writable: bool,
-    pub executable: bool,
-    pub path: String,
-    /// The file was removed or replaced after it was mapped.
-    pub deleted: bool,
-}
-
-/// Reads the file-backed lines of `/proc/PID/maps`.
-pub(crate) fn parse_maps(text: &[u8]) -> Vec<Mapping> {
-    let text = String::from_utf8_lossy(text);
-    text.lines().filter_map(parse_maps_line).collect()
-}
-
-fn parse_maps_line(line: &str) -> Option<Mapping> {
-    let path_start = line.find('/')?;
-    let mut words = line[..path_start].split_ascii_whitespace();
-    let (start, end) = words.next()?.split_once('-')?;
-    let permissions = words.next()?;
-    let offset = words.next()?;
-    let path = &line[path_start..];
-    let (path, deleted) = match path.strip_suffix(" (deleted)") {
-        Some(path) => (path, true),
-        None => (path, false),
-    };
-    Some(Mapping {
-        start: u64::from_str_radix(start, 16).ok()?,
-        end: u64::from_str_radix(end, 16).ok()?,
-        offset: u64::from_str_radix(offset, 16).ok()?,
-        writable: permissions.as_bytes().get(1) == Some(&b'w'),
-        executable: permissions.as_bytes().get(2) == Some(&b'x'),
-        path: path.to_string(),
-        deleted,
-    })
-}
-
-/// Anonymous memory that the process may write, up to where other memory or none follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Region {
-    pub start: u64,
-    pub end: u64,
-    /// Grown by brk(2).
-    pub is_brk: bool,
-}
-
-/// Reads the anonymous writable private regions of `/proc/PID/maps`, without stacks. Neighbours become one.
-pub(crate) fn parse_regions(text: &[u8]) -> Vec<Region> {
-    let text = String::from_utf8_lossy(text);
-    let mut regions: Vec<Region> = Vec::new();
-    for region in text.lines().filter_map(parse_region) {
-        match regions.last_mut() {
-            Some(last) if last.end == region.start && last.is_brk == region.is_brk => last.end = region.end,
-            _ => regions.push(region),
-        }
-    }
-    regions
-}
-
-fn parse_region(line: &str) -> Option<Region> {
-    let mut words = line.split_ascii_whitespace();
-    let (start, end) = words.next()?.split_once('-')?;
-    let permissions = words.next()?;
-    let inode = words.nth(2)?;
-    let name = words.next().unwrap_or_default();
-    let anonymous = inode == "0" && (name.is_empty() || name == "[heap]" || name.starts_with("[anon"));
-    if !anonymous || !permissions.starts_with("rw") || !permissions.ends_with('p') {
-        return None;
-    }
-    let address = |text| u64::from_str_radix(text, 16).ok();
-    Some(Region { start: address(start)?, end: address(end)?, is_brk: name == "[heap]" })
-}
-
 /// Whether `/proc/PID/auxv` says that the process was started with other rights than its parent's, so that its loader
 /// trusts no environment: AT_SECURE of getauxval(3).
 pub(crate) fn is_secure(auxv: &[u8]) -> bool {
@@ -376,100 +299,6 @@ pub(crate) fn parse_environment(text: &[u8]) -> Vec<(String, String)> {
     let text = String::from_utf8_lossy(text);
     let pairs = text.split('\0').filter_map(|entry| entry.split_once('='));
     pairs.map(|(name, value)| (name.to_string(), value.to_string())).collect()
-}
-
-/// Processes made up by a test.
-#[cfg(test)]
-#[derive(Default)]
-pub(crate) struct FakeProcesses {
-    pub files: HashMap<(Pid, &'static str), Vec<u8>>,
-    pub links: HashMap<(Pid, &'static str), PathBuf>,
-    pub newest: Option<Pid>,
-    /// A process that may not be read in detail, as setuid ones.
-    pub closed: Option<Pid>,
-    /// What the next readings of a file bring, the last first, before its content does.
-    pub next: HashMap<(Pid, &'static str), Vec<Vec<u8>>>,
-}
-
-#[cfg(test)]
-impl FakeProcesses {
-    /// Adds or changes a process.
-    pub(crate) fn set(&mut self, pid: Pid, parent: Pid, name: &str, rss_pages: u64) {
-        // Another program has another stack.
-        let start_stack = 7000 + name.bytes().map(u64::from).sum::<u64>();
-        self.set_stat(pid, parent, name, rss_pages, 55, start_stack);
-        self.files.insert((pid, "statm"), format!("9000 {rss_pages} 30 1 0 700 0\n").into_bytes());
-        self.files.insert((pid, "cmdline"), format!("{name}\0--flag\0").into_bytes());
-        let rollup = format!("Rss: {} kB\nPss: {} kB\nPrivate_Dirty: 4 kB\n", rss_pages * 4, rss_pages * 2);
-        self.files.insert((pid, "smaps_rollup"), rollup.into_bytes());
-    }
-
-    /// Puts a process of 100 pages with another start in the place of one that has ended.
-    pub(crate) fn restart(&mut self, pid: Pid, parent: Pid, name: &str, start_ticks: u64) {
-        self.set(pid, parent, name, 100);
-        self.set_stat(pid, parent, name, 100, start_ticks, 7000);
-    }
-
-    /// Lets a process execute another program.
-    pub(crate) fn exec(&mut self, pid: Pid, name: &str) {
-        let before = parse_stat(&self.files[&(pid, "stat")]).expect("it was set");
-        self.set(pid, before.parent, name, before.rss_pages);
-        let start_stack = before.start_stack + 100_000;
-        self.set_stat(pid, before.parent, name, before.rss_pages, before.start_ticks, start_stack);
-    }
-
-    /// Lets a process change its name.
-    pub(crate) fn rename(&mut self, pid: Pid, name: &str) {
-        let stat = parse_stat(&self.files[&(pid, "stat")]).expect("it was set");
-        self.set_stat(pid, stat.parent, name, stat.rss_pages, stat.start_ticks, stat.start_stack);
-    }
-
-    pub(crate) fn set_stat(
-        &mut self,
-        pid: Pid,
-        parent: Pid,
-        name: &str,
-        rss_pages: u64,
-        start_ticks: u64,
-        start_stack: u64,
-    ) {
-        let stat = format!(
-            "{pid} ({name}) S {parent} {pid} {pid} 0 -1 4194304 7 0 1 0 20 10 0 0 20 0 3 0 {start_ticks} 1000000 \
-             {rss_pages} 0 1 1 {start_stack}\n"
-        );
-        self.files.insert((pid, "stat"), stat.into_bytes());
-    }
-
-    /// Ends a process.
-    pub(crate) fn remove(&mut self, pid: Pid) {
-        self.files.retain(|(other, _), _| *other != pid);
-        self.links.retain(|(other, _), _| *other != pid);
-    }
-}
-
-#[cfg(test)]
-impl Processes for FakeProcesses {
-    fn pids(&mut self) -> io::Result<Vec<Pid>> {
-        Ok(self.files.keys().filter(|(_, file)| *file == "stat").map(|(pid, _)| *pid).collect())
-    }
-
-    fn newest(&mut self) -> Option<Pid> {
-        self.newest
-    }
-
-    fn read(&mut self, pid: Pid, file: &'static str, buffer: &mut Vec<u8>) -> io::Result<()> {
-        if self.closed == Some(pid) && ["maps", "smaps_rollup"].contains(&file) {
-            return Err(io::ErrorKind::PermissionDenied.into());
-        }
-        let content = self.files.get(&(pid, file)).ok_or(io::ErrorKind::NotFound)?;
-        let next = self.next.get_mut(&(pid, file)).and_then(Vec::pop);
-        buffer.clone_from(next.as_ref().unwrap_or(content));
-        Ok(())
-    }
-
-    fn link(&mut self, pid: Pid, file: &'static str) -> io::Result<PathBuf> {
-        Ok(self.links.get(&(pid, file)).ok_or(io::ErrorKind::NotFound)?.clone())
-    }
 }
 
 #[cfg(test)]
@@ -558,35 +387,10 @@ mod tests {
     }
 
     #[test]
-    fn maps_with_spaces_and_deleted_files() {
-        let text = b"7f00-7f10 r-xp 00001000 fe:00 99   /opt/my lib/libx.so (deleted)\n\
-            7f20-7f30 rw-p 00000000 00:00 0 \n7f30-7f40 rw-p 00002000 fe:00 98 /lib/liby.so\n";
-        let maps = parse_maps(text);
-        assert_eq!(maps.len(), 2);
-        assert_eq!(maps[0].path, "/opt/my lib/libx.so");
-        assert!(maps[0].deleted && maps[0].executable && !maps[0].writable);
-        assert_eq!((maps[1].start, maps[1].end, maps[1].offset), (0x7f30, 0x7f40, 0x2000));
-        assert!(maps[1].writable && !maps[1].deleted);
-    }
-
-    #[test]
     fn command_lines_and_environments() {
         assert_eq!(parse_command_line(b"ruby\0a b\0"), "ruby a b");
         let environment = parse_environment(b"A=1\0LD_PRELOAD=/x:/y\0broken\0");
         assert_eq!(environment, [("A".into(), "1".into()), ("LD_PRELOAD".into(), "/x:/y".into())]);
-    }
-
-    #[test]
-    fn anonymous_regions() {
-        let maps = b"1000-2000 rw-p 00000000 fe:00 7 /bin/app\n2000-3000 rw-p 00000000 00:00 0 \n\
-            3000-4000 rw-p 00000000 00:00 0 [heap]\n4000-6000 rw-p 00000000 00:00 0 [heap]\n\
-            7000-8000 rw-p 00000000 00:00 0 \n8000-9000 rw-p 00000000 00:00 0 [anon: glibc: malloc]\n\
-            a000-b000 ---p 00000000 00:00 0 \nb000-c000 rw-s 00000000 00:01 9 /dev/zero (deleted)\n\
-            d000-e000 rw-p 00000000 00:00 0 [stack]\n";
-        let region = |start, end, is_brk| Region { start, end, is_brk };
-        let expected =
-            [region(0x2000, 0x3000, false), region(0x3000, 0x6000, true), region(0x7000, 0x9000, false)];
-        assert_eq!(parse_regions(maps), expected);
     }
 
     #[test]

@@ -8,7 +8,8 @@ use std::path::Path;
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSegment, ObjectSymbol, ReadCache, SymbolKind};
 
-use crate::process::proc::{Mapping, Pid};
+use crate::process::maps::Mapping;
+use crate::process::proc::Pid;
 
 /// A place in native code.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -104,12 +105,12 @@ fn read(path: &Path) -> Option<FileSymbols> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::proc;
+    use crate::process::maps;
 
     #[test]
     fn own_functions_have_names() {
         let pid = std::process::id() as Pid;
-        let mappings = proc::parse_maps(&std::fs::read("/proc/self/maps").unwrap());
+        let mappings = maps::parse_maps(&std::fs::read("/proc/self/maps").unwrap());
         let mut symbols = Symbols::new(pid, mappings);
         let place = symbols.place(libc::qsort as *const () as usize as u64 + 1);
         assert!(place.function.contains("qsort"), "{place:?}");
@@ -117,7 +118,7 @@ mod tests {
         let own = symbols.place(own_functions_have_names as fn() as usize as u64);
         assert!(own.path.contains("snug"), "{own:?}");
         assert_eq!(symbols.place(8).path, "");
-        let mappings = proc::parse_maps(&std::fs::read("/proc/self/maps").unwrap());
+        let mappings = maps::parse_maps(&std::fs::read("/proc/self/maps").unwrap());
         let place = Symbols::of_ended(mappings).place(libc::qsort as *const () as usize as u64 + 1);
         assert!(place.function.contains("qsort"), "{place:?}");
     }

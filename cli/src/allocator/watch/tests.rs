@@ -2,7 +2,7 @@
 
 use crate::allocator::identity::fake::FakeAllocators;
 use crate::allocator::watch::*;
-use crate::process::proc::FakeProcesses;
+use crate::process::fake::FakeProcesses;
 
 fn watcher(choice: Choice) -> Watcher<FakeProcesses, FakeAllocators> {
     let mut processes = FakeProcesses::default();

@@ -17,8 +17,9 @@ use crate::drive::sampling::{
 use crate::heap::profile::Profile;
 use crate::heap::remote;
 use crate::process::children::{Children, Waited};
+use crate::process::maps::Mapping;
 use crate::process::pace::Pace;
-use crate::process::proc::{self, Mapping, Pid, ProcFilesystem, Processes};
+use crate::process::proc::{self, Pid, ProcFilesystem, Processes};
 use crate::process::symbols::Symbols;
 use crate::process::system::{self, Ending, HeldChild, Reaped};
 use crate::process::traced::{ChildState, TracedChild};

@@ -1,5 +1,5 @@
 use super::*;
-use crate::process::proc::FakeProcesses;
+use crate::process::fake::FakeProcesses;
 
 const OWN: Pid = 100;
 
