@@ -39,6 +39,14 @@ def overview(found):
     return "\n".join(tables)
 
 
+def read(name, path):
+    """The Result of a saved comparison."""
+    comparison = json.loads(snug_report(path, "--json", "-"))
+    snug = results.label_of_snug(comparison)
+    against_snug = json.loads(snug_report(path, "--json", "-", "--baseline", snug)) if snug else comparison
+    return results.read(name, comparison, against_snug)
+
+
 def write(directory):
     """Writes the page. Returns its path, or None if the directory has no results."""
     known = [workload.name for workload in catalog.WORKLOADS]
@@ -46,7 +54,7 @@ def write(directory):
     names = [name for name in known if name in found] + sorted(set(found) - set(known))
     if not names:
         return None
-    everything = [results.read(name, json.loads(snug_report(found[name], "--json", "-"))) for name in names]
+    everything = [read(name, found[name]) for name in names]
     pictures = {name: [picture for picture in PICTURES if (directory / name / picture).exists()] for name in names}
     path = directory / "README.md"
     path.write_text(page.page(everything, pictures, overview({name: found[name] for name in names})))

@@ -3,8 +3,8 @@
 The goals: mean memory at most 0.85 times that of the best peer; throughput that of the fastest peer, with a p99 no
 worse than its; page faults no more than the median peer's. Where several processes share pages, their memory together
 the lowest of all is a goal of its own, and so is what malloc has a forked worker write to for itself: the lowest, and at
-most 0.75 times that of jemalloc and glibc without settings. Ratios are of two medians; where their intervals overlap no
-difference is shown, except for memory.
+most 0.75 times that of jemalloc and glibc without settings. Ratios are of two medians. For all but memory a goal is met,
+too, where `snug report` shows no difference.
 """
 
 import statistics
@@ -93,7 +93,7 @@ def no_worse(goal, snug, peer, quantity, more_is_better):
         return None
     ratio = snug.median(quantity) / peer.median(quantity)
     as_good = ratio >= 1 if more_is_better else ratio <= 1
-    scattered = not as_good and not snug.values[quantity].differs(peer.values[quantity])
+    scattered = not as_good and not peer.values[quantity].differs()
     return Verdict(goal, as_good or scattered, ratio, 1.0, peer.name, scattered)
 
 
@@ -115,9 +115,10 @@ def faults(snug, peers):
 
 
 def better_peers(result):
-    """For each quantity the peers that are better than snug by more than the runs scatter, best first.
+    """For each quantity the peers that are better than snug, by what `snug report` says, best first.
 
-    A list of (heading of the quantity, [(peer's name, peer's median over snug's)]), without empty entries.
+    A list of (heading of the quantity, [(peer's name, peer's median over snug's, whether that may be chance)]), without
+    empty entries.
     """
     snug, found = result.snug(), []
     if snug is None:
@@ -131,8 +132,8 @@ def better_peers(result):
             theirs = peer.median(quantity)
             if theirs is None or theirs == own or (theirs > own) != more_is_better:
                 continue
-            if peer.values[quantity].differs(snug.values[quantity]):
-                better.append((peer.name, theirs / own))
+            if peer.values[quantity].differs():
+                better.append((peer.name, theirs / own, peer.values[quantity].may_be_chance()))
         if better:
             found.append((heading, sorted(better, key=lambda entry: entry[1], reverse=more_is_better)))
     return found

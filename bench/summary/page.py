@@ -39,9 +39,9 @@ def better_lines(result):
         return ["No run of snug went well."]
     if not better:
         return ["No peer is better in any of these."]
-    margin = "with intervals that do not overlap" if result.comparison["settings"]["rounds"] > 1 else "in one run each"
+    margin = "by `snug report --baseline snug`" if result.comparison["settings"]["rounds"] > 1 else "in one run each"
     return [f"Peers that are better than snug, {margin}:", ""] + [
-        f"- {heading}: " + "; ".join(f"{name} ({ratio:.2f} × snug's)" for name, ratio in peers)
+        f"- {heading}: " + "; ".join(f"{name} ({ratio:.2f} × snug's{', may be chance' if chance else ''})" for name, ratio, chance in peers)
         for heading, peers in better]
 
 

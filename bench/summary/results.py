@@ -1,6 +1,7 @@
-"""What `snug report --json` says about each allocator, as the page needs it: its medians and their intervals. Pure.
+"""What `snug report --json --baseline` says about each allocator, as the page needs it: its medians, and whether they
+differ from snug's. Pure.
 
-Nothing is estimated here: `snug` does that, for this page as for the reports beside it.
+Nothing is estimated or judged here: `snug` does that, for this page as for the reports beside it.
 """
 
 from dataclasses import dataclass, field
@@ -16,16 +17,21 @@ QUANTITIES = (("memory_mb", "mean memory, MB", False, 1), ("throughput", "per s"
 
 @dataclass(frozen=True)
 class Estimate:
-    """The median of the runs that went well, and its 95 % interval; None after a single run."""
+    """The median of the runs that went well, and its ratio to snug's, as `snug report` has it; None if there is none."""
 
     median: float
-    interval: tuple | None
+    ratio: dict | None = None
 
-    def differs(self, other):
-        """Whether the intervals keep apart. Without them there is no scatter to judge by: any difference counts."""
-        if self.interval is None or other.interval is None:
-            return self.median != other.median
-        return self.interval[1] < other.interval[0] or other.interval[1] < self.interval[0]
+    def differs(self):
+        """Whether the interval leaves 1 out. A single run has none: then any difference counts."""
+        if self.ratio["interval"] is None:
+            return self.ratio["value"] != 1
+        low, high = self.ratio["interval"]
+        return not low <= 1 <= high
+
+    def may_be_chance(self):
+        """Whether one such difference is to be expected among as many ratios as the report shows."""
+        return self.ratio["adjusted_p_value"] is not None and self.ratio["adjusted_p_value"] >= 0.05
 
 
 @dataclass
@@ -110,20 +116,25 @@ def quantities_of(row, measure, throughput_name):
     for name, (source, factor) in sources.items():
         estimate = row["quantities"].get(source)
         if estimate is not None:
-            interval = estimate["median_interval"]
-            found[name] = Estimate(estimate["median"] * factor, interval and tuple(end * factor for end in interval))
+            found[name] = Estimate(estimate["median"] * factor, estimate["ratio"])
     return found
 
 
-def read(workload, comparison):
-    """The Result of what `snug report --json` wrote."""
+def label_of_snug(comparison):
+    """By which snug as it is goes, or None: the baseline to ask `snug report` for."""
+    return next((allocator["label"] for allocator in comparison["allocators"]
+                 if allocator["kind"] == "snug" and not has_hooks(allocator)), None)
+
+
+def read(workload, comparison, against_snug):
+    """The Result of what `snug report --json` wrote: as it is, and with snug as the baseline."""
     summary = comparison["summary"]
     measure = summary["memory_measure"].upper()
     names = [name for row in summary["allocators"] for name in row["quantities"] if name.endswith("_per_s")]
     throughput_name = names[0].removeprefix("metric:") if names else ""
     allocators = {allocator["label"]: allocator for allocator in comparison["allocators"]}
     rows = []
-    for row in summary["allocators"]:
+    for row in against_snug["summary"]["allocators"]:
         allocator = allocators[row["allocator"]]
         rows.append(Row(row["allocator"], display_name(allocator), allocator["kind"], bool(settings_of(allocator)),
                         has_hooks(allocator), row["runs"], row["failed_runs"], quantities_of(row, measure, throughput_name)))

@@ -25,12 +25,17 @@ def run(allocator, memory_mb, per_s, p99_ms, faults, failure=None, **metrics):
                            "page_faults": faults, **{f"metric:{name}": value for name, value in metrics.items()}}}
 
 
-def estimates(runs):
-    """As `snug report --json` has them; the interval is simply from the least to the most."""
+def estimates(runs, baseline):
+    """As `snug report --json` has them with snug as the baseline; the interval of a ratio is from the least to the most."""
     found = {}
     for name in runs[0]["quantities"] if runs else ():
-        values = sorted(one["quantities"][name] for one in runs)
-        found[name] = {"median": statistics.median(values), "median_interval": [values[0], values[-1]] if len(values) > 1 else None}
+        values = [one["quantities"][name] for one in runs]
+        is_snug = runs[0]["allocator"] == "snug"
+        others = [one["quantities"][name] for one in baseline if name in one["quantities"] and not is_snug]
+        ratios = [value / other for value in values for other in others if other]
+        interval = [min(ratios), max(ratios)] if len(ratios) > 1 else None
+        found[name] = {"median": statistics.median(values), "ratio": {"value": statistics.median(ratios), "interval": interval,
+                                                                      "adjusted_p_value": None} if ratios else None}
     return found
 
 
@@ -46,10 +51,11 @@ def comparison(runs, measure="rss"):
         "snug:BENCH_HOOKS=1": ("snug", "0.1.0", {"BENCH_HOOKS": "1", "LD_PRELOAD": "/home/me/snug/build/libsnug.so"}),
     }
     rows = []
+    snug = [one for one in runs if one["allocator"] == "snug" and one["failure"] is None]
     for label in (label for label in allocators if any(one["allocator"] == label for one in runs)):
         own = [one for one in runs if one["allocator"] == label]
         good = [one for one in own if one["failure"] is None]
-        rows.append({"allocator": label, "runs": len(good), "failed_runs": len(own) - len(good), "quantities": estimates(good)})
+        rows.append({"allocator": label, "runs": len(good), "failed_runs": len(own) - len(good), "quantities": estimates(good, snug)})
     return {"snug_version": "0.1.0", "started_at": "2026-11-21T02:03:04Z", "machine": MACHINE,
             "invocation": ["build/snug", "compare", "--with", "jemalloc:MALLOC_CONF=a:1,b:2", "--only", "a|b"],
             "settings": {"rounds": 2},
@@ -59,7 +65,8 @@ def comparison(runs, measure="rss"):
 
 
 def read(runs, measure="rss"):
-    return results.read("rails_puma", comparison(runs, measure))
+    found = comparison(runs, measure)
+    return results.read("rails_puma", found, found)
 
 
 def by_goal(result):
@@ -82,12 +89,13 @@ class ReadTest(unittest.TestCase):
     def test_memory_of_a_family_is_pss(self):
         self.assertAlmostEqual(read([run("snug", 100, 1, 1, 1)], "pss").rows[0].median("memory_mb"), 90)
 
-    def test_intervals_decide_whether_there_is_a_difference(self):
-        low, high = results.Estimate(10, (9, 11)), results.Estimate(12, (11.5, 13))
-        self.assertTrue(low.differs(high) and high.differs(low))
-        self.assertFalse(low.differs(results.Estimate(12, (10.5, 13))))
-        self.assertTrue(results.Estimate(10, None).differs(high))
-        self.assertFalse(results.Estimate(10, None).differs(results.Estimate(10, None)))
+    def test_the_tool_says_whether_there_is_a_difference(self):
+        def shown(interval, adjusted_p_value=None, value=1.2):
+            estimate = results.Estimate(5, {"value": value, "interval": interval, "adjusted_p_value": adjusted_p_value})
+            return estimate.differs(), estimate.may_be_chance()
+
+        self.assertEqual([shown((1.1, 1.3)), shown((1.1, 1.3), 0.01), shown((1.1, 1.3), 0.2)], [(True, False), (True, False), (True, True)])
+        self.assertEqual([shown((0.9, 1.3))[0], shown(None)[0], shown(None, value=1)[0]], [False, True, False])
 
 
 class GoalsTest(unittest.TestCase):
@@ -136,9 +144,9 @@ class GoalsTest(unittest.TestCase):
 
     def test_better_peers_are_named(self):
         runs = [run("glibc", 40, 20, 5, 1000), run("snug", 50, 10, 5, 500)]
-        self.assertEqual(goals.better_peers(read(runs)), [("mean memory, MB", [("glibc 2.36", 0.8)]),
-                                                          ("per s", [("glibc 2.36", 2.0)]),
-                                                          ("idle, MB", [("glibc 2.36", 0.8)])])
+        self.assertEqual(goals.better_peers(read(runs)), [("mean memory, MB", [("glibc 2.36", 0.8, False)]),
+                                                          ("per s", [("glibc 2.36", 2.0, False)]),
+                                                          ("idle, MB", [("glibc 2.36", 0.8, False)])])
 
 
 class PageTest(unittest.TestCase):

@@ -46,6 +46,25 @@ fn one_file_is_shown_again_in_every_format() {
 }
 
 #[test]
+fn the_baseline_can_be_chosen() {
+    let ratio = |arguments: &[&str], allocator: &str| {
+        let json =
+            run(&mut snug(&[&["report", SAVED, "--json", "-"], arguments].concat())).expect_code(0).json();
+        let rows = json["summary"]["allocators"].as_array().unwrap().clone();
+        let row = rows.into_iter().find(|row| row["allocator"] == allocator).unwrap();
+        row["quantities"]["rss_mean_bytes"]["ratio"]["value"].as_f64()
+    };
+    let (as_it_is, other_way) = (ratio(&[], "snug"), ratio(&["--baseline", "snug"], "glibc"));
+    assert!((as_it_is.unwrap() * other_way.unwrap() - 1.0).abs() < 1e-9, "{as_it_is:?} {other_way:?}");
+    assert_eq!(ratio(&["--baseline", "snug"], "snug"), None);
+    let call = |arguments: &[&str]| run(&mut snug(&[&["report", SAVED], arguments].concat())).expect_code(2);
+    call(&["--baseline", "dlmalloc"])
+        .expect_stderr("has no allocator \"dlmalloc\"")
+        .expect_stderr("it has glibc");
+    call(&[SAVED, "--baseline", "snug"]).expect_stderr("--baseline is for one file");
+}
+
+#[test]
 fn two_files_are_set_side_by_side() {
     let scratch = Scratch::new();
     let today = changed(&scratch, "today.json", "snug", 0.8);

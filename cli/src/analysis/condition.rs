@@ -10,25 +10,10 @@
 //! name       = part "." part { "." part }, a part being a word or anything in quotes
 //! ```
 
-use std::collections::BTreeMap;
-use std::fmt;
-
-use crate::allocator::kinds::closest;
+use crate::analysis::dimension::{unit_hint, Dimension};
 use crate::analysis::lexer::{self, Token};
-use crate::analysis::quantities::{self, split_phase};
+use crate::analysis::scope::{self, Scope};
 use crate::base::failure::{Failure, Result, CONDITION, USAGE};
-use crate::base::terminal::{self, short_number};
-
-/// An allocator, with its file where there are several, and the medians of its quantities, which are empty before the
-/// first run.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Scope {
-    pub file: Option<String>,
-    pub label: String,
-    /// Names of its quantities; none: those of comparisons.
-    pub names: &'static [&'static str],
-    pub quantities: BTreeMap<String, f64>,
-}
 
 /// A condition that was understood.
 #[derive(Debug)]
@@ -53,40 +38,14 @@ enum Sum {
     Pair(Box<Sum>, char, Box<Sum>),
 }
 
-/// What a value counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Dimension {
-    None,
-    Bytes,
-    Seconds,
-    /// Something for which there is no name, such as bytes times seconds.
-    Other,
-}
-
-/// Endings that may be left out.
-const ENDINGS: &[&str] = &["", "_bytes", "_s"];
-const UNITS: &[(&str, f64, Dimension)] = &[
-    ("B", 1.0, Dimension::Bytes),
-    ("kB", 1e3, Dimension::Bytes),
-    ("MB", 1e6, Dimension::Bytes),
-    ("GB", 1e9, Dimension::Bytes),
-    ("KiB", 1024.0, Dimension::Bytes),
-    ("MiB", 1048576.0, Dimension::Bytes),
-    ("GiB", 1073741824.0, Dimension::Bytes),
-    ("us", 1e-6, Dimension::Seconds),
-    ("ms", 1e-3, Dimension::Seconds),
-    ("s", 1.0, Dimension::Seconds),
-    ("%", 0.01, Dimension::None),
-];
-
 /// Understands all conditions, or says what is wrong with the first that is wrong.
 pub(crate) fn parse_all(texts: &[String], scopes: &[Scope]) -> Result<Vec<Condition>> {
     let parse = |text: &String| {
         parse(text, scopes).map_err(|problem| {
             let advice = match scopes.first() {
                 Some(scope) if !scope.names.is_empty() => {
-                    let name = quoted(&scope.label);
-                    format!("write it like \"{name}.{} > 100 MB\"", short_name(scope.names, "_bytes"))
+                    let name = scope::quoted(&scope.label);
+                    format!("write it like \"{name}.{} > 100 MB\"", scope::short_name(scope.names, "_bytes"))
                 }
                 _ => "write it like \"snug.rss_mean > 0.8 * glibc.rss_mean\"; `snug compare --help` lists the quantities"
                     .into(),
@@ -209,13 +168,13 @@ impl Parser<'_> {
         match self.next() {
             Some(Token::Number(value, unit)) if unit.is_empty() => Ok(Sum::Number(*value, Dimension::None)),
             Some(Token::Number(value, unit)) => {
-                let known = UNITS.iter().find(|(name, _, _)| name == unit);
-                let names = || UNITS.iter().map(|(name, _, _)| *name).collect::<Vec<_>>().join(" ");
-                let (_, factor, unit) =
-                    known.ok_or_else(|| format!("unknown unit {unit:?}; known are {}", names()))?;
-                Ok(Sum::Number(value * factor, *unit))
+                let (value, dimension) = Dimension::read(*value, unit)?;
+                Ok(Sum::Number(value, dimension))
             }
-            Some(Token::Name(parts)) => resolve(parts, scopes),
+            Some(Token::Name(parts)) => {
+                let (scope, quantity) = scope::resolve(parts, scopes)?;
+                Ok(Sum::Name { scope, quantity })
+            }
             Some(token) => Err(format!("expected a number or a name, found {token}")),
             None => Err("expected a number or a name at the end".into()),
         }
@@ -224,148 +183,6 @@ impl Parser<'_> {
 
 fn first(sign: &str) -> char {
     sign.chars().next().unwrap_or(' ')
-}
-
-fn unit_hint(units: (Dimension, Dimension)) -> &'static str {
-    match units {
-        (Dimension::Bytes, Dimension::None) | (Dimension::None, Dimension::Bytes) => {
-            ": write a unit, as in 500 MB"
-        }
-        (Dimension::Seconds, Dimension::None) | (Dimension::None, Dimension::Seconds) => {
-            ": write a unit, as in 20 ms"
-        }
-        _ => "",
-    }
-}
-
-/// Finds the allocator and the quantity that a name means.
-fn resolve(parts: &[String], scopes: &[Scope]) -> Parsed<Sum> {
-    let with_files = scopes.iter().any(|scope| scope.file.is_some());
-    let written = parts.join(".");
-    let (file, rest) = if with_files {
-        let (file, rest) = parts.split_first().ok_or("a name is empty")?;
-        (Some(file), rest)
-    } else {
-        (None, parts)
-    };
-    let known = || {
-        let names = scopes.iter().map(|scope| match &scope.file {
-            Some(file) => format!("{}.{}", quoted(file), quoted(&scope.label)),
-            None => quoted(&scope.label),
-        });
-        names.collect::<Vec<_>>().join(", ")
-    };
-    let Some((label, quantity)) = rest.split_first() else {
-        return Err(format!(
-            "{written:?} is incomplete; write FILE.ALLOCATOR.QUANTITY, with one of {}",
-            known()
-        ));
-    };
-    let matches = |scope: &Scope| scope.label == *label && scope.file.as_ref() == file;
-    let Some(scope) = scopes.iter().position(matches) else {
-        let forgotten = scopes.iter().find(|scope| with_files && Some(&scope.label) == file);
-        if let Some(scope) = forgotten {
-            let example = scope.file.as_deref().map(quoted).unwrap_or_default();
-            return Err(format!("which file does {written} mean? Write {example}.{written}, for example"));
-        }
-        let guess = closest(label, scopes.iter().map(|scope| scope.label.as_str()));
-        let guess = guess.map_or_else(String::new, |name| format!(" (did you mean {}?)", quoted(name)));
-        let (label, names) = (written_label(file, label), known());
-        return Err(match scopes.iter().all(|scope| scope.names.is_empty()) {
-            true => format!("no allocator {label:?} in the comparison{guess}; there are {names}"),
-            false => format!("nothing is called {label:?} here{guess}; there are {names}"),
-        });
-    };
-    let names = scopes[scope].names;
-    if quantity.is_empty() {
-        let example = if names.is_empty() { "rss_mean" } else { short_name(names, "_bytes") };
-        return Err(format!("{written} names no quantity; write {written}.{example}, for example"));
-    }
-    let quantity = quantity.join(".");
-    let quantity = if names.is_empty() { quantity_name(&quantity)? } else { one_of(names, &quantity)? };
-    Ok(Sum::Name { scope, quantity })
-}
-
-fn written_label(file: Option<&String>, label: &str) -> String {
-    file.map_or_else(|| label.to_string(), |file| format!("{file}.{label}"))
-}
-
-/// As it would be typed.
-fn quoted(name: &str) -> String {
-    if lexer::is_word(name) {
-        name.to_string()
-    } else {
-        format!("'{name}'")
-    }
-}
-
-/// The full one of these names, of which the unit may be left out.
-fn one_of(names: &[&str], written: &str) -> Parsed<String> {
-    let found =
-        ENDINGS.iter().map(|ending| format!("{written}{ending}")).find(|full| names.contains(&full.as_str()));
-    found.ok_or_else(|| {
-        let names: Vec<&str> =
-            names.iter().map(|name| ENDINGS.iter().fold(*name, |name, end| without(name, end))).collect();
-        let guess = closest(written, names.iter().copied());
-        let guess = guess.map_or_else(String::new, |guess| format!(" (did you mean {guess}?)"));
-        format!("no quantity {written:?}{guess}; there are {}", names.join(", "))
-    })
-}
-
-fn without<'a>(name: &'a str, ending: &str) -> &'a str {
-    if ending.is_empty() {
-        name
-    } else {
-        name.strip_suffix(ending).unwrap_or(name)
-    }
-}
-
-/// The first name with this ending, without it.
-fn short_name<'a>(names: &[&'a str], ending: &str) -> &'a str {
-    names.iter().find_map(|name| name.strip_suffix(ending)).unwrap_or_default()
-}
-
-/// Bytes as conditions have them: 300 kB, 1.5MB.
-pub(crate) fn bytes(text: &str) -> Parsed<f64> {
-    let unit = |wanted: &str| UNITS.iter().find(|(name, _, _)| *name == wanted);
-    match lexer::tokens(text)?.as_slice() {
-        [Token::Number(value, name)] => match unit(name) {
-            Some((_, factor, Dimension::Bytes)) => Ok(value * factor),
-            _ if *value == 0.0 => Ok(0.0),
-            _ => Err("write a size with its unit, as in 500 kB or 2 MB".into()),
-        },
-        _ => Err("write a size as in 500 kB or 2 MB".into()),
-    }
-}
-
-/// The full name of a quantity: what the summary calls it.
-pub(crate) fn quantity_name(name: &str) -> Parsed<String> {
-    if let Some(metric) = name.strip_prefix("metric.").or_else(|| name.strip_prefix("metric:")) {
-        return Ok(format!("metric:{metric}"));
-    }
-    let (phase, rest) = match split_phase(name) {
-        ("", rest) => (String::new(), rest),
-        (phase, rest) => (format!("{phase}."), rest),
-    };
-    // Percentiles are written p99.9, and called p99_9.
-    let rest = if rest.starts_with("latency_p") { rest.replace('.', "_") } else { rest.to_string() };
-    let fits = |full: &String| quantities::find(full).is_some() || quantities::percentile(full).is_some();
-    let found = ENDINGS.iter().map(|ending| format!("{rest}{ending}")).find(fits);
-    if let Some(row) = found.as_deref().and_then(quantities::find).filter(|row| !row.by_phase) {
-        if !phase.is_empty() {
-            return Err(format!("{name:?}: {} is measured of whole runs only", row.name));
-        }
-    }
-    found.map(|found| format!("{phase}{found}")).ok_or_else(|| {
-        let names = quantities::short_names();
-        let guess = closest(&rest, names.iter().copied());
-        let guess = guess.map_or_else(String::new, |guess| format!(" (did you mean {phase}{guess}?)"));
-        format!(
-            "no quantity {name:?}{guess}; there are {}, latency_p50 and other percentiles, each also of a phase, as \
-             idle.rss_mean, and metric.NAME for what the program prints",
-            names.join(", ")
-        )
-    })
 }
 
 impl Condition {
@@ -401,12 +218,7 @@ impl Sum {
     fn unit(&self) -> Dimension {
         match self {
             Sum::Number(_, unit) => *unit,
-            Sum::Name { quantity, .. } if quantity.ends_with("_bytes") => Dimension::Bytes,
-            Sum::Name { quantity, .. } if quantity.ends_with("_per_s") || quantity.starts_with("metric:") => {
-                Dimension::None
-            }
-            Sum::Name { quantity, .. } if quantity.ends_with("_s") => Dimension::Seconds,
-            Sum::Name { .. } => Dimension::None,
+            Sum::Name { quantity, .. } => Dimension::of(quantity),
             Sum::Negative(inner) => inner.unit(),
             Sum::Pair(left, '+' | '-', _) => left.unit(),
             Sum::Pair(left, sign, right) => match (left.unit(), right.unit()) {
@@ -446,32 +258,9 @@ impl Sum {
     }
 }
 
-impl Dimension {
-    fn show(self, value: f64) -> String {
-        match self {
-            Dimension::Bytes => terminal::bytes(value),
-            Dimension::Seconds if value.abs() < 1.0 => format!("{} ms", short_number(value * 1e3)),
-            Dimension::Seconds => format!("{} s", short_number(value)),
-            Dimension::None | Dimension::Other => short_number(value),
-        }
-    }
-}
-
-impl fmt::Display for Dimension {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Dimension::None => "a plain number",
-            Dimension::Bytes => "bytes",
-            Dimension::Seconds => "seconds",
-            Dimension::Other => "a product of units",
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::fixture;
 
     fn scope(file: Option<&str>, label: &str, quantities: &[(&str, f64)]) -> Scope {
         Scope {
@@ -584,24 +373,5 @@ mod tests {
         assert!(problem("snug.live > 4 MB").contains("nothing is called \"snug\" here; there are boot"));
         let advice = parse_all(&["x".into()], &scopes).unwrap_err().advice.unwrap();
         assert!(advice.contains("boot.live > 100 MB"), "{advice}");
-    }
-
-    #[test]
-    fn sizes_have_units() {
-        assert_eq!((bytes("300kB"), bytes("1.5 MB"), bytes("0")), (Ok(300e3), Ok(1.5e6), Ok(0.0)));
-        for text in ["300", "3 s", "much", "1 MB 2", ""] {
-            assert!(bytes(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn every_quantity_of_a_comparison_can_be_named() {
-        for comparison in [fixture::server(), fixture::comparison(&[("glibc", &[1.0])])] {
-            for row in &comparison.summary.allocators {
-                for name in row.quantities.keys() {
-                    assert_eq!(quantity_name(name).as_ref(), Ok(name), "add it to quantities::ROWS");
-                }
-            }
-        }
     }
 }

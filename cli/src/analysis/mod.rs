@@ -9,6 +9,7 @@ pub(crate) mod boot_library;
 pub(crate) mod canary;
 pub(crate) mod change;
 pub(crate) mod condition;
+pub(crate) mod dimension;
 #[cfg(test)]
 mod false_alarms;
 #[cfg(test)]
@@ -25,6 +26,7 @@ pub(crate) mod profile_difference;
 pub(crate) mod quantities;
 pub(crate) mod results;
 pub(crate) mod saved;
+pub(crate) mod scope;
 #[cfg(test)]
 mod simulate;
 pub(crate) mod sites;
@@ -35,4 +37,5 @@ mod trend;
 pub(crate) mod until;
 pub(crate) mod verdict;
 pub(crate) mod view;
+mod warnings;
 pub(crate) mod window;

@@ -2,10 +2,10 @@
 //! one quantity. Pure.
 
 use crate::allocator::kinds::Kind;
-use crate::analysis::condition;
 use crate::analysis::quantities::{self, Quantity, Wanted};
 use crate::analysis::results::Comparison;
 use crate::analysis::saved::Saved;
+use crate::analysis::scope;
 use crate::analysis::view;
 use crate::base::failure::{Failure, Result, USAGE};
 
@@ -37,11 +37,7 @@ pub(crate) struct OverviewRow {
 /// --fail-if. Fails if no file has the quantity, or a file lacks the baseline.
 pub(crate) fn overview(files: &[Saved], name: &str, baseline: Option<&str>) -> Result<Overview> {
     let baseline = baseline.map_or_else(|| files[0].comparison.summary.baseline.clone(), String::from);
-    if let Some(file) = files.iter().find(|file| file.comparison.row(&baseline).is_none()) {
-        let labels: Vec<&str> = file.comparison.allocators.iter().map(|one| one.label.as_str()).collect();
-        let message = format!("--baseline: {} has no allocator {baseline:?}", file.name);
-        return Err(Failure::usage(message, format!("it has {}", labels.join(", "))));
-    }
+    files.iter().try_for_each(|file| file.require_baseline(&baseline))?;
     let found: Vec<Option<Quantity>> =
         files.iter().map(|file| quantity(&file.comparison, name)).collect::<Result<_>>()?;
     let Some(first) = found.iter().flatten().next() else {
@@ -104,7 +100,7 @@ fn quantity(comparison: &Comparison, name: &str) -> Result<Option<Quantity>> {
         "throughput" => view::throughput_quantity(comparison),
         "p99" => Some("latency_p99_s".into()),
         name => Some(
-            condition::quantity_name(name)
+            scope::quantity_name(name)
                 .map_err(|problem| Failure::new(format!("--overview: {problem}")).exit_code(USAGE))?,
         ),
     };

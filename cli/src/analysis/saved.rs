@@ -18,6 +18,18 @@ pub(crate) struct Saved {
     pub comparison: Comparison,
 }
 
+impl Saved {
+    /// Fails if no allocator of the comparison has this label.
+    pub(crate) fn require_baseline(&self, label: &str) -> Result<()> {
+        if self.comparison.row(label).is_some() {
+            return Ok(());
+        }
+        let labels: Vec<&str> = self.comparison.allocators.iter().map(|one| one.label.as_str()).collect();
+        let message = format!("--baseline: {} has no allocator {label:?}", self.name);
+        Err(Failure::usage(message, format!("it has {}", labels.join(", "))))
+    }
+}
+
 /// Reads files: each argument is `PATH` or `NAME=PATH`, and a path may be the directory of a comparison.
 pub(crate) fn load_all(arguments: &[String]) -> Result<Vec<Saved>> {
     let mut saved: Vec<Saved> = Vec::new();

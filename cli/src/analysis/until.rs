@@ -6,9 +6,9 @@
 
 use std::str::FromStr;
 
-use crate::analysis::condition;
 use crate::analysis::quantities::named;
 use crate::analysis::results::{Comparison, Ratio, Until};
+use crate::analysis::scope;
 use crate::base::terminal::short_number;
 
 /// Rounds before the first look.
@@ -31,7 +31,7 @@ impl FromStr for Goal {
     /// Understands `5%` and `requests_per_s:3%`.
     fn from_str(text: &str) -> Result<Goal, String> {
         let (quantity, number) = match text.rsplit_once(':') {
-            Some((name, number)) => (Some(condition::quantity_name(name.trim())?), number),
+            Some((name, number)) => (Some(scope::quantity_name(name.trim())?), number),
             None => (None, text),
         };
         let number = number.trim();

@@ -6,8 +6,9 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::analysis::boot::BootReport;
-use crate::analysis::condition::{self, Scope};
+use crate::analysis::scope::Scope;
 use crate::analysis::{boot_difference, profile_difference};
+use crate::analysis::{condition, dimension};
 use crate::base::failure::{Context, Failure, Result, FAILED, USAGE};
 use crate::base::{progress, terminal, time};
 use crate::commands::arguments::refuse_unknown_option;
@@ -28,16 +29,16 @@ use crate::show::{boot_text, json};
   snug boot --for 20s -- bundle exec puma
 
 The program runs under snug, with a hook that Ruby and Python load before it (by RUBYOPT and PYTHONPATH). At each file that \
-its first thread requires the hook waits while snug reads, from outside, the live bytes of malloc and RSS; in the times \
-that waiting is left out. A file's cost is with all that it requires itself, and whichever file requires it first pays: \
-the others are named beside it. A library's cost is the sum of its files, each without what it requires. Memory that is \
-freed meanwhile counts against a file, so a cost may be negative.
+its first thread requires, the hook waits while snug reads malloc's live bytes and RSS from outside; the times leave that \
+waiting out. A file's cost includes all that it requires itself, and counts against whichever file requires it first; the \
+others are named beside it. A library's cost is the sum of its files, each without what it requires. Memory freed \
+meanwhile is subtracted, so a cost may be negative.
 
-Of several processes the first that loads the hook is measured, and what it executes. Python allocates by malloc alone \
-here (PYTHONMALLOC=malloc, unless that is set), since its own small blocks can't be seen from outside; Ruby's slots are in \
-RSS alone.
+Of several processes, snug measures the first that loads the hook, and what it executes. Python then allocates through \
+malloc alone (PYTHONMALLOC=malloc, unless you set it), since its own small blocks can't be seen from outside; Ruby's slots \
+appear only in RSS.
 
-In --fail-if the program is called boot, with --diff the two are old and new, and each has files, live, rss (at the end, \
+In --fail-if, the program is called boot, or with --diff old and new; each has files, live, rss (at the end, \
 after a garbage collection if it ended by itself) and time.
 
 Exit codes: 0 shown; 1 the program failed; 2 the arguments or a file are invalid; 3 it can't be measured; 4 a condition of \
@@ -45,7 +46,7 @@ Exit codes: 0 shown; 1 the program failed; 2 the arguments or a file are invalid
 )]
 pub(crate) struct BootArguments {
     /// Add up files and libraries that cost less memory than this
-    #[arg(long, value_name = "SIZE", default_value = "300kB", value_parser = condition::bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "300kB", value_parser = dimension::bytes)]
     pub cut_off: f64,
     /// Also count live objects at the end, by the library that allocated them; the counting itself
     /// then adds to the memory and time shown

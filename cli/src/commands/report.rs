@@ -8,12 +8,14 @@ use clap::Args;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
 use crate::analysis::change::{Changes, Origin};
-use crate::analysis::condition::{self, Scope};
+use crate::analysis::condition;
 use crate::analysis::overview;
 use crate::analysis::results::Comparison;
 use crate::analysis::saved::{self, Saved};
+use crate::analysis::scope::Scope;
+use crate::analysis::summary;
 use crate::analysis::view::Difference;
-use crate::base::failure::{Context, Result};
+use crate::base::failure::{Context, Failure, Result};
 use crate::base::file;
 use crate::base::terminal::{self, styled};
 use crate::show::output::OutputArguments;
@@ -25,6 +27,7 @@ use crate::show::{output, overview as show, table};
     override_usage = "snug report [OPTIONS] <[NAME=]FILE>...",
     after_help = "Examples:
   snug report results/compare.json --html report.html
+  snug report results/compare.json --baseline jemalloc
   snug report yesterday.json today.json
   snug report laptop=a/compare.json staging=b/compare.json --html report.html --markdown comment.md
   snug report main.json branch.json --fail-if 'branch.snug.rss_mean > 1.05 * main.snug.rss_mean'
@@ -52,8 +55,8 @@ pub(crate) struct ReportArguments {
     #[arg(long, value_name = "QUANTITY", value_delimiter = ',', num_args = 0..=1, require_equals = true,
           default_missing_value = "memory", conflicts_with_all = ["html", "csv", "json", "out"])]
     pub overview: Vec<String>,
-    /// With --overview, the allocator that the others are compared with [default: that of the first file]
-    #[arg(long, value_name = "ALLOCATOR", requires = "overview")]
+    /// The allocator that the others are compared with [default: glibc as it is, or else the first]
+    #[arg(long, value_name = "ALLOCATOR")]
     pub baseline: Option<String>,
     /// Saved comparisons; the others are compared with the first
     #[arg(required = true, value_name = "[NAME=]FILE")]
@@ -75,7 +78,15 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<()> {
         write_overview(arguments, &files)?;
         return condition::check(&conditions, &scopes);
     }
-    let (comparison, changes) = saved::put_together(&files);
+    let (mut comparison, changes) = saved::put_together(&files);
+    if let Some(baseline) = &arguments.baseline {
+        let [file] = files.as_slice() else {
+            let message = "--baseline is for one file, or for --overview";
+            return Err(Failure::usage(message, "several files are compared with the first"));
+        };
+        file.require_baseline(baseline)?;
+        comparison.summary = summary::summarise_against(&comparison, baseline);
+    }
     write(arguments, &files, &comparison, &changes)?;
     condition::check(&conditions, &scopes)
 }

@@ -31,58 +31,73 @@ pub(crate) struct OutputArguments {
     pub json: Option<PathBuf>,
 }
 
-/// A format with the file it was asked for.
-struct WantedFormat<'a> {
+/// A format of a report.
+struct ReportFormat {
     option: &'static str,
-    path: &'a Path,
+    /// Its name in the output directory.
+    file_name: &'static str,
+    /// The file it was asked for.
+    path: fn(&OutputArguments) -> Option<&Path>,
+    write: Write,
 }
 
-impl WantedFormat<'_> {
-    fn is_stdout(&self) -> bool {
-        self.path == Path::new("-")
-    }
+type Write = fn(&Comparison, &Origin, &mut dyn io::Write) -> io::Result<()>;
+
+static FORMATS: [ReportFormat; 4] = [
+    ReportFormat {
+        option: "--csv",
+        file_name: "runs.csv",
+        path: |arguments| arguments.csv.as_deref(),
+        write: |comparison, _, out| csv::write(comparison, out),
+    },
+    ReportFormat {
+        option: "--markdown",
+        file_name: "report.md",
+        path: |arguments| arguments.markdown.as_deref(),
+        write: markdown::write,
+    },
+    ReportFormat {
+        option: "--json",
+        file_name: "compare.json",
+        path: |arguments| arguments.json.as_deref(),
+        write: |comparison, _, out| json::write_whole(comparison, out),
+    },
+    ReportFormat {
+        option: "--html",
+        file_name: "report.html",
+        path: |arguments| arguments.html.as_deref(),
+        write: html::write,
+    },
+];
+
+/// The formats that were asked for, each with its file.
+fn wanted(arguments: &OutputArguments) -> Vec<(&'static ReportFormat, &Path)> {
+    FORMATS.iter().filter_map(|format| Some((format, (format.path)(arguments)?))).collect()
 }
 
-fn wanted(arguments: &OutputArguments) -> Vec<WantedFormat<'_>> {
-    let all = [
-        ("--csv", &arguments.csv),
-        ("--markdown", &arguments.markdown),
-        ("--json", &arguments.json),
-        ("--html", &arguments.html),
-    ];
-    let given = all.into_iter().filter_map(|(option, path)| Some((option, path.as_deref()?)));
-    given.map(|(option, path)| WantedFormat { option, path }).collect()
+fn is_stdout(path: &Path) -> bool {
+    path == Path::new("-")
 }
 
 /// Finds what would fail only after all runs: files that can't be made, two formats on one stdout.
 pub(crate) fn check(arguments: &OutputArguments) -> Result<()> {
-    let wanted = wanted(arguments);
-    let on_stdout: Vec<&str> = wanted.iter().filter(|one| one.is_stdout()).map(|one| one.option).collect();
+    let (on_stdout, in_files): (Vec<_>, Vec<_>) =
+        wanted(arguments).into_iter().partition(|(_, path)| is_stdout(path));
     if on_stdout.len() > 1 {
-        let message = format!("{} can't all go to stdout ('-')", on_stdout.join(" and "));
+        let options: Vec<&str> = on_stdout.iter().map(|(format, _)| format.option).collect();
+        let message = format!("{} can't all go to stdout ('-')", options.join(" and "));
         return Err(Failure::new(message).exit_code(USAGE));
     }
-    for one in wanted.iter().filter(|one| !one.is_stdout()) {
-        file::check_place(one.option, one.path)?;
+    for (format, path) in in_files {
+        file::check_place(format.option, path)?;
     }
     Ok(())
 }
 
 /// Whether a format goes to stdout, which then holds nothing else.
 pub(crate) fn takes_stdout(arguments: &OutputArguments) -> bool {
-    wanted(arguments).iter().any(WantedFormat::is_stdout)
+    wanted(arguments).iter().any(|(_, path)| is_stdout(path))
 }
-
-/// Writes a comparison in one format.
-type Write = fn(&Comparison, &Origin, &mut dyn io::Write) -> io::Result<()>;
-
-/// The formats of a report: option, name in the output directory, and what writes it.
-const FORMATS: [(&str, &str, Write); 4] = [
-    ("--csv", "runs.csv", |comparison, _, out| csv::write(comparison, out)),
-    ("--markdown", "report.md", markdown::write),
-    ("--json", "compare.json", |comparison, _, out| json::write_whole(comparison, out)),
-    ("--html", "report.html", html::write),
-];
 
 /// Writes the formats that were asked for. Returns whether one went to stdout, in place of the table.
 pub(crate) fn write_wanted(
@@ -91,15 +106,13 @@ pub(crate) fn write_wanted(
     origin: &Origin,
 ) -> Result<bool> {
     let mut stdout_taken = false;
-    for one in wanted(arguments) {
-        let found = FORMATS.iter().find(|(option, _, _)| *option == one.option);
-        let Some((_, _, write)) = found else { continue };
-        if one.is_stdout() {
+    for (format, path) in wanted(arguments) {
+        if is_stdout(path) {
             let mut stdout = std::io::stdout().lock();
-            write(comparison, origin, &mut stdout).cannot(|| "write to stdout".into())?;
+            (format.write)(comparison, origin, &mut stdout).cannot(|| "write to stdout".into())?;
             stdout_taken = true;
         } else {
-            to_file(one.path, comparison, origin, *write)?;
+            to_file(path, comparison, origin, format.write)?;
         }
     }
     Ok(stdout_taken)
@@ -108,9 +121,9 @@ pub(crate) fn write_wanted(
 /// Writes every format and every plot into the directory. Returns the names of the files.
 pub(crate) fn write_directory(out: &Path, comparison: &Comparison, origin: &Origin) -> Result<Vec<PathBuf>> {
     let mut written = Vec::new();
-    for (_, name, write) in FORMATS {
-        let path = out.join(name);
-        to_file(&path, comparison, origin, write)?;
+    for format in &FORMATS {
+        let path = out.join(format.file_name);
+        to_file(&path, comparison, origin, format.write)?;
         written.push(path);
     }
     let painter = Painter::new();

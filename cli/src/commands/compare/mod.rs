@@ -16,8 +16,9 @@ use std::path::{Path, PathBuf};
 use crate::allocator::kinds::Kind;
 use crate::allocator::library;
 use crate::analysis::change::Origin;
-use crate::analysis::condition::{self, Condition, Scope};
+use crate::analysis::condition::{self, Condition};
 use crate::analysis::results::{Allocator, Comparison, Run, Settings, Summary, FORMAT, FORMAT_VERSION};
+use crate::analysis::scope::Scope;
 use crate::analysis::summary;
 use crate::analysis::until::{self, Goal};
 use crate::base::failure::{Context, Failure, Result};
@@ -348,7 +349,7 @@ fn begin(arguments: &CompareArguments, setup: &RunSetup) -> Comparison {
 
 /// The C library of this process, whose version stands for the system's.
 pub(crate) fn c_library() -> Option<PathBuf> {
-    let maps = crate::process::proc::parse_maps(&fs::read("/proc/self/maps").ok()?);
+    let maps = crate::process::maps::parse_maps(&fs::read("/proc/self/maps").ok()?);
     let found = maps.iter().find(|mapping| Kind::from_file_name(&mapping.path) == Some(Kind::Glibc));
     found.map(|mapping| PathBuf::from(&mapping.path))
 }

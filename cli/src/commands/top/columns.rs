@@ -43,19 +43,14 @@ pub(super) const COLUMNS: &[Column] = &[
     column(Content::Trend, "RSS TREND", 10, 6),
 ];
 
-/// The order in which the keys go through the columns.
-pub(super) const SORTS: &[SortColumn] = &[
-    SortColumn::Pid,
-    SortColumn::Role,
-    SortColumn::Rss,
-    SortColumn::Pss,
-    SortColumn::Live,
-    SortColumn::Cached,
-    SortColumn::Dirty,
-    SortColumn::Fragmentation,
-    SortColumn::Rate,
-    SortColumn::Cpu,
-];
+/// What can be sorted by, in the order in which the keys go through the columns.
+pub(super) fn sorts() -> Vec<SortColumn> {
+    let value = |column: &Column| match column.content {
+        Content::Value(value) => Some(value),
+        _ => None,
+    };
+    COLUMNS.iter().filter_map(value).collect()
+}
 
 /// The columns that fit into a width, with theirs. What is left over goes to roles first, then to trends.
 pub(super) fn that_fit(width: u16) -> Vec<(&'static Column, u16)> {

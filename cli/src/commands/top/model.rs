@@ -4,7 +4,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::allocator::watch::Reading;
 use crate::commands::top::arguments::SortColumn;
-use crate::commands::top::columns::{self, SORTS};
+use crate::commands::top::columns;
 use crate::process::proc::Pid;
 
 /// Everything that is shown.
@@ -218,9 +218,10 @@ impl Model {
     }
 
     fn sort_beside(&mut self, step: isize) {
-        let place = SORTS.iter().position(|sort| *sort == self.sort).unwrap_or(0);
-        let count = SORTS.len() as isize;
-        self.sort = SORTS[((place as isize + step + count) % count) as usize];
+        let sorts = columns::sorts();
+        let place = sorts.iter().position(|sort| *sort == self.sort).unwrap_or(0);
+        let count = sorts.len() as isize;
+        self.sort = sorts[((place as isize + step + count) % count) as usize];
         self.tree = false;
         self.order();
     }

@@ -90,10 +90,7 @@ pub(super) fn draw(frame: &mut Frame, model: &mut Model, palette: Palette) {
 fn head_line(model: &Model, palette: Palette, width: u16) -> Line<'static> {
     let readings = model.readings();
     let sum = |value: &dyn Fn(&Reading) -> Option<u64>| -> u64 { readings.iter().filter_map(value).sum() };
-    let count = match readings.len() {
-        1 => "1 process".to_string(),
-        count => format!("{count} processes"),
-    };
+    let count = terminal::counted(readings.len(), "process");
     let rss = terminal::bytes(sum(&|reading| Some(reading.rss_bytes)) as f64);
     let known = readings.iter().filter(|reading| reading.pss_bytes.is_some()).count();
     let pss = terminal::bytes(sum(&|reading| reading.pss_bytes) as f64);
@@ -258,8 +255,7 @@ fn detail_lines(reading: &Reading, palette: Palette) -> Vec<Line<'static>> {
     let field = |name: &str, value: String| {
         Line::from(vec![Span::styled(format!("{name:<11}"), palette.faint()), Span::raw(value)])
     };
-    let threads =
-        if reading.threads == 1 { "1 thread".into() } else { format!("{} threads", reading.threads) };
+    let threads = terminal::counted(reading.threads as usize, "thread");
     let mut lines = vec![
         field("command", reading.command.clone()),
         field("allocator", format!("{}{how}, {threads}{faults}", reading.identity.text())),

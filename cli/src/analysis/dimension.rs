@@ -1,0 +1,112 @@
+//! What values count, and the units in which people write them: 300 kB, 20 ms. Pure.
+
+use std::fmt;
+
+use crate::analysis::lexer::{self, Token};
+use crate::base::terminal::{self, short_number};
+
+/// What a value counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Dimension {
+    None,
+    Bytes,
+    Seconds,
+    /// Something for which there is no name, such as bytes times seconds.
+    Other,
+}
+
+const UNITS: &[(&str, f64, Dimension)] = &[
+    ("B", 1.0, Dimension::Bytes),
+    ("kB", 1e3, Dimension::Bytes),
+    ("MB", 1e6, Dimension::Bytes),
+    ("GB", 1e9, Dimension::Bytes),
+    ("KiB", 1024.0, Dimension::Bytes),
+    ("MiB", 1048576.0, Dimension::Bytes),
+    ("GiB", 1073741824.0, Dimension::Bytes),
+    ("us", 1e-6, Dimension::Seconds),
+    ("ms", 1e-3, Dimension::Seconds),
+    ("s", 1.0, Dimension::Seconds),
+    ("%", 0.01, Dimension::None),
+];
+
+impl Dimension {
+    /// What a quantity of this name counts.
+    pub(super) fn of(quantity: &str) -> Dimension {
+        if quantity.ends_with("_bytes") {
+            return Dimension::Bytes;
+        }
+        let is_time = quantity.ends_with("_s") && !quantity.ends_with("_per_s");
+        match is_time && !quantity.starts_with("metric:") {
+            true => Dimension::Seconds,
+            false => Dimension::None,
+        }
+    }
+
+    /// A number with such a unit in that of quantities, and what it counts.
+    pub(super) fn read(value: f64, unit: &str) -> Result<(f64, Dimension), String> {
+        let known = UNITS.iter().find(|(name, _, _)| *name == unit);
+        let names = || UNITS.iter().map(|(name, _, _)| *name).collect::<Vec<_>>().join(" ");
+        let (_, factor, dimension) =
+            known.ok_or_else(|| format!("unknown unit {unit:?}; known are {}", names()))?;
+        Ok((value * factor, *dimension))
+    }
+
+    /// A value as people read it.
+    pub(super) fn show(self, value: f64) -> String {
+        match self {
+            Dimension::Bytes => terminal::bytes(value),
+            Dimension::Seconds if value.abs() < 1.0 => format!("{} ms", short_number(value * 1e3)),
+            Dimension::Seconds => format!("{} s", short_number(value)),
+            Dimension::None | Dimension::Other => short_number(value),
+        }
+    }
+}
+
+impl fmt::Display for Dimension {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Dimension::None => "a plain number",
+            Dimension::Bytes => "bytes",
+            Dimension::Seconds => "seconds",
+            Dimension::Other => "a product of units",
+        })
+    }
+}
+
+/// What may have been forgotten, where two values do not count the same.
+pub(super) fn unit_hint(units: (Dimension, Dimension)) -> &'static str {
+    match units {
+        (Dimension::Bytes, Dimension::None) | (Dimension::None, Dimension::Bytes) => {
+            ": write a unit, as in 500 MB"
+        }
+        (Dimension::Seconds, Dimension::None) | (Dimension::None, Dimension::Seconds) => {
+            ": write a unit, as in 20 ms"
+        }
+        _ => "",
+    }
+}
+
+/// Bytes as conditions have them: 300 kB, 1.5MB.
+pub(crate) fn bytes(text: &str) -> Result<f64, String> {
+    match lexer::tokens(text)?.as_slice() {
+        [Token::Number(value, unit)] => match Dimension::read(*value, unit) {
+            Ok((bytes, Dimension::Bytes)) => Ok(bytes),
+            _ if *value == 0.0 => Ok(0.0),
+            _ => Err("write a size with its unit, as in 500 kB or 2 MB".into()),
+        },
+        _ => Err("write a size as in 500 kB or 2 MB".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!((bytes("300kB"), bytes("1.5 MB"), bytes("0")), (Ok(300e3), Ok(1.5e6), Ok(0.0)));
+        for text in ["300", "3 s", "much", "1 MB 2", ""] {
+            assert!(bytes(text).is_err(), "{text}");
+        }
+    }
+}
