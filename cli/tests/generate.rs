@@ -86,15 +86,16 @@ fn man_pages_of_all_commands() {
     let scratch = Scratch::new();
     run(&mut snug(&["generate", "man"])).expect_code(0).expect_stdout(".TH snug 1");
     run(&mut snug(&["generate", "man", "--out", &scratch.text("man")])).expect_code(0);
-    for command in commands() {
-        let page = std::fs::read_to_string(scratch.path("man").join(format!("snug-{command}.1"))).unwrap();
+    let commands = commands().into_iter().map(|command| format!("snug {command}"));
+    for command in commands.chain(["snug".to_string()]) {
+        let path = scratch.path("man").join(format!("{}.1", command.replace(' ', "-")));
+        let page = std::fs::read_to_string(&path).unwrap();
         let sections = ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXAMPLES", "EXIT STATUS", "SEE ALSO"];
         let places = sections
             .map(|name| page.find(&format!("\n.SH {name}\n")).or(page.find(&format!("\n.SH \"{name}\"\n"))));
         assert!(places.iter().all(Option::is_some), "{command}: {places:?}");
-        assert!(!page.contains(".SH EXTRA") && page.contains(&format!("snug {command}")), "{command}");
+        assert!(!page.contains(".SH EXTRA") && page.contains(&format!("\n{command} ")), "{command}");
         // The formatter has nothing to say about it.
-        let path = scratch.path("man").join(format!("snug-{command}.1"));
         let groff = Command::new("groff").args(["-man", "-Tutf8", "-ww", "-z"]).arg(path).output();
         if let Ok(output) = groff {
             assert!(output.stderr.is_empty(), "{command}: {}", String::from_utf8_lossy(&output.stderr));

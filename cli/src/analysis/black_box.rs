@@ -44,7 +44,7 @@ pub(crate) enum KnownEnding {
     Exited {
         code: i32,
     },
-    /// `for_memory`: the control group had counted one more process that the kernel killed for want of memory.
+    /// `for_memory`: the control group had counted one more process that the kernel OOM-killed.
     Killed {
         signal: i32,
         for_memory: bool,
@@ -59,16 +59,12 @@ impl KnownEnding {
     pub(crate) fn text(&self) -> String {
         match self {
             KnownEnding::Exited { code } => format!("exited with code {code}"),
-            KnownEnding::Killed { for_memory: true, .. } => {
-                "was killed by the kernel for want of memory".into()
-            }
+            KnownEnding::Killed { for_memory: true, .. } => "was OOM-killed".into(),
             KnownEnding::Killed { signal, .. } => {
                 let name = nix::sys::signal::Signal::try_from(*signal);
                 format!("was killed by {}", name.map_or_else(|_| signal.to_string(), |name| name.to_string()))
             }
-            KnownEnding::Unknown { for_memory: true } => {
-                "ended when the kernel killed a process for want of memory".into()
-            }
+            KnownEnding::Unknown { for_memory: true } => "ended when the kernel OOM-killed a process".into(),
             KnownEnding::Unknown { .. } => "ended; this kernel does not say how".into(),
         }
     }
@@ -183,7 +179,7 @@ impl BlackBox {
         self.processes.iter().find(|process| process.pid == self.pid)
     }
 
-    /// Those that the answer is about: killed for want of memory; of none, all that had not ended, or else all.
+    /// Those that the answer is about: OOM-killed; of none, all that had not ended, or else all.
     pub(crate) fn accused(&self) -> Vec<&WatchedProcess> {
         let ending = |process: &WatchedProcess| process.ending.as_ref().map(|ending| ending.how);
         let killed = |process: &&WatchedProcess| ending(process).is_some_and(|how| how.is_for_memory());
@@ -227,11 +223,7 @@ impl BlackBox {
             return format!("{subject} ended after {}, together with its watch{worker}", self.written_at);
         }
         let near = self.limit_bytes.is_some_and(|limit| self.used_bytes as f64 >= NEAR_LIMIT * limit as f64);
-        let likely = if near {
-            ", and so near the limit most likely because the kernel killed it for want of memory"
-        } else {
-            ""
-        };
+        let likely = if near { ", and so near the limit that it was most likely OOM-killed" } else { "" };
         format!("{subject} ended after {}, together with its watch{likely}", self.written_at)
     }
 }
@@ -381,8 +373,7 @@ mod tests {
     fn what_is_not_known_is_not_said() {
         let said = |used, how| black_box(used, vec![process(1, 5.0, how)]).verdict(false);
         let killed = |for_memory| Some(KnownEnding::Killed { signal: 9, for_memory });
-        assert!(said(190, killed(true))
-            .contains("killed by the kernel for want of memory at 2026-11-25T11:02:03Z"));
+        assert!(said(190, killed(true)).contains("was OOM-killed at 2026-11-25T11:02:03Z"));
         assert!(said(190, killed(false)).contains("was killed by SIGKILL"));
         assert!(said(190, None).contains("most likely"));
         assert!(!said(100, None).contains("memory"));
@@ -391,10 +382,7 @@ mod tests {
         let with_worker = black_box(100, vec![process(1, 5.0, None), process(2, 50.0, killed(true))]);
         for is_watched in [true, false] {
             let text = with_worker.verdict(is_watched);
-            assert!(
-                text.contains("its puma (PID 2) was killed by the kernel for want of memory at"),
-                "{text}"
-            );
+            assert!(text.contains("its puma (PID 2) was OOM-killed at"), "{text}");
         }
     }
 

@@ -6,7 +6,7 @@ use crate::analysis::leak_report::{Growth, LeakReport};
 use crate::analysis::statistics::median;
 use crate::analysis::trend::{Direction, Doubt, Trend, FEWEST_READINGS};
 use crate::analysis::verdict::{Assessment, JudgedOver, Verdict};
-use crate::base::terminal::{bytes, short_count, short_number};
+use crate::base::terminal::{bytes, counted, plural, short_count, short_number};
 use crate::base::time::duration;
 
 impl LeakReport {
@@ -87,7 +87,9 @@ impl LeakReport {
         let at = self.series.time_s.iter().position(|time_s| time_s - self.series.time_s[0] >= after_s);
         let requests = at.and_then(|at| Some(self.series.requests.get(at)? - self.series.requests.first()?));
         let requests = match requests {
-            Some(requests) => format!(" and {} {}", short_count(requests), plural(self.request_unit)),
+            Some(requests) => {
+                format!(" and {} {}", short_count(requests), plural(requests, self.request_unit))
+            }
             None => String::new(),
         };
         format!(" after {}{requests}", duration(after_s))
@@ -178,20 +180,19 @@ impl LeakReport {
             (Some(least), Some(most)) if least != most => {
                 how.push_str(&format!(", {least} to {most} processes"));
             }
-            (_, Some(1)) | (_, None) => how.push_str(", 1 process"),
-            (_, Some(most)) => how.push_str(&format!(", {most} processes")),
+            (_, most) => how.push_str(&format!(", {}", counted(*most.unwrap_or(&1), "process"))),
         }
         if let Some((lives, age_s)) = lives {
             how.push_str(&format!(", {lives} of them replaced at the age of {}", duration(age_s)));
         }
         if let Some(requests) = self.requests {
-            how.push_str(&format!(", {} {}", short_count(requests), plural(self.request_unit)));
+            how.push_str(&format!(", {} {}", short_count(requests), plural(requests, self.request_unit)));
         }
         let mut lines = vec![how];
         if judgement.over == JudgedOver::Requests {
             lines.push(format!(
                 "growth is judged over {}, which came faster and slower, rather than over time",
-                plural(self.request_unit)
+                plural(f64::INFINITY, self.request_unit)
             ));
         }
         lines
@@ -273,24 +274,5 @@ fn signed(count: f64) -> String {
         format!("-{}", bytes(-count))
     } else {
         format!("+{}", bytes(count))
-    }
-}
-
-/// `requests`, `runs of the load`.
-fn plural(unit: &str) -> String {
-    match unit.split_once(' ') {
-        Some((noun, rest)) => format!("{noun}s {rest}"),
-        None => format!("{unit}s"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn plurals() {
-        assert_eq!(plural("request"), "requests");
-        assert_eq!(plural("run of the load"), "runs of the load");
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use crate::allocator::kinds::Kind;
 use crate::analysis::quantities::{self, named, Quantity, Shown, Wanted};
 use crate::analysis::results::{Allocator, Comparison, Estimate, Ratio, Summary};
-use crate::base::terminal::{short_count, short_number};
+use crate::base::terminal::{self, short_count, short_number};
 
 /// What a ratio to the baseline says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -302,9 +302,10 @@ fn fill(comparison: &Comparison, quantities: Vec<Quantity>) -> Table {
             kind: allocator.kind,
             remark: match (row.runs, row.failed_runs) {
                 (runs, 0) if runs == most_runs => String::new(),
-                (1, 0) => "1 run".into(),
-                (runs, 0) => format!("{runs} runs"),
-                (runs, failed) => format!("{failed} of {} runs failed", runs + failed),
+                (runs, 0) => terminal::counted(runs as usize, "run"),
+                (runs, failed) => {
+                    format!("{failed} of {} failed", terminal::counted((runs + failed) as usize, "run"))
+                }
             },
             cells: quantities.iter().map(cell).collect(),
         }

@@ -5,6 +5,8 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::terminal;
+
 /// A description of the machine that measured.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Machine {
@@ -49,7 +51,7 @@ impl Machine {
     /// One line for the foot of a plot.
     pub(crate) fn line(&self) -> String {
         let gibibytes = self.memory_bytes as f64 / (1u64 << 30) as f64;
-        let cpus = if self.cpus == 1 { "1 CPU".to_string() } else { format!("{} CPUs", self.cpus) };
+        let cpus = terminal::counted(self.cpus, "CPU");
         format!(
             "{}, {cpus}, {gibibytes:.0} GiB, {}, Linux {}, huge pages: {}",
             self.cpu, self.system, self.kernel, self.transparent_huge_pages

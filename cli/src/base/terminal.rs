@@ -64,6 +64,22 @@ pub(crate) fn short_count(count: f64) -> String {
     }
 }
 
+/// What a thing is called where there are so many: 1 process, 2 processes, 3 runs of the load.
+pub(crate) fn plural(count: f64, thing: &str) -> String {
+    let (noun, rest) = thing.split_at(thing.find(' ').unwrap_or(thing.len()));
+    let ending = match noun {
+        _ if count == 1.0 => "",
+        noun if noun.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{noun}{ending}{rest}")
+}
+
+/// A number of things: `1 process`, `2 processes`.
+pub(crate) fn counted(count: usize, thing: &str) -> String {
+    format!("{count} {}", plural(count as f64, thing))
+}
+
 /// The environment; what is not Unicode is shown as well as it can be.
 pub(crate) fn environment() -> impl Iterator<Item = (String, String)> {
     let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
@@ -98,6 +114,16 @@ mod tests {
         assert_eq!(bytes(1500.0), "1.50 kB");
         assert_eq!(short_count(123_456.0), "123 k");
         assert_eq!(short_count(999.0), "999");
+    }
+
+    #[test]
+    fn things_have_a_plural() {
+        assert_eq!(
+            ["process", "run of the load"].map(|thing| counted(1, thing)),
+            ["1 process", "1 run of the load"]
+        );
+        assert_eq!(["process", "request"].map(|thing| counted(0, thing)), ["0 processes", "0 requests"]);
+        assert_eq!(plural(2.5, "run of the load"), "runs of the load");
     }
 
     #[test]

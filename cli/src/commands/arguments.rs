@@ -34,7 +34,9 @@ use crate::commands::top::arguments::TopArguments;
     about = "Show and change which memory allocator programs use, and measure what that does to their memory",
     after_help = "Examples:\n  snug run -- bundle exec puma\n  snug check puma\n  \
         snug compare --runs 3 -- ruby script.rb\n  snug report a.json b.json\n\n`snug COMMAND --help` has \
-        more.",
+        more.\n\nExit codes: 0 it was done, or the answer is yes; 1 the answer is no, or it failed; 2 the arguments are \
+        invalid; 3 it can't be told: no such process, or no permission; 4 a condition of --fail-if is true; 130 Ctrl-C; \
+        141 the reader of the output went away. snug run ends with the exit code of its program, or 125 to 127.",
     subcommand_required = true,
     arg_required_else_help = true
 )]

@@ -39,12 +39,12 @@ struct BlameReport<'a> {
   snug blame /volume --json | jq -r '.answer, .sites[0].frames[0]'
 
 `snug run --black-box DIR` and `snug profile --black-box DIR` write into DIR what is live in a program and its workers, by \
-lines, whenever memory passes nine tenths of the container's limit or is at a new high. DIR outlives the program: a volume. \
-Of a folder with several files the newest is shown whose program has ended. The lines are those of the processes that the \
-kernel killed for want of memory, or else of all that ran when the file was last written.
+line, whenever memory passes nine tenths of the container's limit or reaches a new high. DIR must outlive the program: use \
+a volume. If it holds several files, the newest whose program has ended is shown. The lines are those of the processes that \
+the kernel OOM-killed or, if there are none, of all that ran when the file was last written.
 
-Where the first process of a container is killed, all others are at the same moment, and nobody is left who could write how \
-it ended: the file is that of the last writing before.
+If the kernel kills the first process of a container, everything else in it dies at the same moment, and nothing is left \
+to record how it ended: the file holds the last snapshot before.
 
 Exit codes: 0 shown; 2 the arguments or the file are invalid; 3 there is no file, or it can't be read."
 )]

@@ -124,7 +124,7 @@ pub(crate) struct ProfileArguments {
             ["process", "program", "watch_for", "view", "mean_bytes", "keep", "html", "pprof", "heap_v2", "folded"]
     )]
     pub diff: Vec<PathBuf>,
-    /// Instead of showing anything, write into this folder what is live whenever memory is near the container's limit or at
+    /// Instead of showing anything, write what is live into this folder whenever memory is near the container's limit or at
     /// a new high, until the process ends: `snug blame` shows it
     #[arg(
         long,

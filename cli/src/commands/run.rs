@@ -25,7 +25,7 @@ It is put before anything already in LD_PRELOAD. snug then becomes the program, 
 are the program's own.
 
 With --black-box a second process, snug-black-box, watches the program and its workers. It is a child of the program, but \
-no wait(2) tells of it; it has none of the program's files, ends with the program, and no command of snug's takes it for a \
+wait(2) never reports it; it holds none of the program's files open, ends with the program, and no snug command counts it as \
 part of it. DIR must exist, and should outlive the container.
 
 Exit codes of snug itself: 125 the library is missing or can't be loaded into this program, or nothing can be written in \

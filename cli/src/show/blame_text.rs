@@ -140,7 +140,7 @@ mod tests {
             grown: &[growth],
         };
         let text = crate::show::written(|out| write(&answer, false, out));
-        let killed = "was killed by the kernel for want of memory at 2026-11-25T11:02:03Z";
+        let killed = "was OOM-killed at 2026-11-25T11:02:03Z";
         assert_eq!(
             text.lines().collect::<Vec<_>>(),
             [

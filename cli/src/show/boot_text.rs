@@ -55,7 +55,7 @@ pub(crate) fn write(
     }
     if others.0 > 0 {
         let gap = if with_objects { " ".repeat(20) } else { String::new() };
-        writeln!(out, "{} {:>6}{gap}  ({})", cost(others.2), others.1, other_count(others.0))?;
+        writeln!(out, "{} {:>6}{gap}  ({})", cost(others.2), others.1, terminal::counted(others.0, "other"))?;
     }
     Ok(())
 }
@@ -86,7 +86,7 @@ fn write_files(
     }
     // What is small above is small below, too.
     if count > 0 && rest.memory_bytes() as f64 >= cut_off_bytes {
-        writeln!(out, "{}  {indent}({})", cost(rest), other_count(count))?;
+        writeln!(out, "{}  {indent}({})", cost(rest), terminal::counted(count, "other"))?;
     }
     Ok(())
 }
@@ -132,14 +132,9 @@ pub(crate) fn write_difference(
         writeln!(out, "{} {files:>+6}  {}{remark}", growth_text(growth), change.library)?;
     }
     if count > 0 && (rest.live_bytes, rest.rss_bytes) != (0, 0) {
-        writeln!(out, "{} {:>6}  ({})", growth_text(rest), "", other_count(count))?;
+        writeln!(out, "{} {:>6}  ({})", growth_text(rest), "", terminal::counted(count, "other"))?;
     }
     Ok(())
-}
-
-/// `1 other`, `2 others`.
-fn other_count(count: usize) -> String {
-    format!("{count} other{}", if count == 1 { "" } else { "s" })
 }
 
 fn language_name(language: &str) -> &str {

@@ -7,7 +7,7 @@ use askama::Template;
 use serde::Serialize;
 
 use crate::analysis::sites::{Branch, Frame, Site};
-use crate::base::terminal::{bytes, short_count};
+use crate::base::terminal::{self, bytes, short_count};
 use crate::VERSION;
 
 /// Frames with a smaller share of all are not in the graph by their names: a page can't hold all of a large program.
@@ -124,8 +124,7 @@ impl<'a> ViewPart<'a> {
             lead: format!("{}.", about.summary),
             samples: match about.samples {
                 0 => "samples".into(),
-                1 => "one sample".into(),
-                samples => format!("{samples} samples"),
+                samples => terminal::counted(samples as usize, "sample"),
             },
             dropped: about.dropped,
             sites: sites.iter().take(SITES).map(row).collect(),

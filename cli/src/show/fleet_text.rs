@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
 use crate::analysis::fleet::{FleetRow, FleetSizes, Unknown, PODS_LEAST};
-use crate::base::terminal::{self, styled};
+use crate::base::terminal::{self, counted, styled};
 use crate::base::time::duration;
 
 const MIB: f64 = 1_048_576.0;
@@ -108,8 +108,8 @@ fn sentence(sizes: &FleetSizes) -> String {
         )
     };
     if let (Some(node), Some(nodes @ 1..)) = (sizes.node_bytes, sizes.nodes_freed) {
-        let plural = if nodes == 1 { "" } else { "s" };
-        text += &format!("; {nodes} node{plural} of {}, if memory is what fills them", gibibytes(node));
+        let nodes = counted(nodes as usize, "node");
+        text += &format!("; {nodes} of {}, if memory is what fills them", gibibytes(node));
     }
     text
 }

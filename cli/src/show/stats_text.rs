@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use crate::allocator::kinds::Kind;
 use crate::allocator::stats::Stats;
-use crate::base::terminal::{self, bytes, short_count, styled};
+use crate::base::terminal::{self, bytes, plural, short_count, styled};
 use crate::heap::account::Heap;
 use crate::heap::counters::Class;
 use crate::heap::glibc_heap::HeapSize;
@@ -70,7 +70,7 @@ impl StatsText {
             false => "in use or kept by threads: too little was done to be counted yet".into(),
         };
         self.line(out, "live", &amount(heap.live_allocated_bytes), &asked)?;
-        let threads = format!("freed blocks kept at hand by {}", plural(heap.thread_caches, "thread"));
+        let threads = format!("freed blocks kept at hand by {}", many(heap.thread_caches, "thread"));
         let counted = |count: u64| if heap.counted { amount(count) } else { "–".into() };
         self.line(out, "cached", &counted(heap.cached_bytes), &threads)?;
         self.line(out, "free in slabs", &amount(heap.slab_free_bytes), "free blocks between live ones")?;
@@ -84,7 +84,7 @@ impl StatsText {
         )?;
         let share = format!("{:.1} %", heap.fragmentation * 100.0);
         self.line(out, "fragmentation", &share, "of that is not live")?;
-        let purges = format!("in {}, {} of them when idle", plural(heap.purges, "purge"), heap.idle_purges);
+        let purges = format!("in {}, {} of them when idle", many(heap.purges, "purge"), heap.idle_purges);
         self.line(out, "given back", &amount(heap.purged_bytes), &purges)
     }
 
@@ -131,6 +131,6 @@ fn allocator(stats: &Stats) -> String {
     }
 }
 
-fn plural(count: u64, noun: &str) -> String {
-    format!("{} {noun}{}", short_count(count as f64), if count == 1 { "" } else { "s" })
+fn many(count: u64, thing: &str) -> String {
+    format!("{} {}", short_count(count as f64), plural(count as f64, thing))
 }

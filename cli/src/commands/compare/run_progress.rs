@@ -98,7 +98,7 @@ impl RunProgress {
 fn announcement(program: &[String], rounds: u32, allocators: &[Allocator], until: bool) -> String {
     let program = plot::shorten(&terminal::shell_line(program), 80);
     let runs = rounds as usize * allocators.len();
-    let runs = if runs == 1 { "1 run".into() } else { format!("{runs} runs") };
+    let runs = terminal::counted(runs, "run");
     match allocators {
         _ if until => {
             format!("up to {runs} of {program}: up to {rounds} under each of {} allocators", allocators.len())

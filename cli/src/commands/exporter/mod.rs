@@ -25,7 +25,7 @@ use crate::allocator::inspect::Inspector;
 use crate::allocator::kinds::Kind;
 use crate::allocator::watch::{Choice, Reading, Watcher};
 use crate::base::failure::{Context, Failure, Result, UNKNOWN};
-use crate::base::machine;
+use crate::base::{machine, terminal};
 use crate::commands::exporter::arguments::ExporterArguments;
 use crate::commands::exporter::labels::{LabelSource, Labeller};
 use crate::commands::exporter::metrics::{NamedCgroup, Own, Sample};
@@ -222,7 +222,7 @@ impl Exporter {
 /// What to say where the kernel does not let the exporter read the heaps of so many processes.
 fn warning(heaps: usize, scope: &str) -> String {
     let (why, advice) = access::refusal(scope);
-    let processes = if heaps == 1 { "1 process".into() } else { format!("{heaps} processes") };
+    let processes = terminal::counted(heaps, "process");
     format!(
         "the heaps of {processes} under snug are missing, because the kernel refuses access: {why}; {advice}"
     )

@@ -466,10 +466,10 @@ impl WatchProgress {
     fn update(&self, now_s: f64, processes: usize, rss_bytes: u64) {
         if self.is_terminal {
             self.bar.set_position(now_s as u64);
-            let plural = if processes == 1 { "process" } else { "processes" };
             self.bar.set_message(format!(
-                "{}, {processes} {plural}, {} (Ctrl-C: verdict so far)",
+                "{}, {}, {} (Ctrl-C: verdict so far)",
                 duration(now_s),
+                terminal::counted(processes, "process"),
                 terminal::bytes(rss_bytes as f64)
             ));
         }
