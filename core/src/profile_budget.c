@@ -29,37 +29,37 @@ static struct {
   uint64_t cpu_ns;                /* of the process when the window began; the purge lock, as all below */
   uint64_t clock_ns, clock_ticks; /* both clocks at one moment */
   uint64_t ticks_per_ms;          /* 0: unknown */
-} budget;
+} allowance;
 
 static void set_mean(uint64_t mean_bytes) {
-  counter_set(&budget.mean_bytes, mean_bytes);
+  counter_set(&allowance.mean_bytes, mean_bytes);
   counter_set(&profile_head->mean_bytes, mean_bytes);
 }
 
 static void begin_window(uint64_t now) {
-  counter_set(&budget.window_ns, now);
-  counter_set(&budget.spent_ticks, 0);
-  __atomic_store_n(&budget.look_at, PROFILE_BUDGET_LOOK, __ATOMIC_RELAXED);
-  __atomic_store_n(&budget.used, 0, __ATOMIC_RELAXED);
+  counter_set(&allowance.window_ns, now);
+  counter_set(&allowance.spent_ticks, 0);
+  __atomic_store_n(&allowance.look_at, PROFILE_BUDGET_LOOK, __ATOMIC_RELAXED);
+  __atomic_store_n(&allowance.used, 0, __ATOMIC_RELAXED);
 }
 
-uint64_t profile_budget_mean_bytes(void) { return counter_get(&budget.mean_bytes); }
+uint64_t profile_budget_mean_bytes(void) { return counter_get(&allowance.mean_bytes); }
 
 void profile_budget_prepare(void) {
-  budget.clock_ns = sys_coarse_time_ns();
-  budget.clock_ticks = profile_budget_ticks();
+  allowance.clock_ns = sys_coarse_time_ns();
+  allowance.clock_ticks = profile_budget_ticks();
 }
 
 void profile_budget_begin(uint64_t mean_bytes) {
-  counter_set(&budget.least_bytes, mean_bytes);
+  counter_set(&allowance.least_bytes, mean_bytes);
   set_mean(mean_bytes);
-  __atomic_store_n(&budget.taken, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&allowance.taken, 0, __ATOMIC_RELAXED);
   begin_window(sys_coarse_time_ns());
 }
 
 void profile_budget_after_fork(void) {
-  budget.cpu_ns = 0;
-  __atomic_store_n(&budget.taken, PROFILE_BUDGET_FREE, __ATOMIC_RELAXED); /* else each of many children had them */
+  allowance.cpu_ns = 0;
+  __atomic_store_n(&allowance.taken, PROFILE_BUDGET_FREE, __ATOMIC_RELAXED); /* else each of many children had them */
   begin_window(sys_coarse_time_ns());
 }
 
@@ -70,32 +70,32 @@ uint64_t profile_budget_ticks(void) { return rights_have(RIGHT_OTHERS) ? sys_tic
 
 /* The counter runs on while other threads have the CPU, so what is far above the usual counts as a part of it. */
 void profile_budget_spent(uint64_t ticks_before) {
-  uint64_t ticks = profile_budget_ticks(), usual = counter_get(&budget.usual_ticks);
+  uint64_t ticks = profile_budget_ticks(), usual = counter_get(&allowance.usual_ticks);
   if (ticks_before == 0 || ticks <= ticks_before) return;
   ticks -= ticks_before;
   if (usual == 0) usual = ticks;
   if (ticks > usual * TICKS_MAX) ticks = usual * TICKS_MAX;
-  counter_set(&budget.usual_ticks, (usual * (TICKS_WEIGHT - 1) + ticks) / TICKS_WEIGHT + 1);
-  __atomic_fetch_add(&budget.spent_ticks, ticks, __ATOMIC_RELAXED);
+  counter_set(&allowance.usual_ticks, (usual * (TICKS_WEIGHT - 1) + ticks) / TICKS_WEIGHT + 1);
+  __atomic_fetch_add(&allowance.spent_ticks, ticks, __ATOMIC_RELAXED);
 }
 
 static void compare_clocks(uint64_t now) {
-  uint64_t ticks = profile_budget_ticks(), passed_ns = now - budget.clock_ns;
+  uint64_t ticks = profile_budget_ticks(), passed_ns = now - allowance.clock_ns;
   if (passed_ns < CLOCK_LEAST_NS) return;
-  bool rose = budget.clock_ticks != 0 && ticks > budget.clock_ticks;
-  budget.ticks_per_ms = rose ? (ticks - budget.clock_ticks) / (passed_ns / NS_PER_MS) : 0;
-  budget.clock_ns = now;
-  budget.clock_ticks = ticks;
+  bool rose = allowance.clock_ticks != 0 && ticks > allowance.clock_ticks;
+  allowance.ticks_per_ms = rose ? (ticks - allowance.clock_ticks) / (passed_ns / NS_PER_MS) : 0;
+  allowance.clock_ns = now;
+  allowance.clock_ticks = ticks;
 }
 
 /* How many samples like those of the window its CPU time pays for; UINT64_MAX: unknown, or as many as there are. */
 static uint64_t affordable(uint32_t used, uint64_t cpu_ns) {
-  uint64_t spent_ticks = counter_get(&budget.spent_ticks);
-  bool is_free = __atomic_load_n(&budget.taken, __ATOMIC_RELAXED) < PROFILE_BUDGET_FREE;
-  if (is_free || cpu_ns < budget.cpu_ns || cpu_ns == 0 || budget.ticks_per_ms == 0) return UINT64_MAX;
-  uint64_t spent_ns = spent_ticks * NS_PER_MS / budget.ticks_per_ms;
+  uint64_t spent_ticks = counter_get(&allowance.spent_ticks);
+  bool is_free = __atomic_load_n(&allowance.taken, __ATOMIC_RELAXED) < PROFILE_BUDGET_FREE;
+  if (is_free || cpu_ns < allowance.cpu_ns || cpu_ns == 0 || allowance.ticks_per_ms == 0) return UINT64_MAX;
+  uint64_t spent_ns = spent_ticks * NS_PER_MS / allowance.ticks_per_ms;
   if (spent_ns == 0) return UINT64_MAX;
-  return used * ((cpu_ns - budget.cpu_ns) / PROFILE_BUDGET_SHARE) / spent_ns;
+  return used * ((cpu_ns - allowance.cpu_ns) / PROFILE_BUDGET_SHARE) / spent_ns;
 }
 
 /* ---- the mean ---- */
@@ -111,8 +111,8 @@ static uint64_t raised(uint64_t mean_bytes, uint32_t used, uint64_t can_pay) {
 static void look(uint64_t now, uint32_t used) {
   compare_clocks(now);
   uint64_t cpu_ns = rights_have(RIGHT_OTHERS) ? sys_process_cpu_ns() : 0;
-  uint64_t mean = counter_get(&budget.mean_bytes), least = counter_get(&budget.least_bytes);
-  uint64_t seconds = (now - counter_get(&budget.window_ns)) / WINDOW_NS, can_pay = affordable(used, cpu_ns);
+  uint64_t mean = counter_get(&allowance.mean_bytes), least = counter_get(&allowance.least_bytes);
+  uint64_t seconds = (now - counter_get(&allowance.window_ns)) / WINDOW_NS, can_pay = affordable(used, cpu_ns);
   bool is_often = seconds == 0 && used >= PROFILE_BUDGET, ends = true;
   if (is_often || (used >= PROFILE_BUDGET_LOOK && used > can_pay)) {
     set_mean(raised(mean, used, is_often && used <= can_pay ? UINT64_MAX / RAISE_MAX : can_pay));
@@ -124,20 +124,20 @@ static void look(uint64_t now, uint32_t used) {
     ends = is_quiet || (seconds != 0 && (used >= PROFILE_BUDGET_LOOK || can_pay >= QUIET_SHARE * PROFILE_BUDGET_LOOK));
   }
   if (ends) {
-    budget.cpu_ns = cpu_ns;
+    allowance.cpu_ns = cpu_ns;
     begin_window(now);
   } else {
-    __atomic_store_n(&budget.look_at, used + PROFILE_BUDGET_LOOK, __ATOMIC_RELAXED);
+    __atomic_store_n(&allowance.look_at, used + PROFILE_BUDGET_LOOK, __ATOMIC_RELAXED);
   }
 }
 
 void profile_budget_count(uint64_t now) {
-  uint32_t used = __atomic_add_fetch(&budget.used, 1, __ATOMIC_RELAXED);
-  if (__atomic_load_n(&budget.taken, __ATOMIC_RELAXED) < PROFILE_BUDGET_FREE) {
-    __atomic_fetch_add(&budget.taken, 1, __ATOMIC_RELAXED);
+  uint32_t used = __atomic_add_fetch(&allowance.used, 1, __ATOMIC_RELAXED);
+  if (__atomic_load_n(&allowance.taken, __ATOMIC_RELAXED) < PROFILE_BUDGET_FREE) {
+    __atomic_fetch_add(&allowance.taken, 1, __ATOMIC_RELAXED);
   }
-  bool is_due = used >= __atomic_load_n(&budget.look_at, __ATOMIC_RELAXED);
-  if (!is_due && now - counter_get(&budget.window_ns) < WINDOW_NS) return;
+  bool is_due = used >= __atomic_load_n(&allowance.look_at, __ATOMIC_RELAXED);
+  if (!is_due && now - counter_get(&allowance.window_ns) < WINDOW_NS) return;
   if (!purge_try_lock()) return; /* the next sample will look */
   look(now, used);
   purge_unlock();

@@ -23,7 +23,7 @@ static void stop(void) {
 }
 
 static void *take_kept(size_t size_bytes) {
-  budget.used = 0; /* the budget is never used up */
+  allowance.used = 0; /* the budget is never used up */
   return malloc(size_bytes);
 }
 
@@ -142,9 +142,9 @@ TEST(the_budget_raises_the_mean) {
   CHECK_THAT(profile_head->mean_bytes >= 64 << 8, "mean %llu", (unsigned long long)profile_head->mean_bytes);
   CHECK_THAT(profile_head->taken - taken < 4000, "%llu samples", (unsigned long long)(profile_head->taken - taken));
   uint64_t mean = profile_head->mean_bytes;
-  budget.window_ns -= 2 * WINDOW_NS; /* as if little had happened since, and nobody asked for CPU time */
-  budget.taken = 0;
-  budget.used = 0;
+  allowance.window_ns -= 2 * WINDOW_NS; /* as if little had happened since, and nobody asked for CPU time */
+  allowance.taken = 0;
+  allowance.used = 0;
   profile_budget_count(sys_coarse_time_ns());
   CHECK(profile_head->mean_bytes == mean / 2);
   stop();
