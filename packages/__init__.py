@@ -4,6 +4,6 @@
 LAYERS = (
     "project",
     "archives staging",
-    "base_images bill buildpacks crates gems images linux_packages publish wheels",
+    "apk_repository base_images bill buildpacks crates gems images linux_packages publish wheels",
     "dist",
 )

@@ -206,7 +206,7 @@ def _ruby(variation, folder):
                          f"leak({variation.block_bytes}) if $leaks; $leaked += {variation.block_bytes}"))
     serve, kind = "$leaks = true\nserve", variation.kind
     if kind == "forked_worker":
-        quiet = "def serve_quietly\n  loop { work(%d); sleep 0.01 }\nend" % variation.depth
+        quiet = f"def serve_quietly\n  loop {{ work({variation.depth}); sleep 0.01 }}\nend"
         serve, kind = quiet + FORKED, "ruby_array"
     leak = RUBY_LEAKS[kind]
     if kind == "c_extension":

@@ -96,7 +96,7 @@ size_t sys_read_link(const char *path, char *text, size_t capacity_bytes); /* th
 /* Calls line() with each line of a file, cut to the capacity of `text`, until it returns false. RIGHT_FILES */
 void sys_each_line(const char *path, char *text, size_t capacity_bytes, bool (*line)(const char *line, void *data),
                    void *data);
-bool sys_file_exists(const char *path);       /* and can be read; RIGHT_FILES */
+bool sys_file_exists(const char *path); /* and can be read; RIGHT_FILES */
 /* To write to, emptied if it is there; -1: it can't be, or it is a pipe that nobody reads. RIGHT_FILES */
 int sys_create_file(const char *path);
 bool sys_copy_file(const char *path, int fd); /* writes all that a file has; RIGHT_FILES */

@@ -9,7 +9,7 @@
 enum {
   STACK_MAX_BYTES = 64 << 20, /* further up than this nothing is taken for the same stack */
   OBJECTS_MAX = 64,           /* of musl */
-  LAST_FRAMES = 6, /* through so many an extension may allocate (rb_str_new has 4) */
+  LAST_FRAMES = 6,            /* through so many an extension may allocate (rb_str_new has 4) */
 };
 
 bool unwind_is_there(struct stack_memory *memory, uintptr_t address) {

@@ -8,8 +8,8 @@ static uint64_t now_ns = UINT64_C(1000000000000);
 static uint64_t own_clock(void) { return now_ns; }
 #define sys_coarse_time_ns own_clock
 
-/* The process's CPU time; as much as time passes unless a test says otherwise. And a precise clock, which a probe of the
- * price reads before and after. */
+/* The process's CPU time: as much as time passes, unless a test says otherwise. And a precise clock, which a probe of
+ * the price reads before and after. */
 static uint64_t used_ns;
 static uint64_t own_process_clock(void) { return used_ns != 0 ? used_ns : now_ns; }
 #define sys_process_cpu_ns own_process_clock
