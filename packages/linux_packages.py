@@ -72,7 +72,7 @@ def build_format(format_, architecture, staged, work, out, nfpm):
     words |= {"to_libdir": os.path.relpath(words["libdir"], private), "to_private": os.path.relpath(private, words["libdir"])}
     words |= {"tree": str(tree), "arch": architecture.deb, "version": VERSION, "maintainer": MAINTAINER, "summary": SUMMARY,
               "date": datetime.datetime.fromtimestamp(epoch(), datetime.UTC).isoformat()}
-    for path in tree.rglob("*"):  # nfpm takes some files' own dates
+    for path in tree.rglob("*"):  # nfpm takes some files' own dates, scripts' among them
         if not path.is_symlink():
             os.utime(path, (epoch(), epoch()))
     common = (ROOT / "packages/linux/common.yaml").read_text()
@@ -108,6 +108,7 @@ def prepare(tree, installed, libdir):
         pc.write_text(pc.read_text().replace("libdir=${prefix}/lib\n", f"libdir={libdir}\n"))
     documents = tree / "share/doc"
     documents.mkdir()
+    shutil.copytree(ROOT / "packages/linux", tree / "scripts", ignore=lambda _, names: [name for name in names if not name.endswith(".sh")])
     licence = (ROOT / "LICENSE").read_text()
     _, holder, text = licence.split("\n\n", 2)
     lines = "\n".join(f" {line}" if line else " ." for line in text.strip().splitlines())
@@ -116,8 +117,8 @@ def prepare(tree, installed, libdir):
     for name, text in OVERRIDES.items():
         (documents / f"overrides-{name}").write_text(text)
     for path in tree.rglob("*"):
-        if not path.is_symlink() and path.is_file() and path.parent.name != "bin":
-            path.chmod(0o644)
+        if not path.is_symlink() and path.is_file():
+            path.chmod(0o755 if path.parent.name in ("bin", "scripts") else 0o644)
 
 
 def debian_changelog(package):

@@ -8,7 +8,7 @@ import tarfile
 import unittest
 
 from packages import apk_repository, linux_packages
-from packages.project import ROOT, VERSION
+from packages.project import ROOT, VERSION, epoch
 from packages.tests.staged import ARCHITECTURE, installed, run, temporary
 
 NAMES = ("libsnug-dev", "libsnug0", "snug", "snug-jemalloc")
@@ -83,6 +83,13 @@ class Apk(unittest.TestCase):
         listed = subprocess.run(["sh", "-c", 'zcat "$1" | tar -t', "sh", self.here / f"snug-{VERSION}.apk"], capture_output=True, text=True)
         self.assertIn("\n.PKGINFO\n", listed.stdout)
         self.assertIn("\nusr/bin/snug\n", listed.stdout)
+
+    def test_all_in_it_is_dated_to_the_commit(self):
+        """Scripts, too: nfpm takes their own dates, which are those of the clone."""
+        for path in self.unsigned.glob("*.apk"):
+            for content in apk_repository.streams(path.read_bytes()):
+                with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+                    self.assertEqual({member.name: member.mtime for member in archive if member.mtime not in (0, epoch())}, {}, path.name)
 
     def test_a_second_time_gives_the_same_bytes(self):
         again = self.publish("again")
