@@ -218,6 +218,19 @@ fn functions_of_extensions_that_allocate_through_the_interpreter_are_named() {
     }
 }
 
+/// The file's name says what it is to be; what Python has to offer is not in it.
+#[test]
+fn an_interpreter_that_is_not_known_is_told() {
+    let Some(library) = snug_library() else { return };
+    let scratch = Scratch::new();
+    let program = scratch.compile("python3.9", PROGRAM, &[]);
+    let process = start(&mut Command::new(program), &library);
+    let command = ["profile", &process.pid(), "--for", "1s", "--mean-bytes", "16384"];
+    let out = run(&mut snug(&command)).expect_code(0);
+    assert!(out.stderr.contains("does not know this version of its interpreter"), "{}", out.stderr);
+    assert!(out.stdout.contains("keeps (python3.9)"), "{}", out.stdout);
+}
+
 /// Interpreters whose frames the library reads: those that are installed, one at least, and those of SNUG_PYTHONS, by
 /// their paths.
 fn pythons() -> Vec<String> {

@@ -113,6 +113,15 @@ pub(crate) fn splice(native: Vec<Frame>, language: Vec<Frame>) -> Vec<Frame> {
     frames
 }
 
+/// Whether the stacks are an interpreter's, and nothing is said of its language: neither lines nor why there are none.
+pub(crate) fn lacks_language(sites: &[Site]) -> bool {
+    let says = |frame: &Frame| {
+        frame.line > 0 || frame.function.ends_with("lock]") || frame.function.ends_with("collector]")
+    };
+    let frames = || sites.iter().flat_map(|site| &site.frames);
+    frames().any(is_interpreter) && !frames().any(says)
+}
+
 /// Index of the frame that people look for: the innermost with a line in a source file, or else the innermost.
 pub(crate) fn telling_frame(frames: &[Frame]) -> usize {
     frames.iter().position(|frame| frame.line > 0).unwrap_or(0)
@@ -204,6 +213,17 @@ mod tests {
         let names = |frames: Vec<Frame>| frames.into_iter().map(|frame| frame.function).collect::<Vec<_>>();
         assert_eq!(names(splice(native.clone(), language)), ["parse", "Parser.parse", "<main>"]);
         assert_eq!(names(splice(native, vec![])), ["parse", "vm_exec", "main"]);
+    }
+
+    #[test]
+    fn interpreters_that_are_not_known_are_told() {
+        let of = |frames: Vec<Frame>| Site { frames, ..Site::default() };
+        let native =
+            || of(vec![frame("list_append", "/usr/bin/python3.9"), frame("main", "/usr/bin/python3.9")]);
+        let with_line = of(vec![Frame { function: "f".into(), file: "a.py".into(), line: 3 }]);
+        assert!(lacks_language(&[native()]) && !lacks_language(&[native(), with_line]));
+        assert!(!lacks_language(&[native(), of(vec![frame("[without Python's lock]", "")])]));
+        assert!(!lacks_language(&[site(1.0, &["main"])]) && !lacks_language(&[]));
     }
 
     #[test]

@@ -302,6 +302,12 @@ fn write(measured: &MeasuredProfile, arguments: &ProfileArguments) -> Result<()>
         })
     };
     written.cannot(|| "write to stdout".into())?;
+    if sites::lacks_language(all) {
+        terminal::note(
+            "the library does not know this version of its interpreter, so all frames are native: it reads the code of \
+             Ruby 3.0 to 3.4 and of CPython 3.11 to 3.14",
+        );
+    }
     if measured.hides_small_objects {
         terminal::note(
             "Python keeps objects of up to 512 bytes in memory that it maps itself, and they are not in here; \
