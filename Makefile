@@ -10,7 +10,7 @@
 #   make test-system     a whole Debian with the library in /etc/ld.so.preload, in a container: DEBIAN=12 or 13
 #   make test-kubernetes the policy and the chart of packages/kubernetes in a real API server, which the first run compiles
 #   make test-fleet 40 real servers, half of them under snug, and what snug canary says of them; 8 minutes
-#   make test-leaks  leaks planted in 240 programs: is the guilty line the first that the tool names? 15 minutes; LEAK_SEEDS=n
+#   make test-leaks  leaks planted in 240 programs: is the guilty line named first? Half an hour; LEAK_SEEDS=n
 #   make soak       Rails, Sidekiq and Celery for HOURS=12 (or MINUTES=n) in containers with limits: does anything grow?
 #   make bench      all servers of bench/workloads under all allocators; hours; QUICK=1 for their short form
 #   make site       the documents as web pages, in build/site

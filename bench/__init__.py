@@ -3,7 +3,7 @@
     workloads   the servers, and the harness that their drivers share
     compare     runs `snug compare` on them; summary/ makes a page of its results
     bytes       where each resident byte of a server is; where: the same by `snug stats --where`
-    leaks       programs with a planted leak: is its line named first?
+    leaks       programs with a leak in one line, and whether the tool names it
     small_servers   what an allocator costs programs that do little
     soak        the same servers for hours, in containers: does anything grow?
 """
@@ -13,6 +13,7 @@ LAYERS = (
     "workloads.harness peers",
     "workloads.shop",
     "workloads.celery workloads.rails_puma workloads.sidekiq workloads.catalog",
-    "workloads.run summary soak leaks",
-    "bytes compare demo small_servers summarise where",
+    "workloads.run summary soak",
+    "leaks.programs",
+    "bytes compare demo small_servers summarise where leaks.run",
 )

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 SNUG = ROOT / "build/snug"
 LIBRARY = ROOT / "build/libsnug.so"
 WANTED = 0.95
-WATCH_S = {"leak": 15, "profile": 10}
+WATCH_S = {"leak": 30, "profile": 10}
 SIDE_BY_SIDE = 6  # most of the time each waits
 
 

@@ -4,15 +4,13 @@
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.dont_write_bytecode = True
 import applications
 
+ROOT = Path(__file__).resolve().parents[2]
 SNUG = ROOT / "build/snug"
 SECONDS = 240
 GEMFILE = 'source "https://rubygems.org"\ngem "rails"\ngem "puma"\n'
