@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "aside.h"
 #include "fatal.h"
 #include "fence.h"
 #include "guard.h"
@@ -75,6 +76,7 @@ static COLD void *take_sampled(size_t alignment, size_t size_bytes, bool *clean)
 }
 
 static void *take_slow(size_t size_bytes, bool *clean) {
+  if (aside_is_begun()) return aside_take(1, size_bytes);
   if (profile_is_due(size_bytes)) {
     void *block = take_sampled(1, size_bytes, clean);
     if (block != NULL) return block;
@@ -91,8 +93,13 @@ static void *take_slow(size_t size_bytes, bool *clean) {
   return likely(block != NULL) ? block : take_big(size_bytes, 1, clean);
 }
 
+/* The fast path may have left it set; where it interrupted a slow path, that has set it. */
+static void end_fast_path(void) {
+  if (likely(!aside_is_begun())) cache_end();
+}
+
 void *block_take_slow(size_t size_bytes) {
-  cache_end(); /* the fast path may have left it set */
+  end_fast_path();
   start_if_needed();
   bool clean = false;
   void *block = take_slow(size_bytes, &clean);
@@ -114,7 +121,7 @@ void *block_take_zeroed_slow(size_t size_bytes) {
   if (!was_counted && may_have_bin) {
     block = block_take(size_bytes);
   } else {
-    cache_end(); /* as above */
+    end_fast_path();
     block = take_slow(size_bytes, &clean);
   }
   return block != NULL && !clean ? memset(block, 0, size_bytes) : block;
@@ -138,6 +145,7 @@ void *block_take_aligned(size_t alignment, size_t size_bytes, bool *clean) {
   *clean = false;
   if (alignment <= 16) return block_take(size_bytes);
   start_if_needed();
+  if (aside_is_begun()) return aside_take(alignment, size_bytes);
   size_t class_bytes = guard_is_on() ? 0 : class_bytes_for(alignment, size_bytes);
   if (class_bytes != 0) return block_take(class_bytes);
   if (size_bytes == 0 && !guard_is_on()) size_bytes = 1;
@@ -171,7 +179,7 @@ extern size_t malloc_usable_size(void *block);
 static ALWAYS_INLINE bool free_is_theirs(void) { return AS_BOUND(free) != free_of_this_copy; }
 
 static COLD bool is_theirs(const void *block) {
-  if (fence_holds(block)) return false;
+  if (fence_holds(block) || aside_holds(block)) return false;
   if (!free_is_theirs() || __atomic_load_n(&passes_on, __ATOMIC_SEQ_CST)) return false;
   return page_index(block) >= zone_pages();
 }
@@ -207,10 +215,27 @@ static _Noreturn COLD void fatal_not_a_block(const void *pointer) {
   fatal_foreign_pointer(pointer);
 }
 
+/* True: the block is no business of the heap's, or not yet. */
+static COLD bool give_aside(void *block) {
+  if (aside_holds(block)) {
+    aside_give(block);
+    return true;
+  }
+  if (aside_is_begun()) {
+    /* Neither marks behind short blocks are written to, nor fences. The former are lost to the child. */
+    if (fence_holds(block)) return false;
+    if (!guard_is_on()) aside_keep(block);
+    return true;
+  }
+  for (void *kept; (kept = aside_next_kept()) != NULL;) block_give_slow(kept);
+  return false;
+}
+
 void block_give_slow(void *block) {
-  cache_end(); /* as above */
+  end_fast_path();
   if (block == NULL) return;
   start_if_needed();
+  if (unlikely(aside_range.start != NULL) && give_aside(block)) return;
   cache_slow_path_begins();
   if (guard_is_on()) {
     profile_forget(block);
@@ -248,6 +273,7 @@ size_t block_size(const void *block) {
   size_t page = page_index(block), size_bytes;
   if (guard_is_on() && guard_size(block, &size_bytes)) return size_bytes;
   if (fence_holds(block)) return fence_size(block);
+  if (aside_holds(block)) return aside_size(block);
   if (page >= zone_pages()) {
     cache_slow_path_begins();
     size_bytes = large_size(block);
@@ -288,6 +314,7 @@ static bool is_size_of_fenced(size_t block_bytes, size_t alignment, size_t size_
 
 void block_check_size(const void *block, size_t alignment, size_t size_bytes) {
   size_t block_bytes = block_size(block);
+  if (aside_holds(block)) return;
   if (fence_holds(block)) {
     if (!is_size_of_fenced(block_bytes, alignment, size_bytes)) fatal_wrong_size(block, size_bytes, block_bytes);
     return;
@@ -307,7 +334,7 @@ void block_check_size(const void *block, size_t alignment, size_t size_bytes) {
 }
 
 void block_give_sized_slow(void *block, size_t alignment, size_t size_bytes) {
-  cache_end(); /* as above */
+  end_fast_path();
   if (block == NULL) return;
   if (unlikely(is_only_theirs(block))) return give_to_them(block);
   block_check_size(block, alignment, size_bytes);
@@ -356,6 +383,7 @@ bool block_resize_in_place(void *block, size_t size_bytes) {
   if (size_bytes > PTRDIFF_MAX) return false;
   if (guard_is_on() && guard_size(block, &block_bytes)) return size_bytes == block_bytes;
   if (fence_holds(block)) return size_bytes == block_bytes;
+  if (aside_holds(block) || aside_is_begun()) return size_bytes <= block_bytes;
   return resize_same(block, block_bytes, size_bytes, false) != NULL;
 }
 
@@ -363,7 +391,7 @@ void *block_resize(void *block, size_t size_bytes) {
   size_t block_bytes = block_size(block);
   if (size_bytes > PTRDIFF_MAX) return NULL;
   bool guarded = guard_is_on() && guard_size(block, &block_bytes); /* moves always: an old pointer then shows */
-  guarded |= fence_holds(block);
+  guarded |= fence_holds(block) || aside_holds(block) || aside_is_begun();
   void *result = guarded ? NULL : resize_same(block, block_bytes, size_bytes, true);
   if (result != NULL) return result;
   result = block_take(size_bytes);

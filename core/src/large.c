@@ -106,8 +106,10 @@ static bool make_room(size_t more) {
   for (size_t i = 0; i < large.row_count; i++) {
     if (large.rows[i].start != NULL) put(table, rows, &large.rows[i]);
   }
-  sys_unmap(large.rows, table_bytes(large.row_count));
+  struct large *old_rows = large.rows;
+  size_t old_bytes = table_bytes(large.row_count);
   use_table(table, rows);
+  sys_unmap(old_rows, old_bytes);
   return true;
 }
 

@@ -61,7 +61,7 @@ void table_register(struct table *table) {
   map.tables[map.table_count++] = table;
 }
 
-static void release_rest(struct table *table) {
+void table_release_rest(struct table *table) {
   size_t rest = table->reserved_bytes - table->committed_bytes;
   if (table->start == NULL || table->unreserved || rest == 0) return;
   table->unreserved = sys_unmap(table->start + table->committed_bytes, rest);
@@ -141,7 +141,7 @@ bool map_init(void) {
 }
 
 void map_release_reservations(void) {
-  for (size_t i = 0; i < map.table_count; i++) release_rest(map.tables[i]);
+  for (size_t i = 0; i < map.table_count; i++) table_release_rest(map.tables[i]);
   if (zone.base == NULL || !map.heap_reserved) return;
   char *end = page_address(zone.pages), *reserved_end = page_address(zone.reserved_pages);
   if (end != reserved_end && sys_unmap(end, (size_t)(reserved_end - end))) map.heap_reserved = false;

@@ -64,6 +64,9 @@ HIDDEN bool table_commit(struct table *table, size_t bytes);
 /* Lets map_release_reservations reach the table, which stays where it is for good. */
 HIDDEN void table_register(struct table *table);
 
+/* Releases the address space that the table has not committed. It grows as long as nobody else takes that. */
+HIDDEN void table_release_rest(struct table *table);
+
 /* Releases all address space that is reserved and not used, before the program limits its address space. All locks
  * held. */
 HIDDEN void map_release_reservations(void);

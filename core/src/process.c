@@ -17,6 +17,7 @@
 #include <sys/syscall.h>
 
 #include "../include/snug.h"
+#include "aside.h"
 #include "cache.h"
 #include "fork.h"
 #include "janitor.h"
@@ -197,6 +198,7 @@ static void release_reservations(void) {
   cache_slow_path_begins();
   fork_lock_all();
   map_release_reservations();
+  aside_release_reservations();
   fork_unlock_all();
   cache_slow_path_ends();
 }

@@ -66,6 +66,7 @@ SMALL
 #include "report.c"
 #include "fence.c"
 #include "profile_budget.c"
+#include "aside.c"
 FAST
 #include "profile.c"
 #include "profile_dump.c"
