@@ -33,8 +33,8 @@ static void end(void) {
 
 static void *fenced(size_t alignment, size_t size_bytes) {
   for (int i = 0; i < 1000; i++) {
-    budget.used = 0; /* the budget is never used up */
-    budget.mean_bytes = this_thread.mean_bytes = 2;
+    allowance.used = 0; /* the budget is never used up */
+    allowance.mean_bytes = this_thread.mean_bytes = 2;
     this_thread.until_sample = -1;
     void *block = alignment != 0 ? memalign(alignment, size_bytes) : malloc(size_bytes);
     REQUIRE(block != NULL);
@@ -92,7 +92,7 @@ TEST(new_blocks_read_as_zero_for_calloc) {
     size_t size = (size_t)i * 97 + 1;
     memset(fenced(0, size), 0xff, size);
     for (int k = 0; k < 3; k++) {
-      budget.used = 0;
+      allowance.used = 0;
       char *block = calloc(1, size);
       REQUIRE(block != NULL);
       for (size_t at = 0; at < size; at++) CHECK(block[at] == 0);
@@ -130,7 +130,7 @@ TEST(jemalloc_sizes_are_whole) {
   begin();
   for (size_t size = 1; size < 5000; size += 37) {
     for (int flags = 0; flags <= 7; flags += 7) { /* no alignment, and one of 128 */
-      budget.used = 0;
+      allowance.used = 0;
       this_thread.until_sample = -1;
       char *block = mallocx(size, flags);
       REQUIRE(block != NULL);
@@ -159,7 +159,7 @@ TEST(the_slot_freed_first_is_taken_first) {
   for (size_t i = 0; i < SLOTS; i++) blocks[i] = fenced(0, 64);
   CHECK(fence_live() == SLOTS && fence_bytes() == SLOTS * zone.page_bytes);
   for (int i = 0; i < 20; i++) { /* all slots are in use: ordinary blocks */
-    budget.used = 0;
+    allowance.used = 0;
     void *block = malloc(64);
     CHECK(block != NULL && !fence_holds(block));
     free(block);
@@ -194,7 +194,7 @@ TEST(kernels_that_split_no_mapping_cost_the_fence_only) {
   char *before = fenced(0, 100);
   refuse_splits = true;
   for (int i = 0; i < 100; i++) {
-    budget.used = 0;
+    allowance.used = 0;
     char *block = malloc(100);
     REQUIRE(block != NULL);
     memset(block, 1, 100);
@@ -532,7 +532,7 @@ static void *churn(void *argument) {
     char *blocks[4];
     for (size_t k = 0; k < COUNT_OF(blocks); k++) {
       size_t size = (size_t)(i * 37 % 900) * (k + 1);
-      budget.used = 0;
+      allowance.used = 0;
       REQUIRE((blocks[k] = malloc(size)) != NULL);
       fill_pattern(blocks[k], size, random + k);
     }
