@@ -1,12 +1,11 @@
 """The images of Ruby and Python with snug in them, built by an engine of a clean Debian, and applications built on them."""
 
 import os
-import shutil
 import unittest
 
 from packages.project import ROOT, VERSION, run
-from packages.release_tests.roots import check, debian
-from packages.release_tests.test_image import ENGINE, QUIET, STORAGE, UNDER_SNUG, WITHOUT_UNIFIED, engine
+from packages.release_tests.containers import ENGINE, QUIET, UNDER_SNUG, WITHOUT_UNIFIED, Containers, engine
+from packages.release_tests.roots import check
 
 PYTHON_UNDER_SNUG = "import threading; assert '/libsnug.so' in open('/proc/self/maps').read(); [threading.Thread(target=bytes, args=(9000,)).start() for _ in range(9)]"
 APPLICATION = """FROM snug-{language}:{version}
@@ -21,15 +20,10 @@ LANGUAGES = {
 }
 
 
-@unittest.skipUnless(os.geteuid() == 0 and shutil.which("podman"), "needs root and podman")
-class Bases(unittest.TestCase):
+class Bases(Containers):
     @classmethod
     def setUpClass(cls):
-        shutil.rmtree(STORAGE, ignore_errors=True)
-        STORAGE.mkdir(parents=True)
-        cls.addClassCleanup(shutil.rmtree, STORAGE)
-        engine("load", "--input", ROOT / f"build/dist/snug-{VERSION}-image.tar")
-        engine("import", debian(), "localhost/clean-debian")
+        super().setUpClass()
         options = {"PODMAN_OPTIONS": " ".join(ENGINE[1:])}
         check([*WITHOUT_UNIFIED, ROOT / "packages/base-images", "--from", "localhost/clean-debian"], env={**os.environ, **options})
 
@@ -44,8 +38,7 @@ class Bases(unittest.TestCase):
     def test_an_application_is_built_on_them(self):
         for language, (interpreter, program, build) in LANGUAGES.items():
             with self.subTest(language):
-                folder = STORAGE / f"application-{language}"
-                folder.mkdir()
+                folder = self.folder(f"application-{language}")
                 (folder / "Dockerfile").write_text(APPLICATION.format(language=language, version=VERSION, build=build, interpreter=interpreter))
                 (folder / "app").write_text(program)
                 engine("build", "--isolation", "chroot", "--pull=never", "--tag", "application", folder)

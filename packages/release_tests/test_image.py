@@ -7,21 +7,8 @@ import subprocess
 import unittest
 
 from packages.project import ROOT, VERSION
-from packages.release_tests.roots import TREES, check, debian
-
-# Several tests of a guide's Dockerfile build it of a Debian that lies here: nothing is fetched.
-STORAGE = TREES / "containers"
-ENGINE = ["podman", "--root", str(STORAGE), "--runroot", str(STORAGE / "run"), "--storage-driver", "vfs", "--cgroup-manager", "cgroupfs"]
-# No network, and no limits beyond those of this machine's own users.
-QUIET = ["--rm", "--network", "none", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1000:1000"]
-UNDER_SNUG = "exit File.read('/proc/self/maps').include?('/libsnug.so') && (1..9).map { Thread.new { ?x * 9000 } }.map(&:value).size == 9"
-# podman's runtime refuses to see the second hierarchy of control groups beside the first.
-UNIFIED = "/sys/fs/cgroup/unified"
-WITHOUT_UNIFIED = ["unshare", "--mount", "sh", "-c", f'if [ -d {UNIFIED} ]; then umount {UNIFIED}; fi; exec "$@"', "sh"]
-
-
-def engine(*words):
-    return check([*WITHOUT_UNIFIED, *ENGINE, *map(str, words)])
+from packages.release_tests.containers import QUIET, UNDER_SNUG, Containers, engine
+from packages.release_tests.roots import TREES, check
 
 
 def dockerfiles():
@@ -30,21 +17,7 @@ def dockerfiles():
     return {re.search(r"^FROM (\S+)", block, re.M)[1]: block for block in blocks}
 
 
-@unittest.skipUnless(os.geteuid() == 0 and shutil.which("podman"), "needs root and podman")
-class Image(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        shutil.rmtree(STORAGE, ignore_errors=True)
-        STORAGE.mkdir(parents=True)
-        cls.addClassCleanup(shutil.rmtree, STORAGE)
-        engine("load", "--input", ROOT / f"build/dist/snug-{VERSION}-image.tar")
-        engine("import", debian(), "clean-debian")
-
-    def folder(self, name):
-        path = STORAGE / name
-        path.mkdir()
-        return path
-
+class Image(Containers):
     def test_the_tool_runs_where_there_is_nothing_else(self):
         self.assertEqual(engine("run", *QUIET, "--read-only", f"snug:{VERSION}", "--version"), f"snug {VERSION}\n")
 
