@@ -35,8 +35,12 @@ fn one_word_and_an_exit_code() {
     ask(&worse.url, &[]).expect_code(1).expect_stdout("worse: memory is 1.30 times");
     let few = FakePrometheus::start(pods(2, 30, 0.5));
     ask(&few.url, &[]).expect_code(3).expect_stdout("not enough data: it takes about 3 pods of the canary");
-    let early = ask(&few.url, &["--wait", "1s", "--every", "300ms"]).expect_code(3);
-    assert!(early.stderr.matches("not enough data").count() >= 2, "{early:#?}");
+    // A busy machine may take longer for one question than the shortest of these.
+    let is_asked_again = |wait: &&str| {
+        let early = ask(&few.url, &["--wait", wait, "--every", "300ms"]).expect_code(3);
+        early.stderr.matches("not enough data").count() >= 2
+    };
+    assert!(["1s", "5s", "30s"].iter().any(is_asked_again));
 }
 
 #[test]
