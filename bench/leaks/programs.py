@@ -91,7 +91,7 @@ end
 $handlers = []
 def leak(bytes)
   payload = "x" * bytes # LEAK
-  $handlers << -> { payload.size }
+  $handlers << -> { payload.size } # LEAK, too: it keeps the payload, and may be the larger of the two
 end
 """,
     "c_extension": """
@@ -270,7 +270,7 @@ class Planted:
     environment: dict
     function: str
     file: str
-    line: int  # 0: native code, which has none
+    lines: tuple  # (0,): native code, which has none
 
 
 def plant(variation, folder):
@@ -280,7 +280,7 @@ def plant(variation, folder):
         source, program = folder / "planted.c", folder / "planted"
         source.write_text(_c(variation))
         _compile(source, program)
-        return Planted([str(program)], {}, "leak", str(program), 0)
+        return Planted([str(program)], {}, "leak", str(program), (0,))
     if variation.kind == "python_dict":
         path, text, command = folder / "planted.py", _python(variation), [PYTHON, "-B"]
         environment = {"PYTHONMALLOC": "malloc"}
@@ -288,5 +288,5 @@ def plant(variation, folder):
         path, text, command = folder / "planted.rb", _ruby(variation, folder), ["ruby", "--disable-gems"]
         environment = {}
     path.write_text(text)
-    line = next(number for number, line in enumerate(text.splitlines(), 1) if f"# {MARK}" in line)
-    return Planted([*command, str(path)], environment, "leak", str(path), line)
+    lines = tuple(number for number, line in enumerate(text.splitlines(), 1) if f"# {MARK}" in line)
+    return Planted([*command, str(path)], environment, "leak", str(path), lines)

@@ -48,7 +48,7 @@ def telling(frames):
 
 def is_guilty(frame, planted):
     """Whether the frame is the planted line."""
-    return (frame is not None and frame["function"].split("#")[-1] == planted.function and frame["line"] == planted.line
+    return (frame is not None and frame["function"].split("#")[-1] == planted.function and frame["line"] in planted.lines
             and os.path.basename(frame["file"]) == os.path.basename(planted.file))
 
 

@@ -21,12 +21,13 @@ class Variations(unittest.TestCase):
     def test_the_guilty_line_is_marked(self):
         with tempfile.TemporaryDirectory() as folder:
             planted = programs.plant(programs.draw("forked_worker", 0, 10), folder)
-            line = Path(planted.file).read_text().splitlines()[planted.line - 1]
-        self.assertIn(programs.MARK, line)
+            lines = Path(planted.file).read_text().splitlines()
+        self.assertEqual(len(planted.lines), 1)
+        self.assertIn(programs.MARK, lines[planted.lines[0] - 1])
 
 
 class Answers(unittest.TestCase):
-    PLANTED = programs.Planted([], {}, "leak", "/tmp/x/planted.rb", 7)
+    PLANTED = programs.Planted([], {}, "leak", "/tmp/x/planted.rb", (7,))
 
     def frame(self, function, line, file="/tmp/x/planted.rb"):
         return {"function": function, "file": file, "line": line}
