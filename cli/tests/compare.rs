@@ -80,47 +80,37 @@ fn snug_is_compared() {
 #[test]
 fn runs_stop_when_intervals_are_narrow() {
     let scratch = Scratch::new();
-    let sleeper = scratch.compile("sleeper", SLEEPER, &[]);
     let out = scratch.text("out");
-    let compare = |more: &[&str], program: &[&str]| {
+    let compare = |more: &[&str], script: &str| {
         let mut arguments =
             vec!["compare", "--force", "--with", "glibc,glibc:MALLOC_ARENA_MAX=1", "--out", &out];
         arguments.extend(more);
-        arguments.push("--");
-        arguments.extend(program);
+        arguments.extend(["--", "sh", "-c", script]);
         run(&mut snug(&arguments))
     };
-    // Memory that hardly scatters, and a limit that does not matter.
-    let answer = compare(&["--until", "rss_peak:20%", "--runs", "9"], &[&sleeper, "0.3"]).expect_code(0);
-    let results = results(&scratch);
-    let until = &results["settings"]["until"];
-    assert_eq!(
-        (&until["quantity"], &until["most_rounds"]),
-        (&"rss_peak_bytes".into(), &9.into()),
-        "{results}"
-    );
-    assert_eq!(until["reached"], true, "{until}");
-    assert!(until["width_percent"].as_f64().unwrap() <= 20.0, "{until}");
-    let rounds = until["rounds"].as_u64().unwrap();
-    assert!((6..=9).contains(&rounds) && results["settings"]["rounds"] == rounds, "{until}");
-    assert_eq!(results["runs"].as_array().unwrap().len() as u64, 2 * rounds);
+    // What does not scatter at all is narrow at the first look.
+    let even = "echo snug-metric: widgets=500; sleep 0.05";
+    let answer = compare(&["--until", "metric.widgets:5%", "--runs", "9"], even).expect_code(0);
+    let found = results(&scratch);
+    let until = &found["settings"]["until"];
+    assert_eq!((&until["quantity"], &until["most_rounds"]), (&"metric:widgets".into(), &9.into()), "{until}");
+    assert_eq!((&until["reached"], &until["rounds"]), (&true.into(), &6.into()), "{until}");
+    assert_eq!((&until["width_percent"], &found["settings"]["rounds"]), (&0.0.into(), &6.into()), "{until}");
+    assert_eq!(found["runs"].as_array().unwrap().len(), 12);
     assert!(answer.stderr.contains("up to 18 runs") && answer.stderr.contains("% wide: done"), "{answer:#?}");
     assert!(!answer.stdout.contains("stopped after"), "{answer:#?}");
-    assert!(std::fs::read_to_string(scratch.path("out/report.html")).unwrap().contains("(reached:"));
+    assert!(std::fs::read_to_string(scratch.path("out/report.html")).unwrap().contains("(reached"));
 
-    // A number that scatters by as much as itself.
-    let scatters = "echo snug-metric: widgets=$(( $$ % 7 * 100 + 1 )); sleep 0.05";
-    let answer = compare(&["--until", "metric.widgets:0.1%", "--runs", "6"], &["sh", "-c", scatters]);
+    // What scatters by as much as itself is not, and the runs end at the limit.
+    let uneven = "echo snug-metric: widgets=$(( $(date +%-N) % 1000 + 1 )); sleep 0.05";
+    let answer = compare(&["--until", "metric.widgets:0.1%", "--runs", "6"], uneven);
     answer.expect_code(0).expect_stdout("not 0.1 % as --until asks").expect_stderr("no more are allowed");
-    let text = std::fs::read_to_string(scratch.path("out/compare.json")).unwrap();
-    assert!(text.contains("\"reached\":false"), "{text}");
+    assert_eq!(results(&scratch)["settings"]["until"]["reached"], false);
 
-    let missing = compare(&["--until", "metric.gadgets:5%"], &["sh", "-c", scatters]);
+    let missing = compare(&["--until", "metric.gadgets:5%"], even);
     missing.expect_code(1).expect_stderr("gadgets was not measured");
-    compare(&["--until", "5%", "--runs", "5"], &["true"])
-        .expect_code(2)
-        .expect_stderr("--until needs 6 runs");
-    compare(&["--until", "five"], &["true"]).expect_code(2).expect_stderr("write a width");
+    compare(&["--until", "5%", "--runs", "5"], even).expect_code(2).expect_stderr("--until needs 6 runs");
+    compare(&["--until", "five"], even).expect_code(2).expect_stderr("write a width");
     let alone = ["compare", "--until", "5%", "--with", "glibc", "--", "true"];
     run(&mut snug(&alone)).expect_code(2).expect_stderr("there is one allocator");
 }
