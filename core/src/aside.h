@@ -8,9 +8,9 @@
  *
  *      | header | block ...          | header | gap of alignment | header | block ... | not used yet ...
  *
- *  E1  A header before each block says where its piece begins, how long it is, and whether the block is live.
- *  E2  A handler that interrupts this module, too, and forks, finds in its child no free piece and takes what was never
- *      used: so no piece is given out twice. The free ones are lost to that child.
+ * A header before each block says where its piece begins, how long it is, and whether the block is live. A handler that
+ * interrupts this module, too, and forks, finds in its child no free piece and takes what was never used: so none is
+ * given out twice. The free ones are lost to that child.
  */
 #ifndef SNUG_ASIDE_H
 #define SNUG_ASIDE_H

@@ -1,4 +1,4 @@
-/* aside_test.c: a signal handler forks while its thread changes the heap; its child allocates before it returns (K4). */
+/* aside_test.c: a handler forks while its thread changes the heap, and its child allocates before it returns (K4). */
 #include "../../src/sys.c"
 
 /* Who forks here is the only thread: the locks that the fork waits for are its own. */
