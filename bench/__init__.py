@@ -4,7 +4,7 @@
     compare     runs `snug compare` on them; summary/ makes a page of its results
     bytes       where each resident byte of a server is; where: the same by `snug stats --where`
     leaks       programs with a leak in one line, and whether the tool names it
-    small_servers   what an allocator costs programs that do little
+    small_servers   small servers and bursts, under all allocators at once
     soak        the same servers for hours, in containers: does anything grow?
 """
 
