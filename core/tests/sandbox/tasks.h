@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <sys/syscall.h>
 
-enum { TASKS_MAX = 64, RIGHTS_BYTES = 512, STATUS_BYTES = 4096 };
+enum { TASKS_MAX = 64, RIGHTS_BYTES = 512, STATUS_BYTES = 4096, FLAG_ENDING = 0x4 /* PF_EXITING */ };
 
 /* Which lines of /proc/PID/task/TID/status say what a thread may do. */
 static const char *const rights_lines[] = {
@@ -19,15 +19,32 @@ struct task {
   char rights[RIGHTS_BYTES];
 };
 
-/* False if the thread is gone. */
-static inline bool task_read(struct task *task, pid_t id) {
-  char path[64], text[STATUS_BYTES];
-  snprintf(path, sizeof path, "/proc/self/task/%d/status", (int)id);
+/* The start of a file about a thread; false if the thread is gone. */
+static inline bool task_file(pid_t id, const char *name, char text[STATUS_BYTES]) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/self/task/%d/%s", (int)id, name);
   int fd = open(path, O_RDONLY | O_CLOEXEC);
-  ssize_t length = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+  ssize_t length = fd >= 0 ? read(fd, text, STATUS_BYTES - 1) : -1;
   if (fd >= 0) close(fd);
   if (length <= 0) return false;
   text[length] = '\0';
+  return true;
+}
+
+/* Whether it does nothing any more but end, which the kernel may need a while for on a busy machine. */
+static inline bool task_is_ending(pid_t id) {
+  char text[STATUS_BYTES];
+  if (!task_file(id, "stat", text)) return true;
+  unsigned flags = 0;
+  const char *after_name = strrchr(text, ')');
+  REQUIRE(after_name != NULL && sscanf(after_name, ") %*c %*d %*d %*d %*d %*d %u", &flags) == 1);
+  return flags & FLAG_ENDING;
+}
+
+/* False if the thread is gone, or about to be. */
+static inline bool task_read(struct task *task, pid_t id) {
+  char text[STATUS_BYTES];
+  if (task_is_ending(id) || !task_file(id, "status", text)) return false;
   task->id = id;
   size_t used = 0;
   for (size_t i = 0; i < COUNT_OF(rights_lines); i++) {
