@@ -102,7 +102,7 @@ fn runs_stop_when_intervals_are_narrow() {
     assert!(std::fs::read_to_string(scratch.path("out/report.html")).unwrap().contains("(reached"));
 
     // What scatters by as much as itself is not, and the runs end at the limit.
-    let uneven = "echo snug-metric: widgets=$(( $(date +%-N) % 1000 + 1 )); sleep 0.05";
+    let uneven = "echo snug-metric: widgets=$(( 1$(date +%N) % 1000 + 1 )); sleep 0.05";
     let answer = compare(&["--until", "metric.widgets:0.1%", "--runs", "6"], uneven);
     answer.expect_code(0).expect_stdout("not 0.1 % as --until asks").expect_stderr("no more are allowed");
     assert_eq!(results(&scratch)["settings"]["until"]["reached"], false);
