@@ -220,14 +220,14 @@ mod tests {
             // Collected at 5 s.
             let garbage = births(&mut random, 40.0, 5.0, 8.0);
             let until = kept_until([kept.clone(), garbage.clone()].concat(), 8.0);
-            cut += u32::from((3.5..5.1).contains(&until));
+            cut += u32::from((3.0..5.5).contains(&until));
             // And old objects at 2.5 s.
             let old = births(&mut random, 16.0, 2.5, 5.0);
             let until = kept_until([kept, old, garbage].concat(), 8.0);
-            twice += u32::from((1.2..2.6).contains(&until));
+            twice += u32::from((1.0..3.5).contains(&until));
         }
-        // Of 200; now 194, 200, 189.
-        assert!(even >= 180 && cut >= 190 && twice >= 160, "{even} {cut} {twice}");
+        // Of 200. The rise is found at the first births after it, and sometimes a few later.
+        assert!(even >= 190 && cut >= 190 && twice >= 160, "{even} {cut} {twice}");
     }
 
     #[test]
