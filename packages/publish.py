@@ -1,10 +1,12 @@
-"""Signs what `make dist` built, and lays it out as static files: repositories for apt and for dnf.
+"""Signs what `make dist` built, and lays it out as static files: repositories for apt, dnf and apk.
 
-    packages/publish --key 0123ABCD                  build/dist -> build/site
-    packages/publish --new-key build/test-key        for tests: with a key without passphrase, made in that folder
+    packages/publish --key 0123ABCD --apk-key snug.rsa    build/dist -> build/repositories
+    packages/publish --new-key build/test-key             for tests: with keys without passphrase, made in that folder
 
-The site has SHA256SUMS with its signature, snug.asc (the public key), apt/ and rpm/, where each package is signed, too.
-Any web server can serve it. SHA256SUMS is about the files as `make dist` built them, the same wherever that was.
+The folder has SHA256SUMS with its signature, snug.asc (the public key), apt/, rpm/ and apk/, and snug.rsa.pub, the
+public key of apk/, which knows RSA keys alone: `openssl genrsa -out snug.rsa 4096` makes one. Packages in rpm/ and apk/
+are signed, too. Any web server can serve it. SHA256SUMS is about the files as `make dist` built them, the same wherever
+that was.
 """
 
 import argparse
@@ -75,7 +77,7 @@ def main():
     keys.add_argument("--key", help="the key to sign with, of your keyring")
     keys.add_argument("--new-key", type=Path, metavar="FOLDER", help="make one in this folder, for tests")
     parser.add_argument("--dist", type=Path, default=ROOT / "build/dist", help="what make dist built [build/dist]")
-    parser.add_argument("--site", type=Path, default=ROOT / "build/site", help="folder for the result, emptied first [build/site]")
+    parser.add_argument("--site", type=Path, default=ROOT / "build/repositories", help="folder for the result, emptied first [build/repositories]")
     parser.add_argument("--apk-key", type=Path, metavar="FILE", help="the RSA key to sign apk's repository with, in PEM")
     options = parser.parse_args()
     if options.key and not options.apk_key:

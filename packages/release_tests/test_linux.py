@@ -11,7 +11,7 @@ from pathlib import Path
 from packages.project import ROOT, VERSION
 from packages.release_tests.roots import Root, check, debian
 
-DIST, SITE = ROOT / "build/dist", ROOT / "build/site"
+DIST, SITE = ROOT / "build/dist", ROOT / "build/repositories"
 PATH_OF_ALL = "/usr/lib/snug/libsnug.so"
 # Threads that make and drop strings; it ends well only where the library answers malloc.
 RUBY = ("4.times.map { Thread.new { 20000.times.map { |i| ?x * (i % 3000) }.size } }.each(&:join); "
