@@ -47,10 +47,10 @@ class Root:
             check(["tar", "-C", str(self.path), "-xf", str(archive)])
         (self.path / "proc").mkdir(exist_ok=True)
 
-    def run(self, script, shell="/bin/sh"):
-        """Runs a script of the shell inside, with processes and mounts of its own; returns what it wrote."""
+    def run(self, script, shell="/bin/sh", network=True):
+        """Runs a script of the shell inside, with processes and mounts of its own, and with or without a network; returns what it wrote."""
         inside = ["chroot", str(self.path), shell, "-ec", script]
-        return check(["unshare", "--mount", "--pid", "--fork", f"--mount-proc={self.path}/proc", *inside],
+        return check(["unshare", *([] if network else ["--net"]), "--mount", "--pid", "--fork", f"--mount-proc={self.path}/proc", *inside],
                      env={"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8"})
 
     def remove(self):

@@ -46,8 +46,9 @@ class Clean(unittest.TestCase):
         self.root.run("ldconfig")
         self.assertEqual(self.files() - self.before, set())
 
-    def run_in_dist(self, script):
-        return self.root.run(f"cd /dist; {QUIET_APT}{script}")
+    def run_in_dist(self, script, network=False):
+        """Without a network, since what was built needs none to be installed."""
+        return self.root.run(f"cd /dist; {QUIET_APT}{script}", network=network)
 
     def refused(self, script):
         with self.assertRaises(AssertionError) as caught:
@@ -68,6 +69,18 @@ class Lines(Clean):
         self.root.run(f'snug run -- ruby -e "{RUBY}"')
         self.run_in_dist("apt-get -qq purge -y snug libsnug0")
         self.assert_nothing_left()
+
+    def test_an_upgrade_under_a_running_program(self):
+        """The file is replaced and not rewritten: the program keeps its own, and goes on."""
+        packages = self.line("Debian, Ubuntu").removeprefix("apt install ")
+        self.run_in_dist(f"dpkg --install {packages}")
+        waiting = f"puts :ready; STDOUT.flush; File.read('/go'); {RUBY}"
+        library = "stat --format %i /usr/lib/x86_64-linux-gnu/libsnug.so.0"
+        self.run_in_dist(f"""mkfifo /go; before=$({library})
+            LD_PRELOAD=/usr/lib/snug/libsnug.so ruby -e "{waiting}" >/said & program=$!
+            tries=0; while ! grep -q ready /said 2>/dev/null; do tries=$((tries+1)); test $tries -lt 600; sleep 0.1; done
+            dpkg --install {packages}; test $before != $({library})
+            echo >/go; wait $program""")
 
     def test_any_linux(self):
         self.run_in_dist(self.line("any Linux"))
@@ -155,7 +168,7 @@ printf 'all:\ninstall:\n\tinstall -D ruby %s/bin/ruby\n' "$prefix" >Makefile
 
     def test_ruby_build_and_rbenv(self):
         self.run_in_dist(lines()["any Linux"][0])
-        self.run_in_dist("apt-get -qq update; apt-get -qq install -y --no-install-recommends ruby-build rbenv make")
+        self.run_in_dist("apt-get -qq update; apt-get -qq install -y --no-install-recommends ruby-build rbenv make", network=True)
         source = self.root.path / "srv/ruby-3.3.6"
         source.mkdir(parents=True)
         (source / "configure").write_text(self.CONFIGURE)
@@ -165,7 +178,7 @@ printf 'all:\ninstall:\n\tinstall -D ruby %s/bin/ruby\n' "$prefix" >Makefile
         section = (ROOT / "docs/guide/roll-out.md").read_text().split("## Ruby that is built with it")[1].split("\n## ")[0]
         export, build, install = (re.search(pattern, section, re.M)[0] for pattern in ("^export CPPFLAGS.*$", "^.* ruby-build .*$", "^.* rbenv .*$"))
         variables = f"export RUBY_BUILD_CACHE_PATH=/srv RUBY_BUILD_DEFINITIONS=/srv/definitions; {export}; "
-        self.run_in_dist(f"{variables}{build}; {install}")
+        self.run_in_dist(f"{variables}{build}; {install}", network=True)
         for ruby in ("/opt/ruby/bin/ruby", "/root/.rbenv/versions/3.3.6/bin/ruby"):
             self.assertIn("snug", self.root.run(ruby))
 
