@@ -10,8 +10,8 @@ enum {
   ORDERS = 40,
   ORDER_MIN = 5,
   PURGE_MIN_ORDER = 16, /* the memory of longer free pieces goes back */
-  LIVE = 0x6576696c,
-  GIVEN = 0x65657266,
+  PIECE_LIVE = 0x6576696c,
+  PIECE_FREE = 0x65657266,
 };
 
 #define RANGE_BYTES (UINT64_C(16) << 30)
@@ -106,24 +106,24 @@ void *aside_take(size_t alignment, size_t size_bytes) {
   if (piece == NULL) return NULL;
   char *block = (char *)round_up((uintptr_t)(piece + 1), alignment);
   struct aside_header *header = (struct aside_header *)block - 1;
-  *header = (struct aside_header){piece, order, LIVE};
+  *header = (struct aside_header){piece, order, PIECE_LIVE};
   return block;
 }
 
-/* The header of a block in the range; with a GIVEN state when it was freed. */
+/* The header of a block in the range; with a PIECE_FREE state when it was freed. */
 static struct aside_header *aside_header_of(const void *p) {
   struct aside_header *header = (struct aside_header *)p - 1;
   bool may_be = ((uintptr_t)p & 15) == 0 && (const char *)p < aside.table.start + aside.table.committed_bytes &&
                 (const char *)header >= aside.table.start;
-  if (!may_be || (header->state != LIVE && header->state != GIVEN)) fatal_foreign_pointer(p);
+  if (!may_be || (header->state != PIECE_LIVE && header->state != PIECE_FREE)) fatal_foreign_pointer(p);
   return header;
 }
 
 void aside_give(void *p) {
   struct aside_header *header = aside_header_of(p), *piece = header->piece;
-  if (header->state == GIVEN) fatal_double_free(p);
+  if (header->state == PIECE_FREE) fatal_double_free(p);
   unsigned order = header->order;
-  header->state = GIVEN;
+  header->state = PIECE_FREE;
   if (order >= PURGE_MIN_ORDER) {
     char *end_of_piece = (char *)piece + ((size_t)1 << order);
     char *first = (char *)round_up((uintptr_t)p, zone.page_bytes);
@@ -138,7 +138,7 @@ void aside_give(void *p) {
 
 size_t aside_size(const void *p) {
   struct aside_header *header = aside_header_of(p);
-  if (header->state == GIVEN) fatal_double_free(p);
+  if (header->state == PIECE_FREE) fatal_double_free(p);
   return (size_t)((char *)header->piece + ((size_t)1 << header->order) - (const char *)p);
 }
 
