@@ -72,11 +72,11 @@ bool aside_is_begun_slow(void) {
 
 /* ---- pieces ---- */
 
-static void begin(void) {
+static void pieces_lock(void) {
   while (__atomic_exchange_n(&aside.busy, 1, __ATOMIC_ACQUIRE) != 0) sys_cpu_relax();
 }
 
-static void end(void) { __atomic_store_n(&aside.busy, 0, __ATOMIC_RELEASE); }
+static void pieces_unlock(void) { __atomic_store_n(&aside.busy, 0, __ATOMIC_RELEASE); }
 
 static struct aside_header *take_piece(unsigned order) {
   struct aside_header *piece = aside.free[order];
@@ -100,9 +100,9 @@ void *aside_take(size_t alignment, size_t size_bytes) {
   unsigned order = ORDER_MIN;
   while (order < ORDERS && ((size_t)1 << order) < whole_bytes) order++;
   if (order == ORDERS) return NULL;
-  begin();
+  pieces_lock();
   struct aside_header *piece = take_piece(order);
-  end();
+  pieces_unlock();
   if (piece == NULL) return NULL;
   char *block = (char *)round_up((uintptr_t)(piece + 1), alignment);
   struct aside_header *header = (struct aside_header *)block - 1;
@@ -130,10 +130,10 @@ void aside_give(void *p) {
     char *last = (char *)round_down((uintptr_t)end_of_piece, zone.page_bytes);
     if (first < last) sys_purge(first, (size_t)(last - first));
   }
-  begin();
+  pieces_lock();
   piece->piece = aside.free[order];
   aside.free[order] = piece;
-  end();
+  pieces_unlock();
 }
 
 size_t aside_size(const void *p) {
