@@ -215,6 +215,15 @@ static _Noreturn COLD void fatal_not_a_block(const void *pointer) {
   fatal_foreign_pointer(pointer);
 }
 
+/* Each of them comes here again. */
+static COLD void give_kept(void) {
+  static __thread bool gives FIXED_TLS;
+  if (gives) return;
+  gives = true;
+  for (void *kept; (kept = aside_next_kept()) != NULL;) block_give_slow(kept);
+  gives = false;
+}
+
 /* True: the block is no business of the heap's, or not yet. */
 static COLD bool give_aside(void *block) {
   if (aside_holds(block)) {
@@ -227,7 +236,7 @@ static COLD bool give_aside(void *block) {
     if (!guard_is_on()) aside_keep(block);
     return true;
   }
-  for (void *kept; (kept = aside_next_kept()) != NULL;) block_give_slow(kept);
+  give_kept();
   return false;
 }
 

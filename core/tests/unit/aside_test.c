@@ -234,3 +234,20 @@ TEST(a_child_allocates_amid_the_life_of_a_medium_block) { step_through_a_life(50
 TEST(a_child_allocates_amid_the_life_of_a_run) { step_through_a_life(100000, 1, 37); }
 TEST(a_child_allocates_amid_the_life_of_a_large_block) { step_through_a_life(2 << 20, 1, 13); }
 #endif
+
+/* ---- what comes after, and beside ---- */
+
+/* Of the heap, and so many that a stack does not hold a call for each. */
+static void *many[20000];
+
+static void free_many(void) {
+  struct rlimit limit = {512 * KIB, 512 * KIB};
+  CHECK(setrlimit(RLIMIT_STACK, &limit) == 0);
+  for (size_t i = 0; i < COUNT_OF(many); i++) free(many[i]);
+}
+
+TEST(a_child_gives_back_all_that_its_handler_freed) {
+  for (size_t i = 0; i < COUNT_OF(many); i++) many[i] = malloc(3 * SIZE);
+  fork_under_a_lock(free_many);
+  for (size_t i = 0; i < COUNT_OF(many); i++) free(many[i]);
+}
