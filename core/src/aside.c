@@ -40,7 +40,7 @@ static __thread void *kept FIXED_TLS;     /* each begins with the address of the
 /* ---- begin and end ---- */
 
 void aside_after_fork(void) {
-  if (aside.busy != 0) { /* the handler interrupted this module, too */
+  if (aside.busy != 0) { /* a handler interrupted this module, too, or another thread is here */
     for (size_t i = 0; i < ORDERS; i++) aside.free[i] = NULL;
     aside.busy = 0;
   }

@@ -29,7 +29,7 @@ static ALWAYS_INLINE bool aside_holds(const void *p) {
   return unlikely(aside_range.start != NULL) && (size_t)((const char *)p - aside_range.start) < aside_range.bytes;
 }
 
-/* In a child of fork: where its thread is amid a change, it leaves the heap alone from now on until that is whole. */
+/* In every child of fork: where its thread is amid a change, it leaves the heap alone until that is whole. */
 HIDDEN void aside_after_fork(void);
 
 /* Before the program limits its address space. */

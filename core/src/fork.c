@@ -150,7 +150,7 @@ static void child(void) {
   control_after_fork();
   cache_after_fork();
   profile_after_fork(lock_passes_over());
-  if (lock_passes_over()) aside_after_fork();
+  aside_after_fork();
   if (_IO_list_resetlock != NULL) _IO_list_resetlock();
   lock_pass_over(false);
   restore_signals();

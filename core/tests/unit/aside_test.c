@@ -251,3 +251,26 @@ TEST(a_child_gives_back_all_that_its_handler_freed) {
   fork_under_a_lock(free_many);
   for (size_t i = 0; i < COUNT_OF(many); i++) free(many[i]);
 }
+
+static void go_back(void) {
+  lock_give(&slabs.heads[0][CLASS].lock, RANK_CLASS);
+  cache_slow_path_ends();
+}
+
+/* Another thread is amid a free of a block aside when this one forks. */
+static void fork_beside_another(void) {
+  void *block = malloc(SIZE);
+  go_back();
+  aside.busy = 1;
+  pid_t child = fork();
+  if (child == 0) {
+    alarm(CHILD_TIMEOUT_S / 2);
+    free(block);
+    _exit(!aside_holds(block));
+  }
+  int status = 0;
+  CHECK_THAT(waitpid(child, &status, 0) == child && status == 0, "wait status 0x%x", (unsigned)status);
+  _exit(test_failed != 0);
+}
+
+TEST(a_fork_beside_one_who_frees_aside_leaves_no_lock) { fork_under_a_lock(fork_beside_another); }
