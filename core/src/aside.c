@@ -44,7 +44,7 @@ void aside_after_fork(void) {
     for (size_t i = 0; i < ORDERS; i++) aside.free[i] = NULL;
     aside.busy = 0;
   }
-  if (depth != 0 || !cache_thread_is_inside()) return;
+  if (!cache_thread_is_inside() || aside_is_begun_slow()) return;
   for (uint64_t bytes = RANGE_BYTES; aside_range.start == NULL && bytes >= RANGE_MIN_BYTES; bytes /= 2) {
     aside.table = table_reserve(bytes, "snug aside");
     if (aside.table.start == NULL) continue;

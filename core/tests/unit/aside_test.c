@@ -274,3 +274,23 @@ static void fork_beside_another(void) {
 }
 
 TEST(a_fork_beside_one_who_frees_aside_leaves_no_lock) { fork_under_a_lock(fork_beside_another); }
+
+/* Went back from two handlers, one within the other; then a later one forks. */
+static void fork_again(void) {
+  CHECK(this_thread.inside == 2);
+  go_back();
+  cache_slow_path_ends();
+  cache_slow_path_begins();
+  pid_t child = fork();
+  if (child == 0) _exit(!aside_is_begun());
+  int status = 0;
+  CHECK_THAT(waitpid(child, &status, 0) == child && status == 0, "wait status 0x%x", (unsigned)status);
+  _exit(test_failed != 0);
+}
+
+TEST(a_child_of_two_handlers_may_have_a_third) {
+  free(malloc(SIZE));
+  cache_slow_path_begins();
+  fork_under_a_lock(fork_again);
+  cache_slow_path_ends();
+}
