@@ -231,9 +231,12 @@ static COLD bool give_aside(void *block) {
     return true;
   }
   if (aside_is_begun()) {
-    /* Neither marks behind short blocks are written to, nor fences. The former are lost to the child. */
-    if (fence_holds(block)) return false;
-    if (!guard_is_on()) aside_keep(block);
+    /* Marks behind short blocks are not written to: they are lost to the child. A fence is no part of the heap. */
+    if (fence_holds(block)) {
+      fence_give(block, 0);
+    } else if (!guard_is_on()) {
+      aside_keep(block);
+    }
     return true;
   }
   give_kept();

@@ -294,3 +294,24 @@ TEST(a_child_of_two_handlers_may_have_a_third) {
   fork_under_a_lock(fork_again);
   cache_slow_path_ends();
 }
+
+static void *fenced_block;
+
+/* No purge amid a change, whatever is freed. */
+static void free_fenced(void) {
+  __atomic_store_n(&purge_due_pages, 0, __ATOMIC_RELAXED);
+  uint64_t at_ns = budget.at_ns = 1;
+  free(fenced_block);
+  CHECK(budget.at_ns == at_ns && fence_live() == 0);
+}
+
+TEST(a_fenced_block_goes_at_once_and_alone) {
+  bool clean;
+  free(malloc(40000));
+  CHECK(pages_dirty() != 0);
+  __atomic_store_n(&options.guard_samples, 8, __ATOMIC_RELAXED);
+  fenced_block = fence_take(16, SIZE, &clean);
+  if (fenced_block == NULL) return;
+  fork_under_a_lock(free_fenced);
+  free(fenced_block);
+}
