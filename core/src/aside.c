@@ -48,7 +48,12 @@ void aside_after_fork(void) {
   for (uint64_t bytes = RANGE_BYTES; aside_range.start == NULL && bytes >= RANGE_MIN_BYTES; bytes /= 2) {
     aside.table = table_reserve(bytes, "snug aside");
     if (aside.table.start == NULL) continue;
-    aside_range.bytes = bytes;
+    /* Where there is little address space, the rest of the process needs more of it. */
+    size_t own_bytes = bytes < RANGE_BYTES ? bytes / 4 : bytes;
+    if (own_bytes < bytes && sys_unmap(aside.table.start + own_bytes, bytes - own_bytes)) {
+      aside.table.reserved_bytes = own_bytes;
+    }
+    aside_range.bytes = aside.table.reserved_bytes;
     aside_range.start = aside.table.start;
   }
   depth = this_thread.inside;

@@ -315,3 +315,21 @@ TEST(a_fenced_block_goes_at_once_and_alone) {
   fork_under_a_lock(free_fenced);
   free(fenced_block);
 }
+
+static void map_half(void) {
+  CHECK(aside_range.start != NULL);
+  CHECK(mmap(NULL, 512 * MIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED);
+}
+
+TEST(a_child_with_little_address_space_leaves_most_of_it) {
+  if (is_emulated()) return;
+  pid_t child = fork();
+  if (child == 0) {
+    struct rlimit limit = {GIB, GIB};
+    CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+    fork_under_a_lock(map_half);
+    _exit(test_failed != 0);
+  }
+  int status = 0;
+  CHECK_THAT(waitpid(child, &status, 0) == child && status == 0, "wait status 0x%x", (unsigned)status);
+}
