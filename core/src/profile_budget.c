@@ -80,8 +80,8 @@ void profile_budget_spent(uint64_t ticks_before) {
 }
 
 static void compare_clocks(uint64_t now) {
+  if (now < allowance.clock_ns + CLOCK_LEAST_NS) return;
   uint64_t ticks = profile_budget_ticks(), passed_ns = now - allowance.clock_ns;
-  if (passed_ns < CLOCK_LEAST_NS) return;
   bool rose = allowance.clock_ticks != 0 && ticks > allowance.clock_ticks;
   allowance.ticks_per_ms = rose ? (ticks - allowance.clock_ticks) / (passed_ns / NS_PER_MS) : 0;
   allowance.clock_ns = now;
@@ -137,8 +137,9 @@ void profile_budget_count(uint64_t now) {
     __atomic_fetch_add(&allowance.taken, 1, __ATOMIC_RELAXED);
   }
   bool is_due = used >= __atomic_load_n(&allowance.look_at, __ATOMIC_RELAXED);
-  if (!is_due && now - counter_get(&allowance.window_ns) < WINDOW_NS) return;
+  if (!is_due && now < counter_get(&allowance.window_ns) + WINDOW_NS) return;
   if (!purge_try_lock()) return; /* the next sample will look */
-  look(now, used);
+  /* Another thread may have begun a window since this sample was. */
+  if (now >= counter_get(&allowance.window_ns)) look(now, used);
   purge_unlock();
 }

@@ -148,3 +148,17 @@ TEST(children_have_a_budget_of_their_own) {
   struct outcome outcome = simulate(&process, 100);
   CHECK_THAT(outcome.share < 1.5 / PROFILE_BUDGET_SHARE, "share %g", outcome.share);
 }
+
+/* A thread that lost the CPU amid a sample has an older time than the window that another one began. */
+TEST(a_sample_from_before_the_window_changes_nothing) {
+  begin_at(512 * KIB);
+  set_mean(1 * MIB);
+  uint64_t late = own_time() - 8000000, ticks_per_ms = allowance.ticks_per_ms = 7;
+  profile_budget_count(late);
+  CHECK_THAT(profile_budget_mean_bytes() == 1 * MIB, "%zu", (size_t)profile_budget_mean_bytes());
+  allowance.clock_ns = own_time();
+  allowance.window_ns = late; /* and than the clocks that it compared */
+  allowance.look_at = 1;
+  profile_budget_count(late);
+  CHECK(profile_budget_mean_bytes() == 1 * MIB && allowance.ticks_per_ms == ticks_per_ms);
+}
