@@ -23,7 +23,10 @@ class Estimate:
     ratio: dict | None = None
 
     def differs(self):
-        """Whether the interval leaves 1 out. A single run has none: then any difference counts."""
+        """Whether the interval leaves 1 out. A single run has none, and where a value is 0 there is no ratio: then any
+        difference counts."""
+        if self.ratio is None:
+            return True
         if self.ratio["interval"] is None:
             return self.ratio["value"] != 1
         low, high = self.ratio["interval"]
@@ -31,7 +34,8 @@ class Estimate:
 
     def may_be_chance(self):
         """Whether one such difference is to be expected among as many ratios as the report shows."""
-        return self.ratio["adjusted_p_value"] is not None and self.ratio["adjusted_p_value"] >= 0.05
+        p_value = self.ratio and self.ratio["adjusted_p_value"]
+        return p_value is not None and p_value >= 0.05
 
 
 @dataclass

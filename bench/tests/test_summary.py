@@ -97,6 +97,11 @@ class ReadTest(unittest.TestCase):
         self.assertEqual([shown((1.1, 1.3)), shown((1.1, 1.3), 0.01), shown((1.1, 1.3), 0.2)], [(True, False), (True, False), (True, True)])
         self.assertEqual([shown((0.9, 1.3))[0], shown(None)[0], shown(None, value=1)[0]], [False, True, False])
 
+    def test_what_was_zero_has_no_ratio(self):
+        estimates = read([run("glibc", 60, 20, 0, 1000), run("snug", 50, 10, 5, 500)])
+        estimates.peers()[0].values["p99_ms"] = results.Estimate(0)
+        self.assertIn(("p99, ms", [("glibc 2.36", 0, False)]), goals.better_peers(estimates))
+
 
 class GoalsTest(unittest.TestCase):
     def test_all_met(self):
