@@ -55,10 +55,10 @@ fn next_look(rounds: u32) -> u32 {
     rounds + (rounds / 4).max(1)
 }
 
-/// How wide an interval is, in percent of its lower end; None if there is none.
+/// How wide an interval is, in percent of its lower end; None if there is none, as of numbers that are infinite.
 fn width_percent(ratio: &Ratio) -> Option<f64> {
     let (low, high) = ratio.interval?;
-    Some(100.0 * (high / low - 1.0))
+    Some(100.0 * (high / low - 1.0)).filter(|width| width.is_finite())
 }
 
 /// Whether this one is narrow enough.
@@ -82,7 +82,9 @@ pub(crate) fn state(comparison: &Comparison, goal: &Goal, rounds: u32, most_roun
     for (label, ratio) in ratios(comparison, &quantity) {
         all_narrow &= ratio.as_ref().is_some_and(|ratio| is_narrow(ratio, goal.percent));
         let width = ratio.as_ref().and_then(width_percent);
-        if width > until.width_percent || until.widest.is_none() {
+        // No interval is wider than any.
+        let or_infinite = |width: Option<f64>| width.unwrap_or(f64::INFINITY);
+        if until.widest.is_none() || or_infinite(width) > or_infinite(until.width_percent) {
             until.width_percent = width;
             until.widest = Some(label.to_string());
         }
@@ -91,12 +93,14 @@ pub(crate) fn state(comparison: &Comparison, goal: &Goal, rounds: u32, most_roun
     until
 }
 
-/// Why the goal can't be reached, as far as the first round tells: nobody measured the quantity, or it is zero.
+/// Why the goal can't be reached, as far as the first round tells: nobody measured the quantity, or it is zero. It tells
+/// nothing if the baseline's run failed, which --keep-going allows.
 pub(crate) fn obstacle(comparison: &Comparison, goal: &Goal) -> Option<String> {
     let quantity = quantity(comparison, goal);
+    let baseline = &comparison.summary.baseline;
+    comparison.row(baseline).filter(|row| row.runs > 0)?;
     let (label, _) = ratios(comparison, &quantity).find(|(_, ratio)| ratio.is_none())?;
     let heading = named(&quantity).heading;
-    let baseline = &comparison.summary.baseline;
     Some(format!(
         "--until: {heading} was not measured under {label} or {baseline}, or is zero: it has no ratio"
     ))
@@ -232,6 +236,33 @@ mod tests {
         assert!(missing.contains("widgets was not measured under snug"), "{missing}");
         let until = state(&comparison, &goal("5%"), 6, 30);
         assert!(!until.reached && expected_rounds(&until) == 30, "one run has no interval: {until:?}");
+    }
+
+    #[test]
+    fn what_is_infinite_has_no_width() {
+        let endless = fixture::comparison(&[("glibc", &[f64::INFINITY; 6]), ("snug", &[f64::INFINITY; 6])]);
+        let until = state(&endless, &goal("5%"), 6, 6);
+        assert_eq!((until.reached, until.width_percent), (false, None));
+    }
+
+    #[test]
+    fn a_run_that_failed_at_first_is_no_obstacle() {
+        let mut comparison = fixture::comparison(&[("glibc", &[100.0]), ("snug", &[90.0])]);
+        comparison.runs[0].failure = Some("exited with 1".into());
+        comparison.summary = summary::summarise(&comparison);
+        assert_eq!(obstacle(&comparison, &goal("5%")), None);
+    }
+
+    #[test]
+    fn whoever_has_no_interval_is_named_before_the_widest() {
+        let even = [100.0; 6];
+        let both = fixture::comparison(&[("glibc", &even), ("snug", &even), ("jemalloc", &even[..1])]);
+        let other = fixture::comparison(&[("glibc", &even), ("jemalloc", &even[..1]), ("snug", &even)]);
+        for comparison in [both, other] {
+            let until = state(&comparison, &goal("5%"), 6, 6);
+            assert_eq!((until.width_percent, until.widest.as_deref()), (None, Some("jemalloc")));
+            assert!(progress(&until).contains("no interval for mean RSS under jemalloc"), "{until:?}");
+        }
     }
 
     #[test]
