@@ -20,7 +20,7 @@ enum {
 static struct {
   uint64_t mean_bytes;            /* atomic, as all above `cpu_ns` */
   uint64_t least_bytes;           /* the mean that was asked for */
-  uint32_t taken;                 /* since the setting changed, as far as PROFILE_BUDGET_FREE */
+  uint64_t free_until_ns;         /* until then they may take a greater share */
   uint32_t used;                  /* samples in the window */
   uint32_t look_at;               /* so many of them are the next reason to look */
   uint64_t window_ns;             /* when the window began */
@@ -53,13 +53,14 @@ void profile_budget_prepare(void) {
 void profile_budget_begin(uint64_t mean_bytes) {
   counter_set(&allowance.least_bytes, mean_bytes);
   set_mean(mean_bytes);
-  __atomic_store_n(&allowance.taken, 0, __ATOMIC_RELAXED);
-  begin_window(sys_coarse_time_ns());
+  uint64_t now = sys_coarse_time_ns();
+  counter_set(&allowance.free_until_ns, now + PROFILE_BUDGET_FREE_S * WINDOW_NS);
+  begin_window(now);
 }
 
 void profile_budget_after_fork(void) {
   allowance.cpu_ns = 0;
-  __atomic_store_n(&allowance.taken, PROFILE_BUDGET_FREE, __ATOMIC_RELAXED); /* else each of many children had them */
+  counter_set(&allowance.free_until_ns, 0); /* else each of many short-lived children took its share */
   begin_window(sys_coarse_time_ns());
 }
 
@@ -89,9 +90,9 @@ static void compare_clocks(uint64_t now) {
 }
 
 /* How many samples like those of the window its CPU time pays for; UINT64_MAX: unknown, or as many as there are. */
-static uint64_t affordable(uint32_t used, uint64_t cpu_ns) {
+static uint64_t affordable(uint64_t now, uint32_t used, uint64_t cpu_ns) {
   uint64_t spent_ticks = counter_get(&allowance.spent_ticks);
-  bool is_free = __atomic_load_n(&allowance.taken, __ATOMIC_RELAXED) < PROFILE_BUDGET_FREE;
+  bool is_free = now < counter_get(&allowance.free_until_ns);
   if (is_free || cpu_ns < allowance.cpu_ns || cpu_ns == 0 || allowance.ticks_per_ms == 0) return UINT64_MAX;
   uint64_t spent_ns = spent_ticks * NS_PER_MS / allowance.ticks_per_ms;
   if (spent_ns == 0) return UINT64_MAX;
@@ -112,7 +113,7 @@ static void look(uint64_t now, uint32_t used) {
   compare_clocks(now);
   uint64_t cpu_ns = rights_have(RIGHT_OTHERS) ? sys_process_cpu_ns() : 0;
   uint64_t mean = counter_get(&allowance.mean_bytes), least = counter_get(&allowance.least_bytes);
-  uint64_t seconds = (now - counter_get(&allowance.window_ns)) / WINDOW_NS, can_pay = affordable(used, cpu_ns);
+  uint64_t seconds = (now - counter_get(&allowance.window_ns)) / WINDOW_NS, can_pay = affordable(now, used, cpu_ns);
   bool is_often = seconds == 0 && used >= PROFILE_BUDGET, ends = true;
   if (is_often || (used >= PROFILE_BUDGET_LOOK && used > can_pay)) {
     set_mean(raised(mean, used, is_often && used <= can_pay ? UINT64_MAX / RAISE_MAX : can_pay));
@@ -133,9 +134,6 @@ static void look(uint64_t now, uint32_t used) {
 
 void profile_budget_count(uint64_t now) {
   uint32_t used = __atomic_add_fetch(&allowance.used, 1, __ATOMIC_RELAXED);
-  if (__atomic_load_n(&allowance.taken, __ATOMIC_RELAXED) < PROFILE_BUDGET_FREE) {
-    __atomic_fetch_add(&allowance.taken, 1, __ATOMIC_RELAXED);
-  }
   bool is_due = used >= __atomic_load_n(&allowance.look_at, __ATOMIC_RELAXED);
   if (!is_due && now < counter_get(&allowance.window_ns) + WINDOW_NS) return;
   if (!purge_try_lock()) return; /* the next sample will look */

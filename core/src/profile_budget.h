@@ -3,6 +3,7 @@
  * It does not know what a sample is. The mean distance rises while more than 100 samples a second are taken, or while
  * they take more than a five-hundredth of the CPU time that the process uses, and falls again, down to what was asked
  * for, when far fewer are taken than may be. So a process that idles takes few, whatever each costs.
+ * At first their number is the only limit: who asks for a profile of some seconds wants to see something in it.
  *
  * The mean depends on samples of before alone, so whoever draws the next distance has a weight for it that is right.
  * CPU time is asked for with the purge lock held (S1); where nobody may ask, the number a second is the only limit.
@@ -15,7 +16,7 @@
 enum {
   PROFILE_BUDGET = 100,       /* samples a second */
   PROFILE_BUDGET_SHARE = 500, /* of the CPU time: a five-hundredth */
-  PROFILE_BUDGET_FREE = 500,  /* samples after a change of the setting that may take a greater share */
+  PROFILE_BUDGET_FREE_S = 30, /* seconds from a change of the setting in which they may take a greater share */
   PROFILE_BUDGET_LOOK = 25,   /* samples after which CPU time is asked for */
   PROFILE_MEAN_MAX_BYTES = 1 << 30,
 };

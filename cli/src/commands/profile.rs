@@ -88,7 +88,7 @@ impl<'a> Report<'a> {
 
 Without a restart: sampling is switched on in the process, for the time that --for gives or until Ctrl-C, and then off \
 again. About one block in every 512 KiB allocated becomes a sample, at most 100 a second and at most 0.2 % of the \
-process's CPU time after the first 500, with the stack that asked \
+process's CPU time after the first 30 s, with the stack that asked \
 for it: native frames, and the Ruby (3.0 to 3.4) or Python code (3.11 to 3.14) that ran. The numbers are estimates: a line \
 with few samples behind it is uncertain. The files for flame graphs, pprof and jeprof hold function names. The page (--html) has all \
 views, with a switch between them. The library keeps no peak: --view peak shows the highest of the moments at which this \

@@ -121,7 +121,7 @@ TEST(estimates_are_unbiased_while_the_mean_changes) {
 }
 
 /* Who looks for some seconds gets as many samples as ever. */
-TEST(the_first_samples_are_free) {
+TEST(the_first_seconds_are_free) {
   static const struct made_up process = {0.05, 1e9, 17000, 0};
   begin_at(512 * KIB);
   struct outcome first = simulate(&process, 3), later = (simulate(&process, 60), simulate(&process, 60));

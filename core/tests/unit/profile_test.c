@@ -143,7 +143,7 @@ TEST(the_budget_raises_the_mean) {
   CHECK_THAT(profile_head->taken - taken < 4000, "%llu samples", (unsigned long long)(profile_head->taken - taken));
   uint64_t mean = profile_head->mean_bytes;
   allowance.window_ns -= 2 * WINDOW_NS; /* as if little had happened since, and nobody asked for CPU time */
-  allowance.taken = 0;
+  allowance.free_until_ns = UINT64_MAX;
   allowance.used = 0;
   profile_budget_count(sys_coarse_time_ns());
   CHECK(profile_head->mean_bytes == mean / 2);
