@@ -1,7 +1,6 @@
 #include "purge.h"
 
 #include "arena.h"
-#include "budget.h"
 #include "counters.h"
 #include "gauges.h"
 #include "lock.h"
@@ -20,7 +19,10 @@ enum {
   CAP_HEAP_PERCENT = 1,
   YOUNG_HEAP_PERCENT = 3,  /* so much more may be dirty from one tick to the next */
   SMALL_HEAP_PAGES = 2048, /* 8 MiB */
+  PAGE_COST_NS = 1500,     /* to purge a page and fault it in again, measured 1.3-2.3 us in a virtual machine */
   BATCH_MIN_PAGES = 16,    /* fewer are not worth the system call unless that is all there is */
+  TOKENS_MAX_MS = 4,
+  DEBT_MAX_MS = 20, /* what one large purge may cost later ones */
   JANITOR_MIN_BYTES = 1 << 20,
   JANITOR_CAREFUL_MIN_BYTES = 2 << 20, /* in a process with one thread: some programs insist on being that */
   JANITOR_HEAP_SHIFT = 5,
@@ -36,6 +38,8 @@ size_t purge_look_pages = LOOK_PAGES;
 
 static struct {
   struct lock lock;                   /* rank PURGE: one purger at a time; others go on without */
+  int64_t tokens_ns;                  /* under the lock */
+  uint64_t tokens_at_ns;              /* under the lock */
   bool near_limit;                    /* under the lock: the container's memory limit is near */
   uint64_t given_blocks[CLASS_COUNT]; /* atomic: of given_blocks(), when all slabs were looked at last */
   bool in_vain;                       /* atomic: the last idle purge gave next to nothing back */
@@ -44,6 +48,17 @@ static struct {
   size_t idle_gone_pages;             /* the same: what it gave back, */
   size_t idle_left_pages;             /* the same: and what it left resident */
 } purge = {.idle_looks = IDLE_LOOKS_MIN};
+
+static void earn_tokens(void) {
+  uint64_t now = sys_coarse_time_ns();
+  if (purge.tokens_at_ns != 0 && now > purge.tokens_at_ns) {
+    purge.tokens_ns += (int64_t)((now - purge.tokens_at_ns) * options.purge_cpu_percent / 100);
+    if (purge.tokens_ns > TOKENS_MAX_MS * (int64_t)MILLISECOND_NS) purge.tokens_ns = TOKENS_MAX_MS * MILLISECOND_NS;
+    if (purge.tokens_ns < -DEBT_MAX_MS * (int64_t)MILLISECOND_NS)
+      purge.tokens_ns = -DEBT_MAX_MS * (int64_t)MILLISECOND_NS;
+  }
+  purge.tokens_at_ns = now;
+}
 
 static void count_purged(size_t purged_pages) {
   if (purged_pages == 0) return;
@@ -74,7 +89,7 @@ static size_t urgent_pages(void) {
 
 /* How many of so many pages the tokens pay for. */
 static size_t affordable_pages(size_t pages) {
-  size_t paid = budget_pages();
+  size_t paid = purge.tokens_ns > 0 ? (size_t)(purge.tokens_ns / PAGE_COST_NS) : 0;
   if (at_any_price() || paid >= pages) return pages;
   return paid < BATCH_MIN_PAGES ? 0 : paid;
 }
@@ -88,13 +103,13 @@ static void give_back(size_t pages, bool only_aged) {
     purged = pages_purge(free_dirty > rest ? free_dirty - rest : 0, only_aged);
   }
   count_purged(purged);
-  budget_spend(unmapped + purged);
+  purge.tokens_ns -= (int64_t)(unmapped + purged) * PAGE_COST_NS;
 }
 
 /* Where more than `most` pages are dirty, gives back all above three quarters of that, or aged ones only, within the
  * budget. The purge lock is held. */
 static void purge_within_budget(size_t most, bool only_aged) {
-  budget_earn(dirty_pages());
+  earn_tokens();
   size_t dirty = dirty_pages(), urgent = urgent_pages();
   if (dirty > most) give_back(affordable_pages(dirty - most / 4 * 3), only_aged);
   dirty = dirty_pages();
@@ -198,10 +213,11 @@ void purge_set_near_limit(bool near) { purge.near_limit = near; }
 bool purge_is_near_limit(void) { return purge.near_limit; }
 
 void purge_slabs(size_t min_class_bytes, size_t max_records) {
-  budget_earn(dirty_pages());
-  size_t purged = slab_purge(min_class_bytes, true, max_records, budget_pages());
+  earn_tokens();
+  if (purge.tokens_ns <= 0) return;
+  size_t purged = slab_purge(min_class_bytes, true, max_records, (size_t)(purge.tokens_ns / PAGE_COST_NS));
   count_purged(purged);
-  budget_spend(purged);
+  purge.tokens_ns -= (int64_t)purged * PAGE_COST_NS;
 }
 
 void purge_all_slabs(const struct cache *own) {
@@ -252,7 +268,8 @@ static bool last_one_was_too_early(uint64_t now) {
   size_t resident = resident_pages();
   size_t again = resident > purge.idle_left_pages ? resident - purge.idle_left_pages : 0;
   if (again > purge.idle_gone_pages) again = purge.idle_gone_pages;
-  return again > purge.idle_gone_pages / 2 && !budget_is_paid_by(now - purge.idle_at_ns, again);
+  uint64_t paid_ns = (now - purge.idle_at_ns) * options.purge_cpu_percent / 100;
+  return again > purge.idle_gone_pages / 2 && again * PAGE_COST_NS > paid_ns;
 }
 
 void purge_idle(void) {

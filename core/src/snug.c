@@ -45,7 +45,6 @@ FAST
 #include "gauges.c"
 SMALL
 #include "cgroup.c"
-#include "budget.c"
 FAST
 #include "purge.c"
 #include "tick.c"

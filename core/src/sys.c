@@ -274,7 +274,7 @@ static int read_clock_by_call(clockid_t clock, struct timespec *time) {
   return (int)call(SYS_clock_gettime, clock, (long)time, 0, 0, 0, 0);
 }
 
-static uint64_t read_time(clockid_t clock) {
+uint64_t sys_coarse_time_ns(void) {
   static clock_function *read_clock; /* atomic */
   clock_function *function = __atomic_load_n(&read_clock, __ATOMIC_RELAXED);
   if (unlikely(function == NULL)) {
@@ -283,17 +283,17 @@ static uint64_t read_time(clockid_t clock) {
     __atomic_store_n(&read_clock, function, __ATOMIC_RELAXED);
   }
   struct timespec now;
-  if (function(clock, &now) != 0) return 0;
+  if (function(CLOCK_MONOTONIC_COARSE, &now) != 0) return 0;
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-uint64_t sys_coarse_time_ns(void) { return read_time(CLOCK_MONOTONIC_COARSE); }
-
-uint64_t sys_time_ns(void) { return read_time(CLOCK_MONOTONIC); }
-
 uint64_t sys_ticks(void) { return cpu_ticks(); }
 
-uint64_t sys_process_cpu_ns(void) { return read_time(CLOCK_PROCESS_CPUTIME_ID); }
+uint64_t sys_process_cpu_ns(void) {
+  struct timespec used;
+  if (read_clock_by_call(CLOCK_PROCESS_CPUTIME_ID, &used) != 0) return 0;
+  return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
+}
 
 uint64_t sys_address_space_limit_bytes(void) {
   uint64_t limit[2] = {UINT64_MAX, UINT64_MAX};

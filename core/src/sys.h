@@ -76,9 +76,8 @@ _Noreturn void sys_die_of_fault(void);                          /* in its handle
 
 /* Time, nanoseconds since an arbitrary moment. The coarse clock has a step of 1-4 ms and costs a few ns. */
 uint64_t sys_coarse_time_ns(void);
-uint64_t sys_time_ns(void);
 uint64_t sys_ticks(void);          /* of a counter that rises evenly, in a unit of its own; no system call */
-uint64_t sys_process_cpu_ns(void); /* CPU time of all threads so far; 0: unknown. A system call. RIGHT_OTHERS */
+uint64_t sys_process_cpu_ns(void); /* CPU time of all threads so far; 0: unknown. RIGHT_OTHERS */
 
 /* What the process was started with. */
 uint64_t sys_address_space_limit_bytes(void); /* UINT64_MAX: none */

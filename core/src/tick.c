@@ -1,7 +1,6 @@
 #include "tick.h"
 
 #include "arena.h"
-#include "budget.h"
 #include "cgroup.h"
 #include "counters.h"
 #include "gauges.h"
@@ -52,7 +51,6 @@ void tick_now(const struct cache *own, bool may_open_files) {
   counter_bump(&snug_counters.ticks, 1);
   bool slow = ticks.count++ % SLOW_TICKS == 0, was_near = purge_is_near_limit();
   if (may_open_files && rights_have(RIGHT_FILES)) look_at_container(slow);
-  budget_measure_price();
   slab_tick();
   cache_tick();
   steal_caches(IDLE_TICKS, own);

@@ -1,5 +1,29 @@
-/* purge_test.c: the cap on dirty pages, purges within the budget, what a janitor is worth, idle moments. */
+/* purge_test.c: the cap on dirty pages, the budget of time for purging, what a janitor is worth, idle moments. */
 #include "purging.h"
+
+TEST(tokens_are_a_share_of_the_time_that_passes) {
+  start_again(2);
+  now_ns += 100 * MILLISECOND;
+  earn_tokens();
+  CHECK_THAT(purge.tokens_ns == 2 * MILLISECOND, "%lld", (long long)purge.tokens_ns);
+  earn_tokens(); /* no time, no tokens */
+  CHECK(purge.tokens_ns == 2 * MILLISECOND);
+  now_ns += 50 * MILLISECOND;
+  earn_tokens();
+  CHECK(purge.tokens_ns == 3 * MILLISECOND);
+  now_ns += 3600000ull * MILLISECOND; /* an hour of rest buys no hour of purging */
+  earn_tokens();
+  CHECK(purge.tokens_ns == (int64_t)TOKENS_MAX_MS * MILLISECOND);
+  now_ns -= 1000 * MILLISECOND; /* coarse clocks may lag behind on another CPU */
+  earn_tokens();
+  CHECK(purge.tokens_ns == (int64_t)TOKENS_MAX_MS * MILLISECOND);
+  now_ns += 1000 * MILLISECOND;
+  options.purge_cpu_percent = 0;
+  purge.tokens_ns = 0;
+  now_ns += 1000 * MILLISECOND;
+  earn_tokens();
+  CHECK(purge.tokens_ns == 0);
+}
 
 TEST(without_a_budget_nothing_is_purged) {
   start_again(0);
@@ -38,10 +62,9 @@ TEST(a_budget_buys_as_many_pages_as_it_pays_for) {
   CHECK(pages_dirty() == dirty && purge_due_pages > dirty);
   now_ns += 10 * MILLISECOND; /* 200 us: 133 pages */
   purge_excess();
-  size_t gone = dirty - pages_dirty(), paid = 10 * MILLISECOND / 50 / FALLBACK_PRICE_NS;
+  size_t gone = dirty - pages_dirty(), paid = 10 * MILLISECOND / 50 / PAGE_COST_NS;
   CHECK_THAT(gone >= paid && gone < paid + 1024, "%zu pages for the price of %zu", gone, paid);
-  CHECK_THAT(budget.tokens_ns == 200000 - (int64_t)(gone * FALLBACK_PRICE_NS), "%lld tokens",
-             (long long)budget.tokens_ns);
+  CHECK_THAT(purge.tokens_ns == 200000 - (int64_t)gone * PAGE_COST_NS, "%lld tokens", (long long)purge.tokens_ns);
 }
 
 TEST(what_was_freed_a_moment_ago_waits_for_the_next_tick) {
@@ -117,7 +140,7 @@ TEST(pages_inside_slabs_cost_tokens_too) {
   ticks.count = 1; /* not the one that looks at the container */
   tick_now(this_thread.own, true);
   size_t gone = (size_t)(snug_counters.slab_purged_bytes - purged) / PAGE_BYTES;
-  size_t paid = 20 * MILLISECOND / 100 / FALLBACK_PRICE_NS, slab_pages = 64;
+  size_t paid = 20 * MILLISECOND / 100 / PAGE_COST_NS, slab_pages = 64;
   CHECK_THAT(gone <= paid + slab_pages && (gone != 0 || zone.page_bytes > SIZE), "%zu pages for the price of %zu", gone,
              paid);
   for (size_t i = 0; i < COUNT; i += 7) free(blocks[i]);

@@ -8,19 +8,9 @@ static uint64_t now_ns = UINT64_C(1000000000000);
 static uint64_t own_clock(void) { return now_ns; }
 #define sys_coarse_time_ns own_clock
 
-/* The process's CPU time: as much as time passes, unless a test says otherwise. And a precise clock, which a probe of
- * the price reads before and after. */
-static uint64_t used_ns;
-static uint64_t own_process_clock(void) { return used_ns != 0 ? used_ns : now_ns; }
-#define sys_process_cpu_ns own_process_clock
-static uint64_t probe_step_ns;
-static uint64_t own_precise_clock(void) { return now_ns += probe_step_ns; }
-#define sys_time_ns own_precise_clock
-
 /* How many pages go at once, and a fork that comes in the middle of a purge. */
 static size_t purged_pages;
 static size_t stop_after_pages = SIZE_MAX;
-static bool purge_refused;
 static bool note_purge(void *start, size_t length_bytes);
 #define sys_purge note_purge
 
@@ -34,7 +24,6 @@ static size_t read_own_file(const char *path, char *text, size_t capacity_bytes)
 static bool note_purge(void *start, size_t length_bytes) {
   purged_pages += length_bytes / PAGE_BYTES;
   if (purged_pages >= stop_after_pages) purge_stop(true);
-  if (purge_refused) return false;
   return madvise(start, length_bytes, MADV_DONTNEED) == 0;
 }
 
@@ -75,12 +64,8 @@ static inline void start_again(uint32_t percent) {
   memory_current = "0\n";
   purge.near_limit = false;
   lock_take(&purge.lock, RANK_PURGE);
-  budget.price_ns = FALLBACK_PRICE_NS;
-  budget.measured = true;
-  used_ns = 0;
-  budget.used_millions = UNKNOWN_RATE;
-  budget_earn(0);
-  budget.tokens_ns = 0;
+  earn_tokens();
+  purge.tokens_ns = 0;
   __atomic_store_n(&ticks.at_ns, now_ns, __ATOMIC_RELAXED);
   lock_give(&purge.lock, RANK_PURGE);
 }
