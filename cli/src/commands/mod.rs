@@ -18,6 +18,7 @@ mod prometheus;
 pub(crate) mod purge;
 pub(crate) mod report;
 pub(crate) mod run;
+mod server;
 pub(crate) mod set;
 pub(crate) mod stats;
 pub(crate) mod top;

@@ -3,6 +3,7 @@
 mod black_box;
 mod diff;
 mod program;
+mod push;
 mod views;
 
 use std::io::Write;
@@ -21,6 +22,7 @@ use crate::base::progress;
 use crate::base::terminal::{self, bytes};
 use crate::base::time::{duration, time_between};
 use crate::commands::arguments::process;
+use crate::commands::profile::push::{Push, PushArguments};
 use crate::commands::profile::views::{Looks, ProfileView};
 use crate::drive::sampling::{hides_small_objects, monotonic_ns, read, read_maps, MEAN_BYTES, SETTING};
 use crate::process::children::Children;
@@ -85,6 +87,7 @@ impl<'a> Report<'a> {
   snug profile 4711 --view live --json > new.json
   snug profile --diff old.json new.json
   snug profile puma --black-box /volume
+  snug profile puma --for 50s --push http://pyroscope:4040 --push-name 'shop{env=production}'
 
 Without a restart: sampling is switched on in the process, for the time that --for gives or until Ctrl-C, and then off \
 again. About one block in every 512 KiB allocated becomes a sample, at most 100 a second and at most 0.2 % of the \
@@ -102,7 +105,13 @@ read while it runs, and what it allocated last is missing.
 
 To see everything since the start of a server, run it with SNUG=profile:1, and use --view live.
 
-Exit codes: 0 shown; 1 the process uses another allocator, or the program failed by itself; 2 the arguments or files are \
+--push sends what is shown to Pyroscope, or to what takes profiles as it does (POST /ingest, as pprof), after it is shown. \
+It is one profile: cron or a timer of systemd repeats it. A server that asks who sends takes a bearer token from \
+--bearer-token-file or SNUG_PUSH_TOKEN, or a name and password from --basic-auth-file. With https, --ca-file names the \
+certificates of an authority of your own.
+
+Exit codes: 0 shown; 1 the process uses another allocator, the program failed by itself, or the server of --push did not \
+take the profile; 2 the arguments or files are \
 invalid; 3 no such process, no permission to look at it, or it ended before it could be read; 125 libsnug.so is missing or \
 can't be loaded into this program; 126, 127 the program can't be run."
 )]
@@ -158,6 +167,8 @@ pub(crate) struct ProfileArguments {
     /// Also write folded stacks, for flame graphs
     #[arg(long, value_name = "FILE")]
     pub folded: Option<PathBuf>,
+    #[command(flatten)]
+    pub push: PushArguments,
     /// Write JSON
     #[arg(long)]
     pub json: bool,
@@ -222,11 +233,17 @@ pub(crate) fn run(arguments: &ProfileArguments) -> Result<()> {
         return black_box::run(folder, tree::find_one(process)?, arguments);
     }
     check_places(arguments)?;
+    let push = Push::new(&arguments.push)?;
     let measured = match &arguments.process {
         Some(process) => measure_running(tree::find_one(process)?, arguments)?,
         None => program::measure(arguments)?,
     };
-    write(&measured, arguments)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let began = now.saturating_sub(measured.duration);
+    write(&measured, arguments, began)?;
+    if let Some(push) = push {
+        push.send(&measured, arguments, began)?;
+    }
     if measured.failed {
         return Err(Failure::already_told(FAILED));
     }
@@ -266,18 +283,14 @@ fn not_snug(pid: Pid, allocator: &str) -> Failure {
         .exit_code(FAILED)
 }
 
-/// Writes the files that were asked for, and the profile to stdout.
-fn write(measured: &MeasuredProfile, arguments: &ProfileArguments) -> Result<()> {
+/// Writes the files that were asked for, and the profile to stdout. `began`: when the measurement did, since the epoch.
+fn write(measured: &MeasuredProfile, arguments: &ProfileArguments, began: Duration) -> Result<()> {
     let shown = &measured.views[0];
     let all = &shown.sites;
     if let Some(path) = &arguments.pprof {
-        let duration = measured.duration;
-        let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(duration);
         let nanoseconds = |time: Duration| time.as_nanos() as u64;
-        file::write(
-            path,
-            pprof::encode(all, nanoseconds(began), nanoseconds(duration), measured.mean_bytes),
-        )?;
+        let (began_ns, duration_ns) = (nanoseconds(began), nanoseconds(measured.duration));
+        file::write(path, pprof::encode(all, pprof::IN_FILES, began_ns, duration_ns, measured.mean_bytes))?;
     }
     if let Some(path) = &arguments.heap_v2 {
         let mut text = Vec::new();
@@ -317,6 +330,11 @@ fn write(measured: &MeasuredProfile, arguments: &ProfileArguments) -> Result<()>
     Ok(())
 }
 
+/// A view as --view takes it.
+fn view_name(view: ProfileView) -> String {
+    view.to_possible_value().map_or_else(String::new, |value| value.get_name().to_string())
+}
+
 /// The page with a flame graph for each view.
 fn page_of(measured: &MeasuredProfile) -> Result<Vec<u8>> {
     let process = format!("{} {}", measured.pid, measured.command);
@@ -326,10 +344,7 @@ fn page_of(measured: &MeasuredProfile) -> Result<Vec<u8>> {
     let trees: Vec<Branch> = reports.iter().map(|report| sites::tree(report.sites)).collect();
     let views =
         reports.iter().zip(&summaries).zip(&trees).map(|((report, summary), root)| flame::FlameView {
-            name: report
-                .view
-                .to_possible_value()
-                .map_or_else(String::new, |value| value.get_name().to_string()),
+            name: view_name(report.view),
             about: flame::About {
                 process: &process,
                 ended_at: &ended_at,

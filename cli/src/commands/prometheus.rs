@@ -2,18 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use base64::prelude::{Engine, BASE64_STANDARD};
 use clap::Args;
 use serde::Deserialize;
-use ureq::http::{header, HeaderValue, Response, Uri};
-use ureq::tls::{parse_pem, Certificate, PemItem, RootCerts, TlsConfig};
+use ureq::http::{header, HeaderValue, Response};
 use ureq::{Agent, Body};
 
-use crate::base::failure::{Context, Failure, Result, UNKNOWN, USAGE};
+use crate::base::failure::{Failure, Result, UNKNOWN};
 use crate::base::time::time;
+use crate::commands::server::{beginning, tls_advice, Address, Credentials, ELSEWHERE, HOW_TO_BE_LET_IN};
 
 /// A server answers with at most 11,000 points of each series; fewer keep an answer for a thousand pods small.
 const POINTS_MOST: u64 = 2000;
@@ -21,8 +19,6 @@ const POINTS_MOST: u64 = 2000;
 const ANSWER_BYTES_MOST: u64 = 1 << 30;
 /// The variable with a bearer token.
 const TOKEN_VARIABLE: &str = "SNUG_PROMETHEUS_TOKEN";
-/// So much of an answer that is none is shown.
-const SHOWN_LETTERS: usize = 200;
 
 /// Which server to ask, and how it lets us in.
 #[derive(Debug, Args)]
@@ -112,27 +108,19 @@ struct Matrix {
 impl Server {
     /// The server of the command line; nothing is asked yet.
     pub(crate) fn new(arguments: &PrometheusArguments) -> Result<Server> {
-        let url = arguments.prometheus.trim_end_matches('/');
-        let base = url.strip_suffix("/api/v1").unwrap_or(url).to_string();
-        let usage = |what: String| Failure::usage(what, "write it as --prometheus http://prometheus:9090");
-        let uri = base.parse::<Uri>().map_err(|error| usage(format!("{url:?} is no URL: {error}")))?;
-        let scheme = uri.scheme_str().filter(|scheme| ["http", "https"].contains(scheme));
-        let Some(scheme) = scheme else { return Err(usage(format!("{url:?} is no URL of a server"))) };
-        if uri.host().is_none_or(str::is_empty) || uri.query().is_some() {
-            return Err(usage(format!("{url:?} is no URL of a server")));
-        }
-        let name = base.split_once('@').map_or(base.clone(), |(_, server)| format!("{scheme}://{server}"));
-        if arguments.ca_file.is_some() && scheme == "http" {
-            return Err(Failure::usage("--ca-file is for https", "write the URL as https://HOST:PORT"));
-        }
-        let config = Agent::config_builder()
-            .http_status_as_error(false)
-            .timeout_global(Some(arguments.timeout))
-            .tls_config(tls(arguments)?)
-            .max_redirects(0)
-            .max_redirects_will_error(false);
-        let agent = config.user_agent("snug").build().new_agent();
-        Ok(Server { agent, base, name, authorization: authorization(arguments)? })
+        let address = Address::new(&arguments.prometheus, "/api/v1", "--prometheus http://prometheus:9090")?;
+        let agent = address.agent(arguments.timeout, arguments.ca_file.as_deref())?;
+        let credentials = Credentials {
+            bearer_token_file: arguments.bearer_token_file.as_deref(),
+            basic_auth_file: arguments.basic_auth_file.as_deref(),
+            token_variable: TOKEN_VARIABLE,
+        };
+        Ok(Server {
+            agent,
+            base: address.base,
+            name: address.name,
+            authorization: credentials.authorization()?,
+        })
     }
 
     /// Asks for all series of a query.
@@ -165,12 +153,10 @@ impl Server {
     }
 
     fn unreachable(&self, error: &ureq::Error) -> Failure {
-        let advice = match error {
-            error if error.to_string().contains("certificate") => "if its certificate is of an authority of your own, give that by --ca-file",
-            error if error.to_string().contains("InvalidContentType") => "it may speak http alone: write http:// in place of https://",
+        let advice = tls_advice(error).unwrap_or(match error {
             ureq::Error::Timeout(_) => "give it more by --timeout, or ask for less: a shorter --window, a longer --step",
             _ => "is it running, and is that its address? `kubectl port-forward service/prometheus 9090` reaches into a cluster",
-        };
+        });
         Failure::new(format!("cannot ask Prometheus at {}: {error}", self.name))
             .advise(advice)
             .exit_code(UNKNOWN)
@@ -181,13 +167,12 @@ impl Server {
         let failure =
             |message: String, advice: &str| Err(Failure::new(message).advise(advice).exit_code(UNKNOWN));
         if let 401 | 403 = status.as_u16() {
-            let advice = "give a token by --bearer-token-file, or name and password by --basic-auth-file";
-            return failure(format!("{} does not let us in: {status}", self.name), advice);
+            return failure(format!("{} does not let us in: {status}", self.name), HOW_TO_BE_LET_IN);
         }
         let envelope = match serde_json::from_str::<Envelope>(text) {
             Ok(envelope) => envelope,
             Err(_) if status.is_success() || status.as_u16() == 404 => {
-                let begin: String = text.trim().chars().take(SHOWN_LETTERS).collect();
+                let begin = beginning(text);
                 let advice = "give the address that is before /api/v1, without a page of a user interface";
                 return failure(
                     format!("{} does not answer as Prometheus does ({status}): {begin}", self.name),
@@ -195,9 +180,7 @@ impl Server {
                 );
             }
             Err(_) if status.is_redirection() => {
-                let advice =
-                    "it sends elsewhere, perhaps to a login page: give the address behind that, or a token";
-                return failure(format!("{} answers {status}", self.name), advice);
+                return failure(format!("{} answers {status}", self.name), ELSEWHERE);
             }
             Err(_) => return failure(format!("{} answers {status}", self.name), "its log has the reason"),
         };
@@ -213,65 +196,6 @@ impl Server {
             }
         }
     }
-}
-
-/// A file that an option names can't be read.
-fn invalid(failure: Failure) -> Failure {
-    failure.exit_code(USAGE)
-}
-
-/// Whose certificates are believed.
-fn tls(arguments: &PrometheusArguments) -> Result<TlsConfig> {
-    let Some(path) = &arguments.ca_file else { return Ok(TlsConfig::default()) };
-    let text = std::fs::read(path).cannot(|| format!("read {}", path.display())).map_err(invalid)?;
-    let certificates: Vec<Certificate<'static>> = parse_pem(&text)
-        .filter_map(|item| match item {
-            Ok(PemItem::Certificate(certificate)) => Some(certificate),
-            _ => None,
-        })
-        .collect();
-    if certificates.is_empty() {
-        return Err(Failure::usage(
-            format!("{} holds no certificate", path.display()),
-            "it is a file that begins with -----BEGIN CERTIFICATE-----",
-        ));
-    }
-    Ok(TlsConfig::builder().root_certs(RootCerts::Specific(Arc::new(certificates))).build())
-}
-
-/// What goes into the header Authorization, if anything.
-fn authorization(arguments: &PrometheusArguments) -> Result<Option<HeaderValue>> {
-    let read = |path: &std::path::PathBuf| {
-        let text =
-            std::fs::read_to_string(path).cannot(|| format!("read {}", path.display())).map_err(invalid)?;
-        match text.trim() {
-            "" => Err(Failure::usage(format!("{} is empty", path.display()), "it holds what lets us in")),
-            text => Ok(text.to_string()),
-        }
-    };
-    let bearer = |token: String| format!("Bearer {token}");
-    let text = match (&arguments.bearer_token_file, &arguments.basic_auth_file) {
-        (Some(path), _) => bearer(read(path)?),
-        (None, Some(path)) => {
-            let pair = read(path)?;
-            if !pair.contains(':') {
-                return Err(Failure::usage(
-                    format!("{} holds no name and password", path.display()),
-                    "write NAME:PASSWORD into it",
-                ));
-            }
-            format!("Basic {}", BASE64_STANDARD.encode(pair))
-        }
-        (None, None) => match std::env::var(TOKEN_VARIABLE) {
-            Ok(token) if !token.trim().is_empty() => bearer(token.trim().to_string()),
-            _ => return Ok(None),
-        },
-    };
-    let mut value = HeaderValue::from_str(&text).map_err(|_| {
-        Failure::usage("the token or password has letters that no header can carry", "is it that file?")
-    })?;
-    value.set_sensitive(true);
-    Ok(Some(value))
 }
 
 /// A name as Prometheus takes it for metrics: what else there is in a query belongs in matchers.

@@ -54,8 +54,23 @@ impl Texts {
     }
 }
 
+/// What the two values of a sample are called: their number, and their bytes.
+pub(crate) type ValueNames = (&'static str, &'static str);
+
+/// As pprof calls what a heap profile in a file has.
+pub(crate) const IN_FILES: ValueNames = ("objects", "space");
+/// As Go calls what is live, and what was allocated. Servers that collect profiles know these.
+pub(crate) const LIVE: ValueNames = ("inuse_objects", "inuse_space");
+pub(crate) const ALLOCATED: ValueNames = ("alloc_objects", "alloc_space");
+
 /// The profile. `time_ns`: since the epoch, when it began; `mean_bytes`: between two samples.
-pub(crate) fn encode(sites: &[Site], time_ns: u64, duration_ns: u64, mean_bytes: u64) -> Vec<u8> {
+pub(crate) fn encode(
+    sites: &[Site],
+    names: ValueNames,
+    time_ns: u64,
+    duration_ns: u64,
+    mean_bytes: u64,
+) -> Vec<u8> {
     let mut texts = Texts { numbers: HashMap::new(), all: Vec::new() };
     let mut profile = Encoded::default();
     let mut locations: HashMap<&Frame, u64> = HashMap::new();
@@ -67,7 +82,7 @@ pub(crate) fn encode(sites: &[Site], time_ns: u64, duration_ns: u64, mean_bytes:
         message.number(2, texts.number(unit));
         message.0
     };
-    for (kind, unit) in [("objects", "count"), ("space", "bytes")] {
+    for (kind, unit) in [(names.0, "count"), (names.1, "bytes")] {
         profile.bytes(1, &value_type(&mut texts, kind, unit));
     }
     let period_type = value_type(&mut texts, "space", "bytes");
@@ -151,7 +166,7 @@ mod tests {
             Site { bytes: 1e6, blocks: 300.4, samples: 2, frames: vec![frame("f", 3), frame("main", 9)] },
             Site { bytes: 5.0, blocks: 1.0, samples: 1, frames: vec![frame("main", 9)] },
         ];
-        let fields = decode(&encode(&sites, 7, 8, 512));
+        let fields = decode(&encode(&sites, IN_FILES, 7, 8, 512));
         let all = |number: u64| fields.iter().filter(move |field| field.0 == number);
         let texts: Vec<String> = all(6).map(|field| String::from_utf8(field.2.clone()).unwrap()).collect();
         assert_eq!(texts[0], "");
