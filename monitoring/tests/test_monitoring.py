@@ -46,13 +46,15 @@ SCRAPE_INTERVAL_S = 15
 PSS_SHARE = 0.005
 
 
-def start_worker(title, program, preload=True):
-    """A Python program under a title, as a server would give itself one."""
+def start_worker(title, program, preload=True, settings=None):
+    """A Python program under a title, as a server would give itself one. `settings`: of snug."""
     environment = {name: value for name, value in os.environ.items() if name not in ("LD_PRELOAD", "SNUG")}
     # Python looks for its modules beside the program of its title, which may be installed for another Python.
     environment["PYTHONHOME"] = f"{sys.base_prefix}:{sys.base_exec_prefix}"
     if preload:
         environment["LD_PRELOAD"] = LIBRARY
+    if settings is not None:
+        environment["SNUG"] = settings
     # Should this test be killed, they go with it.
     dies_with_us = "import ctypes; ctypes.CDLL(None).prctl(1, 9)\n"
     return subprocess.Popen([title, "-c", dies_with_us + program], executable=sys.executable, env=environment)
@@ -140,13 +142,13 @@ class Monitoring(unittest.TestCase):
         cls.directory = tempfile.mkdtemp(prefix="snug-monitoring-")
         cls.addClassCleanup(shutil.rmtree, cls.directory)
         cls.workers_started_s = time.time()
-        cls.workers = [start_worker("puma: cluster worker 0: 1 [shop]", WORKER),
+        cls.workers = [start_worker("puma: cluster worker 0: 1 [shop]", WORKER, settings="profile:65536"),
                        start_worker("puma: cluster worker 1: 1 [shop]", WORKER),
                        start_worker("puma: cluster worker 2: 1 [shop]", WORKER, preload=False)]
         for worker in cls.workers:
             cls.addClassCleanup(end, worker)
         pids = [word for worker in cls.workers for word in ("--pid", str(worker.pid))]
-        cls.exporter = Exporter(*pids, "--cache", "0.5")
+        cls.exporter = Exporter(*pids, "--cache", "0.5", "--sites", "2")
         cls.addClassCleanup(cls.exporter.end)
         cls.prometheus = Prometheus(cls.directory, cls.exporter.address)
         cls.addClassCleanup(cls.prometheus.end)
@@ -187,6 +189,16 @@ class Monitoring(unittest.TestCase):
         self.assertTrue(10e6 < live < 100e6, live)
         version = self.prometheus.wait_for('snug_process_info{allocator="glibc"}')[0]["metric"]["version"]
         self.assertRegex(version, r"^2\.")
+
+    def test_sites_are_few_and_their_bytes_plausible(self):
+        """Of the worker that samples. One line keeps 20 MB; what another drops again is live for moments."""
+        top = self.prometheus.wait_for("snug_site_live_bytes > 10e6")
+        self.assertEqual([found["metric"]["worker"] for found in top], ["0"])
+        self.assertNotEqual(top[0]["metric"]["site"], "other")
+        self.assertLess(float(top[0]["value"][1]), 40e6)
+        sites = re.findall(r'^snug_site_live_bytes\{.*role="puma worker",worker="(\d)",site="(.*)"\}', self.exporter.metrics(), re.M)
+        self.assertTrue(2 <= len(sites) <= 3, sites)
+        self.assertEqual(({worker for worker, _ in sites}, sites[-1][1]), ({"0"}, "other"))
 
     def test_rules_hold(self):
         for command in (["check", "rules", "recording.yml", "alerts.yml"], ["test", "rules", "recording_test.yml", "alerts_test.yml"]):

@@ -7,7 +7,7 @@ use crate::allocator::control::{self, ControlRequest};
 use crate::analysis::keeping::{self, KeepingLine, KeptAtStack};
 use crate::analysis::sites::{self, Frame, Site};
 use crate::base::failure::{Context, Failure, Result, UNKNOWN};
-use crate::heap::profile::{self, LiveSample, Profile, SampledStack};
+use crate::heap::profile::{self, LanguageFrame, LiveSample, Profile, SampledStack};
 use crate::process::maps::{self, Mapping};
 use crate::process::proc::{self, Pid};
 use crate::process::symbols::Symbols;
@@ -64,24 +64,38 @@ pub(crate) fn sites_of(symbols: &mut Symbols, profile: &Profile, chosen: Vec<Cho
         bytes,
         blocks,
         samples,
-        frames: frames_of(profile.stacks.get(&number), symbols),
+        frames: frames_of(profile.stacks.get(&number), |address| native_frame(symbols, address)),
     });
     sites::merge(found)
 }
 
-/// Names of the frames of a stack, and what is to be known about them. None: the library found no room for it.
-fn frames_of(stack: Option<&SampledStack>, symbols: &mut Symbols) -> Vec<Frame> {
+/// The frame at an address in native code.
+pub(crate) fn native_frame(symbols: &mut Symbols, address: u64) -> Frame {
+    let place = symbols.place(address);
+    Frame { function: place.function, file: place.path, line: 0 }
+}
+
+/// The frame of a stack that people look for. `native` names addresses, where that frame may be native.
+pub(crate) fn telling_frame_of(stack: Option<&SampledStack>, native: impl FnMut(u64) -> Frame) -> Frame {
+    // Native frames have no line.
+    if let Some(frame) = stack.and_then(|stack| stack.language.iter().find(|frame| frame.line > 0)) {
+        return language_frame(frame);
+    }
+    let mut frames = frames_of(stack, native);
+    frames.swap_remove(sites::telling_frame(&frames))
+}
+
+fn language_frame(frame: &LanguageFrame) -> Frame {
+    Frame { function: frame.label.clone(), file: frame.path.clone(), line: frame.line }
+}
+
+/// Names of the frames of a stack, of which `native` names addresses, and what is to be known about them. None: the
+/// library found no room for it.
+fn frames_of(stack: Option<&SampledStack>, native: impl FnMut(u64) -> Frame) -> Vec<Frame> {
     let unknown = SampledStack { tags: profile::TAG_NO_ROOM, ..SampledStack::default() };
     let stack = stack.unwrap_or(&unknown);
-    let native = stack.native.iter().map(|address| {
-        let place = symbols.place(*address);
-        Frame { function: place.function, file: place.path, line: 0 }
-    });
-    let language = stack.language.iter().map(|frame| Frame {
-        function: frame.label.clone(),
-        file: frame.path.clone(),
-        line: frame.line,
-    });
+    let native = stack.native.iter().copied().map(native);
+    let language = stack.language.iter().map(language_frame);
     let mut frames = sites::splice(native.collect(), language.collect());
     let note = |text: &str| Frame { function: text.into(), ..Frame::default() };
     if stack.tags & profile::TAG_RUBY_GC != 0 {
@@ -212,7 +226,9 @@ impl SampledProcess {
         let stayed = |sample: &&LiveSample| sample.is_of(begin_ns..end_ns);
         for sample in profile.live.iter().filter(stayed) {
             let kept = by_stack.entry(sample.stack).or_insert_with(|| KeptAtStack {
-                frames: frames_of(profile.stacks.get(&sample.stack), &mut symbols),
+                frames: frames_of(profile.stacks.get(&sample.stack), |address| {
+                    native_frame(&mut symbols, address)
+                }),
                 ..KeptAtStack::default()
             });
             kept.add(sample.weight_bytes / (span_ns / 1e9));
@@ -234,5 +250,35 @@ mod tests {
         assert_eq!(with("profile:65536,verbose:1"), None);
         assert_eq!(with("profile:1,profile:0").as_deref(), Some("profile:1,profile:0,profile:4096"));
         assert_eq!(with("profile:many").as_deref(), Some("profile:many,profile:4096"));
+    }
+
+    #[test]
+    fn the_telling_frame_is_that_of_the_whole_stack() {
+        let native = |address: u64| match address {
+            1 => Frame { function: "malloc".into(), file: "/l/libsnug.so".into(), line: 0 },
+            2 => Frame { function: "grow".into(), file: "/gems/parser.so".into(), line: 0 },
+            _ => Frame { function: "rb_vm_exec".into(), file: "/usr/lib/libruby-3.1.so.3.1".into(), line: 0 },
+        };
+        let line = |line| LanguageFrame { label: "call".into(), path: "a.rb".into(), line };
+        let of = |language: Vec<LanguageFrame>, tags| SampledStack {
+            native: vec![1, 2, 3],
+            language,
+            tags,
+            ..SampledStack::default()
+        };
+        let stacks = [
+            (Some(of(vec![line(0), line(7)], 0)), "call (a.rb:7)"),
+            (Some(of(vec![line(0)], 0)), "grow (parser.so)"),
+            (Some(of(vec![], profile::TAG_RUBY_NO_LOCK)), "grow (parser.so)"),
+            (Some(SampledStack::default()), "[unknown]"),
+            (None, "[unknown]"),
+        ];
+        for (stack, expected) in &stacks {
+            let frames = frames_of(stack.as_ref(), native);
+            let found = telling_frame_of(stack.as_ref(), native);
+            assert_eq!(found, frames[sites::telling_frame(&frames)], "{stack:?}");
+            assert_eq!(found.text(), *expected);
+        }
+        telling_frame_of(stacks[0].0.as_ref(), |_| panic!("nothing native is named where a line is known"));
     }
 }

@@ -1,7 +1,7 @@
 //! Sampled allocations of a process under snug, as core/include/snug_profile.h describes them. This is the one mirror
 //! of that header in Rust; a test compiles the header and compares every offset.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::mem::{offset_of, size_of};
 use std::ops::Range;
 
@@ -170,6 +170,27 @@ pub(crate) fn tables(pid: Pid, page: u64) -> Option<Range<u64>> {
 
 /// Reads the samples of a process whose page of counters lies at an address. None: sampling was never on.
 pub(crate) fn read(pid: Pid, page: u64) -> Result<Option<Profile>, String> {
+    let Some(copy) = copy(pid, page)? else { return Ok(None) };
+    let mut profile = copy.samples();
+    copy.add_stacks(&mut profile, |_| true);
+    Ok(Some(profile))
+}
+
+/// The same with fewer stacks, as they are what costs time: those of live samples, but for the known ones.
+pub(crate) fn read_live(
+    pid: Pid,
+    page: u64,
+    is_known: impl Fn(u32) -> bool,
+) -> Result<Option<Profile>, String> {
+    let Some(copy) = copy(pid, page)? else { return Ok(None) };
+    let mut profile = copy.samples();
+    let live: HashSet<u32> = profile.live.iter().map(|sample| sample.stack).collect();
+    copy.add_stacks(&mut profile, |number| live.contains(&number) && !is_known(number));
+    Ok(Some(profile))
+}
+
+/// The tables, all of one moment unless they change all the time. None: sampling was never on.
+fn copy(pid: Pid, page: u64) -> Result<Option<Copy>, String> {
     let Some(address) = address(pid, page)? else { return Ok(None) };
     let mut copy = Copy::take(pid, address)?;
     for _ in 0..TRIES {
@@ -180,7 +201,7 @@ pub(crate) fn read(pid: Pid, page: u64) -> Result<Option<Profile>, String> {
         }
         copy = again;
     }
-    Ok(Some(copy.parse()))
+    Ok(Some(copy))
 }
 
 /// The tables as they lie in memory.
@@ -216,7 +237,8 @@ impl Copy {
         u64_at(&self.head, offset)
     }
 
-    fn parse(&self) -> Profile {
+    /// All but the stacks.
+    fn samples(&self) -> Profile {
         let mut profile = Profile {
             mean_bytes: self.head(offset_of!(HeadLayout, mean_bytes)),
             taken: self.head(offset_of!(HeadLayout, taken)),
@@ -237,33 +259,43 @@ impl Copy {
                 inherited: u32_at(sample, offset_of!(SampleLayout, generation)) < generation,
             });
         }
+        profile
+    }
+
+    /// Adds the stacks that are wanted, by their numbers.
+    fn add_stacks(&self, profile: &mut Profile, is_wanted: impl Fn(u32) -> bool) {
         // Stacks follow each other; the first unit means none.
         let first = u32_at(&self.head, offset_of!(HeadLayout, stack_size_bytes)) as usize;
         let mut at = 8;
         while at + first <= self.stacks.len() {
-            let (stack, bytes) = self.stack(at, first);
-            profile.stacks.insert((at / 8) as u32, stack);
-            at += bytes;
+            let number = (at / 8) as u32;
+            if is_wanted(number) {
+                profile.stacks.insert(number, self.stack(at, first));
+            }
+            let (native, language) = self.frames(at);
+            at += first + 8 * (native + language);
         }
-        profile
     }
 
-    /// The stack at an offset, and how long it is.
-    fn stack(&self, at: usize, first: usize) -> (SampledStack, usize) {
+    /// How many frames the stack at an offset has: native ones, and those of a language.
+    fn frames(&self, at: usize) -> (usize, usize) {
+        let count = |offset| usize::from(u16_at(&self.stacks[at..], offset));
+        (count(offset_of!(StackLayout, native_frames)), count(offset_of!(StackLayout, language_frames)))
+    }
+
+    fn stack(&self, at: usize, first: usize) -> SampledStack {
         let row = &self.stacks[at..];
-        let native = u16_at(row, offset_of!(StackLayout, native_frames)) as usize;
-        let language = u16_at(row, offset_of!(StackLayout, language_frames)) as usize;
+        let (native, language) = self.frames(at);
         let words: Vec<u64> =
             row[first..].chunks_exact(8).take(native + language).map(|word| u64_at(word, 0)).collect();
         let (native_words, language_words) = words.split_at(native.min(words.len()));
-        let stack = SampledStack {
+        SampledStack {
             native: native_words.to_vec(),
             language: language_words.iter().map(|word| self.language_frame(*word)).collect(),
             tags: u32_at(row, offset_of!(StackLayout, tags)),
             allocated_bytes: u64_at(row, offset_of!(StackLayout, allocated_bytes)) as f64,
             allocated_blocks: u64_at(row, offset_of!(StackLayout, allocated_blocks)) as f64 / BLOCK_PARTS,
-        };
-        (stack, first + 8 * (native + language))
+        }
     }
 
     fn language_frame(&self, word: u64) -> LanguageFrame {

@@ -34,6 +34,8 @@ pub(super) struct Sample {
     pub purge_budget: Option<f64>,
     /// Only where it was asked for: a walk costs as much as the heap is large.
     pub glibc_heap: Option<HeapSize>,
+    /// Live bytes by what allocated them, if that was asked for and the process samples. Names are different.
+    pub sites: Vec<(String, f64)>,
 }
 
 /// What a process is in a comparison of allocators.
@@ -190,6 +192,12 @@ pub(super) fn text(samples: &[Sample], cgroups: &[NamedCgroup], own: &Own) -> Re
     table(&mut families, PROCESS_COUNTERS, MetricType::COUNTER, &labelled);
     table(&mut families, HEAP_GAUGES, MetricType::GAUGE, &heaps);
     table(&mut families, HEAP_COUNTERS, MetricType::COUNTER, &heaps);
+    families.push(family(
+        "snug_site_live_bytes",
+        "Live blocks by the function and line that allocated them, estimated from samples; the rest as other.",
+        MetricType::GAUGE,
+        labelled.iter().flat_map(|(labels, sample)| site_values(labels, sample)).collect(),
+    ));
     table(&mut families, GLIBC_GAUGES, MetricType::GAUGE, &estimates);
     table(&mut families, CGROUP_GAUGES, MetricType::GAUGE, &groups);
     let (gauge, counter) = (MetricType::GAUGE, MetricType::COUNTER);
@@ -276,6 +284,16 @@ fn process_labels(sample: &Sample) -> Vec<LabelPair> {
     pairs
 }
 
+fn site_values<'a>(
+    labels: &'a [LabelPair],
+    sample: &'a Sample,
+) -> impl Iterator<Item = (Vec<LabelPair>, f64)> + 'a {
+    sample.sites.iter().map(|(site, bytes)| {
+        let pairs = labels.iter().cloned().chain([pair("site", site)]).collect();
+        (pairs, bytes.round())
+    })
+}
+
 fn container_labels(names: &ContainerNames) -> impl Iterator<Item = LabelPair> + '_ {
     let all = [("namespace", &names.namespace), ("pod", &names.pod), ("container", &names.container)];
     all.into_iter().filter(|(_, value)| !value.is_empty()).map(|(name, value)| pair(name, value))
@@ -312,6 +330,7 @@ mod tests {
                 group: FleetGroup::Canary,
                 swap_bytes: Some(77),
                 heap: Some(heap),
+                sites: vec![("say \"\\\" (a.rb:1)\n".into(), 70.4), ("other".into(), 0.0)],
                 ..Sample::default()
             },
             Sample {
@@ -331,6 +350,8 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("# TYPE snug_process_cpu_seconds_total counter"), "{text}");
+        let site = r#"role="puma worker",worker="2",site="say \"\\\" (a.rb:1)\n"} 70"#;
+        assert!(text.contains(site) && text.contains(r#",site="other"} 0"#), "{text}");
         assert!(!text.contains(r#"snug_heap_live_bytes{allocator="glibc""#), "what is not known is left out");
         assert!(text.contains(r#"snug_glibc_live_bytes{allocator="glibc",group="baseline"} 3000"#), "{text}");
         assert!(!text.contains("snug_cgroup"), "families without values are left out");

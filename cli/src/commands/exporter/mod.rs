@@ -1,8 +1,8 @@
 //! `snug exporter`: metrics of processes for Prometheus.
 //!
-//! `watch` (outside of this folder) reads processes, `places` finds their control groups, of which `memory_group` reads the
-//! limits, and containers, which `pods` names; `labels` names processes, `metrics` writes the text, `serve` answers
-//! requests.
+//! `watch` (outside of this folder) reads processes, `places` finds their control groups, of which `memory_group` reads
+//! the limits, and containers, which `pods` names; `labels` names processes, `sites` what holds memory in them, `metrics`
+//! writes the text, `serve` answers requests.
 
 pub(crate) mod arguments;
 mod labels;
@@ -10,6 +10,7 @@ mod metrics;
 mod places;
 mod pods;
 mod serve;
+mod sites;
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -30,6 +31,7 @@ use crate::commands::exporter::arguments::ExporterArguments;
 use crate::commands::exporter::labels::{LabelSource, Labeller};
 use crate::commands::exporter::metrics::{NamedCgroup, Own, Sample};
 use crate::commands::exporter::places::{Places, ProcessPlace};
+use crate::commands::exporter::sites::Sites;
 use crate::heap::account::Heap;
 use crate::heap::glibc_heap;
 use crate::process::memory_group::MemoryGroup;
@@ -51,6 +53,7 @@ pub(crate) fn run(arguments: &ExporterArguments) -> Result<()> {
     if arguments.estimates {
         exporter.watcher = exporter.watcher.with_estimates();
     }
+    exporter.sites = arguments.sites.map(|most| Sites::new(usize::from(most)));
     if arguments.once {
         let text = exporter.text()?;
         return anstream::stdout().write_all(text.as_bytes()).cannot(|| "write to stdout".into());
@@ -107,6 +110,8 @@ pub(crate) struct Exporter {
     /// That heaps are missing is said once.
     warned: bool,
     places: Places,
+    /// None: they are not wanted.
+    sites: Option<Sites>,
     started: Instant,
     booted_s: f64,
     ticks_per_s: f64,
@@ -122,6 +127,7 @@ impl Exporter {
             only: None,
             warned: false,
             places: Places::new(host),
+            sites: None,
             started: Instant::now(),
             booted_s: booted_s(),
             ticks_per_s: machine::ticks_per_second(),
@@ -148,7 +154,10 @@ impl Exporter {
             readings.sort_by_key(|reading| reading.pid);
         }
         let places = self.places.look(&readings);
-        let samples = self.samples(&readings, &places);
+        let mut samples = self.samples(&readings, &places);
+        if let Some(sites) = &mut self.sites {
+            sites.add(self.started.elapsed().as_secs_f64(), &readings, &mut samples);
+        }
         let groups: BTreeMap<&MemoryGroup, &ProcessPlace> =
             places.iter().filter_map(|place| Some((place.memory.as_ref()?, place))).collect();
         let read = |(group, place): (&MemoryGroup, &ProcessPlace)| {
@@ -213,6 +222,7 @@ impl Exporter {
                         .filter(|_| reading.kind() == Some(Kind::Glibc))
                         .and_then(glibc_heap::estimate_process)
                         .or(reading.glibc_heap),
+                    sites: Vec::new(),
                 }
             })
             .collect()
