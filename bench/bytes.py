@@ -147,10 +147,12 @@ def line(cells):
     return f"| {cells[0]} | " + " | ".join(f"{cell}" for cell in cells[1:]) + " |"
 
 
-def main():
-    parser = argparse.ArgumentParser(prog="bench/bytes", description=__doc__,
+def parse_arguments(program, description):
+    """The command line of a program that measures workloads under snug: (workloads, whether in their short form). Ends
+    the program with a message where it is wrong, or nothing is built."""
+    parser = argparse.ArgumentParser(prog=program, description=description,
                                      formatter_class=argparse.RawDescriptionHelpFormatter,
-                                     epilog="Example: bench/bytes --quick sidekiq celery_threads")
+                                     epilog=f"Example: {program} --quick sidekiq celery_threads")
     parser.add_argument("names", nargs="*", metavar="WORKLOAD", help=f"default: all ({catalog.names()})")
     parser.add_argument("--quick", action="store_true", help="the short form of each workload")
     arguments = parser.parse_args()
@@ -159,14 +161,18 @@ def main():
         parser.error(f"no workload {unknown[0]!r}; there are: {catalog.names()}")
     for path in (SNUG, LIBRARY):
         if not path.exists():
-            print(f"bench/bytes: {path.relative_to(ROOT)} is missing; run: make", file=sys.stderr)
-            return 1
+            sys.exit(f"{program}: {path.relative_to(ROOT)} is missing; run: make")
+    return [catalog.find(name) for name in arguments.names] or catalog.WORKLOADS, arguments.quick
+
+
+def main():
+    workloads, quick = parse_arguments("bench/bytes", __doc__)
     heads = [name.replace("_", " ") for name in PLACES]
     print(line(["mean MB", "processes", *heads, "RSS", "(RSS - outside) / live", "idle: beyond live + outside", "worst"]))
     print("|---|" + "--:|" * (len(PLACES) + 5), flush=True)
     status = 0
-    for workload in [catalog.find(name) for name in arguments.names] or catalog.WORKLOADS:
-        readings, code = measure(workload, arguments.quick)
+    for workload in workloads:
+        readings, code = measure(workload, quick)
         if not readings or code != 0:
             print(f"bench/bytes: {workload.name} ended with status {code}", file=sys.stderr)
             status = 1

@@ -13,6 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from .workloads.harness import memory
+
 ROOT = Path(__file__).resolve().parents[1]
 SERVER = ROOT / "monitoring/tests/fleet/server.rb"
 BURSTS = ROOT / "bench/bursts.c"
@@ -48,14 +50,6 @@ def environment_of(spelling):
             raise SystemExit(f"small_servers: {spelling} needs NAME:VARIABLE=VALUE")
         environment[variable] = value
     return environment
-
-
-def proportional_mb(pid):
-    """PSS of a process."""
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) * 1024 / 1e6
-    raise AssertionError(f"no PSS of {pid}")
 
 
 def faults_and_times(pid):
@@ -97,7 +91,7 @@ class Server:
         self.before, self.answered_before, self.readings = faults_and_times(self.process.pid), self.answered, []
 
     def read(self):
-        self.readings.append(proportional_mb(self.process.pid))
+        self.readings.append(memory.rolled_up(self.process.pid, "Pss") / 1e6)
 
     def result(self):
         """Requests, page faults, user and system time in s, mean PSS in MB since `begin`."""

@@ -6,7 +6,6 @@ A table is compared with the RSS right before and after it was made; while the s
 between the three, so that the nearer of the two counts.
 """
 
-import argparse
 import json
 import os
 import statistics
@@ -16,7 +15,6 @@ import time
 from pathlib import Path
 
 from . import bytes as bench_bytes
-from .workloads import catalog
 from .workloads.harness import memory
 
 INTERVAL_S = 1.0
@@ -82,24 +80,12 @@ def row(name, tables):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="bench/where", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter,
-                                     epilog="Example: bench/where --quick sidekiq celery_threads")
-    parser.add_argument("names", nargs="*", metavar="WORKLOAD", help=f"default: all ({catalog.names()})")
-    parser.add_argument("--quick", action="store_true", help="the short form of each workload")
-    arguments = parser.parse_args()
-    unknown = [name for name in arguments.names if catalog.find(name) is None]
-    if unknown:
-        parser.error(f"no workload {unknown[0]!r}; there are: {catalog.names()}")
-    for path in (bench_bytes.SNUG, bench_bytes.LIBRARY):
-        if not path.exists():
-            print(f"bench/where: {path.relative_to(bench_bytes.ROOT)} is missing; run: make", file=sys.stderr)
-            return 1
+    workloads, quick = bench_bytes.parse_arguments("bench/where", __doc__)
     print(bench_bytes.line(["", "tables", "RSS, MB", "sum off by, median", "mean", "other, mean", "most", "parts from 1 % of RSS"]))
     print("|---|--:|--:|--:|--:|--:|--:|---|", flush=True)
     status = 0
-    for workload in [catalog.find(name) for name in arguments.names] or catalog.WORKLOADS:
-        readings, code = bench_bytes.measure(workload, arguments.quick, read_once, INTERVAL_S, IDLE_S)
+    for workload in workloads:
+        readings, code = bench_bytes.measure(workload, quick, read_once, INTERVAL_S, IDLE_S)
         idle = bench_bytes.idle_reading(readings)
         states = {"load": [reading for reading in readings if idle is None or reading.time_s < idle.time_s],
                   "idle": [idle] if idle else []}

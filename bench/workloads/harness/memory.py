@@ -43,13 +43,13 @@ def idle_metrics(root_pid):
     """
     pids = process_tree(root_pid)
     field, name = ("Rss", "rss") if len(pids) == 1 else ("Pss", "pss")
-    resident_bytes = sum(_rolled_up(pid, field) or 0 for pid in pids)
+    resident_bytes = sum(rolled_up(pid, field) or 0 for pid in pids)
     return {f"idle_{name}_mb": resident_bytes / 1e6, **_worker_metrics(pids[1:])}
 
 
 def _worker_metrics(workers):
     """The part of idle_metrics about forked workers; {} without any."""
-    private = [value for value in (_rolled_up(pid, "Private_Dirty") for pid in workers) if value is not None]
+    private = [value for value in (rolled_up(pid, "Private_Dirty") for pid in workers) if value is not None]
     outside = [value for value in (_private_outside(pid) for pid in workers) if value is not None]
     found = {}
     if private:
@@ -59,7 +59,7 @@ def _worker_metrics(workers):
     return found
 
 
-def _rolled_up(pid, name):
+def rolled_up(pid, name):
     """A field of all mappings of a process together, in bytes; None if it has ended."""
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text()
