@@ -6,12 +6,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use serde::Deserialize;
-use ureq::http::{header, HeaderValue, Response};
-use ureq::{Agent, Body};
+use ureq::http::Response;
+use ureq::Body;
 
 use crate::base::failure::{Failure, Result, UNKNOWN};
 use crate::base::time::time;
-use crate::commands::server::{beginning, tls_advice, Address, Credentials, ELSEWHERE, HOW_TO_BE_LET_IN};
+use crate::commands::server::{beginning, tls_advice, Access, Server, ELSEWHERE, HOW_TO_BE_LET_IN};
 
 /// A server answers with at most 11,000 points of each series; fewer keep an answer for a thousand pods small.
 const POINTS_MOST: u64 = 2000;
@@ -74,13 +74,9 @@ pub(crate) struct LabelledSeries {
     pub points: Vec<(f64, f64)>,
 }
 
-/// A server, and how to be let in.
-pub(crate) struct Server {
-    agent: Agent,
-    base: String,
-    /// For messages: without a password.
-    pub name: String,
-    authorization: Option<HeaderValue>,
+/// A Prometheus server.
+pub(crate) struct Prometheus {
+    server: Server,
 }
 
 #[derive(Deserialize)]
@@ -105,22 +101,23 @@ struct Matrix {
     values: Vec<(f64, String)>,
 }
 
-impl Server {
-    /// The server of the command line; nothing is asked yet.
-    pub(crate) fn new(arguments: &PrometheusArguments) -> Result<Server> {
-        let address = Address::new(&arguments.prometheus, "/api/v1", "--prometheus http://prometheus:9090")?;
-        let agent = address.agent(arguments.timeout, arguments.ca_file.as_deref())?;
-        let credentials = Credentials {
+impl Prometheus {
+    /// That of the command line; nothing is asked yet.
+    pub(crate) fn new(arguments: &PrometheusArguments) -> Result<Prometheus> {
+        let access = Access {
+            timeout: arguments.timeout,
+            ca_file: arguments.ca_file.as_deref(),
             bearer_token_file: arguments.bearer_token_file.as_deref(),
             basic_auth_file: arguments.basic_auth_file.as_deref(),
             token_variable: TOKEN_VARIABLE,
         };
-        Ok(Server {
-            agent,
-            base: address.base,
-            name: address.name,
-            authorization: credentials.authorization()?,
-        })
+        let example = "--prometheus http://prometheus:9090";
+        Ok(Prometheus { server: Server::new(&arguments.prometheus, "/api/v1", example, &access)? })
+    }
+
+    /// Its URL, for messages: without a password.
+    pub(crate) fn name(&self) -> &str {
+        &self.server.name
     }
 
     /// Asks for all series of a query.
@@ -142,10 +139,7 @@ impl Server {
             ("end", &to_s.to_string()),
             ("step", &step_s.to_string()),
         ];
-        let mut request = self.agent.post(format!("{}/api/v1/query_range", self.base));
-        if let Some(value) = &self.authorization {
-            request = request.header(header::AUTHORIZATION, value);
-        }
+        let request = self.server.post("/api/v1/query_range");
         let mut response = request.send_form(form).map_err(|error| self.unreachable(&error))?;
         let limited = response.body_mut().with_config().limit(ANSWER_BYTES_MOST).lossy_utf8(true);
         let text = limited.read_to_string().map_err(|error| self.unreachable(&error))?;
@@ -157,7 +151,7 @@ impl Server {
             ureq::Error::Timeout(_) => "give it more by --timeout, or ask for less: a shorter --window, a longer --step",
             _ => "is it running, and is that its address? `kubectl port-forward service/prometheus 9090` reaches into a cluster",
         });
-        Failure::new(format!("cannot ask Prometheus at {}: {error}", self.name))
+        Failure::new(format!("cannot ask Prometheus at {}: {error}", self.server.name))
             .advise(advice)
             .exit_code(UNKNOWN)
     }
@@ -167,7 +161,7 @@ impl Server {
         let failure =
             |message: String, advice: &str| Err(Failure::new(message).advise(advice).exit_code(UNKNOWN));
         if let 401 | 403 = status.as_u16() {
-            return failure(format!("{} does not let us in: {status}", self.name), HOW_TO_BE_LET_IN);
+            return failure(format!("{} does not let us in: {status}", self.server.name), HOW_TO_BE_LET_IN);
         }
         let envelope = match serde_json::from_str::<Envelope>(text) {
             Ok(envelope) => envelope,
@@ -175,14 +169,16 @@ impl Server {
                 let begin = beginning(text);
                 let advice = "give the address that is before /api/v1, without a page of a user interface";
                 return failure(
-                    format!("{} does not answer as Prometheus does ({status}): {begin}", self.name),
+                    format!("{} does not answer as Prometheus does ({status}): {begin}", self.server.name),
                     advice,
                 );
             }
             Err(_) if status.is_redirection() => {
-                return failure(format!("{} answers {status}", self.name), ELSEWHERE);
+                return failure(format!("{} answers {status}", self.server.name), ELSEWHERE);
             }
-            Err(_) => return failure(format!("{} answers {status}", self.name), "its log has the reason"),
+            Err(_) => {
+                return failure(format!("{} answers {status}", self.server.name), "its log has the reason")
+            }
         };
         match envelope {
             Envelope { status, data: Some(data), .. }
@@ -192,7 +188,10 @@ impl Server {
             }
             Envelope { error, .. } => {
                 let error = error.unwrap_or_else(|| "it gives no reason".into());
-                failure(format!("{} refuses the query: {error}", self.name), &format!("the query is {query}"))
+                failure(
+                    format!("{} refuses the query: {error}", self.server.name),
+                    &format!("the query is {query}"),
+                )
             }
         }
     }

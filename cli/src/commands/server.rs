@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base64::prelude::{Engine, BASE64_STANDARD};
-use ureq::http::{HeaderValue, Uri};
+use ureq::http::{header, HeaderValue, Uri};
 use ureq::tls::{parse_pem, Certificate, PemItem, RootCerts, TlsConfig};
-use ureq::Agent;
+use ureq::typestate::WithBody;
+use ureq::{Agent, RequestBuilder};
 
 use crate::base::failure::{Context, Failure, Result, USAGE};
 
@@ -21,20 +22,32 @@ pub(crate) const HOW_TO_BE_LET_IN: &str =
 pub(crate) const ELSEWHERE: &str =
     "it sends elsewhere, perhaps to a login page: give the address behind that, or a token";
 
-/// Where a server is.
-pub(crate) struct Address {
+/// A server, and how it lets us in.
+pub(crate) struct Server {
+    agent: Agent,
     /// The URL in front of what is asked for.
-    pub base: String,
+    base: String,
     /// For messages: without a password.
     pub name: String,
-    is_https: bool,
+    authorization: Option<HeaderValue>,
 }
 
-impl Address {
-    /// The address that an option gives.
+/// How to reach a server.
+pub(crate) struct Access<'a> {
+    pub timeout: Duration,
+    /// The authorities to trust; None: the public ones.
+    pub ca_file: Option<&'a Path>,
+    pub bearer_token_file: Option<&'a Path>,
+    pub basic_auth_file: Option<&'a Path>,
+    /// The variable with a bearer token, for where there is neither.
+    pub token_variable: &'a str,
+}
+
+impl Server {
+    /// The server that an option gives; nothing is asked yet. Statuses are answers, and redirects are not followed.
     ///
     /// `end`: the path that is asked for, which people may leave on the URL; `example`: the option with a URL.
-    pub(crate) fn new(url: &str, end: &str, example: &str) -> Result<Address> {
+    pub(crate) fn new(url: &str, end: &str, example: &str, access: &Access) -> Result<Server> {
         let url = url.trim_end_matches('/');
         let base = url.strip_suffix(end).unwrap_or(url).to_string();
         let usage = |what: String| Failure::usage(what, format!("write it as {example}"));
@@ -45,37 +58,32 @@ impl Address {
             return Err(usage(format!("{url:?} is no URL of a server")));
         }
         let name = base.split_once('@').map_or(base.clone(), |(_, server)| format!("{scheme}://{server}"));
-        Ok(Address { name, is_https: scheme == "https", base })
-    }
-
-    /// A client for it. Statuses are answers, and redirects are not followed.
-    ///
-    /// `ca_file`: the authorities to trust; None: the public ones.
-    pub(crate) fn agent(&self, timeout: Duration, ca_file: Option<&Path>) -> Result<Agent> {
-        if ca_file.is_some() && !self.is_https {
+        if access.ca_file.is_some() && scheme == "http" {
             return Err(Failure::usage("--ca-file is for https", "write the URL as https://HOST:PORT"));
         }
         let config = Agent::config_builder()
             .http_status_as_error(false)
-            .timeout_global(Some(timeout))
-            .tls_config(tls(ca_file)?)
+            .timeout_global(Some(access.timeout))
+            .tls_config(tls(access.ca_file)?)
             .max_redirects(0)
             .max_redirects_will_error(false);
-        Ok(config.user_agent("snug").build().new_agent())
+        let agent = config.user_agent("snug").build().new_agent();
+        Ok(Server { agent, name, authorization: access.authorization()?, base })
+    }
+
+    /// A request to send something to a path below the server's URL.
+    pub(crate) fn post(&self, path: &str) -> RequestBuilder<WithBody> {
+        let request = self.agent.post(format!("{}{path}", self.base));
+        match &self.authorization {
+            Some(value) => request.header(header::AUTHORIZATION, value),
+            None => request,
+        }
     }
 }
 
-/// What lets us in, as the command line has it.
-pub(crate) struct Credentials<'a> {
-    pub bearer_token_file: Option<&'a Path>,
-    pub basic_auth_file: Option<&'a Path>,
-    /// The variable with a bearer token, for where there is neither.
-    pub token_variable: &'a str,
-}
-
-impl Credentials<'_> {
+impl Access<'_> {
     /// What goes into the header Authorization, if anything.
-    pub(crate) fn authorization(&self) -> Result<Option<HeaderValue>> {
+    fn authorization(&self) -> Result<Option<HeaderValue>> {
         let read = |path: &Path| {
             let text = std::fs::read_to_string(path)
                 .cannot(|| format!("read {}", path.display()))

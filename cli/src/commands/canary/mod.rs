@@ -12,7 +12,7 @@ use crate::analysis::canary::Answer;
 use crate::base::failure::{Context, Failure, Result, FAILED, UNKNOWN};
 use crate::base::{progress, terminal};
 use crate::commands::canary::arguments::{CanaryArguments, Required};
-use crate::commands::prometheus::{range, utc, Server, TimeRange};
+use crate::commands::prometheus::{range, utc, Prometheus, TimeRange};
 use crate::show::{canary_text, json};
 
 /// What JSON has.
@@ -43,7 +43,7 @@ pub(crate) fn run(arguments: &CanaryArguments) -> Result<()> {
     if arguments.canary.trim().trim_matches(['{', '}']).trim().is_empty() {
         return Err(Failure::usage("--canary is empty", "write it as --canary 'pod=~\"web-canary-.*\"'"));
     }
-    let server = Server::new(&arguments.server)?;
+    let server = Prometheus::new(&arguments.server)?;
     let (range, conclusion) = answered(arguments, &server)?;
     let mut stdout = anstream::stdout().lock();
     let written = if arguments.json {
@@ -61,7 +61,7 @@ pub(crate) fn run(arguments: &CanaryArguments) -> Result<()> {
 }
 
 /// Asks, and if it may wait, again until there is an answer. A server that answered once may fail meanwhile.
-fn answered(arguments: &CanaryArguments, server: &Server) -> Result<(TimeRange, Conclusion)> {
+fn answered(arguments: &CanaryArguments, server: &Prometheus) -> Result<(TimeRange, Conclusion)> {
     let begin = Instant::now();
     let mut last = ask(arguments, server)?;
     while last.1.answer == Answer::NotEnoughData {
@@ -79,11 +79,11 @@ fn answered(arguments: &CanaryArguments, server: &Server) -> Result<(TimeRange, 
     Ok(last)
 }
 
-fn ask(arguments: &CanaryArguments, server: &Server) -> Result<(TimeRange, Conclusion)> {
+fn ask(arguments: &CanaryArguments, server: &Prometheus) -> Result<(TimeRange, Conclusion)> {
     let end = arguments.end.unwrap_or_else(SystemTime::now);
     let end_s = end.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let range = range(arguments.window, arguments.step, end_s);
-    let asking = format!("asking {}", server.name);
+    let asking = format!("asking {}", server.name());
     let readings = progress::during(&asking, None, || queries::read(arguments, server, range))?;
     let question = Question {
         effect: arguments.effect / 100.0,
@@ -95,12 +95,12 @@ fn ask(arguments: &CanaryArguments, server: &Server) -> Result<(TimeRange, Concl
 
 fn report<'a>(
     arguments: &'a CanaryArguments,
-    server: &'a Server,
+    server: &'a Prometheus,
     range: TimeRange,
     conclusion: &'a Conclusion,
 ) -> CanaryReport<'a> {
     CanaryReport {
-        prometheus: &server.name,
+        prometheus: server.name(),
         selector: &arguments.selector,
         canary: &arguments.canary,
         baseline: arguments.baseline.as_deref(),

@@ -6,7 +6,7 @@ use crate::analysis::canary::conclusion::{Aspect, FleetReadings};
 use crate::analysis::canary::groups::PodSeries;
 use crate::base::failure::{Failure, Result, UNKNOWN};
 use crate::commands::canary::arguments::CanaryArguments;
-use crate::commands::prometheus::{inner, LabelledSeries, Server, TimeRange};
+use crate::commands::prometheus::{inner, LabelledSeries, Prometheus, TimeRange};
 
 /// A rate over less would miss samples: they come every 15 to 60 s.
 const RATE_LEAST_S: u64 = 300;
@@ -72,7 +72,7 @@ impl Queries<'_> {
     }
 
     /// Pods of both groups.
-    fn pods(&self, server: &Server, aspect: Aspect, range: TimeRange) -> Result<Vec<PodSeries>> {
+    fn pods(&self, server: &Prometheus, aspect: Aspect, range: TimeRange) -> Result<Vec<PodSeries>> {
         let canary = self.group(server, aspect, Some(&self.arguments.canary), range)?;
         let baseline = self.group(server, aspect, self.arguments.baseline.as_deref(), range)?;
         let canaries: BTreeSet<String> = canary.keys().cloned().collect();
@@ -91,7 +91,7 @@ impl Queries<'_> {
 
     fn group(
         &self,
-        server: &Server,
+        server: &Prometheus,
         aspect: Aspect,
         matchers: Option<&str>,
         range: TimeRange,
@@ -144,7 +144,11 @@ fn names_container(matchers: &str) -> bool {
 }
 
 /// Asks for everything.
-pub(super) fn read(arguments: &CanaryArguments, server: &Server, range: TimeRange) -> Result<FleetReadings> {
+pub(super) fn read(
+    arguments: &CanaryArguments,
+    server: &Prometheus,
+    range: TimeRange,
+) -> Result<FleetReadings> {
     let queries = Queries::new(arguments, range);
     let mut levels = vec![(Aspect::Memory, queries.pods(server, Aspect::Memory, range)?)];
     let others = [Some(Aspect::Cpu), arguments.latency.is_some().then_some(Aspect::Latency)];

@@ -11,7 +11,7 @@ use crate::analysis::fleet::{self, FleetSizes};
 use crate::base::failure::{Context, Failure, Result, UNKNOWN};
 use crate::base::{progress, terminal};
 use crate::commands::fleet::arguments::FleetArguments;
-use crate::commands::prometheus::{inner, range, utc, Server};
+use crate::commands::prometheus::{inner, range, utc, Prometheus};
 use crate::show::{fleet_text, json};
 
 /// What JSON has.
@@ -36,18 +36,18 @@ pub(crate) fn run(arguments: &FleetArguments) -> Result<()> {
     if inner(&arguments.canary).is_empty() {
         return Err(Failure::usage("--canary is empty", "write it as --canary 'pod=~\".*-canary-.*\"'"));
     }
-    let server = Server::new(&arguments.server)?;
+    let server = Prometheus::new(&arguments.server)?;
     let end = arguments.end.unwrap_or_else(SystemTime::now);
     let end_s = end.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let range = range(arguments.window, arguments.step, end_s);
-    let asking = format!("asking {}", server.name);
+    let asking = format!("asking {}", server.name());
     let found = progress::during(&asking, None, || queries::read(arguments, &server, range))?;
     let window_s = (range.to_s - range.from_s) as f64;
     let sizes = fleet::size(&found.pods, window_s, range.to_s as f64, range.step_s as f64, found.node_bytes);
     let mut stdout = anstream::stdout().lock();
     let written = if arguments.json {
         let report = FleetReport {
-            prometheus: &server.name,
+            prometheus: server.name(),
             selector: &arguments.selector,
             canary: &arguments.canary,
             from: utc(range.from_s),

@@ -6,7 +6,7 @@ use crate::analysis::fleet::PodMemory;
 use crate::analysis::statistics;
 use crate::base::failure::{Failure, Result, UNKNOWN};
 use crate::commands::fleet::arguments::FleetArguments;
-use crate::commands::prometheus::{inner, LabelledSeries, Server, TimeRange};
+use crate::commands::prometheus::{inner, LabelledSeries, Prometheus, TimeRange};
 use crate::process::pod_name;
 
 /// What tells one container from another.
@@ -28,7 +28,7 @@ pub(super) struct FleetPods {
 type ContainerKey = (String, String, String);
 
 /// Asks for everything.
-pub(super) fn read(arguments: &FleetArguments, server: &Server, range: TimeRange) -> Result<FleetPods> {
+pub(super) fn read(arguments: &FleetArguments, server: &Prometheus, range: TimeRange) -> Result<FleetPods> {
     let memory = |matchers: &[&str]| {
         let step_s = range.step_s;
         format!("max by ({BY}) (max_over_time({}[{step_s}s]))", selected(&arguments.memory, matchers))
@@ -73,7 +73,7 @@ pub(super) fn read(arguments: &FleetArguments, server: &Server, range: TimeRange
 }
 
 /// What pods may have of the median node; None if nobody says.
-fn node_bytes(server: &Server, range: TimeRange) -> Result<Option<f64>> {
+fn node_bytes(server: &Prometheus, range: TimeRange) -> Result<Option<f64>> {
     let now = TimeRange { from_s: range.to_s, ..range };
     let nodes = server.range("kube_node_status_allocatable{resource=\"memory\"}", now)?;
     let sizes: Vec<f64> = nodes.iter().filter_map(|node| Some(node.points.last()?.1)).collect();
@@ -99,7 +99,7 @@ fn by_place(series: Vec<LabelledSeries>) -> BTreeMap<ContainerKey, Vec<(f64, f64
 }
 
 /// The last value of each.
-fn last(server: &Server, query: &str, range: TimeRange) -> Result<BTreeMap<ContainerKey, f64>> {
+fn last(server: &Prometheus, query: &str, range: TimeRange) -> Result<BTreeMap<ContainerKey, f64>> {
     let found = by_place(server.range(query, range)?);
     Ok(found.into_iter().filter_map(|(place, points)| Some((place, points.last()?.1))).collect())
 }

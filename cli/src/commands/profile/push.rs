@@ -7,14 +7,14 @@ use std::time::Duration;
 use clap::Args;
 use flate2::write::GzEncoder;
 use flate2::Compression;
-use ureq::http::{header, HeaderValue, Response};
-use ureq::{Agent, Body};
+use ureq::http::{header, Response};
+use ureq::Body;
 
 use crate::base::failure::{Context, Failure, Result, FAILED};
 use crate::base::terminal::{self, bytes};
 use crate::commands::profile::views::ProfileView;
 use crate::commands::profile::{view_name, MeasuredProfile, ProfileArguments};
-use crate::commands::server::{beginning, tls_advice, Address, Credentials, ELSEWHERE, HOW_TO_BE_LET_IN};
+use crate::commands::server::{beginning, tls_advice, Access, Server, ELSEWHERE, HOW_TO_BE_LET_IN};
 use crate::show::pprof;
 
 /// How long the server may take.
@@ -56,25 +56,24 @@ pub(crate) struct PushName {
     labels: Vec<(String, String)>,
 }
 
-/// A server that takes profiles, and how to be let in.
+/// A server that takes profiles.
 pub(super) struct Push {
-    agent: Agent,
-    address: Address,
-    authorization: Option<HeaderValue>,
+    server: Server,
 }
 
 impl Push {
     /// That of the command line, if there is one; nothing is sent yet.
     pub(super) fn new(arguments: &PushArguments) -> Result<Option<Push>> {
         let Some(url) = &arguments.push else { return Ok(None) };
-        let address = Address::new(url, "/ingest", "--push http://pyroscope:4040")?;
-        let agent = address.agent(TIMEOUT, arguments.ca_file.as_deref())?;
-        let credentials = Credentials {
+        let access = Access {
+            timeout: TIMEOUT,
+            ca_file: arguments.ca_file.as_deref(),
             bearer_token_file: arguments.bearer_token_file.as_deref(),
             basic_auth_file: arguments.basic_auth_file.as_deref(),
             token_variable: TOKEN_VARIABLE,
         };
-        Ok(Some(Push { agent, address, authorization: credentials.authorization()? }))
+        let server = Server::new(url, "/ingest", "--push http://pyroscope:4040", &access)?;
+        Ok(Some(Push { server }))
     }
 
     /// Sends the view that was asked for, and says so. `began`: when the measurement did, since the epoch.
@@ -86,10 +85,7 @@ impl Push {
     ) -> Result<()> {
         let shown = &measured.views[0];
         if shown.sites.is_empty() {
-            terminal::note(&format!(
-                "nothing was sent to {}, as there is nothing to show",
-                self.address.name
-            ));
+            terminal::note(&format!("nothing was sent to {}, as there is nothing to show", self.server.name));
             return Ok(());
         }
         let names = if shown.view == ProfileView::Allocated { pprof::ALLOCATED } else { pprof::LIVE };
@@ -109,24 +105,21 @@ impl Push {
             .with_label("view", &view_name(shown.view));
         self.post(&name, began, measured.duration, &gzipped(&profile)?)?;
         let total = shown.sites.iter().fold(0.0, |sum, site| sum + site.bytes);
-        terminal::note(&format!("sent to {}: {}, {}", self.address.name, name.text(), bytes(total)));
+        terminal::note(&format!("sent to {}: {}, {}", self.server.name, name.text(), bytes(total)));
         Ok(())
     }
 
     fn post(&self, name: &PushName, began: Duration, duration: Duration, body: &[u8]) -> Result<()> {
         let until_s = (began + duration).as_secs_f64().ceil() as u64;
-        let mut request = self
-            .agent
-            .post(format!("{}/ingest", self.address.base))
+        let request = self
+            .server
+            .post("/ingest")
             .query("name", name.text())
             .query("from", began.as_secs().to_string())
             .query("until", until_s.to_string())
             .query("format", "pprof")
             .query("spyName", "snug")
             .header(header::CONTENT_TYPE, "application/octet-stream");
-        if let Some(value) = &self.authorization {
-            request = request.header(header::AUTHORIZATION, value);
-        }
         let mut response = request.send(body).map_err(|error| self.unreachable(&error))?;
         let limited = response.body_mut().with_config().limit(ANSWER_BYTES_MOST).lossy_utf8(true);
         // What is too long, or breaks off, has been answered all the same: the status counts.
@@ -143,7 +136,7 @@ impl Push {
                 "is it running, and is that its address? Pyroscope listens on port 4040 unless told otherwise"
             }
         });
-        Failure::new(format!("cannot send the profile to {}: {error}", self.address.name))
+        Failure::new(format!("cannot send the profile to {}: {error}", self.server.name))
             .advise(advice)
             .exit_code(FAILED)
     }
@@ -168,7 +161,7 @@ impl Push {
             429 => ("refuses the profile", "it has had enough for now: send less often"),
             _ => ("refuses the profile", "its log may say more"),
         };
-        Err(Failure::new(format!("{} {what}: {status}{said}", self.address.name))
+        Err(Failure::new(format!("{} {what}: {status}{said}", self.server.name))
             .advise(advice)
             .exit_code(FAILED))
     }
