@@ -189,6 +189,13 @@ class MemoryTest(unittest.TestCase):
             self.assertEqual(memory.reserved_range(mappings), (2 * gib, 100 * gib))
             self.assertIsNone(memory.reserved_range(mappings[4:]))
 
+    def test_stacks_beside_the_reserved_range_are_not_of_it(self):
+        gib, page = 1 << 30, 4096
+        rows = ((2 * gib - 4 * page, 2 * gib - 3 * page, "---"), (2 * gib - 3 * page, 2 * gib, "rw-"), (2 * gib, 50 * gib, "---"),
+                (50 * gib, 51 * gib, "rw-"), (51 * gib, 51 * gib + page, "---"), (51 * gib + page, 52 * gib, "rw-"))
+        mappings = memory.parse_smaps("".join(f"{start:x}-{end:x} {access}p 00000000 00:00 0 \n" for start, end, access in rows))
+        self.assertEqual(memory.reserved_range(mappings), (2 * gib, 50 * gib))
+
 
 @unittest.skipUnless(os.access(redis.REDIS_SERVER, os.X_OK), "redis-server is not installed")
 class RedisTest(unittest.TestCase):

@@ -8,6 +8,7 @@ from pathlib import Path
 SNUG = "libsnug.so"
 # snug's heap and its maps adjoin each other, in address space of which at least this much is reserved in one piece.
 RESERVATION_BYTES = 32 << 30
+GUARD_MAX_BYTES = 64 << 10  # what may not be touched below a stack
 MAPPING = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) (\S+) \S+ \S+ (\d+)\s*(.*)$")
 
 
@@ -98,7 +99,8 @@ def parse_smaps(text):
 
 def reserved_range(mappings):
     """Start and end of the address space that snug reserved: from the first to the last mapping without access in
-    the row of adjoining anonymous mappings that holds the largest. None if there is no such reservation."""
+    the row of adjoining anonymous mappings that holds the largest, but for guards of stacks, which may adjoin it. None
+    if there is no such reservation."""
     row, found = [], []
     for mapping in mappings:
         if not mapping["anonymous"] or (row and row[-1]["end"] != mapping["start"]):
@@ -107,5 +109,6 @@ def reserved_range(mappings):
             row.append(mapping)
         if mapping["access"].startswith("---") and mapping["end"] - mapping["start"] >= RESERVATION_BYTES:
             found = row
-    closed = [mapping for mapping in found if mapping["access"].startswith("---")]
+    closed = [mapping for mapping in found
+              if mapping["access"].startswith("---") and mapping["end"] - mapping["start"] > GUARD_MAX_BYTES]
     return (closed[0]["start"], closed[-1]["end"]) if closed else None
