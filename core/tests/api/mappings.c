@@ -1,5 +1,5 @@
 /* A process that had as many mappings as the system allows (vm.max_map_count) has few again when its blocks are freed:
- * what could not be unmapped at first goes with its neighbours. */
+ * what could not be unmapped at first goes with its neighbours. Blocks that have no mapping of their own cost none. */
 #include "../support/test.h"
 
 #include <pthread.h>
@@ -75,6 +75,67 @@ static void fill_and_empty(int order) {
 TEST(mappings_come_back_freed_in_order) { fill_and_empty(FORWARD); }
 TEST(mappings_come_back_freed_backwards) { fill_and_empty(BACKWARD); }
 TEST(mappings_come_back_freed_at_random) { fill_and_empty(RANDOM); }
+
+enum {
+  PHASES = 40,
+  BLOCKS = 6000,
+  LONGEST_BYTES = 1000 * 1024, /* below 1 MiB, from where on each has its mapping */
+  OWN_MAX = 8,                 /* what the heap needs once, however it grows, is purged and shrinks */
+};
+
+/* Sizes are as often between 32 and 64 bytes as between 256 and 512 KiB. */
+static size_t random_bytes(uint64_t *seed) {
+  size_t bytes = (size_t)16 << random_below(seed, 17);
+  bytes += random_below(seed, bytes);
+  return bytes < LONGEST_BYTES ? bytes : LONGEST_BYTES;
+}
+
+static void check_few(size_t before, const char *when) {
+  size_t now = count_mappings();
+  CHECK_THAT(now <= before + OWN_MAX, "%s: %zu mappings, %zu before", when, now, before);
+}
+
+/* Fills the heap, punches holes into it, and has them purged. */
+static void wander(void **blocks, size_t before, uint64_t *seed) {
+  for (size_t i = 0; i < BLOCKS; i++) {
+    if (blocks[i] != NULL) continue;
+    size_t bytes = random_bytes(seed);
+    blocks[i] = malloc(bytes);
+    REQUIRE(blocks[i] != NULL);
+    memset(blocks[i], 1, bytes < 4096 ? bytes : 4096);
+  }
+  check_few(before, "full");
+  size_t keep = 1 + random_below(seed, 8);
+  for (size_t i = 0; i < BLOCKS; i++) {
+    if (random_below(seed, keep) != 0) continue;
+    free(blocks[i]);
+    blocks[i] = NULL;
+  }
+  trim_heap();
+  check_few(before, "purged");
+}
+
+TEST(blocks_without_a_mapping_of_their_own_cost_none) {
+  if (freed_blocks_wait()) SKIP("each block has a fence, which is a mapping of its own");
+  static void *blocks[BLOCKS];
+  uint64_t seed = 10;
+  free(hidden(malloc(1)));
+  size_t before = count_mappings();
+  for (int phase = 0; phase < PHASES; phase++) {
+    wander(blocks, before, &seed);
+    if (phase % 10 != 9) continue;
+    pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      wander(blocks, before, &seed);
+      _exit(test_failed != 0);
+    }
+    int status;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK_THAT(status == 0, "the child ended with %d", status);
+  }
+  for (size_t i = 0; i < BLOCKS; i++) free(blocks[i]);
+}
 
 int main(int argc, char **argv) {
   if (getenv("TEST_EMULATED")) {
