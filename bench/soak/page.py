@@ -10,7 +10,10 @@ WARM_UP_SHARE = 0.25  # of the samples: caches fill, interpreters settle
 # What snug leak calls it, its name, what to divide by, unit.
 MEMORY = (("used", "live", MB, "MB"), ("memory", "resident", MB, "MB"))
 # Column, its name, what to divide by, unit, least bound: less growth means nothing for a server.
-COUNTS = (("maps", "mappings", 1, "", 20), ("threads", "threads", 1, "", 2), ("descriptors", "descriptors", 1, "", 3))
+COUNTS = (("maps_but_ruby", "mappings but for Ruby's heap", 1, "", 20), ("threads", "threads", 1, "", 2),
+          ("descriptors", "descriptors", 1, "", 3))
+# The same, without a bound: the interpreter's own, which wander under every allocator.
+WANDERING = (("maps_ruby", "mappings of Ruby's heap", 1, ""),)
 LIMITS = {"podman": "podman containers with memory limits", "control group": "control groups with memory limits",
           "none": "no containers and **no memory limits**, as neither could be made on this machine"}
 
@@ -25,6 +28,10 @@ def trends(rows, watched):
             found.append((kind.name, measure, trend.of_memory(watched.get(kind.name), measure[0])))
         for measure in COUNTS:
             found.append((kind.name, measure, trend.of_counts([row[measure[0]] for row in settled], measure[4])))
+        for measure in WANDERING:
+            values = [row[measure[0]] for row in settled]
+            if any(values):
+                found.append((kind.name, measure, trend.not_judged(values)))
     return found
 
 
@@ -40,7 +47,7 @@ def verdict(found, failures):
         return "not flat: " + ", ".join(growing), 1
     if undecided:
         return "undecided, a longer run is needed: " + ", ".join(undecided), 3
-    return "flat: nothing grew, nothing failed, nothing was killed", 0
+    return "flat: nothing grew, nothing failed, no process of a service was killed", 0
 
 
 def _number(value, measure):
@@ -49,8 +56,19 @@ def _number(value, measure):
 
 def _row(service, measure, result):
     interval = " to ".join(_number(end, measure) for end in result.interval or ())
+    bound = "" if result.bound is None else _number(result.bound, measure)
     return (f"| {service} | {measure[1]} | {_number(result.level, measure)} | {_number(result.growth, measure)} | {interval} | "
-            f"{_number(result.bound, measure)} | {result.verdict} |")
+            f"{bound} | {result.verdict} |")
+
+
+def _killed(soak):
+    """Whom the kernel killed for memory, in a sentence."""
+    if soak.kind.kind == "none":
+        return "Without limits memory was never made short, and nobody counted who was killed."
+    counted = soak.kills.values()
+    return (f"Memory was made short {sum(kills.pressures for kills in counted)} times, by a process in the service's container "
+            "that the kernel kills first. It killed that process "
+            f"{sum(kills.of_pressure for kills in counted)} times, and of the services {sum(kills.of_service for kills in counted)} processes.")
 
 
 def write(soak, arguments):
@@ -67,10 +85,13 @@ def write(soak, arguments):
         f"work in {arguments.busy_share:.0%} of each minute. Load of the machine: median {loads[len(loads) // 2]}, "
         f"highest {loads[-1]}. {arguments.note}".rstrip(), "",
         f"Work done: {work}. Celery renews its workers itself after {services.Celery.TASKS_PER_CHILD} tasks.", "",
+        _killed(soak), "",
         f"The first {WARM_UP_SHARE:.0%} are warm-up; growth is over the rest. Of memory, `snug leak` judges it, with a 95 % interval (docs/decisions/0015-when-growth-is-a-leak.md): live "
         "bytes, and PSS (resident). Of counts it is the median of the last third less that of the first, and the bound is "
         f"{trend.BOUND_SHARE:.0%} or a number that matters, whichever is more. Mappings: the most that one process has; threads and descriptors: "
-        "sums over the processes of a service.", "",
+        "sums over the processes of a service. Ruby maps and unmaps pages of its own heap, and how many mappings that makes wanders under every "
+        "allocator (docs/decisions/0042-whose-mappings-wander.md): those are shown, not judged. All others are: snug's heap and "
+        "large blocks, stacks, files, and what nobody knows.", "",
         "| service | of | level | growth | interval | bound | verdict |", "|---|---|--:|--:|--:|--:|---|",
         *(_row(*entry) for entry in found), "", "Every minute's numbers are in samples.csv.", "",
         "Again: `make soak HOURS=12`, or `make soak MINUTES=40`."]

@@ -4,8 +4,8 @@
 
 Every minute: work for a share of it, then some seconds of quiet, then a sample of each service: live bytes, resident
 memory, mappings, threads, descriptors. Workers are renewed and memory runs short now and then. DIRECTORY gets
-samples.csv and README.md with the verdict. Status 0: all flat, nothing killed; 1: something grew, failed or was killed;
-3: undecided, which needs more time.
+samples.csv and README.md with the verdict. Status 0: all flat, no process of a service killed; 1: something grew, failed
+or was killed; 3: undecided, which needs more time.
 """
 
 import argparse
@@ -23,7 +23,8 @@ import time
 from pathlib import Path
 
 from ..workloads.harness import session
-from . import containers, page, services
+from . import containers, mappings, page, services
+from .kills import Kills
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -35,12 +36,14 @@ WATCH_ENDS_EARLIER = 5  # seconds before the services end
 RENEW_EVERY, PRESSURE_EVERY = 5, 7  # minutes
 PRESSURE_SHARE, PRESSURE_SECONDS = 0.96, 8
 PRESSURE_STEP = 4 * MB
-COLUMNS = ("minute", "service", "live_bytes", "resident_bytes", "maps", "threads", "descriptors", "processes", "used_bytes",
-           "errors", "kills", "load")
+COLUMNS = ("minute", "service", "live_bytes", "resident_bytes", "maps", "maps_but_ruby",
+           *(f"maps_{kind}" for kind in mappings.KINDS), "threads", "descriptors", "processes", "used_bytes", "errors",
+           "service_kills", "pressure_kills", "load")
 
 
-def sample(service, minute, cli):
-    """One row of samples.csv: sums over the processes of a service; of mappings the most that one process has."""
+def sample(service, minute, cli, kills):
+    """One row of samples.csv: sums over the processes of a service; of mappings the most that one process has, in all, but
+    for those of Ruby's heap, and of each kind."""
     pids = service.container.processes()
     row = dict.fromkeys(COLUMNS, 0)
     for pid in pids:
@@ -54,21 +57,27 @@ def sample(service, minute, cli):
                 raise services.ServiceError(f"{service.name}: no counters in process {pid}, {name}: {shown.stdout}{shown.stderr}")
             rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
             row["resident_bytes"] += next(int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:"))
-            row["maps"] = max(row["maps"], Path(f"/proc/{pid}/maps").read_text().count("\n"))
+            kinds = mappings.of_process(pid)
+            in_all = sum(kinds.values())
+            for name, number in (("", in_all), ("_but_ruby", in_all - kinds["ruby"]),
+                                 *((f"_{kind}", number) for kind, number in kinds.items())):
+                row[f"maps{name}"] = max(row[f"maps{name}"], number)
             row["threads"] += len(os.listdir(f"/proc/{pid}/task"))
             row["descriptors"] += len(os.listdir(f"/proc/{pid}/fd"))
         except (FileNotFoundError, ProcessLookupError):
             continue  # it has just been renewed
     row |= {"minute": minute, "service": service.name, "processes": len(pids), "used_bytes": service.container.used_bytes() or 0,
-            "errors": service.errors, "kills": service.container.kills(), "load": round(os.getloadavg()[0], 2)}
+            "errors": service.errors, "service_kills": kills.of_service, "pressure_kills": kills.of_pressure,
+            "load": round(os.getloadavg()[0], 2)}
     return row
 
 
-def press(container):
-    """Fills the container almost to its limit for some seconds, from a process that the kernel would kill first."""
+def press(container, share=PRESSURE_SHARE, seconds=PRESSURE_SECONDS):
+    """Fills the container to a share of its limit for some seconds, from a process that the kernel kills first. Returns
+    whether it did; None: there is no limit."""
     limit, used = container.limit_bytes(), container.used_bytes()
     if not limit or not used:
-        return False
+        return None
 
     def admit():
         container.admit_self()
@@ -76,8 +85,8 @@ def press(container):
 
     script = ("import sys, time\nkeep = []\nfor i in range(int(sys.argv[1])):\n    keep.append(b'x' * int(sys.argv[2]))\n"
               "    time.sleep(0.02)\ntime.sleep(float(sys.argv[3]))\n")
-    steps = max(0, int((limit * PRESSURE_SHARE - used) / PRESSURE_STEP))
-    done = subprocess.run([sys.executable, "-c", script, str(steps), str(PRESSURE_STEP), str(PRESSURE_SECONDS)],
+    steps = max(0, int((limit * share - used) / PRESSURE_STEP))
+    done = subprocess.run([sys.executable, "-c", script, str(steps), str(PRESSURE_STEP), str(seconds)],
                           preexec_fn=admit, stdin=subprocess.DEVNULL)
     return done.returncode == -signal.SIGKILL
 
@@ -92,14 +101,15 @@ class Soak:
         self.services = []
         self.failures, self.rows = [], []
         self.watches, self.watched = {}, {}  # by service: `snug leak` at work, what it said
-        self.own_kills = {}  # of the process that presses
+        self.kills = {}  # by service
 
     def start(self):
         for kind in services.ALL:
             service = kind(self.directory, self.arguments.library)
             self.services.append(service)
             service.start(self.kind)
-            self.own_kills[service.name] = 0
+            self.kills[service.name] = Kills(service.container)
+            self.kills[service.name].look()
             print(f"{service.name}: started, {service.limit_mb} MB, container by {self.kind.kind}", flush=True)
 
     def in_parallel(self, action):
@@ -145,27 +155,30 @@ class Soak:
             self.in_parallel(self.press_and_work)
         time.sleep(max(QUIET_SECONDS, began + 60 - 2 - time.monotonic()))
         for service in self.services:
+            self.look_for_kills(service)
             if not service.container.running():
                 self.failures.append(f"{service.name} ended by itself:\n{service.log()[-2000:]}")
                 continue
-            self.rows.append(sample(service, number, self.cli))
+            self.rows.append(sample(service, number, self.cli, self.kills[service.name]))
             writer.writerow(self.rows[-1])
-            self.count_kills(service)
         time.sleep(max(0, began + 60 - time.monotonic()))
 
     def press_and_work(self, service):
-        presser = threading.Thread(target=lambda: self.note_press(service, press(service.container)))
+        def press_it():
+            killed = press(service.container)
+            if killed is not None:
+                self.kills[service.name].note_pressure(killed)
+        self.look_for_kills(service)  # so that who is gone afterwards was there before
+        presser = threading.Thread(target=press_it)
         presser.start()
         service.work_until(time.monotonic() + PRESSURE_SECONDS)
         presser.join()
+        self.look_for_kills(service)
 
-    def note_press(self, service, killed):
-        self.own_kills[service.name] += killed
-
-    def count_kills(self, service):
-        kills = service.container.kills() - self.own_kills[service.name]
-        if kills > 0:
-            self.failures.append(f"{service.name}: the kernel killed {kills} processes (OOM)")
+    def look_for_kills(self, service):
+        killed = self.kills[service.name].look()
+        if killed:
+            self.failures.append(f"{service.name}: {killed}")
 
     def run(self, file):
         writer = csv.DictWriter(file, COLUMNS)

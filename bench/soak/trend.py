@@ -6,7 +6,8 @@ against that of the first.
 
   flat       it grew by less than the bound,
   growing    by more,
-  undecided  snug leak can't tell, or there are too few samples: a longer run may.
+  undecided  snug leak can't tell, or there are too few samples: a longer run may,
+  not judged it may wander; shown beside what is judged.
 """
 
 import statistics
@@ -23,7 +24,7 @@ class Trend:
     level: float
     growth: float  # over the whole time
     interval: tuple | None  # of the growth, with 95 % confidence; None for a count
-    bound: float
+    bound: float | None  # None: not judged
 
 
 def of_memory(watched, measure):
@@ -44,3 +45,10 @@ def of_counts(values, least_bound):
     first, last = statistics.median(values[:third]), statistics.median(values[-third:])
     bound = max(least_bound, BOUND_SHARE * first)
     return Trend("growing" if last - first > bound else "flat", last, last - first, None, bound)
+
+
+def not_judged(values):
+    """Level and growth as of_counts has them."""
+    third = max(1, len(values) // 3)
+    first, last = statistics.median(values[:third]), statistics.median(values[-third:])
+    return Trend("not judged", last, last - first, None, None)

@@ -1,17 +1,26 @@
-"""bench/soak: what it calls flat, growing and undecided."""
+"""bench/soak: what it calls flat, growing and undecided, whose mappings are whose, and whom the kernel killed."""
 
+import contextlib
 import json
+import os
 import random
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
+import time
 import unittest
 from pathlib import Path
 
-from bench.soak import page, trend
+from bench.soak import containers, mappings, page, run, trend
+from bench.soak.kills import Kills
+from bench.workloads.harness import memory
 
 sys.dont_write_bytecode = True
 
 SNUG = Path(__file__).resolve().parents[2] / "build/snug"
+LIBRARY = Path(__file__).resolve().parents[2] / "build/libsnug.so"
 
 
 class Counts(unittest.TestCase):
@@ -56,11 +65,170 @@ class Memory(unittest.TestCase):
 
 class Page(unittest.TestCase):
     def test_every_service_has_each_of_its_rows(self):
-        rows = [{"service": kind.name, "maps": 9, "threads": 3, "descriptors": 5} for kind in page.services.ALL for _ in range(40)]
+        rows = [{"service": kind.name, "maps_but_ruby": 9, "maps_ruby": 7, "threads": 3, "descriptors": 5}
+                for kind in page.services.ALL for _ in range(40)]
         found = page.trends(rows, {})
-        self.assertEqual(len(found), len(page.services.ALL) * (len(page.MEMORY) + len(page.COUNTS)))
+        self.assertEqual(len(found), len(page.services.ALL) * (len(page.MEMORY) + len(page.COUNTS) + len(page.WANDERING)))
         self.assertEqual(page.verdict(found, [])[1], 3, "nobody watched the memory")
         self.assertTrue(all(page._row(*entry).startswith("| ") for entry in found))
+
+    def test_what_wanders_is_shown_and_all_else_is_judged(self):
+        """More mappings are Ruby's own affair, unless they are not of its heap."""
+        def verdict(**columns):
+            rows = [{"service": "sidekiq", "maps_but_ruby": columns.get("but", 390) if minute > 30 else 390,
+                     "maps_ruby": columns.get("ruby", 150) if minute > 30 else 150, "threads": 3, "descriptors": 5}
+                    for minute in range(60)]
+            watched = {"judgement": {name: {"direction": "steady", "level": 5.0, "growth": 0.0, "interval": [0, 0], "margin": 1}
+                                     for name in ("used", "memory")}}
+            found = [entry for entry in page.trends(rows, {"sidekiq": watched}) if entry[0] == "sidekiq"]
+            return page.verdict(found, [])
+
+        self.assertEqual(verdict(ruby=600)[1], 0)
+        self.assertEqual(verdict(but=430), ("not flat: mappings but for Ruby's heap of sidekiq", 1))
+
+
+def started(test, command, **options):
+    """A program that runs until the test ends, once it has said so in a line."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
+    test.addCleanup(lambda: (process.kill(), process.communicate()))
+    process.stdout.readline()
+    return process
+
+
+class Mappings(unittest.TestCase):
+    def listed(self, *rows):
+        return memory.parse_smaps("".join(f"{start:x}-{end:x} {access}p 00000000 00:00 {7 if name.startswith('/') else 0} {name}\n"
+                                          for start, end, access, name in rows))
+
+    def test_each_counts_once(self):
+        page_at, structure, gib = 0x7f0000014000, 0x5000, 1 << 30
+        contents = {page_at: structure.to_bytes(8, "little"),
+                    structure: b"\1" * 8 + (page_at + 40).to_bytes(8, "little") + bytes(mappings.RUBY_STRUCTURE_BYTES - 16),
+                    0x7f0000040000: bytes(8), 0: bytes(mappings.RUBY_STRUCTURE_BYTES)}
+
+        def read(address, length):
+            if address not in contents:
+                raise OSError
+            return contents[address][:length]
+
+        listed = self.listed(
+            (0x1000, 0x2000, "r-x", "/usr/bin/ruby"), (0x5000, 0x9000, "rw-", "[heap]"),
+            (gib, 40 * gib, "---", ""), (40 * gib, 41 * gib, "rw-", ""), (41 * gib, 42 * gib, "---", ""),
+            (page_at, page_at + 0x8000, "rw-", ""), (0x7f0000040000, 0x7f0000044000, "rw-", ""), (0x7f0000051000, 0x7f0000052000, "rw-", ""),
+            (0x7f0000100000, 0x7f0000101000, "---", ""), (0x7f0000101000, 0x7f00001a2000, "rw-", ""), (0x7f0000200000, 0x7f0000300000, "rw-", "[stack]"))
+        found = mappings.count(listed, read)
+        self.assertEqual(found, {"ruby": 1, "stacks": 3, "files": 1, "snug": 3, "others": 3})
+
+    def test_rubys_heap_is_found_whatever_serves_malloc(self):
+        """Ruby says how many pages it has; each mapping of its heap holds at least one."""
+        script = ("kept = Array.new(300_000) { |i| 'x' * (i % 30) }; 90.times { |i| kept.slice!(i * 2000, 1000) }; GC.start; "
+                  "puts GC.stat(:heap_allocated_pages); STDOUT.flush; sleep")
+        for library in ("", str(LIBRARY)):
+            process = subprocess.Popen(["ruby", "-e", script], stdout=subprocess.PIPE, text=True, env={"PATH": "/usr/bin:/bin", "LD_PRELOAD": library})
+            self.addCleanup(lambda process=process: (process.kill(), process.communicate()))
+            pages = int(process.stdout.readline())
+            found = mappings.of_process(process.pid)
+            self.assertTrue(1 <= found["ruby"] <= pages, (found, pages))
+            self.assertLess(found["others"], 60, found)
+            self.assertEqual(found["snug"] > 0, bool(library), found)
+            self.assertEqual(sum(found.values()), Path(f"/proc/{process.pid}/maps").read_text().count("\n"))
+
+    def test_large_blocks_and_stacks_are_not_rubys(self):
+        script = ("import ctypes, threading, time\nkept = [ctypes.create_string_buffer(3 << 20) for _ in range(50)]\n"
+                  "[threading.Thread(target=time.sleep, args=(60,), daemon=True).start() for _ in range(8)]\nprint(flush=True)\ntime.sleep(60)")
+        process = started(self, [sys.executable, "-c", script], env={"LD_PRELOAD": str(LIBRARY)})
+        found = mappings.of_process(process.pid)
+        self.assertEqual(found["ruby"], 0)
+        self.assertGreaterEqual(found["stacks"], 8, found)
+
+
+class FakeContainer:
+    """Counts what it is told to."""
+
+    def __init__(self):
+        self.counted, self.pids = 0, [1, 2, 3, 4]
+
+    def kills(self):
+        return self.counted
+
+    def processes(self):
+        return self.pids
+
+    def limit_bytes(self):
+        return 64 << 20
+
+
+class WhomTheKernelKilled(unittest.TestCase):
+    def test_each_is_counted_once(self):
+        container = FakeContainer()
+        kills = Kills(container)
+        self.assertIsNone(kills.look())
+        kills.note_pressure(True)
+        container.counted = 1
+        self.assertIsNone(kills.look(), "it was the one that presses")
+        kills.note_pressure(False)
+        container.counted, container.pids = 3, [1, 4]
+        self.assertRegex(kills.look(), "killed 2 of its processes.*last look: 2.*, 3")
+        self.assertIsNone(kills.look())
+        kills.note_pressure(True)  # by somebody else
+        self.assertIsNone(kills.look())
+        container.counted, container.pids = 4, [1]
+        self.assertIn("killed 1 of its processes", kills.look(), "what presses did not end by the kernel, and excuses nothing")
+        self.assertEqual((kills.of_pressure, kills.of_service, kills.pressures), (1, 3, 3))
+
+    def start(self, script):
+        group = containers.ControlGroup()
+        if os.geteuid() != 0 or not group.works():
+            self.skipTest("control groups with a memory limit need root")
+        directory = Path(tempfile.mkdtemp(prefix="soak-test-"))
+        self.addCleanup(shutil.rmtree, directory)
+        container = group.start(self.id().rpartition(".")[2], [sys.executable, "-c", script], {}, 100 << 20, directory)
+        self.addCleanup(self.remove, container)
+        deadline = time.monotonic() + 30
+        while "ready" not in container.log_path.read_text():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.05)
+        return container
+
+    def remove(self, container):
+        """Its processes may take a moment to leave the group."""
+        container.stop()
+        deadline = time.monotonic() + 30
+        while (left := (container.group / "cgroup.procs").read_text().split()):
+            self.assertLess(time.monotonic(), deadline, left)
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+            time.sleep(0.05)
+        container.group.rmdir()
+
+    def test_what_presses_goes_first(self):
+        container = self.start("import time\nkept = b'x' * (50 << 20)\nprint('ready', flush=True)\ntime.sleep(60)")
+        kills = Kills(container)
+        kills.look()
+        kills.note_pressure(run.press(container, share=1.5, seconds=1))
+        self.assertIsNone(kills.look())
+        self.assertEqual((kills.of_pressure, kills.of_service), (1, 0))
+        self.assertTrue(container.running())
+
+    def test_a_process_of_the_service_is_named(self):
+        """A worker that outgrows the limit, while the kernel kills what presses, too."""
+        script = ("import os, time\nchild = os.fork()\n"
+                  "if child == 0:\n    time.sleep(2)\n    kept = [b'x' * (1 << 20) for _ in range(300)]\n"
+                  "print('ready', child, flush=True)\nos.wait()\ntime.sleep(60)")
+        container = self.start(script)
+        child = int(container.log_path.read_text().split()[1])
+        kills = Kills(container)
+        kills.look()
+        kills.note_pressure(run.press(container, share=1.5, seconds=0))
+        deadline = time.monotonic() + 30
+        while container.kills() < 2:
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.05)
+        said = kills.look()
+        self.assertIn("killed 1 of its processes at its limit of 100 MiB", said)
+        self.assertIn(f"{child} {sys.executable}", said)
+        self.assertEqual((kills.of_pressure, kills.of_service), (1, 1))
 
 
 if __name__ == "__main__":
