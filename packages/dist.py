@@ -33,11 +33,18 @@ def build_for(architecture, native, work, out, formats):
         gems.build(architecture, staged / "usr", work / "gem", out)
 
 
+def build_libraries(chosen, work):
+    """Seconds for each machine, and first: a compiler that lacks something says so before the minutes of the tool."""
+    for name in chosen:
+        staging.compile_library(ARCHITECTURES[name], work / name)
+
+
 def build_binaries(chosen, work, out, formats):
     """Writes all that holds compiled code, for the architectures of these names, and the gem of sources."""
+    build_libraries(chosen, work)
     # The tool of this machine is needed for the others, too: it writes the manual pages.
     for architecture in sorted((ARCHITECTURES[name] for name in chosen), key=lambda one: not one.native):
-        staging.compile(architecture, work / architecture.name)
+        staging.compile_tool(architecture, work / architecture.name)
     native = next(work / one.name / "bin/snug" for one in ARCHITECTURES.values() if one.native)
     for name in chosen:
         build_for(ARCHITECTURES[name], native, work / name, out, formats)

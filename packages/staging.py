@@ -17,7 +17,7 @@ DEBIAN_RUST = {"PATH": f"/usr/bin:{os.environ['PATH']}"}
 def stage(architecture, native, work, folder, prefix="/usr"):
     """Installs what `make install` installs below `folder`, for programs that will see it below `prefix`.
 
-    `work` has what compile() made for `architecture`; `native` is a tool that runs here, and writes the manual pages.
+    `work` has what was compiled for `architecture`; `native` is a tool that runs here, and writes the manual pages.
     """
     shutil.rmtree(folder, ignore_errors=True)
     install(work, folder, prefix, tool=work / "bin/snug", native=native, strip=architecture.program("strip"), variables=compilers(architecture))
@@ -42,10 +42,14 @@ def compilers(architecture):
             f"CFLAGS=-O2 -g -ffile-prefix-map={ROOT}=/usr/src/snug"]
 
 
-def compile(architecture, work):
-    """Builds libsnug.so, libsnug.a, jemalloc/libjemalloc.so.2 and bin/snug in `work`, a folder below build/."""
+def compile_library(architecture, work):
+    """Builds libsnug.so, libsnug.a and jemalloc/libjemalloc.so.2 in `work`, a folder below build/."""
     work.mkdir(parents=True, exist_ok=True)
     run("make", "--no-print-directory", "library", f"BUILD={work.relative_to(ROOT)}", *compilers(architecture))
+
+
+def compile_tool(architecture, work):
+    """Builds bin/snug in `work`."""
     registry = Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo"))
     places = [f"--remap-path-prefix={registry}=/cargo", f"--remap-path-prefix={ROOT}=/usr/src/snug"]
     if not architecture.native:

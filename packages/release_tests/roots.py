@@ -12,9 +12,9 @@ MIRROR = "http://deb.debian.org/debian"
 PACKAGES = "ruby python3-venv gcc libc6-dev redis-server"
 
 
-def debian(codename="bookworm"):
-    """The path of a tar archive of a Debian with Ruby, Python, a compiler and Redis, made once by debootstrap."""
-    archive = TREES / f"{codename}-packages.tar"
+def debian(codename="bookworm", packages=PACKAGES):
+    """The path of a tar archive of a Debian, made once by debootstrap: with Ruby, Python, a compiler and Redis, or with other `packages`, or none."""
+    archive = TREES / f"{codename}-{'packages' if packages == PACKAGES else packages.replace(' ', '-') or 'bare'}.tar"
     if not archive.exists():
         TREES.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=TREES) as folder:
@@ -22,7 +22,7 @@ def debian(codename="bookworm"):
             check(["debootstrap", "--variant=minbase", codename, str(tree), MIRROR])
             shutil.copy("/etc/resolv.conf", tree / "etc/resolv.conf")
             check(["chroot", str(tree), "sh", "-c", "export DEBIAN_FRONTEND=noninteractive; apt-get -qq update && "
-                   f"apt-get -qq install -y --no-install-recommends {PACKAGES} && apt-get clean"])
+                   f"apt-get -qq install -y --no-install-recommends {packages} && apt-get clean"])
             check(["tar", "-C", str(tree), "-cf", f"{folder}/tar", "."])
             Path(folder, "tar").rename(archive)
     return archive
