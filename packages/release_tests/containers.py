@@ -1,7 +1,9 @@
 """An engine of containers with the image of snug and a clean Debian in it, in a storage of its own."""
 
+import functools
 import os
 import shutil
+import subprocess
 import unittest
 
 from packages.project import ROOT, VERSION
@@ -9,7 +11,7 @@ from packages.release_tests.roots import TREES, check, debian
 
 # Several tests of a guide's Dockerfile build it of a Debian that lies here: nothing is fetched.
 STORAGE = TREES / "containers"
-ENGINE = ["podman", "--root", str(STORAGE), "--runroot", str(STORAGE / "run"), "--storage-driver", "vfs", "--cgroup-manager", "cgroupfs"]
+OPTIONS = ["--root", str(STORAGE), "--runroot", str(STORAGE / "run"), "--cgroup-manager", "cgroupfs"]
 # No network, and no limits beyond those of this machine's own users.
 QUIET = ["--rm", "--network", "none", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1000:1000"]
 UNDER_SNUG = "exit File.read('/proc/self/maps').include?('/libsnug.so') && (1..9).map { Thread.new { ?x * 9000 } }.map(&:value).size == 9"
@@ -18,8 +20,18 @@ UNIFIED = "/sys/fs/cgroup/unified"
 WITHOUT_UNIFIED = ["unshare", "--mount", "sh", "-c", f'if [ -d {UNIFIED} ]; then umount {UNIFIED}; fi; exec "$@"', "sh"]
 
 
+@functools.cache
+def options():
+    """podman's options for the storage: layers laid over each other, or copied where the file system can't do that, as within another
+    container. Copies of all layers are some 20 GB to write and to remove."""
+    overlay = ["--storage-driver", "overlay", *OPTIONS]
+    works = subprocess.run([*WITHOUT_UNIFIED, "podman", *overlay, "info"], capture_output=True).returncode == 0
+    shutil.rmtree(STORAGE, ignore_errors=True)
+    return overlay if works else ["--storage-driver", "vfs", *OPTIONS]
+
+
 def engine(*words):
-    return check([*WITHOUT_UNIFIED, *ENGINE, *map(str, words)])
+    return check([*WITHOUT_UNIFIED, "podman", *options(), *map(str, words)])
 
 
 @unittest.skipUnless(os.geteuid() == 0 and shutil.which("podman"), "needs root and podman")
@@ -28,6 +40,7 @@ class Containers(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
+        options()
         shutil.rmtree(STORAGE, ignore_errors=True)
         STORAGE.mkdir(parents=True)
         cls.addClassCleanup(shutil.rmtree, STORAGE)

@@ -4,7 +4,7 @@ import os
 import unittest
 
 from packages.project import ROOT, VERSION, run
-from packages.release_tests.containers import ENGINE, QUIET, UNDER_SNUG, WITHOUT_UNIFIED, Containers, engine
+from packages.release_tests.containers import QUIET, UNDER_SNUG, WITHOUT_UNIFIED, Containers, engine, options
 from packages.release_tests.roots import check
 
 PYTHON_UNDER_SNUG = "import threading; assert '/libsnug.so' in open('/proc/self/maps').read(); [threading.Thread(target=bytes, args=(9000,)).start() for _ in range(9)]"
@@ -24,8 +24,8 @@ class Bases(Containers):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        options = {"PODMAN_OPTIONS": " ".join(ENGINE[1:])}
-        check([*WITHOUT_UNIFIED, ROOT / "packages/base-images", "--from", "localhost/clean-debian"], env={**os.environ, **options})
+        environment = {**os.environ, "PODMAN_OPTIONS": " ".join(options())}
+        check([*WITHOUT_UNIFIED, ROOT / "packages/base-images", "--from", "localhost/clean-debian"], env=environment)
 
     def test_what_is_started_in_them_runs_under_snug(self):
         for language, (interpreter, program, _) in LANGUAGES.items():
