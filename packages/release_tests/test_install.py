@@ -111,10 +111,12 @@ class Lines(Clean):
 
     def test_heroku(self):
         archive = next(DIST.glob("snug-*-heroku.tgz")).name
-        self.assertTrue(fnmatch.fnmatch(archive, self.line("Heroku")))
+        add, enable = lines()["Heroku"]
+        address, setting = add.split()[-1], enable.split()[-1]
+        self.assertTrue(fnmatch.fnmatch(archive, address.removeprefix("URL-of-")), address)
         self.run_in_dist(f"""mkdir -p /tmp/buildpack /tmp/app /tmp/cache /tmp/variables; tar -C /tmp/buildpack -xf {archive}
             cd /tmp/buildpack; bin/detect /tmp/app; bin/compile /tmp/app /tmp/cache /tmp/variables
-            export HOME=/tmp/app SNUG_ENABLED=true; . /tmp/app/.profile.d/snug.sh; ruby -e "{RUBY.replace('.so.0', '.so')}" """)
+            export HOME=/tmp/app {setting}; . /tmp/app/.profile.d/snug.sh; ruby -e "{RUBY.replace('.so.0', '.so')}" """)
         self.assert_nothing_left()
 
 
