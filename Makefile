@@ -123,10 +123,12 @@ demo: all build/deps-demo
 bench-peers: build/deps-build build/deps-bench
 	bench/peers/build
 
+# With the share of CPU time that goes into memory, by perf; PROFILE= where that may not sample the kernel.
+PROFILE = --profile
 bench: all build/deps-bench
 	-bench/peers/build
 	bench/workloads/celery/setup
-	bench/compare $(if $(QUICK),--quick)
+	bench/compare $(PROFILE) $(if $(QUICK),--quick)
 
 # The servers with the hooks of the gem and the wheel and without, under snug and under every peer: what comes from the
 # hooks, what from the allocator. Twice as long as bench.

@@ -46,6 +46,7 @@ def parse_arguments():
                         help="allocators as snug compare takes them (Debian's, those of build/peers, and snug)")
     parser.add_argument("--hooks", action="store_true",
                         help=f"each allocator a second time, the server with the hooks of packages/ ({HOOKS_VARIABLE}=1 in its label)")
+    parser.add_argument("--profile", action="store_true", help="also the share of CPU time that goes into memory, by perf")
     parser.add_argument("--idle-seconds", type=float, metavar="S",
                         help="quiet time after the load, half of which passes before hooks act (5; quick: 2; ruby_threads: 3, 1)")
     parser.add_argument("--out", type=Path, help="directory for what is kept of the results (bench/results/DATE)")
@@ -87,7 +88,7 @@ def compare(workload, arguments, names, work, kept):
     program = workload.command_line(*(["--quick"] if arguments.quick else []), *idle)
     program[0] = os.path.relpath(program[0], ROOT)
     command = [os.path.relpath(SNUG, ROOT), "compare", "--runs", str(arguments.runs), *options,
-               *workload.compare_options(), "--keep-going", "--out", work, "--", *program]
+               *workload.compare_options(), *(["--profile"] if arguments.profile else []), "--keep-going", "--out", work, "--", *program]
     print(f"\n{workload.name}: {workload.summary}", flush=True)
     work.mkdir(parents=True, exist_ok=True)
     (work / "compare.json").unlink(missing_ok=True)

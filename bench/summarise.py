@@ -16,7 +16,7 @@ from .workloads import catalog
 SNUG = Path(__file__).resolve().parent.parent / "build/snug"
 PICTURES = ("frontier.svg", "memory.svg")
 # Tables of the page. Those that no workload measured are left out.
-OVERVIEWS = ("memory", "idle", "throughput", "p99", "page_faults", "uss_mean", "metric.worker_private_mb")
+OVERVIEWS = ("memory", "idle", "throughput", "p99", "page_faults", "allocator_cpu_percent", "uss_mean", "metric.worker_private_mb")
 
 
 def snug_report(*arguments):

@@ -11,7 +11,8 @@ from ..workloads.harness.options import HOOKS_VARIABLE
 # Quantities of a row, in the order of the tables: name, heading, whether more is better, decimals.
 QUANTITIES = (("memory_mb", "mean memory, MB", False, 1), ("throughput", "per s", True, 1),
               ("p99_ms", "p99, ms", False, 1), ("faults", "page faults, thousands", False, 1),
-              ("idle_mb", "idle, MB", False, 1), ("private_mb", "mean private (USS), MB", False, 1),
+              ("cpu_percent", "CPU time for the allocator, %", False, 1), ("idle_mb", "idle, MB", False, 1),
+              ("private_mb", "mean private (USS), MB", False, 1),
               ("worker_private_mb", "written by a worker for itself, MB", False, 1))
 
 
@@ -111,7 +112,8 @@ def quantities_of(row, measure, throughput_name):
     idle = next((name for name in (f"metric:idle_{measure}_mb", "metric:idle_rss_mb", "metric:idle_pss_mb")
                  if name in row["quantities"]), "")
     sources = {"memory_mb": (f"{measure}_mean_bytes", 1e-6), "throughput": (f"metric:{throughput_name}", 1),
-               "p99_ms": ("metric:p99_ms", 1), "faults": ("page_faults", 1e-3), "idle_mb": (idle, 1),
+               "p99_ms": ("metric:p99_ms", 1), "faults": ("page_faults", 1e-3), "cpu_percent": ("allocator_cpu_percent", 1),
+               "idle_mb": (idle, 1),
                "worker_private_mb": ("metric:worker_private_mb", 1),
                "worker_private_outside_mb": ("metric:worker_private_outside_mb", 1)}
     if measure == "pss":

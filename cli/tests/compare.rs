@@ -363,3 +363,75 @@ fn sets_of_allocators() {
     std::fs::write(scratch.path("home/snug/sets.toml"), "mine = 3\n").unwrap();
     call(&["--with", "glibc", "--", "true"]).expect_code(2).expect_stderr("each line is a set");
 }
+
+/// Its CPU time goes into what its argument says: blocks, pages, or neither.
+const SPENDER: &str = r#"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+static double now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+int main(int count, char **arguments) {
+  volatile unsigned long sum = 0;
+  void *volatile block;
+  double end = now() + 1.5;
+  while (now() < end) switch (arguments[count - 1][0]) {
+    case 'b':
+      for (int i = 0; i < 10000; i++) { block = malloc(100 + i % 64); free(block); }
+      break;
+    case 'p':
+      block = mmap(NULL, 4 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      for (long i = 0; i < 4 << 20; i += 4096) ((char *)block)[i] = 1;
+      munmap(block, 4 << 20);
+      break;
+    default:
+      for (int i = 0; i < 100000; i++) sum += (unsigned long)i * sum;
+  }
+  return 0;
+}
+"#;
+
+#[test]
+fn samples_say_what_cpu_time_goes_into() {
+    let Some(library) = snug_library() else { return };
+    let scratch = Scratch::new();
+    let spender = scratch.compile("spender", SPENDER, &["-O1", "-fno-builtin"]);
+    for (what, quantity, share) in [
+        ("blocks", "allocator_code", 50..101),
+        ("pages", "page_faults", 40..101),
+        ("sums", "allocator", 0..6),
+    ] {
+        let out = scratch.text("out");
+        let arguments =
+            ["compare", "--profile", "--runs", "1", "--with", "glibc,snug", "--force", "--out", &out, "--"];
+        let answer = run(snug(&arguments).args([&spender, what]).env("SNUG_LIBRARY", &library));
+        if answer.stderr.contains("perf can't sample the kernel here") {
+            eprintln!("skipped: {}", answer.stderr);
+            return;
+        }
+        let answer = answer.expect_code(0).expect_stdout("% CPU");
+        for run in results(&scratch)["runs"].as_array().unwrap() {
+            let count = |name: &str| run["cpu_samples"][name].as_u64().expect("there are samples");
+            assert!(count("total") > 100, "{run}\n{answer:#?}");
+            let own = match quantity {
+                "allocator" => count("allocator_code") + count("memory_calls") + count("page_faults"),
+                quantity => count(quantity),
+            };
+            assert!(share.contains(&(100 * own / count("total"))), "{what}: {}", run["cpu_samples"]);
+        }
+        assert!(!scratch.path("out/logs/1-glibc.perf.data").exists(), "samples are large");
+    }
+}
+
+#[test]
+fn without_perf_nothing_is_run() {
+    let scratch = Scratch::new();
+    let sleeper = scratch.compile("sleeper", SLEEPER, &[]);
+    let mut command = snug(&["compare", "--profile", "--with", "glibc", "--", &sleeper, "9"]);
+    let answer = run(command.env("PATH", "/nonexistent")).expect_code(2);
+    answer.expect_stderr("needs perf").expect_stderr("linux-perf");
+}

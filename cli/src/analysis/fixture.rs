@@ -91,6 +91,7 @@ fn run(label: &str, round: u32, mean_bytes: f64) -> Run {
         major_faults: 0,
         memory: memory.collect(),
         metrics: BTreeMap::from([("requests_per_s".to_string(), 50.0 + f64::from(round))]),
+        cpu_samples: None,
         latency: None,
         phases: Vec::new(),
         processes_seen: 1,

@@ -2,6 +2,7 @@
 
 pub(crate) mod advice;
 pub(crate) mod assemble;
+pub(crate) mod attribution;
 pub(crate) mod black_box;
 pub(crate) mod boot;
 pub(crate) mod boot_difference;

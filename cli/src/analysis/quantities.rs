@@ -27,6 +27,7 @@ pub(crate) enum Unit {
     Seconds,
     Milliseconds,
     PerSecond,
+    Percent,
     Count,
 }
 
@@ -68,6 +69,7 @@ impl Unit {
             Unit::Seconds => "s",
             Unit::Milliseconds => "ms",
             Unit::PerSecond => "/s",
+            Unit::Percent => "%",
             Unit::Count => "",
         }
     }
@@ -83,7 +85,7 @@ impl Unit {
 }
 
 use Shown::{Below, Cost, Duration, Forked, Memory, MemoryAtEnd, MemoryOnly, Nowhere, PerRequest, Table};
-use Unit::{Count, Megabytes, Milliseconds, PerSecond, Seconds};
+use Unit::{Count, Megabytes, Milliseconds, PerSecond, Percent, Seconds};
 use Wanted::{Less, More};
 
 const fn row(
@@ -135,6 +137,10 @@ pub(crate) const ROWS: &[QuantityRow] = &[
     row("cpu_per_request_s", "CPU per request", "CPU ms\n/request", Milliseconds, PerRequest).with_ratio(),
     row("page_faults", "page faults", "page\nfaults", Count, Cost),
     row("page_faults_per_request", "page faults per request", "faults\n/request", Count, PerRequest),
+    row("allocator_cpu_percent", "CPU time for the allocator", "malloc\n% CPU", Percent, Table).whole_run(),
+    row("allocator_code_percent", "CPU time in its code", "", Percent, Below).whole_run(),
+    row("memory_calls_percent", "CPU time in calls about memory", "", Percent, Below).whole_run(),
+    row("fault_cpu_percent", "CPU time in page faults", "", Percent, Below).whole_run(),
     row("live_mean_bytes", "mean live", "", Megabytes, Below).neutral(),
     row("live_final_bytes", "final live", "", Megabytes, Below).neutral(),
     row("huge_mean_bytes", "mean in huge pages", "", Megabytes, Below).neutral(),
@@ -280,6 +286,7 @@ mod tests {
                 Unit::Megabytes => "_bytes",
                 Unit::PerSecond => "_per_s",
                 Unit::Seconds | Unit::Milliseconds => "_s",
+                Unit::Percent => "_percent",
                 Unit::Count => "",
             };
             assert!(row.name.ends_with(ending), "{}", row.name);

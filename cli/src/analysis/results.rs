@@ -130,6 +130,9 @@ pub(crate) struct Run {
     pub memory: BTreeMap<String, f64>,
     /// What the program and its load reported by `snug-metric: NAME=VALUE`.
     pub metrics: BTreeMap<String, f64>,
+    /// Where CPU time went, with `--profile`: under load, of a server. None if nobody asked, or it could not be seen.
+    #[serde(default)]
+    pub cpu_samples: Option<CpuSamples>,
     /// What clients of the program saw; None when nobody measured it.
     #[serde(default)]
     pub latency: Option<Latency>,
@@ -146,6 +149,18 @@ pub(crate) struct Run {
     pub other_busy_cores: f64,
     pub notes: Vec<String>,
     pub log: String,
+}
+
+/// Samples of running threads, each in one place or in none of these.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CpuSamples {
+    pub total: u64,
+    /// In the allocator's own code.
+    pub allocator_code: u64,
+    /// In the kernel, for a call that gets memory or gives it back, whoever made it.
+    pub memory_calls: u64,
+    /// In the kernel, for a page fault.
+    pub page_faults: u64,
 }
 
 /// Requests that a load made of a server, and how long the answers took.

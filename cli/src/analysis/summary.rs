@@ -111,6 +111,17 @@ pub(crate) fn quantities_of(run: &Run) -> BTreeMap<String, f64> {
     for (name, value) in &run.metrics {
         quantities.insert(format!("metric:{name}"), *value);
     }
+    if let Some(samples) = run.cpu_samples.filter(|samples| samples.total > 0) {
+        let parts = [
+            ("allocator_code_percent", samples.allocator_code),
+            ("memory_calls_percent", samples.memory_calls),
+            ("fault_cpu_percent", samples.page_faults),
+        ];
+        let percent = |count: u64| 100.0 * count as f64 / samples.total as f64;
+        let sum = parts.iter().map(|(_, count)| count).sum();
+        quantities.insert("allocator_cpu_percent".into(), percent(sum));
+        quantities.extend(parts.map(|(name, count)| (name.to_string(), percent(count))));
+    }
     if let Some(latency) = &run.latency {
         quantities.insert("requests_per_s".into(), latency.requests_per_s);
         let named = |percent: f64| format!("latency_p{}_s", percent.to_string().replace('.', "_"));
@@ -269,6 +280,7 @@ fn clause(name: &str, (ratio, times): &(Ratio, String)) -> String {
 mod tests {
     use super::*;
     use crate::analysis::fixture;
+    use crate::analysis::results::CpuSamples;
 
     #[test]
     fn a_clear_difference_is_stated_with_its_interval() {
@@ -285,6 +297,23 @@ mod tests {
             summary.conclusion.contains("no measurable difference in wall time"),
             "{}",
             summary.conclusion
+        );
+    }
+
+    #[test]
+    fn samples_become_shares_of_cpu_time() {
+        let mut comparison = fixture::comparison(&[("glibc", &[100.0])]);
+        let run = &mut comparison.runs[0];
+        let counts = CpuSamples { total: 200, allocator_code: 10, memory_calls: 4, page_faults: 2 };
+        run.cpu_samples = Some(counts);
+        let quantities = quantities_of(run);
+        let names =
+            ["allocator_cpu_percent", "allocator_code_percent", "memory_calls_percent", "fault_cpu_percent"];
+        assert_eq!(names.map(|name| quantities[name]), [8.0, 5.0, 2.0, 1.0]);
+        run.cpu_samples = Some(CpuSamples::default());
+        assert!(
+            !quantities_of(run).contains_key("allocator_cpu_percent"),
+            "nothing is known without samples"
         );
     }
 

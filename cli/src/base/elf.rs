@@ -7,7 +7,7 @@ use std::path::Path;
 
 use object::elf;
 use object::read::elf::{Dyn, ElfFile, FileHeader, ProgramHeader};
-use object::{Endianness, FileKind, Object, ObjectSymbol, ReadCache, ReadRef};
+use object::{Endianness, FileKind, Object, ObjectSymbol, ReadCache, ReadRef, SymbolKind};
 
 /// The facts about one ELF file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -96,6 +96,21 @@ pub(crate) fn writable_segments(path: &Path) -> Vec<WritableSegment> {
     written
         .map(|header| WritableSegment { offset: header.p_offset(endian), bytes: header.p_memsz(endian) })
         .collect()
+}
+
+/// Functions that the dynamic loader sees as defined in an ELF file of 64 bits: names, addresses, sizes in bytes. Nothing if
+/// it can't be read or is none.
+pub(crate) fn exported_functions(path: &Path) -> Vec<(String, u64, u64)> {
+    let Ok(file) = File::open(path) else { return Vec::new() };
+    let cache = ReadCache::new(file);
+    let Ok(file) = ElfFile::<elf::FileHeader64<Endianness>, _>::parse(&cache) else { return Vec::new() };
+    let functions =
+        file.dynamic_symbols().filter(|symbol| symbol.is_definition() && symbol.kind() == SymbolKind::Text);
+    let named = functions.filter_map(|symbol| {
+        let name = symbol.name().ok()?.to_string();
+        Some((name, symbol.address(), symbol.size()))
+    });
+    named.collect()
 }
 
 fn facts<'data, Header, Data>(data: Data, wanted: &dyn Fn(&str) -> bool) -> object::Result<ElfFacts>

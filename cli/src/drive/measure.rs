@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -11,11 +11,13 @@ use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid as NixPid;
 
 use crate::allocator::inspect::Inspector;
+use crate::analysis::attribution::AllocatorCode;
 use crate::analysis::results::{Evidence, Latency, Loaded, Overhead, Phase, ProcessSeen, Run, Settings};
 use crate::analysis::window::{self, Window};
 use crate::base::failure::{Context, Failure, Result, INTERRUPTED};
 use crate::base::machine;
 use crate::drive::log::Log;
+use crate::drive::perf::Perf;
 use crate::drive::phases::{with_ending, Drive, Step};
 use crate::drive::sample::{Collected, Sampler};
 use crate::drive::serving::{Load, Plan};
@@ -33,6 +35,10 @@ use crate::process::system::{self, Ending, Reaped};
 const PROCESSES_KEPT: usize = 100;
 /// Reading RSS gets this part of what measuring may cost; PSS, which is dearer, the rest.
 const RSS_SHARE: f64 = 1.0 / 3.0;
+/// A program without phases is sampled from this moment on: by then it runs, and has loaded its allocator.
+const SAMPLED_AFTER_S: f64 = 0.2;
+/// What perf may take to write its samples.
+const PERF_ENDS_WITHIN: Duration = Duration::from_secs(20);
 /// A program without phases that runs for so long and listens is taken for a server.
 const SERVER_AFTER_S: f64 = 5.0;
 
@@ -48,6 +54,8 @@ pub(crate) struct Request<'a> {
     pub plan: Option<&'a Plan>,
     /// What is live is read, too.
     pub ask_allocator: bool,
+    /// Where the allocator's code is, if it is to be seen which share of CPU time it takes.
+    pub profile: Option<&'a AllocatorCode>,
     /// The loader was seen to accept the library for this program.
     pub probed: bool,
     /// Where the program's output goes, without its ending.
@@ -115,6 +123,8 @@ struct Following<'a> {
     logs: Vec<Log>,
     group: Option<Group>,
     cache_peak_bytes: u64,
+    /// What samples CPU time, once it does; or why it can't.
+    perf: Option<std::result::Result<Perf, String>>,
     /// Whether it is still to be found out if the program is a server.
     may_wait: bool,
 }
@@ -160,10 +170,12 @@ impl Supervisor {
             logs: logs(request),
             group,
             cache_peak_bytes: 0,
+            perf: None,
             may_wait: request.plan.is_none(),
         };
-        let followed = self.follow(&mut following, progress);
+        let followed = self.follow(request, &mut following, progress);
         let wall_s = start.elapsed().as_secs_f64();
+        self.wait_for_perf(&mut following);
         let followed = followed.and_then(|followed| self.stop_server(&mut following, request.plan, followed));
         let outlived = self.stop_leftovers(&mut following);
         self.guard.watch(&[]);
@@ -175,7 +187,7 @@ impl Supervisor {
         let measuring_s = (system::thread_cpu() - thread_before).as_secs_f64();
         let all_s = start.elapsed().as_secs_f64();
         let busy_s = machine::busy_cpu_s() - busy_before_s;
-        let Following { sampler, usage, drive, group, cache_peak_bytes, .. } = following;
+        let Following { sampler, usage, drive, group, cache_peak_bytes, perf, .. } = following;
         let (phases, latency) = drive.map_or((Vec::new(), None), |drive| (drive.phases, drive.latency));
         let mut run = describe(request, started_at, wall_s, &usage, sampler.finish(), phases, latency);
         let peak = group.as_ref().and_then(Group::peak_bytes);
@@ -187,6 +199,13 @@ impl Supervisor {
         run.overhead.share_of_one_core = measuring_s / all_s.max(1e-9);
         let ours_s = (usage.user + usage.system + usage.load).as_secs_f64() + own_s;
         run.other_busy_cores = ((busy_s - ours_s) / all_s.max(1e-9)).max(0.0);
+        if let Some(code) = request.profile {
+            let nothing = || Err("there was no load, or it ended too soon".to_string());
+            match perf.unwrap_or_else(nothing).and_then(|perf| perf.read(code, &run.processes)) {
+                Ok(samples) => run.cpu_samples = Some(samples),
+                Err(why) => run.notes.push(format!("CPU time was not sampled: {why}")),
+            }
+        }
         run.notes.extend(outcome::leftovers(request, &followed, &outlived));
         run.notes.extend(outcome::unseen(request, &run));
         if let RunEnd::Ended(Ending::Exited(code), _) | RunEnd::Served(Some(Ending::Exited(code))) = followed
@@ -199,7 +218,12 @@ impl Supervisor {
     }
 
     /// Samples until the root process has ended, or the server's phases are over.
-    fn follow(&mut self, following: &mut Following, progress: &mut dyn FnMut(Moment)) -> Result<RunEnd> {
+    fn follow(
+        &mut self,
+        request: &Request,
+        following: &mut Following,
+        progress: &mut dyn FnMut(Moment),
+    ) -> Result<RunEnd> {
         loop {
             if let Some(ending) = self.reap(following) {
                 return Ok(RunEnd::Ended(ending, following.drive.as_ref().map(Drive::phase)));
@@ -211,6 +235,9 @@ impl Supervisor {
             self.guard.watch(&load.into_iter().chain([following.root]).collect::<Vec<_>>());
             if let Some(group) = load {
                 following.sampler.processes.leave_out(group);
+            }
+            if request.profile.is_some() {
+                following.sample_cpu(&request.log);
             }
             match step {
                 None => {}
@@ -229,6 +256,16 @@ impl Supervisor {
             if self.children.wait_for_signal(Duration::from_secs_f64((next_s - following.now_s()).max(0.0))) {
                 return Err(interrupted());
             }
+        }
+    }
+
+    /// Ends the sampling of CPU time, if it goes on.
+    fn wait_for_perf(&mut self, following: &mut Following) {
+        let begin = Instant::now();
+        while following.perf().is_some_and(|perf| !perf.has_ended) && begin.elapsed() < PERF_ENDS_WITHIN {
+            following.perf().map(Perf::stop);
+            self.children.wait_for_signal(Duration::from_millis(20));
+            self.reap(following);
         }
     }
 
@@ -294,6 +331,11 @@ impl Following<'_> {
 
     /// Accounts for a process that has ended.
     fn ended(&mut self, reaped: &Reaped) {
+        if let Some(Ok(perf)) =
+            self.perf.as_mut().filter(|perf| perf.as_ref().is_ok_and(|perf| perf.pid == reaped.pid))
+        {
+            perf.has_ended = true;
+        }
         if self.sampler.processes.is_load(reaped.pid) {
             self.usage.load += reaped.user + reaped.system;
         } else {
@@ -301,6 +343,29 @@ impl Following<'_> {
         }
         if let Some(drive) = &mut self.drive {
             drive.ended(reaped.pid, reaped.ending);
+        }
+    }
+
+    fn perf(&self) -> Option<&Perf> {
+        self.perf.as_ref().and_then(|perf| perf.as_ref().ok())
+    }
+
+    /// Begins to sample CPU time when the load does, and ends with it; of a program without phases it is all.
+    fn sample_cpu(&mut self, log: &Path) {
+        let wanted = match &self.drive {
+            Some(drive) => drive.phase() == "load",
+            None => self.now_s() >= SAMPLED_AFTER_S,
+        };
+        match self.perf() {
+            None if wanted && self.perf.is_none() => {
+                let perf = Perf::attach(&self.sampler.processes.measurable(), log);
+                if let Ok(perf) = &perf {
+                    self.sampler.processes.leave_out(perf.pid);
+                }
+                self.perf = Some(perf.map_err(|error| error.to_string()));
+            }
+            Some(perf) if !wanted => perf.stop(),
+            _ => (),
         }
     }
 
@@ -433,6 +498,7 @@ fn describe(
         major_faults: if whole_tree { usage.major_faults } else { collected.major_faults },
         memory: window::memory(&collected.samples, &collected.details, window),
         metrics,
+        cpu_samples: None,
         latency,
         phases: if request.plan.is_some() { phases } else { whole_run(wall_s) },
         evidence: Evidence {

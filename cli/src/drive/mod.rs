@@ -10,6 +10,7 @@ mod live;
 mod log;
 pub(crate) mod measure;
 mod outcome;
+pub(crate) mod perf;
 mod phases;
 pub(crate) mod plan;
 pub(crate) mod preloaded;

@@ -152,6 +152,7 @@ mod tests {
             program: &comparison.program,
             environment: &BTreeMap::new(),
             ask_allocator: false,
+            profile: None,
             target: TrackOptions { library: Some("/l/libsnug.so".into()), ..TrackOptions::default() },
             settings: &comparison.settings,
             plan: None,

@@ -86,6 +86,14 @@ pub(crate) struct CompareArguments {
     /// live bytes is the allocator's own. In --fail-if they are live_mean, live_peak and live_final.
     #[arg(long)]
     pub ask_allocator: bool,
+    /// Also sample with perf which share of CPU time goes into the allocator, its system calls and page faults
+    ///
+    /// Times drift with what else a busy machine does; these shares hardly do. A sample counts once: in a page fault, in a
+    /// call that gets memory or gives it back, or in the allocator's code. Of a server the load is sampled, of other
+    /// programs all but the first fifth of a second. It takes perf, and the right to sample the kernel; runs take a little
+    /// longer. In --fail-if it is allocator_cpu_percent.
+    #[arg(long)]
+    pub profile: bool,
     /// Exit with 4 if this is true, such as "snug.rss_mean > 0.8 * glibc.rss_mean"; may be repeated
     #[arg(long, value_name = "CONDITION", long_help = condition_help())]
     pub fail_if: Vec<String>,

@@ -157,6 +157,7 @@ fn measure_all(
             settings: &comparison.settings,
             plan: setup.plan.as_ref(),
             ask_allocator: arguments.ask_allocator,
+            profile: setup.profiles.as_ref().map(|codes| &codes[candidate_index]),
             probed: setup.probed[candidate_index],
             log: out.join("logs").join(format!("{round}-{}", plan::file_stem(&candidate.label))),
         };

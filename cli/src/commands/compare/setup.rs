@@ -1,17 +1,21 @@
 //! What is settled before the first run of a comparison: which allocators exist, and that each works with the program.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
 
 use regex_lite::Regex;
 
 use crate::allocator::asker::Asker;
 use crate::allocator::kinds::Kind;
 use crate::allocator::program::{self, Program};
+use crate::analysis::attribution::AllocatorCode;
+use crate::base::elf;
 use crate::base::failure::{Failure, Result, USAGE};
 use crate::commands::compare::arguments::CompareArguments;
 use crate::drive::plan::{self, Candidate};
-use crate::drive::serving;
 use crate::drive::sets::{self, Sets};
+use crate::drive::{perf, serving};
 
 /// What all runs are made of; one element for each candidate.
 pub(super) struct RunSetup<'a> {
@@ -21,6 +25,8 @@ pub(super) struct RunSetup<'a> {
     pub probed: Vec<bool>,
     /// What each says against its settings.
     pub complaints: Vec<Vec<String>>,
+    /// Where the code of each is, if CPU time is to be sampled.
+    pub profiles: Option<Vec<AllocatorCode>>,
     pub only: Option<Regex>,
     pub plan: Option<serving::Plan>,
 }
@@ -37,8 +43,9 @@ impl RunSetup<'_> {
         let preloaded = std::env::var("LD_PRELOAD").ok().filter(|value| !value.is_empty());
         refuse_preloaded_allocator(preloaded.as_deref())?;
         let asker = arguments.ask_allocator.then(|| find_asker(&program)).transpose()?;
-        let mut setup =
-            RunSetup { candidates, environments: vec![], probed: vec![], complaints: vec![], only, plan };
+        let profiles = arguments.profile.then(|| profiles(&program, candidates)).transpose()?;
+        let (environments, probed, complaints) = (vec![], vec![], vec![]);
+        let mut setup = RunSetup { candidates, environments, probed, complaints, profiles, only, plan };
         for candidate in candidates {
             let environment = plan::environment(candidate, asker.as_ref(), preloaded.as_deref());
             setup.probed.push(probe(&program, candidate, &environment).map_err(before_start)?);
@@ -49,6 +56,43 @@ impl RunSetup<'_> {
         }
         Ok(setup)
     }
+}
+
+/// Where the code of each allocator is. Fails if perf can't sample here, or that can't be said.
+fn profiles(program: &Program, candidates: &[Candidate]) -> Result<Vec<AllocatorCode>> {
+    perf::check()?;
+    let code = |candidate: &Candidate| match &candidate.library {
+        Some(library) => Ok(AllocatorCode::library(&library.path)),
+        None => own_allocator(program),
+    };
+    candidates.iter().map(code).collect()
+}
+
+/// Where the allocator is that the program is linked with: a library of its own, or the C library.
+fn own_allocator(program: &Program) -> Result<AllocatorCode> {
+    let listed = program::list_libraries(program, &BTreeMap::new())?.libraries;
+    let paths: Vec<PathBuf> =
+        listed.iter().map(|path| fs::canonicalize(path).unwrap_or(path.clone())).collect();
+    let of_kind = |is_c_library: bool| {
+        let mut named = listed.iter().zip(&paths);
+        let found = named.find(|(name, _)| {
+            Kind::from_file_name(&name.display().to_string())
+                .is_some_and(|kind| kind.is_c_library() == is_c_library)
+        });
+        found.map(|(_, path)| path)
+    };
+    let code = match of_kind(false) {
+        Some(path) => Some(AllocatorCode::library(path)),
+        None => {
+            of_kind(true).and_then(|path| AllocatorCode::in_c_library(path, &elf::exported_functions(path)))
+        }
+    };
+    code.ok_or_else(|| {
+        Failure::usage(
+            format!("--profile can't tell where malloc is in {}", program.image.display()),
+            "leave glibc out of --with, or give a program that is linked dynamically with glibc",
+        )
+    })
 }
 
 /// Turns `--with` into allocators that exist here. Nothing is started before all of it is known to be right.

@@ -1,0 +1,228 @@
+//! Where CPU time went, from samples: into the allocator's code, into its system calls, into page faults. Pure. What a
+//! run takes drifts with what else the machine does; which share of its samples this is hardly does.
+
+use std::ops::Range;
+use std::path::Path;
+
+use crate::analysis::results::CpuSamples;
+use crate::process::proc::Pid;
+
+/// Where an allocator's code lies.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct AllocatorCode {
+    /// The file that it is in, without links in its path.
+    pub path: String,
+    /// Addresses in it as the file has them; None: all of it is the allocator.
+    pub addresses: Option<Range<u64>>,
+}
+
+impl AllocatorCode {
+    /// A library that is nothing else.
+    pub(crate) fn library(path: &Path) -> AllocatorCode {
+        AllocatorCode { path: path.display().to_string(), addresses: None }
+    }
+
+    /// A C library, whose exported functions are `functions`: names, addresses and sizes in bytes. What malloc consists of
+    /// is compiled as one, so it lies between the functions that are exported before and after all of malloc's; most of it
+    /// has no name in a stripped file. None if there is no malloc in it.
+    pub(crate) fn in_c_library(path: &Path, functions: &[(String, u64, u64)]) -> Option<AllocatorCode> {
+        let is_own = |name: &str| MALLOCS.contains(&name);
+        let own = functions.iter().filter(|(name, ..)| is_own(name));
+        let first = own.clone().map(|(_, address, _)| *address).min()?;
+        let last = own.map(|(_, address, _)| *address).max()?;
+        let others = || functions.iter().filter(|(name, ..)| !is_own(name));
+        let before =
+            others().filter(|(_, address, _)| *address < first).map(|(_, address, bytes)| address + bytes);
+        let after = others().map(|(_, address, _)| *address).filter(|address| *address > last);
+        let addresses = before.max()?..after.min()?;
+        Some(AllocatorCode { path: path.display().to_string(), addresses: Some(addresses) })
+    }
+
+    fn holds(&self, frame: &Frame) -> bool {
+        let is_inside =
+            |range: &Range<u64>| range.contains(&frame.address) || MALLOCS.contains(&frame.symbol);
+        frame.file == self.path && self.addresses.as_ref().is_none_or(is_inside)
+    }
+}
+
+/// What glibc's malloc exports (malloc/Versions), with the names that only debug information has.
+const MALLOCS: &[&str] = &[
+    "malloc",
+    "free",
+    "calloc",
+    "realloc",
+    "memalign",
+    "aligned_alloc",
+    "posix_memalign",
+    "valloc",
+    "pvalloc",
+    "malloc_usable_size",
+    "malloc_trim",
+    "malloc_stats",
+    "malloc_info",
+    "mallinfo",
+    "mallinfo2",
+    "mallopt",
+    "cfree",
+    "__libc_malloc",
+    "__libc_free",
+    "__libc_calloc",
+    "__libc_realloc",
+    "__libc_memalign",
+    "__libc_valloc",
+    "__libc_pvalloc",
+    "__libc_mallopt",
+    "__posix_memalign",
+    "__default_morecore",
+];
+/// System calls that get memory or give it back.
+const MEMORY_CALLS: &[&str] = &["madvise", "munmap", "mmap", "mremap", "mprotect", "brk", "membarrier"];
+
+/// One function on a stack.
+struct Frame<'a> {
+    address: u64,
+    symbol: &'a str,
+    file: &'a str,
+}
+
+impl Frame<'_> {
+    /// Of a line of `perf script`: address, function, file in parentheses.
+    fn parse(line: &str) -> Option<Frame<'_>> {
+        let (address, rest) = line.trim().split_once(' ')?;
+        let (symbol, file) = rest.trim_end().strip_suffix(')')?.rsplit_once('(')?;
+        Some(Frame { address: u64::from_str_radix(address, 16).ok()?, symbol: symbol.trim(), file })
+    }
+
+    fn is_kernel(&self) -> bool {
+        self.address >= 1 << 63
+    }
+
+    fn is_page_fault(&self) -> bool {
+        // Of x86-64 and of aarch64.
+        self.symbol.contains("page_fault") || self.symbol == "do_mem_abort"
+    }
+
+    fn is_memory_call(&self) -> bool {
+        let name = self.symbol.rsplit_once("_sys_").map(|(_, name)| name);
+        name.is_some_and(|name| MEMORY_CALLS.contains(&name))
+    }
+}
+
+/// Counts the samples of these processes in what `perf script -F pid,ip,sym,dso` writes: a line with the process, then the
+/// stack with the innermost function first, then an empty line. A sample counts once: in the kernel for a page fault, in the
+/// kernel for a call about memory, or in the allocator's code.
+pub(crate) fn attribute(script: &str, code: &AllocatorCode, is_measured: &dyn Fn(Pid) -> bool) -> CpuSamples {
+    let mut counts = CpuSamples::default();
+    for sample in script.split("\n\n") {
+        let Some((pid, stack)) = sample.trim_start().split_once('\n') else { continue };
+        let frames: Vec<Frame> = stack.lines().filter_map(Frame::parse).collect();
+        let Some(innermost) = frames.first() else { continue };
+        if !pid.trim().parse().is_ok_and(is_measured) {
+            continue;
+        }
+        counts.total += 1;
+        let kernel = || frames.iter().take_while(|frame| frame.is_kernel());
+        if kernel().any(Frame::is_page_fault) {
+            counts.page_faults += 1;
+        } else if kernel().any(Frame::is_memory_call) {
+            counts.memory_calls += 1;
+        } else if code.holds(innermost) {
+            counts.allocator_code += 1;
+        }
+    }
+    counts
+}
+
+/// Whether any function of the kernel has its name in there: without names no fault and no call can be told.
+pub(crate) fn names_the_kernel(script: &str) -> bool {
+    let frames = script.lines().filter_map(Frame::parse);
+    frames.filter(Frame::is_kernel).any(|frame| frame.symbol != "[unknown]")
+}
+
+/// Whether addresses in files are as the files have them, as perf writes them since 5.9, and not as they were in a process.
+pub(crate) fn has_file_addresses(script: &str) -> bool {
+    let frames = script.lines().filter_map(Frame::parse);
+    let in_libraries = frames.filter(|frame| !frame.is_kernel() && frame.file.contains(".so"));
+    in_libraries.map(|frame| frame.address).all(|address| address < 1 << 40)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SCRIPT: &str = "\
+7 
+\tffffffff815eb94e __handle_mm_fault ([kernel.kallsyms])
+\tffffffff81000c82 asm_exc_page_fault ([kernel.kallsyms])
+\t           10100 malloc (/lib/libm.so)
+
+7 
+\tffffffff821d4ffb mas_store_gfp ([kernel.kallsyms])
+\tffffffff815f27f7 __x64_sys_munmap ([kernel.kallsyms])
+\t          101a07 __munmap (/lib/libc.so.6)
+
+7 
+\tffffffff821d4ffb zap_page_range ([kernel.kallsyms])
+\tffff800080010000 __arm64_sys_madvise ([kernel.kallsyms])
+
+7 
+\tffffffff81710b04 prepend_path ([kernel.kallsyms])
+\tffffffff81710fe4 __do_sys_getcwd ([kernel.kallsyms])
+\t           10100 malloc (/lib/libm.so)
+
+7 
+\t           10100 [unknown] (/lib/libm.so)
+\t            2200 main (/bin/a (deleted))
+
+7 
+\t           95140 [unknown] (/lib/libc.so.6)
+\t            2200 main (/bin/a)
+
+7 
+\t           f0000 memcpy (/lib/libc.so.6)
+\t           10100 malloc (/lib/libm.so)
+
+8 
+	           10100 malloc (/lib/libm.so)
+
+";
+
+    #[test]
+    fn a_sample_counts_once_and_where_it_was() {
+        let counts = attribute(SCRIPT, &AllocatorCode::library(Path::new("/lib/libm.so")), &|pid| pid == 7);
+        let parts = (counts.total, counts.allocator_code, counts.memory_calls, counts.page_faults);
+        assert_eq!(parts, (7, 1, 2, 1));
+        assert_eq!(attribute("\n\n\n", &AllocatorCode::default(), &|_| true), CpuSamples::default());
+    }
+
+    #[test]
+    fn malloc_of_a_c_library_is_what_lies_between_the_functions_of_others() {
+        let function = |name: &str, address, bytes| (name.to_string(), address, bytes);
+        let functions = [
+            function("timer_settime", 0x944f0, 0x10),
+            function("__default_morecore", 0x96030, 0x33),
+            function("malloc", 0x98930, 0x317),
+            function("malloc_info", 0x9a300, 0x36),
+            function("mcheck", 0x9a340, 6),
+            function("memcpy", 0xf0000, 9),
+        ];
+        let code = AllocatorCode::in_c_library(Path::new("/lib/libc.so.6"), &functions).unwrap();
+        assert_eq!(code.addresses, Some(0x94500..0x9a340));
+        assert_eq!(attribute(SCRIPT, &code, &|_| true).allocator_code, 1, "not in memcpy");
+        assert_eq!(AllocatorCode::in_c_library(Path::new("/lib/libm.so"), &functions[5..]), None);
+    }
+
+    #[test]
+    fn addresses_of_a_process_are_told_from_those_of_a_file() {
+        assert!(has_file_addresses(SCRIPT));
+        assert!(!has_file_addresses("\t    7f9d50362e88 [unknown] (/lib/libc.so.6)\n"));
+    }
+
+    #[test]
+    fn a_kernel_that_hides_its_names_is_noticed() {
+        assert!(names_the_kernel(SCRIPT));
+        assert!(!names_the_kernel(
+            "\tffffffff81710b04 [unknown] ([unknown])\n\t 10100 malloc (/lib/libm.so)\n"
+        ));
+    }
+}
