@@ -6,6 +6,7 @@ from . import services, trend
 
 MB = 1_000_000
 WARM_UP_SHARE = 0.25  # of the samples: caches fill, interpreters settle
+FULL_MINUTES = 720  # what a soak is meant to take
 
 # What snug leak calls it, its name, what to divide by, unit.
 MEMORY = (("used", "live", MB, "MB"), ("memory", "resident", MB, "MB"))
@@ -71,6 +72,13 @@ def _killed(soak):
             f"{sum(kills.of_pressure for kills in counted)} times, and of the services {sum(kills.of_service for kills in counted)} processes.")
 
 
+def _shorter(minutes):
+    """Says so if it was not the whole soak."""
+    if minutes > FULL_MINUTES - 2:  # the last sample is of a moment before the end
+        return []
+    return [f"**Not the {FULL_MINUTES // 60} hours that a soak is meant to take**: what grows slower than the intervals say has not been looked for.", ""]
+
+
 def write(soak, arguments):
     """(text of the page, exit status)"""
     found = trends(soak.rows, soak.watched) if soak.rows else []
@@ -81,9 +89,10 @@ def write(soak, arguments):
                      for service in soak.services)
     lines = [
         "# Soak", "", f"**{outcome[0].upper() + outcome[1:]}.**", "",
-        f"{minutes} of {arguments.minutes} minutes, sources at {soak.commit}, Linux {platform.release()}, in {LIMITS[soak.kind.kind]}; "
-        f"work in {arguments.busy_share:.0%} of each minute. Load of the machine: median {loads[len(loads) // 2]}, "
+        f"{minutes:.0f} of {arguments.minutes} minutes, {soak.rounds} rounds of work, sources at {soak.commit}, Linux {platform.release()}, in {LIMITS[soak.kind.kind]}; "
+        f"work in {arguments.busy_share:.0%} of each round. Load of the machine: median {loads[len(loads) // 2]}, "
         f"highest {loads[-1]}. {arguments.note}".rstrip(), "",
+        *_shorter(minutes),
         f"Work done: {work}. Celery renews its workers itself after {services.Celery.TASKS_PER_CHILD} tasks.", "",
         _killed(soak), "",
         f"The first {WARM_UP_SHARE:.0%} are warm-up; growth is over the rest. Of memory, `snug leak` judges it, with a 95 % interval (docs/decisions/0015-when-growth-is-a-leak.md): live "
@@ -93,6 +102,6 @@ def write(soak, arguments):
         "allocator (docs/decisions/0042-whose-mappings-wander.md): those are shown, not judged. All others are: snug's heap and "
         "large blocks, stacks, files, and what nobody knows.", "",
         "| service | of | level | growth | interval | bound | verdict |", "|---|---|--:|--:|--:|--:|---|",
-        *(_row(*entry) for entry in found), "", "Every minute's numbers are in samples.csv.", "",
+        *(_row(*entry) for entry in found), "", "Every round's numbers are in samples.csv.", "",
         "Again: `make soak HOURS=12`, or `make soak MINUTES=40`."]
     return "\n".join(lines) + "\n", status

@@ -2,10 +2,11 @@
 
   bench/soak/run --minutes 720 --results DIRECTORY
 
-Every minute: work for a share of it, then some seconds of quiet, then a sample of each service: live bytes, resident
-memory, mappings, threads, descriptors. Workers are renewed and memory runs short now and then. DIRECTORY gets
-samples.csv and README.md with the verdict. Status 0: all flat, no process of a service killed; 1: something grew, failed
-or was killed; 3: undecided, which needs more time.
+Rounds of a minute, or longer where the machine is slow: work for a share of it, then some seconds of quiet, then a sample
+of each service: live bytes, resident memory, mappings, threads, descriptors. Workers are renewed and memory runs short now
+and then. DIRECTORY gets samples.csv and README.md with the verdict. Status 0: all flat, no process of a service killed; 1:
+something grew, failed or was killed; 3: undecided, which needs more time. SIGINT, SIGTERM and SIGHUP end it after the
+present round, with the page; a second one at once, without.
 """
 
 import argparse
@@ -33,7 +34,8 @@ ROOT = HERE.parent.parent
 MB = 1 << 20
 QUIET_SECONDS = 6
 WATCH_ENDS_EARLIER = 5  # seconds before the services end
-RENEW_EVERY, PRESSURE_EVERY = 5, 7  # minutes
+ROUND_SECONDS = 60
+RENEW_EVERY, PRESSURE_EVERY = 5, 7  # rounds
 PRESSURE_SHARE, PRESSURE_SECONDS = 0.96, 8
 PRESSURE_STEP = 4 * MB
 COLUMNS = ("minute", "service", "live_bytes", "resident_bytes", "maps", "maps_but_ruby",
@@ -102,6 +104,8 @@ class Soak:
         self.failures, self.rows = [], []
         self.watches, self.watched = {}, {}  # by service: `snug leak` at work, what it said
         self.kills = {}  # by service
+        self.rounds = 0
+        self.ending = False  # before its time
 
     def start(self):
         for kind in services.ALL:
@@ -125,16 +129,16 @@ class Soak:
         for thread in threads:
             thread.join()
 
-    def watch(self, minutes):
+    def watch(self, seconds):
         """Has snug leak watch each service for so long."""
         for service in self.services:
-            command = [self.cli, "leak", "--for", f"{60 * minutes - WATCH_ENDS_EARLIER}s", "--no-lines", "--json", str(service.container.pid)]
+            command = [self.cli, "leak", "--for", f"{max(1, round(seconds - WATCH_ENDS_EARLIER))}s", "--no-lines", "--json", str(service.container.pid)]
             self.watches[service.name] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                                           stderr=subprocess.DEVNULL, text=True)
 
     def end_watches(self):
         for name, watch in self.watches.items():
-            if self.failures:
+            if self.failures or self.ending:
                 watch.send_signal(signal.SIGINT)  # says what it knows
             said = watch.communicate(timeout=60)[0]
             if watch.returncode == 0:
@@ -142,26 +146,24 @@ class Soak:
             else:
                 self.failures.append(f"{name}: snug leak failed with {watch.returncode}")
 
-    def minute(self, number, writer):
+    def round(self, number, soak_began, writer):
         began = time.monotonic()
-        settled = int(self.arguments.minutes * page.WARM_UP_SHARE) + 1
-        if number == settled:
-            self.watch(self.arguments.minutes - settled + 1)
-        work_ends = began + (60 - QUIET_SECONDS - 4) * self.arguments.busy_share
+        work_ends = began + (ROUND_SECONDS - QUIET_SECONDS - 4) * self.arguments.busy_share
         self.in_parallel(lambda service: service.work_until(work_ends))
         if number % RENEW_EVERY == 0:
             self.in_parallel(lambda service: service.renew())
         if number % PRESSURE_EVERY == 0:
             self.in_parallel(self.press_and_work)
-        time.sleep(max(QUIET_SECONDS, began + 60 - 2 - time.monotonic()))
+        time.sleep(max(QUIET_SECONDS, began + ROUND_SECONDS - 2 - time.monotonic()))
+        minute = round((time.monotonic() - soak_began) / 60, 1)
         for service in self.services:
             self.look_for_kills(service)
             if not service.container.running():
                 self.failures.append(f"{service.name} ended by itself:\n{service.log()[-2000:]}")
                 continue
-            self.rows.append(sample(service, number, self.cli, self.kills[service.name]))
+            self.rows.append(sample(service, minute, self.cli, self.kills[service.name]))
             writer.writerow(self.rows[-1])
-        time.sleep(max(0, began + 60 - time.monotonic()))
+        time.sleep(max(0, began + ROUND_SECONDS - time.monotonic()))
 
     def press_and_work(self, service):
         def press_it():
@@ -183,15 +185,24 @@ class Soak:
     def run(self, file):
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()
-        for number in range(1, self.arguments.minutes + 1):
-            self.minute(number, writer)
+        began = time.monotonic()
+        settled, ends = (began + 60 * self.arguments.minutes * share for share in (page.WARM_UP_SHARE, 1))
+        while (now := time.monotonic()) < ends and not self.failures and not self.ending:
+            if now >= settled and not self.watches:
+                self.watch(ends - now)
+            self.rounds += 1
+            self.round(self.rounds, began, writer)
             file.flush()
-            if self.failures:
-                break
         self.end_watches()
         for service in self.services:
             if service.errors:
                 self.failures.append(f"{service.name}: {service.errors} requests or jobs failed")
+
+    def end(self, received):
+        """By a signal."""
+        if self.ending:
+            sys.exit(128 + received)
+        self.ending = True
 
     def stop(self):
         for watch in self.watches.values():
@@ -209,7 +220,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=int, default=720, metavar="N", help="how long (720)")
     parser.add_argument("--results", type=Path, metavar="DIRECTORY", help="where samples.csv and README.md go (build/soak/DATE-TIME)")
-    parser.add_argument("--busy-share", type=float, default=0.8, metavar="S", help="share of each minute with work (0.8)")
+    parser.add_argument("--busy-share", type=float, default=0.8, metavar="S", help="share of each round with work (0.8)")
     parser.add_argument("--library", default=str(ROOT / "build/libsnug.so"))
     parser.add_argument("--cli", default=str(ROOT / "build/snug"))
     parser.add_argument("--note", default="", metavar="TEXT", help="a remark for the page, such as what else the machine did")
@@ -224,11 +235,11 @@ def parse_arguments():
 def main():
     arguments = parse_arguments()
     containers.enter_own_namespace()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda received, _frame: sys.exit(128 + received))
     arguments.results.mkdir(parents=True, exist_ok=True)
     directory = Path(tempfile.mkdtemp(prefix="soak-"))
     soak = Soak(arguments, directory)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda received, _frame: soak.end(received))
     try:
         soak.start()
         with open(arguments.results / "samples.csv", "w", encoding="utf-8", newline="") as file:

@@ -1,6 +1,7 @@
 """bench/soak: what it calls flat, growing and undecided, whose mappings are whose, and whom the kernel killed."""
 
 import contextlib
+import io
 import json
 import os
 import random
@@ -12,6 +13,7 @@ import tempfile
 import time
 import unittest
 from pathlib import Path
+from types import SimpleNamespace
 
 from bench.soak import containers, mappings, page, run, trend
 from bench.soak.kills import Kills
@@ -72,6 +74,10 @@ class Page(unittest.TestCase):
         self.assertEqual(page.verdict(found, [])[1], 3, "nobody watched the memory")
         self.assertTrue(all(page._row(*entry).startswith("| ") for entry in found))
 
+    def test_a_short_soak_says_so(self):
+        self.assertIn("Not the 12 hours", page._shorter(65)[0])
+        self.assertEqual(page._shorter(719.4), [])
+
     def test_what_wanders_is_shown_and_all_else_is_judged(self):
         """More mappings are Ruby's own affair, unless they are not of its heap."""
         def verdict(**columns):
@@ -85,6 +91,35 @@ class Page(unittest.TestCase):
 
         self.assertEqual(verdict(ruby=600)[1], 0)
         self.assertEqual(verdict(but=430), ("not flat: mappings but for Ruby's heap of sidekiq", 1))
+
+
+class Clock(unittest.TestCase):
+    def soak(self, minutes, do_round):
+        """One without services; and the lengths of its watches, in seconds."""
+        soak = run.Soak.__new__(run.Soak)
+        soak.arguments, soak.services, soak.failures = SimpleNamespace(minutes=minutes), [], []
+        soak.rounds, soak.watches, soak.ending = 0, {}, False
+        watched = []
+        soak.watch = lambda seconds: (watched.append(seconds), soak.watches.update(rails=None))
+        soak.round = lambda number, _began, _writer: do_round(soak, number)
+        soak.end_watches = lambda: None
+        return soak, watched
+
+    def test_a_signal_ends_it_after_the_round(self):
+        soak, _ = self.soak(60, lambda soak, number: soak.end(signal.SIGTERM) if number == 2 else None)
+        soak.run(io.StringIO())
+        self.assertEqual((soak.rounds, soak.failures), (2, []))
+        with self.assertRaises(SystemExit):
+            soak.end(signal.SIGTERM)
+
+    def test_it_takes_as_long_as_asked_for_however_slow_the_rounds(self):
+        soak, watched = self.soak(1 / 60, lambda _soak, _number: time.sleep(0.15))
+        began = time.monotonic()
+        soak.run(io.StringIO())
+        self.assertGreaterEqual(time.monotonic() - began, 1)
+        self.assertLessEqual(soak.rounds, 7)
+        self.assertEqual(len(watched), 1)
+        self.assertLessEqual(watched[0], 0.75)
 
 
 def started(test, command, **options):
