@@ -130,7 +130,8 @@ class Podman:
         with open(log_path, "wb") as log:
             launcher = subprocess.Popen(
                 self._command(full_name, limit_bytes, directory, variables, self._root(directory), command),
-                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+                cwd=directory)  # where podman's monitor leaves a file `oom` when the kernel killed something
         pid = _wait_for(lambda: self._pid_of(full_name), launcher, log_path)
         return Container(name, pid, launcher, log_path, _group_of(pid))
 
