@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -35,8 +35,6 @@ use crate::process::system::{self, Ending, Reaped};
 const PROCESSES_KEPT: usize = 100;
 /// Reading RSS gets this part of what measuring may cost; PSS, which is dearer, the rest.
 const RSS_SHARE: f64 = 1.0 / 3.0;
-/// A program without phases is sampled from this moment on: by then it runs, and has loaded its allocator.
-const SAMPLED_AFTER_S: f64 = 0.2;
 /// What perf may take to write its samples.
 const PERF_ENDS_WITHIN: Duration = Duration::from_secs(20);
 /// A program without phases that runs for so long and listens is taken for a server.
@@ -123,7 +121,7 @@ struct Following<'a> {
     logs: Vec<Log>,
     group: Option<Group>,
     cache_peak_bytes: u64,
-    /// What samples CPU time, once it does; or why it can't.
+    /// What samples CPU time, if it is to be; or why it can't.
     perf: Option<std::result::Result<Perf, String>>,
     /// Whether it is still to be found out if the program is a server.
     may_wait: bool,
@@ -146,6 +144,10 @@ impl Supervisor {
         let (page_size_bytes, ticks_per_s) = (machine::page_size_bytes(), machine::ticks_per_second());
         let (source, own) = (ProcFilesystem::new(), std::process::id() as Pid);
         let mut processes = Tracker::new(source, own, request.target.clone(), page_size_bytes, ticks_per_s);
+        let perf = request.profile.map(|_| Perf::attach(&request.log).map_err(|error| error.to_string()));
+        if let Some(Ok(perf)) = &perf {
+            processes.leave_out(perf.pid);
+        }
         processes.look_around();
         let mut sampler = Sampler::new(processes, page_size_bytes, ticks_per_s);
         if request.ask_allocator {
@@ -170,10 +172,10 @@ impl Supervisor {
             logs: logs(request),
             group,
             cache_peak_bytes: 0,
-            perf: None,
+            perf,
             may_wait: request.plan.is_none(),
         };
-        let followed = self.follow(request, &mut following, progress);
+        let followed = self.follow(&mut following, progress);
         let wall_s = start.elapsed().as_secs_f64();
         self.wait_for_perf(&mut following);
         let followed = followed.and_then(|followed| self.stop_server(&mut following, request.plan, followed));
@@ -199,9 +201,8 @@ impl Supervisor {
         run.overhead.share_of_one_core = measuring_s / all_s.max(1e-9);
         let ours_s = (usage.user + usage.system + usage.load).as_secs_f64() + own_s;
         run.other_busy_cores = ((busy_s - ours_s) / all_s.max(1e-9)).max(0.0);
-        if let Some(code) = request.profile {
-            let nothing = || Err("there was no load, or it ended too soon".to_string());
-            match perf.unwrap_or_else(nothing).and_then(|perf| perf.read(code, &run.processes)) {
+        if let Some((code, perf)) = request.profile.zip(perf) {
+            match perf.and_then(|perf| perf.read(code, &run.processes)) {
                 Ok(samples) => run.cpu_samples = Some(samples),
                 Err(why) => run.notes.push(format!("CPU time was not sampled: {why}")),
             }
@@ -218,12 +219,7 @@ impl Supervisor {
     }
 
     /// Samples until the root process has ended, or the server's phases are over.
-    fn follow(
-        &mut self,
-        request: &Request,
-        following: &mut Following,
-        progress: &mut dyn FnMut(Moment),
-    ) -> Result<RunEnd> {
+    fn follow(&mut self, following: &mut Following, progress: &mut dyn FnMut(Moment)) -> Result<RunEnd> {
         loop {
             if let Some(ending) = self.reap(following) {
                 return Ok(RunEnd::Ended(ending, following.drive.as_ref().map(Drive::phase)));
@@ -236,9 +232,7 @@ impl Supervisor {
             if let Some(group) = load {
                 following.sampler.processes.leave_out(group);
             }
-            if request.profile.is_some() {
-                following.sample_cpu(&request.log);
-            }
+            following.sample_cpu();
             match step {
                 None => {}
                 Some(Step::Wait(wait_s)) => next_s = next_s.min(now_s + wait_s),
@@ -263,7 +257,9 @@ impl Supervisor {
     fn wait_for_perf(&mut self, following: &mut Following) {
         let begin = Instant::now();
         while following.perf().is_some_and(|perf| !perf.has_ended) && begin.elapsed() < PERF_ENDS_WITHIN {
-            following.perf().map(Perf::stop);
+            if let Some(perf) = following.perf() {
+                perf.stop();
+            }
             self.children.wait_for_signal(Duration::from_millis(20));
             self.reap(following);
         }
@@ -331,9 +327,7 @@ impl Following<'_> {
 
     /// Accounts for a process that has ended.
     fn ended(&mut self, reaped: &Reaped) {
-        if let Some(Ok(perf)) =
-            self.perf.as_mut().filter(|perf| perf.as_ref().is_ok_and(|perf| perf.pid == reaped.pid))
-        {
+        if let Some(perf) = self.perf().filter(|perf| perf.pid == reaped.pid) {
             perf.has_ended = true;
         }
         if self.sampler.processes.is_load(reaped.pid) {
@@ -346,26 +340,15 @@ impl Following<'_> {
         }
     }
 
-    fn perf(&self) -> Option<&Perf> {
-        self.perf.as_ref().and_then(|perf| perf.as_ref().ok())
+    fn perf(&mut self) -> Option<&mut Perf> {
+        self.perf.as_mut().and_then(|perf| perf.as_mut().ok())
     }
 
-    /// Begins to sample CPU time when the load does, and ends with it; of a program without phases it is all.
-    fn sample_cpu(&mut self, log: &Path) {
-        let wanted = match &self.drive {
-            Some(drive) => drive.phase() == "load",
-            None => self.now_s() >= SAMPLED_AFTER_S,
-        };
-        match self.perf() {
-            None if wanted && self.perf.is_none() => {
-                let perf = Perf::attach(&self.sampler.processes.measurable(), log);
-                if let Ok(perf) = &perf {
-                    self.sampler.processes.leave_out(perf.pid);
-                }
-                self.perf = Some(perf.map_err(|error| error.to_string()));
-            }
-            Some(perf) if !wanted => perf.stop(),
-            _ => (),
+    /// Samples CPU time under load; of a program without phases always.
+    fn sample_cpu(&mut self) {
+        let wanted = self.drive.as_ref().is_none_or(|drive| drive.phase() == "load");
+        if let Some(perf) = self.perf() {
+            perf.sample(wanted);
         }
     }
 

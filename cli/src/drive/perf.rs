@@ -2,12 +2,15 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use nix::fcntl::{self, FcntlArg, FdFlag};
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::{self, Signal};
-use nix::unistd::Pid as NixPid;
+use nix::unistd::{self, Pid as NixPid};
 
 use crate::analysis::attribution::{self, AllocatorCode};
 use crate::analysis::results::{CpuSamples, ProcessSeen};
@@ -19,25 +22,68 @@ use crate::process::system;
 /// Samples per second and CPU. Not a divisor of what timers like, so that work with a rhythm of its own is met fairly.
 const SAMPLES_PER_S: &str = "--freq=499";
 
-/// A perf that samples.
+/// How long perf may take until it answers for the first time, in milliseconds.
+const ANSWERS_WITHIN_MS: u16 = 30_000;
+
+/// A perf that samples, or waits to be told to.
 pub(super) struct Perf {
     pub pid: Pid,
     data: PathBuf,
     said: PathBuf,
+    control: File,
+    /// Open as long as it may answer: it would end by SIGPIPE.
+    answers: File,
+    samples: bool,
     pub has_ended: bool,
 }
 
 impl Perf {
-    /// Samples these processes and all that they start from now on. `stem` is where its files go, without their endings.
-    pub(super) fn attach(pids: &[Pid], stem: &Path) -> io::Result<Perf> {
+    /// Attaches to this program, and so to all that it starts from now on: whatever forks while perf is on its way to it would
+    /// be missed. It samples nothing before `sample`. `stem` is where its files go, without their endings.
+    pub(super) fn attach(stem: &Path) -> io::Result<Perf> {
         let (data, said) = (with_ending(stem, "perf.data"), with_ending(stem, "perf.stderr"));
-        let list: Vec<String> = pids.iter().map(Pid::to_string).collect();
+        let (commands, control) = unistd::pipe()?;
+        let (answers, answer) = unistd::pipe()?;
+        for ours in [&control, &answers] {
+            fcntl::fcntl(ours, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+        }
         let mut command = record(&data);
-        command.arg(SAMPLES_PER_S).args(["--pid", &list.join(",")]);
+        let descriptors = format!("--control=fd:{},{}", commands.as_raw_fd(), answer.as_raw_fd());
+        command.args([SAMPLES_PER_S, "--delay=-1", &descriptors, "--pid", &std::process::id().to_string()]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&said)?);
         system::isolate(&mut command);
         let child = command.spawn()?;
-        Ok(Perf { pid: child.id() as Pid, data, said, has_ended: false })
+        drop((commands, answer));
+        let (control, answers) = (File::from(control), File::from(answers));
+        let mut perf =
+            Perf { pid: child.id() as Pid, data, said, control, answers, samples: false, has_ended: false };
+        perf.tell("disable")?;
+        // It answers once it is attached; its end of the pipe closes if it can't be.
+        let mut descriptors = [PollFd::new(perf.answers.as_fd(), PollFlags::POLLIN)];
+        let answered = poll(&mut descriptors, PollTimeout::from(ANSWERS_WITHIN_MS))? > 0;
+        match answered && perf.answers.read(&mut [0; 16])? > 0 {
+            true => Ok(perf),
+            false => {
+                Err(io::Error::other(perf.last_words().unwrap_or_else(|| "perf does not answer".into())))
+            }
+        }
+    }
+
+    /// Lets it sample, or not.
+    pub(super) fn sample(&mut self, wanted: bool) {
+        if self.samples != wanted && self.tell(if wanted { "enable" } else { "disable" }).is_ok() {
+            self.samples = wanted;
+        }
+    }
+
+    fn tell(&mut self, word: &str) -> io::Result<()> {
+        self.control.write_all(format!("{word}\n").as_bytes())
+    }
+
+    /// The last line that it wrote.
+    fn last_words(&self) -> Option<String> {
+        let said = fs::read_to_string(&self.said).ok()?;
+        said.lines().rev().find(|line| !line.trim().is_empty()).map(String::from)
     }
 
     /// Asks it to end, which it may take a moment to do.
@@ -60,14 +106,7 @@ impl Perf {
         let pids: HashSet<Pid> = measured.iter().map(|process| process.pid).collect();
         let counts = text.map(|text| attribution::attribute(&text, code, &|pid| pids.contains(&pid)));
         let counts = counts.ok().filter(|counts| counts.total > 0);
-        counts.ok_or_else(|| {
-            let said = fs::read_to_string(&self.said).unwrap_or_default();
-            said.lines()
-                .rev()
-                .find(|line| !line.trim().is_empty())
-                .unwrap_or("there were no samples")
-                .to_string()
-        })
+        counts.ok_or_else(|| self.last_words().unwrap_or_else(|| "there were no samples".into()))
     }
 }
 
@@ -112,7 +151,7 @@ pub(crate) fn check() -> Result<()> {
     }
     match script(&data) {
         Ok(text) if !attribution::has_file_addresses(&text) => Err(Failure::usage(
-            "--profile needs perf 5.9 or newer, and this one is older",
+            "--profile needs perf 5.10 or newer, and this one is older",
             "install a newer one",
         )),
         Ok(text) if attribution::names_the_kernel(&text) => Ok(()),

@@ -216,7 +216,7 @@ impl<P: Processes> Tracker<P> {
     }
 
     /// The tree without what makes the load.
-    pub(crate) fn measurable(&self) -> Vec<Pid> {
+    fn measurable(&self) -> Vec<Pid> {
         let measurable = self.processes.iter().filter(|(_, process)| !process.note.load);
         measurable.map(|(pid, _)| pid).collect()
     }

@@ -90,8 +90,8 @@ pub(crate) struct CompareArguments {
     ///
     /// Times drift with what else a busy machine does; these shares hardly do. A sample counts once: in a page fault, in a
     /// call that gets memory or gives it back, or in the allocator's code. Of a server the load is sampled, of other
-    /// programs all but the first fifth of a second. It takes perf, and the right to sample the kernel; runs take a little
-    /// longer. In --fail-if it is allocator_cpu_percent.
+    /// programs all. It takes perf 5.10 or newer, and the right to sample the kernel; runs take a little longer. In
+    /// --fail-if it is allocator_cpu_percent.
     #[arg(long)]
     pub profile: bool,
     /// Exit with 4 if this is true, such as "snug.rss_mean > 0.8 * glibc.rss_mean"; may be repeated
