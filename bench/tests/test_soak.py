@@ -248,14 +248,15 @@ class WhomTheKernelKilled(unittest.TestCase):
 
     def test_a_process_of_the_service_is_named(self):
         """A worker that outgrows the limit, while the kernel kills what presses, too."""
-        script = ("import os, time\nchild = os.fork()\n"
-                  "if child == 0:\n    time.sleep(2)\n    kept = [b'x' * (1 << 20) for _ in range(300)]\n"
+        script = ("import os, signal, time\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])\nchild = os.fork()\n"
+                  "if child == 0:\n    signal.sigwait([signal.SIGUSR1])\n    kept = [b'x' * (1 << 20) for _ in range(300)]\n"
                   "print('ready', child, flush=True)\nos.wait()\ntime.sleep(60)")
         container = self.start(script)
         child = int(container.log_path.read_text().split()[1])
         kills = Kills(container)
         kills.look()
         kills.note_pressure(run.press(container, share=1.5, seconds=0))
+        os.kill(child, signal.SIGUSR1)
         deadline = time.monotonic() + 30
         while container.kills() < 2:
             self.assertLess(time.monotonic(), deadline)
