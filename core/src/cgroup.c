@@ -4,7 +4,7 @@
 #include "sys.h"
 #include "text.h"
 
-enum { PATH_BYTES = 512, FILE_BYTES = 4096, FULL_TENTHS = 9 };
+enum { PATH_BYTES = 512, FILE_BYTES = 4096, NEAR_TENTHS = 9 };
 
 #define ROOT "/sys/fs/cgroup"
 
@@ -66,9 +66,8 @@ uint64_t cgroup_stat_value(const char *memory_stat, const char *key) {
   return 0;
 }
 
-bool cgroup_is_nearly_full(uint64_t usage_bytes, uint64_t file_bytes, uint64_t limit_bytes) {
-  uint64_t held = usage_bytes > file_bytes ? usage_bytes - file_bytes : 0;
-  return held / FULL_TENTHS > limit_bytes / 10;
+bool cgroup_is_near_limit(const struct cgroup_memory *reading) {
+  return reading->held_bytes / NEAR_TENTHS > reading->limit_bytes / 10;
 }
 
 static size_t read_in(const char *directory, const char *name, char *content, size_t capacity_bytes) {
@@ -133,7 +132,7 @@ void cgroup_forget_memory_limit(void) {
 
 bool cgroup_has_memory_limit(void) { return memory.directory[0] != '\0'; }
 
-bool cgroup_memory_is_nearly_full(void) {
+bool cgroup_memory(struct cgroup_memory *reading) {
   if (!memory.asked) {
     memory.asked = true;
     for_each_level("", note_memory_2, NULL);
@@ -145,12 +144,15 @@ bool cgroup_memory_is_nearly_full(void) {
   if (read_in(memory.directory, usage_file, file_content, sizeof file_content) == 0 ||
       !read_number(file_content, &usage))
     return false;
-  if (usage / FULL_TENTHS <= memory.limit_bytes / 10) return false; /* the ordinary case: one file */
+  reading->held_bytes = usage;
+  reading->limit_bytes = memory.limit_bytes;
+  if (!cgroup_is_near_limit(reading)) return true; /* the ordinary case: one file */
   read_in(memory.directory, "memory.stat", file_content, sizeof file_content);
   const char *prefix_keys[2][2] = {{"inactive_file", "active_file"}, {"total_inactive_file", "total_active_file"}};
   uint64_t file_bytes = cgroup_stat_value(file_content, prefix_keys[memory.version_1][0]) +
                         cgroup_stat_value(file_content, prefix_keys[memory.version_1][1]);
-  return cgroup_is_nearly_full(usage, file_bytes, memory.limit_bytes);
+  reading->held_bytes = usage > file_bytes ? usage - file_bytes : 0; /* read at different moments */
+  return true;
 }
 
 static void least_cpus(uint32_t *cpus, uint64_t quota, uint64_t period) {

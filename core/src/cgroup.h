@@ -7,12 +7,20 @@
 /* CPUs that the quota amounts to, rounded up; 0: no quota. */
 HIDDEN uint32_t cgroup_cpus(void);
 
-/* Whether memory that cannot be dropped (not file cache) fills more than nine tenths of the limit. False without a
- * limit. */
-HIDDEN bool cgroup_memory_is_nearly_full(void);
+struct cgroup_memory {
+  uint64_t held_bytes; /* what the kernel can't just drop; far from the limit file cache, too, which it can */
+  uint64_t limit_bytes;
+};
 
-/* Whether a limit was found when it was last asked for: then asking again reads one file. */
+/* Reads how much of the tightest limit is in use: one file, a second one near it. False without a limit, or where that
+ * can't be read. */
+HIDDEN bool cgroup_memory(struct cgroup_memory *reading);
+
+/* Whether a limit was found when it was last asked for. */
 HIDDEN bool cgroup_has_memory_limit(void);
+
+/* Whether more than nine tenths of the limit are held. */
+HIDDEN bool cgroup_is_near_limit(const struct cgroup_memory *reading);
 
 /* The limit is looked for anew when it is asked for next. */
 HIDDEN void cgroup_forget_memory_limit(void);
@@ -20,6 +28,5 @@ HIDDEN void cgroup_forget_memory_limit(void);
 /* The parts that decide, for tests: texts as the kernel shows them. */
 HIDDEN bool cgroup_path_of(const char *proc_self_cgroup, const char *controller, char *path, size_t capacity_bytes);
 HIDDEN uint64_t cgroup_stat_value(const char *memory_stat, const char *key);
-HIDDEN bool cgroup_is_nearly_full(uint64_t usage_bytes, uint64_t file_bytes, uint64_t limit_bytes);
 
 #endif

@@ -5,6 +5,7 @@
 #include "gauges.h"
 #include "lock.h"
 #include "options.h"
+#include "pressure.h"
 #include "slab.h"
 #include "slab_purge.h"
 #include "steal.h"
@@ -40,14 +41,14 @@ static struct {
   struct lock lock;                   /* rank PURGE: one purger at a time; others go on without */
   int64_t tokens_ns;                  /* under the lock */
   uint64_t tokens_at_ns;              /* under the lock */
-  bool near_limit;                    /* under the lock: the container's memory limit is near */
+  size_t excess_pages;                /* atomic: dirty pages from which on some are above the cap by too much */
   uint64_t given_blocks[CLASS_COUNT]; /* atomic: of given_blocks(), when all slabs were looked at last */
   bool in_vain;                       /* atomic: the last idle purge gave next to nothing back */
   uint32_t idle_looks;                /* atomic: looks without activity until the next idle purge */
   uint64_t idle_at_ns;                /* under the lock: the last one, */
   size_t idle_gone_pages;             /* the same: what it gave back, */
   size_t idle_left_pages;             /* the same: and what it left resident */
-} purge = {.idle_looks = IDLE_LOOKS_MIN};
+} purge = {.excess_pages = CAP_SMALL_PAGES, .idle_looks = IDLE_LOOKS_MIN};
 
 static void earn_tokens(void) {
   uint64_t now = sys_coarse_time_ns();
@@ -68,19 +69,20 @@ static void count_purged(size_t purged_pages) {
 
 static size_t cap_pages(void) {
   size_t used = pages_used();
-  if (purge.near_limit) return CAP_SMALL_PAGES;
   return used < SMALL_HEAP_PAGES ? CAP_SMALL_PAGES : CAP_PAGES + used * CAP_HEAP_PERCENT / 100;
 }
 
 static size_t dirty_pages(void) { return pages_dirty() + large_retained_pages(); }
 
-/* When slow paths purge at once again. */
+/* When slow paths purge at once again. Near the container's limit they have to ask before, whether the process grew. */
 static void set_due(size_t pages) {
-  __atomic_store_n(&purge_due_pages, pages, __ATOMIC_RELAXED);
+  bool asks_for_growth = pressure_is_near() && pages > CAP_SMALL_PAGES;
+  __atomic_store_n(&purge.excess_pages, pages, __ATOMIC_RELAXED);
+  __atomic_store_n(&purge_due_pages, asks_for_growth ? CAP_SMALL_PAGES : pages, __ATOMIC_RELAXED);
   counter_set(&snug_counters.dirty_cap_bytes, cap_pages() * PAGE_BYTES);
 }
 
-static bool at_any_price(void) { return purge.near_limit || options.purge_cpu_percent == 100; }
+static bool at_any_price(void) { return options.purge_cpu_percent == 100; }
 
 /* Dirty pages from which on slow paths purge at once, also what was freed a moment ago. */
 static size_t urgent_pages(void) {
@@ -94,8 +96,9 @@ static size_t affordable_pages(size_t pages) {
   return paid < BATCH_MIN_PAGES ? 0 : paid;
 }
 
-/* Gives about so many dirty pages back, retained mappings first, and takes their price from the tokens. */
-static void give_back(size_t pages, bool only_aged) {
+/* Gives about so many dirty pages back, retained mappings first, and takes their price from the tokens. Returns those
+ * that went. */
+static size_t give_back(size_t pages, bool only_aged) {
   size_t retained = large_retained_pages(), unmapped = 0, purged = 0;
   if (retained != 0) unmapped = large_purge(retained > pages ? retained - pages : 0);
   if (unmapped < pages) {
@@ -104,6 +107,7 @@ static void give_back(size_t pages, bool only_aged) {
   }
   count_purged(purged);
   purge.tokens_ns -= (int64_t)(unmapped + purged) * PAGE_COST_NS;
+  return unmapped + purged;
 }
 
 /* Where more than `most` pages are dirty, gives back all above three quarters of that, or aged ones only, within the
@@ -115,12 +119,6 @@ static void purge_within_budget(size_t most, bool only_aged) {
   dirty = dirty_pages();
   /* Refused or unaffordable: not at every free. */
   set_due(dirty <= urgent ? urgent : dirty + dirty / 8 + BATCH_MIN_PAGES);
-}
-
-void purge_excess(void) {
-  if (!lock_try(&purge.lock, RANK_PURGE)) return;
-  purge_within_budget(urgent_pages(), false);
-  lock_give(&purge.lock, RANK_PURGE);
 }
 
 /* Frees into slabs of a class, in all arenas, ever. */
@@ -171,6 +169,26 @@ static size_t resident_pages(void) {
   return held > purged ? held - purged : 0;
 }
 
+/* Near the container's limit: gives back as much as the process grew by, and some, so that not every call has to. The
+ * purge lock is held. */
+static void give_back_growth(void) {
+  size_t resident = resident_pages(), most = pressure_most_pages(), dirty = dirty_pages();
+  if (resident <= most || dirty <= CAP_SMALL_PAGES) return;
+  earn_tokens();
+  if (give_back(resident - most + dirty / 4, false) == 0) pressure_allow(resident); /* refused: not at every call */
+  counter_bump(&snug_counters.limit_purges, 1);
+}
+
+void purge_excess(void) {
+  size_t most = pressure_most_pages();
+  bool asks_for_growth = most != SIZE_MAX && dirty_pages() <= __atomic_load_n(&purge.excess_pages, __ATOMIC_RELAXED);
+  if (asks_for_growth && resident_pages() <= most) return;
+  if (!lock_try(&purge.lock, RANK_PURGE)) return;
+  give_back_growth();
+  purge_within_budget(urgent_pages(), false);
+  lock_give(&purge.lock, RANK_PURGE);
+}
+
 /* How much must be there to be given back for a janitor to be worth its thread. More if the last one found next to
  * nothing, although so much was freed: it lay beside live blocks. */
 static uint64_t janitor_bytes(void) {
@@ -208,9 +226,12 @@ uint64_t purge_activity(void) {
          counter_get(&snug_counters.run_requested_bytes) * 3 + counter_get(&snug_counters.large_requested_bytes);
 }
 
-void purge_set_near_limit(bool near) { purge.near_limit = near; }
+void purge_look_at_limit(void) {
+  struct cgroup_memory reading;
+  pressure_look(cgroup_memory(&reading) ? &reading : NULL, resident_pages());
+}
 
-bool purge_is_near_limit(void) { return purge.near_limit; }
+void purge_forget_limit(void) { pressure_look(NULL, 0); }
 
 void purge_slabs(size_t min_class_bytes, size_t max_records) {
   earn_tokens();
@@ -218,12 +239,6 @@ void purge_slabs(size_t min_class_bytes, size_t max_records) {
   size_t purged = slab_purge(min_class_bytes, true, max_records, (size_t)(purge.tokens_ns / PAGE_COST_NS));
   count_purged(purged);
   purge.tokens_ns -= (int64_t)purged * PAGE_COST_NS;
-}
-
-void purge_all_slabs(const struct cache *own) {
-  steal_caches(0, own);
-  count_purged(slab_purge(0, false, slab_record_count(), SIZE_MAX));
-  counter_bump(&snug_counters.limit_purges, 1);
 }
 
 void purge_above_cap(void) { purge_within_budget(cap_pages(), !at_any_price()); }
@@ -242,6 +257,15 @@ size_t purge_all_locked(const struct cache *own) {
   gauges_refresh(true);
   for (unsigned i = 1; i < CLASS_COUNT && !is_purging_stopped(); i++) counter_set(&purge.given_blocks[i], given[i]);
   return purged * PAGE_BYTES;
+}
+
+bool purge_if_limit_is_near(const struct cache *own) {
+  uint64_t now = sys_coarse_time_ns();
+  if (!pressure_sweep_is_due(now, resident_pages())) return false;
+  size_t gone_bytes = purge_all_locked(own);
+  pressure_swept(now, gone_bytes / PAGE_BYTES, resident_pages());
+  counter_bump(&snug_counters.limit_purges, 1);
+  return true;
 }
 
 size_t purge_all(const struct cache *own) {

@@ -15,9 +15,11 @@
 #include "large.h"
 #include "pages.h"
 
-HIDDEN extern size_t purge_due_pages;  /* atomic: dirty pages above which maintain() (maintain.h) purges at once */
+HIDDEN extern size_t purge_due_pages;  /* atomic: dirty pages above which maintain() (maintain.h) calls purge_excess */
 HIDDEN extern size_t purge_look_pages; /* atomic: dirty and touched ones above which it asks for a janitor */
 
+/* Purges at once what is above the cap by more than may wait for a tick; near the container's limit what the process
+ * grew by, too. */
 HIDDEN void purge_excess(void);
 
 /* Gives everything back that can be: idle caches, pages in slabs, free pages, retained mappings. Returns the bytes. */
@@ -56,16 +58,16 @@ HIDDEN size_t purge_all_locked(const struct cache *own);
 
 /* For tick.c, who holds the purge lock. */
 
-/* Whether the container's memory limit is near: then what can go does, whatever it costs. */
-HIDDEN void purge_set_near_limit(bool near);
-HIDDEN bool purge_is_near_limit(void);
+/* Reads how near the container's memory limit is (pressure.h), or forgets it: nobody may read it any more. */
+HIDDEN void purge_look_at_limit(void);
+HIDDEN void purge_forget_limit(void);
+
+/* If a sweep is due (pressure.h), gives everything back that can be, `own` excepted. Returns whether it was. */
+HIDDEN bool purge_if_limit_is_near(const struct cache *own);
 
 /* Within the budget, pages of slabs, as slab_purge chooses them, in which nothing was freed since the tick before last.
  */
 HIDDEN void purge_slabs(size_t min_class_bytes, size_t max_records);
-
-/* At any price: idle caches, those of `own` excepted, and all pages of slabs that can go. */
-HIDDEN void purge_all_slabs(const struct cache *own);
 
 /* Within the budget, what is above the cap and was dirty at the last tick already. */
 HIDDEN void purge_above_cap(void);

@@ -45,6 +45,7 @@ FAST
 #include "gauges.c"
 SMALL
 #include "cgroup.c"
+#include "pressure.c"
 FAST
 #include "purge.c"
 #include "tick.c"

@@ -37,7 +37,7 @@ static void look_at_container(bool slow) {
     arena_set_cpus(quota != 0 && quota < cpus ? quota : cpus);
     cgroup_forget_memory_limit(); /* it may have been changed, or the process moved */
   }
-  if (slow || cgroup_has_memory_limit()) purge_set_near_limit(cgroup_memory_is_nearly_full());
+  if (slow || cgroup_has_memory_limit()) purge_look_at_limit();
 }
 
 static size_t records_to_look_at(void) {
@@ -49,16 +49,16 @@ void tick_now(const struct cache *own, bool may_open_files) {
   if (!purge_try_lock()) return;
   __atomic_store_n(&ticks.at_ns, sys_coarse_time_ns(), __ATOMIC_RELAXED);
   counter_bump(&snug_counters.ticks, 1);
-  bool slow = ticks.count++ % SLOW_TICKS == 0, was_near = purge_is_near_limit();
-  if (may_open_files && rights_have(RIGHT_FILES)) look_at_container(slow);
+  bool slow = ticks.count++ % SLOW_TICKS == 0;
+  if (!rights_have(RIGHT_FILES)) {
+    purge_forget_limit();
+  } else if (may_open_files) {
+    look_at_container(slow);
+  }
   slab_tick();
   cache_tick();
   steal_caches(IDLE_TICKS, own);
-  if (purge_is_near_limit() && (slow || !was_near)) {
-    purge_all_slabs(own);
-  } else {
-    purge_slabs(slow ? 0 : PAGES_CLASS_MIN_BYTES, records_to_look_at());
-  }
+  if (!purge_if_limit_is_near(own)) purge_slabs(slow ? 0 : PAGES_CLASS_MIN_BYTES, records_to_look_at());
   purge_above_cap();
   large_retry_unmaps();
   pages_age();

@@ -263,14 +263,16 @@ test-black-box: test-api test-misuse test-stress test-fuzz test-startup test-fai
 
 # ---- container ----
 
-$(TESTS_BUILD)/container/churn: $(TESTS)/container/churn.c
+CONTAINER = $(TESTS_BUILD)/container/churn $(TESTS_BUILD)/container/steady
+
+$(CONTAINER): $(TESTS_BUILD)/container/%: $(TESTS)/container/%.c
 	@mkdir -p $(@D)
 	$(TEST_CC) -o $@ $<
 
 .PHONY: test-container programs-container
-programs-container: $(TESTS_BUILD)/container/churn $(LIB)
+programs-container: $(CONTAINER) $(LIB)
 test-container: programs-container
-	@$(TESTS)/container/run_container.sh $(abspath $(TESTS_BUILD)/container/churn) $(abspath $(LIB))
+	@$(TESTS)/container/run_container.sh $(abspath $(CONTAINER)) $(abspath $(LIB))
 
 include $(TESTS)/sandbox/sandbox.mk
 include $(TESTS)/prefixed/prefixed.mk

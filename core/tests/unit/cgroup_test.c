@@ -11,6 +11,11 @@ static unsigned long long physical_bytes = 64ull << 30;
 #include "../../src/lock.c"
 #include "unit.h"
 
+static bool memory_is_nearly_full(void) {
+  struct cgroup_memory reading;
+  return cgroup_memory(&reading) && cgroup_is_near_limit(&reading);
+}
+
 /* A file system of a few files. */
 struct file {
   const char *path, *content;
@@ -85,17 +90,18 @@ TEST(values_of_memory_stat) {
         cgroup_stat_value("", "anon") == 0);
 }
 
-TEST(nearly_full_is_above_nine_tenths_without_files) {
-  const uint64_t limit = 1000 << 20;
-  for (uint64_t used = 0; used <= limit + limit / 10; used += limit / 100) {
-    bool expected = used > limit / 10 * 9 + limit / 200;
-    if (used == limit / 10 * 9) continue; /* rounding may decide */
-    CHECK_THAT(cgroup_is_nearly_full(used, 0, limit) == expected, "%llu", (unsigned long long)used);
-    CHECK_THAT(cgroup_is_nearly_full(used + (limit / 2), limit / 2, limit) == expected, "%llu",
+TEST(near_is_above_nine_tenths) {
+  struct cgroup_memory reading = {.limit_bytes = 1000 << 20};
+  for (uint64_t used = 0; used <= reading.limit_bytes / 10 * 11; used += reading.limit_bytes / 100) {
+    if (used == reading.limit_bytes / 10 * 9) continue; /* rounding may decide */
+    reading.held_bytes = used;
+    CHECK_THAT(cgroup_is_near_limit(&reading) == (used > reading.limit_bytes / 10 * 9), "%llu",
                (unsigned long long)used);
   }
-  CHECK(!cgroup_is_nearly_full(10, 20, limit)); /* more file pages than usage: read at different moments */
-  CHECK(cgroup_is_nearly_full(UINT64_MAX, 0, UINT64_MAX) && !cgroup_is_nearly_full(UINT64_MAX / 2, 0, UINT64_MAX));
+  reading = (struct cgroup_memory){UINT64_MAX, UINT64_MAX};
+  CHECK(cgroup_is_near_limit(&reading));
+  reading.held_bytes /= 2;
+  CHECK(!cgroup_is_near_limit(&reading));
 }
 
 #define OWN_V2 {"/proc/self/cgroup", "0::/a/b\n"}
@@ -127,7 +133,7 @@ TEST(a_containers_own_group_is_the_mount_point) {
                                   {"/sys/fs/cgroup/memory.stat", "inactive_file 0\nactive_file 0\n"},
                                   {NULL, NULL}});
   CHECK(cgroup_cpus() == 3);
-  CHECK(cgroup_memory_is_nearly_full());
+  CHECK(memory_is_nearly_full());
 }
 
 TEST(the_cpu_quota_of_version_1) {
@@ -145,9 +151,9 @@ TEST(the_cpu_quota_of_version_1) {
 
 TEST(no_files_no_limits) {
   use_files((const struct file[]){{NULL, NULL}});
-  CHECK(cgroup_cpus() == 0 && !cgroup_memory_is_nearly_full());
+  CHECK(cgroup_cpus() == 0 && !memory_is_nearly_full());
   use_files((const struct file[]){OWN_V2, {NULL, NULL}});
-  CHECK(cgroup_cpus() == 0 && !cgroup_memory_is_nearly_full());
+  CHECK(cgroup_cpus() == 0 && !memory_is_nearly_full());
 }
 
 static struct file limited_v2[] = {
@@ -163,16 +169,21 @@ static struct file limited_v2[] = {
 
 TEST(the_tightest_memory_limit_of_version_2) {
   use_files(limited_v2);
-  CHECK(!cgroup_memory_is_nearly_full());
+  CHECK(!memory_is_nearly_full());
   CHECK_THAT(strcmp(memory.directory, "/sys/fs/cgroup/a") == 0 && memory.limit_bytes == 1000000000, "%s",
              memory.directory);
   reads = 0;
-  CHECK(!cgroup_memory_is_nearly_full());
+  CHECK(!memory_is_nearly_full());
   CHECK_THAT(reads == 1, "far from the limit a look reads %d files", reads);
   limited_v2[5].content = "950000000\n"; /* of which 100 MB are file cache */
-  CHECK(!cgroup_memory_is_nearly_full());
+  CHECK(!memory_is_nearly_full());
   limited_v2[5].content = "1001000000\n";
-  CHECK(cgroup_memory_is_nearly_full());
+  struct cgroup_memory reading;
+  CHECK(cgroup_memory(&reading) && cgroup_is_near_limit(&reading));
+  CHECK(reading.held_bytes == 900999990 && reading.limit_bytes == 1000000000);
+  limited_v2[6].content = "inactive_file 2000000000\nactive_file 10\n"; /* more than usage: read at another moment */
+  CHECK(cgroup_memory(&reading) && reading.held_bytes == 0);
+  limited_v2[6].content = "anon 1\ninactive_file 100000000\nactive_file 10\n";
 }
 
 TEST(the_memory_limit_of_version_1) {
@@ -184,15 +195,15 @@ TEST(the_memory_limit_of_version_1) {
                       {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"},
                       {NULL, NULL}};
   use_files(v1);
-  CHECK(cgroup_memory_is_nearly_full() && memory.version_1);
+  CHECK(memory_is_nearly_full() && memory.version_1);
   v1[3].content = "inactive_file 1\nactive_file 1\ntotal_inactive_file 300000000\ntotal_active_file 0\n";
-  CHECK(!cgroup_memory_is_nearly_full());
+  CHECK(!memory_is_nearly_full());
 }
 
 TEST(a_limit_beyond_the_machine_is_none) {
   physical_bytes = 500000000;
   limited_v2[5].content = "2000000000\n";
   use_files(limited_v2);
-  CHECK(!cgroup_memory_is_nearly_full() && memory.directory[0] == '\0');
+  CHECK(!memory_is_nearly_full() && memory.directory[0] == '\0');
   physical_bytes = 64ull << 30;
 }

@@ -95,10 +95,33 @@ TEST(the_cap_follows_the_heap) {
   for (size_t i = 0; i < COUNT_OF(blocks); i++) blocks[i] = malloc(500 * KIB);
   size_t used = pages_used();
   CHECK(used >= SMALL_HEAP_PAGES && cap_pages() == CAP_PAGES + used / 100);
-  purge.near_limit = true;
-  CHECK(cap_pages() == CAP_SMALL_PAGES);
-  purge.near_limit = false;
   for (size_t i = 0; i < COUNT_OF(blocks); i++) free(blocks[i]);
+}
+
+/* Near the limit free pages pay for growth that they can't serve, at any price; not for what takes them. */
+TEST(growth_near_the_limit_is_paid_with_dirty_pages) {
+  start_again(0);
+  make_dirty(2048);
+  memory_current = "95000000\n"; /* room for 1,220 pages, of which half may go */
+  purge_look_at_limit();
+  purge_above_cap();
+  CHECK(purge_due_pages == CAP_SMALL_PAGES && purge.excess_pages > dirty_pages());
+  size_t purged = purged_pages, most = pressure_most_pages();
+  void *small = malloc(500 * KIB); /* of dirty pages */
+  CHECK_THAT(purged_pages == purged && resident_pages() < most, "%zu pages", purged_pages - purged);
+  void *within = malloc(2 * MIB);
+  CHECK_THAT(purged_pages == purged && resident_pages() < most, "%zu pages", purged_pages - purged);
+  uint64_t limit_purges = snug_counters.limit_purges;
+  void *beyond = malloc(4 * MIB);
+  CHECK_THAT(purged_pages - purged >= (6 * MIB) / PAGE_BYTES - 611 && purged_pages - purged < 2048, "%zu pages",
+             purged_pages - purged);
+  CHECK(resident_pages() <= most && snug_counters.limit_purges == limit_purges + 1);
+  purge_forget_limit();
+  purge_above_cap();
+  CHECK(purge_due_pages == purge.excess_pages);
+  free(small);
+  free(within);
+  free(beyond);
 }
 
 TEST(retained_mappings_count_and_go_first) {

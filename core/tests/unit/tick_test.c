@@ -1,20 +1,54 @@
 /* tick_test.c: when ticks come, and what they do. */
 #include "purging.h"
 
+static void tick(void) {
+  now_ns += TICK_NS;
+  tick_now(this_thread.own, true);
+}
+
 TEST(near_the_containers_limit_all_goes_whatever_it_costs) {
   start_again(0);
   make_dirty(512);
   uint64_t limit_purges = snug_counters.limit_purges;
   memory_current = "95000000\n";
-  for (int i = 0; i < SLOW_TICKS + 1; i++) {
-    now_ns += TICK_NS;
-    tick_now(this_thread.own, true);
-  }
-  CHECK(purge.near_limit && snug_counters.limit_purges > limit_purges);
+  tick();
+  CHECK(pressure_is_near() && snug_counters.limit_purges == limit_purges + 1);
   CHECK_THAT(pages_dirty() <= CAP_SMALL_PAGES, "%zu dirty pages", pages_dirty());
   memory_current = "50000000\n";
-  for (int i = 0; i < SLOW_TICKS; i++) tick_now(this_thread.own, true);
-  CHECK(!purge.near_limit);
+  tick();
+  CHECK(!pressure_is_near());
+}
+
+/* What live memory near the limit takes and frees all the time stays, and costs no faults. */
+TEST(what_is_wanted_again_at_once_stays_near_the_limit) {
+  enum { SECONDS = 20, ROUNDS = 5 };
+  start_again(1);
+  memory_current = "95000000\n";
+  make_dirty(512);
+  tick();
+  size_t purged = purged_pages;
+  uint64_t limit_purges = snug_counters.limit_purges;
+  for (int i = 0; i < SECONDS * 10; i++) {
+    for (int j = 0; j < ROUNDS; j++) make_dirty(512);
+    tick();
+  }
+  CHECK_THAT(purged_pages - purged < 512 * 6, "%zu pages purged by %d rounds that use 512", purged_pages - purged,
+             SECONDS * 10 * ROUNDS);
+  CHECK_THAT(snug_counters.limit_purges - limit_purges < 6, "%zu purges",
+             (size_t)(snug_counters.limit_purges - limit_purges));
+}
+
+/* A reading from before a sandbox would stand. */
+TEST(who_may_read_no_files_any_more_is_not_near_the_limit) {
+  start_again(1);
+  memory_current = "95000000\n";
+  tick();
+  CHECK(pressure_is_near());
+  uint32_t had = rights.had;
+  rights.had &= ~(uint32_t)RIGHT_FILES;
+  tick();
+  CHECK(!pressure_is_near());
+  rights.had = had;
 }
 
 TEST(slow_paths_bring_ticks_when_it_is_time) {

@@ -1,0 +1,67 @@
+#include "pressure.h"
+
+enum {
+  LITTLE_SHIFT = 10, /* a sweep that gave back less than a thousandth of the limit was not worth its steps */
+};
+
+#define WAIT_MIN_NS UINT64_C(1000000000)
+#define WAIT_MAX_NS (64 * WAIT_MIN_NS)
+
+static size_t most_pages = SIZE_MAX; /* atomic; written with the purge lock */
+
+static struct {
+  bool near;
+  size_t room_pages;       /* from what is held to the limit, at the last look */
+  size_t swept_room_pages; /* the same after the last sweep, or when the limit came near after it */
+  size_t limit_pages;
+  uint64_t wait_ns;                    /* from one sweep to the next */
+  uint64_t swept_ns;                   /* when the last one was; 0: never */
+  size_t gone_pages;                   /* what it gave back, */
+  size_t left_pages;                   /* and left */
+} pressure = {.wait_ns = WAIT_MIN_NS}; /* purge lock */
+
+bool pressure_is_near(void) { return pressure.near; }
+
+size_t pressure_most_pages(void) { return __atomic_load_n(&most_pages, __ATOMIC_RELAXED); }
+
+void pressure_allow(size_t pages) { __atomic_store_n(&most_pages, pages, __ATOMIC_RELAXED); }
+
+void pressure_look(const struct cgroup_memory *reading, size_t resident_pages) {
+  bool was_near = pressure.near;
+  pressure.near = reading != NULL && cgroup_is_near_limit(reading);
+  if (!pressure.near) {
+    pressure_allow(SIZE_MAX);
+    return;
+  }
+  uint64_t held = reading->held_bytes, limit = reading->limit_bytes;
+  pressure.limit_pages = limit / PAGE_BYTES;
+  pressure.room_pages = held < limit ? (limit - held) / PAGE_BYTES : 0;
+  if (!was_near) pressure.swept_room_pages = pressure.room_pages;
+  pressure_allow(resident_pages + pressure.room_pages / 2);
+}
+
+static bool last_sweep_is_lost(size_t resident_pages) {
+  size_t again = resident_pages > pressure.left_pages ? resident_pages - pressure.left_pages : 0;
+  return pressure.gone_pages <= pressure.limit_pages >> LITTLE_SHIFT || again > pressure.gone_pages / 2;
+}
+
+bool pressure_sweep_is_due(uint64_t now_ns, size_t resident_pages) {
+  if (!pressure.near) return false;
+  if (pressure.swept_ns == 0) return true;
+  if (pressure.room_pages < pressure.swept_room_pages / 2) return true;
+  if (now_ns - pressure.swept_ns < pressure.wait_ns) return false;
+  if (!last_sweep_is_lost(resident_pages)) {
+    if (pressure.wait_ns > WAIT_MIN_NS) pressure.wait_ns /= 2;
+    return true;
+  }
+  if (pressure.wait_ns == WAIT_MAX_NS) return true;
+  pressure.wait_ns *= 2;
+  return false;
+}
+
+void pressure_swept(uint64_t now_ns, size_t gone_pages, size_t left_pages) {
+  pressure.swept_ns = now_ns;
+  pressure.gone_pages = gone_pages;
+  pressure.left_pages = left_pages;
+  pressure.swept_room_pages = pressure.room_pages + gone_pages;
+}

@@ -1,0 +1,38 @@
+/* pressure.h: how near the container's memory limit is, and what that asks of purging (docs/decisions/0041).
+ *
+ * It reads and decides, and gives nothing back: that is purge.h's. Looked at by ticks, with the purge lock held. Where
+ * live memory itself is near the limit, what is given back is wanted again at once, and giving it back helps nobody.
+ * So near the limit there are two rules beside those of purge.h:
+ *
+ *  sweep   Everything that can go does, at any price. That is a bet. It is lost if most of what went was wanted again
+ *          when the next one is due, or if next to nothing went: then that one waits twice as long, 64 s at most.
+ *          One that was won halves the wait, to a second. Where the room, from what is held to the limit, is less than
+ *          half of what the last sweep left, the next one is due at once.
+ *  growth  What the process holds may grow by half of the room from one look to the next. What it takes beyond that it
+ *          pays for with free pages that hold memory, at any price. Taking those pages themselves is no growth.
+ */
+#ifndef SNUG_PRESSURE_H
+#define SNUG_PRESSURE_H
+
+#include "base.h"
+#include "cgroup.h"
+
+/* A new reading (NULL: there is no limit, or it can't be read), and how many pages of the heap hold memory now. */
+HIDDEN void pressure_look(const struct cgroup_memory *reading, size_t resident_pages);
+
+/* Whether the limit was near at the last look. */
+HIDDEN bool pressure_is_near(void);
+
+/* Whether a sweep is due, with so many pages holding memory now. */
+HIDDEN bool pressure_sweep_is_due(uint64_t now_ns, size_t resident_pages);
+
+/* What a sweep gave back, and how many pages hold memory after it. */
+HIDDEN void pressure_swept(uint64_t now_ns, size_t gone_pages, size_t left_pages);
+
+/* How many pages may hold memory until the next look; SIZE_MAX: any number. No lock. */
+HIDDEN size_t pressure_most_pages(void);
+
+/* Nothing could be given back in place of growth: it may go on, to so many pages, until the next look. */
+HIDDEN void pressure_allow(size_t pages);
+
+#endif

@@ -1,0 +1,115 @@
+/* pressure_test.c: when all has to go near the limit, and how long a sweep that gave nothing waits. */
+#include "../../src/sys.c"
+
+#include "../../src/rights.c"
+#include "../../src/cgroup.c"
+#include "../../src/pressure.c"
+#include "../../src/fatal.c"
+#include "../../src/lock.c"
+#include "unit.h"
+
+#define SECOND UINT64_C(1000000000)
+
+enum { LIMIT_PAGES = 100000, RESIDENT = 80000 };
+
+static uint64_t now_ns;
+
+static void look(uint64_t held_pages, size_t resident_pages) {
+  struct cgroup_memory reading = {.held_bytes = held_pages * PAGE_BYTES, .limit_bytes = LIMIT_PAGES * PAGE_BYTES};
+  pressure_look(&reading, resident_pages);
+}
+
+static void start_again(void) {
+  memset(&pressure, 0, sizeof pressure);
+  pressure.wait_ns = WAIT_MIN_NS;
+  pressure_look(NULL, 0);
+  now_ns = 1000 * SECOND;
+}
+
+/* How many sweeps there are in so many ticks of 100 ms, each of which gives `gone` pages back, of which `again` are
+ * wanted again. */
+static unsigned sweeps_in(unsigned ticks, uint64_t held_pages, size_t gone_pages, size_t again_pages) {
+  unsigned count = 0;
+  for (unsigned i = 0; i < ticks; i++) {
+    now_ns += SECOND / 10;
+    look(held_pages, RESIDENT);
+    size_t resident = pressure.swept_ns == 0 ? RESIDENT : pressure.left_pages + again_pages;
+    if (!pressure_sweep_is_due(now_ns, resident)) continue;
+    pressure_swept(now_ns, gone_pages, RESIDENT - gone_pages);
+    count++;
+  }
+  return count;
+}
+
+TEST(far_from_the_limit_nothing_is_asked_for) {
+  start_again();
+  CHECK(!pressure_is_near() && pressure_most_pages() == SIZE_MAX && !pressure_sweep_is_due(now_ns, RESIDENT));
+  look(89900, RESIDENT);
+  CHECK(!pressure_is_near() && pressure_most_pages() == SIZE_MAX && !pressure_sweep_is_due(now_ns, RESIDENT));
+  look(90100, RESIDENT);
+  CHECK(pressure_is_near() && pressure_most_pages() != SIZE_MAX && pressure_sweep_is_due(now_ns, RESIDENT));
+  pressure_look(NULL, RESIDENT);
+  CHECK(!pressure_is_near() && pressure_most_pages() == SIZE_MAX && !pressure_sweep_is_due(now_ns, RESIDENT));
+}
+
+TEST(sweeps_that_give_pages_for_good_come_every_second) {
+  start_again();
+  unsigned count = sweeps_in(100, 95000, 2000, 0);
+  CHECK_THAT(count == 10, "%u sweeps in 10 s", count);
+  start_again();
+  count = sweeps_in(100, 95000, 2000, 900);
+  CHECK_THAT(count == 10, "%u sweeps in 10 s where less than half is wanted again", count);
+}
+
+TEST(sweeps_whose_pages_are_wanted_again_get_rare) {
+  start_again();
+  unsigned first = sweeps_in(640, 95000, 2000, 2000), then = sweeps_in(6400, 95000, 2000, 2000);
+  CHECK_THAT(first == 1, "%u sweeps in 64 s", first);
+  CHECK_THAT(then == 10, "%u sweeps in 640 s", then);
+  start_again();
+  first = sweeps_in(640, 95000, LIMIT_PAGES / 1024 - 10, 0);
+  CHECK_THAT(first == 1, "%u sweeps in 64 s that give next to nothing", first);
+}
+
+TEST(they_come_more_often_again_when_pages_stay_away) {
+  start_again();
+  sweeps_in(6400, 95000, 2000, 2000);
+  CHECK(pressure.wait_ns == WAIT_MAX_NS);
+  sweeps_in(640 * 2, 95000, 2000, 0); /* 64 + 32 + 16 + ... s */
+  CHECK_THAT(pressure.wait_ns == WAIT_MIN_NS, "%llu s", (unsigned long long)(pressure.wait_ns / SECOND));
+}
+
+TEST(half_the_room_brings_a_sweep_at_once) {
+  start_again();
+  sweeps_in(6400, 92000, 2000, 2000);
+  pressure_swept(now_ns, 2000, RESIDENT - 2000);
+  unsigned count = sweeps_in(20, 92000, 2000, 2000);
+  CHECK_THAT(count == 0, "%u sweeps though nothing changed", count);
+  CHECK(pressure.swept_room_pages == 10000);
+  count = sweeps_in(1, 95500, 1000, 1000);
+  CHECK_THAT(count == 1 && pressure.swept_room_pages == 5500, "%u sweeps, %zu pages of room", count,
+             pressure.swept_room_pages);
+  count = sweeps_in(100, 99900, 100, 100);
+  CHECK_THAT(count == 1, "%u sweeps at the limit", count); /* the room is what it was after that one */
+}
+
+TEST(what_comes_near_anew_has_its_room_from_there) {
+  start_again();
+  sweeps_in(100, 99900, 200, 200);
+  look(50000, RESIDENT);
+  look(91000, RESIDENT);
+  CHECK(pressure.swept_room_pages == 9000);
+  CHECK(!pressure_sweep_is_due(now_ns, RESIDENT)); /* the wait goes on */
+  look(96000, RESIDENT);
+  CHECK(pressure_sweep_is_due(now_ns, RESIDENT));
+}
+
+TEST(growth_ends_at_half_the_room) {
+  start_again();
+  look(92000, RESIDENT);
+  CHECK(pressure_most_pages() == RESIDENT + 4000);
+  look(120000, RESIDENT); /* above memory.high */
+  CHECK(pressure_most_pages() == RESIDENT);
+  pressure_allow(RESIDENT + 7000);
+  CHECK(pressure_most_pages() == RESIDENT + 7000);
+}
