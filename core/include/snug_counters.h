@@ -50,7 +50,7 @@ struct snug_counters_class {
   uint32_t size_bytes;              /* bytes per block; 0: no such class */
   uint32_t slabs;                   /* slabs that belong to it now */
   uint64_t slab_bytes;              /* pages of those slabs */
-  uint64_t outstanding_blocks;      /* blocks outside slabs: live, or cached by a thread */
+  uint64_t outstanding_blocks;      /* blocks outside slabs: live, or cached by a thread; one of n slots counts n */
   uint64_t taken_blocks;            /* blocks ever taken out of slabs */
   uint64_t sampled_requests;        /* requests whose exact size was noted (one per cache refill) */
   uint64_t sampled_requested_bytes; /* and the sum of their sizes */

@@ -324,6 +324,22 @@ static bool is_size_of_fenced(size_t block_bytes, size_t alignment, size_t size_
   return longer <= block_size_for(alignment, shorter);
 }
 
+/* Whether a request of size_bytes could have got a block of block_bytes, not guarded: alignment may have made it up to
+ * twice as long; resizing may have left a quarter unused. */
+static bool could_get(size_t block_bytes, size_t alignment, size_t size_bytes) {
+  size_t wanted = round_up(size_bytes != 0 ? size_bytes : 1, alignment > 16 ? alignment : 16);
+  if (size_bytes > block_bytes) return false;
+  if (block_bytes <= 16 || wanted >= block_bytes - block_bytes / 4) return true;
+  if (block_bytes > CLASS_MAX_BYTES) return wanted + zone.page_bytes >= block_bytes;
+  return alignment > 16 ? 2 * wanted >= block_bytes : wanted + wanted / 8 + 16 >= block_bytes;
+}
+
+/* A joined block (slab_join.h) that was freed is taken again as what its first slot is. */
+static bool could_get_slot(const void *block, size_t alignment, size_t size_bytes) {
+  size_t page = page_index(block);
+  return page < zone_pages() && is_class(page_kind(page)) && could_get(slab_slot_size(block), alignment, size_bytes);
+}
+
 void block_check_size(const void *block, size_t alignment, size_t size_bytes) {
   size_t block_bytes = block_size(block);
   if (aside_holds(block)) return;
@@ -331,17 +347,13 @@ void block_check_size(const void *block, size_t alignment, size_t size_bytes) {
     if (!is_size_of_fenced(block_bytes, alignment, size_bytes)) fatal_wrong_size(block, size_bytes, block_bytes);
     return;
   }
-  bool fits = size_bytes <= block_bytes, guarded = guard_is_on() && guard_size(block, &block_bytes);
+  bool guarded = guard_is_on() && guard_size(block, &block_bytes);
   bool whole_pages = page_index(block) >= zone_pages() || page_kind(page_index(block)) == KIND_RUN;
   bool stand_in = whole_pages && !guarded && block_bytes <= CLASS_MAX_BYTES; /* when no slab could be had; or aligned */
-  if (fits && (stand_in || __atomic_load_n(&some_blocks_are_too_long, __ATOMIC_RELAXED))) return;
-  if (guarded) fits = size_bytes == block_bytes;
-  /* Alignment may have made the block up to twice as long; resizing may have left a quarter unused. */
-  size_t wanted = round_up(size_bytes != 0 ? size_bytes : 1, alignment > 16 ? alignment : 16);
-  if (fits && !guarded && block_bytes > 16 && wanted < block_bytes - block_bytes / 4) {
-    fits = alignment > 16 ? 2 * wanted >= block_bytes : wanted + wanted / 8 + 16 >= block_bytes;
-    if (block_bytes > CLASS_MAX_BYTES) fits = wanted + zone.page_bytes >= block_bytes;
-  }
+  bool is_too_long = stand_in || __atomic_load_n(&some_blocks_are_too_long, __ATOMIC_RELAXED);
+  if (size_bytes <= block_bytes && is_too_long) return;
+  bool fits = guarded ? size_bytes == block_bytes
+                      : could_get(block_bytes, alignment, size_bytes) || could_get_slot(block, alignment, size_bytes);
   if (unlikely(!fits)) fatal_wrong_size(block, size_bytes, block_bytes);
 }
 

@@ -92,11 +92,11 @@ static ALWAYS_INLINE bool resize_keeps(size_t block_bytes, size_t size_bytes) {
 }
 
 /* Whether the block belongs to a class of this thread's arena and stays where it is when resized: the ordinary end of
- * realloc. Ends the process when it is not a live block. */
+ * realloc. A joined one (slab_join.h) may also when this says no. Ends the process when it is not a live block. */
 static ALWAYS_INLINE bool block_stays(const void *block, size_t size_bytes) {
   size_t page = page_index(block);
   return page < zone_pages() && (page_kind(page) ^ this_thread.tag) - 1 < CLASS_COUNT - 1 &&
-         resize_keeps(slab_block_size(block), size_bytes);
+         resize_keeps(slab_slot_size(block), size_bytes);
 }
 
 /* free itself, whatever the program and its libraries call by that name (api.c). */

@@ -429,7 +429,9 @@ void cache_check(void) {
       const struct bin *bin = &cache->bin[k];
       if (bin_count(cache, bin) > bin_capacity(bin)) fatal_corrupted("bin of a thread cache (C2)", bin);
       for (void **slot = bin_start(cache, bin); slot < bin->top; slot++) {
-        if (kind_class(page_kind(page_index(*slot))) != k) fatal_corrupted("block in a bin (C3)", *slot);
+        unsigned class_index = kind_class(page_kind(page_index(*slot)));
+        bool serves = class_index < k && slab_block_size(*slot) >= class_shapes[k].size_bytes;
+        if (class_index != k && !serves) fatal_corrupted("block in a bin (C3)", *slot);
       }
     }
   }

@@ -5,6 +5,7 @@
 #include "fatal.h"
 #include "lock.h"
 #include "pages.h"
+#include "slab_join.h"
 #include "slab_record.h"
 
 _Static_assert(sizeof(struct slab) == SLAB_RECORD_BYTES, "what gauges count with");
@@ -52,12 +53,7 @@ static size_t take_slots(struct slab *slab, const uint64_t words[BITMAP_WORDS], 
 static NEVER_INLINE size_t take_slots_purged(struct slab *slab, void **blocks, size_t count) {
   const struct class_shape *shape = shape_of(slab);
   uint64_t resident[BITMAP_WORDS];
-  for (size_t i = 0; i < BITMAP_WORDS; i++) resident[i] = slab->bits[i];
-  for (uint64_t rest = slab->purged; rest != 0; rest &= rest - 1) {
-    size_t first, end;
-    slots_of_page(shape, bits_lowest(rest), &first, &end);
-    if (first < end) bits_set(resident, first, end - first, false);
-  }
+  slab_resident_slots(slab, resident);
   size_t taken = take_slots(slab, resident, blocks, count);
   if (taken == count) return taken;
   size_t more = take_slots(slab, slab->bits, blocks, count - taken);
@@ -112,7 +108,7 @@ size_t slab_take(unsigned arena, unsigned class_index, void **blocks, size_t wan
                  bool *contended) {
   ASSERT(wanted != 0 && requested_bytes <= class_shapes[class_index].size_bytes);
   struct class_head *head = &slabs.heads[arena][class_index];
-  size_t left = wanted;
+  size_t left = wanted, joined = 0;
   if (lock_take(&head->lock, RANK_CLASS)) *contended = true;
   while (left != 0) {
     struct slab *slab;
@@ -121,6 +117,8 @@ size_t slab_take(unsigned arena, unsigned class_index, void **blocks, size_t wan
     } else {
       if (left != wanted) break; /* enough for now: no new slab for the rest of a batch */
       slab = slab_adopt(arena, class_index);
+      if (slab == NULL) joined = slab_take_joined(arena, class_index, blocks, wanted, requested_bytes);
+      if (joined != 0) break;
       if (slab == NULL) slab = slab_create(arena, class_index);
       if (slab == NULL) break;
     }
@@ -141,6 +139,7 @@ size_t slab_take(unsigned arena, unsigned class_index, void **blocks, size_t wan
     counter_bump(&row->sampled_requested_bytes, requested_bytes);
   }
   lock_give(&head->lock, RANK_CLASS);
+  left -= joined;
   for (size_t i = 0; left != 0 && i < wanted - left; i++) blocks[i] = blocks[i + left];
   return wanted - left;
 }
@@ -184,6 +183,21 @@ static ALWAYS_INLINE void give_one(struct slab *slab, const struct class_shape *
   ASSERT(slab->free <= shape->slots);
 }
 
+/* Gives a run of blocks of one slab that has joints. Returns how many; *slots are those that they had. */
+static NEVER_INLINE size_t give_joined(struct slab *slab, void *const *blocks, size_t count, size_t *slots) {
+  const struct class_shape *shape = shape_of(slab);
+  char *base = page_address(slab->page);
+  size_t i = 0;
+  for (; i < count && (size_t)((char *)blocks[i] - base) < shape->pages * PAGE_BYTES; i++) {
+    size_t slot = (uint64_t)((char *)blocks[i] - base) * shape->reciprocal >> CLASS_RECIPROCAL_SHIFT;
+    size_t joined = slot < shape->slots ? slab_joined_slots(slab, slot) : 1;
+    give_one(slab, shape, base, blocks[i]);
+    slab_give_joined(slab, slot, joined);
+    *slots += joined;
+  }
+  return i;
+}
+
 static ALWAYS_INLINE struct slab *slab_of_page(size_t page) {
   uint32_t number = zone.owner[page];
   if (unlikely(number == 0 || number >= slab_record_count())) {
@@ -209,7 +223,7 @@ bool slab_give(void *const *blocks, size_t count) {
     const struct class_shape *shape = &class_shapes[class_index];
     struct class_head *head = &slabs.heads[arena][class_index];
     contended |= lock_take(&head->lock, RANK_CLASS);
-    size_t page = page_index(blocks[i]), start = i;
+    size_t page = page_index(blocks[i]), start = i, more_slots = 0;
     struct slab *slab = NULL;
     char *base = NULL;
     while (page < zone_pages() && page_kind(page) == kind) { /* false at once when the slab was adopted meanwhile */
@@ -221,12 +235,19 @@ bool slab_give(void *const *blocks, size_t count) {
         if (unlikely(slab->class_index != class_index)) fatal_corrupted("slab record", slab);
         touch(slab);
       }
-      give_one(slab, shape, base, blocks[i]);
-      if (++i == count) break;
+      if (unlikely(slab->joints != 0)) {
+        size_t slots = 0, given = give_joined(slab, blocks + i, count - i, &slots);
+        i += given;
+        more_slots += slots - given;
+      } else {
+        give_one(slab, shape, base, blocks[i]);
+        i++;
+      }
+      if (i == count) break;
       page = page_index(blocks[i]);
     }
     if (slab != NULL) settle_after_give(head, slab);
-    counter_bump(&row_of(arena, class_index)->outstanding_blocks, -(uint64_t)(i - start));
+    counter_bump(&row_of(arena, class_index)->outstanding_blocks, -(uint64_t)(i - start + more_slots));
     lock_give(&head->lock, RANK_CLASS);
   }
   return contended;
@@ -240,19 +261,33 @@ bool slab_is_taken(const void *p) {
   return !(__atomic_load_n(&slab->bits[slot / 64], __ATOMIC_RELAXED) >> slot % 64 & 1);
 }
 
-size_t slab_block_size(const void *p) {
-  const struct slab *slab = slab_of_page(page_index(p));
-  const struct class_shape *shape = shape_of(slab);
+/* The slot that begins at p; ends the process when none does, or it is free. Without the lock: neighbours may change,
+ * its bit is the caller's. */
+static ALWAYS_INLINE size_t owned_slot(const struct slab *slab, const struct class_shape *shape, const void *p) {
   char *base = page_address(slab->page);
   size_t offset = (size_t)((const char *)p - base);
   size_t slot = (uint64_t)offset * shape->reciprocal >> CLASS_RECIPROCAL_SHIFT;
   if (unlikely(slot * shape->size_bytes != offset || slot >= shape->slots)) {
     fatal_interior_pointer(p, base + slot * shape->size_bytes, shape->size_bytes);
   }
-  uint64_t word =
-      __atomic_load_n(&slab->bits[slot / 64], __ATOMIC_RELAXED); /* neighbours may change; our bit is ours */
+  uint64_t word = __atomic_load_n(&slab->bits[slot / 64], __ATOMIC_RELAXED);
   if (unlikely(word >> (slot % 64) & 1)) fatal_double_free(p);
+  return slot;
+}
+
+size_t slab_slot_size(const void *p) {
+  const struct slab *slab = slab_of_page(page_index(p));
+  const struct class_shape *shape = shape_of(slab);
+  owned_slot(slab, shape, p);
   return shape->size_bytes;
+}
+
+size_t slab_block_size(const void *p) {
+  const struct slab *slab = slab_of_page(page_index(p));
+  const struct class_shape *shape = shape_of(slab);
+  size_t slot = owned_slot(slab, shape, p);
+  bool may_be_joined = __atomic_load_n(&slab->joints, __ATOMIC_RELAXED) != 0;
+  return unlikely(may_be_joined) ? slab_joined_slots(slab, slot) * shape->size_bytes : shape->size_bytes;
 }
 
 /* ---- fork, checks ---- */
@@ -304,6 +339,7 @@ static void check_slab(const struct slab *slab) {
   if (!sealed && slab->bucket != BUCKET_PURGING && slab->bucket != bucket_of(slab)) {
     fatal_corrupted("list of a slab (B2)", slab);
   }
+  slab_join_check(slab);
   if (slab->purged & ~slab_untouched_pages(slab)) fatal_corrupted("purged pages of a slab (B5)", slab);
   for (size_t i = 0; i < shape->pages; i++) {
     if (page_kind(slab->page + i) != ((unsigned)slab->arena << ARENA_SHIFT | slab->class_index) ||

@@ -3,7 +3,8 @@
  * It does not know threads, caches or policies. A slab is a few pages of equal slots; its record (slab_record.h) lies
  * elsewhere, in one cache line, so that neither a malloc nor a free writes into the slab's own pages. Each class of
  * each arena has a lock. Blocks are taken from the fullest slab, lowest slot first, so that the others can empty
- * (docs/decisions/0002).
+ * (docs/decisions/0002). Where there is none, and smaller classes have many holes, a block may be made of some of them
+ * (slab_join.h).
  */
 #ifndef SNUG_SLAB_H
 #define SNUG_SLAB_H
@@ -32,6 +33,9 @@ HIDDEN bool slab_give(void *const *blocks, size_t count);
  */
 HIDDEN size_t slab_block_size(const void *p);
 
+/* The same of its first slot: less where it is a joined block (slab_join.h), and sooner known. */
+HIDDEN size_t slab_slot_size(const void *p);
+
 /* Pages that may hold memory, of slabs in which something was freed since slab_purge looked at them: no more can go. */
 HIDDEN size_t slab_touched_pages(void);
 
@@ -45,7 +49,7 @@ HIDDEN const void *slab_first_block(const void *p);
 /* Whether the slot at p is in use now, or was a moment ago. */
 HIDDEN bool slab_is_taken(const void *p);
 
-HIDDEN size_t slab_check(void); /* asserts B1-B6; returns the slabs seen */
+HIDDEN size_t slab_check(void); /* asserts B1-B8; returns the slabs seen */
 HIDDEN size_t slab_record_count(void);
 
 HIDDEN void slab_lock_all(void);

@@ -30,11 +30,6 @@ static uint64_t purgeable_pages(const struct slab *slab) {
   return whole;
 }
 
-static bool is_of(const struct slab *slab, unsigned arena, unsigned class_index) {
-  return __atomic_load_n(&slab->class_index, __ATOMIC_RELAXED) == class_index &&
-         __atomic_load_n(&slab->arena, __ATOMIC_RELAXED) == arena;
-}
-
 /* If the slab is due, takes it out of its list (B4) and says which pages can go. */
 static bool purge_begin(struct slab *slab, size_t min_class_bytes, bool only_aged, struct purge_item *item) {
   uint8_t touched = __atomic_load_n(&slab->touched, __ATOMIC_RELAXED);
@@ -49,7 +44,7 @@ static bool purge_begin(struct slab *slab, size_t min_class_bytes, bool only_age
   lock_take(&head->lock, RANK_CLASS);
   /* The record may have been released and taken again for another class: bucket is read first, class and arena after.
    */
-  if (__atomic_load_n(&slab->bucket, __ATOMIC_ACQUIRE) < BUCKET_PURGING && is_of(slab, arena, class_index) &&
+  if (__atomic_load_n(&slab->bucket, __ATOMIC_ACQUIRE) < BUCKET_PURGING && slab_is_of(slab, arena, class_index) &&
       is_touched(slab)) {
     slab_untouch(slab);
     if (slab->free == 0) { /* refilled: nothing can go */

@@ -28,6 +28,15 @@ uint64_t slab_untouched_pages(const struct slab *slab) {
   return untouched;
 }
 
+void slab_resident_slots(const struct slab *slab, uint64_t resident[BITMAP_WORDS]) {
+  for (size_t i = 0; i < BITMAP_WORDS; i++) resident[i] = slab->bits[i];
+  for (uint64_t rest = slab->purged; rest != 0; rest &= rest - 1) {
+    size_t first, end;
+    slots_of_page(shape_of(slab), bits_lowest(rest), &first, &end);
+    if (first < end) bits_set(resident, first, end - first, false);
+  }
+}
+
 void slab_list_remove(struct class_head *head, struct slab *slab) {
   if (slab->bucket >= BUCKETS) return;
   ASSERT(head->nonempty >> slab->bucket & 1);
@@ -53,7 +62,7 @@ void slab_list_add(struct class_head *head, struct slab *slab, unsigned bucket) 
   head->nonempty |= 1u << bucket;
 }
 
-static struct slab *record_take(void) {
+struct slab *slab_record_take(void) {
   lock_take(&slabs.records_lock, RANK_RECORDS);
   struct slab *slab = NULL;
   uint32_t number = slabs.free_record;
@@ -91,7 +100,7 @@ static void claim_pages(const struct slab *slab) {
 struct slab *slab_create(unsigned arena, unsigned class_index) {
   ASSERT(arena < ARENA_MAX && class_index != 0 && class_index < CLASS_COUNT);
   const struct class_shape *shape = &class_shapes[class_index];
-  struct slab *slab = record_take();
+  struct slab *slab = slab_record_take();
   if (slab == NULL) return NULL;
   bool clean;
   size_t page = pages_take(shape->pages, 1, &clean);
@@ -129,6 +138,8 @@ void slab_release(struct slab *slab) {
   size_t page = slab->page;
   uint64_t purged = slab->purged;
   slab_untouch(slab);
+  if (unlikely(slab->joints != 0)) record_give(&slabs.records[slab->joints]);
+  slab->joints = 0;
   record_give(slab);
   for (size_t i = 0; i < shape->pages; i++) page_set_kind(page + i, 0); /* M2: they are ours still */
   pages_give(page, shape->pages, purged);

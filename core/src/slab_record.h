@@ -17,6 +17,12 @@
  *  B4  A slab whose pages are being purged is in no list meanwhile: frees may touch it, nobody takes from it.
  *  B5  A bit in purged means that no live block touches the page and that it holds no memory.
  *  B6  kind of all the slab's pages is arena << 8 | class, owner is the record's number.
+ *  B7  The record slab.joints, if any, has a one for each slot that belongs to a block that began before it. It stays
+ *      while the slab lives, so that who owns a block may read without a lock: its neighbours' bits may change, its own
+ *      do not.
+ *  B8  Such a slot is in use: its bit is zero in the slab's own record, and so is that of the slot before it.
+ *  B9  A joined block is aligned as all blocks of the class that it serves for, and at most a quarter of it is more
+ *      than the shortest request of that class.
  */
 #ifndef SNUG_SLAB_RECORD_H
 #define SNUG_SLAB_RECORD_H
@@ -48,6 +54,7 @@ struct slab {
   uint8_t arena;               /* class lock of both arenas; atomic, the same */
   uint8_t bucket;              /* class lock */
   uint8_t touched;             /* atomic, the same */
+  uint32_t joints;             /* class lock, and atomic: number of the record of B7 (slab_join.h), or 0 */
   uint64_t purged;             /* class lock */
   uint64_t bits[BITMAP_WORDS]; /* class lock */
 };
@@ -60,6 +67,7 @@ struct class_head {
   uint32_t first[BUCKETS];
   uint32_t empty;    /* a slab without blocks kept for reuse until the next tick, or 0; it is in its list, too */
   uint32_t nonempty; /* bit per bucket */
+  uint8_t join_skips, join_skips_next; /* slabs to be made before holes are searched again (slab_join.h) */
 } __attribute__((aligned(64)));
 
 struct slabs {
@@ -127,6 +135,14 @@ static ALWAYS_INLINE void slots_of_page(const struct class_shape *shape, size_t 
 /* Pages of the slab that no block touches. */
 HIDDEN uint64_t slab_untouched_pages(const struct slab *slab);
 
+/* Free slots of which all pages hold memory. */
+HIDDEN void slab_resident_slots(const struct slab *slab, uint64_t resident[BITMAP_WORDS]);
+
+static ALWAYS_INLINE bool slab_is_of(const struct slab *slab, unsigned arena, unsigned class_index) {
+  return __atomic_load_n(&slab->class_index, __ATOMIC_RELAXED) == class_index &&
+         __atomic_load_n(&slab->arena, __ATOMIC_RELAXED) == arena;
+}
+
 /* ---- lists ---- */
 
 static ALWAYS_INLINE unsigned bucket_of(const struct slab *slab) {
@@ -157,6 +173,9 @@ HIDDEN struct slab *slab_create(unsigned arena, unsigned class_index);
 
 /* Ends a slab that is in no list and has no blocks. */
 HIDDEN void slab_release(struct slab *slab);
+
+/* A record, for a slab or for joints (B7). NULL: no memory. */
+HIDDEN struct slab *slab_record_take(void);
 
 /* Says of all its pages whose they are (B6). */
 HIDDEN void slab_set_kind(const struct slab *slab);

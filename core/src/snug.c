@@ -34,6 +34,7 @@ FAST
 #include "large.c"
 #include "arena.c"
 #include "slab_record.c"
+#include "slab_join.c"
 #include "slab.c"
 #include "slab_purge.c"
 #include "bins.c"

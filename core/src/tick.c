@@ -9,6 +9,7 @@
 #include "purge.h"
 #include "rights.h"
 #include "slab.h"
+#include "slab_join.h"
 #include "slab_purge.h"
 #include "steal.h"
 #include "sys.h"
@@ -56,6 +57,7 @@ void tick_now(const struct cache *own, bool may_open_files) {
     look_at_container(slow);
   }
   slab_tick();
+  slab_join_tick();
   cache_tick();
   steal_caches(IDLE_TICKS, own);
   if (!purge_if_limit_is_near(own)) purge_slabs(slow ? 0 : PAGES_CLASS_MIN_BYTES, records_to_look_at());

@@ -11,6 +11,7 @@
 #include "../../src/pages.c"
 #include "../../src/arena.c"
 #include "../../src/slab_record.c"
+#include "../../src/slab_join.c"
 #include "../../src/slab.c"
 #include "../../src/slab_purge.c"
 #include "unit.h"
