@@ -220,6 +220,44 @@ TEST(idle_threads_hold_next_to_nothing) { idle_threads(); }
 
 TEST(idle_threads_of_a_child_hold_next_to_nothing) { run_in_child(idle_threads); }
 
+enum { BURST_THREADS = 64 };
+static pthread_barrier_t all_are_full;
+
+/* Mixed sizes, 19 MB in all threads in the end. */
+static void *replace_blocks(void *argument) {
+  enum { COUNT = 200, ROUNDS = 50 };
+  void *own[COUNT];
+  uint64_t random_state = (uint64_t)(uintptr_t)argument + 1;
+  memset(own, 0, sizeof own);
+  for (size_t i = 0; i < COUNT * ROUNDS; i++) {
+    size_t slot = random_below(&random_state, COUNT), size_bytes = 16 + random_below(&random_state, 2000);
+    if (i % 16 == 0) size_bytes *= 8;
+    free(own[slot]);
+    own[slot] = hidden(malloc(size_bytes));
+    REQUIRE(own[slot] != NULL);
+    memset(own[slot], 1, size_bytes);
+  }
+  pthread_barrier_wait(&all_are_full);
+  for (size_t i = 0; i < COUNT; i++) free(own[i]);
+  return NULL;
+}
+
+/* Less than check_level allows: no block is live. */
+TEST(a_burst_of_64_threads_leaves_4_mb_at_most) {
+  if (!snug_is_active() || freed_blocks_wait()) SKIP("what snug promises, when no freed blocks wait");
+  enum { LEFT_BYTES = 4000000 };
+  pthread_t threads[BURST_THREADS];
+  pthread_barrier_init(&all_are_full, NULL, BURST_THREADS);
+  for (uintptr_t i = 0; i < BURST_THREADS; i++)
+    REQUIRE(pthread_create(&threads[i], NULL, replace_blocks, (void *)i) == 0);
+  for (size_t i = 0; i < BURST_THREADS; i++) pthread_join(threads[i], NULL);
+  size_t at_end = resident_bytes();
+  be_idle();
+  size_t now = resident_bytes();
+  CHECK_THAT(now <= before + LEFT_BYTES, "resident %zu KiB, %zu before, %zu when the threads ended", now / KIB,
+             before / KIB, at_end / KIB);
+}
+
 TEST(memory_returns_again_after_every_burst) {
   if (freed_blocks_wait()) SKIP("up to 12 MiB of freed blocks wait");
   for (int burst = 0; burst < 3; burst++) {
