@@ -38,7 +38,7 @@ impl AllocatorCode {
         Some(AllocatorCode { path: path.display().to_string(), addresses: Some(addresses) })
     }
 
-    fn holds(&self, frame: &Frame) -> bool {
+    fn holds(&self, frame: &StackFrame) -> bool {
         let is_inside =
             |range: &Range<u64>| range.contains(&frame.address) || MALLOCS.contains(&frame.symbol);
         frame.file == self.path && self.addresses.as_ref().is_none_or(is_inside)
@@ -79,18 +79,18 @@ const MALLOCS: &[&str] = &[
 const MEMORY_CALLS: &[&str] = &["madvise", "munmap", "mmap", "mremap", "mprotect", "brk", "membarrier"];
 
 /// One function on a stack.
-struct Frame<'a> {
+struct StackFrame<'a> {
     address: u64,
     symbol: &'a str,
     file: &'a str,
 }
 
-impl Frame<'_> {
+impl StackFrame<'_> {
     /// Of a line of `perf script`: address, function, file in parentheses.
-    fn parse(line: &str) -> Option<Frame<'_>> {
+    fn parse(line: &str) -> Option<StackFrame<'_>> {
         let (address, rest) = line.trim().split_once(' ')?;
         let (symbol, file) = rest.trim_end().strip_suffix(')')?.rsplit_once('(')?;
-        Some(Frame { address: u64::from_str_radix(address, 16).ok()?, symbol: symbol.trim(), file })
+        Some(StackFrame { address: u64::from_str_radix(address, 16).ok()?, symbol: symbol.trim(), file })
     }
 
     fn is_kernel(&self) -> bool {
@@ -115,16 +115,16 @@ pub(crate) fn attribute(script: &str, code: &AllocatorCode, is_measured: &dyn Fn
     let mut counts = CpuSamples::default();
     for sample in script.split("\n\n") {
         let Some((pid, stack)) = sample.trim_start().split_once('\n') else { continue };
-        let frames: Vec<Frame> = stack.lines().filter_map(Frame::parse).collect();
+        let frames: Vec<StackFrame> = stack.lines().filter_map(StackFrame::parse).collect();
         let Some(innermost) = frames.first() else { continue };
         if !pid.trim().parse().is_ok_and(is_measured) {
             continue;
         }
         counts.total += 1;
         let kernel = || frames.iter().take_while(|frame| frame.is_kernel());
-        if kernel().any(Frame::is_page_fault) {
+        if kernel().any(StackFrame::is_page_fault) {
             counts.page_faults += 1;
-        } else if kernel().any(Frame::is_memory_call) {
+        } else if kernel().any(StackFrame::is_memory_call) {
             counts.memory_calls += 1;
         } else if code.holds(innermost) {
             counts.allocator_code += 1;
@@ -135,13 +135,13 @@ pub(crate) fn attribute(script: &str, code: &AllocatorCode, is_measured: &dyn Fn
 
 /// Whether any function of the kernel has its name in there: without names no fault and no call can be told.
 pub(crate) fn names_the_kernel(script: &str) -> bool {
-    let frames = script.lines().filter_map(Frame::parse);
-    frames.filter(Frame::is_kernel).any(|frame| frame.symbol != "[unknown]")
+    let frames = script.lines().filter_map(StackFrame::parse);
+    frames.filter(StackFrame::is_kernel).any(|frame| frame.symbol != "[unknown]")
 }
 
 /// Whether addresses in files are as the files have them, as perf writes them since 5.9, and not as they were in a process.
 pub(crate) fn has_file_addresses(script: &str) -> bool {
-    let frames = script.lines().filter_map(Frame::parse);
+    let frames = script.lines().filter_map(StackFrame::parse);
     let in_libraries = frames.filter(|frame| !frame.is_kernel() && frame.file.contains(".so"));
     in_libraries.map(|frame| frame.address).all(|address| address < 1 << 40)
 }

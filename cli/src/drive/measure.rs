@@ -141,40 +141,8 @@ impl Supervisor {
         let drive = request.plan.map(|plan| Drive::begin(plan, &request.log)).transpose()?;
         let (own_before, thread_before) = (system::own_cpu(), system::thread_cpu());
         let busy_before_s = machine::busy_cpu_s();
-        let (page_size_bytes, ticks_per_s) = (machine::page_size_bytes(), machine::ticks_per_second());
-        let (source, own) = (ProcFilesystem::new(), std::process::id() as Pid);
-        let mut processes = Tracker::new(source, own, request.target.clone(), page_size_bytes, ticks_per_s);
-        let perf = request.profile.map(|_| Perf::attach(&request.log).map_err(|error| error.to_string()));
-        if let Some(Ok(perf)) = &perf {
-            processes.leave_out(perf.pid);
-        }
-        processes.look_around();
-        let mut sampler = Sampler::new(processes, page_size_bytes, ticks_per_s);
-        if request.ask_allocator {
-            sampler = sampler.with_live(Box::new(Inspector::new(String::new())));
-        }
-        let (interval_s, detail_s) = (request.settings.interval_ms, request.settings.detail_interval_ms);
-        let pace = |milliseconds: u64, share| {
-            Pace::new(milliseconds as f64 / 1000.0, request.settings.overhead_limit * share)
-        };
-        let group = Group::create(&format!("snug-compare-{}", std::process::id())).ok();
-        let start = Instant::now();
-        let root = spawn(request, group.as_ref())?;
-        let mut following = Following {
-            root,
-            start,
-            sampler,
-            usage: Usage::default(),
-            drive,
-            rss_pace: pace(interval_s, RSS_SHARE),
-            detail_pace: pace(detail_s, 1.0 - RSS_SHARE),
-            charged: thread_before,
-            logs: logs(request),
-            group,
-            cache_peak_bytes: 0,
-            perf,
-            may_wait: request.plan.is_none(),
-        };
+        let mut following = Following::begin(request, drive, thread_before)?;
+        let start = following.start;
         let followed = self.follow(&mut following, progress);
         let wall_s = start.elapsed().as_secs_f64();
         self.wait_for_perf(&mut following);
@@ -320,7 +288,45 @@ impl Supervisor {
     }
 }
 
-impl Following<'_> {
+impl<'a> Following<'a> {
+    /// Starts the program, and what is to look at it. `charged`: CPU time of this thread so far.
+    fn begin(request: &Request, drive: Option<Drive<'a>>, charged: Duration) -> Result<Following<'a>> {
+        let (page_size_bytes, ticks_per_s) = (machine::page_size_bytes(), machine::ticks_per_second());
+        let (source, own) = (ProcFilesystem::new(), std::process::id() as Pid);
+        let mut processes = Tracker::new(source, own, request.target.clone(), page_size_bytes, ticks_per_s);
+        let perf = request.profile.map(|_| Perf::attach(&request.log).map_err(|error| error.to_string()));
+        if let Some(Ok(perf)) = &perf {
+            processes.leave_out(perf.pid);
+        }
+        processes.look_around();
+        let mut sampler = Sampler::new(processes, page_size_bytes, ticks_per_s);
+        if request.ask_allocator {
+            sampler = sampler.with_live(Box::new(Inspector::new(String::new())));
+        }
+        let settings = request.settings;
+        let pace = |milliseconds: u64, share| {
+            Pace::new(milliseconds as f64 / 1000.0, settings.overhead_limit * share)
+        };
+        let group = Group::create(&format!("snug-compare-{}", std::process::id())).ok();
+        let start = Instant::now();
+        let root = spawn(request, group.as_ref())?;
+        Ok(Following {
+            root,
+            start,
+            sampler,
+            usage: Usage::default(),
+            drive,
+            rss_pace: pace(settings.interval_ms, RSS_SHARE),
+            detail_pace: pace(settings.detail_interval_ms, 1.0 - RSS_SHARE),
+            charged,
+            logs: logs(request),
+            group,
+            cache_peak_bytes: 0,
+            perf,
+            may_wait: request.plan.is_none(),
+        })
+    }
+
     fn now_s(&self) -> f64 {
         self.start.elapsed().as_secs_f64()
     }
