@@ -5,6 +5,8 @@
     bytes       where each resident byte of a server is; where: the same by `snug stats --where`
     leaks       programs with a leak in one line, and whether the tool names it
     small_servers   small servers and bursts, under all allocators at once
+    large_heap  a hash map of gigabytes, with huge pages and without
+    scaling     what threads share: locks per operation, what they cost, a model of more CPUs
     soak        the same servers for hours, in containers: does anything grow?
 """
 
@@ -16,4 +18,6 @@ LAYERS = (
     "workloads.run summary soak",
     "leaks.programs",
     "bytes compare demo small_servers summarise where leaks.run",
+    "large_heap",
+    "scaling",
 )
