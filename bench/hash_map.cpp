@@ -23,7 +23,7 @@
 namespace {
 
 constexpr size_t kNodeBytes = 48;  // of the map, one per string
-constexpr int kOctaves = 9;        // sizes from 16 to 8 KiB
+constexpr int kOctaves = 9;        // sizes from 32 bytes to 16 KiB
 constexpr uint64_t kMultiplier = 0x9e3779b97f4a7c15;
 
 uint64_t random_state = 88172645463325252u;
@@ -35,11 +35,11 @@ uint64_t next_random() {
   return random_state ^= random_state << 17;
 }
 
-// Each octave is half as likely as the one below, so that each has about as many bytes. 16 to 8,191 bytes.
+// Each octave is half as likely as the one below, so that each has about as many bytes. 32 to 16,383 bytes.
 size_t random_size_bytes() {
   uint64_t random = next_random();
   int octave = __builtin_ctzll(random | uint64_t{1} << (kOctaves - 1));
-  size_t least = size_t{16} << octave;
+  size_t least = size_t{32} << octave;
   return least + (random >> 32) % least;
 }
 

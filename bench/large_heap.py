@@ -2,7 +2,7 @@
 under each setting of the kernel's huge pages. Those are of the whole machine: they are set for a run, and set back after
 it, which needs root. Multi-size ones are written as 64kB=madvise: then pages of that size alone, and none of 2 MiB.
 
-With --out the results are kept there, with a page about them.
+With --out the results are kept there, added to those that are there already, with a page about them.
 """
 
 import argparse
@@ -57,6 +57,7 @@ class Run:
     huge_pages: str
     gigabytes: float
     phases: dict  # by name: fill, work, idle
+    load: float  # of the machine, over the minute before
     housekeeping: dict  # what counted_locks.c says; empty for other libraries
 
 
@@ -125,13 +126,21 @@ def phases_of(text):
 
 def run_one(program, spelling, setting, gigabytes, operations, label=None):
     command = ["setpriv", "--pdeathsig", "KILL", program, str(gigabytes * 1000), str(operations), str(IDLE_S)]
+    load = os.getloadavg()[0]
     with huge_pages(setting):
         done = subprocess.run(command, env=environment_of(spelling), capture_output=True, text=True)
     if done.returncode != 0:
         print(f"large_heap: under {spelling} the program ended with {done.returncode}: {done.stderr}", file=sys.stderr)
         return None
     counts = [json.loads(line) for line in done.stderr.splitlines() if line.startswith('{"locks"')]
-    return Run(label or spelling, setting, gigabytes, phases_of(done.stdout), counts[0]["housekeeping"] if counts else {})
+    return Run(label or spelling, setting, gigabytes, phases_of(done.stdout), load, counts[0]["housekeeping"] if counts else {})
+
+
+def kept_in(directory):
+    """The runs that were kept there; none if there are none."""
+    file = directory / "large_heap.json"
+    rows = json.loads(file.read_text()) if file.exists() else []
+    return [Run(**row | {"phases": {name: Phase(**phase) for name, phase in row["phases"].items()}}) for row in rows]
 
 
 def medians(runs):
@@ -218,11 +227,12 @@ def page_of(runs, arguments, machine):
     yield f"# Measured {arguments.day}: a large heap"
     yield ""
     yield from wrapped(
-        f"`bench/large_heap --gigabytes {arguments.gigabytes:g} --rounds {arguments.rounds}`: a hash map of strings of 16 bytes to 8 KiB, "
+        f"`bench/large_heap --gigabytes {arguments.gigabytes:g} --rounds {arguments.rounds}`: a hash map of strings of 32 bytes to 16 KiB, "
         f"{arguments.gigabytes:g} GB of them with their nodes, is filled, then half of {arguments.operations:,} operations read a string "
         "and half replace one. k/CPU s: thousands of operations per second of CPU time, the allocator's threads and the kernel's work "
         f"for the process in it. Longest: of one operation, on the clock. The end: {IDLE_S} s of idleness later. 64kB=madvise: the "
-        f"kernel's huge pages of that size, and none of 2 MiB. Medians of {arguments.rounds}. {machine}")
+        f"kernel's huge pages of that size, and none of 2 MiB. Medians, of {arguments.rounds} each. {machine} The load before a run: "
+        f"{min(run.load for run in runs):.1f} to {max(run.load for run in runs):.1f}.")
     yield ""
     yield from table_of([run for run in runs if not run.housekeeping])
     yield ""
@@ -247,9 +257,8 @@ def machine_line():
     model = next((line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
                   if line.startswith("model name")), "unknown CPU")
     memory_gb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
-    return (f"{model}, {os.cpu_count()} CPUs, {memory_gb:.0f} GB, Linux {os.uname().release}; load before the first run "
-            f"{os.getloadavg()[0]:.1f}, after the last {{load:.1f}}. Multi-size huge pages that this kernel offers: "
-            f"{', '.join(map(str, sizes_offered())) or 'none'} kB.")
+    return (f"{model}, {os.cpu_count()} CPUs, {memory_gb:.0f} GB, Linux {os.uname().release}, which offers multi-size "
+            f"huge pages of {', '.join(map(str, sizes_offered())) or 'no'} kB.")
 
 
 def default_allocators():
@@ -300,7 +309,7 @@ def main():
     if shutil.which("g++") is None:
         raise SystemExit("large_heap: g++ is missing; run: tools/install-deps bench")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the kernel's settings are set back
-    machine, runs, failed = machine_line(), [], False
+    runs, failed = [], False
     with tempfile.TemporaryDirectory(prefix="snug-large-") as folder:
         for run in runs_of(arguments, *compiled(folder)):
             failed |= run is None
@@ -310,7 +319,9 @@ def main():
             work, idle = run.phases["work"], run.phases["idle"]
             print(f"{run.huge_pages} {short(run.allocator)} {run.gigabytes:g} GB: fill {run.phases['fill'].cpu_s:.1f} s, work "
                   f"{work.cpu_s:.1f} s, {idle.resident_mb:.0f} MB", file=sys.stderr, flush=True)
-    page = list(page_of(runs, arguments, machine.format(load=os.getloadavg()[0])))
+    if arguments.out:
+        runs = kept_in(arguments.out) + runs
+    page = list(page_of(runs, arguments, machine_line()))
     if arguments.out:
         arguments.out.mkdir(parents=True, exist_ok=True)
         (arguments.out / "large_heap.json").write_text(json.dumps([asdict(run) for run in runs], indent=1) + "\n")
