@@ -105,15 +105,14 @@ def huge_pages(setting):
             file.write_text(word)
 
 
-def compiled(folder):
-    """The program, and the library that counts."""
-    program, library = Path(folder) / "hash_map", Path(folder) / "libsnug-counted.so"
+def compile_program(folder):
+    program = Path(folder) / "hash_map"
     subprocess.run(["g++", "-O2", "-o", program, PROGRAM], check=True)
-    compile_counted(library)
-    return program, library
+    return program
 
 
 def compile_counted(library):
+    """The library that counts."""
     subprocess.run(["gcc", *COUNTED_FLAGS, COUNTED, *sorted((ROOT / "core/shared").glob("*.c")), "-lgcc", "-o", library], check=True)
 
 
@@ -141,6 +140,13 @@ def kept_in(directory):
     file = directory / "large_heap.json"
     rows = json.loads(file.read_text()) if file.exists() else []
     return [Run(**row | {"phases": {name: Phase(**phase) for name, phase in row["phases"].items()}}) for row in rows]
+
+
+def keep(runs, arguments):
+    """Writes all runs and the page, after each run: they take long, and may be ended."""
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    (arguments.out / "large_heap.json").write_text(json.dumps([asdict(run) for run in runs], indent=1) + "\n")
+    (arguments.out / "README.md").write_text("\n".join(page_of(runs, arguments, machine_line())) + "\n")
 
 
 def medians(runs):
@@ -294,12 +300,16 @@ def parse_arguments():
     return arguments
 
 
-def runs_of(arguments, program, library):
+def runs_of(arguments, folder):
     """Does all runs. Yields each, as they end."""
+    program, library = compile_program(folder), Path(folder) / "libsnug-counted.so"
     for _, setting in itertools.product(range(arguments.rounds), arguments.settings):
         for spelling in arguments.allocators:
             yield run_one(program, spelling, setting, arguments.gigabytes, arguments.operations)
-    for gigabytes in map(float, filter(None, arguments.ticks.split(","))):
+    sizes = list(map(float, filter(None, arguments.ticks.split(","))))
+    if sizes:
+        compile_counted(library)
+    for gigabytes in sizes:
         operations = int(gigabytes * OPERATIONS_PER_GB)
         yield run_one(program, str(library), arguments.settings[0], gigabytes, operations, "snug, counted")
 
@@ -309,24 +319,18 @@ def main():
     if shutil.which("g++") is None:
         raise SystemExit("large_heap: g++ is missing; run: tools/install-deps bench")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the kernel's settings are set back
-    runs, failed = [], False
+    runs, failed = kept_in(arguments.out) if arguments.out else [], False
     with tempfile.TemporaryDirectory(prefix="snug-large-") as folder:
-        for run in runs_of(arguments, *compiled(folder)):
+        for run in runs_of(arguments, folder):
             failed |= run is None
             if run is None:
                 continue
             runs.append(run)
-            work, idle = run.phases["work"], run.phases["idle"]
             print(f"{run.huge_pages} {short(run.allocator)} {run.gigabytes:g} GB: fill {run.phases['fill'].cpu_s:.1f} s, work "
-                  f"{work.cpu_s:.1f} s, {idle.resident_mb:.0f} MB", file=sys.stderr, flush=True)
-    if arguments.out:
-        runs = kept_in(arguments.out) + runs
-    page = list(page_of(runs, arguments, machine_line()))
-    if arguments.out:
-        arguments.out.mkdir(parents=True, exist_ok=True)
-        (arguments.out / "large_heap.json").write_text(json.dumps([asdict(run) for run in runs], indent=1) + "\n")
-        (arguments.out / "README.md").write_text("\n".join(page) + "\n")
-    print("\n".join(page))
+                  f"{run.phases['work'].cpu_s:.1f} s, {run.phases['idle'].resident_mb:.0f} MB", file=sys.stderr, flush=True)
+            if arguments.out:
+                keep(runs, arguments)
+    print("\n".join(page_of(runs, arguments, machine_line())))
     return 1 if failed else 0
 
 

@@ -93,8 +93,8 @@ def locks_of(counts, operations, costs):
     return found
 
 
-def measure_costs(program, turns):
-    done = subprocess.run([program, str(turns)], capture_output=True, text=True, check=True)
+def measure_costs(program, bursts):
+    done = subprocess.run([program, str(bursts)], capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
 
@@ -135,7 +135,7 @@ def measure(arguments):
     with tempfile.TemporaryDirectory(prefix="snug-scaling-") as folder:
         costs_program, patterns, library = compile_all(folder)
         results = {"load_before": os.getloadavg()[0], "cpus": len(os.sched_getaffinity(0)), "rounds": arguments.rounds}
-        several = [measure_costs(costs_program, arguments.turns) for _ in range(arguments.rounds)]
+        several = [measure_costs(costs_program, arguments.bursts) for _ in range(arguments.rounds)]
         results["costs"] = least_costs(several)
         results["counts"], results["peers"] = {}, {}
         for pattern in PATTERNS:
@@ -179,7 +179,7 @@ def page_of(results, arguments):
     yield f"# Measured {arguments.day}: what threads share"
     yield ""
     yield f"`bench/scaling`: {results['cpus']} CPUs, load {results['load_before']:.1f} before and {results['load_after']:.1f} after, the least of"
-    yield f"{results['rounds']} runs where one number is said. What follows from it is docs/decisions/0042."
+    yield f"{results['rounds']} runs where one number is said. What follows from it is docs/decisions/0045."
     yield ""
     yield f"A lock of the core taken and given by one thread: {costs['pair_ns']:.1f} ns. A line that another CPU has changed, one way:"
     yield f"{costs['line_ns']:.0f} ns. Two threads at one lock, ns per turn of either, and what the model says (a lock's line and those"
@@ -267,13 +267,13 @@ def parse_arguments():
                                      epilog="Example: bench/scaling glibc jemalloc snug --rounds 5")
     parser.add_argument("allocators", nargs="*", metavar="ALLOCATOR", help="for the patterns [all that there are]")
     parser.add_argument("--operations", type=int, default=3_000_000, metavar="N", help="of each thread [%(default)s]")
-    parser.add_argument("--turns", type=int, default=1_000_000, metavar="N", help="at a lock [%(default)s]")
+    parser.add_argument("--bursts", type=int, default=300, metavar="N", help="of 500 turns at a lock [%(default)s]")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of which the least counts [%(default)s]")
-    parser.add_argument("--quick", action="store_true", help="a round with 50,000 operations and 2,000 turns")
+    parser.add_argument("--quick", action="store_true", help="a round with 50,000 operations and 20 bursts")
     parser.add_argument("--out", type=Path, help="a directory for scaling.json and README.md")
     arguments = parser.parse_args()
     if arguments.quick:
-        arguments.operations, arguments.turns, arguments.rounds = 50_000, 2_000, 1
+        arguments.operations, arguments.bursts, arguments.rounds = 50_000, 20, 1
     arguments.allocators = arguments.allocators or default_allocators()
     arguments.day = datetime.date.today().isoformat()
     return arguments
