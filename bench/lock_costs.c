@@ -18,7 +18,7 @@
 #include <sched.h>
 #include <stdio.h>
 
-enum { LINES = 4, APART_BYTES = 128, TURNS = 500, BURSTS_MAX = 10000 };
+enum { LINES = 4, APART_BYTES = 128, TURNS = 200, PATIENCE = 5000, BURSTS_MAX = 10000 };
 
 static struct lock lock __attribute__((aligned(128)));
 static struct {
@@ -46,16 +46,26 @@ static void pin(intptr_t number) {
   if (CPU_COUNT(&one) == 1) sched_setaffinity(0, sizeof one, &one);
 }
 
-/* Both threads run when this returns: neither gives its CPU away. */
+/* Whoever waits for longer than a line takes gives its CPU away: the other thread does not run. */
+static void wait_for(uint32_t *word, uint32_t value) {
+  for (int i = 0; __atomic_load_n(word, __ATOMIC_ACQUIRE) < value; i++) {
+    if (i < PATIENCE) {
+      sys_cpu_relax();
+    } else {
+      sched_yield();
+    }
+  }
+}
+
 static void meet(uint32_t count) {
   __atomic_fetch_add(&ready, 1, __ATOMIC_SEQ_CST);
-  while (__atomic_load_n(&ready, __ATOMIC_SEQ_CST) < count) sys_cpu_relax();
+  wait_for(&ready, count);
 }
 
 static void bounce(uint32_t own) {
   for (int i = 0; i < TURNS; i++) {
-    while (__atomic_load_n(&turn, __ATOMIC_ACQUIRE) != own) sys_cpu_relax();
-    __atomic_store_n(&turn, 1 - own, __ATOMIC_RELEASE);
+    wait_for(&turn, 2 * (uint32_t)i + own);
+    __atomic_store_n(&turn, 2 * (uint32_t)i + own + 1, __ATOMIC_RELEASE);
   }
 }
 
@@ -78,10 +88,12 @@ static void *do_bursts(void *number) {
   uint32_t own = (uint32_t)(uintptr_t)number;
   pin((intptr_t)number);
   for (int i = 0; i < bursts; i++) {
-    meet(2 * (uint32_t)(i + 1));
+    if (own == 0) __atomic_store_n(&turn, 0, __ATOMIC_RELAXED);
+    meet(4 * (uint32_t)i + 2);
     double begin = now_ns();
     burst_of(own);
     burst_ns[own][i] = (now_ns() - begin) / TURNS;
+    meet(4 * (uint32_t)i + 4);
   }
   return NULL;
 }

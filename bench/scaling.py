@@ -267,13 +267,13 @@ def parse_arguments():
                                      epilog="Example: bench/scaling glibc jemalloc snug --rounds 5")
     parser.add_argument("allocators", nargs="*", metavar="ALLOCATOR", help="for the patterns [all that there are]")
     parser.add_argument("--operations", type=int, default=3_000_000, metavar="N", help="of each thread [%(default)s]")
-    parser.add_argument("--bursts", type=int, default=300, metavar="N", help="of 500 turns at a lock [%(default)s]")
+    parser.add_argument("--bursts", type=int, default=300, metavar="N", help="of 200 turns at a lock [%(default)s]")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of which the least counts [%(default)s]")
-    parser.add_argument("--quick", action="store_true", help="a round with 50,000 operations and 20 bursts")
+    parser.add_argument("--quick", action="store_true", help="a round with 50,000 operations and one burst")
     parser.add_argument("--out", type=Path, help="a directory for scaling.json and README.md")
     arguments = parser.parse_args()
     if arguments.quick:
-        arguments.operations, arguments.bursts, arguments.rounds = 50_000, 20, 1
+        arguments.operations, arguments.bursts, arguments.rounds = 50_000, 1, 1
     arguments.allocators = arguments.allocators or default_allocators()
     arguments.day = datetime.date.today().isoformat()
     return arguments

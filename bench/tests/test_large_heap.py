@@ -83,9 +83,9 @@ class Program(unittest.TestCase):
     def test_two_allocators_and_the_ticks_are_measured(self):
         with tempfile.TemporaryDirectory() as folder:
             command = [str(ROOT / "bench/large_heap"), "glibc", "snug", "--quick", "--ticks", "0.05,0.1", "--out", folder]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=900)
             self.assertEqual(done.returncode, 0, done.stderr)
-            again = subprocess.run([*command[:1], "glibc", "--quick", "--out", folder], capture_output=True, text=True, timeout=300)
+            again = subprocess.run([*command[:1], "glibc", "--quick", "--out", folder], capture_output=True, text=True, timeout=900)
             self.assertEqual(again.returncode, 0, again.stderr)
             runs = json.loads((Path(folder) / "large_heap.json").read_text())
             page = (Path(folder) / "README.md").read_text()
