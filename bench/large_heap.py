@@ -8,6 +8,7 @@ With --out the results are kept there, added to those that are there already, wi
 import argparse
 import contextlib
 import datetime
+import fcntl
 import itertools
 import json
 import os
@@ -88,7 +89,13 @@ def selected(text):
 
 @contextlib.contextmanager
 def huge_pages(setting):
-    """The kernel's setting meanwhile."""
+    """The kernel's setting meanwhile. It waits for another one of these: two would set back what the other had set."""
+    with (HUGE_PAGES / "enabled").open() as locked:
+        fcntl.flock(locked, fcntl.LOCK_EX)
+        yield from set_meanwhile(setting)
+
+
+def set_meanwhile(setting):
     before = []
     try:
         for file, word in files_of(setting):

@@ -1,5 +1,6 @@
 """bench/large_heap: its table, the kernel's settings, which it sets back, and that it runs."""
 
+import fcntl
 import json
 import subprocess
 import sys
@@ -62,6 +63,10 @@ class HugePages(unittest.TestCase):
             self.assertEqual(self.texts()[0], "always")
             raise KeyError
         self.assertEqual(self.texts()[0], "madvise")
+
+    def test_two_at_a_time_wait_for_each_other(self):
+        with large_heap.huge_pages("always"), (self.folder / "enabled").open() as other, self.assertRaises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def test_a_multi_size_setting_leaves_no_others(self):
         with large_heap.huge_pages("64kB=madvise"):
