@@ -37,6 +37,8 @@ WORKLOADS = (
              ("celery/drive", "--pool", "prefork"), "snug-bench-celery", 40, 12),
     Workload("celery_threads", "the same on Celery with 20 threads",
              ("celery/drive", "--pool", "threads"), "snug-bench-celery", 50, 12),
+    Workload("ruby_swing", "30 Ruby threads that make and drop arrays of strings: a heap that swings",
+             ("ruby_swing.rb",), full_seconds=90, quick_seconds=5),
 )
 
 
