@@ -10,11 +10,12 @@ enum { SMALL = 300000, SMALL_BYTES = 60, LARGE = 20000, LARGE_BYTES = 200, KEPT_
 static unsigned char *small[SMALL], *large[LARGE];
 static uint64_t random_state = 3;
 
-/* Time for the housekeeping between calls to see what was freed. */
+/* Time for the housekeeping between calls to see what was freed, also where this thread seldom gets a CPU. */
 static void work_for_a_while(void) {
-  enum { BLOCKS = 200 };
+  enum { BLOCKS = 200, ROUNDS_MIN = 150 };
   static void *blocks[BLOCKS];
-  for (double end_s = now_s() + 0.4; now_s() < end_s; sleep_ms(1)) {
+  double end_s = now_s() + 0.4;
+  for (int round = 0; round < ROUNDS_MIN || now_s() < end_s; round++, sleep_ms(1)) {
     for (size_t i = 0; i < BLOCKS; i++) blocks[i] = hidden(malloc(3000));
     for (size_t i = 0; i < BLOCKS; i++) free(blocks[i]);
   }
