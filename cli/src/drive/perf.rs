@@ -110,9 +110,10 @@ impl Perf {
     }
 }
 
+/// Without the ids of files: perf would read all samples once more for them, and copy each file below ~/.debug.
 fn record(data: &Path) -> Command {
     let mut command = Command::new("perf");
-    command.args(["record", "--quiet", "-g", "--output"]).arg(data);
+    command.args(["record", "--quiet", "--no-buildid", "-g", "--output"]).arg(data);
     command
 }
 
