@@ -439,3 +439,79 @@ fn without_perf_nothing_is_run() {
     let answer = run(command.env("PATH", "/nonexistent")).expect_code(2);
     answer.expect_stderr("needs perf").expect_stderr("linux-perf");
 }
+
+/// Puts a perf in the way that does `record` once it has written `$data`, when it is to sample running processes; `answer`
+/// there says that it does. All its samples are of process 7, in a page fault.
+fn with_perf<'a>(
+    scratch: &Scratch,
+    record: &str,
+    command: &'a mut std::process::Command,
+) -> &'a mut std::process::Command {
+    let script = format!(
+        "#!/bin/bash\n\
+         case \"$*\" in\n\
+         script*) printf '7 \\n\\tffffffff815eb94e asm_exc_page_fault ([kernel.kallsyms])\\n\\n'; exit;;\n\
+         *--pid*) ;;\n\
+         *) exit 0;;\n\
+         esac\n\
+         for word; do\n\
+           case $word in --control=fd:*) answers=${{word#*,}};; esac\n\
+           [ \"$last\" != --output ] || data=$word\n\
+           last=$word\n\
+         done\n\
+         answer() {{ echo ack >&$answers; }}\n\
+         echo samples > \"$data\"\n\
+         {record}\n"
+    );
+    std::fs::create_dir_all(scratch.path("bin")).unwrap();
+    std::fs::write(scratch.path("bin/perf"), script).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(scratch.path("bin/perf"), mode).unwrap();
+    let path = format!("{}:{}", scratch.text("bin"), std::env::var("PATH").unwrap());
+    command.env("PATH", path)
+}
+
+/// Files of perf's samples that are left.
+fn samples_left(scratch: &Scratch) -> Vec<String> {
+    let names = std::fs::read_dir(scratch.path("out/logs")).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.contains("perf.data")).collect()
+}
+
+#[test]
+fn what_perf_says_is_quoted_where_it_fails() {
+    for (record, samples) in [
+        ("answer; trap 'exit 0' INT; while :; do sleep 0.1; done", 1),
+        ("echo Error: >&2; echo no such counter >&2; echo try dmesg >&2; exit 1", 0),
+    ] {
+        let scratch = Scratch::new();
+        let out = scratch.text("out");
+        let arguments =
+            ["compare", "--profile", "--runs", "1", "--with", "glibc", "--out", &out, "--", "sleep", "1"];
+        run(with_perf(&scratch, record, &mut snug(&arguments))).expect_code(0);
+        let results = &results(&scratch)["runs"][0];
+        let note = results["notes"].to_string();
+        // Samples count also of processes that were too short to be seen otherwise.
+        assert_eq!(results["cpu_samples"]["page_faults"].as_u64().unwrap_or(0), samples, "{results}");
+        assert_eq!(note.contains("CPU time was not sampled: no such counter"), samples == 0, "{note}");
+        assert_eq!(samples_left(&scratch), [""; 0]);
+    }
+}
+
+#[test]
+fn interruption_leaves_no_perf_behind() {
+    let scratch = Scratch::new();
+    let (out, sleep) = (scratch.text("out"), format!("sleep 4345.{}", std::process::id()));
+    let mut command = snug(&["compare", "--profile", "--with", "glibc", "--out", &out, "--", "sleep", "60"]);
+    let record = format!("answer; trap '' INT; {sleep}");
+    let child = with_perf(&scratch, &record, &mut command).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = child.spawn().unwrap();
+    common::eventually("perf runs", || common::process_runs(&sleep));
+    let begin = std::time::Instant::now();
+    let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(begin.elapsed() < Duration::from_secs(15), "nobody waits for samples that nobody reads");
+    assert_eq!(samples_left(&scratch), [""; 0]);
+    assert!(!common::process_exists(&sleep));
+}

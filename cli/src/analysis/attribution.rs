@@ -1,6 +1,7 @@
 //! Where CPU time went, from samples: into the allocator's code, into its system calls, into page faults. Pure. What a
 //! run takes drifts with what else the machine does; which share of its samples this is hardly does.
 
+use std::io::{self, BufRead};
 use std::ops::Range;
 use std::path::Path;
 
@@ -89,7 +90,11 @@ impl StackFrame<'_> {
     /// Of a line of `perf script`: address, function, file in parentheses.
     fn parse(line: &str) -> Option<StackFrame<'_>> {
         let (address, rest) = line.trim().split_once(' ')?;
-        let (symbol, file) = rest.trim_end().strip_suffix(')')?.rsplit_once('(')?;
+        let rest = rest.trim_end().strip_suffix(')')?;
+        // A path may hold parentheses, as may the name of a C++ function; no such name holds a path.
+        let path = rest.find(" (/").map(|at| (&rest[..at], &rest[at + 2..]));
+        let (symbol, file) = path.or_else(|| rest.rsplit_once('('))?;
+        let file = file.strip_suffix(" (deleted)").unwrap_or(file);
         Some(StackFrame { address: u64::from_str_radix(address, 16).ok()?, symbol: symbol.trim(), file })
     }
 
@@ -110,27 +115,46 @@ impl StackFrame<'_> {
 
 /// Counts the samples of these processes in what `perf script -F pid,ip,sym,dso` writes: a line with the process, then the
 /// stack with the innermost function first, then an empty line. A sample counts once: in the kernel for a page fault, in the
-/// kernel for a call about memory, or in the allocator's code.
-pub(crate) fn attribute(script: &str, code: &AllocatorCode, is_measured: &dyn Fn(Pid) -> bool) -> CpuSamples {
+/// kernel for a call about memory, or in the code of an allocator. One sample at a time is held, since all of a long run
+/// are gigabytes.
+pub(crate) fn attribute(
+    mut script: impl BufRead,
+    codes: &[AllocatorCode],
+    is_measured: &dyn Fn(Pid) -> bool,
+) -> io::Result<CpuSamples> {
     let mut counts = CpuSamples::default();
-    for sample in script.split("\n\n") {
-        let Some((pid, stack)) = sample.trim_start().split_once('\n') else { continue };
-        let frames: Vec<StackFrame> = stack.lines().filter_map(StackFrame::parse).collect();
-        let Some(innermost) = frames.first() else { continue };
-        if !pid.trim().parse().is_ok_and(is_measured) {
+    let (mut sample, mut line) = (String::new(), Vec::new());
+    loop {
+        line.clear();
+        let is_end = script.read_until(b'\n', &mut line)? == 0;
+        if !is_end && !line.trim_ascii().is_empty() {
+            sample.push_str(&String::from_utf8_lossy(&line));
             continue;
         }
-        counts.total += 1;
-        let kernel = || frames.iter().take_while(|frame| frame.is_kernel());
-        if kernel().any(StackFrame::is_page_fault) {
-            counts.page_faults += 1;
-        } else if kernel().any(StackFrame::is_memory_call) {
-            counts.memory_calls += 1;
-        } else if code.holds(innermost) {
-            counts.allocator_code += 1;
+        count(&mut counts, &sample, codes, is_measured);
+        sample.clear();
+        if is_end {
+            return Ok(counts);
         }
     }
-    counts
+}
+
+fn count(counts: &mut CpuSamples, sample: &str, codes: &[AllocatorCode], is_measured: &dyn Fn(Pid) -> bool) {
+    let Some((pid, stack)) = sample.split_once('\n') else { return };
+    let frames: Vec<StackFrame> = stack.lines().filter_map(StackFrame::parse).collect();
+    let Some(innermost) = frames.first() else { return };
+    if !pid.trim().parse().is_ok_and(is_measured) {
+        return;
+    }
+    counts.total += 1;
+    let kernel = || frames.iter().take_while(|frame| frame.is_kernel());
+    if kernel().any(StackFrame::is_page_fault) {
+        counts.page_faults += 1;
+    } else if kernel().any(StackFrame::is_memory_call) {
+        counts.memory_calls += 1;
+    } else if codes.iter().any(|code| code.holds(innermost)) {
+        counts.allocator_code += 1;
+    }
 }
 
 /// Whether any function of the kernel has its name in there: without names no fault and no call can be told.
@@ -187,12 +211,30 @@ mod tests {
 
 ";
 
+    fn counts(script: &str, codes: &[AllocatorCode], is_measured: &dyn Fn(Pid) -> bool) -> CpuSamples {
+        attribute(script.as_bytes(), codes, is_measured).unwrap()
+    }
+
     #[test]
     fn a_sample_counts_once_and_where_it_was() {
-        let counts = attribute(SCRIPT, &AllocatorCode::library(Path::new("/lib/libm.so")), &|pid| pid == 7);
-        let parts = (counts.total, counts.allocator_code, counts.memory_calls, counts.page_faults);
+        let library = |path: &str| AllocatorCode::library(Path::new(path));
+        let seen = counts(SCRIPT, &[library("/lib/libm.so")], &|pid| pid == 7);
+        let parts = (seen.total, seen.allocator_code, seen.memory_calls, seen.page_faults);
         assert_eq!(parts, (7, 1, 2, 1));
-        assert_eq!(attribute("\n\n\n", &AllocatorCode::default(), &|_| true), CpuSamples::default());
+        assert_eq!(counts("\n\n\n", &[library("")], &|_| true), CpuSamples::default());
+        let both = counts(SCRIPT, &[library("/lib/libm.so"), library("/lib/libc.so.6")], &|pid| pid == 7);
+        assert_eq!(both.allocator_code, 3, "processes of a tree may have different allocators");
+    }
+
+    #[test]
+    fn names_and_paths_may_hold_spaces_and_parentheses() {
+        for (file, path) in
+            [("/my (1) app/libm.so", "/my (1) app/libm.so"), ("/my app/libm.so (deleted)", "/my app/libm.so")]
+        {
+            let script = format!("7 \n\t 10100 f(void (*)(int), (anonymous namespace)::T) ({file})\n\n");
+            let code = [AllocatorCode::library(Path::new(path))];
+            assert_eq!(counts(&script, &code, &|_| true).allocator_code, 1, "{script}");
+        }
     }
 
     #[test]
@@ -208,7 +250,7 @@ mod tests {
         ];
         let code = AllocatorCode::in_c_library(Path::new("/lib/libc.so.6"), &functions).unwrap();
         assert_eq!(code.addresses, Some(0x94500..0x9a340));
-        assert_eq!(attribute(SCRIPT, &code, &|_| true).allocator_code, 1, "not in memcpy");
+        assert_eq!(counts(SCRIPT, &[code], &|_| true).allocator_code, 1, "not in memcpy");
         assert_eq!(AllocatorCode::in_c_library(Path::new("/lib/libm.so"), &functions[5..]), None);
     }
 

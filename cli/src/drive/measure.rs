@@ -1,9 +1,9 @@
 //! Runs the program once under one allocator and measures it. The only file that starts, waits for and stops
 //! measured processes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -145,7 +145,8 @@ impl Supervisor {
         let start = following.start;
         let followed = self.follow(&mut following, progress);
         let wall_s = start.elapsed().as_secs_f64();
-        self.wait_for_perf(&mut following);
+        let perf_may_take = if followed.is_ok() { PERF_ENDS_WITHIN } else { Duration::ZERO };
+        self.wait_for_perf(&mut following, perf_may_take);
         let followed = followed.and_then(|followed| self.stop_server(&mut following, request.plan, followed));
         let outlived = self.stop_leftovers(&mut following);
         self.guard.watch(&[]);
@@ -159,6 +160,7 @@ impl Supervisor {
         let busy_s = machine::busy_cpu_s() - busy_before_s;
         let Following { sampler, usage, drive, group, cache_peak_bytes, perf, .. } = following;
         let (phases, latency) = drive.map_or((Vec::new(), None), |drive| (drive.phases, drive.latency));
+        let others = sampler.processes.others();
         let mut run = describe(request, started_at, wall_s, &usage, sampler.finish(), phases, latency);
         let peak = group.as_ref().and_then(Group::peak_bytes);
         let cache = peak.map(|_| ("cgroup_cache_peak_bytes".to_string(), cache_peak_bytes as f64));
@@ -170,7 +172,14 @@ impl Supervisor {
         let ours_s = (usage.user + usage.system + usage.load).as_secs_f64() + own_s;
         run.other_busy_cores = ((busy_s - ours_s) / all_s.max(1e-9)).max(0.0);
         if let Some((code, perf)) = request.profile.zip(perf) {
-            match perf.and_then(|perf| perf.read(code, &run.processes)) {
+            // Processes of a tree may have other allocators than its first one.
+            let found = run.evidence.found.iter().map(|path| AllocatorCode::library(Path::new(path)));
+            let codes: Vec<AllocatorCode> = std::iter::once(code.clone()).chain(found).collect();
+            let seen: HashSet<Pid> = run.processes.iter().map(|process| process.pid).collect();
+            let only = request.target.only.is_some();
+            // Without --only those count, too, that ended before they were looked at.
+            let is_measured = |pid| if only { seen.contains(&pid) } else { !others.contains(&pid) };
+            match perf.and_then(|perf| perf.read(&codes, &is_measured)) {
                 Ok(samples) => run.cpu_samples = Some(samples),
                 Err(why) => run.notes.push(format!("CPU time was not sampled: {why}")),
             }
@@ -221,12 +230,14 @@ impl Supervisor {
         }
     }
 
-    /// Ends the sampling of CPU time, if it goes on.
-    fn wait_for_perf(&mut self, following: &mut Following) {
+    /// Ends the sampling of CPU time, if it goes on: after this long at once.
+    fn wait_for_perf(&mut self, following: &mut Following, time: Duration) {
         let begin = Instant::now();
-        while following.perf().is_some_and(|perf| !perf.has_ended) && begin.elapsed() < PERF_ENDS_WITHIN {
-            if let Some(perf) = following.perf() {
+        while let Some(perf) = following.perf().filter(|perf| perf.is_running()) {
+            if begin.elapsed() < time {
                 perf.stop();
+            } else {
+                perf.kill();
             }
             self.children.wait_for_signal(Duration::from_millis(20));
             self.reap(following);
@@ -334,7 +345,7 @@ impl<'a> Following<'a> {
     /// Accounts for a process that has ended.
     fn ended(&mut self, reaped: &Reaped) {
         if let Some(perf) = self.perf().filter(|perf| perf.pid == reaped.pid) {
-            perf.has_ended = true;
+            perf.ended(reaped.ending);
         }
         if self.sampler.processes.is_load(reaped.pid) {
             self.usage.load += reaped.user + reaped.system;

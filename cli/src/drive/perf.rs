@@ -1,8 +1,7 @@
 //! Has perf sample where the CPU time of running processes goes.
 
-use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -13,11 +12,11 @@ use nix::sys::signal::{self, Signal};
 use nix::unistd::{self, Pid as NixPid};
 
 use crate::analysis::attribution::{self, AllocatorCode};
-use crate::analysis::results::{CpuSamples, ProcessSeen};
+use crate::analysis::results::CpuSamples;
 use crate::base::failure::{Failure, Result};
 use crate::drive::phases::with_ending;
 use crate::process::proc::Pid;
-use crate::process::system;
+use crate::process::system::{self, Ending};
 
 /// Samples per second and CPU. Not a divisor of what timers like, so that work with a rhythm of its own is met fairly.
 const SAMPLES_PER_S: &str = "--freq=499";
@@ -25,7 +24,7 @@ const SAMPLES_PER_S: &str = "--freq=499";
 /// How long perf may take until it answers for the first time, in milliseconds.
 const ANSWERS_WITHIN_MS: u16 = 30_000;
 
-/// A perf that samples, or waits to be told to.
+/// A perf that samples, or waits to be told to. Its samples are large, and removed with it.
 pub(super) struct Perf {
     pub pid: Pid,
     data: PathBuf,
@@ -34,7 +33,15 @@ pub(super) struct Perf {
     /// Open as long as it may answer: it would end by SIGPIPE.
     answers: File,
     samples: bool,
-    pub has_ended: bool,
+    ending: Option<Ending>,
+    was_killed: bool,
+}
+
+impl Drop for Perf {
+    fn drop(&mut self) {
+        // What can't be removed stays beside the logs.
+        let _ = fs::remove_file(&self.data);
+    }
 }
 
 impl Perf {
@@ -55,17 +62,16 @@ impl Perf {
         let child = command.spawn()?;
         drop((commands, answer));
         let (control, answers) = (File::from(control), File::from(answers));
-        let mut perf =
-            Perf { pid: child.id() as Pid, data, said, control, answers, samples: false, has_ended: false };
+        let (samples, ending, was_killed) = (false, None, false);
+        let pid = child.id() as Pid;
+        let mut perf = Perf { pid, data, said, control, answers, samples, ending, was_killed };
         perf.tell("disable")?;
         // It answers once it is attached; its end of the pipe closes if it can't be.
         let mut descriptors = [PollFd::new(perf.answers.as_fd(), PollFlags::POLLIN)];
         let answered = poll(&mut descriptors, PollTimeout::from(ANSWERS_WITHIN_MS))? > 0;
         match answered && perf.answers.read(&mut [0; 16])? > 0 {
             true => Ok(perf),
-            false => {
-                Err(io::Error::other(perf.last_words().unwrap_or_else(|| "perf does not answer".into())))
-            }
+            false => Err(io::Error::other(perf.reason().unwrap_or_else(|| "perf does not answer".into()))),
         }
     }
 
@@ -80,49 +86,79 @@ impl Perf {
         self.control.write_all(format!("{word}\n").as_bytes())
     }
 
-    /// The last line that it wrote.
-    fn last_words(&self) -> Option<String> {
-        let said = fs::read_to_string(&self.said).ok()?;
-        said.lines().rev().find(|line| !line.trim().is_empty()).map(String::from)
+    pub(super) fn is_running(&self) -> bool {
+        self.ending.is_none()
+    }
+
+    pub(super) fn ended(&mut self, ending: Ending) {
+        self.ending = Some(ending);
     }
 
     /// Asks it to end, which it may take a moment to do.
     pub(super) fn stop(&self) {
-        if !self.has_ended {
+        self.send(Signal::SIGINT);
+    }
+
+    /// Ends it at once; its samples are lost.
+    pub(super) fn kill(&mut self) {
+        self.was_killed = true;
+        self.send(Signal::SIGKILL);
+    }
+
+    fn send(&self, signal: Signal) {
+        if self.is_running() {
             // It may have ended since.
-            let _ = signal::kill(NixPid::from_raw(self.pid), Signal::SIGINT);
+            let _ = signal::kill(NixPid::from_raw(self.pid), signal);
         }
     }
 
-    /// What it saw of the measured processes, once it has ended; or why nothing. Its samples are large, and removed.
+    /// What it saw, once it has ended, of the processes that are measured; or why nothing.
     pub(super) fn read(
         self,
-        code: &AllocatorCode,
-        measured: &[ProcessSeen],
+        codes: &[AllocatorCode],
+        is_measured: &dyn Fn(Pid) -> bool,
     ) -> std::result::Result<CpuSamples, String> {
-        let text = script(&self.data);
-        // What can't be removed stays beside the logs.
-        let _ = fs::remove_file(&self.data);
-        let pids: HashSet<Pid> = measured.iter().map(|process| process.pid).collect();
-        let counts = text.map(|text| attribution::attribute(&text, code, &|pid| pids.contains(&pid)));
-        let counts = counts.ok().filter(|counts| counts.total > 0);
-        counts.ok_or_else(|| self.last_words().unwrap_or_else(|| "there were no samples".into()))
+        if self.was_killed {
+            return Err("perf took too long to write its samples".into());
+        }
+        let counts = count(&self.data, codes, is_measured).ok().filter(|counts| counts.total > 0);
+        counts.ok_or_else(|| self.reason().unwrap_or_else(|| "there were no samples".into()))
+    }
+
+    fn reason(&self) -> Option<String> {
+        reason(&fs::read_to_string(&self.said).ok()?).map(String::from)
     }
 }
 
-/// Without the ids of files: perf would read all samples once more for them, and copy each file below ~/.debug.
+/// Why perf failed, of what it wrote: the first line that says something.
+fn reason(said: &str) -> Option<&str> {
+    let mut lines = said.lines().map(str::trim);
+    lines.find(|line| !line.is_empty() && *line != "Error:" && !line.starts_with("[ perf record"))
+}
+
+/// Without --quiet, which would keep errors back, too; and without the ids of files, since perf would read all samples once
+/// more for them and copy each file below ~/.debug.
 fn record(data: &Path) -> Command {
     let mut command = Command::new("perf");
-    command.args(["record", "--quiet", "--no-buildid", "-g", "--output"]).arg(data);
+    command.args(["record", "--no-buildid", "-g", "--output"]).arg(data);
     command
 }
 
-/// Its samples as `attribution::attribute` reads them.
-fn script(data: &Path) -> io::Result<String> {
+/// What writes samples as `attribution::attribute` reads them.
+fn script(data: &Path) -> Command {
     let mut command = Command::new("perf");
     command.args(["script", "--no-inline", "--fields", "pid,ip,sym,dso", "--force", "--input"]).arg(data);
-    let Output { stdout, .. } = command.stdin(Stdio::null()).output()?;
-    Ok(String::from_utf8_lossy(&stdout).into_owned())
+    command.stdin(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+fn count(data: &Path, codes: &[AllocatorCode], is_measured: &dyn Fn(Pid) -> bool) -> io::Result<CpuSamples> {
+    let mut child = script(data).stdout(Stdio::piped()).spawn()?;
+    let output = child.stdout.take().map(BufReader::new);
+    let counts =
+        output.map_or(Ok(CpuSamples::default()), |output| attribution::attribute(output, codes, is_measured));
+    child.wait()?;
+    counts
 }
 
 /// Fails, with what to do about it, if perf is not there or may not see what --profile is about: tried on a perf.
@@ -146,11 +182,11 @@ pub(crate) fn check() -> Result<()> {
     };
     if !tried.status.success() {
         let said = String::from_utf8_lossy(&tried.stderr).into_owned();
-        return Err(refused(
-            said.lines().find(|line| !line.trim().is_empty()).unwrap_or("it does not say why"),
-        ));
+        return Err(refused(reason(&said).unwrap_or("it does not say why")));
     }
-    match script(&data) {
+    let text =
+        script(&data).output().map(|Output { stdout, .. }| String::from_utf8_lossy(&stdout).into_owned());
+    match text {
         Ok(text) if !attribution::has_file_addresses(&text) => Err(Failure::usage(
             "--profile needs perf 5.10 or newer, and this one is older",
             "install a newer one",
@@ -158,5 +194,17 @@ pub(crate) fn check() -> Result<()> {
         Ok(text) if attribution::names_the_kernel(&text) => Ok(()),
         Ok(_) => Err(refused("it sees no function of it by name")),
         Err(error) => Err(refused(&error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_is_the_first_line_that_says_one() {
+        let refused = "Error:\nAccess to performance monitoring is limited.\nTry /bin/dmesg | grep -i perf\n";
+        assert_eq!(reason(refused), Some("Access to performance monitoring is limited."));
+        assert_eq!(reason("\n[ perf record: Woken up 1 times to write data ]\n"), None);
     }
 }

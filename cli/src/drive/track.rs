@@ -5,6 +5,7 @@
 //! Every process below this one belongs to the tree. That includes daemons: this process is the one that inherits
 //! orphans, so whoever is double-forked appears again as its direct child.
 
+use std::collections::HashSet;
 use std::io;
 use std::path::PathBuf;
 
@@ -65,8 +66,9 @@ pub(crate) struct Tracker<P: Processes> {
     ticks_per_s: f64,
     /// The next reading is one of the whole state of all processes.
     whole_state: bool,
-    /// Process groups that make the load.
+    /// Process groups that make the load, and all processes that did.
     load_groups: Vec<Pid>,
+    load: HashSet<Pid>,
     ended: Vec<(ProcessSeen, Stat)>,
     /// Their CPU ticks and page faults.
     used_by_ended: (u64, u64),
@@ -102,6 +104,7 @@ impl<P: Processes> Tracker<P> {
             ticks_per_s,
             whole_state: false,
             load_groups: Vec::new(),
+            load: HashSet::new(),
             ended: Vec::new(),
             used_by_ended: (0, 0),
             found: Vec::new(),
@@ -129,6 +132,11 @@ impl<P: Processes> Tracker<P> {
     /// Whether a process makes the load.
     pub(crate) fn is_load(&self, pid: Pid) -> bool {
         self.load_groups.contains(&pid) || self.processes.get(pid).is_some_and(|process| process.note.load)
+    }
+
+    /// Processes that are not the program's: this one, and those that made the load.
+    pub(crate) fn others(&self) -> HashSet<Pid> {
+        self.load.iter().chain(&self.load_groups).copied().chain([self.own]).collect()
     }
 
     /// Lets the next reading be exact in CPU time and page faults, too.
@@ -223,10 +231,13 @@ impl<P: Processes> Tracker<P> {
 
     /// Finds processes that have come or gone, and reads the others. Who was outside of the tree once stays so.
     fn look(&mut self, now_s: f64, depth: impl Fn(Pid, &Process<Tracked>) -> Depth) {
-        let (own, load_groups) = (self.own, &self.load_groups);
+        let (own, load_groups, all_load) = (self.own, &self.load_groups, &mut self.load);
         let news = self.processes.look(now_s, depth, |pid, stat, parent| {
             let is_below = pid != own && (stat.parent == own || parent.is_some());
             let load = parent.is_some_and(|parent| parent.load) || load_groups.contains(&stat.group);
+            if is_below && load {
+                all_load.insert(pid);
+            }
             is_below.then(|| Tracked::new(load, now_s))
         });
         for (pid, process) in news.gone {
