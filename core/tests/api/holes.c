@@ -64,7 +64,7 @@ TEST(larger_blocks_fill_the_holes_of_small_ones) {
   size_t grown = resident_bytes() - before;
   bool is_judged = snug_is_active() && !freed_blocks_wait() && getenv("TEST_EMULATED") == NULL;
   if (is_judged) {
-    CHECK_THAT(grown < (size_t)LARGE * LARGE_BYTES / 4, "%zu KiB more for %zu KiB", grown / KIB,
+    CHECK_THAT(grown < (size_t)LARGE * LARGE_BYTES / 2, "%zu KiB more for %zu KiB", grown / KIB,
                (size_t)LARGE * LARGE_BYTES / KIB);
   }
   check_all();
