@@ -75,7 +75,7 @@ end
 "#;
 
 /// A script that works for a moment and ends.
-const SCRIPT: &str = "kept = Array.new(20_000) { |i| 'x' * (i % 700) }\nsleep 0.4\nputs kept.sum(&:size)\n";
+const SCRIPT: &str = "kept = Array.new(60_000) { |i| 'x' * (i % 700) }\nsleep 0.4\nputs kept.sum(&:size)\n";
 
 /// A command of a page.
 struct Shown {
