@@ -451,7 +451,7 @@ fn with_perf<'a>(
         "#!/bin/bash\n\
          case \"$*\" in\n\
          script*) printf '7 \\n\\tffffffff815eb94e asm_exc_page_fault ([kernel.kallsyms])\\n\\n'; exit;;\n\
-         *--pid*) ;;\n\
+         *--tid*) ;;\n\
          *) exit 0;;\n\
          esac\n\
          for word; do\n\
@@ -483,6 +483,7 @@ fn what_perf_says_is_quoted_where_it_fails() {
     for (record, samples) in [
         ("answer; trap 'exit 0' INT; while :; do sleep 0.1; done", 1),
         ("echo Error: >&2; echo no such counter >&2; echo try dmesg >&2; exit 1", 0),
+        ("echo Error: >&2; echo no such counter >&2; exec {answers}>&-; exec sleep 60", 0),
     ] {
         let scratch = Scratch::new();
         let out = scratch.text("out");
@@ -495,6 +496,7 @@ fn what_perf_says_is_quoted_where_it_fails() {
         assert_eq!(results["cpu_samples"]["page_faults"].as_u64().unwrap_or(0), samples, "{results}");
         assert_eq!(note.contains("CPU time was not sampled: no such counter"), samples == 0, "{note}");
         assert_eq!(samples_left(&scratch), [""; 0]);
+        assert_eq!(results["processes_seen"], 1, "perf is none of the program's processes: {results}");
     }
 }
 

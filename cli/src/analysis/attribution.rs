@@ -1,6 +1,7 @@
 //! Where CPU time went, from samples: into the allocator's code, into its system calls, into page faults. Pure. What a
 //! run takes drifts with what else the machine does; which share of its samples this is hardly does.
 
+use std::collections::HashSet;
 use std::io::{self, BufRead};
 use std::ops::Range;
 use std::path::Path;
@@ -116,10 +117,11 @@ impl StackFrame<'_> {
 /// Counts the samples of these processes in what `perf script -F pid,ip,sym,dso` writes: a line with the process, then the
 /// stack with the innermost function first, then an empty line. A sample counts once: in the kernel for a page fault, in the
 /// kernel for a call about memory, or in the code of an allocator. One sample at a time is held, since all of a long run
-/// are gigabytes.
+/// are gigabytes. `others` are not counted, nor what they start, as `--show-task-events` tells.
 pub(crate) fn attribute(
     mut script: impl BufRead,
     codes: &[AllocatorCode],
+    mut others: HashSet<Pid>,
     is_measured: &dyn Fn(Pid) -> bool,
 ) -> io::Result<CpuSamples> {
     let mut counts = CpuSamples::default();
@@ -128,14 +130,32 @@ pub(crate) fn attribute(
         line.clear();
         let is_end = script.read_until(b'\n', &mut line)? == 0;
         if !is_end && !line.trim_ascii().is_empty() {
-            sample.push_str(&String::from_utf8_lossy(&line));
+            let text = String::from_utf8_lossy(&line);
+            match text.split_once(" PERF_RECORD_") {
+                Some((_, event)) => follow(event, &mut others),
+                None => sample.push_str(&text),
+            }
             continue;
         }
-        count(&mut counts, &sample, codes, is_measured);
+        count(&mut counts, &sample, codes, &|pid| is_measured(pid) && !others.contains(&pid));
         sample.clear();
         if is_end {
             return Ok(counts);
         }
+    }
+}
+
+/// A child belongs to where its parent does: `FORK(CHILD:THREAD):(PARENT:THREAD)`. Numbers of processes are used again.
+fn follow(event: &str, others: &mut HashSet<Pid>) {
+    let Some((child, parent)) = event.strip_prefix("FORK(").and_then(|event| event.split_once("):(")) else {
+        return;
+    };
+    let process = |text: &str| text.split_once(':').and_then(|(pid, _)| pid.parse::<Pid>().ok());
+    let (Some(child), Some(parent)) = (process(child), process(parent)) else { return };
+    if others.contains(&parent) {
+        others.insert(child);
+    } else {
+        others.remove(&child);
     }
 }
 
@@ -212,7 +232,21 @@ mod tests {
 ";
 
     fn counts(script: &str, codes: &[AllocatorCode], is_measured: &dyn Fn(Pid) -> bool) -> CpuSamples {
-        attribute(script.as_bytes(), codes, is_measured).unwrap()
+        attribute(script.as_bytes(), codes, HashSet::new(), is_measured).unwrap()
+    }
+
+    #[test]
+    fn what_others_start_is_not_counted() {
+        let sample = |pid| format!("{pid:5} \n\t 10100 malloc (/lib/libm.so)\n\n");
+        let script = [
+            "    6 PERF_RECORD_FORK(7:7):(5:5)\n    7 PERF_RECORD_COMM exec: curl:7/7\n".to_string(),
+            "    7 PERF_RECORD_FORK(8:8):(7:7)\n".to_string(),
+            [7, 8, 9].map(sample).concat(),
+            "    7 PERF_RECORD_EXIT(7:7):(5:5)\n    9 PERF_RECORD_FORK(7:7):(9:9)\n".to_string(),
+            sample(7),
+        ];
+        let counted = attribute(script.concat().as_bytes(), &[], HashSet::from([5]), &|_| true).unwrap();
+        assert_eq!(counted.total, 2, "of 9, and of what it started with a number that was used before");
     }
 
     #[test]

@@ -160,7 +160,7 @@ impl Supervisor {
         let busy_s = machine::busy_cpu_s() - busy_before_s;
         let Following { sampler, usage, drive, group, cache_peak_bytes, perf, .. } = following;
         let (phases, latency) = drive.map_or((Vec::new(), None), |drive| (drive.phases, drive.latency));
-        let others = sampler.processes.others();
+        let load = sampler.processes.load();
         let mut run = describe(request, started_at, wall_s, &usage, sampler.finish(), phases, latency);
         let peak = group.as_ref().and_then(Group::peak_bytes);
         let cache = peak.map(|_| ("cgroup_cache_peak_bytes".to_string(), cache_peak_bytes as f64));
@@ -178,8 +178,9 @@ impl Supervisor {
             let seen: HashSet<Pid> = run.processes.iter().map(|process| process.pid).collect();
             let only = request.target.only.is_some();
             // Without --only those count, too, that ended before they were looked at.
-            let is_measured = |pid| if only { seen.contains(&pid) } else { !others.contains(&pid) };
-            match perf.and_then(|perf| perf.read(&codes, &is_measured)) {
+            let own = std::process::id() as Pid;
+            let is_measured = |pid| if only { seen.contains(&pid) } else { pid != own };
+            match perf.and_then(|perf| perf.read(&codes, load, &is_measured)) {
                 Ok(samples) => run.cpu_samples = Some(samples),
                 Err(why) => run.notes.push(format!("CPU time was not sampled: {why}")),
             }

@@ -1,5 +1,6 @@
 //! Has perf sample where the CPU time of running processes goes.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
@@ -45,8 +46,9 @@ impl Drop for Perf {
 }
 
 impl Perf {
-    /// Attaches to this program, and so to all that it starts from now on: whatever forks while perf is on its way to it would
-    /// be missed. It samples nothing before `sample`. `stem` is where its files go, without their endings.
+    /// Attaches to this thread, and so to all that it starts from now on: whatever forks while perf is on its way to it
+    /// would be missed. Not to other threads: once one has ended, perf does not wait any more, and takes a CPU. It samples
+    /// nothing before `sample`. `stem` is where its files go, without their endings.
     pub(super) fn attach(stem: &Path) -> io::Result<Perf> {
         let (data, said) = (with_ending(stem, "perf.data"), with_ending(stem, "perf.stderr"));
         let (commands, control) = unistd::pipe()?;
@@ -56,23 +58,40 @@ impl Perf {
         }
         let mut command = record(&data);
         let descriptors = format!("--control=fd:{},{}", commands.as_raw_fd(), answer.as_raw_fd());
-        command.args([SAMPLES_PER_S, "--delay=-1", &descriptors, "--pid", &std::process::id().to_string()]);
+        command.args([
+            SAMPLES_PER_S,
+            "--inherit",
+            "--delay=-1",
+            &descriptors,
+            "--tid",
+            &unistd::gettid().to_string(),
+        ]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&said)?);
         system::isolate(&mut command);
-        let child = command.spawn()?;
+        let mut child = command.spawn()?;
         drop((commands, answer));
         let (control, answers) = (File::from(control), File::from(answers));
         let (samples, ending, was_killed) = (false, None, false);
         let pid = child.id() as Pid;
         let mut perf = Perf { pid, data, said, control, answers, samples, ending, was_killed };
-        perf.tell("disable")?;
-        // It answers once it is attached; its end of the pipe closes if it can't be.
-        let mut descriptors = [PollFd::new(perf.answers.as_fd(), PollFlags::POLLIN)];
-        let answered = poll(&mut descriptors, PollTimeout::from(ANSWERS_WITHIN_MS))? > 0;
-        match answered && perf.answers.read(&mut [0; 16])? > 0 {
-            true => Ok(perf),
-            false => Err(io::Error::other(perf.reason().unwrap_or_else(|| "perf does not answer".into()))),
+        match perf.answers_to("disable") {
+            Ok(true) => Ok(perf),
+            failed => {
+                // It would be taken for a process of the program. Both may fail only because it has ended.
+                let _ = child.kill();
+                let _ = child.wait();
+                let why = failed.err().map_or("perf does not answer".into(), |error| error.to_string());
+                Err(io::Error::other(perf.reason().unwrap_or(why)))
+            }
         }
+    }
+
+    /// Tells it something, and waits for its answer: it comes once perf is attached, and if it can't be the pipe closes.
+    fn answers_to(&mut self, word: &str) -> io::Result<bool> {
+        self.tell(word)?;
+        let mut descriptors = [PollFd::new(self.answers.as_fd(), PollFlags::POLLIN)];
+        let answered = poll(&mut descriptors, PollTimeout::from(ANSWERS_WITHIN_MS))? > 0;
+        Ok(answered && self.answers.read(&mut [0; 16])? > 0)
     }
 
     /// Lets it sample, or not.
@@ -112,16 +131,18 @@ impl Perf {
         }
     }
 
-    /// What it saw, once it has ended, of the processes that are measured; or why nothing.
+    /// What it saw, once it has ended, of the processes that are measured, without `load` and what that started; or why
+    /// nothing.
     pub(super) fn read(
         self,
         codes: &[AllocatorCode],
+        load: HashSet<Pid>,
         is_measured: &dyn Fn(Pid) -> bool,
     ) -> std::result::Result<CpuSamples, String> {
         if self.was_killed {
             return Err("perf took too long to write its samples".into());
         }
-        let counts = count(&self.data, codes, is_measured).ok().filter(|counts| counts.total > 0);
+        let counts = count(&self.data, codes, load, is_measured).ok().filter(|counts| counts.total > 0);
         counts.ok_or_else(|| self.reason().unwrap_or_else(|| "there were no samples".into()))
     }
 
@@ -130,10 +151,13 @@ impl Perf {
     }
 }
 
-/// Why perf failed, of what it wrote: the first line that says something.
+/// Why perf failed, of what it wrote: the first line that says something else than what it says each time.
 fn reason(said: &str) -> Option<&str> {
+    const USUAL: &[&str] = &["[ perf record", "Events disabled", "Events enabled"];
     let mut lines = said.lines().map(str::trim);
-    lines.find(|line| !line.is_empty() && *line != "Error:" && !line.starts_with("[ perf record"))
+    lines.find(|line| {
+        !line.is_empty() && *line != "Error:" && !USUAL.iter().any(|usual| line.starts_with(usual))
+    })
 }
 
 /// Without --quiet, which would keep errors back, too; and without the ids of files, since perf would read all samples once
@@ -152,11 +176,16 @@ fn script(data: &Path) -> Command {
     command
 }
 
-fn count(data: &Path, codes: &[AllocatorCode], is_measured: &dyn Fn(Pid) -> bool) -> io::Result<CpuSamples> {
-    let mut child = script(data).stdout(Stdio::piped()).spawn()?;
+fn count(
+    data: &Path,
+    codes: &[AllocatorCode],
+    load: HashSet<Pid>,
+    is_measured: &dyn Fn(Pid) -> bool,
+) -> io::Result<CpuSamples> {
+    let mut child = script(data).arg("--show-task-events").stdout(Stdio::piped()).spawn()?;
     let output = child.stdout.take().map(BufReader::new);
-    let counts =
-        output.map_or(Ok(CpuSamples::default()), |output| attribution::attribute(output, codes, is_measured));
+    let counts = output
+        .map_or(Ok(CpuSamples::default()), |output| attribution::attribute(output, codes, load, is_measured));
     child.wait()?;
     counts
 }
@@ -205,6 +234,6 @@ mod tests {
     fn the_reason_is_the_first_line_that_says_one() {
         let refused = "Error:\nAccess to performance monitoring is limited.\nTry /bin/dmesg | grep -i perf\n";
         assert_eq!(reason(refused), Some("Access to performance monitoring is limited."));
-        assert_eq!(reason("\n[ perf record: Woken up 1 times to write data ]\n"), None);
+        assert_eq!(reason("Events disabled\n[ perf record: Woken up 1 times to write data ]\n"), None);
     }
 }

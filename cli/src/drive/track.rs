@@ -134,9 +134,9 @@ impl<P: Processes> Tracker<P> {
         self.load_groups.contains(&pid) || self.processes.get(pid).is_some_and(|process| process.note.load)
     }
 
-    /// Processes that are not the program's: this one, and those that made the load.
-    pub(crate) fn others(&self) -> HashSet<Pid> {
-        self.load.iter().chain(&self.load_groups).copied().chain([self.own]).collect()
+    /// Processes that made the load, as far as they were seen.
+    pub(crate) fn load(&self) -> HashSet<Pid> {
+        self.load.iter().chain(&self.load_groups).copied().collect()
     }
 
     /// Lets the next reading be exact in CPU time and page faults, too.
