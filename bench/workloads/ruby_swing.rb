@@ -10,13 +10,7 @@
 # exit status 1. It does not know which allocator it runs on. Run it as
 #   snug compare -- bench/workloads/ruby_swing.rb [--quick]
 
-require "optparse"
-
-begin
-  require "concurrent"
-rescue LoadError
-  abort "ruby_swing: the Ruby library concurrent-ruby is missing; run: tools/install-deps bench"
-end
+require_relative "pooled_run"
 
 # What a run consists of; every field is an option of the same name.
 Settings = Struct.new(:threads, :jobs, :strings, :every, :factor, :idle_seconds, keyword_init: true) do
@@ -31,46 +25,22 @@ Settings = Struct.new(:threads, :jobs, :strings, :every, :factor, :idle_seconds,
   end
 end
 
-# Runs all jobs and gathers how long each took and what failed.
-class Run
+# Runs all jobs.
+class Run < PooledRun
   STRING_BYTES = 1024
 
-  attr_reader :errors
-
   def initialize(settings)
+    super("ruby_swing", "job", settings.jobs, settings.idle_seconds)
     @settings = settings
-    @durations_ms = Array.new(settings.jobs, 0.0)
-    @errors = Concurrent::AtomicFixnum.new
-  end
-
-  def execute
-    started = now
-    pool = Concurrent::FixedThreadPool.new(@settings.threads)
-    @settings.jobs.times { |number| pool.post(number) { |job| execute_job(job) } }
-    pool.shutdown
-    pool.wait_for_termination
-    @work_seconds = now - started
-    sleep @settings.idle_seconds
-    @idle_rss_mb = File.read("/proc/self/status")[/^VmRSS:\s+(\d+)/, 1].to_i * 1024 / 1e6
-  end
-
-  def print_metrics
-    sorted = @durations_ms.sort
-    metrics = { jobs_per_s: @settings.jobs / @work_seconds, p50_ms: sorted[sorted.size / 2],
-                p99_ms: sorted[sorted.size * 99 / 100], idle_rss_mb: @idle_rss_mb }
-    metrics.each { |name, value| puts "snug-metric: #{name}=#{value.round(2)}" }
-    puts "snug-metric: errors=#{@errors.value}"
   end
 
   private
 
-  def execute_job(number)
-    started = now
-    check(number, make(number))
-  rescue StandardError => e
-    warn "ruby_swing: job #{number} failed: #{e.class}: #{e.message}" if @errors.increment <= 5
-  ensure
-    @durations_ms[number] = (now - started) * 1000
+  def work
+    pool = Concurrent::FixedThreadPool.new(@settings.threads)
+    @settings.jobs.times { |number| pool.post(number) { |job| measure(job) { check(job, make(job)) } } }
+    pool.shutdown
+    pool.wait_for_termination
   end
 
   def make(number)
@@ -92,39 +62,17 @@ class Run
   end
 
   LETTERS = ("a".."z").to_a.freeze
-
-  def now
-    Process.clock_gettime(Process::CLOCK_MONOTONIC)
-  end
 end
 
-def parse_options(arguments)
-  settings = Settings.full
-  settings.make_quick if arguments.include?("--quick")
-  parser = OptionParser.new do |options|
-    options.banner = "Usage: ruby_swing.rb [options]\nDefaults are the full form, about 90 s."
-    options.on("--quick", "a short form of about 3 s with shorter arrays") {}
-    options.on("--threads N", Integer, "threads in the pool (#{settings.threads})") { |n| settings.threads = n }
-    options.on("--jobs N", Integer, "jobs in all (#{settings.jobs})") { |n| settings.jobs = n }
-    options.on("--strings N", Integer, "in most arrays (#{settings.strings})") { |n| settings.strings = n }
-    options.on("--every N", Integer, "of so many arrays one is longer (#{settings.every})") { |n| settings.every = n }
-    options.on("--factor N", Integer, "so many times (#{settings.factor})") { |n| settings.factor = n }
-    options.on("--idle-seconds N", Float, "quiet time at the end (#{settings.idle_seconds})") do |n|
-      settings.idle_seconds = n
-    end
-  end
-  rest = parser.parse(arguments)
-  abort "ruby_swing: unexpected argument #{rest.first.inspect}; see --help" unless rest.empty?
-  unless [settings.threads, settings.jobs, settings.strings, settings.every, settings.factor].all?(&:positive?)
-    abort "ruby_swing: --threads, --jobs, --strings, --every and --factor must be at least 1"
-  end
-  settings
-rescue OptionParser::ParseError => e
-  abort "ruby_swing: #{e.message}; see --help"
-end
-
-%w[INT TERM].each { |signal| trap(signal) { exit! 130 } }
-run = Run.new(parse_options(ARGV))
-run.execute
-run.print_metrics
-exit(run.errors.value.zero? ? 0 : 1)
+Run.finish(parse_options("ruby_swing", Settings.full,
+                         about: "Defaults are the full form, about 90 s.",
+                         quick: "a short form of about 3 s with shorter arrays",
+                         rows: {
+                           threads: [Integer, "threads in the pool"],
+                           jobs: [Integer, "jobs in all"],
+                           strings: [Integer, "in most arrays"],
+                           every: [Integer, "of so many arrays one is longer"],
+                           factor: [Integer, "so many times"],
+                           idle_seconds: [Float, "quiet time at the end"],
+                         },
+                         at_least_one: %i[threads jobs strings every factor]))

@@ -18,14 +18,8 @@
 # With BENCH_HOOKS=1 its tasks tell packages/gem when they run, so that it collects garbage when none does.
 
 require "json"
-require "optparse"
 require "zlib"
-
-begin
-  require "concurrent"
-rescue LoadError
-  abort "ruby_threads: the Ruby library concurrent-ruby is missing; run: tools/install-deps bench"
-end
+require_relative "pooled_run"
 
 # What a run consists of; every field is an option of the same name.
 Settings = Struct.new(:threads, :feeders, :tasks, :seed, :keep_mb, :wait_ms, :idle_seconds, keyword_init: true) do
@@ -284,41 +278,26 @@ class Task
   end
 end
 
-# Runs all tasks and gathers how long each took and what failed.
-class Run
-  attr_reader :errors
-
+# Runs all tasks.
+class Run < PooledRun
   def initialize(settings)
+    super("ruby_threads", "task", settings.tasks, settings.idle_seconds)
     @settings = settings
     @idle = make_idle if ENV.fetch("BENCH_HOOKS", "0") != "0"
     @store = Store.new(settings.keep_mb * 1_000_000, settings.seed)
-    @durations_ms = Array.new(settings.tasks, 0.0)
-    @errors = Concurrent::AtomicFixnum.new
   end
 
   def execute
-    started = now
-    feed_pool
-    @work_seconds = now - started
-    sleep @settings.idle_seconds
-    @idle_rss_mb = resident_mb
+    super
     @store.verify_rest
     @errors.increment(@store.damaged)
     warn "ruby_threads: #{@store.damaged} kept results were damaged" if @store.damaged.positive?
   end
 
-  def print_metrics
-    sorted = @durations_ms.sort
-    metrics = { tasks_per_s: @settings.tasks / @work_seconds, p50_ms: sorted[sorted.size / 2],
-                p99_ms: sorted[sorted.size * 99 / 100], idle_rss_mb: @idle_rss_mb }
-    metrics.each { |name, value| puts "snug-metric: #{name}=#{value.round(2)}" }
-    puts "snug-metric: errors=#{@errors.value}"
-  end
-
   private
 
   # The semaphore keeps the pool's queue short, as a server's backlog would be.
-  def feed_pool
+  def work
     pool = Concurrent::FixedThreadPool.new(@settings.threads)
     room = Concurrent::Semaphore.new(@settings.threads * 2)
     remaining = Concurrent::CountDownLatch.new(@settings.tasks)
@@ -338,13 +317,9 @@ class Run
   end
 
   def execute_task(number, room, remaining)
-    started = now
     task = Task.new(number, @settings, @store)
-    @idle ? @idle.work { task.run } : task.run
-  rescue StandardError => e
-    warn "ruby_threads: task #{number} failed: #{e.class}: #{e.message}" if @errors.increment <= 5
+    measure(number) { @idle ? @idle.work { task.run } : task.run }
   ensure
-    @durations_ms[number] = (now - started) * 1000
     room.release
     remaining.count_down
   end
@@ -356,44 +331,18 @@ class Run
     ENV["SNUG_IDLE_SECONDS"] = (@settings.idle_seconds / 2.0).to_s
     Snug::Idle.new
   end
-
-  def now
-    Process.clock_gettime(Process::CLOCK_MONOTONIC)
-  end
-
-  def resident_mb
-    File.read("/proc/self/status")[/^VmRSS:\s+(\d+)/, 1].to_i * 1024 / 1e6
-  end
 end
 
-def parse_options(arguments)
-  settings = Settings.full
-  settings.make_quick if arguments.include?("--quick")
-  parser = OptionParser.new do |options|
-    options.banner = "Usage: ruby_threads.rb [options]\nDefaults are the full form, about 40 s."
-    options.on("--quick", "a short form of about 8 s with a smaller live set") {}
-    options.on("--threads N", Integer, "threads in the pool (#{settings.threads})") { |n| settings.threads = n }
-    options.on("--feeders N", Integer, "threads that post tasks (#{settings.feeders})") { |n| settings.feeders = n }
-    options.on("--tasks N", Integer, "tasks in all (#{settings.tasks})") { |n| settings.tasks = n }
-    options.on("--seed N", Integer, "what the tasks do (#{settings.seed})") { |n| settings.seed = n }
-    options.on("--keep-mb N", Integer, "most that is kept, MB (#{settings.keep_mb})") { |n| settings.keep_mb = n }
-    options.on("--wait-ms N", Float, "longest single wait (#{settings.wait_ms})") { |n| settings.wait_ms = n }
-    options.on("--idle-seconds N", Float, "quiet time at the end (#{settings.idle_seconds})") do |n|
-      settings.idle_seconds = n
-    end
-  end
-  rest = parser.parse(arguments)
-  abort "ruby_threads: unexpected argument #{rest.first.inspect}; see --help" unless rest.empty?
-  unless settings.threads.positive? && settings.feeders.positive? && settings.tasks.positive?
-    abort "ruby_threads: --threads, --feeders and --tasks must be at least 1"
-  end
-  settings
-rescue OptionParser::ParseError => e
-  abort "ruby_threads: #{e.message}; see --help"
-end
-
-%w[INT TERM].each { |signal| trap(signal) { exit! 130 } }
-run = Run.new(parse_options(ARGV))
-run.execute
-run.print_metrics
-exit(run.errors.value.zero? ? 0 : 1)
+Run.finish(parse_options("ruby_threads", Settings.full,
+                         about: "Defaults are the full form, about 40 s.",
+                         quick: "a short form of about 8 s with a smaller live set",
+                         rows: {
+                           threads: [Integer, "threads in the pool"],
+                           feeders: [Integer, "threads that post tasks"],
+                           tasks: [Integer, "tasks in all"],
+                           seed: [Integer, "what the tasks do"],
+                           keep_mb: [Integer, "most that is kept, MB"],
+                           wait_ms: [Float, "longest single wait"],
+                           idle_seconds: [Float, "quiet time at the end"],
+                         },
+                         at_least_one: %i[threads feeders tasks]))
