@@ -1,74 +1,34 @@
 /* slab_join_test.c: blocks of adjacent free slots of a smaller class, against a list of live blocks; when holes are
  * used, which, and misuse. */
-#include "slabs.h"
+#include "live_blocks.h"
 
-enum { LIVE_MAX = 200000, BATCH = 40 };
-
-struct block {
-  char *start;
-  size_t size_bytes; /* that it was taken for */
-  uint64_t seed;
-};
-static struct block live[LIVE_MAX];
-static size_t live_count;
 static uint64_t random_state = 7;
 
-/* First and last eight bytes of all that the block may use. */
-static void mark(struct block *block) {
-  block->seed = random_next(&random_state);
-  memcpy(block->start, &block->seed, 8);
-  memcpy(block->start + slab_block_size(block->start) - 8, &block->seed, 8);
-}
-
-static bool is_marked(const struct block *block) {
-  return memcmp(block->start, &block->seed, 8) == 0 &&
-         memcmp(block->start + slab_block_size(block->start) - 8, &block->seed, 8) == 0;
-}
-
 static bool is_joined_block(const struct block *block) {
-  return class_shapes[kind_class(page_kind(page_index(block->start)))].size_bytes < block->size_bytes;
+  return kind_class(page_kind(page_index(block->start))) < block->class_index;
 }
 
 /* As many as can be had at once; checks what B9 promises. Returns how many are joined. */
 static size_t take_in(unsigned arena, unsigned class_index, size_t wanted) {
   void *blocks[BATCH];
   bool contended = false;
-  size_t size_bytes = class_shapes[class_index].size_bytes, joined = 0;
+  size_t size_bytes = size_of(class_index), joined = 0;
   size_t alignment = size_bytes & -size_bytes, shortest = class_shapes[class_index - 1].size_bytes + 1;
-  REQUIRE(live_count + BATCH <= LIVE_MAX);
   size_t count = slab_take(arena, class_index, blocks, wanted, size_bytes, &contended);
   CHECK(count >= 1 && count <= wanted && !contended);
   for (size_t i = 0; i < count; i++) {
-    struct block block = {blocks[i], size_bytes, 0};
     size_t usable = slab_block_size(blocks[i]);
     CHECK_THAT(usable >= size_bytes && usable - usable / 4 <= round_up(shortest, 16), "%zu for %zu", usable,
                size_bytes);
     CHECK_THAT((uintptr_t)blocks[i] % (alignment < PAGE_BYTES ? alignment : PAGE_BYTES) == 0, "%p", blocks[i]);
     CHECK(kind_arena(page_kind(page_index(blocks[i]))) == arena && slab_is_taken(blocks[i]));
-    mark(&block);
-    joined += is_joined_block(&block);
-    live[live_count++] = block;
+    keep(blocks[i], class_index);
+    joined += is_joined_block(&live[live_count - 1]);
   }
   return joined;
 }
 
 static size_t take(unsigned class_index, size_t wanted) { return take_in(0, class_index, wanted); }
-
-static void give_some(size_t wanted) {
-  void *blocks[BATCH];
-  size_t count = 0;
-  for (; count < wanted && live_count != 0; count++) {
-    size_t i = random_below(&random_state, live_count);
-    CHECK_THAT(is_marked(&live[i]), "block %p of %zu bytes was overwritten", (void *)live[i].start, live[i].size_bytes);
-    blocks[count] = live[i].start;
-    live[i] = live[--live_count];
-  }
-  CHECK(!slab_give(blocks, count));
-}
-
-static void give_until(size_t left) {
-  while (live_count > left) give_some(live_count - left < BATCH ? live_count - left : BATCH);
-}
 
 static void start_again(void) {
   give_until(0);
@@ -92,7 +52,7 @@ static void compare(void) {
   memset(slots, 0, sizeof slots);
   for (size_t i = 0; i < live_count; i++) {
     unsigned class_index = kind_class(page_kind(page_index(live[i].start)));
-    slots[class_index] += slab_block_size(live[i].start) / class_shapes[class_index].size_bytes;
+    slots[class_index] += slab_block_size(live[i].start) / size_of(class_index);
   }
   for (unsigned i = 1; i < CLASS_COUNT; i++) {
     uint64_t outstanding = 0;

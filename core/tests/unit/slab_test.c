@@ -1,33 +1,11 @@
 /* slab_test.c: slabs of blocks against a list of live ones; order, adoption, sealing, misuse. */
-#include "slabs.h"
+#include "live_blocks.h"
 
-enum { LIVE_MAX = 20000, BATCH = 40 };
-
-struct block {
-  char *start;
-  unsigned class_index;
-  uint64_t seed;
-};
-static struct block live[LIVE_MAX];
-static size_t live_count;
 static uint64_t random_state = 1;
+enum { MODEL_MAX = 20000 };
 static const unsigned classes_used[] = {1, 2, 7, 8, 16, 24, 32, 40, 43, 48, 58, CLASS_COUNT - 1};
 
-static size_t size_of(unsigned class_index) { return class_shapes[class_index].size_bytes; }
-
 /* ---- the model ---- */
-
-/* First and last eight bytes: another block over this one, or a purge of its pages, would change them. */
-static void mark(struct block *block) {
-  block->seed = random_next(&random_state);
-  memcpy(block->start, &block->seed, 8);
-  memcpy(block->start + size_of(block->class_index) - 8, &block->seed, 8);
-}
-
-static bool is_marked(const struct block *block) {
-  return memcmp(block->start, &block->seed, 8) == 0 &&
-         memcmp(block->start + size_of(block->class_index) - 8, &block->seed, 8) == 0;
-}
 
 static size_t take(unsigned arena, unsigned class_index, size_t wanted) {
   void *blocks[BATCH];
@@ -35,29 +13,11 @@ static size_t take(unsigned arena, unsigned class_index, size_t wanted) {
   size_t count = slab_take(arena, class_index, blocks, wanted, size_of(class_index) - 1, &contended);
   CHECK(count >= 1 && count <= wanted && !contended);
   for (size_t i = 0; i < count; i++) {
-    struct block block = {blocks[i], class_index, 0};
     CHECK_THAT(page_kind(page_index(blocks[i])) == (arena << ARENA_SHIFT | class_index), "%p", blocks[i]);
     CHECK_THAT((uintptr_t)blocks[i] % 16 == 0 && slab_block_size(blocks[i]) == size_of(class_index), "%p", blocks[i]);
-    mark(&block);
-    live[live_count++] = block;
+    keep(blocks[i], class_index);
   }
   return count;
-}
-
-static void give_some(size_t wanted) {
-  void *blocks[BATCH];
-  size_t count = 0;
-  for (; count < wanted && live_count != 0; count++) {
-    size_t i = random_below(&random_state, live_count);
-    CHECK_THAT(is_marked(&live[i]), "block %p of class %u was overwritten", (void *)live[i].start, live[i].class_index);
-    blocks[count] = live[i].start;
-    live[i] = live[--live_count];
-  }
-  CHECK(!slab_give(blocks, count));
-}
-
-static void give_all(void) {
-  while (live_count != 0) give_some(BATCH);
 }
 
 /* Sums over arenas: which arena a block belongs to changes when its slab is adopted. */
@@ -95,7 +55,7 @@ TEST(random_operations_agree_with_the_model) {
     size_t choice = random_below(&random_state, 1000);
     unsigned class_index = classes_used[random_below(&random_state, COUNT_OF(classes_used))];
     size_t many = 1 + random_below(&random_state, BATCH);
-    if (choice < 480 && live_count + BATCH < (size_t)(step / 6000 % 2 ? 300 : LIVE_MAX)) {
+    if (choice < 480 && live_count + BATCH < (size_t)(step / 6000 % 2 ? 300 : MODEL_MAX)) {
       take((unsigned)random_below(&random_state, ARENAS), class_index, many);
     } else if (choice < 980) {
       give_some(many);
@@ -122,7 +82,7 @@ TEST(random_operations_agree_with_the_model) {
     if (step % 100 == 0) compare();
     if (test_failed) return;
   }
-  give_all();
+  give_until(0);
   slab_purge(0, false, slab_record_count(), SIZE_MAX); /* slabs kept empty for reuse */
   compare();
   CHECK_THAT(pages_used() == 0, "%zu pages are in use without a block", pages_used());
