@@ -265,7 +265,7 @@ test-black-box: test-api test-misuse test-stress test-fuzz test-startup test-fai
 
 CONTAINER = $(TESTS_BUILD)/container/churn $(TESTS_BUILD)/container/steady
 
-$(CONTAINER): $(TESTS_BUILD)/container/%: $(TESTS)/container/%.c
+$(CONTAINER): $(TESTS_BUILD)/container/%: $(TESTS)/container/%.c $(TESTS)/container/filled.h
 	@mkdir -p $(@D)
 	$(TEST_CC) -o $@ $<
 

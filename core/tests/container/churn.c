@@ -1,6 +1,8 @@
 /* Fills 60 MB with small blocks, frees most of them, and then needs 60 MB for large ones, three times over: the heap
  * holds as much in free pages as the program then asks for, which together exceeds the limit of the container. The
  * large ones come at 50 MB/s, so that a look every 100 ms is soon enough. Prints "done". */
+#include "filled.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,15 +11,6 @@
 #define MIB ((size_t)1 << 20)
 
 enum { ROUNDS = 3, SMALL_BYTES = 3000, SMALL_BLOCKS = 60 * 1024 * 1024 / SMALL_BYTES, KEPT = 50, LARGE_BLOCKS = 30 };
-
-static void *filled(size_t size_bytes) {
-  void *block = malloc(size_bytes);
-  if (block == NULL) {
-    puts("malloc returned NULL");
-    exit(1);
-  }
-  return memset(block, 1, size_bytes);
-}
 
 int main(void) {
   static char *small[SMALL_BLOCKS], *large[LARGE_BLOCKS];

@@ -5,6 +5,8 @@
  *
  *   steady PATTERN LIVE_MIB SECONDS
  */
+#include "filled.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,15 +28,6 @@ enum {
 
 static char **live; /* blocks that stay */
 static size_t live_count;
-
-static void *filled(size_t size_bytes) {
-  void *block = malloc(size_bytes);
-  if (block == NULL) {
-    puts("malloc returned NULL");
-    exit(1);
-  }
-  return memset(block, 1, size_bytes);
-}
 
 static unsigned random_number(void) {
   static unsigned state = 7;
