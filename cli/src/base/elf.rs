@@ -84,33 +84,44 @@ pub(crate) struct WritableSegment {
     pub bytes: u64,
 }
 
-/// Reads what an ELF file has of these; nothing if it can't be read or is none.
-pub(crate) fn writable_segments(path: &Path) -> Vec<WritableSegment> {
+/// An ELF file of 64 bits that is read piece by piece.
+type Elf64<'data> = ElfFile<'data, elf::FileHeader64<Endianness>, &'data ReadCache<File>>;
+
+/// What `look` finds in a file; nothing if it can't be read or is no ELF file of 64 bits.
+fn find_in<T>(path: &Path, look: impl FnOnce(&Elf64) -> Vec<T>) -> Vec<T> {
     let Ok(file) = File::open(path) else { return Vec::new() };
     let cache = ReadCache::new(file);
-    let Ok(file) = ElfFile::<elf::FileHeader64<Endianness>, _>::parse(&cache) else { return Vec::new() };
-    let endian = file.endian();
-    let headers = file.elf_program_headers().iter();
-    let written = headers
-        .filter(|header| header.p_type(endian) == elf::PT_LOAD && header.p_flags(endian) & elf::PF_W != 0);
-    written
-        .map(|header| WritableSegment { offset: header.p_offset(endian), bytes: header.p_memsz(endian) })
-        .collect()
+    let found = Elf64::parse(&cache).map(|file| look(&file));
+    found.unwrap_or_default()
 }
 
-/// Functions that the dynamic loader sees as defined in an ELF file of 64 bits: names, addresses, sizes in bytes. Nothing if
-/// it can't be read or is none.
+/// Reads what an ELF file has of these; nothing if it can't be read or is none.
+pub(crate) fn writable_segments(path: &Path) -> Vec<WritableSegment> {
+    find_in(path, |file| {
+        let endian = file.endian();
+        let headers = file.elf_program_headers().iter();
+        let written = headers.filter(|header| {
+            header.p_type(endian) == elf::PT_LOAD && header.p_flags(endian) & elf::PF_W != 0
+        });
+        written
+            .map(|header| WritableSegment { offset: header.p_offset(endian), bytes: header.p_memsz(endian) })
+            .collect()
+    })
+}
+
+/// Functions that the dynamic loader sees as defined in an ELF file of 64 bits: names, addresses, sizes in bytes. Nothing
+/// if it can't be read or is none.
 pub(crate) fn exported_functions(path: &Path) -> Vec<(String, u64, u64)> {
-    let Ok(file) = File::open(path) else { return Vec::new() };
-    let cache = ReadCache::new(file);
-    let Ok(file) = ElfFile::<elf::FileHeader64<Endianness>, _>::parse(&cache) else { return Vec::new() };
-    let functions =
-        file.dynamic_symbols().filter(|symbol| symbol.is_definition() && symbol.kind() == SymbolKind::Text);
-    let named = functions.filter_map(|symbol| {
-        let name = symbol.name().ok()?.to_string();
-        Some((name, symbol.address(), symbol.size()))
-    });
-    named.collect()
+    find_in(path, |file| {
+        let functions = file
+            .dynamic_symbols()
+            .filter(|symbol| symbol.is_definition() && symbol.kind() == SymbolKind::Text);
+        let named = functions.filter_map(|symbol| {
+            let name = symbol.name().ok()?.to_string();
+            Some((name, symbol.address(), symbol.size()))
+        });
+        named.collect()
+    })
 }
 
 fn facts<'data, Header, Data>(data: Data, wanted: &dyn Fn(&str) -> bool) -> object::Result<ElfFacts>
