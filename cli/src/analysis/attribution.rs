@@ -24,9 +24,9 @@ impl AllocatorCode {
         AllocatorCode { path: path.display().to_string(), addresses: None }
     }
 
-    /// A C library, whose exported functions are `functions`: names, addresses and sizes in bytes. What malloc consists of
-    /// is compiled as one, so it lies between the functions that are exported before and after all of malloc's; most of it
-    /// has no name in a stripped file. None if there is no malloc in it.
+    /// A C library, whose exported functions are `functions`: names, addresses and sizes in bytes. What malloc consists
+    /// of is compiled as one, so it lies between the functions that are exported before and after all of malloc's; most
+    /// of it has no name in a stripped file. None if there is no malloc in it.
     pub(crate) fn in_c_library(path: &Path, functions: &[(String, u64, u64)]) -> Option<AllocatorCode> {
         let is_own = |name: &str| MALLOCS.contains(&name);
         let own = functions.iter().filter(|(name, ..)| is_own(name));
@@ -114,10 +114,10 @@ impl StackFrame<'_> {
     }
 }
 
-/// Counts the samples of these processes in what `perf script -F pid,ip,sym,dso` writes: a line with the process, then the
-/// stack with the innermost function first, then an empty line. A sample counts once: in the kernel for a page fault, in the
-/// kernel for a call about memory, or in the code of an allocator. One sample at a time is held, since all of a long run
-/// are gigabytes. `others` are not counted, nor what they start, as `--show-task-events` tells.
+/// Counts the samples of these processes in what `perf script -F pid,ip,sym,dso` writes: a line with the process, then
+/// the stack with the innermost function first, then an empty line. A sample counts once: in the kernel for a page
+/// fault, in the kernel for a call about memory, or in the code of an allocator. One sample at a time is held, since all
+/// of a long run are gigabytes. `others` are not counted, nor what they start, as `--show-task-events` tells.
 pub(crate) fn attribute(
     mut script: impl BufRead,
     codes: &[AllocatorCode],
@@ -183,7 +183,8 @@ pub(crate) fn names_the_kernel(script: &str) -> bool {
     frames.filter(StackFrame::is_kernel).any(|frame| frame.symbol != "[unknown]")
 }
 
-/// Whether addresses in files are as the files have them, as perf writes them since 5.9, and not as they were in a process.
+/// Whether addresses in files are as the files have them, as perf writes them since 5.9, and not as they were in a
+/// process.
 pub(crate) fn has_file_addresses(script: &str) -> bool {
     let frames = script.lines().filter_map(StackFrame::parse);
     let in_libraries = frames.filter(|frame| !frame.is_kernel() && frame.file.contains(".so"));
