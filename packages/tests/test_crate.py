@@ -1,6 +1,8 @@
 """The crate snug-alloc: its own tests, and a program with it as the tool sees that."""
 
 import os
+import re
+import shutil
 import signal
 import subprocess
 import unittest
@@ -69,6 +71,17 @@ class Crate(unittest.TestCase):
         check = subprocess.run([snug, "check", str(held.pid)], capture_output=True, text=True, env=CLEAN)
         self.assertRegex(check.stdout, r"note: the program has snug compiled in for calls of its own")
         self.assertNotIn("snug set", check.stdout)
+
+    def test_the_server_of_the_benchmarks_is_built_with_it(self):
+        server = self.folder / "server"
+        shutil.copytree(ROOT / "bench/workloads/other/rust", server)
+        manifest = server / "Cargo.toml"
+        manifest.write_text(re.sub(r'path = ".*?"', f'path = "{self.crate}"', manifest.read_text()))
+        for features in ([], ["--features", "snug"]):
+            status, said = self.cargo("run", "--quiet", "--locked", "--manifest-path", manifest, *features, "--", "800")
+            self.assertEqual(status, 0, said)
+            self.assertRegex(said, r"snug-metric: values=[1-9]\d+\n")
+            self.assertEqual(f"snug-alloc {VERSION}\n" in said, bool(features))
 
     def test_what_is_missing_is_named(self):
         manifest = self.crate / "Cargo.toml"
