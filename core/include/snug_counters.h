@@ -26,6 +26,8 @@
  * How the numbers add up (checked by core/tests/unit/counters):
  *  E1  live blocks of a class   = sum over arenas of outstanding_blocks - those in thread caches
  *  E2  live allocated bytes     = sum(outstanding_blocks * size_bytes) - cached_bytes + run_bytes + large_bytes
+ *                                 (a block made of several slots of a class counts as those, here and in E1, but in
+ *                                 a thread cache as one of the class that it serves for)
  *  E3  live requested bytes     ~ for classes: outstanding * (sampled_requested_bytes / sampled_requests);
  *                                 for runs and large blocks exact: run_requested_bytes, large_requested_bytes
  *  E4  heap_top_bytes           = sum(slab_bytes) + run_bytes + dirty_bytes - large_retained_bytes + clean_bytes

@@ -16,12 +16,17 @@
 enum {
   ARENA_MAX = 64,
   ARENA_RESERVED_MAX = 2,
-  ARENA_SHIFT = 8, /* in a page's kind */
+  ARENA_SHIFT = 8,      /* in a page's kind */
+  KIND_JOINTS = 0x8000, /* the same: some blocks of the slab are joined (slab_join.h) */
 };
+
+_Static_assert((int)ARENA_MAX << ARENA_SHIFT <= (int)KIND_JOINTS, "the parts of a kind are apart");
 
 /* What a page's kind says, when it is a class's. */
 static ALWAYS_INLINE unsigned kind_class(unsigned kind) { return kind & ((1 << ARENA_SHIFT) - 1); }
-static ALWAYS_INLINE unsigned kind_arena(unsigned kind) { return kind >> ARENA_SHIFT; }
+static ALWAYS_INLINE unsigned kind_arena(unsigned kind) { return (kind & ~(unsigned)KIND_JOINTS) >> ARENA_SHIFT; }
+
+static ALWAYS_INLINE bool kind_has_joints(unsigned kind) { return (kind & KIND_JOINTS) != 0; }
 
 /* Whether it is, of whatever arena. */
 static ALWAYS_INLINE bool is_class(unsigned kind) { return kind_class(kind) - 1 < CLASS_COUNT - 1; }

@@ -243,6 +243,12 @@ static COLD bool give_aside(void *block) {
   return false;
 }
 
+/* A free that KIND_JOINTS alone led past the fast path. False: it is more. */
+static bool give_beside_joints(void *block, unsigned kind) {
+  unsigned class_index = kind ^ KIND_JOINTS ^ this_thread.tag;
+  return class_index < CLASS_COUNT && !slab_is_joined(block) && cache_push(class_index, block);
+}
+
 void block_give_slow(void *block) {
   end_fast_path();
   if (block == NULL) return;
@@ -260,8 +266,10 @@ void block_give_slow(void *block) {
   unsigned kind = page < zone_pages() ? page_kind(page) : 0;
   profile_forget_kind(block, kind);
   if (is_class(kind)) {
-    cache_flush(block, kind);
-    maintain(1);
+    if (!give_beside_joints(block, kind)) {
+      cache_flush(block, kind);
+      maintain(1);
+    }
   } else {
     if (kind == KIND_RUN) {
       run_give(block);
@@ -334,10 +342,11 @@ static bool could_get(size_t block_bytes, size_t alignment, size_t size_bytes) {
   return alignment > 16 ? 2 * wanted >= block_bytes : wanted + wanted / 8 + 16 >= block_bytes;
 }
 
-/* A joined block (slab_join.h) that was freed is taken again as what its first slot is. */
-static bool could_get_slot(const void *block, size_t alignment, size_t size_bytes) {
+/* The class that a joined block serves for may be shorter by a quarter (B9), and what was asked for is as above. */
+static bool could_get_joined(const void *block, size_t block_bytes, size_t alignment, size_t size_bytes) {
   size_t page = page_index(block);
-  return page < zone_pages() && is_class(page_kind(page)) && could_get(slab_slot_size(block), alignment, size_bytes);
+  return page < zone_pages() && kind_has_joints(page_kind(page)) && slab_is_joined(block) &&
+         could_get(block_bytes - block_bytes / 4, alignment, size_bytes);
 }
 
 void block_check_size(const void *block, size_t alignment, size_t size_bytes) {
@@ -353,7 +362,8 @@ void block_check_size(const void *block, size_t alignment, size_t size_bytes) {
   bool is_too_long = stand_in || __atomic_load_n(&some_blocks_are_too_long, __ATOMIC_RELAXED);
   if (size_bytes <= block_bytes && is_too_long) return;
   bool fits = guarded ? size_bytes == block_bytes
-                      : could_get(block_bytes, alignment, size_bytes) || could_get_slot(block, alignment, size_bytes);
+                      : could_get(block_bytes, alignment, size_bytes) ||
+                            could_get_joined(block, block_bytes, alignment, size_bytes);
   if (unlikely(!fits)) fatal_wrong_size(block, size_bytes, block_bytes);
 }
 
@@ -386,7 +396,9 @@ static void count_resized(void *block, size_t size_bytes) {
 /* Tries to resize without another block. */
 static void *resize_same(void *block, size_t block_bytes, size_t size_bytes, bool may_move) {
   if (page_index(block) < zone_pages() && page_kind(page_index(block)) != KIND_RUN) {
-    return resize_keeps(block_bytes, size_bytes) ? block : NULL;
+    bool is_joined = kind_has_joints(page_kind(page_index(block))) && slab_is_joined(block);
+    size_t least_bytes = is_joined ? round_up(size_bytes, 16) : size_bytes; /* B9 */
+    return size_bytes <= block_bytes && resize_keeps(block_bytes, least_bytes) ? block : NULL;
   }
   cache_slow_path_begins();
   if (may_move) profile_forget(block); /* before another block can begin where this one does */

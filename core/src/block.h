@@ -38,7 +38,8 @@ static ALWAYS_INLINE void *block_take_whole(size_t size_bytes) {
 }
 
 /* Takes the block back; NULL does nothing. Ends the process when it is not a live block.
- * The exclusive or leaves a number below CLASS_COUNT just when the page belongs to a class of this thread's arena. */
+ * The exclusive or leaves a number below CLASS_COUNT just when the page belongs to a class of this thread's arena, and
+ * its slab has no joined blocks. */
 static ALWAYS_INLINE void block_give(void *block) {
   size_t page = page_index(block);
   if (unlikely(page >= zone_pages())) return block_give_slow(block);
@@ -92,7 +93,8 @@ static ALWAYS_INLINE bool resize_keeps(size_t block_bytes, size_t size_bytes) {
 }
 
 /* Whether the block belongs to a class of this thread's arena and stays where it is when resized: the ordinary end of
- * realloc. A joined one (slab_join.h) may also when this says no. Ends the process when it is not a live block. */
+ * realloc. In slabs with joined blocks (slab_join.h) it says no, and block_resize decides. Ends the process when it is
+ * not a live block. */
 static ALWAYS_INLINE bool block_stays(const void *block, size_t size_bytes) {
   size_t page = page_index(block);
   return page < zone_pages() && (page_kind(page) ^ this_thread.tag) - 1 < CLASS_COUNT - 1 &&

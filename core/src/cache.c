@@ -381,7 +381,9 @@ void cache_flush(void *block, unsigned kind) {
   }
   struct bin *bin = &cache->bin[class_index];
   bool contended = false;
-  if (kind_arena(kind) != cache->arena) {
+  if (unlikely(kind_has_joints(kind)) && slab_is_joined(block)) {
+    contended = slab_give(&block, 1); /* C3 */
+  } else if (kind_arena(kind) != cache->arena) {
     contended = bins_put_remote(cache, block, class_index);
   } else {
     check_given(cache, bin, block);
@@ -430,8 +432,9 @@ void cache_check(void) {
       if (bin_count(cache, bin) > bin_capacity(bin)) fatal_corrupted("bin of a thread cache (C2)", bin);
       for (void **slot = bin_start(cache, bin); slot < bin->top; slot++) {
         unsigned class_index = kind_class(page_kind(page_index(*slot)));
-        bool serves = class_index < k && slab_block_size(*slot) >= class_shapes[k].size_bytes;
-        if (class_index != k && !serves) fatal_corrupted("block in a bin (C3)", *slot);
+        size_t block_bytes = slab_block_size(*slot), class_bytes = class_shapes[k].size_bytes;
+        bool serves = class_index == k ? block_bytes == class_bytes : class_index < k && block_bytes >= class_bytes;
+        if (!serves) fatal_corrupted("block in a bin (C3)", *slot);
       }
     }
   }

@@ -20,9 +20,9 @@
  *  C1  Bins are changed only by the owner while busy, or by a thief that saw busy == 0 after the barrier, or in a child
  *      after fork.
  *  C2  low <= top <= high in every bin; blocks in a bin are outside their slabs (their bit is 0).
- *  C3  A bin holds blocks of one class, or joined ones that serve for it (slab_join.h), and of one arena, the owner's
- *      (its tag): others go to the remote blocks. But a slab may be adopted by another arena in the instant in which
- *      the first thread joins its arena and frees.
+ *  C3  A bin holds blocks of one class, or joined ones that serve for it (slab_join.h) and were not used yet: a free
+ *      gives those to their slab. All are of one arena, the owner's (its tag): others go to the remote blocks. But a
+ *      slab may be adopted by another arena in the instant in which the first thread joins its arena and frees.
  *  C4  door.cache is &empty_cache or the cache it lies in. empty_cache is empty and full at once in every class.
  *  C5  Outside `changing`, any instant shows a whole bin: one store of top takes a block in or out.
  */

@@ -4,7 +4,7 @@
  *
  *      zone.base                                   zone.base + zone.pages * 4 KiB        ... reserved
  *      | page 0 | page 1 | page 2 | ...            |                                     |
- *      kind[0]    kind[1]  kind[2]     16 bits: 0 no block begins; arena << 8 | class; KIND_RUN
+ *      kind[0]    kind[1]  kind[2]     16 bits: 0 no block begins; joints << 15 | arena << 8 | class; KIND_RUN
  *      owner[0]   owner[1] owner[2]    32 bits: number of the slab record; of a run's first page its length and slack
  *
  * Flat, because a free then needs one compare (ours?) and one load (class), and a foreign pointer is certain to be
@@ -13,7 +13,7 @@
  *  M1  zone.base (a multiple of 4 MiB), kind, owner never change after map_init; zone.pages grows after the pages below
  *      it are usable, and shrinks only past pages in which no block lives.
  *  M2  kind and owner of a page are written by whoever holds the pages (they are allocated to it), before a pointer
- *      into them is given out.
+ *      into them is given out. Of a page with live blocks only the arena and the bit of joints change (B6).
  */
 #ifndef SNUG_MAP_H
 #define SNUG_MAP_H
@@ -86,7 +86,7 @@ static ALWAYS_INLINE size_t zone_pages(void) { return __atomic_load_n(&zone.page
 
 static ALWAYS_INLINE char *page_address(size_t page) { return zone.base + (page << PAGE_SHIFT); }
 
-/* kind is read by frees of any thread while an arena's slabs are adopted (slab.c), hence atomic. */
+/* kind is read by frees of any thread while a slab is adopted (slab.c) or gets joints (slab_join.c), hence atomic. */
 static ALWAYS_INLINE unsigned page_kind(size_t page) { return __atomic_load_n(&zone.kind[page], __ATOMIC_RELAXED); }
 
 static inline void page_set_kind(size_t page, unsigned kind) {

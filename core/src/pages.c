@@ -179,6 +179,14 @@ size_t pages_take(size_t count, size_t align_pages, bool *clean) {
   return found;
 }
 
+bool pages_have_dirty(size_t count) {
+  if (pages_dirty() < count) return false;
+  lock_take(&pages.lock, RANK_PAGES);
+  bool have = search(true, count, 1) != PAGE_NONE;
+  lock_give(&pages.lock, RANK_PAGES);
+  return have;
+}
+
 /* Length of the run of ones around [first, first + count) inside its chunk; dirty_only as in chunk_words. */
 static size_t run_around(size_t first, size_t count, bool dirty_only) {
   const uint64_t *words = chunk_words(first / CHUNK_PAGES, dirty_only);

@@ -38,6 +38,9 @@ struct pages_account {
  * Returns the first page, or PAGE_NONE when there is no memory. */
 HIDDEN size_t pages_take(size_t count, size_t align_pages, bool *clean);
 
+/* Whether pages_take would find so many dirty pages side by side. */
+HIDDEN bool pages_have_dirty(size_t count);
+
 /* Gives pages back. A bit i of clean_mask says that page first + i holds no memory (i < 64). */
 HIDDEN void pages_give(size_t first, size_t count, uint64_t clean_mask);
 

@@ -77,8 +77,8 @@ static struct slab *slab_adopt(unsigned arena, unsigned class_index) {
     if (other == arena || arena_users(other) != 0) continue;
     if (!lock_try(&head->lock, RANK_CLASS)) continue; /* K1: no wait */
     struct slab *slab = NULL;
-    bool joined = arena_users(other) != 0; /* before it took the lock */
-    if (head->nonempty != 0 && !joined) {
+    bool has_users = arena_users(other) != 0; /* since a moment before it took the lock */
+    if (head->nonempty != 0 && !has_users) {
       slab = &slabs.records[head->first[bits_lowest(head->nonempty)]];
       slab_list_remove(head, slab);
       if (head->empty == number_of(slab)) head->empty = 0;
@@ -169,13 +169,18 @@ static void settle_after_give(struct class_head *head, struct slab *slab) {
   slab_release(slab);
 }
 
-/* Marks one slot free. The class lock is held. */
-static ALWAYS_INLINE void give_one(struct slab *slab, const struct class_shape *shape, char *base, const void *block) {
-  size_t offset = (size_t)((const char *)block - base);
+/* The slot that begins at p; ends the process when none does. */
+static ALWAYS_INLINE size_t slot_at(const struct slab *slab, const struct class_shape *shape, const char *base,
+                                    const void *p) {
+  size_t offset = (size_t)((const char *)p - base);
   size_t slot = (uint64_t)offset * shape->reciprocal >> CLASS_RECIPROCAL_SHIFT;
-  if (unlikely(slot * shape->size_bytes != offset || slot >= shape->slots)) {
-    fatal_interior_pointer(block, base + slot * shape->size_bytes, shape->size_bytes);
-  }
+  if (unlikely(slot * shape->size_bytes != offset || slot >= shape->slots)) slab_fatal_interior(slab, p);
+  return slot;
+}
+
+/* Marks the slot of the block free. The class lock is held. */
+static ALWAYS_INLINE void mark_slot_free(struct slab *slab, const struct class_shape *shape, size_t slot,
+                                         const void *block) {
   uint64_t bit = (uint64_t)1 << (slot % 64);
   if (unlikely(slab->bits[slot / 64] & bit)) fatal_double_free(block);
   set_word(slab, slot / 64, slab->bits[slot / 64] | bit);
@@ -188,13 +193,13 @@ static NEVER_INLINE size_t give_joined(struct slab *slab, void *const *blocks, s
   const struct class_shape *shape = shape_of(slab);
   char *base = page_address(slab->page);
   size_t i = 0;
-  for (; i < count && (size_t)((char *)blocks[i] - base) < shape->pages * PAGE_BYTES; i++) {
-    size_t slot = (uint64_t)((char *)blocks[i] - base) * shape->reciprocal >> CLASS_RECIPROCAL_SHIFT;
-    size_t joined = slot < shape->slots ? slab_joined_slots(slab, slot) : 1;
-    give_one(slab, shape, base, blocks[i]);
+  do {
+    size_t slot = slot_at(slab, shape, base, blocks[i]), joined = slab_joined_slots(slab, slot);
+    mark_slot_free(slab, shape, slot, blocks[i]);
     slab_give_joined(slab, slot, joined);
     *slots += joined;
-  }
+    i++;
+  } while (i < count && (size_t)((char *)blocks[i] - base) < shape->pages * PAGE_BYTES);
   return i;
 }
 
@@ -226,7 +231,8 @@ bool slab_give(void *const *blocks, size_t count) {
     size_t page = page_index(blocks[i]), start = i, more_slots = 0;
     struct slab *slab = NULL;
     char *base = NULL;
-    while (page < zone_pages() && page_kind(page) == kind) { /* false at once when the slab was adopted meanwhile */
+    while (page < zone_pages() && (page_kind(page) | KIND_JOINTS) == (kind | KIND_JOINTS)) {
+      /* never, when the slab was adopted meanwhile: once more */
       struct slab *next = slab_of_page(page);
       if (next != slab) {
         if (slab != NULL) settle_after_give(head, slab);
@@ -235,12 +241,12 @@ bool slab_give(void *const *blocks, size_t count) {
         if (unlikely(slab->class_index != class_index)) fatal_corrupted("slab record", slab);
         touch(slab);
       }
-      if (unlikely(slab->joints != 0)) {
+      if (unlikely(kind_has_joints(page_kind(page)))) {
         size_t slots = 0, given = give_joined(slab, blocks + i, count - i, &slots);
         i += given;
         more_slots += slots - given;
       } else {
-        give_one(slab, shape, base, blocks[i]);
+        mark_slot_free(slab, shape, slot_at(slab, shape, base, blocks[i]), blocks[i]);
         i++;
       }
       if (i == count) break;
@@ -255,6 +261,8 @@ bool slab_give(void *const *blocks, size_t count) {
 
 const void *slab_first_block(const void *p) { return page_address(slab_of_page(page_index(p))->page); }
 
+bool slab_is_joined(const void *p) { return slab_block_size(p) != slab_slot_size(p); }
+
 bool slab_is_taken(const void *p) {
   const struct slab *slab = slab_of_page(page_index(p));
   size_t slot = (size_t)((const char *)p - page_address(slab->page)) / shape_of(slab)->size_bytes;
@@ -264,12 +272,7 @@ bool slab_is_taken(const void *p) {
 /* The slot that begins at p; ends the process when none does, or it is free. Without the lock: neighbours may change,
  * its bit is the caller's. */
 static ALWAYS_INLINE size_t owned_slot(const struct slab *slab, const struct class_shape *shape, const void *p) {
-  char *base = page_address(slab->page);
-  size_t offset = (size_t)((const char *)p - base);
-  size_t slot = (uint64_t)offset * shape->reciprocal >> CLASS_RECIPROCAL_SHIFT;
-  if (unlikely(slot * shape->size_bytes != offset || slot >= shape->slots)) {
-    fatal_interior_pointer(p, base + slot * shape->size_bytes, shape->size_bytes);
-  }
+  size_t slot = slot_at(slab, shape, page_address(slab->page), p);
   uint64_t word = __atomic_load_n(&slab->bits[slot / 64], __ATOMIC_RELAXED);
   if (unlikely(word >> (slot % 64) & 1)) fatal_double_free(p);
   return slot;
@@ -340,9 +343,10 @@ static void check_slab(const struct slab *slab) {
     fatal_corrupted("list of a slab (B2)", slab);
   }
   slab_join_check(slab);
+  unsigned has_no_joints = kind_has_joints(slab_kind(slab)) ? 0 : KIND_JOINTS; /* which may be there all the same */
   if (slab->purged & ~slab_untouched_pages(slab)) fatal_corrupted("purged pages of a slab (B5)", slab);
   for (size_t i = 0; i < shape->pages; i++) {
-    if (page_kind(slab->page + i) != ((unsigned)slab->arena << ARENA_SHIFT | slab->class_index) ||
+    if ((page_kind(slab->page + i) & ~has_no_joints) != slab_kind(slab) ||
         zone.owner[slab->page + i] != number_of(slab)) {
       fatal_corrupted("pages of a slab (B6)", slab);
     }

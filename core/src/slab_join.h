@@ -2,9 +2,10 @@
  *
  * It does not know threads or caches; slab.h asks it before it makes a slab of pages. When most blocks of a class were
  * freed, at random, hardly a page is without one, and the holes are of no use to larger blocks. So a *joined* block
- * takes a few of them, side by side in one slab. By its page's kind it is a block of that slab's class, and is freed,
- * cached and reused as one; slab_block_size says how long it is, and when it comes back to its slab all its slots are
- * free. B7 to B9 (slab_record.h) say what holds (docs/decisions/0044).
+ * takes a few of them, side by side in one slab. While a slab has such a block, its pages' kinds have KIND_JOINTS, and
+ * frees there take the slow path, which gives a joined block to its slab at once. There all its slots become free: none
+ * is ever taken for a request of one slot. slab_block_size says how long a block is. B7 to B9 (slab_record.h) say what
+ * holds (docs/decisions/0044).
  */
 #ifndef SNUG_SLAB_JOIN_H
 #define SNUG_SLAB_JOIN_H
@@ -20,8 +21,11 @@ HIDDEN void slab_join_tick(void);
 HIDDEN size_t slab_take_joined(unsigned arena, unsigned class_index, void **blocks, size_t wanted,
                                size_t requested_bytes);
 
-/* In a slab with joints, how many slots the block at `slot` has. Ends the process when it began before. Needs no lock
- * if the caller owns the block. */
+/* Ends the process: p is inside a block of the slab. */
+_Noreturn COLD HIDDEN void slab_fatal_interior(const struct slab *slab, const void *p);
+
+/* In a slab with a record of joints, how many slots the block at `slot` has. Ends the process when it began before.
+ * Needs no lock if the caller owns the block. */
 HIDDEN size_t slab_joined_slots(const struct slab *slab, size_t slot);
 
 /* Frees the slots of a joined block beyond the first, which is free already. The class lock is held. */

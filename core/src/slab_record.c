@@ -86,8 +86,18 @@ static void record_give(struct slab *slab) {
   lock_give(&slabs.records_lock, RANK_RECORDS);
 }
 
+unsigned slab_kind(const struct slab *slab) {
+  unsigned joints = slab->joints != 0 && slabs.records[slab->joints].free != 0 ? KIND_JOINTS : 0;
+  return joints | (unsigned)slab->arena << ARENA_SHIFT | slab->class_index;
+}
+
 void slab_set_kind(const struct slab *slab) {
-  unsigned kind = (unsigned)slab->arena << ARENA_SHIFT | slab->class_index;
+  unsigned kind = slab_kind(slab);
+  for (size_t i = 0; i < shape_of(slab)->pages; i++) page_set_kind(slab->page + i, kind);
+}
+
+void slab_announce_joints(const struct slab *slab) {
+  unsigned kind = slab_kind(slab) | KIND_JOINTS;
   for (size_t i = 0; i < shape_of(slab)->pages; i++) page_set_kind(slab->page + i, kind);
 }
 

@@ -16,13 +16,14 @@
  *      is free that its pages are better used again.
  *  B4  A slab whose pages are being purged is in no list meanwhile: frees may touch it, nobody takes from it.
  *  B5  A bit in purged means that no live block touches the page and that it holds no memory.
- *  B6  kind of all the slab's pages is arena << 8 | class, owner is the record's number.
- *  B7  The record slab.joints, if any, has a one for each slot that belongs to a block that began before it. It stays
- *      while the slab lives, so that who owns a block may read without a lock: its neighbours' bits may change, its own
- *      do not.
+ *  B6  kind of all the slab's pages is arena << 8 | class, with KIND_JOINTS at least while it has a joined block; owner
+ *      is the record's number.
+ *  B7  The record slab.joints, if any, has a one for each slot that belongs to a block that began before it; its `free`
+ *      says how many. It stays while the slab lives, so that who owns a block may read without a lock: its neighbours'
+ *      bits may change, its own do not.
  *  B8  Such a slot is in use: its bit is zero in the slab's own record, and so is that of the slot before it.
  *  B9  A joined block is aligned as all blocks of the class that it serves for, and at most a quarter of it is more
- *      than the shortest request of that class.
+ *      than the shortest request of that class, in whole pieces of 16 bytes.
  */
 #ifndef SNUG_SLAB_RECORD_H
 #define SNUG_SLAB_RECORD_H
@@ -48,7 +49,7 @@ enum {
 struct slab {
   uint32_t page;               /* first page; constant while the slab lives */
   uint32_t next, prev;         /* in its list; class lock */
-  uint16_t free;               /* class lock */
+  uint16_t free;               /* class lock; in a record of joints: how many slots are */
   uint16_t epoch;              /* class lock */
   uint8_t class_index;         /* constant while the slab lives; atomic, as slab_purge peeks */
   uint8_t arena;               /* class lock of both arenas; atomic, the same */
@@ -177,7 +178,9 @@ HIDDEN void slab_release(struct slab *slab);
 /* A record, for a slab or for joints (B7). NULL: no memory. */
 HIDDEN struct slab *slab_record_take(void);
 
-/* Says of all its pages whose they are (B6). */
+/* What its pages are (B6), and saying so of all of them, or that it has joints before it has. */
+HIDDEN unsigned slab_kind(const struct slab *slab);
 HIDDEN void slab_set_kind(const struct slab *slab);
+HIDDEN void slab_announce_joints(const struct slab *slab);
 
 #endif

@@ -1,39 +1,12 @@
 /* Small blocks of which most were freed, at random, leave holes that larger blocks can use (docs/decisions/0044):
  * memory hardly grows by them, and they are blocks like others to free, realloc, malloc_usable_size and sized frees. */
-#include "../support/test.h"
+#include "../support/holes.h"
 
 #include <dlfcn.h>
-#include <malloc.h>
 #include <pthread.h>
 
-enum { SMALL = 300000, SMALL_BYTES = 60, LARGE = 20000, LARGE_BYTES = 200, KEPT_PERCENT = 30 };
-static unsigned char *small[SMALL], *large[LARGE];
-static uint64_t random_state = 3;
-
-/* Time for the housekeeping between calls to see what was freed, also where this thread seldom gets a CPU. */
-static void work_for_a_while(void) {
-  enum { BLOCKS = 200, ROUNDS_MIN = 150 };
-  static void *blocks[BLOCKS];
-  double end_s = now_s() + 0.4;
-  for (int round = 0; round < ROUNDS_MIN || now_s() < end_s; round++, sleep_ms(1)) {
-    for (size_t i = 0; i < BLOCKS; i++) blocks[i] = hidden(malloc(3000));
-    for (size_t i = 0; i < BLOCKS; i++) free(blocks[i]);
-  }
-}
-
-static void leave_holes(void) {
-  for (size_t i = 0; i < SMALL; i++) {
-    small[i] = (unsigned char *)hidden(malloc(SMALL_BYTES));
-    REQUIRE(small[i] != NULL);
-    fill_pattern(small[i], SMALL_BYTES, i);
-  }
-  for (size_t i = 0; i < SMALL; i++) {
-    if (random_below(&random_state, 100) < KEPT_PERCENT) continue;
-    free(small[i]);
-    small[i] = NULL;
-  }
-  work_for_a_while();
-}
+enum { LARGE = 20000, LARGE_BYTES = 200 };
+static unsigned char *large[LARGE];
 
 static void fill_holes(void) {
   for (size_t i = 0; i < LARGE; i++) {
@@ -48,13 +21,9 @@ static void fill_holes(void) {
 
 static void check_all(void) {
   for (size_t i = 0; i < SMALL; i++)
-    CHECK_THAT(small[i] == NULL || pattern_mismatch(small[i], SMALL_BYTES, i) == SMALL_BYTES, "small block %zu", i);
+    CHECK_THAT(small[i] == NULL || pattern_mismatch(small[i], small_bytes, i) == small_bytes, "small block %zu", i);
   for (size_t i = 0; i < LARGE; i++)
     CHECK_THAT(pattern_mismatch(large[i], LARGE_BYTES, i) == LARGE_BYTES, "large block %zu", i);
-}
-
-static void free_small(void) {
-  for (size_t i = 0; i < SMALL; i++) free(small[i]);
 }
 
 TEST(larger_blocks_fill_the_holes_of_small_ones) {
@@ -80,10 +49,30 @@ TEST(sized_frees_of_what_fills_holes_are_right) {
   fill_holes();
   for (size_t i = 0; i < LARGE; i += 2) {
     free(large[i]);
-    large[i] = (unsigned char *)hidden(malloc(SMALL_BYTES));
-    memset(large[i], 1, SMALL_BYTES);
+    large[i] = (unsigned char *)hidden(malloc(small_bytes));
+    memset(large[i], 1, small_bytes);
   }
-  for (size_t i = 0; i < LARGE; i++) free_sized(large[i], i % 2 == 0 ? SMALL_BYTES : LARGE_BYTES);
+  for (size_t i = 0; i < LARGE; i++) free_sized(large[i], i % 2 == 0 ? small_bytes : LARGE_BYTES);
+  free_small();
+}
+
+TEST(aligned_blocks_fill_holes_and_are_freed_by_their_size) {
+  void (*free_aligned_sized)(void *, size_t, size_t) =
+      (void (*)(void *, size_t, size_t))dlsym(RTLD_DEFAULT, "free_aligned_sized");
+  if (free_aligned_sized == NULL) SKIP("no free_aligned_sized here");
+  enum { EACH = 200 };
+  void *blocks[EACH];
+  leave_holes();
+  for (size_t alignment = 16; alignment <= 1024; alignment *= 2) {
+    for (size_t size_bytes = 1; size_bytes < 1024; size_bytes += 1 + size_bytes / 5) {
+      for (size_t i = 0; i < EACH; i++) {
+        blocks[i] = hidden(aligned_alloc(alignment, size_bytes));
+        REQUIRE(blocks[i] != NULL && (uintptr_t)blocks[i] % alignment == 0);
+        memset(blocks[i], 1, size_bytes);
+      }
+      for (size_t i = 0; i < EACH; i++) free_aligned_sized(blocks[i], alignment, size_bytes);
+    }
+  }
   free_small();
 }
 

@@ -101,6 +101,89 @@ TEST(dirty_pages_are_used_first) {
   start_again();
 }
 
+/* A slab needs them side by side; pieces that are too short for it are as good as none. */
+TEST(short_pieces_of_dirty_pages_do_not_stop_joining) {
+  enum { PIECES = 32 };
+  size_t pieces[PIECES], needed = class_shapes[class_holding(208)].pages;
+  bool clean;
+  REQUIRE(needed > 1 && PIECES > needed);
+  make_holes(class_holding(64), 100000, 70);
+  for (size_t i = 0; i < 2 * needed; i++) { /* every second page of a stretch */
+    pieces[i] = pages_take(1, 1, &clean);
+    memset(page_address(pieces[i]), 1, 1);
+  }
+  for (size_t i = 0; i < 2 * needed; i += 2) pages_give(pieces[i], 1, 0);
+  CHECK(pages_dirty() >= needed && !pages_have_dirty(needed));
+  CHECK(take(class_holding(208), 1) == 1);
+  for (size_t i = 1; i < 2 * needed; i += 2) pages_give(pieces[i], 1, 0);
+  CHECK(pages_have_dirty(needed));
+  CHECK(take(class_holding(208), 1) == 0);
+  start_again();
+}
+
+/* Between a look without the lock and one with it a record may have become another slab's. */
+TEST(a_record_that_became_another_slabs_serves_nothing) {
+  init_once();
+  start_again();
+  for (unsigned now = 1; now < class_holding(256); now++) {
+    REQUIRE(take(now, 1) == 0);
+    struct slab *slab = &slabs.records[slab_number(live[live_count - 1].start)];
+    for (unsigned then = 1; then < class_holding(208); then++) {
+      struct wish wish = {0, class_holding(208), 200, false};
+      void *block;
+      if (then == now || slots_for(wish.class_index, then) == 0) continue;
+      CHECK_THAT(take_from(slab, then, &wish, &block, 1) == 0, "class %u, which was %u", now, then);
+    }
+  }
+  slab_check();
+  start_again();
+}
+
+static bool has_joints(const void *p) { return kind_has_joints(page_kind(page_index(p))); }
+
+TEST(pages_say_that_their_slab_has_joined_blocks_while_it_has) {
+  make_holes(class_holding(64), 100000, 70);
+  void *blocks[2];
+  REQUIRE(take(class_holding(208), 1) == 1);
+  blocks[0] = live[--live_count].start;
+  const struct slab *slab = &slabs.records[slab_number(blocks[0])];
+  for (size_t i = 0; i < shape_of(slab)->pages; i++) CHECK(has_joints(page_address(slab->page + i)));
+  joins.cursor = number_of(slab) - 1; /* a second one of the same slab, if there is room */
+  REQUIRE(take(class_holding(112), 1) == 1);
+  blocks[1] = live[--live_count].start;
+  REQUIRE(slab_number(blocks[1]) == number_of(slab));
+  slab_give(blocks, 1);
+  CHECK(has_joints(blocks[1]));
+  slab_give(blocks + 1, 1);
+  for (size_t i = 0; i < shape_of(slab)->pages; i++) CHECK(!has_joints(page_address(slab->page + i)));
+  start_again();
+}
+
+/* E3, of blocks of which each asks for as much. */
+static double requested_bytes(void) {
+  double sum = 0;
+  for (unsigned i = 1; i < CLASS_COUNT; i++) {
+    const struct snug_counters_class *row = row_of(0, i);
+    if (row->sampled_requests == 0) continue;
+    double mean = (double)row->sampled_requested_bytes / (double)row->sampled_requests;
+    sum += mean * (double)row->outstanding_blocks;
+  }
+  return sum;
+}
+
+TEST(what_was_asked_for_is_estimated_right_with_joined_blocks) {
+  enum { SMALL = 100000, LARGE = 5000 };
+  make_holes(class_holding(64), SMALL, 70);
+  for (unsigned i = 1; i < CLASS_COUNT; i++) row_of(0, i)->sampled_requests = row_of(0, i)->sampled_requested_bytes = 0;
+  while (live_count < SMALL * 6 / 10) take(class_holding(64), 1 + random_below(&random_state, BATCH));
+  while (live_count < SMALL * 6 / 10 + LARGE) take(class_holding(208), 1 + random_below(&random_state, BATCH));
+  double asked = 0;
+  for (size_t i = 0; i < live_count; i++) asked += (double)size_of(live[i].class_index);
+  double ratio = requested_bytes() / asked;
+  CHECK_THAT(ratio > 0.97 && ratio < 1.03, "%.3f of what was asked for", ratio);
+  start_again();
+}
+
 TEST(what_comes_back_at_once_gets_slabs_of_its_own) {
   make_holes(class_holding(64), 100000, 70);
   size_t left = live_count, joined = 0;
@@ -190,6 +273,10 @@ static void free_inside(void) {
   slab_give(&inside, 1);
 }
 static void size_inside(void) { slab_block_size(victim + 64); }
+static void free_inside_a_slot(void) {
+  void *inside = victim + 72;
+  slab_give(&inside, 1);
+}
 static void free_twice(void) {
   slab_give((void **)&victim, 1);
   slab_give((void **)&victim, 1);
@@ -220,6 +307,7 @@ TEST(misuse_and_broken_state_end_the_process) {
   check_dies(free_inside, "free of a pointer inside a block");
   check_dies(free_inside, "in the block of 256 bytes");
   check_dies(size_inside, "free of a pointer inside a block");
+  check_dies(free_inside_a_slot, "in the block of 256 bytes");
   check_dies(free_twice, "double free");
   check_dies(free_twice_in_one_batch, "double free");
   check_dies(lose_a_joint, "heap metadata is corrupted");
