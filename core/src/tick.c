@@ -15,8 +15,7 @@
 #include "sys.h"
 
 enum {
-  SLOW_TICKS = 10,              /* every tenth tick also looks at small classes and at the container */
-  LIMITS_SLOW_TICKS = 60,       /* once a minute: how many CPUs there are, and where the memory limit is */
+  SLOW_TICKS = 10,              /* every tenth tick also looks at small classes */
   TICK_RECORDS = 8192,          /* slabs looked at per tick, or */
   TICK_SHARE = 64,              /* this part of all: a large heap is looked at in six seconds or so */
   PAGES_CLASS_MIN_BYTES = 2048, /* classes whose free slots often span whole pages */
@@ -24,16 +23,28 @@ enum {
 };
 
 #define TICK_NS UINT64_C(100000000)
+#define CONTAINER_NS (10 * TICK_NS) /* the container, where no limit is known */
+#define LIMITS_NS (600 * TICK_NS)   /* how many CPUs there are, and where the memory limit is */
 
 static struct {
-  uint64_t at_ns;      /* atomic: the last one */
-  uint32_t count;      /* purge lock */
-  uint32_t slow_count; /* purge lock */
+  uint64_t at_ns;           /* atomic: the last one */
+  uint32_t count;           /* purge lock */
+  uint64_t container_at_ns; /* the same */
+  uint64_t limits_at_ns;    /* the same */
 } ticks;
 
-/* The container: how many CPUs, and whether its memory is nearly full. The purge lock is held. */
-static void look_at_container(bool slow) {
-  if (slow && ticks.slow_count++ % LIMITS_SLOW_TICKS == 0) {
+/* Whether so much time has passed since *last_ns, which then is now. 0: never yet. */
+static bool is_time(uint64_t *last_ns, uint64_t now, uint64_t period_ns) {
+  if (*last_ns != 0 && now < *last_ns + period_ns) return false;
+  *last_ns = now;
+  return true;
+}
+
+/* The container: how many CPUs, and whether its memory is nearly full. By the clock, as not all ticks may open files.
+ * The purge lock is held. */
+static void look_at_container(uint64_t now) {
+  bool slow = is_time(&ticks.container_at_ns, now, CONTAINER_NS);
+  if (is_time(&ticks.limits_at_ns, now, LIMITS_NS)) {
     uint32_t cpus = rights_allowed_cpus(), quota = cgroup_cpus();
     arena_set_cpus(quota != 0 && quota < cpus ? quota : cpus);
     cgroup_forget_memory_limit(); /* it may have been changed, or the process moved */
@@ -48,13 +59,14 @@ static size_t records_to_look_at(void) {
 
 void tick_now(const struct cache *own, bool may_open_files) {
   if (!purge_try_lock()) return;
-  __atomic_store_n(&ticks.at_ns, sys_coarse_time_ns(), __ATOMIC_RELAXED);
+  uint64_t now = sys_coarse_time_ns();
+  __atomic_store_n(&ticks.at_ns, now, __ATOMIC_RELAXED);
   counter_bump(&snug_counters.ticks, 1);
   bool slow = ticks.count++ % SLOW_TICKS == 0;
   if (!rights_have(RIGHT_FILES)) {
     purge_forget_limit();
   } else if (may_open_files) {
-    look_at_container(slow);
+    look_at_container(now);
   }
   slab_tick();
   slab_join_tick();
@@ -71,8 +83,9 @@ void tick_now(const struct cache *own, bool may_open_files) {
 
 bool tick_if_due(const struct cache *own, bool may_open_files) {
   uint64_t now = sys_coarse_time_ns(), last = __atomic_load_n(&ticks.at_ns, __ATOMIC_RELAXED);
+  uint64_t period_ns = may_open_files ? TICK_NS : 2 * TICK_NS;          /* who may comes first */
   if (last == 0) __atomic_store_n(&ticks.at_ns, now, __ATOMIC_RELAXED); /* short programs never tick */
-  if (last == 0 || now < last + TICK_NS) return false;                  /* another thread's look may be later */
+  if (last == 0 || now < last + period_ns) return false;                /* another thread's look may be later */
   tick_now(own, may_open_files);
   return true;
 }

@@ -2,7 +2,8 @@
  *
  * It does not know what goes back, nor at which price: that is purge.h's. Slow paths bring ticks (maintain.h), and the
  * janitor while it lives. A tick empties idle caches, gives back pages inside slabs and what is above the cap; every
- * tenth one looks at small classes, too, and at the container's limits.
+ * tenth one looks at small classes, too. Those that may open files look at the container, once a second, or each
+ * of them where it has a memory limit.
  */
 #ifndef SNUG_TICK_H
 #define SNUG_TICK_H
@@ -14,7 +15,8 @@
  * container's limits may be read now. */
 HIDDEN void tick_now(const struct cache *own, bool may_open_files);
 
-/* The same if the last one was 100 ms ago. Returns whether it was. */
+/* The same if the last one was 100 ms ago; 200 ms, if no files may be opened, so that a janitor does not use up the
+ * ticks of threads that may look at the container. Returns whether it was. */
 HIDDEN bool tick_if_due(const struct cache *own, bool may_open_files);
 
 #endif

@@ -160,7 +160,7 @@ TEST(pages_inside_slabs_cost_tokens_too) {
   for (int i = 0; i < 3; i++) slab_tick();
   now_ns += 20 * MILLISECOND; /* 200 us: 133 pages */
   uint64_t purged = snug_counters.slab_purged_bytes;
-  ticks.count = 1; /* not the one that looks at the container */
+  ticks.count = 1; /* not the one that looks at small classes */
   tick_now(this_thread.own, true);
   size_t gone = (size_t)(snug_counters.slab_purged_bytes - purged) / PAGE_BYTES;
   size_t paid = 20 * MILLISECOND / 100 / PAGE_COST_NS, slab_pages = 64;

@@ -88,3 +88,54 @@ TEST(a_look_that_lags_behind_a_tick_brings_no_other_one) {
   __atomic_store_n(&ticks.at_ns, now_ns + 4 * MILLISECOND, __ATOMIC_RELAXED); /* by another thread, just now */
   CHECK(!tick_if_due(this_thread.own, true) && snug_counters.ticks == before);
 }
+
+/* ---- the janitor's, where it may open no files ---- */
+
+TEST(a_janitor_without_files_leaves_the_tick_to_who_may_open_some) {
+  start_again(2);
+  for (int i = 0; i < 3; i++) {
+    now_ns += TICK_NS;
+    CHECK(!tick_if_due(NULL, false) && tick_if_due(this_thread.own, true));
+  }
+  now_ns += 2 * TICK_NS;
+  CHECK(tick_if_due(NULL, false)); /* nobody else came */
+}
+
+/* Whichever of the ticks may open files: a limit that comes near is seen within seconds. */
+TEST(the_container_is_looked_at_whoever_ticks_between) {
+  enum { PERIODS = 20, LOOKS = 25 };
+  for (unsigned period = 1; period <= PERIODS; period++) {
+    for (unsigned phase = 0; phase < period; phase++) {
+      start_again(0);
+      cgroup_forget_memory_limit();
+      tick(); /* not the first one of all */
+      for (unsigned i = 0; i < 10 * period; i++) {
+        now_ns += TICK_NS;
+        bool may_open_files = i % period == phase;
+        tick_now(may_open_files ? this_thread.own : NULL, may_open_files);
+        if (i == 0) memory_current = "95000000\n";
+      }
+      CHECK_THAT(pressure_is_near(), "one tick in %u may open files, number %u", period, phase);
+    }
+  }
+}
+
+/* Nor do slabs of small classes wait for one that may. */
+TEST(ticks_that_open_no_files_do_all_the_rest) {
+  start_again(100);
+  enum { COUNT = 20000, SIZE = 64 };
+  static void *blocks[COUNT];
+  for (size_t i = 0; i < COUNT; i++) blocks[i] = malloc(SIZE);
+  for (size_t i = 0; i < COUNT; i++) {
+    if (i % 2000 != 0) free(blocks[i]);
+  }
+  cache_empty_own();
+  uint64_t purged = snug_counters.slab_purged_bytes;
+  for (int i = 0; i < 30; i++) {
+    now_ns += TICK_NS;
+    tick_now(NULL, false);
+  }
+  CHECK_THAT(snug_counters.slab_purged_bytes > purged || zone.page_bytes > PAGE_BYTES, "no page went");
+  for (size_t i = 0; i < COUNT; i += 2000) free(blocks[i]);
+  snug_check();
+}
