@@ -12,7 +12,7 @@ static size_t most_pages = SIZE_MAX; /* atomic; written with the purge lock */
 static struct {
   bool near;
   size_t room_pages;       /* from what is held to the limit, at the last look */
-  size_t swept_room_pages; /* the same after the last sweep, or when the limit came near after it */
+  size_t swept_room_pages; /* the same at the last sweep; or more, if that came since by other means */
   size_t limit_pages;
   uint64_t wait_ns;                    /* from one sweep to the next */
   uint64_t swept_ns;                   /* when the last one was; 0: never */
@@ -26,6 +26,18 @@ size_t pressure_most_pages(void) { return __atomic_load_n(&most_pages, __ATOMIC_
 
 void pressure_allow(size_t pages) { __atomic_store_n(&most_pages, pages, __ATOMIC_RELAXED); }
 
+static bool last_sweep_is_lost(size_t resident_pages) {
+  size_t again = resident_pages > pressure.left_pages ? resident_pages - pressure.left_pages : 0;
+  return pressure.gone_pages <= pressure.limit_pages >> LITTLE_SHIFT || again > pressure.gone_pages / 2;
+}
+
+/* Room beyond what the last sweep made: what takes it is a new approach. What it made may be wanted again yet. */
+static void note_room(bool came_near, size_t resident_pages) {
+  size_t other_room = pressure.room_pages > pressure.gone_pages ? pressure.room_pages - pressure.gone_pages : 0;
+  if (other_room <= pressure.swept_room_pages) return;
+  if (came_near || !last_sweep_is_lost(resident_pages)) pressure.swept_room_pages = other_room;
+}
+
 void pressure_look(const struct cgroup_memory *reading, size_t resident_pages) {
   bool was_near = pressure.near;
   pressure.near = reading != NULL && cgroup_is_near_limit(reading);
@@ -36,13 +48,8 @@ void pressure_look(const struct cgroup_memory *reading, size_t resident_pages) {
   uint64_t held = reading->held_bytes, limit = reading->limit_bytes;
   pressure.limit_pages = limit / PAGE_BYTES;
   pressure.room_pages = held < limit ? (limit - held) / PAGE_BYTES : 0;
-  if (!was_near) pressure.swept_room_pages = pressure.room_pages;
+  note_room(!was_near, resident_pages);
   pressure_allow(resident_pages + pressure.room_pages / 2);
-}
-
-static bool last_sweep_is_lost(size_t resident_pages) {
-  size_t again = resident_pages > pressure.left_pages ? resident_pages - pressure.left_pages : 0;
-  return pressure.gone_pages <= pressure.limit_pages >> LITTLE_SHIFT || again > pressure.gone_pages / 2;
 }
 
 bool pressure_sweep_is_due(uint64_t now_ns, size_t resident_pages) {
@@ -63,5 +70,5 @@ void pressure_swept(uint64_t now_ns, size_t gone_pages, size_t left_pages) {
   pressure.swept_ns = now_ns;
   pressure.gone_pages = gone_pages;
   pressure.left_pages = left_pages;
-  pressure.swept_room_pages = pressure.room_pages + gone_pages;
+  pressure.swept_room_pages = pressure.room_pages;
 }

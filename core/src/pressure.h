@@ -4,10 +4,12 @@
  * live memory itself is near the limit, what is given back is wanted again at once, and giving it back helps nobody.
  * So near the limit there are two rules beside those of purge.h:
  *
- *  sweep   Everything that can go does, at any price. That is a bet. It is lost if most of what went was wanted again
- *          when the next one is due, or if next to nothing went: then that one waits twice as long, 64 s at most.
- *          One that was won halves the wait, to a second. Where the room, from what is held to the limit, is less than
- *          half of what the last sweep left, the next one is due at once.
+ *  sweep   Everything that can go does, at any price. That is a bet, judged when its wait is over, a second at first.
+ *          It is lost if most of what went is held again, or if next to nothing went: then it is judged again after
+ *          twice the wait, and so on; after 64 s the next one comes in any case. One that was won brings the next one,
+ *          and halves the wait, to a second. At once one is due where the room, from what is held to the limit, falls
+ *          below half of what it was at the last sweep, or came to be since by other means. Room that the sweep made
+ *          does not count, or a lost bet would not wait.
  *  growth  What the process holds may grow by half of the room from one look to the next. What it takes beyond that it
  *          pays for with free pages that hold memory, at any price. Taking those pages themselves is no growth.
  */

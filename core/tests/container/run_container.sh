@@ -5,7 +5,7 @@
 #
 # CHURN needs what it freed for blocks of another size. Purging by budget is switched off, so that only the nearness of
 # the limit can make the library give memory back, and the kernel must not kill it. STEADY's live memory is 93 % of the
-# limit: there it must not cost many times as many page faults as far from it. The same with swap, in a file and in zram:
+# limit: there it must not cost many more page faults than far from it. The same with swap, in a file and in zram:
 # both are made here and are gone afterwards.
 set -uo pipefail
 churn=$1 steady=$2 library=$3
@@ -80,13 +80,13 @@ skip() { # skip NAME REASON
   echo "skip container/$1: $2" && skipped=$((skipped + 1))
 }
 
-faults_at_most() { # faults_at_most NAME TIMES NAME_FAR
+faults_at_most() { # faults_at_most NAME PERCENT NAME_FAR
   local near far
   near=$(number "$1" faults) far=$(number "$3" faults)
-  [ -n "$near" ] && [ -n "$far" ] && [ "$near" -le $((far * $2 + 1000)) ]
+  [ -n "$near" ] && [ -n "$far" ] && [ "$near" -le $((far * $2 / 100 + 1000)) ]
 }
 
-# steady_costs NAME PATTERN LIVE_MIB SWAP_MIB TIMES: near a limit of 100 MiB and far from one.
+# steady_costs NAME PATTERN LIVE_MIB SWAP_MIB PERCENT: near a limit of 100 MiB and far from one.
 steady_costs() {
   run_in "$1-near" 100 "$4" stats_print:1 "$steady" "$2" "$3" 4 &
   run_in "$1-far" 1000 0 stats_print:1 "$steady" "$2" "$3" 4 &
@@ -131,7 +131,7 @@ check comes_to_its_end churn grep -q '^done' "$work/churn"
 check purges_when_the_limit_is_near churn grep -q '"limit_purges":[1-9]' "$work/churn"
 
 for pattern in requests work bursts buffers mappings turns; do
-  steady_costs $pattern $pattern 90 0 3
+  steady_costs $pattern $pattern 90 0 150
 done
 check steady_programs_purge_near_the_limit requests-near grep -q '"limit_purges":[1-9]' "$work/requests-near"
 
@@ -141,8 +141,8 @@ for kind in file zram; do
     skip swap_in_$kind "it can't be switched on here"
     continue
   fi
-  steady_costs swapping_requests_$kind requests 130 $swap_mib 40
-  steady_costs swapping_work_$kind work 130 $swap_mib 40
+  steady_costs swapping_requests_$kind requests 130 $swap_mib 3000
+  steady_costs swapping_work_$kind work 130 $swap_mib 3000
   run_in garbage_$kind 48 $swap_mib stats_print:1 "$steady" garbage 64 6
   check swapped_garbage_goes_unread_$kind garbage_$kind swapped_garbage_goes_unread garbage_$kind
   swap_off
