@@ -50,9 +50,21 @@ static uint64_t change_setting(uint64_t words, bool is_word) {
   return SNUG_ANSWER_UNKNOWN_SETTING;
 }
 
+/* 0: a fork stopped it, and it waits for the next look. The purge lock is held. */
+static uint64_t answer_to_purge(const struct cache *own) {
+  static size_t gone_bytes; /* since the last answer */
+  size_t bytes;
+  bool is_all = purge_all_locked(own, &bytes);
+  gone_bytes += bytes;
+  if (!is_all) return 0;
+  bytes = gone_bytes;
+  gone_bytes = 0;
+  return SNUG_ANSWER_DONE | (uint64_t)bytes << ANSWER_VALUE_SHIFT;
+}
+
 static uint64_t answer_of(uint64_t words, const struct cache *own) {
   switch (words & 0xff) {
-    case SNUG_REQUEST_PURGE: return SNUG_ANSWER_DONE | (uint64_t)purge_all_locked(own) << ANSWER_VALUE_SHIFT;
+    case SNUG_REQUEST_PURGE: return answer_to_purge(own);
     case SNUG_REQUEST_SET: return change_setting(words, false);
     case SNUG_REQUEST_SWITCH: return change_setting(words, true);
     default: return SNUG_ANSWER_UNKNOWN_KIND;
@@ -66,8 +78,10 @@ void control_obey(const struct cache *own) {
   if (empties_cache) cache_empty_own();
   if (!purge_try_lock()) return;
   bool is_for_us = rights_identity() == IDENTITY_OWN; /* clone(2) copies pages without any handler of ours */
-  if (is_for_us && request.check != __atomic_load_n(&control_answered, __ATOMIC_RELAXED)) { /* nobody was faster */
-    counter_set(&snug_counters.answer, answer_of(request.words, own));
+  bool is_new = request.check != __atomic_load_n(&control_answered, __ATOMIC_RELAXED); /* nobody was faster */
+  uint64_t answer = is_for_us && is_new ? answer_of(request.words, own) : 0;
+  if (answer != 0) {
+    counter_set(&snug_counters.answer, answer);
     __atomic_store_n(&control_answered, request.check, __ATOMIC_RELAXED);
     __atomic_store_n(&snug_counters.answer_to, request.check, __ATOMIC_RELEASE);
   }

@@ -4,7 +4,8 @@
  *  Q5  Looked at in slow paths and by the janitor only, at every such look, until answered: no signal, no thread.
  *  Q6  Any content of the words is safe: a request does only what the program itself could ask for (snug_purge), or
  *      what SNUG could have said at start.
- *  Q7  Answers are written under the purge lock. When somebody holds it, fork among others, the request waits.
+ *  Q7  Answers are written under the purge lock. When somebody holds it, fork among others, the request waits; so does
+ *      one for a purge that a fork stopped.
  */
 #ifndef SNUG_CONTROL_H
 #define SNUG_CONTROL_H

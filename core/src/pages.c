@@ -22,7 +22,7 @@ struct chunk {
   uint16_t settled; /* G4 */
 };
 
-bool purging_stops;
+uint32_t purging_stops;
 
 static struct {
   struct lock lock;   /* rank PAGES; guards all here and the two bitmaps of the zone */

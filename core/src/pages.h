@@ -54,9 +54,10 @@ HIDDEN size_t pages_purge(size_t keep_pages, bool only_aged);
 /* Gives back what can go within a few milliseconds, while purging stops for all others. */
 HIDDEN size_t pages_purge_before_fork(void);
 
-/* While a fork waits, all purging ends as soon as it can: after a millisecond's work, some thousand pages. */
-HIDDEN extern bool purging_stops; /* atomic; set by purge_stop (purge.h) */
-static inline bool is_purging_stopped(void) { return __atomic_load_n(&purging_stops, __ATOMIC_RELAXED); }
+/* While a fork waits, all purging ends as soon as it can: after a millisecond's work, some thousand pages. A count, so
+ * that a purger finds out about a stop that is over when it looks: it rises by one at each beginning and end. */
+HIDDEN extern uint32_t purging_stops; /* atomic: odd while purging stops; changed by purge_stop (purge.h) */
+static inline bool is_purging_stopped(void) { return __atomic_load_n(&purging_stops, __ATOMIC_RELAXED) % 2 != 0; }
 
 /* Time for only_aged: pages that are dirty now are aged from now on, until they are taken. */
 HIDDEN void pages_age(void);

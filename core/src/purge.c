@@ -243,7 +243,8 @@ void purge_slabs(size_t min_class_bytes, size_t max_records) {
 
 void purge_above_cap(void) { purge_within_budget(cap_pages(), !at_any_price()); }
 
-size_t purge_all_locked(const struct cache *own) {
+bool purge_all_locked(const struct cache *own, size_t *bytes) {
+  uint32_t stops = __atomic_load_n(&purging_stops, __ATOMIC_RELAXED);
   steal_caches(0, own);
   uint64_t given[CLASS_COUNT];
   for (unsigned i = 1; i < CLASS_COUNT; i++) given[i] = given_blocks(i);
@@ -255,15 +256,18 @@ size_t purge_all_locked(const struct cache *own) {
   set_due(urgent_pages());
   purge_looked();
   gauges_refresh(true);
-  for (unsigned i = 1; i < CLASS_COUNT && !is_purging_stopped(); i++) counter_set(&purge.given_blocks[i], given[i]);
-  return purged * PAGE_BYTES;
+  *bytes = purged * PAGE_BYTES;
+  __atomic_thread_fence(__ATOMIC_ACQUIRE); /* who saw a stop sees that it was counted */
+  if (stops % 2 != 0 || __atomic_load_n(&purging_stops, __ATOMIC_RELAXED) != stops) return false;
+  for (unsigned i = 1; i < CLASS_COUNT; i++) counter_set(&purge.given_blocks[i], given[i]);
+  return true;
 }
 
 bool purge_if_limit_is_near(const struct cache *own) {
   uint64_t now = sys_coarse_time_ns();
   if (!pressure_sweep_is_due(now, resident_pages())) return false;
-  size_t gone_bytes = purge_all_locked(own);
-  pressure_swept(now, gone_bytes / PAGE_BYTES, resident_pages());
+  size_t gone_bytes;
+  if (purge_all_locked(own, &gone_bytes)) pressure_swept(now, gone_bytes / PAGE_BYTES, resident_pages());
   counter_bump(&snug_counters.limit_purges, 1);
   return true;
 }
@@ -271,16 +275,22 @@ bool purge_if_limit_is_near(const struct cache *own) {
 size_t purge_all(const struct cache *own) {
   size_t bytes = 0;
   for (int turn = 0; turn < STOPPED_TURNS; turn++) {
+    size_t more_bytes;
     lock_take(&purge.lock, RANK_PURGE);
-    bytes += purge_all_locked(own);
+    bool is_all = purge_all_locked(own, &more_bytes);
     lock_give(&purge.lock, RANK_PURGE);
-    if (likely(!is_purging_stopped()) || lock_held_by_fork()) break;
+    bytes += more_bytes;
+    if (likely(is_all) || lock_held_by_fork()) break;
     sys_sleep(MILLISECOND_NS); /* another thread forks */
   }
   return bytes;
 }
 
-void purge_stop(bool stop) { __atomic_store_n(&purging_stops, stop, __ATOMIC_RELAXED); }
+/* One caller at a time: the janitor's lock, but in a child, or a copy, where nobody else is left. */
+void purge_stop(bool stop) {
+  uint32_t stops = __atomic_load_n(&purging_stops, __ATOMIC_RELAXED);
+  if ((stops % 2 != 0) != stop) __atomic_store_n(&purging_stops, stops + 1, __ATOMIC_RELEASE);
+}
 
 /* ---- idle moments ---- */
 
@@ -303,8 +313,8 @@ void purge_idle(void) {
   if (looks < IDLE_LOOKS_MIN) looks = IDLE_LOOKS_MIN;
   if (looks > IDLE_LOOKS_MAX) looks = IDLE_LOOKS_MAX;
   __atomic_store_n(&purge.idle_looks, looks, __ATOMIC_RELAXED);
-  size_t bytes = purge_all_locked(NULL);
-  bool in_vain = bytes < JANITOR_MIN_BYTES / 2 && !is_purging_stopped();
+  size_t bytes;
+  bool in_vain = purge_all_locked(NULL, &bytes) && bytes < JANITOR_MIN_BYTES / 2;
   __atomic_store_n(&purge.in_vain, in_vain, __ATOMIC_RELAXED);
   purge.idle_at_ns = now;
   purge.idle_gone_pages = bytes / PAGE_BYTES;

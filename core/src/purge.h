@@ -33,7 +33,7 @@ HIDDEN uint32_t purge_idle_looks(void);
 HIDDEN void purge_idle(void);
 
 /* From true to false all purging ends as soon as it can, and does nothing: a fork waits, for the janitor or for the
- * purge lock. What was left undone counts as what can be given back. */
+ * purge lock. What was left undone counts as what can be given back, also if that was over before the purge ended. */
 HIDDEN void purge_stop(bool stop);
 
 /* Whether enough could be given back that a janitor is worth its thread. */
@@ -51,10 +51,12 @@ HIDDEN bool purge_janitor_is_worth_for_pages(void);
 /* A sum that changes whenever the program allocates or frees. */
 HIDDEN uint64_t purge_activity(void);
 
-/* The purge lock, if it is free (never inside a fork); and purge_all for who holds it. */
+/* The purge lock, if it is free (never inside a fork). */
 HIDDEN bool purge_try_lock(void);
 HIDDEN void purge_unlock(void);
-HIDDEN size_t purge_all_locked(const struct cache *own);
+
+/* purge_all for who holds it. *bytes went. False: purging stopped meanwhile (purge_stop), and something may be left. */
+HIDDEN bool purge_all_locked(const struct cache *own, size_t *bytes);
 
 /* For tick.c, who holds the purge lock. */
 

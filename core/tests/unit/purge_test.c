@@ -285,16 +285,15 @@ TEST(a_fork_stops_a_purge_after_a_batch) {
   for (size_t i = 0; i < COUNT_OF(pages_of_test); i += 2) free(pages_of_test[i]); /* scattered: 9 pages each */
   size_t dirty = pages_dirty();
   CHECK(dirty >= COUNT_OF(pages_of_test) / 2 * 9);
-  purged_pages = 0;
-  stop_after_pages = 1;
+  stop_next_purge(1, false);
+  size_t bytes;
   lock_take(&purge.lock, RANK_PURGE);
-  purge_all_locked(this_thread.own);
+  purge_all_locked(this_thread.own, &bytes);
   CHECK_THAT(purged_pages <= PURGE_BATCH_PAGES + CHUNK_PAGES, "%zu pages after the stop", purged_pages);
   purged_pages = 0;
-  purge_all_locked(this_thread.own); /* while it lasts nothing goes at all */
+  purge_all_locked(this_thread.own, &bytes); /* while it lasts nothing goes at all */
   CHECK_THAT(purged_pages == 0, "%zu pages while stopped", purged_pages);
   lock_give(&purge.lock, RANK_PURGE);
-  stop_after_pages = SIZE_MAX;
   purge_stop(false);
   CHECK(purge_janitor_is_worth());
   snug_purge();
@@ -306,23 +305,59 @@ TEST(a_fork_stops_a_purge_after_a_batch) {
 
 TEST(a_fork_stops_a_purge_inside_slabs_too) {
   start_again(0);
-  enum { COUNT = 14000, SIZE = 8192 };
-  static void *blocks[COUNT];
-  for (size_t i = 0; i < COUNT; i++) blocks[i] = memset(malloc(SIZE), 1, SIZE);
-  for (size_t i = 0; i < COUNT; i++) {
-    if (i % 7 != 0) free(blocks[i]);
-  }
-  cache_empty_own();
-  purged_pages = 0;
-  stop_after_pages = 1;
+  make_holes();
+  stop_next_purge(1, false);
+  size_t bytes;
   lock_take(&purge.lock, RANK_PURGE);
-  purge_all_locked(this_thread.own);
+  purge_all_locked(this_thread.own, &bytes);
   lock_give(&purge.lock, RANK_PURGE);
-  stop_after_pages = SIZE_MAX;
   purge_stop(false);
   CHECK_THAT(purged_pages <= 32 * 64, "%zu pages after the stop", purged_pages);
-  CHECK(purge_janitor_is_worth() || zone.page_bytes > SIZE); /* no group of larger pages is free here */
-  for (size_t i = 0; i < COUNT; i += 7) free(blocks[i]);
-  snug_purge();
-  snug_check();
+  CHECK(purge_janitor_is_worth() || zone.page_bytes > HOLE_BYTES); /* no group of larger pages is free here */
+  end_holes();
+}
+
+/* ---- a stop that is over when the purge ends ---- */
+
+static bool are_holes_gone(void) {
+  size_t free_pages = (HOLES - HOLES / HOLES_KEPT) * HOLE_BYTES / PAGE_BYTES;
+  return snug_counters.slab_purged_bytes >= (uint64_t)free_pages * PAGE_BYTES / 10 * 9 || zone.page_bytes > HOLE_BYTES;
+}
+
+TEST(who_asks_for_all_gets_all_after_a_short_stop) {
+  start_again(0);
+  make_holes();
+  stop_next_purge(1, true);
+  size_t bytes = snug_purge();
+  CHECK_THAT(are_holes_gone() && bytes + 1 * MIB > snug_counters.slab_purged_bytes, "%zu bytes went, %zu in slabs",
+             bytes, (size_t)snug_counters.slab_purged_bytes);
+  end_holes();
+}
+
+TEST(a_request_for_all_is_answered_when_all_went) {
+  start_again(0);
+  make_holes();
+  uint64_t words = SNUG_REQUEST_PURGE, from = 4711, check = snug_request_check(words, from, snug_counters.pid);
+  snug_counters.request = words;
+  snug_counters.request_from = from;
+  snug_counters.request_check = check;
+  stop_next_purge(1, true);
+  control_look(this_thread.own);
+  CHECK(snug_counters.answer_to != check || zone.page_bytes > HOLE_BYTES);
+  control_look(this_thread.own);
+  CHECK(snug_counters.answer_to == check && are_holes_gone());
+  CHECK(snug_counters.answer >> 8 >= snug_counters.slab_purged_bytes - 1 * MIB || zone.page_bytes > HOLE_BYTES);
+  end_holes();
+}
+
+TEST(after_a_short_stop_the_rest_is_worth_a_janitor) {
+  start_again(0);
+  make_holes();
+  stop_next_purge(1, true);
+  purge_idle();
+  CHECK(!is_purging_stopped() && (!are_holes_gone() || zone.page_bytes > HOLE_BYTES));
+  CHECK(purge_janitor_is_worth() || zone.page_bytes > HOLE_BYTES);
+  purge_idle();
+  CHECK(are_holes_gone());
+  end_holes();
 }

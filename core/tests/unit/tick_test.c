@@ -38,6 +38,29 @@ TEST(what_is_wanted_again_at_once_stays_near_the_limit) {
              (size_t)(snug_counters.limit_purges - limit_purges));
 }
 
+/* It is due still, and what it gave says nothing. */
+static void check_that_a_cut_sweep_is_no_bet(bool stop_is_over) {
+  start_again(0);
+  make_holes();
+  memory_current = "95000000\n";
+  stop_next_purge(1, stop_is_over);
+  tick();
+  CHECK(pressure_is_near() && purged_pages != 0);
+  purge_stop(false);
+  size_t before = purged_pages;
+  tick();
+  CHECK_THAT(purged_pages > before, "no page in the tick after a sweep that was stopped");
+  tick();
+  CHECK(pressure.wait_ns == WAIT_MIN_NS && pressure.swept_ns == now_ns - TICK_NS);
+  end_holes();
+}
+
+TEST(a_sweep_that_was_stopped_is_no_bet) {
+  if (zone.page_bytes > HOLE_BYTES) SKIP("no group of larger pages is free here");
+  check_that_a_cut_sweep_is_no_bet(false);
+  check_that_a_cut_sweep_is_no_bet(true);
+}
+
 /* A reading from before a sandbox would stand. */
 TEST(who_may_read_no_files_any_more_is_not_near_the_limit) {
   start_again(1);
