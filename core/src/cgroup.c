@@ -4,18 +4,31 @@
 #include "sys.h"
 #include "text.h"
 
-enum { PATH_BYTES = 512, FILE_BYTES = 4096, NEAR_TENTHS = 9 };
+enum { PATH_BYTES = 512, FILE_BYTES = 4096, NUMBER_BYTES = 64, NEAR_TENTHS = 9 };
 
 #define ROOT "/sys/fs/cgroup"
 
-/* Where the tightest memory limit was found: asked once, and again when it is forgotten; its files are read again and
- * again. */
-static struct {
-  bool asked;
-  bool version_1;
+/* Files of a control group, by what limits its memory. */
+struct memory_files {
+  const char *limit, *usage, *cache_keys[2]; /* keys of memory.stat that are file cache */
+};
+static const struct memory_files files_max = {"memory.max", "memory.current", {"inactive_file", "active_file"}},
+                                 files_high = {"memory.high", "memory.current", {"inactive_file", "active_file"}},
+                                 files_1 = {"memory.limit_in_bytes",
+                                            "memory.usage_in_bytes",
+                                            {"total_inactive_file", "total_active_file"}};
+
+struct memory_limit {
   char directory[PATH_BYTES]; /* empty: no limit */
+  const struct memory_files *files;
   uint64_t limit_bytes;
-} memory; /* one caller at a time: the purge lock */
+};
+
+/* One caller at a time: the purge lock. */
+static struct memory_limit limits[2];
+static struct memory_limit *memory = &limits[0]; /* the tightest one; its files are read again and again */
+static struct memory_limit *found = &limits[1];  /* by a search for it */
+static bool is_found;                            /* it need not be searched for */
 
 static char file_content[FILE_BYTES]; /* the same; not on the stack, of which the program's threads may have little */
 
@@ -103,54 +116,67 @@ static void for_each_level(const char *controller, void (*visit)(const char *dir
   }
 }
 
-static void note_limit(const char *directory, const char *file, bool version_1) {
-  char content[64];
+static void note_limit(const char *directory, const struct memory_files *files) {
+  char content[NUMBER_BYTES];
   uint64_t limit;
-  if (read_in(directory, file, content, sizeof content) == 0 || !read_number(content, &limit)) return;
-  if (limit >= rights_physical_bytes() || (memory.directory[0] != '\0' && limit >= memory.limit_bytes)) return;
-  memory.limit_bytes = limit;
-  memory.version_1 = version_1;
-  struct text text = text_in(memory.directory, sizeof memory.directory);
+  if (read_in(directory, files->limit, content, sizeof content) == 0 || !read_number(content, &limit)) return;
+  if (limit >= rights_physical_bytes() || (found->directory[0] != '\0' && limit >= found->limit_bytes)) return;
+  found->limit_bytes = limit;
+  found->files = files;
+  struct text text = text_in(found->directory, sizeof found->directory);
   text_string(&text, directory);
 }
 
 static void note_memory_2(const char *directory, void *context) {
   (void)context;
-  note_limit(directory, "memory.max", false);
-  note_limit(directory, "memory.high", false);
+  note_limit(directory, &files_max);
+  note_limit(directory, &files_high);
 }
 
 static void note_memory_1(const char *directory, void *context) {
   (void)context;
-  note_limit(directory, "memory.limit_in_bytes", true);
+  note_limit(directory, &files_1);
+}
+
+static void find_limit(void) {
+  found->directory[0] = '\0';
+  is_found = true;
+  for_each_level("", note_memory_2, NULL);
+  for_each_level("memory", note_memory_1, NULL);
+  struct memory_limit *before = memory;
+  memory = found;
+  found = before;
+}
+
+/* Reads the known limit again. Another number, or none: another limit may be the tightest now. */
+static bool limit_has_changed(void) {
+  char content[NUMBER_BYTES];
+  uint64_t limit;
+  if (read_in(memory->directory, memory->files->limit, content, sizeof content) == 0) return false;
+  return !read_number(content, &limit) || limit != memory->limit_bytes;
 }
 
 void cgroup_forget_memory_limit(void) {
-  memory.asked = false;
-  memory.directory[0] = '\0';
+  is_found = false;
+  memory->directory[0] = '\0';
 }
 
-bool cgroup_has_memory_limit(void) { return memory.directory[0] != '\0'; }
+bool cgroup_has_memory_limit(void) { return memory->directory[0] != '\0'; }
 
-bool cgroup_memory(struct cgroup_memory *reading) {
-  if (!memory.asked) {
-    memory.asked = true;
-    for_each_level("", note_memory_2, NULL);
-    for_each_level("memory", note_memory_1, NULL);
-  }
-  if (memory.directory[0] == '\0') return false;
+bool cgroup_memory(struct cgroup_memory *reading, bool asks_for_limit) {
+  if (!is_found || (asks_for_limit && cgroup_has_memory_limit() && limit_has_changed())) find_limit();
+  if (!cgroup_has_memory_limit()) return false;
   uint64_t usage;
-  const char *usage_file = memory.version_1 ? "memory.usage_in_bytes" : "memory.current";
-  if (read_in(memory.directory, usage_file, file_content, sizeof file_content) == 0 ||
+  if (read_in(memory->directory, memory->files->usage, file_content, sizeof file_content) == 0 ||
       !read_number(file_content, &usage))
     return false;
   reading->held_bytes = usage;
-  reading->limit_bytes = memory.limit_bytes;
+  reading->limit_bytes = memory->limit_bytes;
   if (!cgroup_is_near_limit(reading)) return true; /* the ordinary case: one file */
-  read_in(memory.directory, "memory.stat", file_content, sizeof file_content);
-  const char *prefix_keys[2][2] = {{"inactive_file", "active_file"}, {"total_inactive_file", "total_active_file"}};
-  uint64_t file_bytes = cgroup_stat_value(file_content, prefix_keys[memory.version_1][0]) +
-                        cgroup_stat_value(file_content, prefix_keys[memory.version_1][1]);
+  if (!asks_for_limit && limit_has_changed()) return cgroup_memory(reading, true);
+  read_in(memory->directory, "memory.stat", file_content, sizeof file_content);
+  uint64_t file_bytes = cgroup_stat_value(file_content, memory->files->cache_keys[0]) +
+                        cgroup_stat_value(file_content, memory->files->cache_keys[1]);
   reading->held_bytes = usage > file_bytes ? usage - file_bytes : 0; /* read at different moments */
   return true;
 }

@@ -12,9 +12,9 @@ struct cgroup_memory {
   uint64_t limit_bytes;
 };
 
-/* Reads how much of the tightest limit is in use: one file, a second one near it. False without a limit, or where that
- * can't be read. */
-HIDDEN bool cgroup_memory(struct cgroup_memory *reading);
+/* Reads how much of the tightest limit is in use, and with asks_for_limit, or near it, whether that limit is still what
+ * it was: one file, or two; near it three. False without a limit, or where its use can't be read. */
+HIDDEN bool cgroup_memory(struct cgroup_memory *reading, bool asks_for_limit);
 
 /* Whether a limit was found when it was last asked for. */
 HIDDEN bool cgroup_has_memory_limit(void);

@@ -226,9 +226,9 @@ uint64_t purge_activity(void) {
          counter_get(&snug_counters.run_requested_bytes) * 3 + counter_get(&snug_counters.large_requested_bytes);
 }
 
-void purge_look_at_limit(void) {
+void purge_look_at_limit(bool asks_for_limit) {
   struct cgroup_memory reading;
-  pressure_look(cgroup_memory(&reading) ? &reading : NULL, resident_pages());
+  pressure_look(cgroup_memory(&reading, asks_for_limit) ? &reading : NULL, resident_pages());
 }
 
 void purge_forget_limit(void) { pressure_look(NULL, 0); }

@@ -60,8 +60,8 @@ HIDDEN bool purge_all_locked(const struct cache *own, size_t *bytes);
 
 /* For tick.c, who holds the purge lock. */
 
-/* Reads how near the container's memory limit is (pressure.h), or forgets it: nobody may read it any more. */
-HIDDEN void purge_look_at_limit(void);
+/* Reads how near the container's memory limit is (cgroup.h, pressure.h), or forgets it: nobody may read it any more. */
+HIDDEN void purge_look_at_limit(bool asks_for_limit);
 HIDDEN void purge_forget_limit(void);
 
 /* If a sweep is due (pressure.h), gives everything back that can be, `own` excepted. Returns whether it was. */

@@ -23,7 +23,7 @@ enum {
 };
 
 #define TICK_NS UINT64_C(100000000)
-#define CONTAINER_NS (10 * TICK_NS) /* the container, where no limit is known */
+#define CONTAINER_NS (10 * TICK_NS) /* whether there is a limit, or still the same */
 #define LIMITS_NS (600 * TICK_NS)   /* how many CPUs there are, and where the memory limit is */
 
 static struct {
@@ -47,9 +47,9 @@ static void look_at_container(uint64_t now) {
   if (is_time(&ticks.limits_at_ns, now, LIMITS_NS)) {
     uint32_t cpus = rights_allowed_cpus(), quota = cgroup_cpus();
     arena_set_cpus(quota != 0 && quota < cpus ? quota : cpus);
-    cgroup_forget_memory_limit(); /* it may have been changed, or the process moved */
+    cgroup_forget_memory_limit(); /* there may be a tighter one, or the process was moved */
   }
-  if (slow || cgroup_has_memory_limit()) purge_look_at_limit();
+  if (slow || cgroup_has_memory_limit()) purge_look_at_limit(slow);
 }
 
 static size_t records_to_look_at(void) {

@@ -11,9 +11,15 @@ static unsigned long long physical_bytes = 64ull << 30;
 #include "../../src/lock.c"
 #include "unit.h"
 
+/* As ticks look, most of them, and one each second. */
 static bool memory_is_nearly_full(void) {
   struct cgroup_memory reading;
-  return cgroup_memory(&reading) && cgroup_is_near_limit(&reading);
+  return cgroup_memory(&reading, false) && cgroup_is_near_limit(&reading);
+}
+
+static bool memory_is_nearly_full_by_the_second(void) {
+  struct cgroup_memory reading;
+  return cgroup_memory(&reading, true) && cgroup_is_near_limit(&reading);
 }
 
 /* A file system of a few files. */
@@ -37,7 +43,8 @@ static size_t read_fake_file(const char *path, char *text, size_t capacity_bytes
 
 static void use_files(const struct file *these) {
   files = these;
-  memset(&memory, 0, sizeof memory); /* not asked yet */
+  memset(limits, 0, sizeof limits); /* not asked yet */
+  is_found = false;
 }
 
 #define V1_CGROUP                                                                                              \
@@ -170,8 +177,8 @@ static struct file limited_v2[] = {
 TEST(the_tightest_memory_limit_of_version_2) {
   use_files(limited_v2);
   CHECK(!memory_is_nearly_full());
-  CHECK_THAT(strcmp(memory.directory, "/sys/fs/cgroup/a") == 0 && memory.limit_bytes == 1000000000, "%s",
-             memory.directory);
+  CHECK_THAT(strcmp(memory->directory, "/sys/fs/cgroup/a") == 0 && memory->limit_bytes == 1000000000, "%s",
+             memory->directory);
   reads = 0;
   CHECK(!memory_is_nearly_full());
   CHECK_THAT(reads == 1, "far from the limit a look reads %d files", reads);
@@ -179,10 +186,10 @@ TEST(the_tightest_memory_limit_of_version_2) {
   CHECK(!memory_is_nearly_full());
   limited_v2[5].content = "1001000000\n";
   struct cgroup_memory reading;
-  CHECK(cgroup_memory(&reading) && cgroup_is_near_limit(&reading));
+  CHECK(cgroup_memory(&reading, false) && cgroup_is_near_limit(&reading));
   CHECK(reading.held_bytes == 900999990 && reading.limit_bytes == 1000000000);
   limited_v2[6].content = "inactive_file 2000000000\nactive_file 10\n"; /* more than usage: read at another moment */
-  CHECK(cgroup_memory(&reading) && reading.held_bytes == 0);
+  CHECK(cgroup_memory(&reading, false) && reading.held_bytes == 0);
   limited_v2[6].content = "anon 1\ninactive_file 100000000\nactive_file 10\n";
 }
 
@@ -195,7 +202,7 @@ TEST(the_memory_limit_of_version_1) {
                       {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"},
                       {NULL, NULL}};
   use_files(v1);
-  CHECK(memory_is_nearly_full() && memory.version_1);
+  CHECK(memory_is_nearly_full() && strcmp(memory->directory, "/sys/fs/cgroup/memory/docker/4f1c") == 0);
   v1[3].content = "inactive_file 1\nactive_file 1\ntotal_inactive_file 300000000\ntotal_active_file 0\n";
   CHECK(!memory_is_nearly_full());
 }
@@ -204,6 +211,83 @@ TEST(a_limit_beyond_the_machine_is_none) {
   physical_bytes = 500000000;
   limited_v2[5].content = "2000000000\n";
   use_files(limited_v2);
-  CHECK(!memory_is_nearly_full() && memory.directory[0] == '\0');
+  CHECK(!memory_is_nearly_full() && memory->directory[0] == '\0');
   physical_bytes = 64ull << 30;
+}
+
+/* ---- what changes ---- */
+
+/* One group with a limit by these files: where it is at once, and files 1 to 3: limit, usage, memory.stat. */
+struct limited {
+  struct file files[6];
+};
+
+static struct limited limited_by(int kind) {
+  return kind == 0   ? (struct limited){{{"/proc/self/cgroup", "0::/a\n"},
+                                         {"/sys/fs/cgroup/a/memory.max", "1000000000\n"},
+                                         {"/sys/fs/cgroup/a/memory.current", "950000000\n"},
+                                         {"/sys/fs/cgroup/a/memory.stat", "anon 1\ninactive_file 0\nactive_file 0\n"},
+                                         {"/sys/fs/cgroup/memory.max", "max\n"}}}
+         : kind == 1 ? (struct limited){{{"/proc/self/cgroup", "0::/a\n"},
+                                         {"/sys/fs/cgroup/a/memory.high", "1000000000\n"},
+                                         {"/sys/fs/cgroup/a/memory.current", "950000000\n"},
+                                         {"/sys/fs/cgroup/a/memory.stat", "anon 1\ninactive_file 0\nactive_file 0\n"},
+                                         {"/sys/fs/cgroup/a/memory.max", "8000000000\n"}}}
+                     : (struct limited){{{"/proc/self/cgroup", "3:memory:/a\n"},
+                                         {"/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "1000000000\n"},
+                                         {"/sys/fs/cgroup/memory/a/memory.usage_in_bytes", "950000000\n"},
+                                         {"/sys/fs/cgroup/memory/a/memory.stat", "total_inactive_file 0\n"},
+                                         {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"}}};
+}
+
+enum { LIMIT_FILE = 1, USAGE_FILE, STAT_FILE, KINDS = 3 };
+
+/* As by a resize of a pod in place. */
+TEST(a_limit_that_changes_is_seen) {
+  for (int kind = 0; kind < KINDS; kind++) {
+    struct limited limited = limited_by(kind);
+    use_files(limited.files);
+    CHECK_THAT(memory_is_nearly_full(), "kind %d", kind);
+    limited.files[LIMIT_FILE].content = "2000000000\n";
+    CHECK_THAT(!memory_is_nearly_full(), "kind %d: raised while it is near", kind);
+    limited.files[LIMIT_FILE].content = "1000000000\n";
+    CHECK_THAT(memory_is_nearly_full_by_the_second(), "kind %d: lowered while it is far", kind);
+    CHECK(memory_is_nearly_full());
+    limited.files[LIMIT_FILE].content = kind == 2 ? "9223372036854771712\n" : "max\n";
+    CHECK_THAT(!memory_is_nearly_full() && !memory_is_nearly_full_by_the_second(), "kind %d: taken away", kind);
+  }
+}
+
+TEST(where_a_limit_was_raised_another_may_be_the_tightest) {
+  struct file nested[] = {OWN_V2,
+                          {"/sys/fs/cgroup/a/b/memory.max", "1000000000\n"},
+                          {"/sys/fs/cgroup/a/b/memory.current", "950000000\n"},
+                          {"/sys/fs/cgroup/a/b/memory.stat", "inactive_file 0\n"},
+                          {"/sys/fs/cgroup/a/memory.max", "2000000000\n"},
+                          {"/sys/fs/cgroup/a/memory.current", "1900000000\n"},
+                          {"/sys/fs/cgroup/a/memory.stat", "inactive_file 0\n"},
+                          {NULL, NULL}};
+  use_files(nested);
+  CHECK(memory_is_nearly_full() && memory->limit_bytes == 1000000000);
+  nested[1].content = "4000000000\n";
+  CHECK(memory_is_nearly_full() && memory->limit_bytes == 2000000000);
+}
+
+TEST(a_look_reads_few_files) {
+  for (int kind = 0; kind < KINDS; kind++) {
+    struct limited limited = limited_by(kind);
+    limited.files[USAGE_FILE].content = "500000000\n";
+    use_files(limited.files);
+    CHECK(!memory_is_nearly_full());
+    reads = 0;
+    CHECK(!memory_is_nearly_full());
+    CHECK_THAT(reads == 1, "kind %d: %d files, far", kind, reads);
+    reads = 0;
+    CHECK(!memory_is_nearly_full_by_the_second());
+    CHECK_THAT(reads == 2, "kind %d: %d files, far, by the second", kind, reads);
+    limited.files[USAGE_FILE].content = "950000000\n";
+    reads = 0;
+    CHECK(memory_is_nearly_full());
+    CHECK_THAT(reads == 3, "kind %d: %d files, near", kind, reads);
+  }
 }

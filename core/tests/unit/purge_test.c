@@ -103,7 +103,7 @@ TEST(growth_near_the_limit_is_paid_with_dirty_pages) {
   start_again(0);
   make_dirty(2048);
   memory_current = "95000000\n"; /* room for 1,220 pages, of which half may go */
-  purge_look_at_limit();
+  purge_look_at_limit(false);
   purge_above_cap();
   CHECK(purge_due_pages == CAP_SMALL_PAGES && purge.excess_pages > dirty_pages());
   size_t purged = purged_pages, most = pressure_most_pages();
