@@ -29,6 +29,7 @@ static struct memory_limit limits[2];
 static struct memory_limit *memory = &limits[0]; /* the tightest one; its files are read again and again */
 static struct memory_limit *found = &limits[1];  /* by a search for it */
 static bool is_found;                            /* it need not be searched for */
+static uint32_t quota_cpus;
 
 static char file_content[FILE_BYTES]; /* the same; not on the stack, of which the program's threads may have little */
 
@@ -99,11 +100,12 @@ static void cut_last_part(char *path) {
 }
 
 /* Calls visit for the control group's directory and all above it, up to the mount point. In a container the path may be
- * the host's: what can't be read there is skipped, and the mount point itself is the container's own group. */
-static void for_each_level(const char *controller, void (*visit)(const char *directory, void *context), void *context) {
+ * the host's: what can't be read there is skipped, and the mount point itself is the container's own group. False:
+ * where that is can't be read, perhaps for want of a descriptor. */
+static bool for_each_level(const char *controller, void (*visit)(const char *directory, void *context), void *context) {
   char path[PATH_BYTES], directory[PATH_BYTES + 64];
-  if (sys_read_file("/proc/self/cgroup", file_content, sizeof file_content) == 0) return;
-  if (!cgroup_path_of(file_content, controller, path, sizeof path)) return;
+  if (sys_read_file("/proc/self/cgroup", file_content, sizeof file_content) == 0) return false;
+  if (!cgroup_path_of(file_content, controller, path, sizeof path)) return true;
   for (;;) {
     struct text text = text_in(directory, sizeof directory);
     text_string(&text, ROOT);
@@ -111,7 +113,7 @@ static void for_each_level(const char *controller, void (*visit)(const char *dir
     text_string(&text, controller);
     if (path[0] != '/' || path[1] != '\0') text_string(&text, path);
     visit(directory, context);
-    if (path[0] != '/' || path[1] == '\0') return;
+    if (path[0] != '/' || path[1] == '\0') return true;
     cut_last_part(path);
   }
 }
@@ -140,9 +142,8 @@ static void note_memory_1(const char *directory, void *context) {
 
 static void find_limit(void) {
   found->directory[0] = '\0';
-  is_found = true;
-  for_each_level("", note_memory_2, NULL);
-  for_each_level("memory", note_memory_1, NULL);
+  is_found = for_each_level("", note_memory_2, NULL) && for_each_level("memory", note_memory_1, NULL);
+  if (!is_found) return;
   struct memory_limit *before = memory;
   memory = found;
   found = before;
@@ -156,10 +157,7 @@ static bool limit_has_changed(void) {
   return !read_number(content, &limit) || limit != memory->limit_bytes;
 }
 
-void cgroup_forget_memory_limit(void) {
-  is_found = false;
-  memory->directory[0] = '\0';
-}
+void cgroup_forget_memory_limit(void) { is_found = false; }
 
 bool cgroup_has_memory_limit(void) { return memory->directory[0] != '\0'; }
 
@@ -174,7 +172,7 @@ bool cgroup_memory(struct cgroup_memory *reading, bool asks_for_limit) {
   reading->limit_bytes = memory->limit_bytes;
   if (!cgroup_is_near_limit(reading)) return true; /* the ordinary case: one file */
   if (!asks_for_limit && limit_has_changed()) return cgroup_memory(reading, true);
-  read_in(memory->directory, "memory.stat", file_content, sizeof file_content);
+  if (read_in(memory->directory, "memory.stat", file_content, sizeof file_content) == 0) return false;
   uint64_t file_bytes = cgroup_stat_value(file_content, memory->files->cache_keys[0]) +
                         cgroup_stat_value(file_content, memory->files->cache_keys[1]);
   reading->held_bytes = usage > file_bytes ? usage - file_bytes : 0; /* read at different moments */
@@ -207,7 +205,6 @@ static void note_cpu_1(const char *directory, void *context) {
 
 uint32_t cgroup_cpus(void) {
   uint32_t cpus = 0;
-  for_each_level("", note_cpu_2, &cpus);
-  for_each_level("cpu", note_cpu_1, &cpus);
-  return cpus;
+  if (for_each_level("", note_cpu_2, &cpus) && for_each_level("cpu", note_cpu_1, &cpus)) quota_cpus = cpus;
+  return quota_cpus;
 }

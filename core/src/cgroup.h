@@ -4,7 +4,7 @@
 
 #include "base.h"
 
-/* CPUs that the quota amounts to, rounded up; 0: no quota. */
+/* CPUs that the quota amounts to, rounded up; 0: no quota. Where nothing can be read, what it was before. */
 HIDDEN uint32_t cgroup_cpus(void);
 
 struct cgroup_memory {
@@ -22,7 +22,7 @@ HIDDEN bool cgroup_has_memory_limit(void);
 /* Whether more than nine tenths of the limit are held. */
 HIDDEN bool cgroup_is_near_limit(const struct cgroup_memory *reading);
 
-/* The limit is looked for anew when it is asked for next. */
+/* The limit is looked for anew when it is asked for next, and is what it was until that can be done. */
 HIDDEN void cgroup_forget_memory_limit(void);
 
 /* The parts that decide, for tests: texts as the kernel shows them. */

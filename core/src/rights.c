@@ -18,6 +18,7 @@ static struct {
   bool secure;         /* and has more than who started it */
   bool drops_are_seen; /* atomic */
   uint32_t filters;    /* inherited */
+  uint32_t cpus;       /* allowed, when that could be read last; 0: unknown */
   uint32_t owner_pid;  /* of the memory; 0: unknown */
   uint32_t *mark;      /* 1, on a page that copies of the process find zero; NULL: the kernel can't, before 4.14 */
 } rights;
@@ -112,6 +113,7 @@ void rights_find(void) {
   if (status.complete) add_rights(status.seccomp == 0 ? RIGHT_ALL : RIGHT_FILES);
   rights.privileged = status.privileged;
   rights.filters = status.filters;
+  rights.cpus = status.allowed_cpus;
   rights_own_memory();
 }
 
@@ -150,11 +152,13 @@ void rights_resume(uint32_t had) {
 uint32_t rights_allowed_cpus(void) {
   if (!rights_have(RIGHT_FILES)) return 1;
   struct rights_status status = read_status("/proc/self/status");
-  return status.allowed_cpus != 0 ? status.allowed_cpus : 1;
+  if (status.allowed_cpus != 0) rights.cpus = status.allowed_cpus;
+  return rights.cpus != 0 ? rights.cpus : 1;
 }
 
 uint64_t rights_physical_bytes(void) {
-  return rights_have(RIGHT_OTHERS) ? sys_physical_bytes() : UINT64_C(1) << UNKNOWN_PHYSICAL_SHIFT;
+  uint64_t bytes = rights_have(RIGHT_OTHERS) ? sys_physical_bytes() : 0;
+  return bytes != 0 ? bytes : UINT64_C(1) << UNKNOWN_PHYSICAL_SHIFT;
 }
 
 /* ---- identity ---- */

@@ -61,7 +61,8 @@ HIDDEN void rights_drops_are_seen(void);
  * Never in one that was started with more rights than who started it has. */
 HIDDEN bool rights_may_start_thread(void);
 
-/* CPUs that the process may use, by affinity, asked again. At least 1. The purge lock is held. */
+/* CPUs that the process may use, by affinity, asked again; where that can't be read, as many as before. At least 1. The
+ * purge lock is held. */
 HIDDEN uint32_t rights_allowed_cpus(void);
 
 /* Memory of the machine; where nobody may ask, as much as most have at most. */

@@ -39,8 +39,8 @@ bool sys_barrier_all_threads(void); /* every running thread of the process passe
 uint32_t sys_thread_id(void);
 uint32_t sys_process_id(void);
 bool sys_thread_exists(uint32_t process_id, uint32_t thread_id);
-uint64_t sys_physical_bytes(void);
-bool sys_is_glibc(void); /* whether the program's C library is glibc */
+uint64_t sys_physical_bytes(void); /* 0: refused */
+bool sys_is_glibc(void);           /* whether the program's C library is glibc */
 /* Returns the thread's id, 0 if it can't be had; *alive holds it while it runs. RIGHT_THREAD, as the three below. */
 uint32_t sys_start_thread(void (*entry)(void), void *stack, size_t stack_bytes, void *thread_block, uint32_t *alive);
 _Noreturn void sys_exit_thread(void);

@@ -24,7 +24,7 @@ static bool memory_is_nearly_full_by_the_second(void) {
 
 /* A file system of a few files. */
 struct file {
-  const char *path, *content;
+  const char *path, *content; /* NULL: it can't be opened */
 };
 static const struct file *files; /* up to one without a path */
 static int reads;
@@ -32,7 +32,7 @@ static int reads;
 static size_t read_fake_file(const char *path, char *text, size_t capacity_bytes) {
   reads++;
   for (const struct file *file = files; file->path != NULL; file++) {
-    if (strcmp(file->path, path) != 0) continue;
+    if (strcmp(file->path, path) != 0 || file->content == NULL) continue;
     size_t length = strlen(file->content) < capacity_bytes - 1 ? strlen(file->content) : capacity_bytes - 1;
     memcpy(text, file->content, length);
     text[length] = '\0';
@@ -45,6 +45,7 @@ static void use_files(const struct file *these) {
   files = these;
   memset(limits, 0, sizeof limits); /* not asked yet */
   is_found = false;
+  quota_cpus = 0;
 }
 
 #define V1_CGROUP                                                                                              \
@@ -290,4 +291,55 @@ TEST(a_look_reads_few_files) {
     CHECK(memory_is_nearly_full());
     CHECK_THAT(reads == 3, "kind %d: %d files, near", kind, reads);
   }
+}
+
+/* ---- files that can't be opened, where the program uses up all descriptors for a while ---- */
+
+TEST(without_descriptors_what_was_known_stands) {
+  for (int kind = 0; kind < KINDS; kind++) {
+    for (size_t file = 0; file <= LIMIT_FILE; file++) {
+      struct limited limited = limited_by(kind);
+      use_files(limited.files);
+      CHECK(memory_is_nearly_full());
+      const char *content = limited.files[file].content;
+      limited.files[file].content = NULL;
+      if (file == 0) cgroup_forget_memory_limit();
+      CHECK_THAT(memory_is_nearly_full() && memory_is_nearly_full_by_the_second(), "kind %d, without %s", kind,
+                 limited.files[file].path);
+      limited.files[file].content = content;
+      CHECK(memory_is_nearly_full());
+    }
+  }
+}
+
+TEST(without_descriptors_the_first_question_is_asked_again) {
+  struct limited limited = limited_by(0);
+  limited.files[0].content = NULL;
+  use_files(limited.files);
+  CHECK(!memory_is_nearly_full());
+  limited.files[0].content = "0::/a\n";
+  CHECK(memory_is_nearly_full());
+}
+
+/* Nearly all of it may be file cache. */
+TEST(without_descriptors_nothing_is_said_of_usage) {
+  for (int kind = 0; kind < KINDS; kind++) {
+    for (size_t file = USAGE_FILE; file <= STAT_FILE; file++) {
+      struct limited limited = limited_by(kind);
+      limited.files[file].content = NULL;
+      use_files(limited.files);
+      CHECK_THAT(!memory_is_nearly_full(), "kind %d, without %s", kind, limited.files[file].path);
+    }
+  }
+}
+
+TEST(without_descriptors_the_quota_stands) {
+  struct file files_of_cpu[] = {OWN_V2, {"/sys/fs/cgroup/a/b/cpu.max", "400000 100000\n"}, {NULL, NULL}};
+  use_files(files_of_cpu);
+  CHECK(cgroup_cpus() == 4);
+  files_of_cpu[0].content = NULL;
+  CHECK(cgroup_cpus() == 4);
+  files_of_cpu[0].content = "0::/a/b\n";
+  files_of_cpu[1].content = "max 100000\n";
+  CHECK(cgroup_cpus() == 0);
 }

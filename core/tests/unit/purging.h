@@ -42,6 +42,7 @@ static size_t read_own_file(const char *path, char *text, size_t capacity_bytes)
                         : strcmp(path, "/proc/self/cgroup") == 0             ? "0::/\n"
                         : strcmp(path, "/sys/fs/cgroup/memory.max") == 0     ? "100000000\n"
                         : strcmp(path, "/sys/fs/cgroup/memory.current") == 0 ? memory_current
+                        : strcmp(path, "/sys/fs/cgroup/memory.stat") == 0    ? "inactive_file 0\nactive_file 0\n"
                                                                              : "";
   snprintf(text, capacity_bytes, "%s", content);
   return strlen(text);

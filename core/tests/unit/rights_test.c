@@ -7,6 +7,8 @@ static size_t read_status_of_ours(const char *path, char *text, size_t capacity_
 #define sys_read_file read_status_of_ours
 #define sys_file_exists(path) (container)
 #define sys_was_loaded() (loaded)
+static uint64_t physical_bytes = 64 << 20;
+#define sys_physical_bytes() (physical_bytes) /* 0: refused */
 #include "../../src/rights.c"
 #undef sys_read_file
 #include "unit.h"
@@ -124,6 +126,25 @@ TEST(rights_end_and_come_back) {
   CHECK(rights_allowed_cpus() == 1);
   rights_resume(had);
   CHECK(rights_have(RIGHT_OTHERS));
+}
+
+TEST(what_cannot_be_asked_again_stays_as_it_was) {
+  begin(STATUS(USER, NONE, "0", "0"));
+  CHECK(rights_allowed_cpus() == 10);
+  status_file = NULL; /* no descriptor is left */
+  CHECK_THAT(rights_allowed_cpus() == 10, "%u CPUs", rights_allowed_cpus());
+  begin(STATUS(USER, NONE, "0", "0"));
+  status_file = NULL;
+  CHECK_THAT(rights_allowed_cpus() == 10, "%u CPUs, asked for the first time", rights_allowed_cpus());
+}
+
+TEST(the_memory_of_the_machine_is_never_none) {
+  begin(STATUS(USER, NONE, "0", "0"));
+  CHECK(rights_physical_bytes() == physical_bytes);
+  physical_bytes = 0;
+  CHECK(rights_physical_bytes() > (uint64_t)64 << 30);
+  begin(STATUS(USER, NONE, "2", "1"));
+  CHECK(rights_physical_bytes() > (uint64_t)64 << 30);
 }
 
 /* ---- whose memory ---- */
