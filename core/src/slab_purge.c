@@ -99,7 +99,8 @@ size_t slab_purge(size_t min_class_bytes, bool only_aged, size_t max_records, si
   struct purge_item items[PURGE_SLABS];
   size_t record_count = slab_record_count(), purged = 0;
   if (max_records > record_count) max_records = record_count;
-  size_t number = __atomic_load_n(&slabs.cursor, __ATOMIC_RELAXED);
+  uint32_t *cursor = &slabs.cursors[min_class_bytes == 0]; /* of its own: steps that others make are not its own */
+  size_t number = __atomic_load_n(cursor, __ATOMIC_RELAXED);
   while (max_records > 0 && purged < max_pages && !is_purging_stopped()) {
     size_t count = 0, chosen = 0;
     for (size_t looks = 0; max_records > 0 && count < PURGE_SLABS && looks < STOP_RECORDS; max_records--, looks++) {
@@ -115,7 +116,7 @@ size_t slab_purge(size_t min_class_bytes, bool only_aged, size_t max_records, si
       purge_end(&items[i], gone);
     }
   }
-  __atomic_store_n(&slabs.cursor, (uint32_t)number, __ATOMIC_RELAXED);
+  __atomic_store_n(cursor, (uint32_t)number, __ATOMIC_RELAXED);
   return purged;
 }
 

@@ -75,13 +75,13 @@ struct slabs {
   struct class_head heads[ARENA_MAX][CLASS_COUNT];
   struct lock records_lock; /* rank RECORDS; guards the table and the free records */
   struct table table;
-  struct slab *records;                              /* number 0 is none */
-  uint32_t record_count;                             /* atomic: records ever used + 1 */
-  uint32_t free_record;                              /* stack through next */
-  uint16_t epoch;                                    /* changes at a fork, all locks held */
-  uint8_t unseal_shift;                              /* the same */
-  uint8_t tick;                                      /* atomic */
-  uint32_t cursor;                                   /* of slab_purge; atomic */
+  struct slab *records;  /* number 0 is none */
+  uint32_t record_count; /* atomic: records ever used + 1 */
+  uint32_t free_record;  /* stack through next */
+  uint16_t epoch;        /* changes at a fork, all locks held */
+  uint8_t unseal_shift;  /* the same */
+  uint8_t tick;          /* atomic */
+  uint32_t cursors[2];   /* of slab_purge: where it leaves small classes out, and where not; atomic */
   size_t touched_pages __attribute__((aligned(64))); /* atomic: of touched slabs, without their purged ones */
 };
 

@@ -17,7 +17,7 @@
 enum {
   SLOW_TICKS = 10,              /* every tenth tick also looks at small classes */
   TICK_RECORDS = 8192,          /* slabs looked at per tick, or */
-  TICK_SHARE = 64,              /* this part of all: a large heap is looked at in six seconds or so */
+  TICK_SHARE = 64,              /* this part of all: a large heap in six seconds or so, small classes in a minute */
   PAGES_CLASS_MIN_BYTES = 2048, /* classes whose free slots often span whole pages */
   IDLE_TICKS = 2,               /* caches whose owners were away for so many are emptied */
 };

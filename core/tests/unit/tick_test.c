@@ -163,3 +163,53 @@ TEST(ticks_that_open_no_files_do_all_the_rest) {
   for (size_t i = 0; i < COUNT; i += 2000) free(blocks[i]);
   snug_check();
 }
+
+/* ---- which slabs are looked at ---- */
+
+/* After how many ticks all of so many full slabs of a class, which were touched, have been looked at; most + 1: not in
+ * so many. */
+static unsigned ticks_until_all_are_looked_at(size_t slab_count, unsigned class_index, unsigned most) {
+  struct slab *real_records = slabs.records;
+  uint32_t real_count = slabs.record_count;
+  size_t real_touched = slabs.touched_pages, reached = 1;
+  unsigned done = 0;
+  start_again(100);
+  size_t table_bytes = round_up((slab_count + 1) * sizeof(struct slab), zone.page_bytes);
+  void *table = sys_map(table_bytes); /* no malloc from here on */
+  REQUIRE(table != NULL);
+  slabs.records = table;
+  slabs.record_count = (uint32_t)slab_count + 1;
+  for (size_t i = 1; i <= slab_count; i++) {
+    slabs.records[i].class_index = (uint8_t)class_index;
+    slabs.records[i].bucket = BUCKET_FULL;
+    slabs.records[i].touched = TOUCHED;
+  }
+  while (reached <= slab_count && done < most) {
+    now_ns += TICK_NS;
+    slabs.tick = 9; /* it comes round, and what was touched 128 ticks ago would look young */
+    tick_now(NULL, true);
+    done++;
+    while (reached <= slab_count && slabs.records[reached].touched == 0) reached++;
+  }
+  sys_unmap(table, table_bytes);
+  slabs.records = real_records;
+  slabs.record_count = real_count;
+  slabs.touched_pages = real_touched;
+  return reached > slab_count ? done : most + 1;
+}
+
+/* Whatever their number is a multiple of. */
+TEST(each_slab_is_looked_at_within_a_minute_or_so) {
+  static const size_t counts[] = {1,     100,    8191,   8192,   8193,   81919, 81920,
+                                  90112, 100000, 163840, 524288, 600000, 720000};
+  unsigned small = class_index_large[1024 / CLASS_LARGE_GRANULE_BYTES - 1];
+  unsigned large = class_index_large[8192 / CLASS_LARGE_GRANULE_BYTES - 1];
+  for (size_t i = 0; i < COUNT_OF(counts); i++) {
+    unsigned looks = 2 + (unsigned)(counts[i] < TICK_RECORDS * TICK_SHARE ? counts[i] / TICK_RECORDS : TICK_SHARE);
+    unsigned most = looks * SLOW_TICKS, needed = ticks_until_all_are_looked_at(counts[i], small, most);
+    CHECK_THAT(needed <= most, "%zu slabs of small classes: not in %u ticks", counts[i], most);
+    most = looks + looks / (SLOW_TICKS - 1) + 2;
+    needed = ticks_until_all_are_looked_at(counts[i], large, most);
+    CHECK_THAT(needed <= most, "%zu slabs of large classes: not in %u ticks", counts[i], most);
+  }
+}
