@@ -47,8 +47,9 @@ HIDDEN void pages_give(size_t first, size_t count, uint64_t clean_mask);
 /* Lengthens the run [first, first + count) to new_count pages in place. *clean as in pages_take. */
 HIDDEN bool pages_extend(size_t first, size_t count, size_t new_count, bool *clean);
 
-/* Gives memory of dirty pages (or only of aged ones) back to the kernel, highest addresses first, until at most
- * keep_pages are dirty, or purging stops. Returns the pages given back; 0 also when the system refuses. */
+/* Gives memory of dirty pages (or only of aged ones) back to the kernel, from the highest chunk (G1) down, and upwards
+ * within each, until at most keep_pages are dirty, or purging stops. Returns the pages given back; 0 also when the
+ * system refuses. */
 HIDDEN size_t pages_purge(size_t keep_pages, bool only_aged);
 
 /* Gives back what can go within a few milliseconds, while purging stops for all others. */

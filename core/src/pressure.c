@@ -52,7 +52,7 @@ void pressure_look(const struct cgroup_memory *reading, size_t resident_pages) {
   pressure_allow(resident_pages + pressure.room_pages / 2);
 }
 
-bool pressure_sweep_is_due(uint64_t now_ns, size_t resident_pages) {
+bool pressure_judge_sweep(uint64_t now_ns, size_t resident_pages) {
   if (!pressure.near) return false;
   if (pressure.swept_ns == 0) return true;
   if (pressure.room_pages < pressure.swept_room_pages / 2) return true;

@@ -1,8 +1,8 @@
 /* pressure.h: how near the container's memory limit is, and what that asks of purging (docs/decisions/0041).
  *
- * It reads and decides, and gives nothing back: that is purge.h's. Looked at by ticks, with the purge lock held. Where
- * live memory itself is near the limit, what is given back is wanted again at once, and giving it back helps nobody.
- * So near the limit there are two rules beside those of purge.h:
+ * It decides. cgroup.h reads, and purge.h asks, with the purge lock held, and gives back. Where live memory itself is
+ * near the limit, what is given back is wanted again at once, and giving it back helps nobody. So near the limit there
+ * are two rules beside those of purge.h:
  *
  *  sweep   Everything that can go does, at any price. That is a bet, judged when its wait is over, a second at first.
  *          It is lost if most of what went is held again, or if next to nothing went: then it is judged again after
@@ -25,8 +25,8 @@ HIDDEN void pressure_look(const struct cgroup_memory *reading, size_t resident_p
 /* Whether the limit was near at the last look. */
 HIDDEN bool pressure_is_near(void);
 
-/* Whether a sweep is due, with so many pages holding memory now. */
-HIDDEN bool pressure_sweep_is_due(uint64_t now_ns, size_t resident_pages);
+/* Judges the last sweep if its wait is over, with so many pages holding memory now. Whether the next one is due. */
+HIDDEN bool pressure_judge_sweep(uint64_t now_ns, size_t resident_pages);
 
 /* What a sweep gave back, and how many pages hold memory after it. */
 HIDDEN void pressure_swept(uint64_t now_ns, size_t gone_pages, size_t left_pages);

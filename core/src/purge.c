@@ -265,7 +265,7 @@ bool purge_all_locked(const struct cache *own, size_t *bytes) {
 
 bool purge_if_limit_is_near(const struct cache *own) {
   uint64_t now = sys_coarse_time_ns();
-  if (!pressure_sweep_is_due(now, resident_pages())) return false;
+  if (!pressure_judge_sweep(now, resident_pages())) return false;
   size_t gone_bytes;
   if (purge_all_locked(own, &gone_bytes)) pressure_swept(now, gone_bytes / PAGE_BYTES, resident_pages());
   counter_bump(&snug_counters.limit_purges, 1);

@@ -2,7 +2,7 @@
  *
  * Called from slow paths, ticks (tick.h) and the janitor only. Two rules:
  *
- *  cap     Free pages that hold memory beyond 128 KiB + 1 % of the heap are given back, highest addresses first ...
+ *  cap     Free pages that hold memory beyond 128 KiB + 1 % of the heap are given back, highest chunk first ...
  *  budget  ... as long as that costs, with the faults it will cause, at most purge_cpu_percent of the time. Time fills
  *          a bucket of tokens, each page purged takes some out; an empty bucket means that the program reuses its pages
  *          quickly and keeps them. (docs/decisions/0004)

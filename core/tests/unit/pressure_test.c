@@ -34,7 +34,7 @@ static unsigned sweeps_in(unsigned ticks, uint64_t held_pages, size_t gone_pages
     now_ns += SECOND / 10;
     look(held_pages, RESIDENT);
     size_t resident = pressure.swept_ns == 0 ? RESIDENT : pressure.left_pages + again_pages;
-    if (!pressure_sweep_is_due(now_ns, resident)) continue;
+    if (!pressure_judge_sweep(now_ns, resident)) continue;
     pressure_swept(now_ns, gone_pages, RESIDENT - gone_pages);
     count++;
   }
@@ -43,13 +43,13 @@ static unsigned sweeps_in(unsigned ticks, uint64_t held_pages, size_t gone_pages
 
 TEST(far_from_the_limit_nothing_is_asked_for) {
   start_again();
-  CHECK(!pressure_is_near() && pressure_most_pages() == SIZE_MAX && !pressure_sweep_is_due(now_ns, RESIDENT));
+  CHECK(!pressure_is_near() && pressure_most_pages() == SIZE_MAX && !pressure_judge_sweep(now_ns, RESIDENT));
   look(89900, RESIDENT);
-  CHECK(!pressure_is_near() && pressure_most_pages() == SIZE_MAX && !pressure_sweep_is_due(now_ns, RESIDENT));
+  CHECK(!pressure_is_near() && pressure_most_pages() == SIZE_MAX && !pressure_judge_sweep(now_ns, RESIDENT));
   look(90100, RESIDENT);
-  CHECK(pressure_is_near() && pressure_most_pages() != SIZE_MAX && pressure_sweep_is_due(now_ns, RESIDENT));
+  CHECK(pressure_is_near() && pressure_most_pages() != SIZE_MAX && pressure_judge_sweep(now_ns, RESIDENT));
   pressure_look(NULL, RESIDENT);
-  CHECK(!pressure_is_near() && pressure_most_pages() == SIZE_MAX && !pressure_sweep_is_due(now_ns, RESIDENT));
+  CHECK(!pressure_is_near() && pressure_most_pages() == SIZE_MAX && !pressure_judge_sweep(now_ns, RESIDENT));
 }
 
 TEST(sweeps_that_give_pages_for_good_come_every_second) {
@@ -89,7 +89,7 @@ static unsigned sweeps_of_what_comes_back(size_t room_pages, size_t gone_pages, 
     now_ns += SECOND / 10;
     out_pages -= out_pages < step_pages ? out_pages : step_pages;
     look(LIMIT_PAGES - room_pages - out_pages, RESIDENT - out_pages);
-    if (!pressure_sweep_is_due(now_ns, RESIDENT - out_pages)) continue;
+    if (!pressure_judge_sweep(now_ns, RESIDENT - out_pages)) continue;
     pressure_swept(now_ns, gone_pages - out_pages, RESIDENT - gone_pages);
     out_pages = gone_pages;
     count++;
@@ -137,7 +137,7 @@ TEST(half_of_more_room_brings_a_sweep_at_once) {
     size_t resident = looks[i].held_pages - 20000;
     now_ns += SECOND / 10;
     look(looks[i].held_pages, resident);
-    bool due = pressure_sweep_is_due(now_ns, resident);
+    bool due = pressure_judge_sweep(now_ns, resident);
     CHECK_THAT(due == looks[i].due, "%zu", (size_t)looks[i].held_pages);
     if (due) pressure_swept(now_ns, 2000, resident - 2000);
   }
@@ -172,10 +172,10 @@ TEST(what_comes_near_anew_has_its_room_from_there) {
   sweeps_in(100, 99900, 200, 200);
   look(50000, RESIDENT);
   look(91000, RESIDENT);
-  CHECK(pressure.swept_room_pages == 8800);        /* but for what the sweep gave */
-  CHECK(!pressure_sweep_is_due(now_ns, RESIDENT)); /* the wait goes on */
+  CHECK(pressure.swept_room_pages == 8800);       /* but for what the sweep gave */
+  CHECK(!pressure_judge_sweep(now_ns, RESIDENT)); /* the wait goes on */
   look(96000, RESIDENT);
-  CHECK(pressure_sweep_is_due(now_ns, RESIDENT));
+  CHECK(pressure_judge_sweep(now_ns, RESIDENT));
 }
 
 TEST(growth_ends_at_half_the_room) {
