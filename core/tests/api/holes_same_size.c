@@ -1,5 +1,5 @@
-/* Blocks that fill holes may be longer than their class (docs/decisions/0044), and stay where they are when realloc asks
- * for what they were asked for. A program of its own, since what was joined before counts. */
+/* Blocks that fill holes may be longer than their class (docs/decisions/0044), and stay where they are when realloc is
+ * given the size that was asked for. A program of its own, since what was joined before counts. */
 #include "../support/holes.h"
 
 TEST(realloc_to_the_same_size_moves_nothing) {
