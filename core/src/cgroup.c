@@ -26,9 +26,9 @@ struct memory_limit {
 
 /* One caller at a time: the purge lock. */
 static struct memory_limit limits[2];
-static struct memory_limit *memory = &limits[0]; /* the tightest one; its files are read again and again */
-static struct memory_limit *found = &limits[1];  /* by a search for it */
-static bool is_found;                            /* it need not be searched for */
+static struct memory_limit *memory = &limits[0];      /* the tightest one; its files are read again and again */
+static struct memory_limit *found_limit = &limits[1]; /* by a search for it */
+static bool is_found;                                 /* it need not be searched for */
 static uint32_t quota_cpus;
 
 static char file_content[FILE_BYTES]; /* the same; not on the stack, of which the program's threads may have little */
@@ -122,10 +122,11 @@ static void note_limit(const char *directory, const struct memory_files *files) 
   char content[NUMBER_BYTES];
   uint64_t limit;
   if (read_in(directory, files->limit, content, sizeof content) == 0 || !read_number(content, &limit)) return;
-  if (limit >= rights_physical_bytes() || (found->directory[0] != '\0' && limit >= found->limit_bytes)) return;
-  found->limit_bytes = limit;
-  found->files = files;
-  struct text text = text_in(found->directory, sizeof found->directory);
+  if (limit >= rights_physical_bytes() || (found_limit->directory[0] != '\0' && limit >= found_limit->limit_bytes))
+    return;
+  found_limit->limit_bytes = limit;
+  found_limit->files = files;
+  struct text text = text_in(found_limit->directory, sizeof found_limit->directory);
   text_string(&text, directory);
 }
 
@@ -141,12 +142,12 @@ static void note_memory_1(const char *directory, void *context) {
 }
 
 static void find_limit(void) {
-  found->directory[0] = '\0';
+  found_limit->directory[0] = '\0';
   is_found = for_each_level("", note_memory_2, NULL) && for_each_level("memory", note_memory_1, NULL);
   if (!is_found) return;
   struct memory_limit *before = memory;
-  memory = found;
-  found = before;
+  memory = found_limit;
+  found_limit = before;
 }
 
 /* Reads the known limit again. Another number, or none: another limit may be the tightest now. */
