@@ -18,7 +18,8 @@ enum {
   CAP_SMALL_PAGES = 16, /* 64 KiB, while the heap is small */
   CAP_PAGES = 32,       /* 128 KiB */
   CAP_HEAP_PERCENT = 1,
-  YOUNG_HEAP_PERCENT = 3,  /* so much more may be dirty from one tick to the next */
+  YOUNG_HEAP_PERCENT = 3,  /* so much more may be dirty from one tick to the next, at least */
+  YOUNG_MIN_PAGES = 2048,  /* 8 MiB, more than a request or a short loop takes and frees */
   SMALL_HEAP_PAGES = 2048, /* 8 MiB */
   PAGE_COST_NS = 1500,     /* to purge a page and fault it in again, measured 1.3-2.3 us in a virtual machine */
   BATCH_MIN_PAGES = 16,    /* fewer are not worth the system call unless that is all there is */
@@ -86,7 +87,9 @@ static bool at_any_price(void) { return options.purge_cpu_percent == 100; }
 
 /* Dirty pages from which on slow paths purge at once, also what was freed a moment ago. */
 static size_t urgent_pages(void) {
-  return at_any_price() ? cap_pages() : cap_pages() + pages_used() * YOUNG_HEAP_PERCENT / 100;
+  if (at_any_price()) return cap_pages();
+  size_t young = pages_used() * YOUNG_HEAP_PERCENT / 100;
+  return cap_pages() + (young < YOUNG_MIN_PAGES && !pressure_is_near() ? YOUNG_MIN_PAGES : young);
 }
 
 /* How many of so many pages the tokens pay for. */

@@ -86,6 +86,12 @@ faults_at_most() { # faults_at_most NAME PERCENT NAME_FAR
   [ -n "$near" ] && [ -n "$far" ] && [ "$near" -le $((far * $2 / 100 + 1000)) ]
 }
 
+faults_below_half() { # faults_below_half NAME OF_NAME
+  local few many
+  few=$(number "$1" faults) many=$(number "$2" faults)
+  [ -n "$few" ] && [ -n "$many" ] && [ "$few" -le $((many / 2)) ]
+}
+
 # steady_costs NAME PATTERN LIVE_MIB SWAP_MIB PERCENT: near a limit of 100 MiB and far from one.
 steady_costs() {
   run_in "$1-near" 100 "$4" stats_print:1 "$steady" "$2" "$3" 4 &
@@ -130,9 +136,14 @@ check lives_within_the_limit churn test "$(cat "$work/churn.status")" -eq 0
 check comes_to_its_end churn grep -q '^done' "$work/churn"
 check purges_when_the_limit_is_near churn grep -q '"limit_purges":[1-9]' "$work/churn"
 
-for pattern in requests work bursts buffers mappings turns; do
+for pattern in requests work bursts buffers mappings; do
   steady_costs $pattern $pattern 90 0 150
 done
+# There is no room for what it needs by turns: some of it has to go, but far from all.
+run_in turns-near 100 0 stats_print:1 "$steady" turns 90 4 &
+run_in turns-any-price 1000 0 purge_cpu_percent:100 "$steady" turns 90 4 &
+wait
+check turns_costs_less_near_the_limit_than_at_any_price turns-near faults_below_half turns-near turns-any-price
 check steady_programs_purge_near_the_limit requests-near grep -q '"limit_purges":[1-9]' "$work/requests-near"
 
 for kind in file zram; do
