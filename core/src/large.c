@@ -35,6 +35,8 @@ static struct {
   size_t refused;                      /* ranges of L3; read without the lock */
   size_t retry_row;                    /* where to look for the next one to unmap */
   struct large retained[RETAINED_MAX]; /* requested_bytes unused */
+  uint32_t aged;                       /* a bit for each: retained at the last tick already */
+  bool served;                         /* one of them was taken since */
   size_t retained_pages;               /* read without the lock */
   const void *freed[FREED_MAX];        /* the last ones, a ring */
   size_t freed_count;                  /* read without the lock */
@@ -146,6 +148,7 @@ static char *take_retained(size_t bytes, size_t alignment, size_t *mapped_bytes)
   char *start = best->start;
   *mapped_bytes = best->mapped_bytes;
   best->start = NULL;
+  large.served = true;
   set_retained_pages(large.retained_pages - *mapped_bytes / PAGE_BYTES);
   return start;
 }
@@ -318,6 +321,7 @@ static bool retain(const struct large *block) {
   for (size_t i = 0; i < RETAINED_MAX; i++) {
     if (large.retained[i].start != NULL) continue;
     large.retained[i] = *block;
+    large.aged &= ~(UINT32_C(1) << i);
     set_retained_pages(large.retained_pages + block->mapped_bytes / PAGE_BYTES);
     return true;
   }
@@ -406,12 +410,23 @@ bool large_was_freed(const void *p) {
   return found;
 }
 
+void large_age(void) {
+  lock_take(&large.lock, RANK_LARGE);
+  for (size_t i = 0; i < RETAINED_MAX; i++) {
+    if (large.retained[i].start != NULL) large.aged |= UINT32_C(1) << i;
+  }
+  large.served = false;
+  lock_give(&large.lock, RANK_LARGE);
+}
+
 /* Takes a retained mapping if more than keep_pages are retained. */
-static struct large take_victim(size_t keep_pages) {
+static struct large take_victim(size_t keep_pages, bool only_aged) {
   struct large victim = {NULL, 0, 0};
   lock_take(&large.lock, RANK_LARGE);
   if (large.retained_pages > keep_pages) {
+    uint32_t wanted = only_aged && large.served ? large.aged : UINT32_MAX;
     for (size_t i = 0; i < RETAINED_MAX && victim.start == NULL; i++) {
+      if ((wanted >> i & 1) == 0) continue;
       victim = large.retained[i];
       large.retained[i].start = NULL;
     }
@@ -421,10 +436,10 @@ static struct large take_victim(size_t keep_pages) {
   return victim;
 }
 
-size_t large_purge(size_t keep_pages) {
+size_t large_purge(size_t keep_pages, bool only_aged) {
   size_t purged = 0;
   while (!is_purging_stopped()) {
-    struct large victim = take_victim(keep_pages);
+    struct large victim = take_victim(keep_pages, only_aged);
     if (victim.start == NULL) break;
     size_t bytes = victim.mapped_bytes;
     while (bytes > UNMAP_SLICE_BYTES && !is_purging_stopped()) {

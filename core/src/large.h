@@ -47,8 +47,12 @@ HIDDEN size_t large_retained_pages(void);
 
 HIDDEN uint64_t large_frees(void); /* ever: a sign of life */
 
-/* Unmaps retained mappings until at most keep_pages stay, or purging stops. Returns the pages that went. */
-HIDDEN size_t large_purge(size_t keep_pages);
+/* Unmaps retained mappings until at most keep_pages stay, or purging stops. Returns the pages that went. With only_aged
+ * those stay that were retained after the last large_age, if one of them served a block again since then. */
+HIDDEN size_t large_purge(size_t keep_pages, bool only_aged);
+
+/* A tick: what is retained now is aged from now on, until it serves a block. */
+HIDDEN void large_age(void);
 
 /* Tries to unmap a few of the ranges of L3 again. */
 HIDDEN void large_retry_unmaps(void);

@@ -103,7 +103,7 @@ static size_t affordable_pages(size_t pages) {
  * that went. */
 static size_t give_back(size_t pages, bool only_aged) {
   size_t retained = large_retained_pages(), unmapped = 0, purged = 0;
-  if (retained != 0) unmapped = large_purge(retained > pages ? retained - pages : 0);
+  if (retained != 0) unmapped = large_purge(retained > pages ? retained - pages : 0, only_aged);
   if (unmapped < pages) {
     size_t rest = pages - unmapped, free_dirty = pages_dirty();
     purged = pages_purge(free_dirty > rest ? free_dirty - rest : 0, only_aged);
@@ -254,7 +254,7 @@ bool purge_all_locked(const struct cache *own, size_t *bytes) {
   size_t purged = slab_purge(0, false, slab_record_count(), SIZE_MAX);
   purged += pages_purge(0, false);
   count_purged(purged);
-  purged += large_purge(0);
+  purged += large_purge(0, false);
   large_retry_unmaps();
   set_due(urgent_pages());
   purge_looked();

@@ -76,6 +76,7 @@ void tick_now(const struct cache *own, bool may_open_files) {
   purge_above_cap();
   large_retry_unmaps();
   pages_age();
+  large_age();
   purge_looked();
   gauges_refresh(false);
   purge_unlock();

@@ -184,7 +184,7 @@ TEST(random_operations_agree_with_the_model) {
       resize(i, random_size());
     } else {
       size_t keep = random_below(&random_state, large_retained_pages() + 1), before = large_retained_pages();
-      CHECK(before - large_purge(keep) == large_retained_pages() && large_retained_pages() <= keep);
+      CHECK(before - large_purge(keep, false) == large_retained_pages() && large_retained_pages() <= keep);
     }
     compare();
     if (test_failed) return;
@@ -195,7 +195,7 @@ TEST(random_operations_agree_with_the_model) {
 
 TEST(a_freed_mapping_is_retained_reused_and_purged) {
   init_once();
-  large_purge(0);
+  large_purge(0, false);
   take(2 * LARGE_MIN_BYTES, 1);
   char *start = blocks[0].start;
   uint64_t maps = snug_counters.large_maps;
@@ -204,13 +204,40 @@ TEST(a_freed_mapping_is_retained_reused_and_purged) {
   take(2 * LARGE_MIN_BYTES - 1, 1);
   CHECK(blocks[0].start == start && snug_counters.large_maps == maps && large_retained_pages() == 0);
   give(0);
-  CHECK(large_purge(0) == 2 * LARGE_MIN_BYTES / PAGE_BYTES && large_retained_pages() == 0);
+  CHECK(large_purge(0, false) == 2 * LARGE_MIN_BYTES / PAGE_BYTES && large_retained_pages() == 0);
   check_unreadable(start);
+}
+
+/* At ticks: what was retained a moment ago stays while retained mappings serve, and only then. */
+TEST(young_retained_mappings_stay_where_they_serve) {
+  init_once();
+  large_purge(0, false);
+  large_age();
+  size_t pages_of_one = LARGE_MIN_BYTES / PAGE_BYTES;
+  take(LARGE_MIN_BYTES, 1);
+  give(0);
+  CHECK(large_purge(0, true) == pages_of_one); /* none has served */
+  for (int i = 0; i < 2; i++) take(LARGE_MIN_BYTES, 1);
+  while (block_count != 0) give(block_count - 1);
+  take(LARGE_MIN_BYTES, 1); /* served, and the other one is as young */
+  CHECK(large_purge(0, true) == 0 && large_retained_pages() == pages_of_one);
+  large_age();
+  give(0);
+  CHECK(large_purge(0, true) == 2 * pages_of_one); /* none has served since the tick */
+  take(LARGE_MIN_BYTES, 1);
+  take(2 * LARGE_MIN_BYTES, 1);
+  while (block_count != 0) give(block_count - 1);
+  large_age();
+  take(LARGE_MIN_BYTES, 1);
+  give(0); /* this one is young again, the longer one has been there since before the tick */
+  CHECK(large_purge(0, true) == 2 * pages_of_one && large_retained_pages() == pages_of_one);
+  CHECK(large_purge(pages_of_one, false) == 0 && large_purge(0, false) == pages_of_one);
+  compare();
 }
 
 TEST(a_retained_mapping_is_cut_or_grown_to_fit) {
   init_once();
-  large_purge(0);
+  large_purge(0, false);
   take(4 * LARGE_MIN_BYTES, 1);
   uint64_t maps = snug_counters.large_maps;
   give(0);
@@ -226,24 +253,24 @@ TEST(a_retained_mapping_is_cut_or_grown_to_fit) {
   take(LARGE_MIN_BYTES, 1); /* more than half of it would go */
   CHECK(snug_counters.large_maps == maps + 2 && large_retained_pages() == 4 * LARGE_MIN_BYTES / PAGE_BYTES);
   while (block_count != 0) give(block_count - 1);
-  large_purge(0);
+  large_purge(0, false);
 }
 
 TEST(the_nearest_retained_mapping_is_taken) {
   init_once();
-  large_purge(0);
+  large_purge(0, false);
   for (size_t i = 3; i <= 9; i += 3) take(i * LARGE_MIN_BYTES, 1);
   while (block_count != 0) give(block_count - 1);
   size_t retained = large_retained_pages();
   take(5 * LARGE_MIN_BYTES, 1);
   CHECK(retained - large_retained_pages() == 6 * LARGE_MIN_BYTES / PAGE_BYTES);
   give(0);
-  large_purge(0);
+  large_purge(0, false);
 }
 
 TEST(growing_a_retained_mapping_keeps_alignment_and_may_fail) {
   init_once();
-  large_purge(0);
+  large_purge(0, false);
   take(3 * LARGE_MIN_BYTES, 8 * LARGE_MIN_BYTES);
   give(0);
   uint64_t maps = snug_counters.large_maps;
@@ -256,12 +283,12 @@ TEST(growing_a_retained_mapping_keeps_alignment_and_may_fail) {
   CHECK(block != NULL && clean && snug_counters.large_maps == maps + 2 && large_retained_pages() == 0);
   CHECK(large_give(block));
   while (block_count != 0) give(block_count - 1);
-  large_purge(0);
+  large_purge(0, false);
 }
 
 TEST(few_and_no_huge_mappings_are_retained) {
   init_once();
-  large_purge(0);
+  large_purge(0, false);
   take(RETAINED_MAX_BYTES + 1, 1);
   give(0);
   CHECK(large_retained_pages() == 0);
@@ -269,7 +296,7 @@ TEST(few_and_no_huge_mappings_are_retained) {
   while (block_count != 0) give(block_count - 1);
   CHECK(large_retained_pages() == (size_t)RETAINED_MAX * LARGE_MIN_BYTES / PAGE_BYTES);
   compare();
-  large_purge(0);
+  large_purge(0, false);
 }
 
 TEST(a_resize_that_cannot_be_leaves_the_block) {
@@ -296,7 +323,7 @@ TEST(what_lies_inside_a_block_is_told_from_what_does_not) {
 TEST(no_memory_is_null_and_changes_nothing) {
   init_once();
   bool clean;
-  large_purge(0);
+  large_purge(0, false);
   refuse_map = true;
   CHECK(large_take(LARGE_MIN_BYTES, 1, &clean) == NULL);
   refuse_map = false;
@@ -392,7 +419,7 @@ TEST(what_could_not_be_unmapped_goes_with_its_neighbours_or_later) {
 
 TEST(a_cut_that_is_refused_is_remembered) {
   bool clean;
-  large_purge(0);
+  large_purge(0, false);
   char *start = large_take(20 * MIB, 4096, &clean);
   REQUIRE(start != NULL && large_give(start));
   refuse_unmap = true;
@@ -402,38 +429,38 @@ TEST(a_cut_that_is_refused_is_remembered) {
   large_retry_unmaps();
   CHECK(large.refused == 0 && !is_mapped(start + 12 * MIB) && is_mapped(start));
   CHECK(large_give(cut));
-  large_purge(0);
+  large_purge(0, false);
   large_check();
 }
 
 TEST(a_mapping_that_became_short_forgoes_huge_pages) {
   bool clean;
-  large_purge(0);
+  large_purge(0, false);
   char *start = large_take(40 * MIB, 4096, &clean);
   REQUIRE(start != NULL && large_give(start));
   forgone_bytes = 0;
   char *cut = large_take(24 * MIB, 4096, &clean);
   CHECK_THAT(cut == start && forgone_bytes == 24 * MIB, "%zu bytes", forgone_bytes);
   CHECK(large_give(cut));
-  large_purge(0);
+  large_purge(0, false);
   start = large_take(40 * MIB, 4096, &clean);
   REQUIRE(start != NULL);
   forgone_bytes = 0;
   start = large_resize(start, 16 * MIB);
   CHECK_THAT(start != NULL && forgone_bytes == 16 * MIB, "%zu bytes", forgone_bytes);
   CHECK(large_give(start));
-  large_purge(0);
+  large_purge(0, false);
 }
 
 /* What a fork that comes meanwhile waits for. */
 TEST(a_purge_that_is_stopped_keeps_the_rest) {
   bool clean;
-  large_purge(0);
+  large_purge(0, false);
   char *start = large_take(40 * MIB, 4096, &clean);
   REQUIRE(start != NULL && large_give(start));
   purging_stops = true;
-  CHECK(large_purge(0) == 0 && large_retained_pages() == 40 * MIB / PAGE_BYTES);
+  CHECK(large_purge(0, false) == 0 && large_retained_pages() == 40 * MIB / PAGE_BYTES);
   purging_stops = false;
-  CHECK(large_purge(0) == 40 * MIB / PAGE_BYTES && large_retained_pages() == 0 && !is_mapped(start));
+  CHECK(large_purge(0, false) == 40 * MIB / PAGE_BYTES && large_retained_pages() == 0 && !is_mapped(start));
   large_check();
 }

@@ -168,6 +168,22 @@ TEST(retained_mappings_count_and_go_first) {
   CHECK(large_retained_pages() == 0); /* malloc_trim gives all back */
 }
 
+/* A buffer for each request: neither it nor the cap's other pages go at ticks while it is wanted again. */
+TEST(a_mapping_that_comes_and_goes_stays_mapped) {
+  start_again(1);
+  free(malloc(2 * MIB - 64 * KIB));
+  uint64_t unmaps = snug_counters.large_unmaps;
+  for (int i = 0; i < 20; i++) {
+    for (int j = 0; j < 3; j++) free(malloc(2 * MIB - 64 * KIB));
+    now_ns += TICK_NS;
+    tick_now(this_thread.own, true);
+  }
+  CHECK_THAT(snug_counters.large_unmaps == unmaps, "%zu times", (size_t)(snug_counters.large_unmaps - unmaps));
+  now_ns += TICK_NS;
+  tick_now(this_thread.own, true);
+  CHECK_THAT(large_retained_pages() == 0, "%zu pages are retained for nobody", large_retained_pages());
+}
+
 TEST(a_purger_at_work_is_not_waited_for) {
   start_again(100);
   make_dirty(256);
