@@ -152,8 +152,8 @@ for kind in file zram; do
     skip swap_in_$kind "it can't be switched on here"
     continue
   fi
-  steady_costs swapping_requests_$kind requests 130 $swap_mib 3000
-  steady_costs swapping_work_$kind work 130 $swap_mib 3000
+  steady_costs swapping_requests_$kind requests 130 $swap_mib 4000
+  steady_costs swapping_work_$kind work 130 $swap_mib 4000
   run_in garbage_$kind 48 $swap_mib stats_print:1 "$steady" garbage 64 6
   check swapped_garbage_goes_unread_$kind garbage_$kind swapped_garbage_goes_unread garbage_$kind
   swap_off
