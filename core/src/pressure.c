@@ -11,16 +11,18 @@ static size_t most_pages = SIZE_MAX; /* atomic; written with the purge lock */
 
 static struct {
   bool near;
-  size_t room_pages;       /* from what is held to the limit, at the last look */
+  size_t room_pages;       /* from what is held to the limit, at the last look; SIZE_MAX: there is none */
   size_t swept_room_pages; /* the same at the last sweep; or more, if that came since by other means */
   size_t limit_pages;
-  uint64_t wait_ns;                    /* from one sweep to the next */
-  uint64_t swept_ns;                   /* when the last one was; 0: never */
-  size_t gone_pages;                   /* what it gave back, */
-  size_t left_pages;                   /* and left */
-} pressure = {.wait_ns = WAIT_MIN_NS}; /* purge lock */
+  uint64_t wait_ns;                                            /* from one sweep to the next */
+  uint64_t swept_ns;                                           /* when the last one was; 0: never */
+  size_t gone_pages;                                           /* what it gave back, */
+  size_t left_pages;                                           /* and left */
+} pressure = {.room_pages = SIZE_MAX, .wait_ns = WAIT_MIN_NS}; /* purge lock */
 
 bool pressure_is_near(void) { return pressure.near; }
+
+size_t pressure_room_pages(void) { return pressure.room_pages; }
 
 size_t pressure_most_pages(void) { return __atomic_load_n(&most_pages, __ATOMIC_RELAXED); }
 
@@ -38,16 +40,20 @@ static void note_room(bool came_near, size_t resident_pages) {
   if (came_near || !last_sweep_is_lost(resident_pages)) pressure.swept_room_pages = other_room;
 }
 
+static size_t room_of(const struct cgroup_memory *reading) {
+  uint64_t held = reading->held_bytes, limit = reading->limit_bytes;
+  return held < limit ? (limit - held) / PAGE_BYTES : 0;
+}
+
 void pressure_look(const struct cgroup_memory *reading, size_t resident_pages) {
   bool was_near = pressure.near;
   pressure.near = reading != NULL && cgroup_is_near_limit(reading);
+  pressure.room_pages = reading != NULL ? room_of(reading) : SIZE_MAX;
   if (!pressure.near) {
     pressure_allow(SIZE_MAX);
     return;
   }
-  uint64_t held = reading->held_bytes, limit = reading->limit_bytes;
-  pressure.limit_pages = limit / PAGE_BYTES;
-  pressure.room_pages = held < limit ? (limit - held) / PAGE_BYTES : 0;
+  pressure.limit_pages = reading->limit_bytes / PAGE_BYTES;
   note_room(!was_near, resident_pages);
   pressure_allow(resident_pages + pressure.room_pages / 2);
 }

@@ -25,6 +25,9 @@ HIDDEN void pressure_look(const struct cgroup_memory *reading, size_t resident_p
 /* Whether the limit was near at the last look. */
 HIDDEN bool pressure_is_near(void);
 
+/* From what was held at the last look to the limit; SIZE_MAX without one. */
+HIDDEN size_t pressure_room_pages(void);
+
 /* Judges the last sweep if its wait is over, with so many pages holding memory now. Whether the next one is due. */
 HIDDEN bool pressure_judge_sweep(uint64_t now_ns, size_t resident_pages);
 

@@ -6,6 +6,7 @@
 #include "lock.h"
 #include "options.h"
 #include "pressure.h"
+#include "rights.h"
 #include "slab.h"
 #include "slab_purge.h"
 #include "steal.h"
@@ -19,7 +20,8 @@ enum {
   CAP_PAGES = 32,       /* 128 KiB */
   CAP_HEAP_PERCENT = 1,
   YOUNG_HEAP_PERCENT = 3,  /* so much more may be dirty from one tick to the next, at least */
-  YOUNG_MIN_PAGES = 2048,  /* 8 MiB, more than a request or a short loop takes and frees */
+  YOUNG_MIN_PAGES = 2048,  /* 8 MiB, more than a request or a short loop takes and frees; */
+  YOUNG_ROOM_SHIFT = 3,    /* or an eighth of the room up to the container's limit */
   SMALL_HEAP_PAGES = 2048, /* 8 MiB */
   PAGE_COST_NS = 1500,     /* to purge a page and fault it in again, measured 1.3-2.3 us in a virtual machine */
   BATCH_MIN_PAGES = 16,    /* fewer are not worth the system call unless that is all there is */
@@ -85,11 +87,20 @@ static void set_due(size_t pages) {
 
 static bool at_any_price(void) { return options.purge_cpu_percent == 100; }
 
+/* How much of what was freed a moment ago waits for a tick, however small the heap: a part of the room up to the
+ * container's limit, which others use, too; none near that, or where no janitor can take it from an idle program. */
+static size_t young_min_pages(void) {
+  bool can_have_janitor = __atomic_load_n(&options.background, __ATOMIC_RELAXED) != 0 && rights_may_start_thread();
+  if (pressure_is_near() || !can_have_janitor) return 0;
+  size_t share = pressure_room_pages() >> YOUNG_ROOM_SHIFT;
+  return share < YOUNG_MIN_PAGES ? share : YOUNG_MIN_PAGES;
+}
+
 /* Dirty pages from which on slow paths purge at once, also what was freed a moment ago. */
 static size_t urgent_pages(void) {
   if (at_any_price()) return cap_pages();
-  size_t young = pages_used() * YOUNG_HEAP_PERCENT / 100;
-  return cap_pages() + (young < YOUNG_MIN_PAGES && !pressure_is_near() ? YOUNG_MIN_PAGES : young);
+  size_t young = pages_used() * YOUNG_HEAP_PERCENT / 100, least = young_min_pages();
+  return cap_pages() + (young < least ? least : young);
 }
 
 /* How many of so many pages the tokens pay for. */

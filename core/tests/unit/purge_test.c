@@ -88,9 +88,17 @@ TEST(what_was_freed_a_moment_ago_waits_for_the_next_tick) {
   for (size_t i = 0; i < COUNT_OF(blocks); i++) free(blocks[i]);
 }
 
+/* Whether it is wanted, and whether threads may start. None does: nothing here comes by maintain(). */
+static void set_janitor(bool is_wanted, bool may_start) {
+  options.background = is_wanted;
+  rights.privileged = false;
+  rights.had = may_start ? rights.had | RIGHT_THREAD : rights.had & ~(uint32_t)RIGHT_THREAD;
+}
+
 /* Of a small heap 3 % are less than a request or a short loop takes and frees. */
 TEST(bursts_of_a_small_heap_take_again_what_they_freed) {
   start_again(1);
+  set_janitor(true, true);
   enum { BURST_PAGES = 1200 };
   make_dirty(BURST_PAGES);
   size_t purged = purged_pages;
@@ -101,24 +109,49 @@ TEST(bursts_of_a_small_heap_take_again_what_they_freed) {
     purge_excess();
   }
   CHECK_THAT(purged_pages == purged, "%zu pages went, as many as faults", purged_pages - purged);
+  set_janitor(false, false);
 }
 
-/* The other bounds of what waits: a longer burst, and the container's limit. */
 TEST(what_waits_for_a_tick_has_a_bound) {
   start_again(1);
+  set_janitor(true, true);
   now_ns += 3600000ull * MILLISECOND; /* it can be paid */
   make_dirty(2 * YOUNG_MIN_PAGES);
   size_t dirty = pages_dirty();
   purge_excess();
   CHECK_THAT(pages_dirty() < dirty, "%zu dirty pages", pages_dirty());
+  set_janitor(false, false);
+}
+
+/* How many pages stay dirty, of a burst, where so much of the container's 100 MB is held; NULL: it has no limit. */
+enum { WAITING = YOUNG_MIN_PAGES / 2 };
+static size_t pages_that_wait(const char *held, bool is_wanted, bool may_start) {
   start_again(1);
-  now_ns += 3600000ull * MILLISECOND;
-  make_dirty(YOUNG_MIN_PAGES / 2);
-  dirty = pages_dirty();
-  memory_current = "95000000\n";
-  purge_look_at_limit(false);
+  set_janitor(is_wanted, may_start);
+  now_ns += 3600000ull * MILLISECOND; /* it can be paid */
+  make_dirty(WAITING);
+  size_t dirty = pages_dirty();
+  if (held != NULL) {
+    memory_current = held;
+    purge_look_at_limit(true);
+  }
   purge_excess();
-  CHECK_THAT(pages_dirty() < dirty, "%zu dirty pages near the limit", pages_dirty());
+  set_janitor(false, false);
+  return pages_dirty() == dirty ? WAITING : pages_dirty();
+}
+
+TEST(what_waits_for_a_tick_leaves_room_for_others) {
+  CHECK(pages_that_wait(NULL, true, true) == WAITING);
+  CHECK(pages_that_wait("40000000\n", true, true) == WAITING);
+  size_t room_pages = 15000000 / PAGE_BYTES;
+  CHECK_THAT(pages_that_wait("85000000\n", true, true) <= room_pages / 8 + cap_pages(), "%zu wait", pages_dirty());
+  CHECK_THAT(pages_that_wait("95000000\n", true, true) <= cap_pages() * 2, "%zu wait near the limit", pages_dirty());
+}
+
+TEST(nothing_waits_for_a_tick_where_no_janitor_takes_it) {
+  CHECK(pages_that_wait(NULL, false, true) < WAITING);
+  CHECK(pages_that_wait(NULL, true, false) < WAITING);
+  CHECK(pages_that_wait(NULL, true, true) == WAITING);
 }
 
 TEST(the_cap_follows_the_heap) {
