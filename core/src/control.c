@@ -51,22 +51,21 @@ static uint64_t change_setting(uint64_t words, bool is_word) {
 }
 
 /* 0: a fork stopped it, and it waits for the next look. The purge lock is held. */
-static uint64_t answer_to_purge(const struct cache *own) {
-  static size_t gone_bytes; /* since the last answer */
+static uint64_t answer_to_purge(uint64_t check, const struct cache *own) {
+  static uint64_t gone_for; /* the check of the request for which */
+  static size_t gone_bytes; /* so much went until now */
   size_t bytes;
   bool is_all = purge_all_locked(own, &bytes);
-  gone_bytes += bytes;
-  if (!is_all) return 0;
-  bytes = gone_bytes;
-  gone_bytes = 0;
-  return SNUG_ANSWER_DONE | (uint64_t)bytes << ANSWER_VALUE_SHIFT;
+  gone_bytes = gone_for == check ? gone_bytes + bytes : bytes;
+  gone_for = check;
+  return is_all ? SNUG_ANSWER_DONE | (uint64_t)gone_bytes << ANSWER_VALUE_SHIFT : 0;
 }
 
-static uint64_t answer_of(uint64_t words, const struct cache *own) {
-  switch (words & 0xff) {
-    case SNUG_REQUEST_PURGE: return answer_to_purge(own);
-    case SNUG_REQUEST_SET: return change_setting(words, false);
-    case SNUG_REQUEST_SWITCH: return change_setting(words, true);
+static uint64_t answer_of(const struct request *request, const struct cache *own) {
+  switch (request->words & 0xff) {
+    case SNUG_REQUEST_PURGE: return answer_to_purge(request->check, own);
+    case SNUG_REQUEST_SET: return change_setting(request->words, false);
+    case SNUG_REQUEST_SWITCH: return change_setting(request->words, true);
     default: return SNUG_ANSWER_UNKNOWN_KIND;
   }
 }
@@ -79,7 +78,7 @@ void control_obey(const struct cache *own) {
   if (!purge_try_lock()) return;
   bool is_for_us = rights_identity() == IDENTITY_OWN; /* clone(2) copies pages without any handler of ours */
   bool is_new = request.check != __atomic_load_n(&control_answered, __ATOMIC_RELAXED); /* nobody was faster */
-  uint64_t answer = is_for_us && is_new ? answer_of(request.words, own) : 0;
+  uint64_t answer = is_for_us && is_new ? answer_of(&request, own) : 0;
   if (answer != 0) {
     counter_set(&snug_counters.answer, answer);
     __atomic_store_n(&control_answered, request.check, __ATOMIC_RELAXED);

@@ -416,19 +416,47 @@ TEST(who_asks_for_all_gets_all_after_a_short_stop) {
   end_holes();
 }
 
+/* Writes a request for all, as another process would; returns its check. */
+static uint64_t ask_for_all(void) {
+  static uint64_t asked;
+  uint64_t words = SNUG_REQUEST_PURGE, from = 4711 | ++asked << 32;
+  snug_counters.request = words;
+  snug_counters.request_from = from;
+  return snug_counters.request_check = snug_request_check(words, from, snug_counters.pid);
+}
+
 TEST(a_request_for_all_is_answered_when_all_went) {
   start_again(0);
   make_holes();
-  uint64_t words = SNUG_REQUEST_PURGE, from = 4711, check = snug_request_check(words, from, snug_counters.pid);
-  snug_counters.request = words;
-  snug_counters.request_from = from;
-  snug_counters.request_check = check;
+  uint64_t check = ask_for_all();
   stop_next_purge(1, true);
   control_look(this_thread.own);
   CHECK(snug_counters.answer_to != check || zone.page_bytes > HOLE_BYTES);
   control_look(this_thread.own);
   CHECK(snug_counters.answer_to == check && are_holes_gone());
   CHECK(snug_counters.answer >> 8 >= snug_counters.slab_purged_bytes - 1 * MIB || zone.page_bytes > HOLE_BYTES);
+  end_holes();
+}
+
+static void check_that_nothing_more_goes(void) {
+  snug_purge();
+  uint64_t check = ask_for_all();
+  control_look(this_thread.own);
+  CHECK(snug_counters.answer_to == check);
+  CHECK_THAT(snug_counters.answer >> 8 < 256 * KIB, "%zu bytes went", (size_t)(snug_counters.answer >> 8));
+}
+
+/* Not what went for one that was cut and then withdrawn, overtaken, or the parent's. */
+TEST(an_answer_claims_only_what_went_for_its_request) {
+  start_again(0);
+  make_holes();
+  uint64_t check = ask_for_all();
+  stop_next_purge(1, true);
+  control_look(this_thread.own);
+  CHECK((snug_counters.answer_to != check && snug_counters.slab_purged_bytes > 256 * KIB) ||
+        zone.page_bytes > HOLE_BYTES);
+  run_in_child(check_that_nothing_more_goes);
+  check_that_nothing_more_goes();
   end_holes();
 }
 
