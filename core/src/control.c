@@ -73,8 +73,9 @@ static uint64_t answer_of(const struct request *request, const struct cache *own
 void control_obey(const struct cache *own) {
   struct request request = read_request();
   if (!is_whole(&request)) return;
-  bool empties_cache = own != NULL && (request.words & 0xff) == SNUG_REQUEST_PURGE;
-  if (empties_cache) cache_empty_own();
+  bool is_purge = (request.words & 0xff) == SNUG_REQUEST_PURGE;
+  if (is_purge && is_purging_stopped()) return;
+  if (is_purge && own != NULL) cache_empty_own();
   if (!purge_try_lock()) return;
   bool is_for_us = rights_identity() == IDENTITY_OWN; /* clone(2) copies pages without any handler of ours */
   bool is_new = request.check != __atomic_load_n(&control_answered, __ATOMIC_RELAXED); /* nobody was faster */

@@ -460,6 +460,26 @@ TEST(an_answer_claims_only_what_went_for_its_request) {
   end_holes();
 }
 
+/* What a thread that looks meanwhile would do without effect, holding the lock for which the fork naps. */
+TEST(a_request_for_all_waits_while_purging_stops) {
+  start_again(0);
+  static void *blocks[100];
+  for (size_t i = 0; i < COUNT_OF(blocks); i++) blocks[i] = malloc(100);
+  for (size_t i = 0; i < COUNT_OF(blocks); i++) free(blocks[i]);
+  uint64_t check = ask_for_all(), sign_of_life = cache_sign_of_life(this_thread.own);
+  uint64_t counted_ns = snug_counters.cached_at_ns;
+  now_ns += MILLISECOND;
+  stop_next_purge(SIZE_MAX, false);
+  purge_stop(true);
+  control_look(this_thread.own);
+  CHECK(snug_counters.answer_to != check);
+  CHECK_THAT(cache_sign_of_life(this_thread.own) == sign_of_life, "the cache was emptied");
+  CHECK_THAT(snug_counters.cached_at_ns == counted_ns, "all caches were counted");
+  purge_stop(false);
+  control_look(this_thread.own);
+  CHECK(snug_counters.answer_to == check && snug_counters.cached_at_ns == now_ns);
+}
+
 TEST(after_a_short_stop_the_rest_is_worth_a_janitor) {
   start_again(0);
   make_holes();
