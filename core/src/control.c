@@ -88,6 +88,11 @@ void control_obey(const struct cache *own) {
   purge_unlock();
 }
 
+bool control_is_asked(void) {
+  struct request request = read_request();
+  return request.check != __atomic_load_n(&control_answered, __ATOMIC_RELAXED) && is_whole(&request);
+}
+
 bool control_take_lock(void) {
   for (int naps = 0; !purge_try_lock(); naps++) {
     if (naps == SWITCH_NAPS) return false;

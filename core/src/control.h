@@ -27,6 +27,9 @@ static inline void control_look(const struct cache *own) {
   if (unlikely(check != __atomic_load_n(&control_answered, __ATOMIC_RELAXED))) control_obey(own);
 }
 
+/* Whether a request waits for an answer. */
+HIDDEN bool control_is_asked(void);
+
 /* What SNUG_REQUEST_SET does to the options background and profile, for the program itself. False: the lock can't be
  * had, as inside a fork. */
 HIDDEN bool control_switch_background(bool on);

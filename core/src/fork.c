@@ -129,7 +129,7 @@ static void parent(void) {
   bool again = interrupted_janitor && !lock_passes_over();
   fork_unlock_all();
   janitor_resume();
-  if (again && purge_janitor_is_worth()) janitor_start(); /* the parent may idle from now on */
+  if (again && (control_is_asked() || purge_janitor_is_worth())) janitor_start(); /* the parent may idle from now on */
   unlock_list_of_files();
   lock_pass_over(false);
   restore_signals();

@@ -153,3 +153,25 @@ TEST(a_parent_seals_on_request_once_and_when_it_has_grown) {
   free(some);
   snug_check();
 }
+
+/* Nothing may be left that is worth a janitor, and this thread may wait for its child from now on. */
+TEST(a_janitor_that_a_request_waits_for_starts_again) {
+  options.background = 0;
+  snug_purge();
+  CHECK(!purge_janitor_is_worth());
+  options.background = 1;
+  janitor_start();
+  uint64_t words = SNUG_REQUEST_PURGE, from = 4711, check = snug_request_check(words, from, snug_counters.pid);
+  snug_counters.request = words;
+  snug_counters.request_from = from;
+  counter_set(&snug_counters.request_check, check);
+  prepare();
+  parent();
+  for (int i = 0; i < 3000 && __atomic_load_n(&snug_counters.answer_to, __ATOMIC_ACQUIRE) != check; i++) sleep_ms(1);
+  CHECK(counter_get(&snug_counters.answer_to) == check && snug_counters.answer >> 8 < 1 * MIB);
+  uint64_t starts = snug_counters.janitor_starts;
+  prepare();
+  parent();
+  CHECK_THAT(snug_counters.janitor_starts == starts, "started again for what was answered");
+  options.background = 0;
+}
