@@ -14,6 +14,7 @@
 #include "sys.h"
 
 #define MILLISECOND_NS UINT64_C(1000000)
+#define REPEATS_NS (50 * MILLISECOND_NS) /* so long purge_all repeats what forks cut: each pass shuts all caches */
 
 enum {
   CAP_SMALL_PAGES = 16, /* 64 KiB, while the heap is small */
@@ -288,14 +289,22 @@ bool purge_if_limit_is_near(const struct cache *own) {
 
 size_t purge_all(const struct cache *own) {
   size_t bytes = 0;
-  for (int turn = 0; turn < STOPPED_TURNS; turn++) {
+  uint64_t repeats_ns = 0;
+  bool is_repeat = false;
+  for (int turn = 0; turn < STOPPED_TURNS && repeats_ns < REPEATS_NS; turn++) {
+    if (is_purging_stopped() && !lock_held_by_fork()) { /* another thread forks */
+      sys_sleep(MILLISECOND_NS);
+      continue;
+    }
     size_t more_bytes;
     lock_take(&purge.lock, RANK_PURGE);
+    uint64_t began_ns = sys_coarse_time_ns();
     bool is_all = purge_all_locked(own, &more_bytes);
+    if (is_repeat) repeats_ns += sys_coarse_time_ns() - began_ns;
     lock_give(&purge.lock, RANK_PURGE);
     bytes += more_bytes;
     if (likely(is_all) || lock_held_by_fork()) break;
-    sys_sleep(MILLISECOND_NS); /* another thread forks */
+    is_repeat = true;
   }
   return bytes;
 }

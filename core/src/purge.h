@@ -22,7 +22,8 @@ HIDDEN extern size_t purge_look_pages; /* atomic: dirty and touched ones above w
  * grew by, too. */
 HIDDEN void purge_excess(void);
 
-/* Gives everything back that can be: idle caches, pages in slabs, free pages, retained mappings. Returns the bytes. */
+/* Gives everything back that can be: idle caches, pages in slabs, free pages, retained mappings. Returns the bytes.
+ * What forks cut is repeated once at least, and until that has taken 50 ms. */
 HIDDEN size_t purge_all(const struct cache *own);
 
 /* The same for the janitor, after so many looks, one every 100 ms, without activity: 3 at first. When most of what an

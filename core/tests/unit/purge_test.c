@@ -480,6 +480,33 @@ TEST(a_request_for_all_waits_while_purging_stops) {
   CHECK(snug_counters.answer_to == check && snug_counters.cached_at_ns == now_ns);
 }
 
+/* Purges all of the holes while forks cut each pass after so long. Returns the passes. */
+static size_t passes_that_are_cut_after(uint64_t pass_ns) {
+  start_again(0);
+  make_holes();
+  stop_next_purge(1, true);
+  stop_always_after_ns = pass_ns;
+  uint32_t stops = purging_stops;
+  snug_purge();
+  stop_next_purge(SIZE_MAX, false);
+  stop_always_after_ns = 0;
+  purge_stop(false);
+  return (purging_stops - stops) / 2;
+}
+
+TEST(passes_that_forks_cut_are_repeated_for_a_while_only) {
+  size_t passes = passes_that_are_cut_after(1);
+  CHECK_THAT(are_holes_gone(), "after %zu passes", passes);
+  CHECK(passes > 2 || zone.page_bytes > HOLE_BYTES);
+  end_holes();
+  passes = passes_that_are_cut_after(1000 * MILLISECOND);
+  CHECK_THAT(passes == 2 || zone.page_bytes > HOLE_BYTES, "%zu passes of a second", passes);
+  end_holes();
+  passes = passes_that_are_cut_after(20 * MILLISECOND);
+  CHECK_THAT(passes == 4 || zone.page_bytes > HOLE_BYTES, "%zu passes of 20 ms", passes);
+  end_holes();
+}
+
 TEST(after_a_short_stop_the_rest_is_worth_a_janitor) {
   start_again(0);
   make_holes();

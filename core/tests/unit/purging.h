@@ -13,6 +13,7 @@ static uint64_t own_clock(void);
 static size_t purged_pages;
 static size_t stop_after_pages = SIZE_MAX;
 static bool stop_is_short;
+static uint64_t stop_always_after_ns; /* 0: only once */
 static bool note_purge(void *start, size_t length_bytes);
 #define sys_purge note_purge
 
@@ -30,9 +31,10 @@ static uint64_t own_clock(void) {
 
 static bool note_purge(void *start, size_t length_bytes) {
   purged_pages += length_bytes / PAGE_BYTES;
-  if (purged_pages >= stop_after_pages) {
+  if (purged_pages >= stop_after_pages && !is_purging_stopped()) {
     purge_stop(true);
-    stop_after_pages = SIZE_MAX;
+    if (stop_always_after_ns == 0) stop_after_pages = SIZE_MAX;
+    now_ns += stop_always_after_ns;
   }
   return madvise(start, length_bytes, MADV_DONTNEED) == 0;
 }
