@@ -56,7 +56,8 @@ HIDDEN size_t pages_purge(size_t keep_pages, bool only_aged);
 HIDDEN size_t pages_purge_before_fork(void);
 
 /* While a fork waits, all purging ends as soon as it can: after a millisecond's work, some thousand pages. A count, so
- * that a purger finds out about a stop that is over when it looks: it rises by one at each beginning and end. */
+ * that a purger finds out about a stop that is over when it looks: it rises by one at each beginning and end. All
+ * accesses are relaxed: who saw a value sees no earlier one (coherence), and it tells of nothing else. */
 HIDDEN extern uint32_t purging_stops; /* atomic: odd while purging stops; changed by purge_stop (purge.h) */
 static inline bool is_purging_stopped(void) { return __atomic_load_n(&purging_stops, __ATOMIC_RELAXED) % 2 != 0; }
 

@@ -272,7 +272,6 @@ bool purge_all_locked(const struct cache *own, size_t *bytes) {
   purge_looked();
   gauges_refresh(true);
   *bytes = purged * PAGE_BYTES;
-  __atomic_thread_fence(__ATOMIC_ACQUIRE); /* who saw a stop sees that it was counted */
   if (stops % 2 != 0 || __atomic_load_n(&purging_stops, __ATOMIC_RELAXED) != stops) return false;
   for (unsigned i = 1; i < CLASS_COUNT; i++) counter_set(&purge.given_blocks[i], given[i]);
   return true;
@@ -312,7 +311,7 @@ size_t purge_all(const struct cache *own) {
 /* One caller at a time: the janitor's lock, but in a child, or a copy, where nobody else is left. */
 void purge_stop(bool stop) {
   uint32_t stops = __atomic_load_n(&purging_stops, __ATOMIC_RELAXED);
-  if ((stops % 2 != 0) != stop) __atomic_store_n(&purging_stops, stops + 1, __ATOMIC_RELEASE);
+  if ((stops % 2 != 0) != stop) __atomic_store_n(&purging_stops, stops + 1, __ATOMIC_RELAXED);
 }
 
 /* ---- idle moments ---- */
