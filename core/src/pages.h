@@ -52,7 +52,7 @@ HIDDEN bool pages_extend(size_t first, size_t count, size_t new_count, bool *cle
  * system refuses. */
 HIDDEN size_t pages_purge(size_t keep_pages, bool only_aged);
 
-/* Gives back what can go within a few milliseconds, while purging stops for all others. */
+/* Gives back what can go within a few milliseconds, also while purging stops: for who forks. */
 HIDDEN size_t pages_purge_before_fork(void);
 
 /* While a fork waits, all purging ends as soon as it can: after a millisecond's work, some thousand pages. A count, so
