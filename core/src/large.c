@@ -17,6 +17,8 @@ enum {
   RETRY_LOOKS = 1024, /* rows at a time */
 };
 
+_Static_assert(RETAINED_MAX <= 32, "a bit for each in large.aged");
+
 /* As snug_counters.h describes it. */
 struct large {
   char *start; /* NULL: the row is free; with a tag below: L3 */
