@@ -318,12 +318,12 @@ void *large_take(size_t size_bytes, size_t alignment, bool *clean) {
 }
 
 /* Keeps the mapping for reuse if there is a place. */
-static bool retain(const struct large *block) {
+static bool retain(const struct large *block, bool is_aged) {
   if (block->mapped_bytes > RETAINED_MAX_BYTES) return false;
   for (size_t i = 0; i < RETAINED_MAX; i++) {
     if (large.retained[i].start != NULL) continue;
     large.retained[i] = *block;
-    large.aged &= ~(UINT32_C(1) << i);
+    large.aged = (large.aged & ~(UINT32_C(1) << i)) | (uint32_t)is_aged << i;
     set_retained_pages(large.retained_pages + block->mapped_bytes / PAGE_BYTES);
     return true;
   }
@@ -341,7 +341,7 @@ bool large_give(void *p) {
   remove_row(row);
   large.freed[large.freed_count % FREED_MAX] = block.start;
   __atomic_store_n(&large.freed_count, large.freed_count + 1, __ATOMIC_RELAXED);
-  bool kept = retain(&block);
+  bool kept = retain(&block, false);
   lock_give(&large.lock, RANK_LARGE);
   count_large(-1, block.mapped_bytes, block.requested_bytes);
   if (!kept) unmap(&block);
@@ -422,7 +422,7 @@ void large_age(void) {
 }
 
 /* Takes a retained mapping if more than keep_pages are retained. */
-static struct large take_victim(size_t keep_pages, bool only_aged) {
+static struct large take_victim(size_t keep_pages, bool only_aged, bool *is_aged) {
   struct large victim = {NULL, 0, 0};
   lock_take(&large.lock, RANK_LARGE);
   if (large.retained_pages > keep_pages) {
@@ -430,6 +430,7 @@ static struct large take_victim(size_t keep_pages, bool only_aged) {
     for (size_t i = 0; i < RETAINED_MAX && victim.start == NULL; i++) {
       if ((wanted >> i & 1) == 0) continue;
       victim = large.retained[i];
+      *is_aged = large.aged >> i & 1;
       large.retained[i].start = NULL;
     }
     if (victim.start != NULL) set_retained_pages(large.retained_pages - victim.mapped_bytes / PAGE_BYTES);
@@ -441,7 +442,8 @@ static struct large take_victim(size_t keep_pages, bool only_aged) {
 size_t large_purge(size_t keep_pages, bool only_aged) {
   size_t purged = 0;
   while (!is_purging_stopped()) {
-    struct large victim = take_victim(keep_pages, only_aged);
+    bool is_aged = false;
+    struct large victim = take_victim(keep_pages, only_aged, &is_aged);
     if (victim.start == NULL) break;
     size_t bytes = victim.mapped_bytes;
     while (bytes > UNMAP_SLICE_BYTES && !is_purging_stopped()) {
@@ -452,7 +454,7 @@ size_t large_purge(size_t keep_pages, bool only_aged) {
     counter_add(&snug_counters.purged_bytes, victim.mapped_bytes - bytes);
     victim.mapped_bytes = bytes;
     lock_take(&large.lock, RANK_LARGE);
-    bool kept = is_purging_stopped() && retain(&victim);
+    bool kept = is_purging_stopped() && retain(&victim, is_aged);
     lock_give(&large.lock, RANK_LARGE);
     if (kept) break;
     unmap(&victim);

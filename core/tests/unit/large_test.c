@@ -4,7 +4,10 @@
 
 /* The system's answers, refused on demand. */
 static bool refuse_map, refuse_remap, refuse_unmap;
+static bool stop_at_unmap; /* the next one */
+static void stop_once(void);
 static bool unmap_or_refuse(void *start, size_t length_bytes) {
+  if (stop_at_unmap) stop_once();
   return !refuse_unmap && sys_unmap(start, length_bytes);
 }
 static size_t forgone_bytes; /* what huge pages were forbidden for last */
@@ -32,6 +35,11 @@ static void *remap_or_refuse(void *start, size_t old_bytes, size_t new_bytes, bo
 #include "unit.h"
 
 struct snug_counters snug_counters; /* stats.c has the real one */
+
+static void stop_once(void) {
+  stop_at_unmap = false;
+  purging_stops++;
+}
 
 enum { BLOCKS = 300 };
 
@@ -232,6 +240,37 @@ TEST(young_retained_mappings_stay_where_they_serve) {
   give(0); /* this one is young again, the longer one has been there since before the tick */
   CHECK(large_purge(0, true) == 2 * pages_of_one && large_retained_pages() == pages_of_one);
   CHECK(large_purge(pages_of_one, false) == 0 && large_purge(0, false) == pages_of_one);
+  compare();
+}
+
+TEST(what_is_left_of_an_aged_mapping_is_as_old) {
+  init_once();
+  large_purge(0, false);
+  for (size_t i = 1; i <= 40; i += 39) take(i * MIB, 1);
+  while (block_count != 0) give(block_count - 1);
+  large_age();
+  take(MIB, 1);
+  give(0); /* young, and it served */
+  stop_at_unmap = true;
+  size_t went = large_purge(0, true);
+  CHECK_THAT(went != 0 && went < 40 * MIB / PAGE_BYTES && is_purging_stopped(), "%zu pages", went);
+  purging_stops++;
+  went += large_purge(0, true);
+  CHECK_THAT(went == 40 * MIB / PAGE_BYTES && large_retained_pages() == MIB / PAGE_BYTES, "%zu pages", went);
+  large_purge(0, false);
+  take(40 * MIB, 1);
+  give(0);
+  stop_at_unmap = true;
+  CHECK(large_purge(0, false) != 0 && is_purging_stopped());
+  purging_stops++;
+  take(MIB, 1);
+  take(3 * MIB, 1);
+  give(1);
+  take(2 * MIB, 1); /* served: what is left of the young one is as young */
+  size_t young = large_retained_pages();
+  CHECK(large_purge(0, true) == 0 && large_retained_pages() == young);
+  while (block_count != 0) give(0);
+  large_purge(0, false);
   compare();
 }
 
