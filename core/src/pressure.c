@@ -18,6 +18,10 @@ static struct {
   uint64_t swept_ns;                                           /* when the last one was; 0: never */
   size_t gone_pages;                                           /* what it gave back, */
   size_t left_pages;                                           /* and left */
+  bool is_won;                                                 /* it was when its wait was over */
+  bool is_cut;                                                 /* one was cut since then */
+  size_t cut_gone_pages;                                       /* what that gave back, 0 without one, */
+  size_t cut_left_pages;                                       /* and left */
 } pressure = {.room_pages = SIZE_MAX, .wait_ns = WAIT_MIN_NS}; /* purge lock */
 
 bool pressure_is_near(void) { return pressure.near; }
@@ -63,18 +67,31 @@ bool pressure_judge_sweep(uint64_t now_ns, size_t resident_pages) {
   if (pressure.swept_ns == 0) return true;
   if (pressure.room_pages < pressure.swept_room_pages / 2) return true;
   if (now_ns - pressure.swept_ns < pressure.wait_ns) return false;
-  if (!last_sweep_is_lost(resident_pages)) {
-    if (pressure.wait_ns > WAIT_MIN_NS) pressure.wait_ns /= 2;
-    return true;
-  }
-  if (pressure.wait_ns == WAIT_MAX_NS) return true;
+  pressure.is_won = !last_sweep_is_lost(resident_pages);
+  if (pressure.is_won || pressure.wait_ns == WAIT_MAX_NS) return true;
   pressure.wait_ns *= 2;
   return false;
 }
 
-void pressure_swept(uint64_t now_ns, size_t gone_pages, size_t left_pages) {
+/* Of what a cut sweep gave, all that was not taken again by now, before the next one. */
+static size_t still_gone_pages(size_t resident_pages) {
+  size_t again = resident_pages > pressure.cut_left_pages ? resident_pages - pressure.cut_left_pages : 0;
+  return pressure.cut_gone_pages > again ? pressure.cut_gone_pages - again : 0;
+}
+
+void pressure_swept(uint64_t now_ns, size_t gone_pages, size_t left_pages, bool is_all) {
+  if (!is_all && !pressure.is_cut) {
+    pressure.is_cut = true;
+    pressure.cut_gone_pages = gone_pages;
+    pressure.cut_left_pages = left_pages;
+    return;
+  }
+  size_t earlier_pages = still_gone_pages(left_pages + gone_pages);
+  if (pressure.is_won && pressure.wait_ns > WAIT_MIN_NS) pressure.wait_ns /= 2;
+  pressure.is_won = pressure.is_cut = false;
+  pressure.cut_gone_pages = 0;
   pressure.swept_ns = now_ns;
-  pressure.gone_pages = gone_pages;
+  pressure.gone_pages = earlier_pages + gone_pages;
   pressure.left_pages = left_pages;
-  pressure.swept_room_pages = pressure.room_pages;
+  pressure.swept_room_pages = pressure.room_pages > earlier_pages ? pressure.room_pages - earlier_pages : 0;
 }

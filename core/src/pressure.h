@@ -9,7 +9,8 @@
  *          twice the wait, and so on; after 64 s the next one comes in any case. One that was won brings the next one,
  *          and halves the wait, to a second. At once one is due where the room, from what is held to the limit, falls
  *          below half of what it was at the last sweep, or came to be since by other means. Room that the sweep made
- *          does not count, or a lost bet would not wait.
+ *          does not count, or a lost bet would not wait. One that is cut, by a fork, is no bet, and due still; but the
+ *          second in a row is one, with what both gave, so that forks don't bring sweeps at each tick.
  *  growth  What the process holds may grow by half of the room from one look to the next. What it takes beyond that it
  *          pays for with free pages that hold memory, at any price. Taking those pages themselves is no growth.
  */
@@ -31,8 +32,8 @@ HIDDEN size_t pressure_room_pages(void);
 /* Judges the last sweep if its wait is over, with so many pages holding memory now. Whether the next one is due. */
 HIDDEN bool pressure_judge_sweep(uint64_t now_ns, size_t resident_pages);
 
-/* What a sweep gave back, and how many pages hold memory after it. */
-HIDDEN void pressure_swept(uint64_t now_ns, size_t gone_pages, size_t left_pages);
+/* What a sweep gave back, how many pages hold memory after it, and whether it was not cut. */
+HIDDEN void pressure_swept(uint64_t now_ns, size_t gone_pages, size_t left_pages, bool is_all);
 
 /* How many pages may hold memory until the next look; SIZE_MAX: any number. No lock. */
 HIDDEN size_t pressure_most_pages(void);

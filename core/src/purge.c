@@ -281,7 +281,8 @@ bool purge_if_limit_is_near(const struct cache *own) {
   uint64_t now = sys_coarse_time_ns();
   if (!pressure_judge_sweep(now, resident_pages())) return false;
   size_t gone_bytes;
-  if (purge_all_locked(own, &gone_bytes)) pressure_swept(now, gone_bytes / PAGE_BYTES, resident_pages());
+  bool is_all = purge_all_locked(own, &gone_bytes);
+  pressure_swept(now, gone_bytes / PAGE_BYTES, resident_pages(), is_all);
   counter_bump(&snug_counters.limit_purges, 1);
   return true;
 }

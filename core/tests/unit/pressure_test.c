@@ -35,7 +35,7 @@ static unsigned sweeps_in(unsigned ticks, uint64_t held_pages, size_t gone_pages
     look(held_pages, RESIDENT);
     size_t resident = pressure.swept_ns == 0 ? RESIDENT : pressure.left_pages + again_pages;
     if (!pressure_judge_sweep(now_ns, resident)) continue;
-    pressure_swept(now_ns, gone_pages, RESIDENT - gone_pages);
+    pressure_swept(now_ns, gone_pages, RESIDENT - gone_pages, true);
     count++;
   }
   return count;
@@ -90,7 +90,7 @@ static unsigned sweeps_of_what_comes_back(size_t room_pages, size_t gone_pages, 
     out_pages -= out_pages < step_pages ? out_pages : step_pages;
     look(LIMIT_PAGES - room_pages - out_pages, RESIDENT - out_pages);
     if (!pressure_judge_sweep(now_ns, RESIDENT - out_pages)) continue;
-    pressure_swept(now_ns, gone_pages - out_pages, RESIDENT - gone_pages);
+    pressure_swept(now_ns, gone_pages - out_pages, RESIDENT - gone_pages, true);
     out_pages = gone_pages;
     count++;
   }
@@ -110,6 +110,57 @@ TEST(a_lost_bet_waits_however_much_room_it_made) {
       }
     }
   }
+}
+
+/* The same where each sweep is cut, or one of a few, and gives so many pages of what is left. */
+static unsigned cut_sweeps_of_what_comes_back(size_t room_pages, size_t gone_pages, size_t cut_pages,
+                                              unsigned back_ticks, unsigned period) {
+  unsigned count = 0;
+  size_t out_pages = 0, step_pages = (gone_pages + back_ticks - 1) / back_ticks;
+  start_again();
+  for (unsigned i = 0; i < 640; i++) {
+    now_ns += SECOND / 10;
+    out_pages -= out_pages < step_pages ? out_pages : step_pages;
+    look(LIMIT_PAGES - room_pages - out_pages, RESIDENT - out_pages);
+    if (!pressure_judge_sweep(now_ns, RESIDENT - out_pages)) continue;
+    bool is_all = ++count % period != 0;
+    size_t gone = is_all || gone_pages - out_pages < cut_pages ? gone_pages - out_pages : cut_pages;
+    out_pages += gone;
+    pressure_swept(now_ns, gone, RESIDENT - out_pages, is_all);
+  }
+  return count;
+}
+
+TEST(cut_sweeps_wait_as_others) {
+  static const size_t rooms[] = {0, 100, 1000, 5000, 9000}, gone[] = {150, 1000, 7000, 40000};
+  for (size_t i = 0; i < COUNT_OF(rooms); i++) {
+    for (size_t j = 0; j < COUNT_OF(gone); j++) {
+      for (size_t cut_pages = 50; cut_pages <= gone[j]; cut_pages *= 2) {
+        for (unsigned k = 0; k < 30; k++) {
+          unsigned back_ticks = k / 3 + 1, period = k % 3 + 1;
+          unsigned count = cut_sweeps_of_what_comes_back(rooms[i], gone[j], cut_pages, back_ticks, period);
+          CHECK_THAT(count <= 2, "%u sweeps: room %zu, gone %zu, by %zu, back in %u ticks, one of %u is cut", count,
+                     rooms[i], gone[j], cut_pages, back_ticks, period);
+        }
+      }
+    }
+  }
+}
+
+/* Nothing is left for the second one, and nothing comes back. */
+TEST(what_a_cut_sweep_gave_counts) {
+  start_again();
+  look(99000, RESIDENT);
+  CHECK(pressure_judge_sweep(now_ns, RESIDENT));
+  pressure_swept(now_ns, 2000, RESIDENT - 2000, false);
+  now_ns += SECOND / 10;
+  look(97000, RESIDENT - 2000);
+  CHECK(pressure_judge_sweep(now_ns, RESIDENT - 2000));
+  pressure_swept(now_ns, 10, RESIDENT - 2010, true);
+  CHECK(pressure.gone_pages == 2010 && pressure.swept_room_pages == 1000);
+  now_ns += SECOND;
+  look(97000, RESIDENT - 2010);
+  CHECK(pressure_judge_sweep(now_ns, RESIDENT - 2010) && pressure.wait_ns == WAIT_MIN_NS);
 }
 
 /* Live memory itself comes and goes: nothing but a few pages can be given back. */
@@ -139,7 +190,7 @@ TEST(half_of_more_room_brings_a_sweep_at_once) {
     look(looks[i].held_pages, resident);
     bool due = pressure_judge_sweep(now_ns, resident);
     CHECK_THAT(due == looks[i].due, "%zu", (size_t)looks[i].held_pages);
-    if (due) pressure_swept(now_ns, 2000, resident - 2000);
+    if (due) pressure_swept(now_ns, 2000, resident - 2000, true);
   }
 }
 
@@ -156,7 +207,7 @@ TEST(what_is_wanted_at_once_waits_where_others_come_and_go) {
 TEST(half_the_room_brings_a_sweep_at_once) {
   start_again();
   sweeps_in(6400, 92000, 2000, 2000);
-  pressure_swept(now_ns, 2000, RESIDENT - 2000);
+  pressure_swept(now_ns, 2000, RESIDENT - 2000, true);
   unsigned count = sweeps_in(20, 92000, 2000, 2000);
   CHECK_THAT(count == 0, "%u sweeps though nothing changed", count);
   CHECK(pressure.swept_room_pages == 8000);

@@ -100,8 +100,8 @@ static inline void start_again(uint32_t percent) {
   snug_purge();
   options.purge_cpu_percent = percent;
   memory_current = "0\n";
+  memset(&pressure, 0, sizeof pressure);
   purge_forget_limit();
-  pressure.swept_ns = 0;
   pressure.wait_ns = WAIT_MIN_NS;
   lock_take(&purge.lock, RANK_PURGE);
   earn_tokens();

@@ -61,6 +61,41 @@ TEST(a_sweep_that_was_stopped_is_no_bet) {
   check_that_a_cut_sweep_is_no_bet(true);
 }
 
+/* Forks come more often than a sweep lasts, and what went is wanted again. */
+TEST(sweeps_that_are_cut_wait_too) {
+  enum { TICKS = 600, PERIODS = 3 };
+  for (unsigned period = 1; period <= PERIODS; period++) {
+    start_again(0);
+    memory_current = "95000000\n";
+    make_dirty(512);
+    uint64_t limit_purges = snug_counters.limit_purges;
+    for (unsigned i = 0; i < TICKS; i++) {
+      stop_next_purge(i % period == 0 ? 1 : SIZE_MAX, true);
+      tick();
+      make_dirty(512);
+    }
+    stop_next_purge(SIZE_MAX, false);
+    CHECK_THAT(snug_counters.limit_purges - limit_purges <= 2, "%zu sweeps in a minute, one in %u cut",
+               (size_t)(snug_counters.limit_purges - limit_purges), period);
+  }
+}
+
+TEST(a_won_bet_halves_the_wait_once_however_often_the_next_one_is_cut) {
+  start_again(0);
+  memory_current = "95000000\n";
+  make_dirty(512);
+  tick();
+  pressure.wait_ns = WAIT_MAX_NS;
+  now_ns += WAIT_MAX_NS;
+  for (int i = 0; i < 6; i++) {
+    make_dirty(208); /* less than half */
+    stop_next_purge(1, true);
+    tick();
+  }
+  stop_next_purge(SIZE_MAX, false);
+  CHECK_THAT(pressure.wait_ns == WAIT_MAX_NS / 2, "%zu s", (size_t)(pressure.wait_ns / 1000000000));
+}
+
 /* A reading from before a sandbox would stand. */
 TEST(who_may_read_no_files_any_more_is_not_near_the_limit) {
   start_again(1);
