@@ -18,6 +18,7 @@ static struct {
   uint64_t swept_ns;                                           /* when the last one was; 0: never */
   size_t gone_pages;                                           /* what it gave back, */
   size_t left_pages;                                           /* and left */
+  size_t peak_pages;                                           /* the most that held memory since, at ticks */
   bool is_won;                                                 /* it was when its wait was over */
   bool is_cut;                                                 /* one was cut since then */
   size_t cut_gone_pages;                                       /* what that gave back, 0 without one, */
@@ -32,6 +33,7 @@ size_t pressure_most_pages(void) { return __atomic_load_n(&most_pages, __ATOMIC_
 
 void pressure_allow(size_t pages) { __atomic_store_n(&most_pages, pages, __ATOMIC_RELAXED); }
 
+/* Where so many pages hold memory now. */
 static bool last_sweep_is_lost(size_t resident_pages) {
   size_t again = resident_pages > pressure.left_pages ? resident_pages - pressure.left_pages : 0;
   return pressure.gone_pages <= pressure.limit_pages >> LITTLE_SHIFT || again > pressure.gone_pages / 2;
@@ -63,10 +65,16 @@ void pressure_look(const struct cgroup_memory *reading, size_t resident_pages) {
 }
 
 bool pressure_judge_sweep(uint64_t now_ns, size_t resident_pages) {
-  if (!pressure.near) return false;
-  if (pressure.swept_ns == 0) return true;
+  bool is_over = now_ns - pressure.swept_ns >= pressure.wait_ns;
+  if (resident_pages > pressure.peak_pages) pressure.peak_pages = resident_pages;
+  if (!pressure.near) {
+    /* It may be far because little is live for the moment, with what went taken again before. */
+    if (is_over && !last_sweep_is_lost(pressure.peak_pages)) pressure.is_won = true;
+    return false;
+  }
+  if (pressure.swept_ns == 0 || pressure.is_won) return true;
   if (pressure.room_pages < pressure.swept_room_pages / 2) return true;
-  if (now_ns - pressure.swept_ns < pressure.wait_ns) return false;
+  if (!is_over) return false;
   pressure.is_won = !last_sweep_is_lost(resident_pages);
   if (pressure.is_won || pressure.wait_ns == WAIT_MAX_NS) return true;
   pressure.wait_ns *= 2;
@@ -92,6 +100,6 @@ void pressure_swept(uint64_t now_ns, size_t gone_pages, size_t left_pages, bool 
   pressure.cut_gone_pages = 0;
   pressure.swept_ns = now_ns;
   pressure.gone_pages = earlier_pages + gone_pages;
-  pressure.left_pages = left_pages;
+  pressure.left_pages = pressure.peak_pages = left_pages;
   pressure.swept_room_pages = pressure.room_pages > earlier_pages ? pressure.room_pages - earlier_pages : 0;
 }

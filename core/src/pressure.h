@@ -10,7 +10,9 @@
  *          and halves the wait, to a second. At once one is due where the room, from what is held to the limit, falls
  *          below half of what it was at the last sweep, or came to be since by other means. Room that the sweep made
  *          does not count, or a lost bet would not wait. One that is cut, by a fork, is no bet, and due still; but the
- *          second in a row is one, with what both gave, so that forks don't bring sweeps at each tick.
+ *          second in a row is one, with what both gave, so that forks don't bring sweeps at each tick. When its wait
+ *          is over far from the limit, a bet is won if most of what went was away at each tick since: then the next
+ *          sweep comes as soon as it is near again.
  *  growth  What the process holds may grow by half of the room from one look to the next. What it takes beyond that it
  *          pays for with free pages that hold memory, at any price. Taking those pages themselves is no growth.
  */
@@ -29,7 +31,8 @@ HIDDEN bool pressure_is_near(void);
 /* From what was held at the last look to the limit; SIZE_MAX without one. */
 HIDDEN size_t pressure_room_pages(void);
 
-/* Judges the last sweep if its wait is over, with so many pages holding memory now. Whether the next one is due. */
+/* At each tick, near or far: judges the last sweep if its wait is over, with so many pages holding memory now. Whether
+ * the next one is due. */
 HIDDEN bool pressure_judge_sweep(uint64_t now_ns, size_t resident_pages);
 
 /* What a sweep gave back, how many pages hold memory after it, and whether it was not cut. */

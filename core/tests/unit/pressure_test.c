@@ -229,6 +229,46 @@ TEST(what_comes_near_anew_has_its_room_from_there) {
   CHECK(pressure_judge_sweep(now_ns, RESIDENT));
 }
 
+/* To 99 % at once; the sweep gives a fifth, for good. */
+TEST(after_a_jump_the_next_approach_meets_a_sweep) {
+  start_again();
+  look(99000, RESIDENT);
+  CHECK(pressure_judge_sweep(now_ns, RESIDENT));
+  pressure_swept(now_ns, 20000, RESIDENT - 20000, true);
+  for (int i = 0; i < 400; i++) {
+    now_ns += SECOND / 10;
+    look(79000, RESIDENT - 20000);
+    CHECK(!pressure_judge_sweep(now_ns, RESIDENT - 20000));
+  }
+  size_t more = 0;
+  bool due = false;
+  for (; !due && more < 20000; more += 500) {
+    now_ns += SECOND / 10;
+    look(79000 + more, RESIDENT - 20000 + more);
+    due = pressure_judge_sweep(now_ns, RESIDENT - 20000 + more);
+  }
+  CHECK_THAT(79000 + more < 92000, "a sweep at %zu", 79000 + more);
+  CHECK_THAT(pressure.wait_ns == WAIT_MIN_NS, "%llu s", (unsigned long long)(pressure.wait_ns / SECOND));
+}
+
+/* Live memory, and with it what a sweep gave. */
+TEST(who_crosses_the_threshold_all_the_time_is_swept_rarely) {
+  for (unsigned turn_ticks = 1; turn_ticks < 10; turn_ticks++) {
+    unsigned count = 0;
+    start_again();
+    for (unsigned i = 0; i < 640; i++) {
+      bool high = i / turn_ticks % 2 == 0;
+      size_t resident = high ? RESIDENT : RESIDENT - 12000;
+      now_ns += SECOND / 10;
+      look(high ? 92000 : 80000, resident);
+      if (!pressure_judge_sweep(now_ns, resident)) continue;
+      pressure_swept(now_ns, 2000, resident - 2000, true);
+      count++;
+    }
+    CHECK_THAT(count == 1, "%u sweeps in 64 s of turns of %u ticks", count, turn_ticks);
+  }
+}
+
 TEST(growth_ends_at_half_the_room) {
   start_again();
   look(92000, RESIDENT);
