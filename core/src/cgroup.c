@@ -4,7 +4,7 @@
 #include "sys.h"
 #include "text.h"
 
-enum { PATH_BYTES = 512, FILE_BYTES = 4096, NUMBER_BYTES = 64, NEAR_TENTHS = 9 };
+enum { PATH_BYTES = 512, FILE_BYTES = 4096, NUMBER_BYTES = 64, NEAR_TENTHS = 9, SEARCHES = 2 };
 
 #define ROOT "/sys/fs/cgroup"
 
@@ -28,7 +28,8 @@ struct memory_limit {
 static struct memory_limit limits[2];
 static struct memory_limit *memory = &limits[0];      /* the tightest one; its files are read again and again */
 static struct memory_limit *found_limit = &limits[1]; /* by a search for it */
-static bool is_found;                                 /* it need not be searched for */
+static bool is_searched;                              /* since that was asked for last, whether it could be or not */
+static uint32_t failed_searches;                      /* of those asked for, in a row */
 static uint32_t quota_cpus;
 
 static char file_content[FILE_BYTES]; /* the same; not on the stack, of which the program's threads may have little */
@@ -141,13 +142,22 @@ static void note_memory_1(const char *directory, void *context) {
   note_limit(directory, &files_1);
 }
 
-static void find_limit(void) {
+/* False: it can't be searched for, and is what it was. */
+static bool find_limit(void) {
   found_limit->directory[0] = '\0';
-  is_found = for_each_level("", note_memory_2, NULL) && for_each_level("memory", note_memory_1, NULL);
-  if (!is_found) return;
+  if (!for_each_level("", note_memory_2, NULL) || !for_each_level("memory", note_memory_1, NULL)) return false;
   struct memory_limit *before = memory;
   memory = found_limit;
   found_limit = before;
+  failed_searches = 0;
+  return true;
+}
+
+/* One may fail for want of a descriptor. If the next one does, a minute later, there is no limit: after chroot(2), say,
+ * nothing of it can be read, and each look would try to. */
+static void search_for_limit(void) {
+  is_searched = true;
+  if (!find_limit() && ++failed_searches >= SEARCHES) memory->directory[0] = '\0';
 }
 
 /* Reads the known limit again. Another number, or none: another limit may be the tightest now. */
@@ -158,12 +168,16 @@ static bool limit_has_changed(void) {
   return !read_number(content, &limit) || limit != memory->limit_bytes;
 }
 
-void cgroup_forget_memory_limit(void) { is_found = false; }
+void cgroup_search_memory_limit(void) { is_searched = false; }
 
 bool cgroup_has_memory_limit(void) { return memory->directory[0] != '\0'; }
 
 bool cgroup_memory(struct cgroup_memory *reading, bool asks_for_limit) {
-  if (!is_found || (asks_for_limit && cgroup_has_memory_limit() && limit_has_changed())) find_limit();
+  if (!is_searched) {
+    search_for_limit();
+  } else if (asks_for_limit && cgroup_has_memory_limit() && limit_has_changed()) {
+    find_limit();
+  }
   if (!cgroup_has_memory_limit()) return false;
   uint64_t usage;
   if (read_in(memory->directory, memory->files->usage, file_content, sizeof file_content) == 0 ||

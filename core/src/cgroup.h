@@ -4,7 +4,8 @@
 
 #include "base.h"
 
-/* CPUs that the quota amounts to, rounded up; 0: no quota. Where nothing can be read, what it was before. */
+/* CPUs that the quota amounts to, rounded up; 0: no quota. Where nothing can be read, what it was when it was asked for
+ * before. */
 HIDDEN uint32_t cgroup_cpus(void);
 
 struct cgroup_memory {
@@ -22,8 +23,9 @@ HIDDEN bool cgroup_has_memory_limit(void);
 /* Whether more than nine tenths of the limit are held. */
 HIDDEN bool cgroup_is_near_limit(const struct cgroup_memory *reading);
 
-/* The limit is looked for anew when it is asked for next, and is what it was until that can be done. */
-HIDDEN void cgroup_forget_memory_limit(void);
+/* The limit is searched for once when it is asked for next. Where that can't be done it is what it was; the second time
+ * in a row there is none. */
+HIDDEN void cgroup_search_memory_limit(void);
 
 /* The parts that decide, for tests: texts as the kernel shows them. */
 HIDDEN bool cgroup_path_of(const char *proc_self_cgroup, const char *controller, char *path, size_t capacity_bytes);

@@ -41,13 +41,13 @@ static bool is_time(uint64_t *last_ns, uint64_t now, uint64_t period_ns) {
 }
 
 /* The container: how many CPUs, and whether its memory is nearly full. By the clock, as not all ticks may open files.
- * The purge lock is held. */
+ * What can't be read stays what it was until the next look, a minute later. The purge lock is held. */
 static void look_at_container(uint64_t now) {
   bool slow = is_time(&ticks.container_at_ns, now, CONTAINER_NS);
   if (is_time(&ticks.limits_at_ns, now, LIMITS_NS)) {
     uint32_t cpus = rights_allowed_cpus(), quota = cgroup_cpus();
     arena_set_cpus(quota != 0 && quota < cpus ? quota : cpus);
-    cgroup_forget_memory_limit(); /* there may be a tighter one, or the process was moved */
+    cgroup_search_memory_limit(); /* there may be a tighter one, or the process was moved */
   }
   if (slow || cgroup_has_memory_limit()) purge_look_at_limit(slow);
 }

@@ -44,7 +44,8 @@ static size_t read_fake_file(const char *path, char *text, size_t capacity_bytes
 static void use_files(const struct file *these) {
   files = these;
   memset(limits, 0, sizeof limits); /* not asked yet */
-  is_found = false;
+  is_searched = false;
+  failed_searches = 0;
   quota_cpus = 0;
 }
 
@@ -303,7 +304,7 @@ TEST(without_descriptors_what_was_known_stands) {
       CHECK(memory_is_nearly_full());
       const char *content = limited.files[file].content;
       limited.files[file].content = NULL;
-      if (file == 0) cgroup_forget_memory_limit();
+      if (file == 0) cgroup_search_memory_limit();
       CHECK_THAT(memory_is_nearly_full() && memory_is_nearly_full_by_the_second(), "kind %d, without %s", kind,
                  limited.files[file].path);
       limited.files[file].content = content;
@@ -318,7 +319,41 @@ TEST(without_descriptors_the_first_question_is_asked_again) {
   use_files(limited.files);
   CHECK(!memory_is_nearly_full());
   limited.files[0].content = "0::/a\n";
+  cgroup_search_memory_limit();
   CHECK(memory_is_nearly_full());
+}
+
+/* After chroot(2), say. Asked by the second, too, and for another search once a minute. */
+static int reads_of_a_minute(void) {
+  reads = 0;
+  cgroup_search_memory_limit();
+  for (int i = 0; i < 600; i++) {
+    CHECK(!(i % 10 == 0 ? memory_is_nearly_full_by_the_second() : memory_is_nearly_full()));
+  }
+  return reads;
+}
+
+TEST(what_cannot_be_read_any_more_is_given_up) {
+  static const struct file none[] = {{NULL, NULL}};
+  for (int kind = 0; kind < KINDS; kind++) {
+    struct limited limited = limited_by(kind);
+    use_files(limited.files);
+    CHECK(memory_is_nearly_full());
+    files = none;
+    int first = reads_of_a_minute();
+    CHECK_THAT(cgroup_has_memory_limit() && first <= 600 + 60 + 1, "kind %d: %d files", kind, first);
+    for (int minute = 1; minute < 4; minute++) {
+      int next = reads_of_a_minute();
+      CHECK_THAT(!cgroup_has_memory_limit() && next == 1, "kind %d: %d files in minute %d", kind, next, minute);
+    }
+    files = limited.files;
+    CHECK(!memory_is_nearly_full());
+    cgroup_search_memory_limit();
+    CHECK(memory_is_nearly_full());
+    files = none; /* a minute in between counts */
+    reads_of_a_minute();
+    CHECK(cgroup_has_memory_limit());
+  }
 }
 
 /* Nearly all of it may be file cache. */

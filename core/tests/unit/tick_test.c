@@ -165,7 +165,7 @@ TEST(the_container_is_looked_at_whoever_ticks_between) {
   for (unsigned period = 1; period <= PERIODS; period++) {
     for (unsigned phase = 0; phase < period; phase++) {
       start_again(0);
-      cgroup_forget_memory_limit();
+      cgroup_search_memory_limit();
       memory->directory[0] = '\0';
       tick(); /* not the first one of all */
       for (unsigned i = 0; i < 10 * period; i++) {
