@@ -1,7 +1,8 @@
 #include "pressure.h"
 
 enum {
-  LITTLE_SHIFT = 10, /* a sweep that gave back less than a thousandth of the limit was not worth its steps */
+  LITTLE_SHIFT = 10,  /* a sweep that gave back less than a thousandth of the limit was not worth its steps */
+  BLIND_SECONDS = 10, /* the last reading stands for so long without another one */
 };
 
 #define WAIT_MIN_NS UINT64_C(1000000000)
@@ -11,6 +12,7 @@ static size_t most_pages = SIZE_MAX; /* atomic; written with the purge lock */
 
 static struct {
   bool near;
+  uint32_t blind_seconds;  /* looks by the second since the last reading */
   size_t room_pages;       /* from what is held to the limit, at the last look; SIZE_MAX: there is none */
   size_t swept_room_pages; /* the same at the last sweep; or more, if that came since by other means */
   size_t limit_pages;
@@ -53,6 +55,7 @@ static size_t room_of(const struct cgroup_memory *reading) {
 
 void pressure_look(const struct cgroup_memory *reading, size_t resident_pages) {
   bool was_near = pressure.near;
+  pressure.blind_seconds = 0;
   pressure.near = reading != NULL && cgroup_is_near_limit(reading);
   pressure.room_pages = reading != NULL ? room_of(reading) : SIZE_MAX;
   if (!pressure.near) {
@@ -62,6 +65,10 @@ void pressure_look(const struct cgroup_memory *reading, size_t resident_pages) {
   pressure.limit_pages = reading->limit_bytes / PAGE_BYTES;
   note_room(!was_near, resident_pages);
   pressure_allow(resident_pages + pressure.room_pages / 2);
+}
+
+void pressure_look_failed(bool by_the_second) {
+  if (by_the_second && ++pressure.blind_seconds >= BLIND_SECONDS) pressure_look(NULL, 0);
 }
 
 bool pressure_judge_sweep(uint64_t now_ns, size_t resident_pages) {

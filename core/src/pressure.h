@@ -22,8 +22,12 @@
 #include "base.h"
 #include "cgroup.h"
 
-/* A new reading (NULL: there is no limit, or it can't be read), and how many pages of the heap hold memory now. */
+/* A new reading (NULL: there is no limit, or nobody may read it), and how many pages of the heap hold memory now. */
 HIDDEN void pressure_look(const struct cgroup_memory *reading, size_t resident_pages);
+
+/* A reading can't be had: descriptors run out when many connections come, as memory does. What the last one said stands
+ * for ten such looks by the second; not for good, as after chroot(2) there will be none. */
+HIDDEN void pressure_look_failed(bool by_the_second);
 
 /* Whether the limit was near at the last look. */
 HIDDEN bool pressure_is_near(void);

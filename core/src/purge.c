@@ -243,7 +243,12 @@ uint64_t purge_activity(void) {
 
 void purge_look_at_limit(bool asks_for_limit) {
   struct cgroup_memory reading;
-  pressure_look(cgroup_memory(&reading, asks_for_limit) ? &reading : NULL, resident_pages());
+  bool is_read = cgroup_memory(&reading, asks_for_limit);
+  if (is_read || !cgroup_has_memory_limit()) {
+    pressure_look(is_read ? &reading : NULL, resident_pages());
+  } else {
+    pressure_look_failed(asks_for_limit);
+  }
 }
 
 void purge_forget_limit(void) { pressure_look(NULL, 0); }

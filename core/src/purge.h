@@ -61,7 +61,8 @@ HIDDEN bool purge_all_locked(const struct cache *own, size_t *bytes);
 
 /* For tick.c, who holds the purge lock. */
 
-/* Reads how near the container's memory limit is (cgroup.h, pressure.h), or forgets it: nobody may read it any more. */
+/* Reads how near the container's memory limit is (cgroup.h, pressure.h), by the second with asks_for_limit; or forgets
+ * it: nobody may read it any more. */
 HIDDEN void purge_look_at_limit(bool asks_for_limit);
 HIDDEN void purge_forget_limit(void);
 

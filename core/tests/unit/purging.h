@@ -18,7 +18,8 @@ static bool note_purge(void *start, size_t length_bytes);
 #define sys_purge note_purge
 
 /* Control groups as these files say. */
-static const char *memory_current = "0\n";
+static const char *memory_current = "0\n"; /* "": it can't be read */
+static const char *memory_stat = "inactive_file 0\nactive_file 0\n";
 static size_t read_own_file(const char *path, char *text, size_t capacity_bytes);
 #define sys_read_file read_own_file
 #include "above_sys.h"
@@ -44,7 +45,7 @@ static size_t read_own_file(const char *path, char *text, size_t capacity_bytes)
                         : strcmp(path, "/proc/self/cgroup") == 0             ? "0::/\n"
                         : strcmp(path, "/sys/fs/cgroup/memory.max") == 0     ? "100000000\n"
                         : strcmp(path, "/sys/fs/cgroup/memory.current") == 0 ? memory_current
-                        : strcmp(path, "/sys/fs/cgroup/memory.stat") == 0    ? "inactive_file 0\nactive_file 0\n"
+                        : strcmp(path, "/sys/fs/cgroup/memory.stat") == 0    ? memory_stat
                                                                              : "";
   snprintf(text, capacity_bytes, "%s", content);
   return strlen(text);

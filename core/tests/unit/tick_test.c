@@ -96,6 +96,34 @@ TEST(a_won_bet_halves_the_wait_once_however_often_the_next_one_is_cut) {
   CHECK_THAT(pressure.wait_ns == WAIT_MAX_NS / 2, "%zu s", (size_t)(pressure.wait_ns / 1000000000));
 }
 
+/* Descriptors and memory run out together. After chroot(2) nothing can be read ever again. */
+static void check_that_nearness_outlives(const char **file) {
+  start_again(0);
+  memory_current = "95000000\n";
+  const char *readable = *file;
+  tick();
+  CHECK(pressure_is_near());
+  *file = "";
+  for (int i = 0; i < 90; i++) {
+    tick();
+    CHECK_THAT(pressure_is_near(), "after %d ticks", i);
+  }
+  for (int i = 0; i < 30; i++) tick();
+  CHECK_THAT(!pressure_is_near(), "after 12 s");
+  *file = readable;
+  tick();
+  CHECK(pressure_is_near());
+  *file = "";
+  for (int i = 0; i < 90; i++) tick();
+  CHECK_THAT(pressure_is_near(), "the second time");
+  *file = readable;
+}
+
+TEST(the_limit_stays_near_while_its_use_cannot_be_read) {
+  check_that_nearness_outlives(&memory_current);
+  check_that_nearness_outlives(&memory_stat);
+}
+
 /* A reading from before a sandbox would stand. */
 TEST(who_may_read_no_files_any_more_is_not_near_the_limit) {
   start_again(1);
