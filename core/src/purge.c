@@ -52,6 +52,7 @@ static struct {
   uint64_t idle_at_ns;                /* under the lock: the last one, */
   size_t idle_gone_pages;             /* the same: what it gave back, */
   size_t idle_left_pages;             /* the same: and what it left resident */
+  bool had_tick;                      /* the same: one went by */
 } purge = {.excess_pages = CAP_SMALL_PAGES, .idle_looks = IDLE_LOOKS_MIN};
 
 static void earn_tokens(void) {
@@ -89,10 +90,11 @@ static void set_due(size_t pages) {
 static bool at_any_price(void) { return options.purge_cpu_percent == 100; }
 
 /* How much of what was freed a moment ago waits for a tick, however small the heap: a part of the room up to the
- * container's limit, which others use, too; none near that, or where no janitor can take it from an idle program. */
+ * container's limit, which others use, too; none near that, in a program that has just begun and may soon end, or where
+ * no janitor can take it from an idle program. */
 static size_t young_min_pages(void) {
   bool can_have_janitor = __atomic_load_n(&options.background, __ATOMIC_RELAXED) != 0 && rights_may_start_thread();
-  if (pressure_is_near() || !can_have_janitor) return 0;
+  if (!purge.had_tick || pressure_is_near() || !can_have_janitor) return 0;
   size_t share = pressure_room_pages() >> YOUNG_ROOM_SHIFT;
   return share < YOUNG_MIN_PAGES ? share : YOUNG_MIN_PAGES;
 }
@@ -261,18 +263,22 @@ void purge_slabs(size_t min_class_bytes, size_t max_records) {
   purge.tokens_ns -= (int64_t)purged * PAGE_COST_NS;
 }
 
-void purge_above_cap(void) { purge_within_budget(cap_pages(), !at_any_price()); }
+void purge_above_cap(void) {
+  purge.had_tick = true;
+  purge_within_budget(cap_pages(), !at_any_price());
+}
 
 bool purge_all_locked(const struct cache *own, size_t *bytes) {
   uint32_t stops = __atomic_load_n(&purging_stops, __ATOMIC_RELAXED);
   steal_caches(0, own);
   uint64_t given[CLASS_COUNT];
   for (unsigned i = 1; i < CLASS_COUNT; i++) given[i] = given_blocks(i);
+  size_t unmapped = large_purge(0, false); /* before slabs, which take longest: a fork may cut what comes after */
+  large_retry_unmaps();
   size_t purged = slab_purge(0, false, slab_record_count(), SIZE_MAX);
   purged += pages_purge(0, false);
   count_purged(purged);
-  purged += large_purge(0, false);
-  large_retry_unmaps();
+  purged += unmapped;
   set_due(urgent_pages());
   purge_looked();
   gauges_refresh(true);
