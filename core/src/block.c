@@ -344,8 +344,7 @@ static bool could_get(size_t block_bytes, size_t alignment, size_t size_bytes) {
 
 /* The class that a joined block serves for may be shorter by a quarter (B9), and what was asked for is as above. */
 static bool could_get_joined(const void *block, size_t block_bytes, size_t alignment, size_t size_bytes) {
-  size_t page = page_index(block);
-  return page < zone_pages() && kind_has_joints(page_kind(page)) && slab_is_joined(block) &&
+  return page_index(block) < zone_pages() && slab_is_joined(block) &&
          could_get(block_bytes - block_bytes / 4, alignment, size_bytes);
 }
 
@@ -396,8 +395,7 @@ static void count_resized(void *block, size_t size_bytes) {
 /* Tries to resize without another block. */
 static void *resize_same(void *block, size_t block_bytes, size_t size_bytes, bool may_move) {
   if (page_index(block) < zone_pages() && page_kind(page_index(block)) != KIND_RUN) {
-    bool is_joined = kind_has_joints(page_kind(page_index(block))) && slab_is_joined(block);
-    size_t least_bytes = is_joined ? round_up(size_bytes, 16) : size_bytes; /* B9 */
+    size_t least_bytes = slab_is_joined(block) ? round_up(size_bytes, 16) : size_bytes; /* B9 */
     return size_bytes <= block_bytes && resize_keeps(block_bytes, least_bytes) ? block : NULL;
   }
   cache_slow_path_begins();

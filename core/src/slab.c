@@ -261,7 +261,9 @@ bool slab_give(void *const *blocks, size_t count) {
 
 const void *slab_first_block(const void *p) { return page_address(slab_of_page(page_index(p))->page); }
 
-bool slab_is_joined(const void *p) { return slab_block_size(p) != slab_slot_size(p); }
+bool slab_is_joined(const void *p) {
+  return kind_has_joints(page_kind(page_index(p))) && slab_block_size(p) != slab_slot_size(p);
+}
 
 bool slab_is_taken(const void *p) {
   const struct slab *slab = slab_of_page(page_index(p));

@@ -36,7 +36,8 @@ HIDDEN size_t slab_block_size(const void *p);
 /* The same of its first slot: less where it is a joined block (slab_join.h), and sooner known. */
 HIDDEN size_t slab_slot_size(const void *p);
 
-/* Whether the block that starts at p is a joined one. Ends the process as slab_block_size does. */
+/* Whether the block that starts at p, in the zone, is a joined one. Where its slab has some, ends the process as
+ * slab_block_size does. */
 HIDDEN bool slab_is_joined(const void *p);
 
 /* Pages that may hold memory, of slabs in which something was freed since slab_purge looked at them: no more can go. */

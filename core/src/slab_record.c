@@ -91,15 +91,13 @@ unsigned slab_kind(const struct slab *slab) {
   return joints | (unsigned)slab->arena << ARENA_SHIFT | slab->class_index;
 }
 
-void slab_set_kind(const struct slab *slab) {
-  unsigned kind = slab_kind(slab);
+static void set_kinds(const struct slab *slab, unsigned kind) {
   for (size_t i = 0; i < shape_of(slab)->pages; i++) page_set_kind(slab->page + i, kind);
 }
 
-void slab_announce_joints(const struct slab *slab) {
-  unsigned kind = slab_kind(slab) | KIND_JOINTS;
-  for (size_t i = 0; i < shape_of(slab)->pages; i++) page_set_kind(slab->page + i, kind);
-}
+void slab_set_kind(const struct slab *slab) { set_kinds(slab, slab_kind(slab)); }
+
+void slab_announce_joints(const struct slab *slab) { set_kinds(slab, slab_kind(slab) | KIND_JOINTS); }
 
 /* B6 */
 static void claim_pages(const struct slab *slab) {

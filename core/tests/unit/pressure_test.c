@@ -163,15 +163,18 @@ TEST(what_a_cut_sweep_gave_counts) {
   CHECK(pressure_judge_sweep(now_ns, RESIDENT - 2010) && pressure.wait_ns == WAIT_MIN_NS);
 }
 
-/* Live memory itself comes and goes: nothing but a few pages can be given back. */
-TEST(a_bet_on_next_to_nothing_waits_where_the_room_swings) {
+/* What sweeps give is wanted again at once, while the room swings. In 64 s it halves only so often. */
+static void check_swinging_room(size_t gone_pages) {
   for (uint64_t swing = 50; swing <= 8000; swing *= 2) {
     unsigned count = 0;
     start_again();
-    for (unsigned i = 0; i < 640; i++) count += sweeps_in(1, 99900 - i % 2 * swing, 50, 50);
+    for (unsigned i = 0; i < 640; i++) count += sweeps_in(1, 99900 - i % 2 * swing, gone_pages, gone_pages);
     CHECK_THAT(count <= 7, "%u sweeps where the room swings by %zu pages", count, (size_t)swing);
   }
 }
+
+/* Live memory itself comes and goes: nothing but a few pages can be given back. */
+TEST(a_bet_on_next_to_nothing_waits_where_the_room_swings) { check_swinging_room(50); }
 
 /* Something else went than what the sweep gave: then comes a new approach. */
 TEST(half_of_more_room_brings_a_sweep_at_once) {
@@ -194,15 +197,7 @@ TEST(half_of_more_room_brings_a_sweep_at_once) {
   }
 }
 
-/* In 64 s it halves only so often. */
-TEST(what_is_wanted_at_once_waits_where_others_come_and_go) {
-  for (uint64_t swing = 50; swing <= 8000; swing *= 2) {
-    unsigned count = 0;
-    start_again();
-    for (unsigned i = 0; i < 640; i++) count += sweeps_in(1, 99900 - i % 2 * swing, 200, 200);
-    CHECK_THAT(count <= 7, "%u sweeps where the room swings by %zu pages", count, (size_t)swing);
-  }
-}
+TEST(what_is_wanted_at_once_waits_where_others_come_and_go) { check_swinging_room(200); }
 
 TEST(half_the_room_brings_a_sweep_at_once) {
   start_again();
