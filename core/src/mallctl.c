@@ -55,7 +55,7 @@ CONSTANT(get_confirm, as_number(malloc_conf_settings.confirm))
 CONSTANT(get_zeroes, as_number(malloc_conf_settings.zero))
 CONSTANT(get_xmalloc, as_number(malloc_conf_settings.xmalloc))
 CONSTANT(get_decay, as_number((uint64_t)malloc_conf_settings.dirty_decay_ms))
-CONSTANT(get_thp, as_text(options.thp ? "default" : "never"))
+CONSTANT(get_thp, as_text(options.thp == THP_NEVER ? "never" : options.thp == THP_ALWAYS ? "always" : "default"))
 CONSTANT(get_thread_arena, as_number(this_thread.tag >> ARENA_SHIFT))
 
 static union mallctl_value get_arenas_max(size_t arena) {

@@ -145,8 +145,9 @@ static bool parse_pair(const struct pair *pair, const struct conf_key *key, int6
   }
   if (key->effect == EFFECT_PROFILE_PREFIX) return length_of_prefix(pair->whole) < MALLOC_CONF_PREFIX_BYTES;
   if (key->effect != EFFECT_THP) return true;
-  *value = strcmp(pair->value, "always") == 0;
-  return *value || strcmp(pair->value, "never") == 0 || strcmp(pair->value, "default") == 0;
+  if (strcmp(pair->value, "always") == 0) *value = THP_ALWAYS;
+  if (strcmp(pair->value, "default") == 0) *value = THP_GROWTH;
+  return *value != THP_NEVER || strcmp(pair->value, "never") == 0;
 }
 
 /* Whether what is not there was asked for, rather than forbidden. */

@@ -50,7 +50,7 @@ struct conf_key {
 #define ALREADY(name, value, sentence) {name, CONF_ALREADY, value, EFFECT_NONE, sentence}
 #define ABSENT(name, value, sentence) {name, CONF_ABSENT, value, EFFECT_NONE, sentence}
 #define SHARED "threads share all slabs, and keep few blocks for themselves, as many as they use"
-#define NO_HUGE "tables and heap are kept from huge pages; thp:always allows them on the heap"
+#define NO_HUGE "tables have no huge pages; thp says where the heap has"
 #define ON_DEMAND "with prof:true, profiles are written by prof.dump, and at the end by prof_final:true"
 #define NO_LEAK_REPORT "with prof:true, prof_final:true writes a profile of what is live; there is no report of leaks"
 #define NO_THREADS "profiles are of the process, and all its threads are sampled alike"
@@ -65,7 +65,7 @@ static const struct conf_key conf_keys[] = {
     MAPPED("dirty_decay_ms", CONF_SIGNED, EFFECT_DECAY,
            "0: free pages go back at once, purge_cpu_percent:100; -1: only when asked for, purge_cpu_percent:0,"
            "background:0; else as ever, in 200 ms if the CPU budget allows"),
-    MAPPED("thp", CONF_WORD, EFFECT_THP, "always: thp:1; never and default: thp:0"),
+    MAPPED("thp", CONF_WORD, EFFECT_THP, "always: thp:1; never: thp:0; default: thp:2"),
     MAPPED("stats_print", CONF_BOOL, EFFECT_STATS, "malloc_stats_print at exit; stats_print of SNUG may forbid it"),
     MAPPED("stats_print_opts", CONF_WORD, EFFECT_STATS_LETTERS, "the letters of that"),
     MAPPED("prof", CONF_BOOL, EFFECT_PROFILE,

@@ -148,7 +148,7 @@ void map_release_reservations(void) {
 }
 
 void map_apply_options(void) {
-  if (options.thp && zone.base != NULL && map.heap_reserved)
+  if (options.thp == THP_ALWAYS && zone.base != NULL && map.heap_reserved)
     sys_huge_pages(zone.base, zone.reserved_pages * PAGE_BYTES);
 }
 

@@ -7,7 +7,7 @@
 #include "sys.h"
 
 /* The defaults. The table below repeats them for help; core/tests/unit/options_test.c compares. */
-struct options options = {.background = !SNUG_PREFIXED, .purge_cpu_percent = 1};
+struct options options = {.background = !SNUG_PREFIXED, .purge_cpu_percent = 1, .thp = THP_GROWTH};
 
 static const struct option_row {
   const char *name;
@@ -23,7 +23,8 @@ static const struct option_row {
     {"background", &options.background, 1, 0, 1, 1, "give memory back from a helper thread while the program is idle"},
     {"purge_cpu_percent", &options.purge_cpu_percent, 1, 0, 100, 1,
      "share of CPU time that giving memory back may cost"},
-    {"thp", &options.thp, 0, 0, 1, 0, "allow transparent huge pages on the heap"},
+    {"thp", &options.thp, 2, 0, 2, 0,
+     "transparent huge pages: 0: none; 1: on the whole heap; 2: where a heap of more than 1 GiB grows"},
     {"guard", &options.guard, 0, 0, 1, 0, "detect heap misuse at once; slower, more memory"},
     {"profile", &options.profile, 0, 0, 1073741824, 1,
      "sample allocations for snug profile; 1: one in 512 KiB; above: one in so many bytes"},
@@ -107,9 +108,9 @@ static void warn_value(const struct option_row *row, const char *value) {
   warn_line(message);
 }
 
-/* A number, or one of the words for 0 and 1 where the option is a switch. */
+/* A number, or one of the words for 0 and 1 where the option is a switch, also one with a third position. */
 static bool parse_value(const struct option_row *row, const char *value, uint32_t *result) {
-  if (row->high == 1) {
+  if (row->high <= 2) {
     bool on = !strcmp(value, "true") || !strcmp(value, "on") || !strcmp(value, "yes");
     bool off = !strcmp(value, "false") || !strcmp(value, "off") || !strcmp(value, "no");
     if (on || off) return *result = on, true;
@@ -186,7 +187,7 @@ enum option_change options_change(uint32_t number, uint32_t value, bool is_word,
   *low = row->low;
   *high = row->high;
   if (!row->live) return OPTION_FIXED;
-  if (value < row->low || value > row->high || (is_word && row->high != 1)) return OPTION_OUT_OF_RANGE;
+  if (value < row->low || value > row->high || (is_word && row->high > 2)) return OPTION_OUT_OF_RANGE;
   __atomic_store_n(row->value, value, __ATOMIC_RELAXED);
   return OPTION_CHANGED;
 }

@@ -5,13 +5,20 @@
 #include "base.h"
 #include "text.h"
 
+/* thp: where the heap may have transparent huge pages. */
+enum {
+  THP_NEVER = 0,
+  THP_ALWAYS = 1, /* everywhere */
+  THP_GROWTH = 2, /* where a large heap grows (huge.h) */
+};
+
 struct options {
   uint32_t verbose;           /* 0 or 1 */
   uint32_t stats_print;       /* 0 or 1; atomic, as it can change */
   uint32_t arenas_max;        /* 0: as many as CPUs */
   uint32_t background;        /* 0 or 1; atomic, as it can change */
   uint32_t purge_cpu_percent; /* 0 .. 100; under the purge lock once the program runs */
-  uint32_t thp;               /* 0 or 1 */
+  uint32_t thp;               /* THP_NEVER and so on */
   uint32_t guard;             /* 0 or 1; once the program runs guard_is_on() says whether it is */
   uint32_t profile;           /* 0: off; 1: on; above: so many bytes between samples; atomic, as it can change */
   uint32_t guard_samples;     /* 0: off; 1: on; above: at most so many at a time; atomic, as it can change */

@@ -2,6 +2,7 @@
 
 #include "bits.h"
 #include "fatal.h"
+#include "huge.h"
 #include "lock.h"
 #include "sys.h"
 
@@ -149,6 +150,7 @@ static void mark_taken(size_t first, size_t count, bool *clean) {
 static bool grow(size_t count) {
   size_t usable = map_grow(count);
   if (usable == 0) return false;
+  huge_grew(pages.chunk_count * CHUNK_PAGES, usable);
   if (pages.chunks == NULL) {
     pages.table = table_reserve(zone.reserved_pages / CHUNK_PAGES * sizeof(struct chunk), "snug chunks");
     pages.chunks = (struct chunk *)pages.table.start;
@@ -267,13 +269,15 @@ static void purgeable_words(size_t chunk, bool only_aged, uint64_t words[CHUNK_W
 /* Takes such runs out of the heap (G3), from the highest chunk down, until `wanted` dirty pages or a batch is among
  * them. Returns the number of runs. */
 static size_t collect_dirty(size_t wanted, bool only_aged, struct run runs[PURGE_BATCH], size_t *chunk_from) {
+  bool may_break = huge_may_break() && !is_purging_stopped();
   size_t count = 0, collected = 0, most = wanted < PURGE_BATCH_PAGES ? wanted : PURGE_BATCH_PAGES;
   for (; *chunk_from > 0; --*chunk_from) {
     size_t index = *chunk_from - 1, end = 0;
     struct chunk *chunk = &pages.chunks[index];
     uint64_t words[CHUNK_WORDS];
-    if (chunk->dirty != 0) purgeable_words(index, only_aged, words);
-    while (chunk->dirty != 0) {
+    bool can_go = chunk->dirty != 0 && (may_break || !huge_may_be_at(index * CHUNK_PAGES));
+    if (can_go) purgeable_words(index, only_aged, words);
+    while (can_go && chunk->dirty != 0) {
       if (count == PURGE_BATCH || collected >= most) return count;
       size_t start = bits_find(words, end, CHUNK_PAGES, true);
       end = bits_find(words, start, CHUNK_PAGES, false);
@@ -325,6 +329,37 @@ static void return_runs(struct purge_walk *walk, const struct run *runs, const b
   if (walk->refusals == REFUSALS_MAX) settle_all();
 }
 
+/* A copy of the free bits of the chunk that pages_are_touched looks at. Returns its first page, or PAGE_NONE. */
+static size_t find_sample(uint64_t free_words[CHUNK_WORDS]) {
+  lock_take(&pages.lock, RANK_PAGES);
+  size_t count = pages.chunk_count;
+  while (count > 0 && (pages.chunks[count - 1].free > CHUNK_PAGES / 4 || huge_may_be_at((count - 1) * CHUNK_PAGES)))
+    count--;
+  for (size_t i = 0; count != 0 && i < CHUNK_WORDS; i++) free_words[i] = chunk_words(count - 1, false)[i];
+  lock_give(&pages.lock, RANK_PAGES);
+  return count != 0 ? (count - 1) * CHUNK_PAGES : PAGE_NONE;
+}
+
+bool pages_are_touched(void) {
+  uint64_t free_words[CHUNK_WORDS];
+  unsigned char resident[CHUNK_PAGES];
+  size_t first = find_sample(free_words), used = 0, touched = 0;
+  if (first == PAGE_NONE || zone.page_bytes != PAGE_BYTES) return false;
+  if (!sys_find_resident(page_address(first), sizeof resident * PAGE_BYTES, resident)) return false;
+  for (size_t i = 0; i < CHUNK_PAGES; i++) {
+    if (bits_test(free_words, i)) continue;
+    used++;
+    touched += resident[i] & 1;
+  }
+  return touched >= used / 8 * 7;
+}
+
+bool pages_break_huge(size_t page) { return !huge_may_be_at(page) || (!is_purging_stopped() && huge_break(page)); }
+
+static bool purge_run(const struct run *run) {
+  return pages_break_huge(run->first) && sys_purge(page_address(run->first), run->count * PAGE_BYTES);
+}
+
 /* Purges one batch. The lock is held, but not during the system calls. False: nothing is left that may go. */
 static bool purge_batch(struct purge_walk *walk, size_t wanted, bool only_aged) {
   struct run runs[PURGE_BATCH];
@@ -332,7 +367,7 @@ static bool purge_batch(struct purge_walk *walk, size_t wanted, bool only_aged) 
   if (count == 0) return false;
   lock_give(&pages.lock, RANK_PAGES);
   bool done[PURGE_BATCH];
-  for (size_t i = 0; i < count; i++) done[i] = sys_purge(page_address(runs[i].first), runs[i].count * PAGE_BYTES);
+  for (size_t i = 0; i < count; i++) done[i] = purge_run(&runs[i]);
   lock_take(&pages.lock, RANK_PAGES);
   return_runs(walk, runs, done, count);
   return walk->refusals < REFUSALS_MAX;
@@ -371,6 +406,7 @@ size_t pages_shrink(void) {
   size_t count = pages.chunk_count;
   while (count > 0 && pages.chunks[count - 1].free == CHUNK_PAGES && pages.chunks[count - 1].dirty == 0) count--;
   size_t end = count * CHUNK_PAGES, gone = pages.chunk_count * CHUNK_PAGES - end;
+  if (gone != 0) huge_shrinks(end);
   if (gone != 0 && map_shrink(end)) {
     bits_set(zone.free_bits, end, gone, false);
     pages.chunk_count = count;

@@ -55,6 +55,14 @@ HIDDEN size_t pages_purge(size_t keep_pages, bool only_aged);
 /* Gives back what can go within a few milliseconds, also while purging stops: for who forks. */
 HIDDEN size_t pages_purge_before_fork(void);
 
+/* Whether the program touches what it takes: of the highest chunk of small pages that is mostly in use, seven eighths
+ * hold memory. RIGHT_OTHERS; the purge lock is held. */
+HIDDEN bool pages_are_touched(void);
+
+/* Before memory of a page that is in use, or out of the page heap, is given back: breaks huge pages there. False:
+ * that may not be, or purging stops. The purge lock is held, but by who forks. */
+HIDDEN bool pages_break_huge(size_t page);
+
 /* While a fork waits, all purging ends as soon as it can: after a millisecond's work, some thousand pages. A count, so
  * that a purger finds out about a stop that is over when it looks: it rises by one at each beginning and end. All
  * accesses are relaxed: who saw a value sees no earlier one (coherence), and it tells of nothing else. */

@@ -1,8 +1,11 @@
 #include "purge.h"
 
+#include <string.h>
+
 #include "arena.h"
 #include "counters.h"
 #include "gauges.h"
+#include "huge.h"
 #include "lock.h"
 #include "options.h"
 #include "pressure.h"
@@ -14,6 +17,7 @@
 #include "sys.h"
 
 #define MILLISECOND_NS UINT64_C(1000000)
+#define BREAK_COST_NS MILLISECOND_NS     /* to break the huge pages of a chunk, measured 0.9 ms (docs/decisions/0006) */
 #define REPEATS_NS (50 * MILLISECOND_NS) /* so long purge_all repeats what forks cut: each pass shuts all caches */
 
 enum {
@@ -36,6 +40,7 @@ enum {
   STOPPED_TURNS = 1000,
   LOOK_PAGES = 64, /* 256 KiB, or */
   LOOK_HEAP_SHIFT = 7,
+  HUGE_KEEP_SHIFT = 5, /* this part of the heap may be free in chunks of huge pages */
 };
 
 size_t purge_due_pages = CAP_SMALL_PAGES;
@@ -53,6 +58,8 @@ static struct {
   size_t idle_gone_pages;             /* the same: what it gave back, */
   size_t idle_left_pages;             /* the same: and what it left resident */
   bool had_tick;                      /* the same: one went by */
+  bool knows_huge_pages;              /* the same: it was read whether the kernel makes them */
+  size_t looked_at_pages;             /* the same: the zone when it was last looked whether they are wanted */
 } purge = {.excess_pages = CAP_SMALL_PAGES, .idle_looks = IDLE_LOOKS_MIN};
 
 static void earn_tokens(void) {
@@ -106,38 +113,6 @@ static size_t urgent_pages(void) {
   return cap_pages() + (young < least ? least : young);
 }
 
-/* How many of so many pages the tokens pay for. */
-static size_t affordable_pages(size_t pages) {
-  size_t paid = purge.tokens_ns > 0 ? (size_t)(purge.tokens_ns / PAGE_COST_NS) : 0;
-  if (at_any_price() || paid >= pages) return pages;
-  return paid < BATCH_MIN_PAGES ? 0 : paid;
-}
-
-/* Gives about so many dirty pages back, retained mappings first, and takes their price from the tokens. Returns those
- * that went. */
-static size_t give_back(size_t pages, bool only_aged) {
-  size_t retained = large_retained_pages(), unmapped = 0, purged = 0;
-  if (retained != 0) unmapped = large_purge(retained > pages ? retained - pages : 0, only_aged);
-  if (unmapped < pages) {
-    size_t rest = pages - unmapped, free_dirty = pages_dirty();
-    purged = pages_purge(free_dirty > rest ? free_dirty - rest : 0, only_aged);
-  }
-  count_purged(purged);
-  purge.tokens_ns -= (int64_t)(unmapped + purged) * PAGE_COST_NS;
-  return unmapped + purged;
-}
-
-/* Where more than `most` pages are dirty, gives back all above three quarters of that, or aged ones only, within the
- * budget. The purge lock is held. */
-static void purge_within_budget(size_t most, bool only_aged) {
-  earn_tokens();
-  size_t dirty = dirty_pages(), urgent = urgent_pages();
-  if (dirty > most) give_back(affordable_pages(dirty - most / 4 * 3), only_aged);
-  dirty = dirty_pages();
-  /* Refused or unaffordable: not at every free. */
-  set_due(dirty <= urgent ? urgent : dirty + dirty / 8 + BATCH_MIN_PAGES);
-}
-
 /* Frees into slabs of a class, in all arenas, ever. */
 static uint64_t given_blocks(unsigned class_index) {
   uint64_t given = 0;
@@ -176,6 +151,56 @@ static uint64_t slab_purgeable_bytes(void) {
   uint64_t purged_bytes = counter_get(&snug_counters.slab_purged_bytes);
   uint64_t unpurged_bytes = all_free_bytes > purged_bytes ? all_free_bytes - purged_bytes : 0;
   return bytes + (bin_bytes() < unpurged_bytes ? bin_bytes() : unpurged_bytes);
+}
+
+/* How many of so many pages the tokens pay for. */
+static size_t affordable_pages(size_t pages) {
+  size_t paid = purge.tokens_ns > 0 ? (size_t)(purge.tokens_ns / PAGE_COST_NS) : 0;
+  if (at_any_price() || paid >= pages) return pages;
+  return paid < BATCH_MIN_PAGES ? 0 : paid;
+}
+
+/* How many chunks the tokens pay to break. */
+static size_t affordable_breaks(void) {
+  if (at_any_price()) return SIZE_MAX;
+  return purge.tokens_ns > 0 ? (size_t)(purge.tokens_ns / (int64_t)BREAK_COST_NS) : 0;
+}
+
+/* Whether more than a small part of the heap could go; if not, pages beside huge ones may stay. */
+static bool breaks_pay(void) {
+  if (huge_chunks() == 0 || at_any_price() || pressure_is_near()) return true;
+  return dirty_pages() + (size_t)(slab_purgeable_bytes() / PAGE_BYTES) > pages_used() >> HUGE_KEEP_SHIFT;
+}
+
+static void allow_breaks(void) { huge_allow_breaks(breaks_pay() ? affordable_breaks() : 0); }
+
+static void pay_for_breaks(void) { purge.tokens_ns -= (int64_t)(huge_take_breaks() * BREAK_COST_NS); }
+
+/* Gives about so many dirty pages back, retained mappings first, and takes their price from the tokens. Returns those
+ * that went. */
+static size_t give_back(size_t pages, bool only_aged) {
+  size_t retained = large_retained_pages(), unmapped = 0, purged = 0;
+  if (retained != 0) unmapped = large_purge(retained > pages ? retained - pages : 0, only_aged);
+  if (unmapped < pages) {
+    size_t rest = pages - unmapped, free_dirty = pages_dirty();
+    allow_breaks();
+    purged = pages_purge(free_dirty > rest ? free_dirty - rest : 0, only_aged);
+  }
+  count_purged(purged);
+  purge.tokens_ns -= (int64_t)(unmapped + purged) * PAGE_COST_NS;
+  pay_for_breaks();
+  return unmapped + purged;
+}
+
+/* Where more than `most` pages are dirty, gives back all above three quarters of that, or aged ones only, within the
+ * budget. The purge lock is held. */
+static void purge_within_budget(size_t most, bool only_aged) {
+  earn_tokens();
+  size_t dirty = dirty_pages(), urgent = urgent_pages();
+  if (dirty > most) give_back(affordable_pages(dirty - most / 4 * 3), only_aged);
+  dirty = dirty_pages();
+  /* Refused or unaffordable: not at every free. */
+  set_due(dirty <= urgent ? urgent : dirty + dirty / 8 + BATCH_MIN_PAGES);
 }
 
 /* Pages that hold memory of the heap, live or not. */
@@ -253,14 +278,29 @@ void purge_look_at_limit(bool asks_for_limit) {
   }
 }
 
+void purge_look_at_huge_pages(bool may_open_files) {
+  if (!huge_may_be_wanted()) return;
+  if (!purge.knows_huge_pages && may_open_files && rights_have(RIGHT_FILES)) {
+    char setting[64];
+    bool is_read = sys_read_file("/sys/kernel/mm/transparent_hugepage/enabled", setting, sizeof setting) != 0;
+    if (is_read && strstr(setting, "[never]") != NULL) huge_give_up();
+    purge.knows_huge_pages = true;
+  }
+  if (purge.looked_at_pages == zone_pages()) return; /* the next growth is as the last */
+  purge.looked_at_pages = zone_pages();
+  huge_want_more(purge.knows_huge_pages && !pressure_is_near() && rights_have(RIGHT_OTHERS) && pages_are_touched());
+}
+
 void purge_forget_limit(void) { pressure_look(NULL, 0); }
 
 void purge_slabs(size_t min_class_bytes, size_t max_records) {
   earn_tokens();
   if (purge.tokens_ns <= 0) return;
+  allow_breaks();
   size_t purged = slab_purge(min_class_bytes, true, max_records, (size_t)(purge.tokens_ns / PAGE_COST_NS));
   count_purged(purged);
   purge.tokens_ns -= (int64_t)purged * PAGE_COST_NS;
+  pay_for_breaks();
 }
 
 void purge_above_cap(void) {
@@ -268,7 +308,9 @@ void purge_above_cap(void) {
   purge_within_budget(cap_pages(), !at_any_price());
 }
 
-bool purge_all_locked(const struct cache *own, size_t *bytes) {
+/* purge_all_locked, breaking huge pages or not. */
+static bool give_back_all(const struct cache *own, bool breaks, size_t *bytes) {
+  huge_allow_breaks(breaks ? SIZE_MAX : 0);
   uint32_t stops = __atomic_load_n(&purging_stops, __ATOMIC_RELAXED);
   steal_caches(0, own);
   uint64_t given[CLASS_COUNT];
@@ -283,10 +325,14 @@ bool purge_all_locked(const struct cache *own, size_t *bytes) {
   purge_looked();
   gauges_refresh(true);
   *bytes = purged * PAGE_BYTES;
+  pay_for_breaks();
   if (stops % 2 != 0 || __atomic_load_n(&purging_stops, __ATOMIC_RELAXED) != stops) return false;
+  if (!breaks) return true; /* what stays in chunks of huge pages counts on */
   for (unsigned i = 1; i < CLASS_COUNT; i++) counter_set(&purge.given_blocks[i], given[i]);
   return true;
 }
+
+bool purge_all_locked(const struct cache *own, size_t *bytes) { return give_back_all(own, true, bytes); }
 
 bool purge_if_limit_is_near(const struct cache *own) {
   uint64_t now = sys_coarse_time_ns();
@@ -348,7 +394,7 @@ void purge_idle(void) {
   if (looks > IDLE_LOOKS_MAX) looks = IDLE_LOOKS_MAX;
   __atomic_store_n(&purge.idle_looks, looks, __ATOMIC_RELAXED);
   size_t bytes;
-  bool in_vain = purge_all_locked(NULL, &bytes) && bytes < JANITOR_MIN_BYTES / 2;
+  bool in_vain = give_back_all(NULL, breaks_pay(), &bytes) && bytes < JANITOR_MIN_BYTES / 2;
   __atomic_store_n(&purge.in_vain, in_vain, __ATOMIC_RELAXED);
   purge.idle_at_ns = now;
   purge.idle_gone_pages = bytes / PAGE_BYTES;

@@ -24,7 +24,7 @@
 enum right {
   RIGHT_FILES = 1,  /* open, read and close files of the system */
   RIGHT_THREAD = 2, /* start a thread, with signals blocked, and end it */
-  RIGHT_OTHERS = 4, /* membarrier, tgkill, getpid, gettid, sysinfo, readlinkat, CPU time, names of mappings */
+  RIGHT_OTHERS = 4, /* membarrier, tgkill, getpid, gettid, sysinfo, readlinkat, mincore, CPU time, names of mappings */
   RIGHT_ALL = RIGHT_FILES | RIGHT_THREAD | RIGHT_OTHERS,
 };
 

@@ -2,7 +2,9 @@
 
 #include "bits.h"
 #include "counters.h"
+#include "huge.h"
 #include "lock.h"
+#include "pages.h"
 #include "slab.h"
 #include "slab_record.h"
 #include "sys.h"
@@ -36,6 +38,7 @@ static bool purge_begin(struct slab *slab, size_t min_class_bytes, bool only_age
   if (touched == 0) return false;
   uint8_t age = (uint8_t)((__atomic_load_n(&slabs.tick, __ATOMIC_RELAXED) - touched) & TICK_MASK);
   if (only_aged && age < 2) return false;
+  if (!huge_may_break() && huge_may_be_at(__atomic_load_n(&slab->page, __ATOMIC_RELAXED))) return false;
   unsigned class_index = __atomic_load_n(&slab->class_index, __ATOMIC_RELAXED);
   unsigned arena = __atomic_load_n(&slab->arena, __ATOMIC_RELAXED);
   if (class_shapes[class_index].size_bytes < min_class_bytes) return false;
@@ -69,6 +72,7 @@ static bool purge_begin(struct slab *slab, size_t min_class_bytes, bool only_age
 /* Gives the pages back; no lock is held and nobody else serves from the slab. Returns those that went. */
 static uint64_t purge_pages(const struct purge_item *item) {
   uint64_t gone = 0;
+  if (!pages_break_huge(item->slab->page)) return 0;
   for (size_t i = bits_find(&item->idle, 0, 64, true); i < 64;) {
     size_t end = bits_find(&item->idle, i, 64, false);
     if (sys_purge(page_address(item->slab->page + i), (end - i) * PAGE_BYTES)) {
@@ -87,6 +91,7 @@ static void purge_end(const struct purge_item *item, uint64_t gone) {
   ASSERT((gone & ~slab_untouched_pages(slab)) == 0); /* B5: nobody took from it meanwhile */
   counter_add(&snug_counters.slab_purged_bytes, (uint64_t)__builtin_popcountll(gone & ~slab->purged) * PAGE_BYTES);
   slab_set_purged(slab, slab->purged | gone);
+  if (huge_may_be_at(slab->page)) touch(slab); /* another time */
   if (slab->free == shape_of(slab)->slots) {
     slab_release(slab);
   } else {

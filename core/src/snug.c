@@ -29,6 +29,9 @@ SMALL
 #include "malloc_conf.c"
 FAST
 #include "map.c"
+SMALL
+#include "huge.c"
+FAST
 #include "pages.c"
 #include "run.c"
 #include "large.c"

@@ -11,6 +11,7 @@
 #include "fatal.h"
 #include "fork.h"
 #include "guard.h"
+#include "huge.h"
 #include "large.h"
 #include "malloc_conf.h"
 #include "map.h"
@@ -90,8 +91,8 @@ static void find_warnings(struct text *text) {
   char content[128];
   if (rights_have(RIGHT_FILES) &&
       sys_read_file("/sys/kernel/mm/transparent_hugepage/enabled", content, sizeof content) != 0 &&
-      strstr(content, "[always]") != NULL && options.thp == 0) {
-    text_string(text, "transparent huge pages are \"always\" (switched off on the heap)");
+      strstr(content, "[always]") != NULL && options.thp != THP_ALWAYS) {
+    text_string(text, "transparent huge pages are \"always\" (not on the heap)");
   }
   if (AS_BOUND(free) != free_of_this_copy) {
     if (text->length_bytes != 0) text_string(text, "; ");
@@ -146,6 +147,7 @@ __attribute__((constructor)) static void read_settings(void) {
   if (!sys_is_secure()) options_read();
   snug_counters.pid = rights_pid();
   map_apply_options();
+  huge_start(zone_pages());
   if (options.guard && !guard_start()) options.guard = 0;
   if (malloc_conf_settings.zero) block_zero_all();
   settle_profile();

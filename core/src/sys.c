@@ -39,6 +39,7 @@ enum {
   MEMBARRIER_PRIVATE_EXPEDITED = 8,
   MEMBARRIER_REGISTER_PRIVATE_EXPEDITED = 16,
   WIPE_ON_FORK_ADVICE = 18,
+  COLD_ADVICE = 20,
   SYSCALL_PIDFD_OPEN = 434,
   SYSCALL_CLOSE_RANGE = 436,
   SYSCALL_PIDFD_GETFD = 438,
@@ -107,6 +108,15 @@ void sys_huge_pages(void *start, size_t length_bytes) {
 
 void sys_no_huge_pages(void *start, size_t length_bytes) {
   call(SYS_madvise, (long)start, (long)length_bytes, MADV_NOHUGEPAGE, 0, 0, 0);
+}
+
+/* What is said of a part of a huge page concerns no other part, so the kernel breaks it first. */
+bool sys_break_huge_page(void *page) {
+  return !failed(call(SYS_madvise, (long)page, (long)sys_page_size_bytes(), COLD_ADVICE, 0, 0, 0));
+}
+
+bool sys_find_resident(void *start, size_t length_bytes, unsigned char resident[]) {
+  return !failed(call(SYS_mincore, (long)start, (long)length_bytes, (long)resident, 0, 0, 0));
 }
 
 bool sys_wipe_on_fork(void *start, size_t length_bytes) {

@@ -24,6 +24,9 @@ void *sys_remap(void *start, size_t old_bytes, size_t new_bytes, bool may_move);
 bool sys_purge(void *start, size_t length_bytes); /* give memory back; reads as zero afterwards */
 void sys_huge_pages(void *start, size_t length_bytes);
 void sys_no_huge_pages(void *start, size_t length_bytes);
+bool sys_break_huge_page(
+    void *page); /* the one that holds this page, if any, into small ones; false before Linux 5.4 */
+bool sys_find_resident(void *start, size_t length_bytes, unsigned char resident[]); /* bit 0, by page. RIGHT_OTHERS */
 bool sys_wipe_on_fork(void *start, size_t length_bytes);                   /* copies of the process find zeros there */
 void sys_name_mapping(void *start, size_t length_bytes, const char *name); /* RIGHT_OTHERS */
 

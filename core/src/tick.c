@@ -68,6 +68,7 @@ void tick_now(const struct cache *own, bool may_open_files) {
   } else if (may_open_files) {
     look_at_container(now);
   }
+  purge_look_at_huge_pages(may_open_files);
   slab_tick();
   slab_join_tick();
   cache_tick();

@@ -62,7 +62,7 @@ const KEYS: &[KeyRow] = &[
     key("narenas", KeyClass::Mapped, KeyValue::Number, Effect::Arenas, "arenas_max; rarely needed, there is one until threads wait for it"),
     key("background_thread", KeyClass::Mapped, KeyValue::Bool, Effect::Background, "background; the helper thread is there only when needed"),
     key("dirty_decay_ms", KeyClass::Mapped, KeyValue::Signed, Effect::Decay, "0: free pages go back at once, purge_cpu_percent:100; -1: only when asked for, purge_cpu_percent:0,background:0; else as ever, in 200 ms if the CPU budget allows"),
-    key("thp", KeyClass::Mapped, KeyValue::Word, Effect::Thp, "always: thp:1; never and default: thp:0"),
+    key("thp", KeyClass::Mapped, KeyValue::Word, Effect::Thp, "always: thp:1; never: thp:0; default: thp:2"),
     key("stats_print", KeyClass::Mapped, KeyValue::Bool, Effect::Stats, "malloc_stats_print at exit; stats_print of SNUG may forbid it"),
     key("stats_print_opts", KeyClass::Mapped, KeyValue::Word, Effect::Other, "the letters of that"),
     key("prof", KeyClass::Mapped, KeyValue::Bool, Effect::Other, "profile; samples of what is allocated, which prof.dump writes for jeprof and snug profile shows"),
@@ -89,9 +89,9 @@ const KEYS: &[KeyRow] = &[
     key("percpu_arena", KeyClass::Already, KeyValue::Word, Effect::None, "threads share all slabs, and keep few blocks for themselves, as many as they use"),
     key("max_background_threads", KeyClass::Already, KeyValue::Number, Effect::None, "there is one helper thread at most"),
     key("retain", KeyClass::Already, KeyValue::Bool, Effect::None, "the heap keeps its addresses"),
-    key("metadata_thp", KeyClass::Already, KeyValue::Word, Effect::None, "tables and heap are kept from huge pages; thp:always allows them on the heap"),
-    key("huge_arena_pac_thp", KeyClass::Already, KeyValue::Bool, Effect::None, "tables and heap are kept from huge pages; thp:always allows them on the heap"),
-    key("hpa", KeyClass::Already, KeyValue::Bool, Effect::None, "tables and heap are kept from huge pages; thp:always allows them on the heap"),
+    key("metadata_thp", KeyClass::Already, KeyValue::Word, Effect::None, "tables have no huge pages; thp says where the heap has"),
+    key("huge_arena_pac_thp", KeyClass::Already, KeyValue::Bool, Effect::None, "tables have no huge pages; thp says where the heap has"),
+    key("hpa", KeyClass::Already, KeyValue::Bool, Effect::None, "tables have no huge pages; thp says where the heap has"),
     key("oversize_threshold", KeyClass::Already, KeyValue::Number, Effect::None, "blocks of 1 MiB and more have a mapping of their own"),
     key("lg_extent_max_active_fit", KeyClass::Already, KeyValue::Number, Effect::None, "it is about how jemalloc keeps extents; the heap here has none"),
     key("cache_oblivious", KeyClass::Already, KeyValue::Bool, Effect::None, "it is about how jemalloc keeps extents; the heap here has none"),
@@ -252,7 +252,7 @@ impl KeyRow {
             (KeyValue::Number, _) => number().filter(|_| !value.starts_with('-')),
             (KeyValue::Signed, _) => number().filter(|number| *number >= -1),
             (KeyValue::Word, Effect::Thp) => {
-                ["never", "default", "always"].contains(&value).then(|| i64::from(value == "always"))
+                ["never", "always", "default"].iter().position(|word| *word == value).map(|at| at as i64)
             }
             (KeyValue::Word, _) => Some(i64::from(!value.is_empty())),
         }
@@ -277,7 +277,7 @@ impl Effect {
         let sets = match (self, value) {
             (Effect::Arenas, value) => vec![("arenas_max", value.min(ARENAS_MAX) as u32)],
             (Effect::Background, _) => vec![("background", on)],
-            (Effect::Thp, _) => vec![("thp", on)],
+            (Effect::Thp, value) => vec![("thp", value as u32)],
             (Effect::Stats, _) => vec![("stats_print", on)],
             (Effect::Decay, 0) => vec![("purge_cpu_percent", 100)],
             (Effect::Decay, -1) => vec![("purge_cpu_percent", 0), ("background", 0)],

@@ -28,7 +28,7 @@ pub(super) const ROWS: &[OptionRow] = &[
     row("arenas_max", 0, 0, 64),
     row("background", 1, 0, 1),
     row("purge_cpu_percent", 1, 0, 100),
-    row("thp", 0, 0, 1),
+    row("thp", 2, 0, 2),
     row("guard", 0, 0, 1),
     row("profile", 0, 0, 1073741824),
     row("guard_samples", 0, 0, 4096),
@@ -152,8 +152,8 @@ impl OptionRow {
     /// A value as it is written, or None if it is none: a number of the range, or a word where it is a switch.
     pub(super) fn parse(&self, value: &str) -> Option<u32> {
         let number = match value {
-            "on" | "true" | "yes" if self.high == 1 => 1,
-            "off" | "false" | "no" if self.high == 1 => 0,
+            "on" | "true" | "yes" if self.high <= 2 => 1,
+            "off" | "false" | "no" if self.high <= 2 => 0,
             digits if digits.bytes().all(|byte| byte.is_ascii_digit()) => digits.parse().ok()?,
             _ => return None,
         };
@@ -302,7 +302,7 @@ mod tests {
     fn settings_come_from_somewhere() {
         let settings: BTreeMap<String, String> = [
             ("arenas_max", "2"),
-            ("thp", "0"),
+            ("thp", "2"),
             ("background", "0"),
             ("purge_cpu_percent", "9"),
             ("of_a_later_version", "1"),

@@ -97,7 +97,8 @@ TEST(settings_change_when_asked) {
   number = option_number("background");
   CHECK(answer_to(words_of(SNUG_REQUEST_SWITCH, number, 1)) == SNUG_ANSWER_DONE && options.background == 1);
   CHECK(answer_to(words_of(SNUG_REQUEST_SET, number, 0)) == SNUG_ANSWER_DONE && options.background == 0);
-  CHECK(answer_to(words_of(SNUG_REQUEST_SET, option_number("thp"), 1)) == SNUG_ANSWER_FIXED && options.thp == 0);
+  CHECK(answer_to(words_of(SNUG_REQUEST_SET, option_number("thp"), 1)) == SNUG_ANSWER_FIXED &&
+        options.thp == THP_GROWTH);
   CHECK(answer_to(words_of(SNUG_REQUEST_SET, ROW_COUNT, 1)) == SNUG_ANSWER_UNKNOWN_SETTING);
   CHECK(answer_to(words_of(SNUG_REQUEST_SET, 0x100, 1)) == SNUG_ANSWER_UNKNOWN_SETTING);
   CHECK(answer_to(words_of(0, 0, 0)) == SNUG_ANSWER_UNKNOWN_KIND);
@@ -142,7 +143,7 @@ TEST(garbage_does_no_harm) {
     ask(words);
     control_look(this_thread.own);
     CHECK(options.background <= 1 && options.stats_print <= 1 && options.purge_cpu_percent <= 100);
-    CHECK(options.thp == 0 && options.verbose == 0 && options.arenas_max == 0);
+    CHECK(options.thp == THP_GROWTH && options.verbose == 0 && options.arenas_max == 0);
   }
   options.stats_print = 0;
   CHECK(strnlen(snug_counters.settings, sizeof snug_counters.settings) < sizeof snug_counters.settings);

@@ -30,6 +30,7 @@ static void *remap_or_refuse(void *start, size_t old_bytes, size_t new_bytes, bo
 #include "../../src/lock.c"
 #include "../../src/options.c"
 #include "../../src/map.c"
+#include "../../src/huge.c"
 #include "../../src/pages.c"
 #include "../../src/large.c"
 #include "unit.h"

@@ -71,22 +71,22 @@ static void check_conf(const char *conf, const char *messages, const char *effec
   ",thp:" #thp ",guard:0,profile:" #profile ",guard_samples:0"
 #define SETTINGS(stats, arenas, background, percent, thp) \
   SETTINGS_AND_PROFILE(stats, arenas, background, percent, thp, 0)
-#define PROFILED(profile) SETTINGS_AND_PROFILE(0, 0, 1, 1, 0, profile)
-#define DEFAULTS SETTINGS(0, 0, 1, 1, 0)
+#define PROFILED(profile) SETTINGS_AND_PROFILE(0, 0, 1, 1, 2, profile)
+#define DEFAULTS SETTINGS(0, 0, 1, 1, 2)
 #define WARNING(text) "snug: warning: " text " (ignored)\n"
 
 TEST(keys_with_an_effect) {
-  check_conf("narenas:2", "", SETTINGS(0, 2, 1, 1, 0));
-  check_conf("narenas:200", "", SETTINGS(0, 64, 1, 1, 0));
-  check_conf("background_thread:false", "", SETTINGS(0, 0, 0, 1, 0));
+  check_conf("narenas:2", "", SETTINGS(0, 2, 1, 1, 2));
+  check_conf("narenas:200", "", SETTINGS(0, 64, 1, 1, 2));
+  check_conf("background_thread:false", "", SETTINGS(0, 0, 0, 1, 2));
   check_conf("background_thread:true", "", DEFAULTS);
-  check_conf("dirty_decay_ms:0", "", SETTINGS(0, 0, 1, 100, 0) " decay0");
-  check_conf("dirty_decay_ms:-1", "", SETTINGS(0, 0, 0, 0, 0) " never");
+  check_conf("dirty_decay_ms:0", "", SETTINGS(0, 0, 1, 100, 2) " decay0");
+  check_conf("dirty_decay_ms:-1", "", SETTINGS(0, 0, 0, 0, 2) " never");
   check_conf("dirty_decay_ms:5000", "", DEFAULTS);
   check_conf("thp:always", "", SETTINGS(0, 0, 1, 1, 1));
-  check_conf("thp:always,thp:never", "", DEFAULTS);
-  check_conf("thp:default", "", DEFAULTS);
-  check_conf("stats_print:true,stats_print_opts:Jg", "", SETTINGS(1, 0, 1, 1, 0) " textJg");
+  check_conf("thp:always,thp:never", "", SETTINGS(0, 0, 1, 1, 0));
+  check_conf("thp:never,thp:default", "", DEFAULTS);
+  check_conf("stats_print:true,stats_print_opts:Jg", "", SETTINGS(1, 0, 1, 1, 2) " textJg");
   check_conf("zero:true,xmalloc:true", "", DEFAULTS " zero xmalloc");
   check_conf("zero:true,zero:false", "", DEFAULTS);
 }
@@ -97,8 +97,8 @@ TEST(keys_of_profiles_are_looked_at_together) {
   check_conf("prof:true", "", PROFILED(1) " prof");
   check_conf("prof_active:true,prof:true,prof_final:true", "", PROFILED(1) " prof final");
   check_conf("prof:true,lg_prof_sample:19", "", PROFILED(524288) " prof every 524288");
-  check_conf("lg_prof_sample:19,prof_prefix:" LONG_PATH ",prof:true,thp:never", "",
-             PROFILED(524288) " prof every 524288 as " LONG_PATH);
+  check_conf("lg_prof_sample:19,prof_prefix:" LONG_PATH ",prof:true,thp:always", "",
+             SETTINGS_AND_PROFILE(0, 0, 1, 1, 1, 524288) " prof every 524288 as " LONG_PATH);
   check_conf("prof:true,lg_prof_sample:0", "", PROFILED(2) " prof every 2");
   check_conf("prof:true,lg_prof_sample:63", "", PROFILED(1073741824) " prof every 1073741824");
   check_conf("prof:true,prof_active:false,lg_prof_sample:19", "", DEFAULTS " idle every 524288");
@@ -121,10 +121,10 @@ TEST(keys_of_profiles_are_looked_at_together) {
 
 /* As found in images and guides. */
 TEST(what_people_deploy_gives_no_line) {
-  check_conf("dirty_decay_ms:1000,narenas:2,background_thread:true", "", SETTINGS(0, 2, 1, 1, 0));
+  check_conf("dirty_decay_ms:1000,narenas:2,background_thread:true", "", SETTINGS(0, 2, 1, 1, 2));
   check_conf("background_thread:true,metadata_thp:auto,dirty_decay_ms:9000000000,muzzy_decay_ms:9000000000", "",
              DEFAULTS);
-  check_conf("dirty_decay_ms:0,muzzy_decay_ms:0", "", SETTINGS(0, 0, 1, 100, 0) " decay0");
+  check_conf("dirty_decay_ms:0,muzzy_decay_ms:0", "", SETTINGS(0, 0, 1, 100, 2) " decay0");
   check_conf("percpu_arena:percpu,oversize_threshold:1,lg_tcache_max:13,retain:false,tcache:false", "", DEFAULTS);
   check_conf("prof:false,prof_active:false,prof_gdump:true,lg_prof_interval:30,prof_leak:true", "", DEFAULTS);
   check_conf("lg_dirty_mult:-1,junk:false,abort:true,dss:primary,zero_realloc:free", "", DEFAULTS);
@@ -136,7 +136,7 @@ TEST(wishes_that_are_not_met_are_named) {
   check_conf("prof_gdump:true,prof:true,prof_active:false,lg_prof_interval:-1,narenas:1",
              "snug: warning: \"prof_gdump:true\" in MALLOC_CONF has no effect: with prof:true, profiles are written by "
              "prof.dump, and at the end by prof_final:true\n",
-             SETTINGS(0, 1, 1, 1, 0) " idle");
+             SETTINGS(0, 1, 1, 1, 2) " idle");
   check_conf("junk:true",
              "snug: warning: \"junk:true\" in MALLOC_CONF has no effect: blocks are not filled; "
              "SNUG=guard:1 fills freed ones and finds who uses them\n",
@@ -155,7 +155,7 @@ TEST(mistakes_give_one_line_and_the_rest_counts) {
              WARNING("unknown setting \"\"narenas:2\"\" in MALLOC_CONF; did you mean \"narenas:...\"?"), DEFAULTS);
   check_conf("dirty_decay:1000,narenas:3",
              WARNING("unknown setting \"dirty_decay:1000\" in MALLOC_CONF; did you mean \"dirty_decay_ms:...\"?"),
-             SETTINGS(0, 3, 1, 1, 0));
+             SETTINGS(0, 3, 1, 1, 2));
   check_conf("qqq:1", WARNING("unknown setting \"qqq:1\" in MALLOC_CONF; no key of jemalloc's"), DEFAULTS);
   check_conf("narenas", WARNING("bad value \"narenas\" in MALLOC_CONF; use a number"), DEFAULTS);
   check_conf("narenas:", WARNING("bad value \"narenas:\" in MALLOC_CONF; use a number"), DEFAULTS);
@@ -172,12 +172,12 @@ TEST(mistakes_give_one_line_and_the_rest_counts) {
 
 TEST(snug_wins_over_malloc_conf_wins_over_glibc) {
   arena_setting = "7";
-  check_conf(NULL, "", SETTINGS(0, 7, 1, 1, 0));
-  check_conf("narenas:2", "", SETTINGS(0, 2, 1, 1, 0));
+  check_conf(NULL, "", SETTINGS(0, 7, 1, 1, 2));
+  check_conf("narenas:2", "", SETTINGS(0, 2, 1, 1, 2));
   snug_setting = "arenas_max:3,stats_print:0";
-  check_conf("narenas:2,stats_print:true", "", SETTINGS(0, 3, 1, 1, 0) " text");
+  check_conf("narenas:2,stats_print:true", "", SETTINGS(0, 3, 1, 1, 2) " text");
   snug_setting = "purge_cpu_percent:5";
-  check_conf("dirty_decay_ms:0", "", SETTINGS(0, 7, 1, 5, 0) " decay0");
+  check_conf("dirty_decay_ms:0", "", SETTINGS(0, 7, 1, 5, 2) " decay0");
   snug_setting = arena_setting = NULL;
 }
 
@@ -197,7 +197,7 @@ static void read_conf(void) {
 TEST(abort_conf_ends_the_process) {
   setting = "abort_conf:true,narenas=2";
   check_dies(read_conf, "bad settings, and MALLOC_CONF has abort_conf:true");
-  check_conf("abort_conf:true,narenas:2", "", SETTINGS(0, 2, 1, 1, 0));
+  check_conf("abort_conf:true,narenas:2", "", SETTINGS(0, 2, 1, 1, 2));
 }
 
 /* Where who starts the program has fewer rights than it gets. */

@@ -45,7 +45,7 @@ static void check_setting(const char *value, const char *arenas, const char *war
 }
 
 #define DEFAULTS \
-  "verbose:0,stats_print:0,arenas_max:0,background:1,purge_cpu_percent:1,thp:0,guard:0,profile:0,guard_samples:0"
+  "verbose:0,stats_print:0,arenas_max:0,background:1,purge_cpu_percent:1,thp:2,guard:0,profile:0,guard_samples:0"
 #define BAD_SWITCH(value, name, stays)                        \
   "snug: warning: bad value \"" value "\" for option \"" name \
   "\" in SNUG; use 1, on, yes, true or 0, off, no, false (ignored, stays " stays ")\n"
@@ -112,7 +112,7 @@ TEST(nothing_set_is_the_defaults) {
 
 TEST(every_option_takes_every_value_of_its_range) {
   for (size_t i = 0; i < ROW_COUNT; i++) {
-    for (uint32_t number = rows[i].low; number <= rows[i].high; number += rows[i].high > 1 ? rows[i].high / 6 : 1) {
+    for (uint32_t number = rows[i].low; number <= rows[i].high; number += rows[i].high < 6 ? 1 : rows[i].high / 6) {
       char value[128], expected[256];
       struct text text = text_in(expected, sizeof expected);
       snprintf(value, sizeof value, "%s:%u", rows[i].name, number);
@@ -126,16 +126,22 @@ TEST(every_option_takes_every_value_of_its_range) {
 }
 
 TEST(switches_take_words) {
+  check_setting("thp:off", NULL, "",
+                "verbose:0,stats_print:0,arenas_max:0,background:1,purge_cpu_percent:1,thp:0,guard:0,profile:0,guard_"
+                "samples:0");
+  check_setting("thp:on", NULL, "",
+                "verbose:0,stats_print:0,arenas_max:0,background:1,purge_cpu_percent:1,thp:1,guard:0,profile:0,guard_"
+                "samples:0");
   static const char *const on[] = {"1", "true", "on", "yes"}, *const off[] = {"0", "false", "off", "no"};
   for (size_t i = 0; i < COUNT_OF(on); i++) {
     char value[64];
     snprintf(value, sizeof value, "verbose:%s", on[i]);
     check_setting(value, NULL, "",
-                  "verbose:1,stats_print:0,arenas_max:0,background:1,purge_cpu_percent:1,thp:0,guard:0,profile:0,guard_"
+                  "verbose:1,stats_print:0,arenas_max:0,background:1,purge_cpu_percent:1,thp:2,guard:0,profile:0,guard_"
                   "samples:0");
     snprintf(value, sizeof value, "background:%s", off[i]);
     check_setting(value, NULL, "",
-                  "verbose:0,stats_print:0,arenas_max:0,background:0,purge_cpu_percent:1,thp:0,guard:0,profile:0,guard_"
+                  "verbose:0,stats_print:0,arenas_max:0,background:0,purge_cpu_percent:1,thp:2,guard:0,profile:0,guard_"
                   "samples:0");
   }
   check_setting("arenas_max:on", NULL,
@@ -147,10 +153,10 @@ TEST(switches_take_words) {
 TEST(several_in_one_with_spaces_and_the_last_wins) {
   check_setting(
       "verbose:1,arenas_max:4", NULL, "",
-      "verbose:1,stats_print:0,arenas_max:4,background:1,purge_cpu_percent:1,thp:0,guard:0,profile:0,guard_samples:0");
+      "verbose:1,stats_print:0,arenas_max:4,background:1,purge_cpu_percent:1,thp:2,guard:0,profile:0,guard_samples:0");
   check_setting(
       " verbose : 1 , arenas_max : 4 , ", NULL, "",
-      "verbose:1,stats_print:0,arenas_max:4,background:1,purge_cpu_percent:1,thp:0,guard:0,profile:0,guard_samples:0");
+      "verbose:1,stats_print:0,arenas_max:4,background:1,purge_cpu_percent:1,thp:2,guard:0,profile:0,guard_samples:0");
   check_setting("thp:1,thp:0,purge_cpu_percent:100", NULL, "",
                 "verbose:0,stats_print:0,arenas_max:0,background:1,purge_cpu_percent:100,thp:0,guard:0,profile:0,guard_"
                 "samples:0");
@@ -211,10 +217,10 @@ TEST(long_words_mean_nothing) {
 TEST(the_variable_of_glibc_is_understood) {
   check_setting(
       NULL, "2", "",
-      "verbose:0,stats_print:0,arenas_max:2,background:1,purge_cpu_percent:1,thp:0,guard:0,profile:0,guard_samples:0");
+      "verbose:0,stats_print:0,arenas_max:2,background:1,purge_cpu_percent:1,thp:2,guard:0,profile:0,guard_samples:0");
   check_setting(
       "arenas_max:5", "2", "",
-      "verbose:0,stats_print:0,arenas_max:5,background:1,purge_cpu_percent:1,thp:0,guard:0,profile:0,guard_samples:0");
+      "verbose:0,stats_print:0,arenas_max:5,background:1,purge_cpu_percent:1,thp:2,guard:0,profile:0,guard_samples:0");
   check_setting(
       "thp:1", "2", "",
       "verbose:0,stats_print:0,arenas_max:2,background:1,purge_cpu_percent:1,thp:1,guard:0,profile:0,guard_samples:0");

@@ -17,6 +17,7 @@ static bool commit_or_refuse(void *start, size_t length_bytes) {
 #include "../../src/lock.c"
 #include "../../src/options.c"
 #include "../../src/map.c"
+#include "../../src/huge.c"
 #include "../../src/pages.c"
 #include "unit.h"
 

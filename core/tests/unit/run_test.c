@@ -5,6 +5,7 @@
 #include "../../src/lock.c"
 #include "../../src/options.c"
 #include "../../src/map.c"
+#include "../../src/huge.c"
 #include "../../src/pages.c"
 #include "../../src/run.c"
 #include "unit.h"

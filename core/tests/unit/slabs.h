@@ -8,6 +8,7 @@
 #include "../../src/lock.c"
 #include "../../src/options.c"
 #include "../../src/map.c"
+#include "../../src/huge.c"
 #include "../../src/pages.c"
 #include "../../src/arena.c"
 #include "../../src/slab_record.c"
