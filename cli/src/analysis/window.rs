@@ -1,6 +1,7 @@
 //! What the samples of a run, or of a part of it, come to: means, peaks and final values. Pure.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use crate::analysis::results::{Details, Run, Samples};
 use crate::analysis::statistics::time_weighted_mean;
@@ -35,7 +36,8 @@ pub(crate) fn memory(samples: &Samples, details: &Details, window: Window) -> BT
     let times = &samples.time_s[first..=last];
     let end_s = samples.time_s.get(last + 1).copied().unwrap_or(window.end_s).min(window.end_s);
     let processes = &samples.processes[first..=last];
-    describe(&mut memory, "rss", times, &samples.rss_bytes[first..=last], processes, end_s);
+    let whole = resident(samples, details, first..=last, end_s);
+    describe(&mut memory, "rss", &whole.time_s, &whole.rss_bytes, &whole.processes, end_s);
     let counts: Vec<u64> = processes.iter().map(|count| u64::from(*count)).collect();
     memory.insert("processes_mean".into(), time_weighted_mean(times, &counts, end_s));
     let threads = samples.threads[first..=last].iter().copied().max().unwrap_or(0);
@@ -74,6 +76,31 @@ pub(crate) fn memory(samples: &Samples, details: &Details, window: Window) -> BT
         );
     }
     memory
+}
+
+/// The samples of the range, and until then the details of as many processes: of a short run they may be most of what
+/// was read, since samples that were dear at its start are rare for seconds (`Pace`).
+fn resident(samples: &Samples, details: &Details, range: RangeInclusive<usize>, end_s: f64) -> Samples {
+    let mut merged: Vec<(f64, u64, u32)> = range
+        .clone()
+        .map(|index| (samples.time_s[index], samples.rss_bytes[index], samples.processes[index]))
+        .collect();
+    let read = details.time_s.iter().zip(&details.rss_bytes).zip(&details.processes);
+    for ((time_s, rss_bytes), processes) in read {
+        let sampled = samples.time_s.partition_point(|sampled_s| sampled_s < time_s).checked_sub(1);
+        let known = sampled.filter(|index| range.contains(index) && *time_s <= end_s);
+        if known.is_some_and(|index| samples.processes[index] == *processes) {
+            merged.push((*time_s, *rss_bytes, *processes));
+        }
+    }
+    merged.sort_by(|left, right| left.0.total_cmp(&right.0));
+    let mut whole = Samples::default();
+    for (time_s, rss_bytes, processes) in merged {
+        whole.time_s.push(time_s);
+        whole.rss_bytes.push(rss_bytes);
+        whole.processes.push(processes);
+    }
+    whole
 }
 
 /// Parts of resident memory are read more rarely than it, and at other moments: of a program that grows they would seem
@@ -188,6 +215,32 @@ mod tests {
         assert_eq!(memory(0.5, 2.0)["rss_peak_bytes"], 20.0);
         assert_eq!(memory(0.5, 2.5)["threads_peak"], 2.0);
         assert!(memory(3.5, 4.0).is_empty());
+    }
+
+    /// As a busy machine has it: looks at a new process were dear, and the next sample would come after the end.
+    #[test]
+    fn where_samples_are_rare_the_details_say_what_was_held_between_them() {
+        let samples = Samples {
+            time_s: vec![0.0, 0.2],
+            rss_bytes: vec![2, 46],
+            processes: vec![1, 1],
+            threads: vec![1, 9],
+            ..Samples::default()
+        };
+        let mut details = Details {
+            time_s: vec![0.1, 0.3, 0.5, 3.0],
+            rss_bytes: vec![24, 46, 16, 16],
+            processes: vec![1, 1, 1, 1],
+            ..Details::default()
+        };
+        let run = Window { start_s: 0.0, end_s: 3.5 };
+        let of = |details: &Details, what: &str| memory(&samples, details, run)[&format!("rss_{what}_bytes")];
+        let mean = (0.1 * 13.0 + 0.1 * 35.0 + 0.1 * 46.0 + 0.2 * 31.0 + 3.0 * 16.0) / 3.5;
+        assert!((of(&details, "mean") - mean).abs() < 1e-9, "{}", of(&details, "mean"));
+        assert_eq!((of(&details, "final"), of(&details, "peak")), (16.0, 46.0));
+        // Those of fewer processes than were sampled are not the whole.
+        details.processes = vec![1, 0, 0, 0];
+        assert_eq!(of(&details, "final"), 46.0);
     }
 
     #[test]
