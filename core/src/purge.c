@@ -26,6 +26,7 @@ enum {
   CAP_HEAP_PERCENT = 1,
   YOUNG_HEAP_PERCENT = 3,  /* so much more may be dirty from one tick to the next, at least */
   YOUNG_MIN_PAGES = 2048,  /* 8 MiB, more than a request or a short loop takes and frees; */
+  EARLY_TICKS = 3,         /* 300 ms: a program that ends sooner, as scripts do, keeps nothing that waits */
   YOUNG_ROOM_SHIFT = 3,    /* or an eighth of the room up to the container's limit */
   SMALL_HEAP_PAGES = 2048, /* 8 MiB */
   PAGE_COST_NS = 1500,     /* to purge a page and fault it in again, measured 1.3-2.3 us in a virtual machine */
@@ -57,7 +58,7 @@ static struct {
   uint64_t idle_at_ns;                /* under the lock: the last one, */
   size_t idle_gone_pages;             /* the same: what it gave back, */
   size_t idle_left_pages;             /* the same: and what it left resident */
-  bool had_tick;                      /* the same: one went by */
+  uint32_t early_ticks;               /* the same: those that went by, EARLY_TICKS at most */
   bool knows_huge_pages;              /* the same: it was read whether the kernel makes them */
   size_t looked_at_pages;             /* the same: the zone when it was last looked whether they are wanted */
 } purge = {.excess_pages = CAP_SMALL_PAGES, .idle_looks = IDLE_LOOKS_MIN};
@@ -101,7 +102,7 @@ static bool at_any_price(void) { return options.purge_cpu_percent == 100; }
  * no janitor can take it from an idle program. */
 static size_t young_min_pages(void) {
   bool can_have_janitor = __atomic_load_n(&options.background, __ATOMIC_RELAXED) != 0 && rights_may_start_thread();
-  if (!purge.had_tick || pressure_is_near() || !can_have_janitor) return 0;
+  if (purge.early_ticks < EARLY_TICKS || pressure_is_near() || !can_have_janitor) return 0;
   size_t share = pressure_room_pages() >> YOUNG_ROOM_SHIFT;
   return share < YOUNG_MIN_PAGES ? share : YOUNG_MIN_PAGES;
 }
@@ -304,7 +305,7 @@ void purge_slabs(size_t min_class_bytes, size_t max_records) {
 }
 
 void purge_above_cap(void) {
-  purge.had_tick = true;
+  if (purge.early_ticks < EARLY_TICKS) purge.early_ticks++;
   purge_within_budget(cap_pages(), !at_any_price());
 }
 
