@@ -23,6 +23,7 @@ enum {
 };
 
 #define TICK_NS UINT64_C(100000000)
+#define SHORT_NS UINT64_C(10000000) /* by so much it may seem shorter: a step of the coarse clock, 10 ms at most */
 #define CONTAINER_NS (10 * TICK_NS) /* whether there is a limit, or still the same */
 #define LIMITS_NS (600 * TICK_NS)   /* how many CPUs there are, and where the memory limit is */
 
@@ -85,9 +86,9 @@ void tick_now(const struct cache *own, bool may_open_files) {
 
 bool tick_if_due(const struct cache *own, bool may_open_files) {
   uint64_t now = sys_coarse_time_ns(), last = __atomic_load_n(&ticks.at_ns, __ATOMIC_RELAXED);
-  uint64_t period_ns = may_open_files ? TICK_NS : 2 * TICK_NS;          /* who may comes first */
-  if (last == 0) __atomic_store_n(&ticks.at_ns, now, __ATOMIC_RELAXED); /* short programs never tick */
-  if (last == 0 || now < last + period_ns) return false;                /* another thread's look may be later */
+  uint64_t period_ns = (may_open_files ? TICK_NS : 2 * TICK_NS) - SHORT_NS; /* who may comes first */
+  if (last == 0) __atomic_store_n(&ticks.at_ns, now, __ATOMIC_RELAXED);     /* short programs never tick */
+  if (last == 0 || now < last + period_ns) return false;                    /* another thread's look may be later */
   tick_now(own, may_open_files);
   return true;
 }

@@ -15,8 +15,8 @@
  * container's limits may be read now. */
 HIDDEN void tick_now(const struct cache *own, bool may_open_files);
 
-/* The same if the last one was 100 ms ago; 200 ms, if no files may be opened, so that a janitor does not use up the
- * ticks of threads that may look at the container. Returns whether it was. */
+/* The same if the last one was 100 ms ago, but for a step of the coarse clock; 200 ms, if no files may be opened, so
+ * that a janitor does not use up the ticks of threads that may look at the container. Returns whether it was. */
 HIDDEN bool tick_if_due(const struct cache *own, bool may_open_files);
 
 #endif

@@ -175,6 +175,21 @@ TEST(a_look_that_lags_behind_a_tick_brings_no_other_one) {
   CHECK(!tick_if_due(this_thread.own, true) && snug_counters.ticks == before);
 }
 
+/* It sleeps for as long as a tick lasts, and a step of the coarse clock is often a little less than its name says. */
+TEST(each_look_of_a_janitor_is_a_tick_though_the_clock_is_short) {
+  enum { LOOKS = 20 };
+  static const uint64_t short_ns[] = {0, 1, 1000, 10 * MILLISECOND};
+  for (size_t i = 0; i < COUNT_OF(short_ns); i++) {
+    start_again(2);
+    unsigned ticked = 0;
+    for (int look = 0; look < LOOKS; look++) {
+      now_ns += TICK_NS - short_ns[i];
+      ticked += tick_if_due(NULL, true);
+    }
+    CHECK_THAT(ticked == LOOKS, "%u ticks at %d looks that are short by %zu ns", ticked, LOOKS, (size_t)short_ns[i]);
+  }
+}
+
 /* ---- the janitor's, where it may open no files ---- */
 
 TEST(a_janitor_without_files_leaves_the_tick_to_who_may_open_some) {
