@@ -106,6 +106,8 @@ size_t huge_take_breaks(void) {
 bool huge_break(size_t page) {
   if (!huge_may_break()) return false;
   size_t first = round_down(page, CHUNK_PAGES);
+  if (options.thp == THP_GROWTH)
+    sys_no_huge_pages(page_address(first), CHUNK_PAGES * PAGE_BYTES); /* in the window, too */
   for (size_t i = first; i < first + CHUNK_PAGES; i += HUGE_PAGE_PAGES) sys_break_huge_page(page_address(i));
   note(first / CHUNK_PAGES, false);
   huge.breaks++;

@@ -7,9 +7,9 @@
  *
  * A huge page of which a part is given back stays whole with the kernel until memory is short, although that part
  * counts as resident no more. So before any page of a chunk goes, all huge pages of the chunk are broken: into small
- * ones, of which each can go. That is expensive, and done under the purge lock only; purge.c says when it pays. Whether
- * a chunk may have huge pages is known from its growth until they are broken, or it is given back whole: an upper
- * bound, as the kernel may have had none to give.
+ * ones, of which each can go, and it gets no new ones. That is expensive, and done under the purge lock only; purge.c
+ * says when it pays. Whether a chunk may have huge pages is known from its growth until they are broken, or it is given
+ * back whole: an upper bound, as the kernel may have had none to give.
  */
 #ifndef SNUG_HUGE_H
 #define SNUG_HUGE_H

@@ -266,18 +266,25 @@ static void purgeable_words(size_t chunk, bool only_aged, uint64_t words[CHUNK_W
   }
 }
 
+struct purge_walk {
+  bool may_break;    /* huge pages */
+  size_t chunk_from; /* this one and those above are done */
+  size_t purged;
+  unsigned refusals;
+};
+
 /* Takes such runs out of the heap (G3), from the highest chunk down, until `wanted` dirty pages or a batch is among
  * them. Returns the number of runs. */
-static size_t collect_dirty(size_t wanted, bool only_aged, struct run runs[PURGE_BATCH], size_t *chunk_from) {
-  bool may_break = huge_may_break() && !is_purging_stopped();
+static size_t collect_dirty(struct purge_walk *walk, size_t wanted, bool only_aged, struct run runs[PURGE_BATCH]) {
+  bool may_break = walk->may_break && huge_may_break() && !is_purging_stopped();
   size_t count = 0, collected = 0, most = wanted < PURGE_BATCH_PAGES ? wanted : PURGE_BATCH_PAGES;
-  for (; *chunk_from > 0; --*chunk_from) {
-    size_t index = *chunk_from - 1, end = 0;
+  for (; walk->chunk_from > 0; walk->chunk_from--) {
+    size_t index = walk->chunk_from - 1, end = 0;
     struct chunk *chunk = &pages.chunks[index];
+    if (!may_break && huge_may_be_at(index * CHUNK_PAGES)) continue;
     uint64_t words[CHUNK_WORDS];
-    bool can_go = chunk->dirty != 0 && (may_break || !huge_may_be_at(index * CHUNK_PAGES));
-    if (can_go) purgeable_words(index, only_aged, words);
-    while (can_go && chunk->dirty != 0) {
+    if (chunk->dirty != 0) purgeable_words(index, only_aged, words);
+    while (chunk->dirty != 0) {
       if (count == PURGE_BATCH || collected >= most) return count;
       size_t start = bits_find(words, end, CHUNK_PAGES, true);
       end = bits_find(words, start, CHUNK_PAGES, false);
@@ -301,12 +308,6 @@ static size_t collect_dirty(size_t wanted, bool only_aged, struct run runs[PURGE
 static void settle_all(void) {
   for (size_t i = 0; i < pages.chunk_count; i++) set_settled(&pages.chunks[i], pages.chunks[i].dirty);
 }
-
-struct purge_walk {
-  size_t chunk_from; /* this one and those above are done */
-  size_t purged;
-  unsigned refusals;
-};
 
 /* Marks the runs as what they are now. The system refuses where memory is locked, or anywhere: chunks below get a
  * chance, but no more than a few. */
@@ -363,7 +364,7 @@ static bool purge_run(const struct run *run) {
 /* Purges one batch. The lock is held, but not during the system calls. False: nothing is left that may go. */
 static bool purge_batch(struct purge_walk *walk, size_t wanted, bool only_aged) {
   struct run runs[PURGE_BATCH];
-  size_t count = collect_dirty(wanted, only_aged, runs, &walk->chunk_from);
+  size_t count = collect_dirty(walk, wanted, only_aged, runs);
   if (count == 0) return false;
   lock_give(&pages.lock, RANK_PAGES);
   bool done[PURGE_BATCH];
@@ -375,7 +376,7 @@ static bool purge_batch(struct purge_walk *walk, size_t wanted, bool only_aged) 
 
 size_t pages_purge(size_t keep_pages, bool only_aged) {
   lock_take(&pages.lock, RANK_PAGES);
-  struct purge_walk walk = {pages.chunk_count, 0, 0};
+  struct purge_walk walk = {true, pages.chunk_count, 0, 0};
   while (pages.dirty_pages > keep_pages && !is_purging_stopped()) {
     if (!purge_batch(&walk, pages.dirty_pages - keep_pages, only_aged)) break;
   }
@@ -385,7 +386,7 @@ size_t pages_purge(size_t keep_pages, bool only_aged) {
 
 size_t pages_purge_before_fork(void) {
   lock_take(&pages.lock, RANK_PAGES);
-  struct purge_walk walk = {pages.chunk_count, 0, 0};
+  struct purge_walk walk = {false, pages.chunk_count, 0, 0}; /* without the purge lock, and it would take long */
   for (int i = 0; i < BATCHES_BEFORE_FORK && purge_batch(&walk, SIZE_MAX, false); i++) continue;
   lock_give(&pages.lock, RANK_PAGES);
   return walk.purged;

@@ -52,7 +52,7 @@ HIDDEN bool pages_extend(size_t first, size_t count, size_t new_count, bool *cle
  * system refuses. */
 HIDDEN size_t pages_purge(size_t keep_pages, bool only_aged);
 
-/* Gives back what can go within a few milliseconds, also while purging stops: for who forks. */
+/* Gives back what can go within a few milliseconds, also while purging stops: for who forks. Breaks no huge pages. */
 HIDDEN size_t pages_purge_before_fork(void);
 
 /* Whether the program touches what it takes: of the highest chunk of small pages that is mostly in use, seven eighths
@@ -60,7 +60,7 @@ HIDDEN size_t pages_purge_before_fork(void);
 HIDDEN bool pages_are_touched(void);
 
 /* Before memory of a page that is in use, or out of the page heap, is given back: breaks huge pages there. False:
- * that may not be, or purging stops. The purge lock is held, but by who forks. */
+ * that may not be, or purging stops. The purge lock is held, if huge pages may be there. */
 HIDDEN bool pages_break_huge(size_t page);
 
 /* While a fork waits, all purging ends as soon as it can: after a millisecond's work, some thousand pages. A count, so

@@ -4,6 +4,7 @@
 /* What the kernel is told, and what it answers. */
 static size_t window_first_page, window_pages; /* where it may make huge pages; 0 pages: nowhere */
 static size_t calls_of_break;
+static size_t forgone_page; /* where the kernel was last told to make none in a part of that */
 static bool can_break = true, touches = true;
 static const char *setting = "always [madvise] never\n";
 static uint64_t now_ns = UINT64_C(1000000000000);
@@ -34,7 +35,11 @@ static void note_huge_pages(void *start, size_t length_bytes) {
 
 static void note_no_huge_pages(void *start, size_t length_bytes) {
   size_t first = page_index(start);
-  if (zone.base != NULL && first == window_first_page && length_bytes / PAGE_BYTES == window_pages) window_pages = 0;
+  if (zone.base != NULL && first == window_first_page && length_bytes / PAGE_BYTES == window_pages) {
+    window_pages = 0;
+  } else if (zone.base != NULL && length_bytes == CHUNK_PAGES * PAGE_BYTES) {
+    forgone_page = first;
+  }
   sys_no_huge_pages(start, length_bytes);
 }
 
@@ -224,13 +229,17 @@ static void check_break(void) {
   CHECK(!pages_break_huge(first) && huge_may_be_at(first) && calls_of_break == 0); /* somebody forks */
   purge_stop(false);
   CHECK(pages_break_huge(first) && !huge_may_be_at(first) && huge_chunks() == chunks - 1 && calls_of_break == 2);
-  CHECK(pages_break_huge(first) && calls_of_break == 2); /* there are none any more */
+  CHECK(pages_break_huge(first) && calls_of_break == 2); /* there are none any more, */
+  CHECK(forgone_page == first);                          /* and no new ones come, although the heap has not grown */
   CHECK(!pages_break_huge(first + CHUNK_PAGES));         /* one was allowed */
   CHECK(huge_take_breaks() == 1 && huge_take_breaks() == 0);
   CHECK_THAT(huge_bytes_at(first) == 0, "%zu bytes of huge pages of %zu", huge_bytes_at(first), huge_bytes);
   for (size_t i = 0; i < CHUNK_PAGES * PAGE_BYTES; i++) {
     if (page_address(first)[i] != 7) CHECK_THAT(false, "byte %zu is %d", i, page_address(first)[i]);
   }
+  sys_purge(page_address(first), CHUNK_PAGES * PAGE_BYTES);
+  page_address(first)[0] = 7;
+  CHECK_THAT(huge_bytes_at(first) == 0, "%zu bytes of huge pages again", huge_bytes_at(first));
 }
 
 TEST(a_break_leaves_small_pages_with_their_contents) {
@@ -329,6 +338,35 @@ static void check_asked(void) {
 TEST(a_purge_that_is_asked_for_breaks_all) {
   if (sys_page_size_bytes() != PAGE_BYTES) SKIP("no huge pages of 2 MiB");
   run_in_child(check_asked);
+}
+
+/* A fork holds no purge lock yet when it gives back what it can, and would wait for the breaks. */
+static void check_fork(void) {
+  grow_huge();
+  snug_purge(); /* as many breaks as there may be */
+  size_t before = zone_pages();
+  while (zone_pages() == before) take_run();
+  size_t huge_page = window_first_page, chunks = huge_chunks();
+  REQUIRE(huge_may_be_at(huge_page) && chunks != 0);
+  huge_allow_breaks(SIZE_MAX);
+  huge_take_breaks();
+  size_t given = 0, small = 0;
+  while (run_count != 0 && given < 2 * CHUNK_RUNS) {
+    size_t run = runs[--run_count];
+    given += huge_may_be_at(run);
+    small += !huge_may_be_at(run);
+    pages_give(run, PAGES_RUN_MAX, 0);
+  }
+  size_t dirty = pages_dirty();
+  CHECK(pages_purge_before_fork() == small * PAGES_RUN_MAX);
+  CHECK(pages_dirty() == dirty - small * PAGES_RUN_MAX && pages_purgeable() == pages_dirty());
+  CHECK(huge_take_breaks() == 0 && huge_chunks() == chunks);
+  snug_check();
+}
+
+TEST(a_fork_breaks_none) {
+  if (sys_page_size_bytes() != PAGE_BYTES) SKIP("no huge pages of 2 MiB");
+  run_in_child(check_fork);
 }
 
 /* Another may live where the heap was. */
