@@ -18,6 +18,13 @@ pub(crate) struct Roots {
     pub own: Option<Pid>,
 }
 
+impl Roots {
+    /// All that the tool starts from now on, without the tool.
+    pub(crate) fn started_by(own: Pid) -> Roots {
+        Roots { root: own, own: Some(own) }
+    }
+}
+
 /// The memory of one process at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Footprint {
@@ -306,16 +313,16 @@ mod tests {
     use crate::process::fake::FakeProcesses;
 
     fn recorder(own: Option<Pid>) -> Recorder<FakeProcesses, FakeAllocators> {
+        recorder_of(Roots { root: 10, own })
+    }
+
+    fn recorder_of(roots: Roots) -> Recorder<FakeProcesses, FakeAllocators> {
         let mut processes = FakeProcesses::default();
         processes.set(1, 0, "init", 100);
         processes.set(5, 1, "snug", 100);
         processes.set(6, 5, "older", 100);
         processes.set(10, 5, "master", 100);
-        Recorder::new(
-            processes,
-            FakeAllocators { otherwise: Kind::Snug, ..FakeAllocators::default() },
-            Roots { root: 10, own },
-        )
+        Recorder::new(processes, FakeAllocators { otherwise: Kind::Snug, ..FakeAllocators::default() }, roots)
     }
 
     fn pids(recorder: &Recorder<FakeProcesses, FakeAllocators>) -> Vec<Pid> {
@@ -343,6 +350,16 @@ mod tests {
             recording.processes[0].readings[0].1.heap,
             Some(HeapSize { live_bytes: 5000, held_bytes: 8000 })
         );
+    }
+
+    #[test]
+    fn what_the_tool_starts_is_followed_without_the_tool() {
+        let mut recorder = recorder_of(Roots::started_by(5));
+        assert_eq!(recorder.read(0.0), (0, 0));
+        recorder.processes.source.set(11, 5, "program", 50);
+        recorder.processes.source.set(12, 11, "worker", 50);
+        assert_eq!(recorder.read(1.0), (2, 100 * 4096));
+        assert_eq!(pids(&recorder), [11, 12]);
     }
 
     #[test]

@@ -6,7 +6,10 @@ use std::fs::File;
 use std::path::Path;
 
 use object::elf;
-use object::read::elf::{Dyn, ElfFile, FileHeader, ProgramHeader};
+use object::read::elf::{
+    Dyn, ElfFile, ElfSymbol, FileHeader, ProgramHeader, SectionHeader, Sym, SymbolTable,
+};
+use object::read::StringTable;
 use object::{Endianness, FileKind, Object, ObjectSymbol, ReadCache, ReadRef, SymbolKind};
 
 /// The facts about one ELF file.
@@ -113,13 +116,12 @@ pub(crate) fn writable_segments(path: &Path) -> Vec<WritableSegment> {
 /// if it can't be read or is none.
 pub(crate) fn exported_functions(path: &Path) -> Vec<(String, u64, u64)> {
     find_in(path, |file| {
+        let names = Names::of(file, file.elf_dynamic_symbol_table());
         let functions = file
             .dynamic_symbols()
             .filter(|symbol| symbol.is_definition() && symbol.kind() == SymbolKind::Text);
-        let named = functions.filter_map(|symbol| {
-            let name = symbol.name().ok()?.to_string();
-            Some((name, symbol.address(), symbol.size()))
-        });
+        let named = functions
+            .filter_map(|symbol| Some((names.name(&symbol)?.to_string(), symbol.address(), symbol.size())));
         named.collect()
     })
 }
@@ -170,27 +172,56 @@ where
             }
         }
     }
-    facts.exported = pick(file.dynamic_symbols(), wanted);
-    facts.internal = pick(file.symbols(), wanted);
+    let names = Names::of(&file, file.elf_dynamic_symbol_table());
+    facts.exported = pick(file.dynamic_symbols(), &names, wanted);
+    let names = Names::of(&file, file.elf_symbol_table());
+    facts.internal = pick(file.symbols(), &names, wanted);
     Ok(facts)
 }
 
-fn pick<'data, Symbol: ObjectSymbol<'data>>(
-    symbols: impl Iterator<Item = Symbol>,
-    wanted: &dyn Fn(&str) -> bool,
-) -> HashMap<String, u64> {
-    let mut picked = HashMap::new();
-    for symbol in symbols {
-        if symbol.is_undefined() {
-            continue;
-        }
-        if let Ok(name) = symbol.name() {
-            if wanted(name) {
-                picked.insert(name.to_string(), symbol.address());
-            }
-        }
+/// The names of a table's symbols, which were read from the file at once: there may be 100,000, and `ObjectSymbol::name`
+/// reads each by itself.
+pub(crate) struct Names<'data>(StringTable<'data>);
+
+impl<'data> Names<'data> {
+    /// Those of a table that the file has; none if they can't be read.
+    pub(crate) fn of<Header, Data>(
+        file: &ElfFile<'data, Header, Data>,
+        table: &SymbolTable<'data, Header, Data>,
+    ) -> Names<'data>
+    where
+        Header: FileHeader<Endian = Endianness>,
+        Data: ReadRef<'data>,
+    {
+        let section = file.elf_section_table().section(table.string_section());
+        let bytes = section.and_then(|section| section.data(file.endian(), file.data()));
+        let bytes = bytes.unwrap_or_default();
+        Names(StringTable::new(bytes, 0, bytes.len() as u64))
     }
-    picked
+
+    /// None if it is no text.
+    pub(crate) fn name<Header, Data>(&self, symbol: &ElfSymbol<'data, '_, Header, Data>) -> Option<&'data str>
+    where
+        Header: FileHeader<Endian = Endianness>,
+        Data: ReadRef<'data>,
+    {
+        let raw = symbol.elf_symbol();
+        std::str::from_utf8(self.0.get(raw.st_name(symbol.endian())).ok()?).ok()
+    }
+}
+
+fn pick<'data: 'file, 'file, Header, Data>(
+    symbols: impl Iterator<Item = ElfSymbol<'data, 'file, Header, Data>>,
+    names: &Names<'data>,
+    wanted: &dyn Fn(&str) -> bool,
+) -> HashMap<String, u64>
+where
+    Header: FileHeader<Endian = Endianness>,
+    Data: ReadRef<'data> + 'file,
+{
+    let defined = symbols.filter(|symbol| !symbol.is_undefined());
+    let named = defined.filter_map(|symbol| Some((names.name(&symbol)?, symbol.address())));
+    named.filter(|(name, _)| wanted(name)).map(|(name, address)| (name.to_string(), address)).collect()
 }
 
 #[cfg(test)]
@@ -208,6 +239,36 @@ mod tests {
             assert!(facts.needed.iter().any(|name| name.starts_with("libc.so")), "{:?}", facts.needed);
             assert!(!facts.is_static_program());
         }
+    }
+
+    /// A file that counts how often it is read.
+    struct Counted<'a>(File, &'a std::cell::Cell<u32>);
+
+    impl std::io::Read for Counted<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            self.1.set(self.1.get() + 1);
+            self.0.read(buffer)
+        }
+    }
+
+    impl std::io::Seek for Counted<'_> {
+        fn seek(&mut self, to: std::io::SeekFrom) -> std::io::Result<u64> {
+            self.0.seek(to)
+        }
+    }
+
+    /// Ours has some 100,000 symbols; a running program is looked at while its memory should be.
+    #[test]
+    fn however_many_symbols_there_are_reads_are_few() {
+        let reads = std::cell::Cell::new(0);
+        let cache = ReadCache::new(Counted(File::open(std::env::current_exe().unwrap()).unwrap(), &reads));
+        let names = std::cell::Cell::new(0);
+        let count = |_: &str| {
+            names.set(names.get() + 1);
+            false
+        };
+        facts::<elf::FileHeader64<Endianness>, _>(&cache, &count).unwrap();
+        assert!(names.get() > 1000 && reads.get() < 100, "{} reads of {} names", reads.get(), names.get());
     }
 
     #[test]

@@ -117,7 +117,7 @@ struct Looker {
 
 impl Looker {
     fn new() -> Looker {
-        let roots = Roots { root: std::process::id() as Pid, own: None };
+        let roots = Roots::started_by(std::process::id() as Pid);
         let recorder = Recorder::new(ProcFilesystem::new(), Inspector::new(String::new()), roots);
         Looker { begin: Instant::now(), next_s: 0.0, recorder }
     }

@@ -8,6 +8,7 @@ use std::path::Path;
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSegment, ObjectSymbol, ReadCache, SymbolKind};
 
+use crate::base::elf::Names;
 use crate::process::maps::Mapping;
 use crate::process::proc::Pid;
 
@@ -90,9 +91,13 @@ fn read(path: &Path) -> Option<FileSymbols> {
         let (offset, length) = segment.file_range();
         symbols.segments.push((offset, length, segment.address()));
     }
-    for symbol in file.symbols().chain(file.dynamic_symbols()) {
+    let own_names = Names::of(&file, file.elf_symbol_table());
+    let dynamic_names = Names::of(&file, file.elf_dynamic_symbol_table());
+    let own = file.symbols().map(|symbol| (symbol, &own_names));
+    let dynamic = file.dynamic_symbols().map(|symbol| (symbol, &dynamic_names));
+    for (symbol, names) in own.chain(dynamic) {
         if symbol.kind() == SymbolKind::Text && symbol.is_definition() {
-            if let Ok(name) = symbol.name() {
+            if let Some(name) = names.name(&symbol) {
                 symbols.functions.push((symbol.address(), symbol.size(), name.to_string()));
             }
         }
