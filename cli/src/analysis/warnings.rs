@@ -59,7 +59,8 @@ pub(super) fn warnings(comparison: &Comparison, baseline: &str) -> Vec<String> {
     let short = comparison.runs.iter().any(|run| run.failure.is_none() && run.samples.time_s.len() < 5);
     if short {
         warnings.insert(
-            "the program ended within a few milliseconds: its memory was sampled less than 5 times".into(),
+            "a run was so short, or the machine so busy, that its memory was sampled fewer than 5 times"
+                .into(),
         );
     }
     if comparison.machine.transparent_huge_pages == "always" {

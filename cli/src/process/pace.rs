@@ -11,6 +11,8 @@ pub(crate) struct Pace {
     spent_s: f64,
     /// What was charged since the last look.
     beside_s: f64,
+    /// What the last looks cost, with what was charged.
+    recent_s: [f64; Pace::RECENT],
     /// None: as long as the run's length so far allows.
     longest_gap_s: Option<f64>,
     pub next_s: f64,
@@ -26,9 +28,13 @@ impl Pace {
     /// What the first looks cost above the share is paid back by looking so many times more rarely, for a while.
     const REPAYING: f64 = 2.0;
     /// Even at a high cost a gap is no longer than this, or than this part of the run so far, whichever is longer, if
-    /// nothing else is asked for: a run may end at any time, and is to be seen until then.
+    /// nothing else is asked for: a run may end at any time, and is to be seen until then. In the first seconds it is
+    /// no longer than that part, unless looks usually cost more.
     const LONGEST_GAP_S: f64 = 5.0;
     const LONGEST_PART: f64 = 0.5;
+    /// Of so many looks in a row the cheapest says what one costs: the others may have read something for once, as the
+    /// symbols of a library. Those are paid back later, not by a gap in which a short run would not be seen.
+    const RECENT: usize = 3;
 
     /// A pace of one look per `interval_s` at a cost of at most `share` of a core.
     pub(crate) fn new(interval_s: f64, share: f64) -> Pace {
@@ -38,6 +44,7 @@ impl Pace {
             gap_s: Pace::FIRST_GAP_S.min(interval_s),
             spent_s: 0.0,
             beside_s: 0.0,
+            recent_s: [0.0; Pace::RECENT],
             longest_gap_s: None,
             next_s: 0.0,
         }
@@ -57,6 +64,8 @@ impl Pace {
     pub(crate) fn looked(&mut self, now_s: f64, cost_s: f64) {
         let with_beside_s = cost_s + std::mem::take(&mut self.beside_s);
         self.spent_s += with_beside_s;
+        self.recent_s.rotate_left(1);
+        self.recent_s[Pace::RECENT - 1] = with_beside_s;
         if self.gap_s < self.interval_s {
             let affordable_s = cost_s / (self.share * Pace::FIRST_SHARES);
             self.gap_s = (self.gap_s * Pace::GROWTH).max(affordable_s).min(self.interval_s);
@@ -65,9 +74,17 @@ impl Pace {
         }
         let in_debt = self.spent_s > self.share * now_s;
         let affordable_s = with_beside_s / self.share * if in_debt { Pace::REPAYING } else { 1.0 };
-        let longest_gap_s = self.longest_gap_s.unwrap_or(Pace::LONGEST_GAP_S.max(now_s * Pace::LONGEST_PART));
-        let affordable_s = affordable_s.min(longest_gap_s);
-        self.next_s = now_s + self.interval_s.max(affordable_s);
+        self.next_s = now_s + affordable_s.min(self.longest_gap_at(now_s)).max(self.interval_s);
+    }
+
+    fn longest_gap_at(&self, now_s: f64) -> f64 {
+        let part_s = now_s * Pace::LONGEST_PART;
+        let usual_s = self.recent_s.iter().copied().fold(f64::INFINITY, f64::min) / self.share;
+        match self.longest_gap_s {
+            Some(longest_gap_s) => longest_gap_s,
+            None if now_s < Pace::LONGEST_GAP_S => part_s.max(usual_s).min(Pace::LONGEST_GAP_S),
+            None => part_s.max(Pace::LONGEST_GAP_S),
+        }
     }
 }
 
@@ -91,7 +108,10 @@ mod tests {
         pace.looked(2.0, 0.001);
         assert!((pace.next_s - 2.2).abs() < 1e-9);
         pace.looked(3.0, 1.0);
-        assert!((pace.next_s - 8.0).abs() < 1e-9);
+        assert!((pace.next_s - 4.5).abs() < 1e-9);
+        pace.looked(4.5, 1.0);
+        pace.looked(4.9, 1.0);
+        assert!((pace.next_s - 9.9).abs() < 1e-9);
         let mut pace = pace.with_longest_gap(20.0);
         pace.looked(10.0, 1.0);
         assert!((pace.next_s - 30.0).abs() < 1e-9);
@@ -125,6 +145,32 @@ mod tests {
     fn what_is_spent_beside_the_looks_is_paid_back() {
         let spent_s = spent(0.001, 0.01, 0.0008, 30.0);
         assert!((0.8 * SHARE * 30.0..=SHARE * 30.0).contains(&spent_s), "{spent_s} s in 30 s");
+    }
+
+    /// The first look at a library that reads all its symbols, on a slow machine.
+    #[test]
+    fn one_dear_look_leaves_no_hole_in_a_short_run() {
+        for dear in 0..12 {
+            let mut pace = Pace::new(0.05, SHARE);
+            let (mut now_s, mut spent_s, mut looks, mut looks_of_3_s) = (0.0, 0.0, 0, 0);
+            while now_s < 40.0 {
+                let cost_s = if looks == dear { 0.1 } else { 0.0003 };
+                pace.looked(now_s, cost_s);
+                spent_s += cost_s;
+                looks += 1;
+                if now_s < 3.0 {
+                    looks_of_3_s = looks - dear;
+                    let gap_s = pace.next_s - now_s;
+                    assert!(
+                        gap_s <= (now_s / 2.0).max(0.121) + 1e-9,
+                        "{gap_s} s at {now_s} s, look {dear} is dear"
+                    );
+                }
+                now_s = pace.next_s;
+            }
+            assert!(looks_of_3_s >= 8, "{looks_of_3_s} looks after number {dear}, in 3 s");
+            assert!(spent_s <= 1.01 * SHARE * 40.0, "{spent_s} s in 40 s");
+        }
     }
 
     #[test]
