@@ -59,7 +59,7 @@ pub(super) fn warnings(comparison: &Comparison, baseline: &str) -> Vec<String> {
     let short = comparison.runs.iter().any(|run| run.failure.is_none() && run.samples.time_s.len() < 5);
     if short {
         warnings.insert(
-            "a run was so short, or the machine so busy, that its memory was sampled fewer than 5 times"
+            "a run was so short, or looking at it so dear, that its memory was sampled fewer than 5 times"
                 .into(),
         );
     }

@@ -87,9 +87,11 @@ fn resident(samples: &Samples, details: &Details, range: RangeInclusive<usize>, 
         .collect();
     let read = details.time_s.iter().zip(&details.rss_bytes).zip(&details.processes);
     for ((time_s, rss_bytes), processes) in read {
-        let sampled = samples.time_s.partition_point(|sampled_s| sampled_s < time_s).checked_sub(1);
-        let known = sampled.filter(|index| range.contains(index) && *time_s <= end_s);
-        if known.is_some_and(|index| samples.processes[index] == *processes) {
+        // Who is there is known from samples alone: the one before and the next, if there is one, must agree.
+        let next = samples.time_s.partition_point(|sampled_s| sampled_s <= time_s);
+        let known = next.checked_sub(1).filter(|index| range.contains(index) && *time_s <= end_s);
+        let is_as_many = |index: usize| samples.processes.get(index).is_none_or(|count| count == processes);
+        if known.is_some_and(is_as_many) && is_as_many(next) {
             merged.push((*time_s, *rss_bytes, *processes));
         }
     }
@@ -238,6 +240,15 @@ mod tests {
         let mean = (0.1 * 13.0 + 0.1 * 35.0 + 0.1 * 46.0 + 0.2 * 31.0 + 3.0 * 16.0) / 3.5;
         assert!((of(&details, "mean") - mean).abs() < 1e-9, "{}", of(&details, "mean"));
         assert_eq!((of(&details, "final"), of(&details, "peak")), (16.0, 46.0));
+        // Nor are those of a time at whose end there were more: when they came is not known.
+        let mut more = samples.clone();
+        more.time_s.push(3.2);
+        more.rss_bytes.push(400);
+        more.processes.push(5);
+        more.threads.push(9);
+        let mean = (0.1 * 13.0 + 0.1 * 35.0 + 3.0 * 223.0 + 0.3 * 400.0) / 3.5;
+        let found = memory(&more, &details, run)["rss_mean_bytes"];
+        assert!((found - mean).abs() < 1e-9, "{found}, not {mean}");
         // Those of fewer processes than were sampled are not the whole.
         details.processes = vec![1, 0, 0, 0];
         assert_eq!(of(&details, "final"), 46.0);

@@ -29,9 +29,10 @@ impl Pace {
     const REPAYING: f64 = 2.0;
     /// Even at a high cost a gap is no longer than this, or than this part of the run so far, whichever is longer, if
     /// nothing else is asked for: a run may end at any time, and is to be seen until then. In the first seconds it is
-    /// no longer than that part, unless looks usually cost more.
+    /// no longer than that part, unless looks usually cost more, or those before took what is due for `ADVANCE_S`.
     const LONGEST_GAP_S: f64 = 5.0;
     const LONGEST_PART: f64 = 0.5;
+    const ADVANCE_S: f64 = 10.0;
     /// Of so many looks in a row the cheapest says what one costs: the others may have read something for once, as the
     /// symbols of a library. Those are paid back later, not by a gap in which a short run would not be seen.
     const RECENT: usize = 3;
@@ -80,9 +81,11 @@ impl Pace {
     fn longest_gap_at(&self, now_s: f64) -> f64 {
         let part_s = now_s * Pace::LONGEST_PART;
         let usual_s = self.recent_s.iter().copied().fold(f64::INFINITY, f64::min) / self.share;
+        let spent_before_s = self.spent_s - self.recent_s[Pace::RECENT - 1];
+        let is_early = now_s < Pace::LONGEST_GAP_S && spent_before_s <= self.share * Pace::ADVANCE_S;
         match self.longest_gap_s {
             Some(longest_gap_s) => longest_gap_s,
-            None if now_s < Pace::LONGEST_GAP_S => part_s.max(usual_s).min(Pace::LONGEST_GAP_S),
+            None if is_early => part_s.max(usual_s).min(Pace::LONGEST_GAP_S),
             None => part_s.max(Pace::LONGEST_GAP_S),
         }
     }
@@ -109,7 +112,6 @@ mod tests {
         assert!((pace.next_s - 2.2).abs() < 1e-9);
         pace.looked(3.0, 1.0);
         assert!((pace.next_s - 4.5).abs() < 1e-9);
-        pace.looked(4.5, 1.0);
         pace.looked(4.9, 1.0);
         assert!((pace.next_s - 9.9).abs() < 1e-9);
         let mut pace = pace.with_longest_gap(20.0);
@@ -170,6 +172,21 @@ mod tests {
             }
             assert!(looks_of_3_s >= 8, "{looks_of_3_s} looks after number {dear}, in 3 s");
             assert!(spent_s <= 1.01 * SHARE * 40.0, "{spent_s} s in 40 s");
+        }
+    }
+
+    /// Each process of a tree, for example, is dear once, and they start one after the other.
+    #[test]
+    fn of_dear_looks_between_cheap_ones_few_are_made() {
+        for (run_s, dear_looks) in [(5.0, 3.0), (10.0, 4.0)] {
+            let mut pace = Pace::new(0.05, SHARE);
+            let (mut now_s, mut spent_s, mut is_dear) = (0.0, 0.0, false);
+            while now_s < run_s {
+                let cost_s = if is_dear { 0.04 } else { 0.0003 };
+                pace.looked(now_s, cost_s);
+                (now_s, spent_s, is_dear) = (pace.next_s, spent_s + cost_s, !is_dear);
+            }
+            assert!(spent_s <= dear_looks * 0.04 + 0.01, "{spent_s} s in {run_s} s");
         }
     }
 
