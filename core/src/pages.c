@@ -334,7 +334,7 @@ static void return_runs(struct purge_walk *walk, const struct run *runs, const b
 static size_t find_sample(uint64_t free_words[CHUNK_WORDS]) {
   lock_take(&pages.lock, RANK_PAGES);
   size_t count = pages.chunk_count;
-  while (count > 0 && (pages.chunks[count - 1].free > CHUNK_PAGES / 4 || huge_may_be_at((count - 1) * CHUNK_PAGES)))
+  while (count > 0 && (pages.chunks[count - 1].free > CHUNK_PAGES / 8 || huge_may_be_at((count - 1) * CHUNK_PAGES)))
     count--;
   for (size_t i = 0; count != 0 && i < CHUNK_WORDS; i++) free_words[i] = chunk_words(count - 1, false)[i];
   lock_give(&pages.lock, RANK_PAGES);
@@ -344,15 +344,13 @@ static size_t find_sample(uint64_t free_words[CHUNK_WORDS]) {
 bool pages_are_touched(void) {
   uint64_t free_words[CHUNK_WORDS];
   unsigned char resident[CHUNK_PAGES];
-  size_t first = find_sample(free_words), used = 0, touched = 0;
+  size_t first = find_sample(free_words), touched = 0;
   if (first == PAGE_NONE || zone.page_bytes != PAGE_BYTES) return false;
   if (!sys_find_resident(page_address(first), sizeof resident * PAGE_BYTES, resident)) return false;
   for (size_t i = 0; i < CHUNK_PAGES; i++) {
-    if (bits_test(free_words, i)) continue;
-    used++;
-    touched += resident[i] & 1;
+    if (!bits_test(free_words, i)) touched += resident[i] & 1;
   }
-  return touched >= used / 8 * 7;
+  return touched >= CHUNK_PAGES / 8 * 7; /* what is free between blocks would be resident, too */
 }
 
 bool pages_break_huge(size_t page) { return !huge_may_be_at(page) || (!is_purging_stopped() && huge_break(page)); }

@@ -56,7 +56,7 @@ HIDDEN size_t pages_purge(size_t keep_pages, bool only_aged);
 HIDDEN size_t pages_purge_before_fork(void);
 
 /* Whether the program touches what it takes: of the highest chunk of small pages that is mostly in use, seven eighths
- * hold memory. RIGHT_OTHERS; the purge lock is held. */
+ * are in use and hold memory. RIGHT_OTHERS; the purge lock is held. */
 HIDDEN bool pages_are_touched(void);
 
 /* Before memory of a page that is in use, or out of the page heap, is given back: breaks huge pages there. False:

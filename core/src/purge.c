@@ -161,16 +161,25 @@ static size_t affordable_pages(size_t pages) {
   return paid < BATCH_MIN_PAGES ? 0 : paid;
 }
 
-/* How many chunks the tokens pay to break. */
+/* How many chunks the tokens pay to break, the last one in part: a tick earns a little less than one costs. */
 static size_t affordable_breaks(void) {
-  if (at_any_price()) return SIZE_MAX;
-  return purge.tokens_ns > 0 ? (size_t)(purge.tokens_ns / (int64_t)BREAK_COST_NS) : 0;
+  if (at_any_price() || pressure_is_near()) return SIZE_MAX;
+  return purge.tokens_ns > 0 ? (size_t)((purge.tokens_ns - 1) / (int64_t)BREAK_COST_NS) + 1 : 0;
 }
 
-/* Whether more than a small part of the heap could go; if not, pages beside huge ones may stay. */
+/* Pages that hold memory of the heap, live or not. */
+static size_t resident_pages(void) {
+  size_t held = pages_used() + pages_dirty() + large_retained_pages();
+  held += (size_t)counter_get(&snug_counters.large_bytes) / PAGE_BYTES;
+  size_t purged = (size_t)counter_get(&snug_counters.slab_purged_bytes) / PAGE_BYTES;
+  return held > purged ? held - purged : 0;
+}
+
+/* Whether more than a small part of the heap could go; if not, pages beside huge ones may stay. A janitor does not stay
+ * for less (janitor_bytes): it would do so for good. */
 static bool breaks_pay(void) {
   if (huge_chunks() == 0 || at_any_price() || pressure_is_near()) return true;
-  return dirty_pages() + (size_t)(slab_purgeable_bytes() / PAGE_BYTES) > pages_used() >> HUGE_KEEP_SHIFT;
+  return dirty_pages() + (size_t)(slab_purgeable_bytes() / PAGE_BYTES) > resident_pages() >> HUGE_KEEP_SHIFT;
 }
 
 static void allow_breaks(void) { huge_allow_breaks(breaks_pay() ? affordable_breaks() : 0); }
@@ -202,14 +211,6 @@ static void purge_within_budget(size_t most, bool only_aged) {
   dirty = dirty_pages();
   /* Refused or unaffordable: not at every free. */
   set_due(dirty <= urgent ? urgent : dirty + dirty / 8 + BATCH_MIN_PAGES);
-}
-
-/* Pages that hold memory of the heap, live or not. */
-static size_t resident_pages(void) {
-  size_t held = pages_used() + pages_dirty() + large_retained_pages();
-  held += (size_t)counter_get(&snug_counters.large_bytes) / PAGE_BYTES;
-  size_t purged = (size_t)counter_get(&snug_counters.slab_purged_bytes) / PAGE_BYTES;
-  return held > purged ? held - purged : 0;
 }
 
 /* Near the container's limit: gives back as much as the process grew by, and some, so that not every call has to. The
@@ -287,6 +288,7 @@ void purge_look_at_huge_pages(bool may_open_files) {
     if (is_read && strstr(setting, "[never]") != NULL) huge_give_up();
     purge.knows_huge_pages = true;
   }
+  if (pressure_is_near() || !rights_have(RIGHT_OTHERS)) huge_want_more(false);
   if (purge.looked_at_pages == zone_pages()) return; /* the next growth is as the last */
   purge.looked_at_pages = zone_pages();
   huge_want_more(purge.knows_huge_pages && !pressure_is_near() && rights_have(RIGHT_OTHERS) && pages_are_touched());

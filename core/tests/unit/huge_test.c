@@ -340,6 +340,34 @@ TEST(a_purge_that_is_asked_for_breaks_all) {
   run_in_child(check_asked);
 }
 
+/* Else a janitor that finds enough to do would find nothing that it may do, again and again. */
+static void check_janitor(void) {
+  grow_huge();
+  for (int i = 0; i < 4; i++) take_run();
+  for (int i = 0; i < 4; i++) pages_give(runs[--run_count], PAGES_RUN_MAX, 0); /* more than a janitor's least */
+  size_t used = pages_used(), resident = 16 * pages_dirty(); /* the rest went inside slabs */
+  counter_set(&snug_counters.slab_purged_bytes, (used - resident) * PAGE_BYTES);
+  REQUIRE(pages_dirty() < pages_used() >> HUGE_KEEP_SHIFT);
+  CHECK(pages_dirty() * PAGE_BYTES > janitor_bytes() && breaks_pay());
+  counter_set(&snug_counters.slab_purged_bytes, 0);
+  CHECK(pages_dirty() * PAGE_BYTES <= janitor_bytes() && !breaks_pay());
+}
+
+TEST(breaks_pay_where_a_janitor_does) {
+  if (sys_page_size_bytes() != PAGE_BYTES) SKIP("no huge pages of 2 MiB");
+  run_in_child(check_janitor);
+}
+
+TEST(what_a_tick_earns_is_enough_for_a_break) {
+  options.purge_cpu_percent = 1;
+  purge.tokens_ns = 99 * MILLISECOND / 100;
+  CHECK(affordable_breaks() == 1);
+  purge.tokens_ns = BREAK_COST_NS;
+  CHECK(affordable_breaks() == 1);
+  purge.tokens_ns = 0;
+  CHECK(affordable_breaks() == 0);
+}
+
 /* A fork holds no purge lock yet when it gives back what it can, and would wait for the breaks. */
 static void check_fork(void) {
   grow_huge();
