@@ -296,22 +296,14 @@ void purge_look_at_huge_pages(bool may_open_files) {
 
 void purge_forget_limit(void) { pressure_look(NULL, 0); }
 
-/* Whether purging stopped at any time since so many stops (purge_stop). */
-static bool was_stopped_since(uint32_t stops) {
-  return stops % 2 != 0 || __atomic_load_n(&purging_stops, __ATOMIC_RELAXED) != stops;
-}
-
-bool purge_slabs(size_t min_class_bytes, size_t max_records) {
+void purge_slabs(size_t min_class_bytes, size_t max_records) {
   earn_tokens();
-  uint32_t stops = __atomic_load_n(&purging_stops, __ATOMIC_RELAXED);
-  size_t most = purge.tokens_ns > 0 ? (size_t)(purge.tokens_ns / PAGE_COST_NS) : 0;
-  if (most == 0) return false;
+  if (purge.tokens_ns <= 0) return;
   allow_breaks();
-  size_t purged = slab_purge(min_class_bytes, true, max_records, most);
+  size_t purged = slab_purge(min_class_bytes, true, max_records, (size_t)(purge.tokens_ns / PAGE_COST_NS));
   count_purged(purged);
   purge.tokens_ns -= (int64_t)purged * PAGE_COST_NS;
   pay_for_breaks();
-  return purged < most && !was_stopped_since(stops);
 }
 
 void purge_above_cap(void) {
@@ -337,7 +329,7 @@ static bool give_back_all(const struct cache *own, bool breaks, size_t *bytes) {
   gauges_refresh(true);
   *bytes = purged * PAGE_BYTES;
   pay_for_breaks();
-  if (was_stopped_since(stops)) return false;
+  if (stops % 2 != 0 || __atomic_load_n(&purging_stops, __ATOMIC_RELAXED) != stops) return false;
   if (!breaks) return true; /* what stays in chunks of huge pages counts on */
   for (unsigned i = 1; i < CLASS_COUNT; i++) counter_set(&purge.given_blocks[i], given[i]);
   return true;

@@ -73,8 +73,8 @@ HIDDEN void purge_forget_limit(void);
 HIDDEN bool purge_if_limit_is_near(const struct cache *own);
 
 /* Within the budget, pages of slabs, as slab_purge chooses them, in which nothing was freed since the tick before last.
- * False: the budget ended before the records did, and more may be left. */
-HIDDEN bool purge_slabs(size_t min_class_bytes, size_t max_records);
+ */
+HIDDEN void purge_slabs(size_t min_class_bytes, size_t max_records);
 
 /* Within the budget, what is above the cap and was dirty at the last tick already; retained mappings also if they are
  * younger, unless one of them served a block since (large_purge). */

@@ -15,7 +15,7 @@
 #include "sys.h"
 
 enum {
-  SLOW_TICKS = 5,               /* every fifth tick also looks at small classes */
+  SLOW_TICKS = 10,              /* every tenth tick also looks at small classes */
   TICK_RECORDS = 8192,          /* slabs looked at per tick, or */
   TICK_SHARE = 64,              /* this part of all: a large heap in six seconds or so, small classes in a minute */
   PAGES_CLASS_MIN_BYTES = 2048, /* classes whose free slots often span whole pages */
@@ -30,7 +30,6 @@ enum {
 static struct {
   uint64_t at_ns;           /* atomic: the last one */
   uint32_t count;           /* purge lock */
-  bool small_due;           /* the same: a look at small classes is due, or was cut */
   uint64_t container_at_ns; /* the same */
   uint64_t limits_at_ns;    /* the same */
 } ticks;
@@ -64,7 +63,7 @@ void tick_now(const struct cache *own, bool may_open_files) {
   uint64_t now = sys_coarse_time_ns();
   __atomic_store_n(&ticks.at_ns, now, __ATOMIC_RELAXED);
   counter_bump(&snug_counters.ticks, 1);
-  if (ticks.count++ % SLOW_TICKS == 0) ticks.small_due = true;
+  bool slow = ticks.count++ % SLOW_TICKS == 0;
   if (!rights_have(RIGHT_FILES)) {
     purge_forget_limit();
   } else if (may_open_files) {
@@ -75,8 +74,7 @@ void tick_now(const struct cache *own, bool may_open_files) {
   slab_join_tick();
   cache_tick();
   steal_caches(IDLE_TICKS, own);
-  if (!purge_if_limit_is_near(own) && purge_slabs(ticks.small_due ? 0 : PAGES_CLASS_MIN_BYTES, records_to_look_at()))
-    ticks.small_due = false;
+  if (!purge_if_limit_is_near(own)) purge_slabs(slow ? 0 : PAGES_CLASS_MIN_BYTES, records_to_look_at());
   purge_above_cap();
   large_retry_unmaps();
   pages_age();

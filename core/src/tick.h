@@ -2,8 +2,8 @@
  *
  * It does not know what goes back, nor at which price: that is purge.h's. Slow paths bring ticks (maintain.h), and the
  * janitor while it lives. A tick empties idle caches, gives back pages inside slabs and what is above the cap; every
- * fifth one looks at small classes, too, and where the budget or a fork cuts that look the next one goes on with it.
- * Those that may open files look at the container, once a second, or each of them where it has a memory limit.
+ * tenth one looks at small classes, too. Those that may open files look at the container, once a second, or each
+ * of them where it has a memory limit.
  */
 #ifndef SNUG_TICK_H
 #define SNUG_TICK_H

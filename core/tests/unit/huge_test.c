@@ -345,7 +345,7 @@ static void check_janitor(void) {
   grow_huge();
   for (int i = 0; i < 4; i++) take_run();
   for (int i = 0; i < 4; i++) pages_give(runs[--run_count], PAGES_RUN_MAX, 0); /* more than a janitor's least */
-  size_t used = pages_used(), resident = 16 * pages_dirty(); /* the rest went inside slabs */
+  size_t used = pages_used(), resident = 16 * pages_dirty();                   /* the rest went inside slabs */
   counter_set(&snug_counters.slab_purged_bytes, (used - resident) * PAGE_BYTES);
   REQUIRE(pages_dirty() < pages_used() >> HUGE_KEEP_SHIFT);
   CHECK(pages_dirty() * PAGE_BYTES > janitor_bytes() && breaks_pay());

@@ -242,66 +242,6 @@ TEST(ticks_that_open_no_files_do_all_the_rest) {
   snug_check();
 }
 
-/* ---- what a burst leaves in slabs, in a program that works on ---- */
-
-/* A block in sixteen is left, and of 9,400 pages at least so many can go: at 1 % that takes nine ticks. */
-enum { BURST = 40000, BURST_BYTES = 900, BURST_KEPT = 16, BURST_PAGES = 6000, AGE_TICKS = 2 };
-static void *burst[BURST];
-
-static void make_burst(void) {
-  for (size_t i = 0; i < BURST; i++) burst[i] = memset(malloc(BURST_BYTES), 1, BURST_BYTES);
-  for (size_t i = 0; i < BURST; i++) {
-    if (i % BURST_KEPT != 0) free(burst[i]);
-  }
-  cache_empty_own();
-}
-
-static bool is_burst_gone(void) {
-  return counter_get(&snug_counters.slab_purged_bytes) >= (uint64_t)BURST_PAGES * PAGE_BYTES;
-}
-
-static void end_burst(void) {
-  for (size_t i = 0; i < BURST; i += BURST_KEPT) free(burst[i]);
-  snug_check();
-}
-
-/* Wherever between two looks at small classes the burst ends, with as many tokens as there can be, or with a debt. */
-TEST(pages_of_small_classes_go_as_soon_as_the_budget_pays_for_them) {
-  if (zone.page_bytes > PAGE_BYTES) SKIP("no group of larger pages is free here");
-  static const int tokens_ms[] = {TOKENS_MAX_MS, 0, -DEBT_MAX_MS};
-  for (size_t i = 0; i < COUNT_OF(tokens_ms); i++) {
-    for (unsigned phase = 0; phase < SLOW_TICKS; phase++) {
-      start_again(1);
-      make_burst();
-      ticks.count = phase;
-      ticks.small_due = false;
-      purge.tokens_ns = (int64_t)tokens_ms[i] * MILLISECOND;
-      unsigned paid = BURST_PAGES * PAGE_COST_NS / MILLISECOND, done = 0; /* a millisecond at each tick */
-      unsigned most = AGE_TICKS + SLOW_TICKS + paid + 1 + (unsigned)(tokens_ms[i] < 0 ? -tokens_ms[i] : 0);
-      for (; !is_burst_gone() && done <= most; done++) tick();
-      CHECK_THAT(done <= most, "%d ms of tokens, phase %u: %zu of %d pages in %u ticks", tokens_ms[i], phase,
-                 (size_t)counter_get(&snug_counters.slab_purged_bytes) / PAGE_BYTES, BURST_PAGES, most);
-      end_burst();
-    }
-  }
-}
-
-TEST(a_look_at_small_classes_that_a_fork_cuts_goes_on_at_the_next_tick) {
-  if (zone.page_bytes > PAGE_BYTES) SKIP("no group of larger pages is free here");
-  start_again(100);
-  make_burst();
-  ticks.count = SLOW_TICKS - AGE_TICKS;
-  ticks.small_due = false;
-  for (int i = 0; i < AGE_TICKS; i++) tick();
-  stop_next_purge(1, true);
-  tick();
-  size_t before = purged_pages;
-  CHECK_THAT(stop_after_pages == SIZE_MAX && before < 1000, "%zu pages in the tick that was cut", before);
-  tick();
-  CHECK_THAT(purged_pages > before + 1000, "%zu pages in the next one", purged_pages - before);
-  end_burst();
-}
-
 /* ---- which slabs are looked at ---- */
 
 /* After how many ticks all of so many full slabs of a class, which were touched, have been looked at; most + 1: not in
