@@ -288,10 +288,10 @@ void purge_look_at_huge_pages(bool may_open_files) {
     if (is_read && strstr(setting, "[never]") != NULL) huge_give_up();
     purge.knows_huge_pages = true;
   }
-  if (pressure_is_near() || !rights_have(RIGHT_OTHERS)) huge_want_more(false);
-  if (purge.looked_at_pages == zone_pages()) return; /* the next growth is as the last */
+  bool may_want = purge.knows_huge_pages && !pressure_is_near() && rights_have(RIGHT_OTHERS);
+  bool has_grown = purge.looked_at_pages != zone_pages(); /* if not, the next growth is as the last */
   purge.looked_at_pages = zone_pages();
-  huge_want_more(purge.knows_huge_pages && !pressure_is_near() && rights_have(RIGHT_OTHERS) && pages_are_touched());
+  if (!may_want || has_grown) huge_want_more(may_want && pages_are_touched());
 }
 
 void purge_forget_limit(void) { pressure_look(NULL, 0); }
