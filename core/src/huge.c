@@ -103,11 +103,22 @@ size_t huge_take_breaks(void) {
   return breaks;
 }
 
+/* No new ones come into a chunk, even in the window. */
+static void forgo(size_t first) {
+  if (options.thp == THP_GROWTH) sys_no_huge_pages(page_address(first), CHUNK_PAGES * PAGE_BYTES);
+}
+
+void huge_went(size_t page) {
+  if (options.thp != THP_GROWTH || !huge_may_be_at(page)) return; /* else they come again */
+  size_t first = round_down(page, CHUNK_PAGES);
+  forgo(first);
+  note(first / CHUNK_PAGES, false);
+}
+
 bool huge_break(size_t page) {
   if (!huge_may_break()) return false;
   size_t first = round_down(page, CHUNK_PAGES);
-  if (options.thp == THP_GROWTH)
-    sys_no_huge_pages(page_address(first), CHUNK_PAGES * PAGE_BYTES); /* in the window, too */
+  forgo(first);
   for (size_t i = first; i < first + CHUNK_PAGES; i += HUGE_PAGE_PAGES) sys_break_huge_page(page_address(i));
   note(first / CHUNK_PAGES, false);
   huge.breaks++;

@@ -6,10 +6,10 @@
  * such chunk shows that the program does not touch what it asks for: of a huge page one byte is enough to take all.
  *
  * A huge page of which a part is given back stays whole with the kernel until memory is short, although that part
- * counts as resident no more. So before any page of a chunk goes, all huge pages of the chunk are broken: into small
- * ones, of which each can go, and it gets no new ones. That is expensive, and done under the purge lock only; purge.c
- * says when it pays. Whether a chunk may have huge pages is known from its growth until they are broken, or it is given
- * back whole: an upper bound, as the kernel may have had none to give.
+ * counts as resident no more. So before a part of a chunk goes, all huge pages of the chunk are broken: into small
+ * ones, of which each can go. That is expensive, and done under the purge lock only; purge.c says when it pays. A chunk
+ * that is free goes whole. Either way it gets no new ones. Whether a chunk may have huge pages is known from its growth
+ * until then: an upper bound, as the kernel may have had none to give.
  */
 #ifndef SNUG_HUGE_H
 #define SNUG_HUGE_H
@@ -45,6 +45,9 @@ HIDDEN size_t huge_take_breaks(void);
 /* Whether the chunk of this page may have huge pages; and whether they may be broken now. No lock. */
 HIDDEN bool huge_may_be_at(size_t page);
 HIDDEN bool huge_may_break(void);
+
+/* All of this page's chunk was given back, and nobody else uses it. No lock. */
+HIDDEN void huge_went(size_t page);
 
 /* Breaks the huge pages of this page's chunk, if that is allowed. The purge lock is held, and none above it. */
 HIDDEN bool huge_break(size_t page);

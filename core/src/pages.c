@@ -266,6 +266,13 @@ static void purgeable_words(size_t chunk, bool only_aged, uint64_t words[CHUNK_W
   }
 }
 
+/* Whether a chunk can go as a whole: its huge pages need not be broken then. */
+static bool can_go_whole(size_t index, bool only_aged) {
+  const struct chunk *chunk = &pages.chunks[index];
+  if (chunk->free != CHUNK_PAGES || !huge_may_be_at(index * CHUNK_PAGES)) return false;
+  return !only_aged || bits_count(zone.aged_bits, index * CHUNK_PAGES, CHUNK_PAGES) == chunk->dirty;
+}
+
 struct purge_walk {
   bool may_break;    /* huge pages */
   size_t chunk_from; /* this one and those above are done */
@@ -281,9 +288,11 @@ static size_t collect_dirty(struct purge_walk *walk, size_t wanted, bool only_ag
   for (; walk->chunk_from > 0; walk->chunk_from--) {
     size_t index = walk->chunk_from - 1, end = 0;
     struct chunk *chunk = &pages.chunks[index];
-    if (!may_break && huge_may_be_at(index * CHUNK_PAGES)) continue;
+    bool goes_whole = can_go_whole(index, only_aged);
+    if (!may_break && !goes_whole && huge_may_be_at(index * CHUNK_PAGES)) continue;
     uint64_t words[CHUNK_WORDS];
     if (chunk->dirty != 0) purgeable_words(index, only_aged, words);
+    for (size_t i = 0; goes_whole && i < CHUNK_WORDS; i++) words[i] = UINT64_MAX;
     while (chunk->dirty != 0) {
       if (count == PURGE_BATCH || collected >= most) return count;
       size_t start = bits_find(words, end, CHUNK_PAGES, true);
@@ -356,7 +365,11 @@ bool pages_are_touched(void) {
 bool pages_break_huge(size_t page) { return !huge_may_be_at(page) || (!is_purging_stopped() && huge_break(page)); }
 
 static bool purge_run(const struct run *run) {
-  return pages_break_huge(run->first) && sys_purge(page_address(run->first), run->count * PAGE_BYTES);
+  bool is_chunk = run->count == CHUNK_PAGES;
+  if (!is_chunk && !pages_break_huge(run->first)) return false;
+  if (!sys_purge(page_address(run->first), run->count * PAGE_BYTES)) return false;
+  if (is_chunk) huge_went(run->first);
+  return true;
 }
 
 /* Purges one batch. The lock is held, but not during the system calls. False: nothing is left that may go. */

@@ -368,6 +368,47 @@ TEST(what_a_tick_earns_is_enough_for_a_break) {
   CHECK(affordable_breaks() == 0);
 }
 
+/* The first of the runs that make up a chunk with huge pages, or run_count. */
+static size_t find_huge_chunk(void) {
+  for (size_t i = 0; i + CHUNK_RUNS <= run_count; i++) {
+    size_t k = 0;
+    while (k < CHUNK_RUNS && runs[i + k] == runs[i] + k * PAGES_RUN_MAX) k++;
+    if (k == CHUNK_RUNS && runs[i] % CHUNK_PAGES == 0 && huge_may_be_at(runs[i])) return i;
+  }
+  return run_count;
+}
+
+/* A chunk that is free goes at once, and its huge pages whole. */
+static void check_whole(void) {
+  grow_huge();
+  size_t before = zone_pages();
+  while (zone_pages() == before) take_run();
+  size_t at = find_huge_chunk(), chunks = huge_chunks();
+  REQUIRE(at < run_count);
+  size_t first = runs[at];
+  memset(page_address(first), 7, CHUNK_PAGES * PAGE_BYTES);
+  pages_purge(0, false);
+  huge_allow_breaks(0);
+  huge_take_breaks();
+  calls_of_break = 0;
+  for (size_t k = 1; k < CHUNK_RUNS; k++) pages_give(runs[at + k], PAGES_RUN_MAX, 0);
+  CHECK(pages_purge(0, false) == 0 && huge_chunks() == chunks); /* the rest of it is in use */
+  pages_age();
+  pages_give(first, PAGES_RUN_MAX, 0);
+  CHECK(pages_purge(0, true) == 0 && huge_chunks() == chunks); /* a part was free for less than a tick */
+  pages_age();
+  CHECK(pages_purge(0, true) == CHUNK_PAGES && pages_dirty() == 0);
+  CHECK(huge_chunks() == chunks - 1 && !huge_may_be_at(first) && calls_of_break == 0 && forgone_page == first);
+  memset(page_address(first), 7, PAGE_BYTES);
+  CHECK_THAT(huge_bytes_at(first) == 0, "%zu bytes of huge pages again", huge_bytes_at(first));
+  snug_check();
+}
+
+TEST(a_chunk_that_is_free_goes_without_a_break) {
+  if (sys_page_size_bytes() != PAGE_BYTES) SKIP("no huge pages of 2 MiB");
+  run_in_child(check_whole);
+}
+
 /* A fork holds no purge lock yet when it gives back what it can, and would wait for the breaks. */
 static void check_fork(void) {
   grow_huge();
@@ -381,6 +422,7 @@ static void check_fork(void) {
   size_t given = 0, small = 0;
   while (run_count != 0 && given < 2 * CHUNK_RUNS) {
     size_t run = runs[--run_count];
+    if (run % CHUNK_PAGES == 0) continue; /* in use: no chunk is free */
     given += huge_may_be_at(run);
     small += !huge_may_be_at(run);
     pages_give(run, PAGES_RUN_MAX, 0);
