@@ -1,6 +1,6 @@
 //! Looks up the facts about processes: mapped files, environment, counters. Decides nothing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -166,8 +166,12 @@ impl Inspector {
     /// The ELF files among the mappings, each once.
     fn images(&mut self, pid: Pid, maps: &[Mapping], namespace: &str, root: &str) -> Vec<Image> {
         let mut images: Vec<Image> = Vec::new();
+        // Others are data and devices, which are not ours to open.
+        let program_files: HashSet<&str> =
+            maps.iter().filter(|mapping| mapping.executable).map(|mapping| mapping.path.as_str()).collect();
         for mapping in maps {
-            if images.iter().any(|image| image.path == mapping.path) {
+            let is_known = images.iter().any(|image| image.path == mapping.path);
+            if is_known || !program_files.contains(mapping.path.as_str()) {
                 continue;
             }
             let file = if mapping.deleted {
@@ -180,10 +184,6 @@ impl Inspector {
                 true => read_elf(&file).ok().flatten(),
                 false => self.elf(namespace, &mapping.path, &file),
             };
-            let is_program_file = maps.iter().any(|other| other.path == mapping.path && other.executable);
-            if !is_program_file {
-                continue;
-            }
             let mut image = Image {
                 path: mapping.path.clone(),
                 deleted: mapping.deleted,
@@ -301,6 +301,8 @@ pub(crate) fn facts_before_start(
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
 
     #[test]
@@ -311,5 +313,23 @@ mod tests {
         assert!(facts.executable.elf.is_some());
         assert!(facts.environment.is_some());
         assert_eq!(inspector.facts(Pid::MAX).unwrap_err(), Hidden::Gone);
+    }
+
+    #[test]
+    fn mapped_data_is_not_opened() {
+        let data = tempfile::NamedTempFile::new().unwrap();
+        data.as_file().set_len(4096).unwrap();
+        let (descriptor, path) = (data.as_file().as_raw_fd(), data.path().display().to_string());
+        // SAFETY: a new mapping, of nothing that Rust knows of.
+        let address =
+            unsafe { libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, libc::MAP_PRIVATE, descriptor, 0) };
+        assert_ne!(address, libc::MAP_FAILED);
+        let mut inspector = Inspector::new("madvise".into());
+        let facts = inspector.facts(std::process::id() as Pid).unwrap();
+        // SAFETY: the same mapping; nothing refers to it.
+        unsafe { libc::munmap(address, 4096) };
+        assert!(facts.objects.iter().all(|object| object.path != path));
+        assert!(!inspector.files.is_empty());
+        assert!(inspector.files.keys().all(|(_, opened)| *opened != path), "{path} was opened");
     }
 }

@@ -62,7 +62,7 @@ impl Symbols {
         let root = &self.root;
         let file = self.files.entry(mapping.path.clone()).or_insert_with(|| {
             let path = format!("{root}{}", mapping.path);
-            read(Path::new(&path)).filter(|_| !mapping.deleted)
+            if mapping.deleted { None } else { read(Path::new(&path)) }
         });
         let function = file.as_ref().and_then(|file| file.function_at(offset)).map(str::to_string);
         let name = mapping.path.rsplit('/').next().unwrap_or_default();
