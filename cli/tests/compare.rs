@@ -181,8 +181,23 @@ fn failing_programs_show_their_stderr() {
     };
     call(&[], "echo the cause >&2; exit 3").expect_code(1).expect_stderr("code 3").expect_stderr("the cause");
     call(&[], "kill -SEGV $$").expect_code(1).expect_stderr("killed by SIGSEGV");
-    let answer = call(&["--keep-going"], "exit 4").expect_code(1);
-    assert!(answer.stderr.contains("2 of 2 runs failed"), "{answer:#?}");
+}
+
+#[test]
+fn runs_go_on_after_failures_unless_all_of_the_first_round_failed() {
+    let scratch = Scratch::new();
+    let (out, ran) = (scratch.text("out"), scratch.text("ran"));
+    let call = |script: &str| {
+        let _ = std::fs::remove_file(&ran);
+        let script = format!("echo >> {ran}; {script}");
+        let arguments = ["compare", "--runs", "3", "--with", "glibc,glibc:A=b", "--keep-going", "--force", "--out", &out];
+        let answer = run(snug(&arguments).args(["--", "sh", "-c", &script])).expect_code(1);
+        (answer.stderr, std::fs::read_to_string(&ran).unwrap().len())
+    };
+    let (stderr, runs) = call("exit 4");
+    assert!(stderr.contains("2 of 2 runs failed") && runs == 2, "{runs}: {stderr}");
+    let (stderr, runs) = call("test \"$A\" != b");
+    assert!(stderr.contains("3 of 6 runs failed") && runs == 6, "{runs}: {stderr}");
 }
 
 #[test]

@@ -97,7 +97,7 @@ pub(crate) struct CompareArguments {
     /// Exit with 4 if this is true, such as "snug.rss_mean > 0.8 * glibc.rss_mean"; may be repeated
     #[arg(long, value_name = "CONDITION", long_help = condition_help())]
     pub fail_if: Vec<String>,
-    /// Carry on with the other runs when one fails
+    /// Carry on with the other runs when one fails, unless all of the first round do
     #[arg(long)]
     pub keep_going: bool,
     #[command(flatten)]

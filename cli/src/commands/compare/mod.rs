@@ -183,6 +183,9 @@ fn measure_all(
             }
         }
         let is_last_of_round = (index + 1) % setup.candidates.len() == 0;
+        if is_last_of_round && comparison.runs.iter().all(|run| run.failure.is_some()) {
+            break; // it can't run here
+        }
         if let Some(goal) = arguments.until.as_ref().filter(|_| is_last_of_round) {
             match look(comparison, goal, round, arguments.rounds(), &progress) {
                 Ok(false) => (),
