@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use clap::Args;
+use regex_lite::Regex;
 
 use crate::allocator::deploy::{self, Deployment};
 use crate::allocator::inspect::Inspector;
@@ -49,14 +50,15 @@ pub(crate) struct AdviseArguments {
 /// Runs the command.
 pub(crate) fn run(arguments: &AdviseArguments) -> Result<()> {
     let mut looker = Looker::new();
-    let measured = compare::measure(&arguments.compare, &mut |allocator| {
+    let only = arguments.compare.only()?;
+    let measured = compare::measure(&arguments.compare, &mut |allocator, moment| {
         if decide::looks_inside(allocator) {
-            looker.look();
+            looker.look(moment.load_groups);
         }
     })?;
     let Some(measured) = measured else { return Ok(()) };
     let comparison = &measured.comparison;
-    let decision = decide::decide(comparison, composition(&looker.recorder.finish()).as_ref());
+    let decision = decide::decide(comparison, composition(&looker.recorder.finish(), only.as_ref()).as_ref());
     // A format that has stdout must be all that is there.
     let written = match output::takes_stdout(&arguments.compare.output) {
         true => write(&decision, comparison, false, &mut anstream::stderr().lock()),
@@ -122,7 +124,8 @@ impl Looker {
         Looker { begin: Instant::now(), next_s: 0.0, recorder }
     }
 
-    fn look(&mut self) {
+    fn look(&mut self, load_groups: &[Pid]) {
+        load_groups.iter().for_each(|group| self.recorder.leave_out(*group));
         let now_s = self.begin.elapsed().as_secs_f64();
         if now_s >= self.next_s {
             self.recorder.read(now_s);
@@ -131,12 +134,15 @@ impl Looker {
     }
 }
 
-/// Means over all moments. Only processes under snug count: a load is not, nor are we. None if there were none.
-fn composition(recording: &Recording) -> Option<Composition> {
+/// Means over all moments, of the processes under snug whose command lines match, if anything is to. None if there were
+/// none.
+fn composition(recording: &Recording, only: Option<&Regex>) -> Option<Composition> {
     let mut sum = Composition::default();
     let mut moments = HashSet::new();
-    let under_snug = |process: &&RecordedProcess| process.kind == Some(Kind::Snug);
-    for process in recording.processes.iter().filter(under_snug) {
+    let counts = |process: &&RecordedProcess| {
+        process.kind == Some(Kind::Snug) && only.is_none_or(|only| only.is_match(&process.command))
+    };
+    for process in recording.processes.iter().filter(counts) {
         for (moment, reading) in &process.readings {
             let Some(held) = reading.heap else { continue };
             moments.insert(*moment);
@@ -196,9 +202,12 @@ mod tests {
             processes: vec![process(Kind::Snug, reading), process(Kind::Glibc, other)],
             ..Recording::default()
         };
-        let found = composition(&recording).unwrap();
+        let found = composition(&recording, None).unwrap();
         assert_eq!((found.rss, found.heap, found.live), (150.0, 60.0, 30.0));
         assert_eq!((found.mapped, found.files, found.shared), (20.0, 20.0, 50.0));
-        assert_eq!(composition(&Recording::default()), None);
+        assert_eq!(composition(&Recording::default(), None), None);
+        let command = &recording.processes[0].command;
+        assert_eq!(composition(&recording, Some(&Regex::new(command).unwrap())).unwrap().rss, 150.0);
+        assert_eq!(composition(&recording, Some(&Regex::new("another").unwrap())), None);
     }
 }

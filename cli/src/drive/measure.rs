@@ -98,13 +98,15 @@ pub(crate) enum RunEnd {
 }
 
 /// What is told while a run goes on.
-pub(crate) struct Moment {
+pub(crate) struct Moment<'a> {
     pub time_s: f64,
     pub rss_bytes: u64,
     /// The phase of a server.
     pub phase: Option<&'static str>,
     /// The program waits for connections, and will hardly end by itself as was said. Told once in a run.
     pub waits: bool,
+    /// Process groups that are not measured: the load's, and perf's.
+    pub load_groups: &'a [Pid],
 }
 
 /// One run on its way.
@@ -397,6 +399,7 @@ impl<'a> Following<'a> {
                 rss_bytes,
                 phase: self.drive.as_ref().map(Drive::phase),
                 waits,
+                load_groups: self.sampler.processes.load_groups(),
             });
             let cost_s = self.cost_s();
             self.rss_pace.looked(now_s, cost_s);

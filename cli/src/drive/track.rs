@@ -126,7 +126,14 @@ impl<P: Processes> Tracker<P> {
     /// Processes of this group, and those they start, make the load: they are not measured. To be called before
     /// the next reading.
     pub(crate) fn leave_out(&mut self, group: Pid) {
-        self.load_groups.push(group);
+        if !self.load_groups.contains(&group) {
+            self.load_groups.push(group);
+        }
+    }
+
+    /// Those groups.
+    pub(crate) fn load_groups(&self) -> &[Pid] {
+        &self.load_groups
     }
 
     /// Whether a process makes the load.

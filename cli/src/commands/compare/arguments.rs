@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use regex_lite::Regex;
 
 use crate::analysis::quantities;
 use crate::analysis::until::{self, Goal};
+use crate::base::failure::{Failure, Result, USAGE};
 use crate::drive::serving::ServerArguments;
 use crate::show::output::OutputArguments;
 
@@ -116,6 +118,16 @@ impl CompareArguments {
     /// Rounds to make, with --until at most.
     pub(crate) fn rounds(&self) -> u32 {
         self.runs.unwrap_or(if self.until.is_some() { until::MOST_ROUNDS } else { RUNS })
+    }
+
+    /// What command lines of measured processes match.
+    pub(crate) fn only(&self) -> Result<Option<Regex>> {
+        let parse = |pattern: &String| {
+            Regex::new(pattern).map_err(|error| {
+                Failure::new(format!("--only {pattern:?} is not a regular expression: {error}")).exit_code(USAGE)
+            })
+        };
+        self.only.as_ref().map(parse).transpose()
     }
 }
 

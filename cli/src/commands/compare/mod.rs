@@ -27,7 +27,7 @@ use crate::commands::arguments::refuse_unknown_option;
 use crate::commands::compare::arguments::CompareArguments;
 use crate::commands::compare::run_progress::RunProgress;
 use crate::commands::compare::setup::{before_start, choose_candidates, RunSetup};
-use crate::drive::measure::{Request, Supervisor};
+use crate::drive::measure::{Moment, Request, Supervisor};
 use crate::drive::plan::{self, Candidate};
 use crate::drive::serving;
 use crate::drive::sets::Sets;
@@ -43,7 +43,7 @@ const OVERHEAD_LIMIT: f64 = 0.008;
 
 /// Runs the command.
 pub(crate) fn run(arguments: &CompareArguments) -> Result<()> {
-    match measure(arguments, &mut |_| {})? {
+    match measure(arguments, &mut |_, _| {})? {
         Some(measured) => measured.check(),
         None => Ok(()),
     }
@@ -67,10 +67,10 @@ impl Measured {
 }
 
 /// Does all that the arguments ask for and writes the results, for another command to go on with; None if they ask for
-/// no run. `observe` is told which allocator runs whenever memory was read.
+/// no run. `observe` is told which allocator runs whenever memory was read, and what was seen.
 pub(crate) fn measure(
     arguments: &CompareArguments,
-    observe: &mut dyn FnMut(&Allocator),
+    observe: &mut dyn FnMut(&Allocator, &Moment),
 ) -> Result<Option<Measured>> {
     refuse_unknown_option("compare", &arguments.program)?;
     output::check(&arguments.output)?;
@@ -94,7 +94,7 @@ pub(crate) fn measure(
 fn measure_candidates(
     arguments: &CompareArguments,
     candidates: &[Candidate],
-    observe: &mut dyn FnMut(&Allocator),
+    observe: &mut dyn FnMut(&Allocator, &Moment),
 ) -> Result<Comparison> {
     check_until(arguments, candidates.len())?;
     let setup = RunSetup::prepare(arguments, candidates)?;
@@ -134,7 +134,7 @@ fn measure_all(
     setup: &RunSetup,
     out: &Path,
     comparison: &mut Comparison,
-    observe: &mut dyn FnMut(&Allocator),
+    observe: &mut dyn FnMut(&Allocator, &Moment),
 ) -> Result<Option<Failure>> {
     let allocators = comparison.allocators.clone();
     let mut supervisor = Supervisor::new()?;
@@ -163,7 +163,7 @@ fn measure_all(
         };
         match supervisor.run(&request, &mut |moment| {
             progress.update(&moment);
-            observe(&allocators[candidate_index]);
+            observe(&allocators[candidate_index], &moment);
         }) {
             Ok(run) => {
                 progress.finished(&run);

@@ -37,7 +37,7 @@ impl RunSetup<'_> {
         arguments: &CompareArguments,
         candidates: &'a [Candidate],
     ) -> Result<RunSetup<'a>> {
-        let only = arguments.only.as_deref().map(parse_only).transpose()?;
+        let only = arguments.only()?;
         let plan = serving::plan(&arguments.server)?;
         let program = program::find(&arguments.program[0], &std::env::var("PATH").unwrap_or_default())?;
         let preloaded = std::env::var("LD_PRELOAD").ok().filter(|value| !value.is_empty());
@@ -111,12 +111,6 @@ pub(super) fn choose_candidates(lists: &[String], sets: &Sets) -> Result<Vec<Can
 /// What can't be done is a mistake in the request as long as nothing was run.
 pub(super) fn before_start(failure: Failure) -> Failure {
     failure.exit_code(USAGE)
-}
-
-fn parse_only(pattern: &str) -> Result<Regex> {
-    Regex::new(pattern).map_err(|error| {
-        Failure::new(format!("--only {pattern:?} is not a regular expression: {error}")).exit_code(USAGE)
-    })
 }
 
 fn find_asker(program: &Program) -> Result<Asker> {
