@@ -375,6 +375,27 @@ fn a_process_that_just_starts_is_waited_for() {
     assert!(process["counters"].is_object(), "{}", process["problems"]);
 }
 
+/// Root looks at processes of users, who choose what these name.
+#[test]
+fn a_fifo_that_a_process_names_is_not_opened() {
+    let scratch = Scratch::new();
+    let fifo = scratch.text("libsnug.so");
+    // The loader does without what is not there.
+    let mut command = Command::new("sleep");
+    let (_running, pid) = start(command.arg("60").env("LD_PRELOAD", &fifo).stderr(Stdio::null()));
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    for arguments in [["check", &pid].as_slice(), &["stats", &pid], &["top", "--once", &pid]] {
+        let call = snug(arguments);
+        let mut limited = Command::new("timeout");
+        limited.arg("60").arg(call.get_program()).args(arguments).stdin(Stdio::null());
+        let answer = run(&mut limited);
+        assert_ne!(answer.code, Some(124), "{arguments:?} waits for who writes to the FIFO");
+        if arguments[0] == "check" {
+            answer.expect_stdout("but it is not loaded: it is not an ELF library");
+        }
+    }
+}
+
 #[test]
 fn names_stand_for_processes_of_this_user() {
     if !nix::unistd::geteuid().is_root() {

@@ -1,11 +1,15 @@
 //! Finding the shared library of an allocator and its version.
 
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::allocator::kinds::{is_telling_symbol, Kind, ROWS};
 use crate::allocator::packages;
 use crate::base::elf::{self, ElfFacts};
 use crate::base::failure::{Failure, Result, NOT_STARTED};
+use crate::base::file::open_regular;
 
 /// A shared library of an allocator on this machine.
 #[derive(Debug, Clone)]
@@ -161,16 +165,37 @@ pub(crate) fn unusable_in_preload(library: &Path) -> Option<Failure> {
 
 /// The version of an allocator's library or of a program it is linked into, as far as the file tells.
 pub(crate) fn version(kind: Kind, path: &Path) -> Option<String> {
-    let content = std::fs::read(path).ok()?;
+    let file = open_regular(path).ok()?;
     let by_content = match kind {
-        Kind::Jemalloc => find_jemalloc_version(&content),
-        Kind::Tcmalloc => find_after(&content, b"gperftools "),
-        Kind::Glibc => find_after(&content, b"stable release version "),
-        Kind::Snug => find_after(&content, b"snug version "),
-        Kind::Mimalloc => find_mimalloc_version(path, &content),
+        Kind::Jemalloc => search(file, find_jemalloc_version),
+        Kind::Tcmalloc => search(file, |content| find_after(content, b"gperftools ")),
+        Kind::Glibc => search(file, |content| find_after(content, b"stable release version ")),
+        Kind::Snug => search(file, |content| find_after(content, b"snug version ")),
+        Kind::Mimalloc => find_mimalloc_version(&file),
         _ => None,
     };
     by_content.or_else(|| version_from_file_name(path))
+}
+
+/// Bytes of a file that are in memory at once while a version is looked for. A program may have hundreds of MB, and who
+/// looks a container of 64 MiB.
+const WINDOW_BYTES: u64 = 1 << 20;
+/// More than a version takes with the text by which it is found: so much of a window is in the next one, too.
+const OVERLAP_BYTES: usize = 256;
+/// Where the search ends.
+const SEARCH_MAX_BYTES: u64 = 512 << 20;
+
+/// What `find` finds first in a file. It must not take what the end of the content cuts off.
+fn search(file: impl Read, find: impl Fn(&[u8]) -> Option<String>) -> Option<String> {
+    let mut file = file.take(SEARCH_MAX_BYTES);
+    let mut window = Vec::with_capacity(OVERLAP_BYTES + WINDOW_BYTES as usize);
+    while file.by_ref().take(WINDOW_BYTES).read_to_end(&mut window).ok()? > 0 {
+        if let Some(found) = find(&window) {
+            return Some(found);
+        }
+        window.drain(..window.len().saturating_sub(OVERLAP_BYTES));
+    }
+    None
 }
 
 /// jemalloc keeps "5.3.0-0-g54eaed1d8b56b1aa528be3bdd1877e59c56fa90c" among its strings.
@@ -193,12 +218,13 @@ fn find_jemalloc_version(content: &[u8]) -> Option<String> {
 }
 
 /// mimalloc's `mi_version` returns a constant: 209 is 2.0.9, 20201 (from 2.2.1 on) 2.2.1, 3 digits before.
-fn find_mimalloc_version(path: &Path, content: &[u8]) -> Option<String> {
-    let facts = elf::read(path, &|name| name == "mi_version").ok()??;
-    let address = *facts.exported.get("mi_version")? as usize;
+fn find_mimalloc_version(file: &File) -> Option<String> {
+    let facts = elf::read_from(file, &|name| name == "mi_version")?;
+    let address = *facts.exported.get("mi_version")?;
     // Text is usually mapped at its file offset; if it is not here, the bytes do not look like the function.
-    let code = content.get(address..address + 16)?;
-    let code = code.strip_prefix(&[0xf3, 0x0f, 0x1e, 0xfa]).unwrap_or(code);
+    let mut code = [0; 16];
+    file.read_exact_at(&mut code, address).ok()?;
+    let code = code.strip_prefix(&[0xf3, 0x0f, 0x1e, 0xfa]).unwrap_or(&code);
     let number = match code {
         [0xb8, a, b, c, d, 0xc3, ..] => u32::from_le_bytes([*a, *b, *c, *d]),
         [a, b, c, d, 0xc0, 0x03, 0x5f, 0xd6, ..] => {
@@ -218,13 +244,13 @@ fn mimalloc_version(number: u32) -> Option<String> {
     }
 }
 
-/// The version number that follows a text in a file.
+/// The version number that follows a text in a file, and ends in it.
 fn find_after(content: &[u8], text: &[u8]) -> Option<String> {
     let mut rest = content;
     while let Some(at) = find(rest, text) {
         rest = &rest[at + text.len()..];
         let is_version = |byte: &&u8| byte.is_ascii_digit() || **byte == b'.';
-        let length = rest.iter().take_while(is_version).count();
+        let length = rest.iter().position(|byte| !is_version(&byte))?;
         let found = String::from_utf8_lossy(&rest[..length]).trim_end_matches('.').to_string();
         if !found.is_empty() {
             return Some(found);
@@ -280,11 +306,46 @@ mod tests {
         assert_eq!(find_jemalloc_version(text), Some("5.3.0".into()));
         assert_eq!(find_jemalloc_version(b"no version-g123"), None);
         assert_eq!(find_after(b"xx gperftools 2.10\0", b"gperftools "), Some("2.10".into()));
-        assert_eq!(find_after(b"gperftools is; gperftools 2.9.", b"gperftools "), Some("2.9".into()));
+        assert_eq!(find_after(b"gperftools is; gperftools 2.9.\0", b"gperftools "), Some("2.9".into()));
         assert_eq!(mimalloc_version(209), Some("2.0.9".into()));
         assert_eq!(mimalloc_version(20201), Some("2.2.1".into()));
         assert_eq!(version_from_file_name(Path::new("/l/libx.so.4.5.10")), Some("library 4.5.10".into()));
         assert_eq!(version_from_file_name(Path::new("/l/libx.so.4")), None);
+    }
+
+    /// Counts what is read, and asks that it be read in pieces.
+    struct Counted(File, std::rc::Rc<std::cell::Cell<u64>>);
+
+    impl Read for Counted {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            assert!(buffer.len() as u64 <= 2 * WINDOW_BYTES, "{} bytes at once", buffer.len());
+            let read = self.0.read(buffer)?;
+            self.1.set(self.1.get() + read as u64);
+            Ok(read)
+        }
+    }
+
+    #[test]
+    fn a_large_file_is_searched_in_pieces() {
+        let text = b"\0snug version 12.34.56\0";
+        let hash = b"\x005.3.0-0-g54eaed1d8b56b1aa528be3bdd1877e59c56fa90c\0";
+        let search_at = |text: &[u8], at: u64, find: &dyn Fn(&[u8]) -> Option<String>| {
+            let mut file = tempfile::tempfile().unwrap();
+            file.set_len(1 << 30).unwrap();
+            file.write_all_at(text, at).unwrap();
+            std::io::Seek::rewind(&mut file).unwrap();
+            let read = std::rc::Rc::new(std::cell::Cell::new(0));
+            (search(Counted(file, read.clone()), find), read.get())
+        };
+        let snug = |content: &[u8]| find_after(content, b"snug version ");
+        assert_eq!(search_at(text, 0, &snug), (Some("12.34.56".into()), WINDOW_BYTES));
+        // Wherever the end of a window cuts it.
+        for before in (0..=hash.len() as u64).step_by(5) {
+            let at = 2 * WINDOW_BYTES - before;
+            assert_eq!(search_at(text, at, &snug).0.as_deref(), Some("12.34.56"), "{before}");
+            assert_eq!(search_at(hash, at, &find_jemalloc_version).0.as_deref(), Some("5.3.0"), "{before}");
+        }
+        assert_eq!(search_at(text, SEARCH_MAX_BYTES, &|_| None), (None, SEARCH_MAX_BYTES));
     }
 
     #[test]

@@ -5,10 +5,12 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use super::file::open_regular;
+
 /// What stands at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Node {
-    /// With the bits of its mode.
+    /// A regular file, with the bits of its mode.
     File(u32),
     Directory,
     /// A symbolic link and where it points.
@@ -40,7 +42,11 @@ impl Root for DirectoryRoot {
         if metadata.is_symlink() {
             return Some(Node::Link(std::fs::read_link(at).ok()?.to_string_lossy().into_owned()));
         }
-        Some(if metadata.is_dir() { Node::Directory } else { Node::File(metadata.permissions().mode()) })
+        match metadata.is_dir() {
+            true => Some(Node::Directory),
+            // Devices, FIFOs and sockets hold nothing to read.
+            false => metadata.is_file().then(|| Node::File(metadata.permissions().mode())),
+        }
     }
 
     fn file(&self, path: &str) -> io::Result<PathBuf> {
@@ -106,7 +112,7 @@ pub(crate) fn read(root: &dyn Root, path: &str, limit: u64) -> Option<Vec<u8>> {
     use std::io::Read;
     let on_disk = root.file(&file(root, path)?).ok()?;
     let mut content = Vec::new();
-    std::fs::File::open(on_disk).ok()?.take(limit).read_to_end(&mut content).ok()?;
+    open_regular(&on_disk).ok()?.take(limit).read_to_end(&mut content).ok()?;
     Some(content)
 }
 
@@ -161,11 +167,15 @@ mod tests {
         symlink("/bin/ruby3", path.join("usr/bin/ruby")).unwrap();
         symlink("../../../../etc/passwd", path.join("usr/bin/out")).unwrap();
         symlink("loop", path.join("loop")).unwrap();
+        nix::unistd::mkfifo(&path.join("usr/bin/fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         let root = DirectoryRoot(path);
         assert_eq!(file(&root, "/bin/ruby").as_deref(), Some("/usr/bin/ruby3"));
         assert_eq!(file(&root, "/bin/../bin/./ruby").as_deref(), Some("/usr/bin/ruby3"));
         assert_eq!(file(&root, "/usr/bin/out"), None, "the machine's own /etc/passwd is not in it");
         assert_eq!(file(&root, "/loop"), None);
+        assert_eq!(read(&root, "/bin/fifo", 1), None);
+        assert_eq!(find_program(&root, "fifo", "/bin", "/"), None);
+        assert_eq!(read(&root, "/bin/ruby", 9).as_deref(), Some("x".as_bytes()));
         assert_eq!(find_program(&root, "ruby", "/sbin:/bin", "/").as_deref(), Some("/bin/ruby"));
         assert_eq!(find_program(&root, "./ruby3", "", "/usr/bin").as_deref(), Some("/usr/bin/./ruby3"));
         assert_eq!(resolve(&root, "/").unwrap().1, Node::Directory);

@@ -12,6 +12,7 @@ use nix::fcntl::{Flock, FlockArg};
 
 use crate::analysis::black_box::BlackBox;
 use crate::base::failure::{Context, Failure, Result, UNKNOWN, USAGE};
+use crate::base::file::open_regular;
 
 /// How the names of files begin and end; those that are being written begin with a point.
 const BEGIN: &str = "black-box-";
@@ -141,7 +142,7 @@ fn read_file(path: &Path, others: Vec<PathBuf>) -> Result<FoundBlackBox> {
 /// Opens a file and tells whether somebody writes it. It may be replaced at any moment.
 fn open(path: &Path) -> io::Result<(File, bool)> {
     for _ in 0..TRIES {
-        let file = File::open(path)?;
+        let file = open_regular(path)?;
         let inode = file.metadata()?.ino();
         match Flock::lock(file, FlockArg::LockSharedNonblock) {
             Err((file, Errno::EWOULDBLOCK)) => return Ok((file, true)),

@@ -2,13 +2,13 @@
 //! own root while it runs, or through ours when it has ended.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::path::Path;
 
 use object::read::elf::ElfFile64;
-use object::{Endianness, Object, ObjectSegment, ObjectSymbol, ReadCache, SymbolKind};
+use object::{Endianness, Object, ObjectSegment, ObjectSymbol, SymbolKind};
 
-use crate::base::elf::Names;
+use crate::base::elf::{Names, Tables};
+use crate::base::file::open_regular;
 use crate::process::maps::Mapping;
 use crate::process::proc::Pid;
 
@@ -84,19 +84,19 @@ impl FileSymbols {
 
 /// None if the file can't be read, or is no ELF file of 64 bits.
 fn read(path: &Path) -> Option<FileSymbols> {
-    let cache = ReadCache::new(File::open(path).ok()?);
-    let file = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
+    let opened = open_regular(path).ok()?;
+    let tables = Tables::of(&opened);
+    let file = ElfFile64::<Endianness, _>::parse(&tables).ok()?;
     let mut symbols = FileSymbols::default();
     for segment in file.segments() {
         let (offset, length) = segment.file_range();
         symbols.segments.push((offset, length, segment.address()));
     }
-    let own_names = Names::of(&file, file.elf_symbol_table());
-    let dynamic_names = Names::of(&file, file.elf_dynamic_symbol_table());
-    let own = file.symbols().map(|symbol| (symbol, &own_names));
-    let dynamic = file.dynamic_symbols().map(|symbol| (symbol, &dynamic_names));
-    for (symbol, names) in own.chain(dynamic) {
-        if symbol.kind() == SymbolKind::Text && symbol.is_definition() {
+    let own = (file.symbols(), file.elf_symbol_table());
+    let dynamic = (file.dynamic_symbols(), file.elf_dynamic_symbol_table());
+    for (listed, table) in [own, dynamic] {
+        let mut names = Names::of(&file, table, &opened);
+        for symbol in listed.filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.is_definition()) {
             if let Some(name) = names.name(&symbol) {
                 symbols.functions.push((symbol.address(), symbol.size(), name.to_string()));
             }
