@@ -1,13 +1,17 @@
 //! Looks up the facts about processes: mapped files, environment, counters. Decides nothing.
 
 use std::collections::{HashMap, HashSet};
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use crate::allocator::facts::{Facts, Image, PreloadFile};
 use crate::allocator::kinds::{is_telling_symbol, Kind};
 use crate::allocator::library;
 use crate::base::elf::{self, ElfFacts};
+use crate::base::file::open_regular;
 use crate::base::root::{self, DirectoryRoot};
 use crate::heap::remote;
 use crate::process::maps::{self, Mapping};
@@ -15,12 +19,47 @@ use crate::process::place::Place;
 use crate::process::place::{self, Signs};
 use crate::process::proc::{self, Pid, ProcFilesystem, Processes};
 
+/// What was learned of a file is forgotten when no process that was looked at had it for so long.
+const FORGET_AFTER: Duration = Duration::from_secs(600);
+
 /// Looks at processes and remembers what it learned of files, which many processes share.
 pub(crate) struct Inspector {
     source: ProcFilesystem,
-    files: HashMap<(String, String), Option<Rc<ElfFacts>>>,
-    versions: HashMap<(String, Kind), Option<String>>,
+    files: HashMap<FileIdentity, KnownFile>,
     transparent_huge_pages: String,
+}
+
+/// By what a file is known: not by its path, at which another one may lie tomorrow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct FileIdentity {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    /// When its content changed and when anything of it did, in seconds and nanoseconds: a new file may have the number
+    /// of a removed one.
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+/// What was learned of a file.
+struct KnownFile {
+    /// None: it is no ELF file.
+    elf: Option<Rc<ElfFacts>>,
+    /// Which allocator's version was looked for, and what was found.
+    version: Option<(Kind, Option<String>)>,
+    used: Instant,
+}
+
+impl FileIdentity {
+    fn of(metadata: &Metadata) -> FileIdentity {
+        FileIdentity {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            bytes: metadata.size(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
 }
 
 /// Why a process could not be looked at.
@@ -37,7 +76,6 @@ impl Inspector {
         Inspector {
             source: ProcFilesystem::new(),
             files: HashMap::new(),
-            versions: HashMap::new(),
             transparent_huge_pages,
         }
     }
@@ -87,10 +125,8 @@ impl Inspector {
         let executable_path = inside(executable_path);
         let maps: Vec<Mapping> =
             maps.into_iter().map(|mapping| Mapping { path: inside(mapping.path), ..mapping }).collect();
-        let namespace = self.source.link(pid, "ns/mnt").map_or_else(|_| String::new(), path_text);
-        let namespace = format!("{namespace}{changed_root}");
         let root = format!("/proc/{pid}/root");
-        let mut images = self.images(pid, &maps, &namespace, &root);
+        let mut images = self.images(pid, &maps, &root);
         let executable_index =
             images.iter().position(|image| image.path == executable_path).ok_or(Hidden::Gone)?;
         let executable = images.remove(executable_index);
@@ -100,7 +136,7 @@ impl Inspector {
             .flatten()
             .find(|(name, _)| name == "LD_PRELOAD")
             .map(|(_, value)| value.as_str());
-        let preload_files = self.preload_files(preload.unwrap_or_default(), &namespace, &root);
+        let preload_files = self.preload_files(preload.unwrap_or_default(), &root);
         let elf_files = images.iter().chain(std::iter::once(&executable));
         let elf_files = elf_files.filter_map(|image| Some((image.path.as_str(), image.elf.as_deref()?)));
         let is_static = executable.elf.as_ref().is_some_and(|elf| elf.is_static_program());
@@ -164,7 +200,7 @@ impl Inspector {
     }
 
     /// The ELF files among the mappings, each once.
-    fn images(&mut self, pid: Pid, maps: &[Mapping], namespace: &str, root: &str) -> Vec<Image> {
+    fn images(&mut self, pid: Pid, maps: &[Mapping], root: &str) -> Vec<Image> {
         let mut images: Vec<Image> = Vec::new();
         // Others are data and devices, which are not ours to open.
         let program_files: HashSet<&str> =
@@ -180,56 +216,62 @@ impl Inspector {
             } else {
                 format!("{root}{}", mapping.path)
             };
-            let elf = match mapping.deleted {
-                true => read_elf(&file).ok().flatten(),
-                false => self.elf(namespace, &mapping.path, &file),
-            };
             let mut image = Image {
                 path: mapping.path.clone(),
                 deleted: mapping.deleted,
                 base: mapping.start - mapping.offset.min(mapping.start),
-                elf,
+                elf: self.elf(&file),
                 version: None,
             };
-            if let Some(kind) = image.kind() {
-                image.version = self.version(kind, namespace, &mapping.path, &file);
-            }
+            image.version = image.kind().and_then(|kind| self.version(kind, &file));
             images.push(image);
         }
         images
     }
 
-    /// What an ELF file is. A file that can't be read is not remembered: its process may just have ended.
-    fn elf(&mut self, namespace: &str, path: &str, file: &str) -> Option<Rc<ElfFacts>> {
-        let key = (namespace.to_string(), path.to_string());
-        if let Some(known) = self.files.get(&key) {
-            return known.clone();
-        }
-        let elf = read_elf(file).ok()?;
-        self.files.insert(key, elf.clone());
-        elf
+    /// What an ELF file is.
+    fn elf(&mut self, file: &str) -> Option<Rc<ElfFacts>> {
+        self.known(file)?.elf.clone()
     }
 
-    /// The version of the allocator in a file; remembered like what the file is.
-    fn version(&mut self, kind: Kind, namespace: &str, path: &str, file: &str) -> Option<String> {
-        let key = (format!("{namespace}{path}"), kind);
-        if let Some(known) = self.versions.get(&key) {
-            return known.clone();
-        }
-        let version = library::version(kind, Path::new(file));
-        if Path::new(file).exists() {
-            self.versions.insert(key, version.clone());
-        }
+    /// The version of the allocator in a file.
+    fn version(&mut self, kind: Kind, file: &str) -> Option<String> {
+        let known = self.known(file)?;
+        let found = known.version.take().filter(|(of, _)| *of == kind);
+        let (_, version) = found.unwrap_or_else(|| (kind, library::version(kind, Path::new(file))));
+        known.version = Some((kind, version.clone()));
         version
     }
 
-    fn preload_files(&mut self, preload: &str, namespace: &str, root: &str) -> Vec<(String, PreloadFile)> {
+    /// What is known of a file, which is read if it is new. None if it can't be read, or is no regular file.
+    fn known(&mut self, file: &str) -> Option<&mut KnownFile> {
+        let opened = open_regular(Path::new(file)).ok()?;
+        let identity = FileIdentity::of(&opened.metadata().ok()?);
+        if !self.files.contains_key(&identity) {
+            self.forget_unused(FORGET_AFTER);
+        }
+        let read = || KnownFile {
+            elf: elf::read_from(&opened, &is_telling_symbol).map(Rc::new),
+            version: None,
+            used: Instant::now(),
+        };
+        let known = self.files.entry(identity).or_insert_with(read);
+        known.used = Instant::now();
+        Some(known)
+    }
+
+    /// Forgets the files that were not used for so long.
+    fn forget_unused(&mut self, duration: Duration) {
+        self.files.retain(|_, known| known.used.elapsed() < duration);
+    }
+
+    fn preload_files(&mut self, preload: &str, root: &str) -> Vec<(String, PreloadFile)> {
         let mut files = Vec::new();
         for path in preload.split([':', ' ']).filter(|path| path.starts_with('/')) {
             // Links of a container lead to its own files.
             let found = root::file(&DirectoryRoot(root.into()), path).unwrap_or_else(|| path.to_string());
             let file = format!("{root}{found}");
-            let state = match (Path::new(&file).exists(), self.elf(namespace, path, &file)) {
+            let state = match (Path::new(&file).exists(), self.elf(&file)) {
                 (false, _) => PreloadFile::Missing,
                 (true, None) => PreloadFile::NotElf,
                 (true, Some(elf)) => PreloadFile::Elf(elf),
@@ -249,10 +291,6 @@ fn path_text(path: PathBuf) -> String {
     path.to_string_lossy().into_owned()
 }
 
-fn read_elf(file: &str) -> std::io::Result<Option<Rc<ElfFacts>>> {
-    Ok(elf::read(Path::new(file), &is_telling_symbol)?.map(Rc::new))
-}
-
 /// Facts about a program that is not running, from what the loader says that it would load.
 pub(crate) fn facts_before_start(
     inspector: &mut Inspector,
@@ -267,7 +305,7 @@ pub(crate) fn facts_before_start(
     let image_of = |inspector: &mut Inspector, path: &Path, base: u64| -> Image {
         let path_full = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         let text = path_full.display().to_string();
-        let mut image = Image { elf: inspector.elf("", &text, &text), path: text, base, ..Image::default() };
+        let mut image = Image { elf: inspector.elf(&text), path: text, base, ..Image::default() };
         image.version = image.kind().and_then(|kind| library::version(kind, &path_full));
         image
     };
@@ -278,7 +316,7 @@ pub(crate) fn facts_before_start(
         .enumerate()
         .map(|(index, path)| image_of(inspector, path, count - index as u64))
         .collect();
-    let preload_files = inspector.preload_files(&preload, "", "");
+    let preload_files = inspector.preload_files(&preload, "");
     let system_preload = std::fs::read_to_string("/etc/ld.so.preload").unwrap_or_default();
     Facts {
         pid: 0,
@@ -301,8 +339,6 @@ pub(crate) fn facts_before_start(
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsRawFd;
-
     use super::*;
 
     #[test]
@@ -318,18 +354,45 @@ mod tests {
     #[test]
     fn mapped_data_is_not_opened() {
         let data = tempfile::NamedTempFile::new().unwrap();
-        data.as_file().set_len(4096).unwrap();
-        let (descriptor, path) = (data.as_file().as_raw_fd(), data.path().display().to_string());
-        // SAFETY: a new mapping, of nothing that Rust knows of.
-        let address =
-            unsafe { libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, libc::MAP_PRIVATE, descriptor, 0) };
-        assert_ne!(address, libc::MAP_FAILED);
+        let mapping = |executable| Mapping {
+            start: 0x1000,
+            end: 0x2000,
+            offset: 0,
+            writable: false,
+            executable,
+            path: data.path().display().to_string(),
+            deleted: false,
+        };
         let mut inspector = Inspector::new("madvise".into());
-        let facts = inspector.facts(std::process::id() as Pid).unwrap();
-        // SAFETY: the same mapping; nothing refers to it.
-        unsafe { libc::munmap(address, 4096) };
-        assert!(facts.objects.iter().all(|object| object.path != path));
-        assert!(!inspector.files.is_empty());
-        assert!(inspector.files.keys().all(|(_, opened)| *opened != path), "{path} was opened");
+        assert!(inspector.images(1, &[mapping(false)], "").is_empty() && inspector.files.is_empty());
+        assert_eq!(inspector.images(1, &[mapping(false), mapping(true)], "").len(), 1);
+        assert!(inspector.files.contains_key(&FileIdentity::of(&data.as_file().metadata().unwrap())));
+    }
+
+    #[test]
+    fn a_file_in_place_of_another_is_not_taken_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (library, next) = (folder.path().join("libsnug.so"), folder.path().join("next"));
+        let own = std::env::current_exe().unwrap();
+        let place = library.display().to_string();
+        let mut inspector = Inspector::new("madvise".into());
+        assert!(inspector.elf(&place).is_none() && inspector.files.is_empty());
+        std::fs::write(&library, "snug version 1.2.3\0").unwrap();
+        let version = |inspector: &mut Inspector| inspector.version(Kind::Snug, &place);
+        assert!(inspector.elf(&place).is_none());
+        assert_eq!(version(&mut inspector).as_deref(), Some("1.2.3"));
+        assert_eq!(inspector.version(Kind::Glibc, &place), None);
+        // By rename as installers do, and in place.
+        std::fs::copy(own, &next).unwrap();
+        std::fs::rename(&next, &library).unwrap();
+        assert!(inspector.elf(&place).is_some(), "what lies there now is a program");
+        std::fs::write(&library, "snug version 1.2.4\0").unwrap();
+        assert!(inspector.elf(&place).is_none());
+        assert_eq!(version(&mut inspector).as_deref(), Some("1.2.4"));
+        assert_eq!(inspector.files.len(), 3);
+        inspector.forget_unused(Duration::from_secs(60));
+        assert_eq!(inspector.files.len(), 3);
+        inspector.forget_unused(Duration::ZERO);
+        assert!(inspector.files.is_empty());
     }
 }
