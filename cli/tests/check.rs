@@ -396,6 +396,22 @@ fn a_fifo_that_a_process_names_is_not_opened() {
     }
 }
 
+/// A terminal obeys some of what is written to it, and a line may look as if it were ours.
+#[test]
+fn names_of_processes_do_not_write_to_the_terminal() {
+    let name = "sleep\x1b]0;title\x07\nforged: \x1b[2J\u{9b}2J";
+    let (_running, pid) = start(Command::new("sleep").arg0(name).arg("60").env_remove("LD_PRELOAD"));
+    for arguments in [["check", &pid].as_slice(), &["stats", &pid], &["top", "--once", &pid]] {
+        let shown = run(&mut snug_in_terminal(arguments)).expect_code(0).stdout;
+        assert!(shown.contains("sleep\u{fffd}]0;title\u{fffd}"), "{arguments:?}: {shown:?}");
+        for raw in ["\x1b]", "\x07", "\x1b[2J", "\u{9b}", "\nforged"] {
+            assert!(!shown.contains(raw), "{arguments:?}: {raw:?} in {shown:?}");
+        }
+    }
+    let json = run(&mut snug(&["check", "--json", &pid])).json();
+    assert_eq!(json["processes"][0]["command"], format!("{name} 60"));
+}
+
 #[test]
 fn names_stand_for_processes_of_this_user() {
     if !nix::unistd::geteuid().is_root() {

@@ -6,6 +6,8 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use super::terminal::printable_lines;
+
 /// Exit code for "the answer is no" or "a run failed".
 pub(crate) const FAILED: u8 = 1;
 /// Exit code for a request that makes no sense; clap uses the same.
@@ -96,9 +98,10 @@ impl PartialEq for Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}", self.message)?;
+        // They may quote what processes and files say.
+        write!(formatter, "{}", printable_lines(&self.message))?;
         if let Some(advice) = &self.advice {
-            write!(formatter, "\n{advice}")?;
+            write!(formatter, "\n{}", printable_lines(advice))?;
         }
         Ok(())
     }
@@ -128,6 +131,7 @@ mod tests {
         let failure = Failure::new("no library").advise("install it").exit_code(NOT_STARTED);
         assert_eq!(failure.to_string(), "no library\ninstall it");
         assert_eq!(failure.exit_code, 125);
+        assert_eq!(Failure::new("a\x1b[2J").advise("b\x1bc").to_string(), "a\u{fffd}[2J\nb\u{fffd}c");
     }
 
     #[test]

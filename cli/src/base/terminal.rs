@@ -23,9 +23,21 @@ pub(crate) fn stdout_colours() -> bool {
     anstream::AutoStream::choice(&std::io::stdout()) != anstream::ColorChoice::Never
 }
 
+/// A text of a process or of a file as one line for people. Characters that a terminal would obey, and ends of lines,
+/// are shown as U+FFFD.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+/// The same of a text that may have several lines, and tabs.
+pub(crate) fn printable_lines(text: &str) -> String {
+    let is_kept = |c: char| !c.is_control() || c == '\n' || c == '\t';
+    text.chars().map(|c| if is_kept(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
+}
+
 /// Tells people something beside the answer, on stderr.
 pub(crate) fn note(text: &str) {
-    anstream::eprintln!("{} {text}", styled("note:", WARNING, true));
+    anstream::eprintln!("{} {}", styled("note:", WARNING, true), printable_lines(text));
 }
 
 /// Three significant digits or all whole ones, two of small numbers: 0.0012, 0.12, 1.23, 12.3, 123, 1234.
@@ -124,6 +136,12 @@ mod tests {
         );
         assert_eq!(["process", "request"].map(|thing| counted(0, thing)), ["0 processes", "0 requests"]);
         assert_eq!(plural(2.5, "run of the load"), "runs of the load");
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey_is_not_printed() {
+        assert_eq!(printable("é\x1b]0;t\x07\r\n\u{9b}2J"), "é\u{fffd}]0;t\u{fffd}\u{fffd}\u{fffd}\u{fffd}2J");
+        assert_eq!(printable_lines("a\x1bc\n\n\tb"), "a\u{fffd}c\n\n\tb");
     }
 
     #[test]

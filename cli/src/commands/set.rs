@@ -8,6 +8,7 @@ use clap::Args;
 use crate::allocator::control::{self, SetOutcome, Silence};
 use crate::base::failure::{Context, Failure, Result, FAILED};
 use crate::base::progress;
+use crate::base::terminal::printable;
 use crate::commands::arguments::{process, waiting_time};
 use crate::process::proc::Pid;
 use crate::process::tree;
@@ -59,7 +60,7 @@ fn set(pid: Pid, arguments: &SetArguments) -> Result<()> {
         let line = if arguments.json {
             serde_json::to_string(&outcome).cannot(|| "write JSON".into())?
         } else {
-            sentence(&outcome)
+            printable(&sentence(&outcome))
         };
         writeln!(anstream::stdout(), "{line}").cannot(|| "write to stdout".into())?;
         if !matches!(outcome.silence, None | Some(Silence::Idle)) {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use crate::analysis::black_box::{BlackBox, WatchedProcess};
 use crate::analysis::profile_difference::LineGrowth;
 use crate::analysis::sites::{Branch, Site};
-use crate::base::terminal::{self, bytes, styled};
+use crate::base::terminal::{self, bytes, printable, styled};
 use crate::base::time::duration;
 use crate::show::profile_text;
 
@@ -27,7 +27,7 @@ pub(crate) struct BlameAnswer<'a> {
 /// Writes all of it.
 pub(crate) fn write(answer: &BlameAnswer<'_>, colours: bool, out: &mut dyn Write) -> io::Result<()> {
     let black_box = answer.black_box;
-    writeln!(out, "{}", styled(&black_box.verdict(answer.is_watched), terminal::BOLD, colours))?;
+    writeln!(out, "{}", styled(&printable(&black_box.verdict(answer.is_watched)), terminal::BOLD, colours))?;
     writeln!(out, "{}", memory(black_box))?;
     writeln!(out, "\n{:>7} {:>9} {:>9}  PROCESS", "PID", "RSS", "SAMPLED")?;
     for process in &black_box.processes {
@@ -38,16 +38,17 @@ pub(crate) fn write(answer: &BlameAnswer<'_>, colours: bool, out: &mut dyn Write
             (None, None) => String::new(),
         };
         let (pid, rss) = (process.pid, bytes(process.rss_bytes as f64));
-        writeln!(out, "{pid:>7} {rss:>9} {sampled:>9}  {}{remark}", process.role)?;
+        writeln!(out, "{pid:>7} {rss:>9} {sampled:>9}  {}", printable(&format!("{}{remark}", process.role)))?;
     }
     writeln!(out)?;
     if answer.sites.is_empty() {
-        return writeln!(out, "No samples: {}", why_no_samples(answer.accused));
+        return writeln!(out, "No samples: {}", printable(&why_no_samples(answer.accused)));
     }
     let at = answer.accused.iter().map(|process| process.live.at.as_str()).max().unwrap_or_default();
     let pids: Vec<String> = answer.accused.iter().map(|process| process.pid.to_string()).collect();
     let mean = answer.accused.iter().map(|process| process.mean_bytes).max().unwrap_or(0);
-    let (pids, total, mean) = (pids.join(", "), bytes(answer.tree.bytes), bytes(mean as f64));
+    let (pids, at) = (pids.join(", "), printable(at));
+    let (total, mean) = (bytes(answer.tree.bytes), bytes(mean as f64));
     writeln!(out, "{total} live in PID {pids} at {at}, by samples every {mean}; estimates")?;
     profile_text::write_tree(answer.tree, colours, out)?;
     let dropped: u64 = answer.accused.iter().map(|process| process.dropped).sum();
@@ -68,9 +69,10 @@ fn write_grown(answer: &BlameAnswer<'_>, colours: bool, out: &mut dyn Write) -> 
         .map(|first| first.at.as_str())
         .min();
     let (Some(first), false) = (first, shown.is_empty()) else { return Ok(()) };
-    writeln!(out, "\n{}", styled(&format!("These lines grew most since {first}:"), terminal::BOLD, colours))?;
+    let heading = format!("These lines grew most since {}:", printable(first));
+    writeln!(out, "\n{}", styled(&heading, terminal::BOLD, colours))?;
     for line in shown {
-        writeln!(out, "{:>9}  {}", format!("+{}", bytes(line.growth_bytes)), line.line.text())?;
+        writeln!(out, "{:>9}  {}", format!("+{}", bytes(line.growth_bytes)), printable(&line.line.text()))?;
     }
     Ok(())
 }

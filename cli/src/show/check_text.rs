@@ -6,7 +6,7 @@ use comfy_table::{Cell, ContentArrangement, Table};
 
 use crate::allocator::options::{ConfKey, OptionSource};
 use crate::allocator::report::{CheckReport, Problem, ProcessReport, SettingsSource, Severity};
-use crate::base::terminal::{self, styled};
+use crate::base::terminal::{self, printable, styled};
 
 /// Writes text. `colours` allows bold and colours.
 pub(crate) struct CheckText {
@@ -28,12 +28,12 @@ impl CheckText {
                 SettingsSource::Allocator => "settings in effect",
                 _ => "settings in the environment",
             };
-            writeln!(out, "\n{source}{}: {settings}", of_processes(&processes, report))?;
+            writeln!(out, "\n{source}{}: {}", of_processes(&processes, report), printable(&settings))?;
         }
         for (keys, processes) in grouped_conf_keys(report) {
             writeln!(out, "\nMALLOC_CONF, key by key{}:", of_processes(&processes, report))?;
             for line in conf_lines(keys) {
-                writeln!(out, "  {line}")?;
+                writeln!(out, "  {}", printable(&line))?;
             }
         }
         for (problem, processes) in grouped_problems(report) {
@@ -43,10 +43,11 @@ impl CheckText {
                 Severity::Note => ("note", terminal::FAINT),
             };
             let label = styled(&format!("{name}:"), style, self.colours);
-            writeln!(out, "\n{label} {}{}", problem.message, of_processes(&processes, report))?;
-            writeln!(out, "  fix: {}", problem.fix)?;
+            let message = printable(&problem.message);
+            writeln!(out, "\n{label} {message}{}", of_processes(&processes, report))?;
+            writeln!(out, "  fix: {}", printable(&problem.fix))?;
         }
-        writeln!(out, "\n{}", styled(&verdict(report), terminal::BOLD, self.colours))?;
+        writeln!(out, "\n{}", styled(&printable(&verdict(report)), terminal::BOLD, self.colours))?;
         if !report.changes.is_empty() {
             writeln!(out, "\nLines that change it:")?;
         }
@@ -54,7 +55,7 @@ impl CheckText {
             let title = styled(change.title, terminal::BOLD, self.colours);
             writeln!(out, "\n{title} ({}):", change.file)?;
             for line in change.text.lines() {
-                writeln!(out, "{}", format!("    {line}").trim_end())?;
+                writeln!(out, "{}", format!("    {}", printable(line)).trim_end())?;
             }
         }
         Ok(())
@@ -75,7 +76,7 @@ fn grouped_linkages(report: &CheckReport) -> Vec<(String, Vec<i32>)> {
 fn grouped(report: &CheckReport, text: impl Fn(&ProcessReport) -> Option<String>) -> Vec<(String, Vec<i32>)> {
     let mut groups: Vec<(String, Vec<i32>)> = Vec::new();
     for process in &report.processes {
-        let Some(text) = text(process) else { continue };
+        let Some(text) = text(process).as_deref().map(printable) else { continue };
         match groups.iter_mut().find(|group| group.0 == text) {
             Some(group) => group.1.push(process.pid),
             None => groups.push((text, vec![process.pid])),
@@ -99,10 +100,10 @@ impl CheckText {
                 (true, false) => terminal::BAD,
             };
             let how = process.allocator.as_ref().map_or("", |used| used.how.text());
-            let command: String = process.command.chars().take(60).collect();
+            let command: String = printable(&process.command).chars().take(60).collect();
             table.add_row([
                 Cell::new(if process.pid > 0 { process.pid.to_string() } else { "-".into() }),
-                Cell::new(styled(&process.allocator_text(), style, self.colours)),
+                Cell::new(styled(&printable(&process.allocator_text()), style, self.colours)),
                 Cell::new(how),
                 Cell::new(format!("{}{command}", "  ".repeat(process.depth))),
             ]);

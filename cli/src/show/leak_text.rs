@@ -6,7 +6,7 @@ use crate::analysis::leak_report::LeakReport;
 use crate::analysis::leak_wording::rate_unit;
 use crate::analysis::size_growth::GrowingSize;
 use crate::analysis::verdict::Verdict;
-use crate::base::terminal::{self, bytes, styled};
+use crate::base::terminal::{self, bytes, printable, styled};
 
 /// How many are shown: sizes of blocks, lines of code, and callers of each.
 const SIZES: usize = 3;
@@ -20,14 +20,14 @@ pub(crate) fn write(report: &LeakReport, colours: bool, out: &mut dyn Write) -> 
         Verdict::Fragmented | Verdict::Unclear => terminal::WARNING,
         Verdict::Plateau => terminal::GOOD,
     };
-    writeln!(out, "{}", styled(&report.answer, style, colours))?;
+    writeln!(out, "{}", styled(&printable(&report.answer), style, colours))?;
     for line in &report.evidence {
-        writeln!(out, "  {line}")?;
+        writeln!(out, "  {}", printable(line))?;
     }
     write_sizes(report, out)?;
     write_lines(report, out)?;
     for line in &report.advice {
-        writeln!(out, "{} {line}", styled("->", terminal::FAINT, colours))?;
+        writeln!(out, "{} {}", styled("->", terminal::FAINT, colours), printable(line))?;
     }
     Ok(())
 }
@@ -56,9 +56,9 @@ fn write_lines(report: &LeakReport, out: &mut dyn Write) -> io::Result<()> {
     for line in report.lines.iter().take(LINES) {
         let [rate, low, high] = [line.bytes_per_s, line.bytes_per_s_interval.0, line.bytes_per_s_interval.1]
             .map(|bytes_per_s| bytes(bytes_per_s * seconds));
-        writeln!(out, "    {rate} ({low} to {high})  {}", line.line.text())?;
+        writeln!(out, "    {rate} ({low} to {high})  {}", printable(&line.line.text()))?;
         for caller in line.callers.iter().take(CALLERS) {
-            writeln!(out, "      by {}", caller.text())?;
+            writeln!(out, "      by {}", printable(&caller.text()))?;
         }
     }
     Ok(())

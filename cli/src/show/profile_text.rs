@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use crate::analysis::profile_difference::ProfileDifference;
 use crate::analysis::sites::{Branch, Site};
-use crate::base::terminal::{self, bytes, styled};
+use crate::base::terminal::{self, bytes, printable, styled};
 
 /// Smaller parts of the whole are added up.
 const LEAST_SHARE: f64 = 0.01;
@@ -37,7 +37,7 @@ fn write_below(node: &Branch, total: f64, depth: usize, out: &mut dyn Write) -> 
         for (index, node) in chain.iter().enumerate() {
             let is_hidden = hidden > 1 && (CHAIN_BEGIN..CHAIN_BEGIN + hidden).contains(&index);
             if !is_hidden {
-                write_line(node.bytes, total, depth, &node.frame.text(), out)?;
+                write_line(node.bytes, total, depth, &printable(&node.frame.text()), out)?;
             } else if index == CHAIN_BEGIN {
                 writeln!(out, "{:15}  {}... {hidden} frames", "", "  ".repeat(depth))?;
             }
@@ -98,10 +98,10 @@ pub(crate) fn write_difference(
             others.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += number);
             continue;
         }
-        write_growth(numbers, &line.line.text(), out)?;
+        write_growth(numbers, &printable(&line.line.text()), out)?;
         if line.growth_bytes > 0.0 {
             for caller in line.callers.iter().take(CALLERS) {
-                writeln!(out, "{:31}  by {}", "", caller.text())?;
+                writeln!(out, "{:31}  by {}", "", printable(&caller.text()))?;
             }
         }
     }

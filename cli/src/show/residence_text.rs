@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use crate::allocator::kinds::Kind;
 use crate::allocator::residence::{MemoryPart, Residence};
-use crate::base::terminal::{self, bytes, styled};
+use crate::base::terminal::{self, bytes, printable, styled};
 
 /// Writes the table.
 pub(crate) fn write(residence: &Residence, colours: bool, out: &mut dyn Write) -> io::Result<()> {
@@ -24,7 +24,7 @@ pub(crate) fn write(residence: &Residence, colours: bool, out: &mut dyn Write) -
         line(name, part.bytes, true, &meaning)?;
         if part.part == MemoryPart::Other {
             for other in &residence.largest_others {
-                line("", other.bytes, false, &other.name)?;
+                line("", other.bytes, false, &printable(&other.name))?;
             }
         }
     }

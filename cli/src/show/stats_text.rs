@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use crate::allocator::kinds::Kind;
 use crate::allocator::stats::Stats;
-use crate::base::terminal::{self, bytes, plural, short_count, styled};
+use crate::base::terminal::{self, bytes, plural, printable, short_count, styled};
 use crate::heap::account::Heap;
 use crate::heap::counters::Class;
 use crate::heap::glibc_heap::HeapSize;
@@ -18,9 +18,9 @@ pub(crate) struct StatsText {
 impl StatsText {
     pub(crate) fn write(&self, stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
         let heading = |text: &str| styled(text, terminal::BOLD, self.colours);
-        writeln!(out, "{}", heading(&format!("{} {}", stats.pid, stats.role)))?;
+        writeln!(out, "{}", heading(&format!("{} {}", stats.pid, printable(&stats.role))))?;
         if stats.command != stats.role {
-            writeln!(out, "{}", stats.command.chars().take(100).collect::<String>())?;
+            writeln!(out, "{}", printable(&stats.command).chars().take(100).collect::<String>())?;
         }
         writeln!(out, "\n{}", heading("memory of the process"))?;
         let known = |count: Option<u64>| count.map_or_else(|| "unknown".into(), |count| bytes(count as f64));
@@ -35,7 +35,7 @@ impl StatsText {
         if stats.swap_bytes.is_some_and(|swap| swap > 0) {
             self.line(out, "swap", &known(stats.swap_bytes), "swapped out")?;
         }
-        writeln!(out, "\n{}", heading(&format!("heap: {}", allocator(stats))))?;
+        writeln!(out, "\n{}", heading(&format!("heap: {}", printable(&allocator(stats)))))?;
         match (&stats.heap, &stats.glibc_heap) {
             (Some(heap), _) => self.heap(out, heap)?,
             (None, Some(estimate)) => self.estimate(out, estimate)?,
@@ -46,10 +46,11 @@ impl StatsText {
         if !stats.settings.is_empty() {
             let settings: Vec<String> =
                 stats.settings.iter().map(|(name, value)| format!("{name}:{value}")).collect();
-            writeln!(out, "\n{}\n  {}", heading("settings"), settings.join(", "))?;
+            writeln!(out, "\n{}\n  {}", heading("settings"), printable(&settings.join(", ")))?;
         }
         for warning in &stats.warnings {
-            writeln!(out, "\n{} {warning}", styled("note:", terminal::WARNING, self.colours))?;
+            let note = styled("note:", terminal::WARNING, self.colours);
+            writeln!(out, "\n{note} {}", printable(warning))?;
         }
         match &stats.heap {
             Some(heap) if self.classes => self.classes(out, &heap.classes),

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use crate::allocator::control;
 use crate::allocator::watch::Reading;
 use crate::analysis::sites::Frame;
+use crate::base::terminal::printable;
 use crate::commands::exporter::metrics::Sample;
 use crate::drive::sampling::{native_frame, read_maps, telling_frame_of, SETTING};
 use crate::heap::profile;
@@ -179,8 +180,7 @@ fn key(reading: &Reading) -> Option<ProcessKey> {
 
 /// A label's value for what people read: one line, not too long.
 fn name_of(text: &str) -> String {
-    let printable = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
-    let characters: Vec<char> = text.chars().map(printable).collect();
+    let characters: Vec<char> = printable(text).chars().collect();
     if characters.len() <= NAME_MAX {
         return characters.into_iter().collect();
     }

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use crate::allocator::watch::Reading;
-use crate::base::terminal;
+use crate::base::terminal::{self, printable};
 use crate::commands::top::arguments::SortColumn;
 
 /// What stands in a column.
@@ -109,14 +109,14 @@ fn number(reading: &Reading, column: SortColumn) -> Option<f64> {
 /// The text of a cell.
 pub(super) fn cell(reading: &Reading, column: &Column, width: u16) -> String {
     let value = match column.content {
-        Content::Allocator => return reading.identity.text(),
+        Content::Allocator => return printable(&reading.identity.text()),
         Content::Trend => return sparkline(&reading.rss_history, width.into()),
         Content::Value(value) => value,
     };
     // What is not counted is marked.
     let mark = if reading.heap.is_none() { "~" } else { "" };
     match (value, number(reading, value)) {
-        (SortColumn::Role, _) => reading.role_text(),
+        (SortColumn::Role, _) => printable(&reading.role_text()),
         (SortColumn::Pid, _) => reading.pid.to_string(),
         // What other allocators hold can't be known from outside; the word stands once.
         (SortColumn::Live, None) => "unknown".into(),

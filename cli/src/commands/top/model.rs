@@ -3,6 +3,7 @@
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::allocator::watch::Reading;
+use crate::base::terminal::printable;
 use crate::commands::top::arguments::SortColumn;
 use crate::commands::top::columns;
 use crate::process::proc::Pid;
@@ -193,7 +194,7 @@ impl Model {
         match self.selected() {
             Some(reading) if reading.heap.is_some() => action(reading.pid),
             Some(reading) => {
-                let name = reading.identity.text();
+                let name = printable(&reading.identity.text());
                 let text = format!("{} uses {name}: this works with snug only", reading.pid);
                 self.message = Some(Message { text, bad: true });
                 Action::Nothing

@@ -8,7 +8,7 @@ use ratatui::Frame;
 
 use crate::allocator::kinds::Kind;
 use crate::allocator::watch::{HeapReading, Reading};
-use crate::base::terminal;
+use crate::base::terminal::{self, printable};
 use crate::commands::top::arguments::SortColumn;
 use crate::commands::top::columns::{self, Content};
 use crate::commands::top::model::{Model, View};
@@ -217,7 +217,7 @@ pub(super) fn aligned(text: &str, width: u16, to_the_right: bool) -> String {
 /// Everything about the selected process.
 fn draw_details(frame: &mut Frame, area: Rect, model: &Model, palette: Palette) {
     let Some(reading) = model.selected() else { return };
-    let title = format!(" {} {} ", reading.pid, reading.role_text());
+    let title = format!(" {} {} ", reading.pid, printable(&reading.role_text()));
     let block = Block::new().borders(Borders::TOP).title(Span::styled(title, palette.title()));
     let inside = block.inner(area);
     frame.render_widget(block, area);
@@ -253,7 +253,7 @@ fn detail_lines(reading: &Reading, palette: Palette) -> Vec<Line<'static>> {
         .faults_per_s
         .map_or(String::new(), |faults| format!(", {} page faults/s", terminal::short_count(faults)));
     let field = |name: &str, value: String| {
-        Line::from(vec![Span::styled(format!("{name:<11}"), palette.faint()), Span::raw(value)])
+        Line::from(vec![Span::styled(format!("{name:<11}"), palette.faint()), Span::raw(printable(&value))])
     };
     let threads = terminal::counted(reading.threads as usize, "thread");
     let mut lines = vec![
@@ -287,7 +287,8 @@ fn detail_lines(reading: &Reading, palette: Palette) -> Vec<Line<'static>> {
         }
     }
     for problem in reading.identity.problems.iter().take(2) {
-        lines.push(Line::from(Span::styled(format!("{:<11}{}", "check", problem.message), palette.bad())));
+        let message = printable(&problem.message);
+        lines.push(Line::from(Span::styled(format!("{:<11}{message}", "check"), palette.bad())));
     }
     lines
 }
