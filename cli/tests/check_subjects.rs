@@ -90,7 +90,17 @@ fn docker_archive(path: &Path, layers: &[Vec<u8>], config: &Value) {
     std::fs::write(path, archive).unwrap();
 }
 
-/// An archive as OCI tools write it: compressed layers, an index that leads to an index.
+/// A frame of zstd.
+fn zstd(content: &[u8]) -> Vec<u8> {
+    ruzstd::encoding::compress_to_vec(content, ruzstd::encoding::CompressionLevel::Fastest)
+}
+
+/// A frame that holds nothing of the content.
+fn skippable(content: &[u8]) -> Vec<u8> {
+    [&0x184d_2a5a_u32.to_le_bytes()[..], &(content.len() as u32).to_le_bytes(), content].concat()
+}
+
+/// An archive as OCI tools write it: an index that leads to an index; layers are compressed already.
 fn oci_archive(path: &Path, layers: &[Vec<u8>], config: &Value) {
     let archive = tar_of(|builder| {
         let mut blob = |name: &str, content: &[u8]| {
@@ -99,8 +109,7 @@ fn oci_archive(path: &Path, layers: &[Vec<u8>], config: &Value) {
         };
         let config = blob("c0", config.to_string().as_bytes());
         let named = layers.iter().enumerate();
-        let layers: Vec<Value> =
-            named.map(|(number, layer)| blob(&format!("a{number}"), &gzip(layer))).collect();
+        let layers: Vec<Value> = named.map(|(number, layer)| blob(&format!("a{number}"), layer)).collect();
         let mut manifest = blob("b0", json!({"config": config, "layers": layers}).to_string().as_bytes());
         manifest["platform"] = json!({"architecture": "amd64", "os": "linux"});
         let attestation = json!({"digest": "sha256:00", "platform": {"architecture": "unknown"}});
@@ -169,15 +178,39 @@ fn archives_of_images() {
     docker_archive(Path::new(&archive), std::slice::from_ref(&below), &config(&[&tag]));
     check(&["--expect", "jemalloc", "--image", &archive]).expect_code(0);
     // A later layer removes the link that the script finds; another archive format, compressed.
-    oci_archive(Path::new(&archive), &[below.clone(), above], &config(&[]));
+    oci_archive(Path::new(&archive), &[gzip(&below), gzip(&above)], &config(&[]));
     check(&["--expect", "snug", "--image", &archive]).expect_code(1).expect_stdout("ENV LD_PRELOAD=");
     let preload = config(&["LD_PRELOAD=/usr/lib/deep/libjemalloc.so.2"]);
     let whiteout = tar_of(|builder| add(builder, "usr/lib/deep/.wh..wh..opq", b""));
-    oci_archive(Path::new(&archive), &[below, whiteout], &preload);
+    oci_archive(Path::new(&archive), &[gzip(&below), gzip(&whiteout)], &preload);
     check(&["--image", &archive]).expect_code(1).expect_stdout("there is no such file");
     std::fs::write(&archive, "no archive").unwrap();
     check(&["--image", &archive]).expect_code(1).expect_stderr("is no");
     assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0, "nothing temporary is left");
+}
+
+/// As podman's zstd:chunked does, and pzstd, which begins with a skippable frame.
+#[test]
+fn all_frames_of_a_layer_are_read() {
+    let Some(jemalloc) = jemalloc_library() else { return };
+    let scratch = Scratch::new();
+    let root = root_file_system(&scratch, &jemalloc);
+    let files = tar_of(|builder| builder.append_dir_all(".", &root).unwrap());
+    // Without the two blocks of zeros that end an archive.
+    let before = tar_of(|builder| add(builder, "app/file", b"x"));
+    let (before, _) = before.split_at(1024);
+    let archive = scratch.text("image.tar");
+    let check = |layer: &[Vec<u8>]| {
+        oci_archive(Path::new(&archive), &[layer.concat()], &config(&[]));
+        check(&["--expect", "jemalloc", "--image", &archive])
+    };
+    let chunked = [zstd(before), skippable(b"of the tool"), zstd(&files), skippable(&[7; 100_000])];
+    check(&chunked).expect_code(0);
+    check(&[skippable(b""), zstd(before), zstd(b""), zstd(&files)]).expect_code(0);
+    let whole = chunked.concat();
+    for cut in [1, 100_000, 100_007, 100_009] {
+        check(&[whole[..whole.len() - cut].to_vec()]).expect_code(1).expect_stderr("layer 1 of 1");
+    }
 }
 
 #[test]

@@ -7,10 +7,12 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
+use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 use serde_json::Value;
 
 use crate::base::failure::{Context, Failure, Result};
@@ -205,20 +207,40 @@ impl Seek for PieceReader {
 
 /// The piece itself if it is not compressed, else a file at `unpacked` with its content.
 fn uncompressed(piece: Piece, unpacked: &Path) -> io::Result<Piece> {
-    let mut start = [0u8; 4];
-    let mut window = piece.open()?;
-    let length = window.read(&mut start)?;
-    window.seek(SeekFrom::Start(0))?;
-    let mut reader: Box<dyn Read> = match &start[..length] {
-        [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(io::BufReader::new(window))),
-        [0x28, 0xb5, 0x2f, 0xfd] => Box::new(
-            ruzstd::decoding::StreamingDecoder::new(io::BufReader::new(window)).map_err(io::Error::other)?,
-        ),
+    let mut packed = io::BufReader::new(piece.open()?);
+    let length = match packed.fill_buf()? {
+        [0x1f, 0x8b, ..] => {
+            io::copy(&mut flate2::bufread::MultiGzDecoder::new(packed), &mut File::create(unpacked)?)?
+        }
+        // A frame, or a skippable one, with which some tools begin.
+        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
+            unpack_zstd(packed, &mut File::create(unpacked)?)?
+        }
         _ => return Ok(piece),
     };
-    let mut file = File::create(unpacked)?;
-    let length = io::copy(&mut reader, &mut file)?;
     Ok(Piece { file: unpacked.to_path_buf(), offset: 0, length })
+}
+
+/// Writes the content of all zstd frames there are, which podman's zstd:chunked has for each file of a layer. Skippable
+/// ones hold other things. Returns how many bytes it wrote.
+fn unpack_zstd(mut packed: impl BufRead, out: &mut impl Write) -> io::Result<u64> {
+    let mut decoder = FrameDecoder::new();
+    let mut written = 0;
+    while !packed.fill_buf()?.is_empty() {
+        match StreamingDecoder::new_with_decoder(&mut packed, &mut decoder) {
+            Ok(mut frame) => written += io::copy(&mut frame, out)?,
+            Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame {
+                length, ..
+            })) => {
+                let skipped = io::copy(&mut packed.by_ref().take(length.into()), &mut io::sink())?;
+                if skipped < u64::from(length) {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+            }
+            Err(error) => return Err(io::Error::other(error)),
+        }
+    }
+    Ok(written)
 }
 
 /// Lays a layer over those below it.
