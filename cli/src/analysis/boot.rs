@@ -57,7 +57,7 @@ impl BootCost {
 }
 
 /// A file that was loaded because it was required.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct RequiredFile {
     /// As it was required; of an absolute path the end.
     pub name: String,
@@ -105,6 +105,9 @@ pub(crate) struct BootReport {
     pub after_collection: Option<BootMemory>,
     /// The costliest first.
     pub libraries: Vec<LibraryCost>,
+    /// Left out when a file is read back: a difference needs no more than the libraries, and files require each other more
+    /// deeply than JSON can be read.
+    #[serde(skip_deserializing)]
     pub required: Vec<RequiredFile>,
 }
 

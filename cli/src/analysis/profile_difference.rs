@@ -61,19 +61,29 @@ pub(crate) struct ProfileDifference {
     pub sites: Vec<SiteGrowth>,
 }
 
-/// Reads the text of a file of this format. The error completes a sentence that begins with the file's name.
+/// What all formats begin with.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Heading {
+    format: Value,
+    format_version: Value,
+}
+
+/// Reads the text of a file of this format. The error completes a sentence that begins with the file's name. What `T` has
+/// no field for may be nested as deeply as it likes: serde_json skips it without recursion.
 pub(crate) fn parse<T: DeserializeOwned>(text: &str, (format, newest): (&str, u32)) -> Result<T, String> {
-    let value: Value = serde_json::from_str(text).map_err(|error| format!("is not JSON: {error}"))?;
-    match value.get("format").and_then(Value::as_str) {
+    let heading: Heading =
+        serde_json::from_str(text).map_err(|error| format!("is not a JSON object: {error}"))?;
+    match heading.format.as_str() {
         Some(found) if found == format => {}
         Some(other) => return Err(format!("is of the format {other:?}, not {format:?}")),
         None => return Err(format!("is not of the format {format:?}: it has no \"format\"")),
     }
-    match value.get("format_version").and_then(Value::as_u64) {
+    match heading.format_version.as_u64() {
         Some(version) if version <= u64::from(newest) => {}
         _ => return Err("is of a newer version of the format".into()),
     }
-    serde_json::from_value(value).map_err(|error| format!("can't be read as {format}: {error}"))
+    serde_json::from_str(text).map_err(|error| format!("can't be read as {format}: {error}"))
 }
 
 /// Compares two profiles of one view; `Err` says why they can't be.
@@ -221,7 +231,8 @@ mod tests {
     #[test]
     fn other_files_are_refused() {
         let reason = |text: &str| parse::<SavedProfile>(text, ("snug-profile", 1)).unwrap_err();
-        assert!(reason("{").contains("not JSON"));
+        assert!(reason("{").contains("not a JSON object"));
+        assert!(reason("7").contains("not a JSON object"));
         assert!(reason("{}").contains("no \"format\""));
         assert!(reason(r#"{"format":"snug-leak","format_version":1}"#).contains("snug-leak"));
         assert!(reason(r#"{"format":"snug-profile","format_version":2}"#).contains("newer"));

@@ -61,7 +61,9 @@ pub(crate) fn write_whole(document: &impl Serialize, out: &mut dyn Write) -> io:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analysis::boot::{BootMemory, BootRecorder, BootReport, Told};
     use crate::analysis::fixture;
+    use crate::analysis::profile_difference;
     use crate::analysis::results::{Comparison, FORMAT};
 
     #[test]
@@ -84,5 +86,29 @@ mod tests {
             "{{\"format\":\"snug-test\",\"format_version\":7,\"snug_version\":\"{VERSION}\",\"pid\":1}}\n"
         );
         assert_eq!(String::from_utf8(out).unwrap(), wanted);
+    }
+
+    /// Of a program whose files require each other so deeply.
+    fn boot_report(depth: usize) -> BootReport {
+        let mut recorder = BootRecorder::default();
+        let mut take = |line: String| assert_ne!(recorder.take(&line, BootMemory::default()), Told::Nothing);
+        take("0 start 7 ruby 3.3.1".into());
+        (0..depth).for_each(|number| take(format!("{number} + file{number}")));
+        (0..depth).rev().for_each(|number| take(format!("{depth} - loaded /app/file{number}.rb")));
+        recorder.report("ruby app.rb")
+    }
+
+    #[test]
+    fn files_that_require_each_other_deeply_can_be_read_back() {
+        for depth in [1, 70, 1000] {
+            let report = boot_report(depth);
+            let mut out = Vec::new();
+            write(BOOT, &report, &mut out).unwrap();
+            let text = String::from_utf8(out).unwrap();
+            assert_eq!(text.matches("\"required\"").count(), depth + 1);
+            let read: BootReport = profile_difference::parse(&text, BOOT).unwrap();
+            assert_eq!(report.files, depth as u64);
+            assert_eq!(read, BootReport { required: Vec::new(), ..report });
+        }
     }
 }
