@@ -85,6 +85,16 @@ impl Recording {
     }
 }
 
+/// A process under snug that is alive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SnugProcess {
+    pub pid: Pid,
+    /// In clock ticks: tells it from one that has its PID later.
+    pub start_ticks: u64,
+    /// Address of its page of counters.
+    pub page: u64,
+}
+
 /// What is kept of a process of the program that is alive.
 struct Alive {
     /// Its place in `recording.processes`.
@@ -155,10 +165,13 @@ impl<P: Processes, A: Allocators> Recorder<P, A> {
         (count, rss_bytes)
     }
 
-    /// The processes under snug that are alive, each with the address of its page of counters.
-    pub(crate) fn under_snug(&self) -> Vec<(Pid, u64)> {
-        let alive = self.processes.iter().map(|(pid, _)| pid);
-        alive.filter_map(|pid| Some((pid, self.counters_at(pid)?))).collect()
+    /// The processes under snug that are alive.
+    pub(crate) fn under_snug(&self) -> Vec<SnugProcess> {
+        let found = self.processes.iter().filter_map(|(pid, process)| {
+            let page = process.note.identity.as_ref()?.counters_at?;
+            Some(SnugProcess { pid, start_ticks: process.stat.start_ticks, page })
+        });
+        found.collect()
     }
 
     /// Ends the recording.

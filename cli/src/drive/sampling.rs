@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::allocator::control::{self, ControlRequest};
+use crate::allocator::record::SnugProcess;
 use crate::analysis::keeping::{self, KeepingLine, KeptAtStack};
 use crate::analysis::sites::{self, Frame, Site};
 use crate::base::failure::{Context, Failure, Result, UNKNOWN};
@@ -139,8 +140,7 @@ pub(crate) struct WatchedSamples {
 }
 
 struct SampledProcess {
-    /// Address of its page of counters.
-    page: u64,
+    process: SnugProcess,
     /// It does what it is asked for at its next slow call.
     begins: Option<ControlRequest>,
     /// Since when it is known to be sampled.
@@ -155,42 +155,43 @@ impl WatchedSamples {
         self.processes.is_empty()
     }
 
-    /// Switches sampling on in those of the processes, each with the address of its page of counters, that are new here.
-    pub(crate) fn look(&mut self, processes: impl IntoIterator<Item = (Pid, u64)>) {
-        for (pid, page) in processes {
-            if let Some(process) = self.processes.get_mut(&pid) {
-                process.look();
-            } else if let Ok(process) = self.begin(pid, page) {
-                self.processes.insert(pid, process);
+    /// Switches sampling on in those of the processes that are new here.
+    pub(crate) fn look(&mut self, processes: &[SnugProcess]) {
+        for process in processes {
+            let known = self.processes.get_mut(&process.pid).filter(|known| known.process == *process);
+            if let Some(known) = known {
+                known.look();
+            } else if let Ok(new) = self.begin(*process) {
+                self.processes.insert(process.pid, new);
             }
         }
     }
 
-    fn begin(&self, pid: Pid, page: u64) -> Result<SampledProcess> {
+    fn begin(&self, process: SnugProcess) -> Result<SampledProcess> {
         let mean = WATCH_MEAN_BYTES.to_string();
-        let settings = control::changeable(pid)?;
+        let settings = control::changeable(process.pid)?;
         let value = settings.into_iter().find(|(name, _)| name == SETTING).map(|(_, value)| value);
         if value.as_deref() == Some("0") {
-            let mut begins = control::begin_to_set(pid, SETTING, &mean)?;
+            let mut begins = control::begin_to_set(process.pid, SETTING, &mean)?;
             begins.look()?;
-            return Ok(SampledProcess { page, begins: Some(begins), begin_ns: None, is_ours: true });
+            return Ok(SampledProcess { process, begins: Some(begins), begin_ns: None, is_ours: true });
         }
         // One forked meanwhile has it from its parent.
         let is_ours = value == Some(mean) && self.processes.values().any(|other| other.is_ours);
-        Ok(SampledProcess { page, begins: None, begin_ns: Some(monotonic_ns()), is_ours })
+        Ok(SampledProcess { process, begins: None, begin_ns: Some(monotonic_ns()), is_ours })
     }
 
     /// Returns the lines whose blocks stayed, the fastest first; of processes that have ended nothing is known.
     pub(crate) fn lines(&self) -> Vec<KeepingLine> {
-        let kept = self.processes.iter().filter_map(|(pid, process)| process.kept(*pid));
+        let kept = self.processes.values().filter_map(SampledProcess::kept);
         keeping::keeping_lines(&kept.flatten().collect::<Vec<_>>())
     }
 
     /// Ends sampling where it began here.
     pub(crate) fn finish(self) {
-        for (pid, process) in self.processes.into_iter().filter(|(_, process)| process.is_ours) {
+        for process in self.processes.into_values().filter(|process| process.is_ours) {
             // The process may have ended.
-            let _ = process.end(pid);
+            let _ = process.end();
         }
     }
 }
@@ -204,21 +205,22 @@ impl SampledProcess {
         }
     }
 
-    fn end(self, pid: Pid) -> Result<()> {
+    fn end(self) -> Result<()> {
         let is_on = match &self.begins {
             Some(begins) => begins.withdraw()?.is_some(),
             None => true,
         };
         if is_on {
-            control::set(pid, SETTING, "0", SHORT_WAIT)?;
+            control::set(self.process.pid, SETTING, "0", SHORT_WAIT)?;
         }
         Ok(())
     }
 
     /// What was allocated early enough and is live, by stack. None: it is not sampled, or can't be read any more.
-    fn kept(&self, pid: Pid) -> Option<Vec<KeptAtStack>> {
+    fn kept(&self) -> Option<Vec<KeptAtStack>> {
         let begin_ns = self.begin_ns?;
-        let profile = read(pid, self.page).ok()??;
+        let SnugProcess { pid, page, .. } = self.process;
+        let profile = read(pid, page).ok()??;
         let end_ns = kept_until_ns(&profile, begin_ns, monotonic_ns());
         let span_ns = (end_ns - begin_ns) as f64;
         let mut symbols = Symbols::new(pid, read_maps(pid).ok()?);

@@ -16,7 +16,7 @@ use indicatif::ProgressBar;
 use crate::allocator::asker::{self, Asker};
 use crate::allocator::inspect::Inspector;
 use crate::allocator::program::{self, Program};
-use crate::allocator::record::{Recorder, Recording, Roots};
+use crate::allocator::record::{Recorder, Recording, Roots, SnugProcess};
 use crate::analysis::assemble;
 use crate::analysis::keeping::KeepingLine;
 use crate::analysis::leak_report::{Findings, LeakReport, LoadMade, Remarks};
@@ -383,14 +383,14 @@ impl<'a> Session<'a> {
     /// Of processes under snug: which sizes add up, and samples.
     fn look_into_heaps(&mut self, now_s: f64) {
         let processes = self.recorder.under_snug();
-        for (pid, page) in &processes {
+        for SnugProcess { pid, start_ticks, page } in &processes {
             // A process that can't be read any more has ended.
             if let Ok(account) = remote::read_account(*pid, *page, self.recorder.arenas) {
-                self.sizes.note(*pid, now_s, &account);
+                self.sizes.note((*pid, *start_ticks), now_s, &account);
             }
         }
         if !self.arguments.no_lines {
-            self.samples.look(processes);
+            self.samples.look(&processes);
         }
     }
 
@@ -401,7 +401,7 @@ impl<'a> Session<'a> {
         }
         let (processes, _) = self.recorder.read(now_s);
         self.note_requests(now_s, processes > 0);
-        self.samples.look(self.recorder.under_snug());
+        self.samples.look(&self.recorder.under_snug());
         std::mem::take(&mut self.samples).finish();
     }
 
