@@ -100,7 +100,7 @@ pub(crate) fn collect(pid: Pid) -> Result<Residence> {
         // First: what lies in it may look like a page of slots, when an array holds one whose elements are right there.
         let young = interpreters::ruby_transient_heap(pid, &pages, &anonymous);
         claims.add(MemoryPart::RubyTransientHeap, young);
-        let free = claims.left(&anonymous);
+        let free = claims.left(anonymous);
         claims.add(MemoryPart::RubySlots, interpreters::ruby_pages(pid, &pages, &free));
     }
     let live_bytes = match (found.counters_at, kind) {
@@ -160,6 +160,20 @@ fn status_bytes(status: &str, name: &str) -> u64 {
     line.and_then(|rest| rest.split_ascii_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
+/// The same addresses in ranges that follow each other and do not touch. What ends before it begins is none.
+fn joined(ranges: impl IntoIterator<Item = Range<u64>>) -> Vec<Range<u64>> {
+    let mut ranges: Vec<Range<u64>> = ranges.into_iter().filter(|range| !range.is_empty()).collect();
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut joined: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if last.end >= range.start => last.end = last.end.max(range.end),
+            _ => joined.push(range),
+        }
+    }
+    joined
+}
+
 /// Addresses of which more is known than their mapping says. No two overlap.
 #[derive(Default)]
 struct Claims {
@@ -206,7 +220,7 @@ impl Claims {
     fn add_others(&mut self, pid: Pid, pages: &PageMap, mappings: &[ResidentMapping]) {
         let anonymous = anonymous_ranges(mappings);
         if runs(mappings, "python") {
-            let free = self.left(&anonymous);
+            let free = self.left(anonymous);
             self.add(MemoryPart::PythonArenas, interpreters::python_pools(pid, pages, &free));
         }
         let read = |at: u64, length: usize| remote::read_memory(pid, at, length).ok();
@@ -221,14 +235,14 @@ impl Claims {
 
     /// Adds what is not claimed yet of the ranges.
     fn add(&mut self, part: MemoryPart, ranges: impl IntoIterator<Item = Range<u64>>) {
-        for piece in self.left(&ranges.into_iter().collect::<Vec<_>>()) {
+        for piece in self.left(ranges) {
             self.ranges.insert(piece.start, (piece.end, Some(part)));
         }
     }
 
     /// The same of a heap.
     fn add_heap(&mut self, ranges: impl IntoIterator<Item = Range<u64>>) {
-        let ranges: Vec<Range<u64>> = ranges.into_iter().collect();
+        let ranges = joined(ranges);
         for range in &ranges {
             let inside = self.ranges.iter().filter(|(start, (end, part))| {
                 let is_ruby = matches!(part, Some(MemoryPart::RubySlots | MemoryPart::RubyTransientHeap));
@@ -237,15 +251,15 @@ impl Claims {
             let cut = inside.map(|(start, (end, _))| range.start.max(*start)..range.end.min(*end));
             self.of_interpreters.extend(cut);
         }
-        for piece in self.left(&ranges) {
+        for piece in self.left(ranges) {
             self.ranges.insert(piece.start, (piece.end, None));
         }
     }
 
-    /// What of the ranges is not claimed.
-    fn left(&self, ranges: &[Range<u64>]) -> Vec<Range<u64>> {
+    /// What of the ranges is not claimed, in ranges that do not overlap.
+    fn left(&self, ranges: impl IntoIterator<Item = Range<u64>>) -> Vec<Range<u64>> {
         let mut left = Vec::new();
-        for range in ranges {
+        for range in joined(ranges) {
             let mut next = range.start;
             let before = self.ranges.range(..=range.start).next_back().map(|(start, _)| *start);
             for (start, (end, _)) in self.ranges.range(before.unwrap_or(range.start)..range.end) {
@@ -361,6 +375,7 @@ fn part_of(mapping: &ResidentMapping) -> MemoryPart {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::random::Random;
 
     fn mapping(start: u64, pages: u64, name: &str) -> ResidentMapping {
         ResidentMapping {
@@ -432,7 +447,8 @@ mod tests {
     fn what_touches_claims_is_left() {
         let mut claims = Claims::default();
         claims.add(MemoryPart::Metadata, [10..20, 30..40]);
-        assert_eq!(claims.left(&[0..50, 12..18, 15..35]), [0..10, 20..30, 40..50, 20..30]);
+        let inverted = Range { start: 60, end: 55 };
+        assert_eq!(claims.left([15..35, 0..25, inverted, 25..50, 12..18]), [0..10, 20..30, 40..50]);
     }
 
     #[test]
@@ -456,5 +472,32 @@ mod tests {
         let sum: u64 = residence.parts.iter().map(|part| part.bytes).sum();
         assert_eq!(sum, residence.rss_bytes);
         assert!(residence.page_tables_bytes > 0);
+    }
+
+    #[test]
+    fn claims_of_who_means_harm_count_each_page_once() {
+        let mut random = Random::new(66);
+        let mappings = [mapping(0x10000, 16, ""), mapping(0x20000, 6, "[heap]"), mapping(0x40000, 64, "")];
+        let places: Vec<Range<u64>> = mappings.iter().map(|mapping| mapping.start..mapping.end).collect();
+        let rss_bytes: u64 = mappings.iter().map(|mapping| mapping.rss_bytes).sum();
+        for _ in 0..1000 {
+            let mut claims = Claims::default();
+            for _ in 0..random.below(8) {
+                let mut range = || random.hostile_word(&places)..random.hostile_word(&places);
+                let ranges: Vec<Range<u64>> = (0..20).map(|_| range()).collect();
+                match random.below(3) {
+                    0 => claims.add_heap(ranges),
+                    1 => claims.add(MemoryPart::RubySlots, ranges),
+                    _ => claims.add(MemoryPart::Metadata, ranges),
+                }
+            }
+            let ends = claims.ranges.values().map(|(end, _)| *end);
+            assert!(ends.zip(claims.ranges.keys().skip(1)).all(|(end, next)| end <= *next), "no two overlap");
+            let live_bytes = random.chance(0.9).then(|| random.hostile_word(&[]));
+            let counted = |range: Range<u64>| (range.end - range.start).min(1 << 20);
+            let split = claims.split(&mappings, counted, live_bytes);
+            let sum: u64 = split.parts.values().sum();
+            assert!(live_bytes.is_none() || sum == rss_bytes, "{:?}", split.parts);
+        }
     }
 }

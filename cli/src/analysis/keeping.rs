@@ -146,7 +146,7 @@ pub(crate) fn keeping_lines(stacks: &[KeptAtStack]) -> Vec<KeepingLine> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::simulate::Random;
+    use crate::base::random::Random;
 
     fn stack(samples: &[f64], frames: &[(&str, u32)]) -> KeptAtStack {
         let frame =

@@ -3,47 +3,7 @@
 //! then asked: seeds of the test were not used while the method was chosen.
 
 use crate::analysis::verdict::{assess, assess_with_requests, Series, Verdict};
-
-/// SplitMix64 (Steele, Lea and Flood, 2014): the same numbers everywhere and forever.
-pub(super) struct Random(u64);
-
-impl Random {
-    pub(super) fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Evenly between 0 and 1.
-    fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    pub(super) fn between(&mut self, low: f64, high: f64) -> f64 {
-        low + (high - low) * self.unit()
-    }
-
-    /// Between two positive numbers, each doubling equally likely.
-    pub(super) fn log_between(&mut self, low: f64, high: f64) -> f64 {
-        (self.between(low.ln(), high.ln())).exp()
-    }
-
-    pub(super) fn chance(&mut self, probability: f64) -> bool {
-        self.unit() < probability
-    }
-
-    /// Normally distributed with variance 1 (Box and Muller).
-    pub(super) fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
-        radius * (std::f64::consts::TAU * self.unit()).cos()
-    }
-}
+use crate::base::random::Random;
 
 /// What a made-up program does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -6,6 +6,8 @@ pub(crate) mod failure;
 pub(crate) mod file;
 pub(crate) mod machine;
 pub(crate) mod progress;
+#[cfg(test)]
+pub(crate) mod random;
 pub(crate) mod root;
 pub(crate) mod terminal;
 pub(crate) mod time;

@@ -87,7 +87,7 @@ pub(crate) fn telling_frame_of(stack: Option<&SampledStack>, native: impl FnMut(
 }
 
 fn language_frame(frame: &LanguageFrame) -> Frame {
-    Frame { function: frame.label.clone(), file: frame.path.clone(), line: frame.line }
+    Frame { function: frame.label.to_string(), file: frame.path.to_string(), line: frame.line }
 }
 
 /// Names of the frames of a stack, of which `native` names addresses, and what is to be known about them. None: the

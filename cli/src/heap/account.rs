@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::heap::counters::{Account, Class};
+use crate::heap::counters::{sum, Account, Class};
 
 /// The heap of a process under snug, by its own counters.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -45,8 +45,8 @@ impl Heap {
     /// Adds up what a page of counters says (E2, E3 and E5 of its header).
     pub(crate) fn from_account(account: &Account) -> Heap {
         let head = &account.head;
-        let outstanding: u64 = account.classes.iter().map(Class::outstanding_bytes).sum();
-        let in_slabs: u64 = account.classes.iter().map(|class| class.slab_bytes).sum();
+        let outstanding = sum(account.classes.iter().map(Class::outstanding_bytes));
+        let in_slabs = sum(account.classes.iter().map(|class| class.slab_bytes));
         let (taken_blocks, taken_bytes) = account.taken();
         Heap {
             taken_blocks,
@@ -54,7 +54,7 @@ impl Heap {
             live_requested_bytes: requested_bytes(account, outstanding),
             live_allocated_bytes: account.live_bytes(),
             cached_bytes: head.cached_bytes,
-            slab_free_bytes: in_slabs.saturating_sub(outstanding + head.slab_purged_bytes),
+            slab_free_bytes: in_slabs.saturating_sub(sum([outstanding, head.slab_purged_bytes])),
             dirty_bytes: head.dirty_bytes,
             metadata_bytes: head.metadata_bytes,
             resident_bytes: account.resident_bytes(),
@@ -88,7 +88,7 @@ fn requested_bytes(account: &Account, outstanding: u64) -> u64 {
         .sum();
     let live = outstanding.saturating_sub(head.cached_bytes) as f64;
     let share = if outstanding > 0 { asked / outstanding as f64 } else { 0.0 };
-    (live * share) as u64 + head.run_requested_bytes + head.large_requested_bytes
+    sum([(live * share) as u64, head.run_requested_bytes, head.large_requested_bytes])
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<HeapSize>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::random::Random;
 
     fn bytes(answered_at: Duration, live_bytes: u64, resident_bytes: u64) -> Vec<u8> {
         let numbers = [answered_at.as_nanos() as u64, live_bytes, resident_bytes];
@@ -61,5 +62,16 @@ mod tests {
     fn other_memory_is_no_answer() {
         assert!(parse(&[0; BYTES]).is_err());
         assert!(parse(&bytes(FRESH, 1, 2)[..BYTES - 1]).is_err());
+    }
+
+    #[test]
+    fn any_numbers_are_an_answer_or_none() {
+        let mut random = Random::new(62);
+        for _ in 0..1000 {
+            let mut bytes = random.hostile_bytes(BYTES, &[]);
+            assert!(parse(&bytes).is_err());
+            bytes[..MAGIC.len()].copy_from_slice(MAGIC);
+            assert!(parse(&bytes).is_ok());
+        }
     }
 }

@@ -209,7 +209,7 @@ pub(crate) struct Class {
 impl Class {
     /// Bytes of the blocks that are outside slabs: live, or cached by a thread.
     pub(crate) fn outstanding_bytes(&self) -> u64 {
-        self.size_bytes * self.outstanding_blocks
+        self.size_bytes.saturating_mul(self.outstanding_blocks)
     }
 }
 
@@ -233,15 +233,15 @@ impl Account {
         for arena in 0..arenas.min(head.arena_count as usize) {
             for (row, class) in classes.iter_mut().enumerate() {
                 let at = HEAD_BYTES + (arena * CLASSES + row) * size_of::<ClassLayout>();
+                let add = |sum: &mut u64, offset| *sum = sum.saturating_add(u64_at(page, at + offset));
                 class.size_bytes =
                     class.size_bytes.max(u32_at(page, at + offset_of!(ClassLayout, size_bytes)).into());
                 class.slabs += u64::from(u32_at(page, at + offset_of!(ClassLayout, slabs)));
-                class.slab_bytes += u64_at(page, at + offset_of!(ClassLayout, slab_bytes));
-                class.outstanding_blocks += u64_at(page, at + offset_of!(ClassLayout, outstanding_blocks));
-                class.taken_blocks += u64_at(page, at + offset_of!(ClassLayout, taken_blocks));
-                class.sampled_requests += u64_at(page, at + offset_of!(ClassLayout, sampled_requests));
-                class.sampled_requested_bytes +=
-                    u64_at(page, at + offset_of!(ClassLayout, sampled_requested_bytes));
+                add(&mut class.slab_bytes, offset_of!(ClassLayout, slab_bytes));
+                add(&mut class.outstanding_blocks, offset_of!(ClassLayout, outstanding_blocks));
+                add(&mut class.taken_blocks, offset_of!(ClassLayout, taken_blocks));
+                add(&mut class.sampled_requests, offset_of!(ClassLayout, sampled_requests));
+                add(&mut class.sampled_requested_bytes, offset_of!(ClassLayout, sampled_requested_bytes));
             }
         }
         classes.retain(|class| class.size_bytes > 0);
@@ -251,8 +251,9 @@ impl Account {
     /// Bytes of live blocks, as allocated (E2 of the header). Counters that were read while the program ran need
     /// not agree, so this never falls below what large blocks alone hold.
     pub(crate) fn live_bytes(&self) -> u64 {
-        let outstanding: u64 = self.classes.iter().map(Class::outstanding_bytes).sum();
-        outstanding.saturating_sub(self.head.cached_bytes) + self.head.run_bytes + self.head.large_bytes
+        let outstanding = sum(self.classes.iter().map(Class::outstanding_bytes));
+        let head = &self.head;
+        sum([outstanding.saturating_sub(head.cached_bytes), head.run_bytes, head.large_bytes])
     }
 
     /// Whether what only ticks count was ever counted (blocks in caches, free pages, tables): not in a process that
@@ -265,10 +266,10 @@ impl Account {
     /// process that did little had none yet: then by what lies in it (E4).
     pub(crate) fn resident_bytes(&self) -> u64 {
         let head = &self.head;
-        let by_size = (head.heap_top_bytes + head.large_retained_bytes).saturating_sub(head.clean_bytes);
-        let slab_bytes: u64 = self.classes.iter().map(|class| class.slab_bytes).sum();
-        let by_content = slab_bytes + head.run_bytes + head.dirty_bytes;
-        let held = by_size.max(by_content) + head.large_bytes + head.metadata_bytes;
+        let by_size = sum([head.heap_top_bytes, head.large_retained_bytes]).saturating_sub(head.clean_bytes);
+        let slab_bytes = sum(self.classes.iter().map(|class| class.slab_bytes));
+        let by_content = sum([slab_bytes, head.run_bytes, head.dirty_bytes]);
+        let held = sum([by_size.max(by_content), head.large_bytes, head.metadata_bytes]);
         held.saturating_sub(head.slab_purged_bytes)
     }
 
@@ -284,12 +285,15 @@ impl Account {
     /// that were freed there is not counted: both are lower bounds of what was allocated.
     pub(crate) fn taken(&self) -> (u64, u64) {
         self.classes.iter().fold((0, 0), |(blocks, bytes), class| {
-            (
-                blocks + class.taken_blocks,
-                bytes.wrapping_add(class.taken_blocks.wrapping_mul(class.size_bytes)),
-            )
+            let taken_bytes = class.taken_blocks.saturating_mul(class.size_bytes);
+            (sum([blocks, class.taken_blocks]), sum([bytes, taken_bytes]))
         })
     }
+}
+
+/// Adds up, to the largest number at most: what another process says may be anything.
+pub(super) fn sum(numbers: impl IntoIterator<Item = u64>) -> u64 {
+    numbers.into_iter().fold(0, u64::saturating_add)
 }
 
 /// Why a page can't be read.
@@ -349,6 +353,8 @@ fn text_at(page: &[u8], offset: usize, length: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::random::Random;
+    use crate::heap::account::Heap;
     use std::collections::HashMap;
     use std::process::Command;
 
@@ -545,6 +551,29 @@ mod tests {
         }
         for (index, byte) in MAGIC.iter().enumerate() {
             assert_eq!(c[&format!("magic[{index}]")], *byte as usize, "magic[{index}]");
+        }
+    }
+
+    #[test]
+    fn numbers_of_who_means_harm_are_added_up() {
+        let mut random = Random::new(61);
+        for _ in 0..200 {
+            let mut page = random.hostile_bytes(bytes_with_arenas(2), &[]);
+            page[..16].copy_from_slice(MAGIC);
+            let mut put =
+                |offset: usize, bytes: &[u8]| page[offset..offset + bytes.len()].copy_from_slice(bytes);
+            put(offset_of!(Layout, version), &VERSION.to_ne_bytes());
+            put(offset_of!(Layout, size_bytes), &u32::MAX.to_ne_bytes());
+            let account = Account::parse(&page).unwrap();
+            assert!(account.live_bytes() >= account.head.large_bytes);
+            assert!((0.0..=1.0).contains(&account.fragmentation()));
+            let heap = Heap::from_account(&account);
+            assert!(heap.live_requested_bytes >= account.head.large_requested_bytes);
+            assert!(
+                heap.taken_blocks
+                    >= account.classes.iter().map(|class| class.taken_blocks).max().unwrap_or(0)
+            );
+            Page::parse(&page).unwrap();
         }
     }
 }

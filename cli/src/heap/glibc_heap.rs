@@ -361,6 +361,7 @@ impl Memory for ProcessMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::random::{must_end, Random};
     use std::collections::BTreeMap;
 
     const PAGE: u64 = 4096;
@@ -535,5 +536,45 @@ mod tests {
     fn reserved_memory_is_not_searched() {
         let reserved = Region { start: 0, end: MOST_BYTES + PAGE, is_brk: false };
         assert_eq!(estimate(&mut FakeMemory::default(), &[reserved], &mut Vec::new()), None);
+    }
+
+    #[test]
+    fn chunks_of_who_means_harm_are_walked_to_an_end() {
+        must_end(|| {
+            let mut random = Random::new(64);
+            let regions = [
+                region(0x10000, 3, true),
+                region(ARENA_HEAP - 2 * PAGE, 5, false),
+                region(ARENA_HEAP + HEAP_ALIGN, 2, false),
+            ];
+            let places: Vec<Range<u64>> = regions.iter().map(|region| region.start..region.end).collect();
+            let mut found = 0;
+            for _ in 0..1000 {
+                let mut memory = FakeMemory::default();
+                for (index, place) in places.iter().enumerate() {
+                    // Chunks that lead to the end, or nearly so.
+                    let mut chunk = if index == 1 { FIRST } else { place.start };
+                    while chunk < place.end {
+                        let size = 32 + 16 * random.below(40);
+                        let size = if place.end - chunk < 1000 { place.end - chunk } else { size };
+                        memory.words.insert(chunk + 8, size | random.below(8));
+                        chunk += size;
+                    }
+                }
+                memory.words.extend([(ARENA_HEAP, ARENA_HEAP + 48), (ARENA_HEAP + 8, 0)]);
+                memory.words.extend([(ARENA_HEAP + 16, 3 * PAGE), (ARENA_HEAP + 24, 3 * PAGE)]);
+                for _ in 0..random.below(8) {
+                    let place = &places[random.below(3) as usize];
+                    let at = place.start + 8 * random.below((place.end - place.start) / 8);
+                    memory.words.insert(at, random.hostile_word(&places));
+                }
+                let mut ranges = Vec::new();
+                let Some(size) = estimate(&mut memory, &regions, &mut ranges) else { continue };
+                found += 1;
+                assert!(size.live_bytes <= size.held_bytes && size.held_bytes <= 10 * PAGE, "{size:?}");
+                assert!(ranges.windows(2).all(|pair| pair[0].end <= pair[1].start), "{ranges:x?}");
+            }
+            assert!(found > 100, "{found}");
+        });
     }
 }

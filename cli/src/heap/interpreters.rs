@@ -163,6 +163,7 @@ fn word(bytes: &[u8], index: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::random::{must_end, Random};
 
     #[test]
     fn a_pool_must_fit_its_class() {
@@ -209,5 +210,36 @@ mod tests {
     #[test]
     fn neighbours_become_one_range() {
         assert_eq!(ranges_of(vec![0x4000, 0, 0x10000], 0x4000), [0..0x8000, 0x10000..0x14000]);
+    }
+
+    #[test]
+    fn memory_of_who_means_harm_is_searched_to_an_end() {
+        must_end(|| {
+            const BYTES: usize = 1 << 20;
+            let pid = std::process::id() as Pid;
+            let pages = PageMap::open(pid).unwrap();
+            let mut random = Random::new(63);
+            let mut memory = vec![0u8; BYTES + RUBY_LONG_PAGE_BYTES as usize];
+            let start = (memory.as_ptr() as u64).next_multiple_of(RUBY_LONG_PAGE_BYTES);
+            let range = start..start + BYTES as u64;
+            let skipped = (start - memory.as_ptr() as u64) as usize;
+            for _ in 0..20 {
+                let bytes = random.hostile_bytes(BYTES, &[range.clone()]);
+                memory[skipped..][..BYTES].copy_from_slice(&bytes);
+                let ranges = [range.clone(), start + 1..start + 2];
+                for found in [ruby_pages(pid, &pages, &ranges), python_pools(pid, &pages, &ranges)].concat() {
+                    assert!(found.start < found.end && range.contains(&found.start), "{found:x?}");
+                }
+                assert!(ruby_transient_heap(pid, &pages, &ranges).is_empty(), "too short");
+            }
+            let heap = start..start + 2 * TRANSIENT_BLOCKS as u64 * TRANSIENT_BLOCK_BYTES;
+            let starts = heap.clone().step_by(TRANSIENT_BLOCK_BYTES as usize);
+            let blocks: Vec<_> = starts.map(|block| (block, random.hostile_word(&[heap.clone()]))).collect();
+            transient_heap(&blocks);
+            for _ in 0..10_000 {
+                is_python_pool(&random.hostile_bytes(PYTHON_HEADER_BYTES, &[]), PYTHON_SHORT_POOL_BYTES);
+                is_ruby_page(&random.hostile_bytes(RUBY_HEAD_BYTES, &[range.clone()]), start);
+            }
+        });
     }
 }

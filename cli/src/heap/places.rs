@@ -24,8 +24,8 @@ pub(crate) struct HeapPlaces {
 
 /// How often a table is read that is moved meanwhile.
 const TRIES: usize = 8;
-/// A table that says so is none.
-const ROWS_MAX: u64 = 1 << 24;
+/// As many rows as large blocks in a terabyte want, each at least 1 MiB. A table that says so is none.
+const ROWS_MAX: u64 = 1 << 21;
 const ROW_BYTES: usize = 24;
 
 /// Reads where the heap is whose page of counters lies at an address. None: the library in the process is older than that,
@@ -57,7 +57,7 @@ pub(crate) fn read(pid: Pid, page: u64) -> Option<HeapPlaces> {
         let tables = (offset_of!(PlacesLayout, tables)..layout.len())
             .step_by(16)
             .map(|at| number(at)..number(at).saturating_add(number(at + 8)));
-        let metadata = std::iter::once(table..table + rows * ROW_BYTES as u64)
+        let metadata = std::iter::once(table..table.saturating_add(rows * ROW_BYTES as u64))
             .chain(tables)
             .chain(profile::tables(pid, page))
             .filter(|range| range.start != 0);
@@ -86,6 +86,7 @@ fn word(bytes: &[u8], offset: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::random::{must_end, Random};
 
     #[test]
     fn rows_are_mappings_unless_marked() {
@@ -93,5 +94,38 @@ mod tests {
         let rows: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         assert_eq!(mappings(&rows).first(), Some(&(0x5000..0x7000)));
         assert_eq!(mappings(&rows).len(), 1);
+    }
+
+    #[test]
+    fn places_of_who_means_harm_are_read_to_an_end() {
+        must_end(|| {
+            let mut random = Random::new(60);
+            let memory = random.hostile_bytes(1 << 16, &[]);
+            let memory = memory.as_ptr() as u64..memory.as_ptr() as u64 + memory.len() as u64;
+            let mut page = vec![0u8; GUARD_SLOTS_OFFSET + 16];
+            let size = page.len() as u32;
+            page[counters::SIZE_OFFSET..][..4].copy_from_slice(&size.to_ne_bytes());
+            let mut found = 0;
+            for _ in 0..2000 {
+                let tail =
+                    random.hostile_bytes(size as usize - counters::PROFILE_ADDRESS_OFFSET, &[memory.clone()]);
+                page[counters::PROFILE_ADDRESS_OFFSET..].copy_from_slice(&tail);
+                let mut put = |offset: usize, number: u64| {
+                    page[PLACES_OFFSET + offset..][..8].copy_from_slice(&number.to_ne_bytes());
+                };
+                if random.chance(0.9) {
+                    put(offset_of!(PlacesLayout, large_table_address), memory.start);
+                    put(offset_of!(PlacesLayout, large_table_rows), random.below(1000));
+                    put(offset_of!(PlacesLayout, large_retained_address), memory.start + random.below(1000));
+                }
+                let Some(places) = read(std::process::id() as Pid, page.as_ptr() as u64) else { continue };
+                found += 1;
+                let ranges = places.large.iter().chain(&places.retained).chain(&places.guarded);
+                for range in ranges.chain(&places.metadata) {
+                    assert!(range.start <= range.end, "{range:x?}");
+                }
+            }
+            assert!(found > 500, "{found}");
+        });
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::mem::{offset_of, size_of};
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::heap::counters;
 use crate::heap::remote;
@@ -17,8 +18,10 @@ const VERSION: u32 = 1;
 const TRIES: u32 = 50;
 /// Blocks are counted in such parts.
 const BLOCK_PARTS: f64 = 1024.0;
-/// No table is longer: what says so is none.
-const TABLE_MAX_BYTES: u64 = 256 << 20;
+/// No table of samples, stacks or names is longer, by far: the library makes a half of this.
+const TABLES_MAX_BYTES: [u64; 3] = [8 << 20, 16 << 20, 4 << 20];
+/// A name and a path are cut here, longer than any of the library's: names may lie over each other in a table that is none.
+const TEXT_MAX_BYTES: usize = 512;
 
 /// Tags of a stack (`enum snug_profile_tag`).
 pub(crate) const TAG_RUBY_NO_LOCK: u32 = 2;
@@ -92,11 +95,11 @@ struct HeadLayout {
     names_capacity_bytes: u64,
 }
 
-/// A function of an interpreter's language, and the line that ran.
+/// A function of an interpreter's language, and the line that ran. Frames of one function share its name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct LanguageFrame {
-    pub label: String,
-    pub path: String,
+    pub label: Arc<str>,
+    pub path: Arc<str>,
     pub line: u32,
 }
 
@@ -165,7 +168,8 @@ pub(crate) fn tables(pid: Pid, page: u64) -> Option<Range<u64>> {
     let start = address(pid, page).ok()??;
     let head = remote::read_memory(pid, start, size_of::<HeadLayout>()).ok()?;
     let names = u64_at(&head, offset_of!(HeadLayout, names_address));
-    Some(start..names + u64_at(&head, offset_of!(HeadLayout, names_capacity_bytes)))
+    let end = names.checked_add(u64_at(&head, offset_of!(HeadLayout, names_capacity_bytes)))?;
+    Some(start..end).filter(|tables| !tables.is_empty())
 }
 
 /// Reads the samples of a process whose page of counters lies at an address. None: sampling was never on.
@@ -192,19 +196,25 @@ pub(crate) fn read_live(
 /// The tables, all of one moment unless they change all the time. None: sampling was never on.
 fn copy(pid: Pid, page: u64) -> Result<Option<Copy>, String> {
     let Some(address) = address(pid, page)? else { return Ok(None) };
-    let mut copy = Copy::take(pid, address)?;
     for _ in 0..TRIES {
+        let copy = Copy::take(pid, address)?;
         let changes = copy.head(offset_of!(HeadLayout, changes));
-        let again = Copy::take(pid, address)?;
-        if changes % 2 == 0 && again.head(offset_of!(HeadLayout, changes)) == changes {
-            break;
+        let changes_after = u64_at(&read_head(pid, address)?, offset_of!(HeadLayout, changes));
+        if changes % 2 == 0 && changes_after == changes {
+            return Ok(Some(copy));
         }
-        copy = again;
     }
-    Ok(Some(copy))
+    Copy::take(pid, address).map(Some)
 }
 
-/// The tables as they lie in memory.
+fn read_head(pid: Pid, address: u64) -> Result<Vec<u8>, String> {
+    remote::read_memory(pid, address, size_of::<HeadLayout>()).map_err(|error| error.to_string())
+}
+
+/// Names and paths by their offsets. None: there is none.
+type KnownNames = HashMap<u32, Option<(Arc<str>, Arc<str>)>>;
+
+/// The tables as they lie in memory. Rows are as long as this tool knows them, at least.
 struct Copy {
     head: Vec<u8>,
     samples: Vec<u8>,
@@ -214,22 +224,35 @@ struct Copy {
 
 impl Copy {
     fn take(pid: Pid, address: u64) -> Result<Copy, String> {
-        let text = |error: std::io::Error| error.to_string();
-        let head = remote::read_memory(pid, address, size_of::<HeadLayout>()).map_err(text)?;
-        if !head.starts_with(MAGIC) || u32_at(&head, offset_of!(HeadLayout, version)) != VERSION {
+        let head = read_head(pid, address)?;
+        let rows_are_long = [
+            (offset_of!(HeadLayout, sample_size_bytes), size_of::<SampleLayout>()),
+            (offset_of!(HeadLayout, stack_size_bytes), size_of::<StackLayout>()),
+            (offset_of!(HeadLayout, name_size_bytes), size_of::<NameLayout>()),
+        ]
+        .into_iter()
+        .all(|(offset, least)| u32_at(&head, offset) as usize >= least);
+        let version = u32_at(&head, offset_of!(HeadLayout, version));
+        if !head.starts_with(MAGIC) || version != VERSION || !rows_are_long {
             return Err("its samples have a layout that this tool does not know".into());
         }
-        let table = |address: usize, bytes: u64| match bytes.min(TABLE_MAX_BYTES) as usize {
-            0 => Ok(Vec::new()),
-            bytes => remote::read_memory(pid, u64_at(&head, address), bytes).map_err(text),
-        };
-        let rows = u64_at(&head, offset_of!(HeadLayout, sample_count));
+        let number = |offset: usize| u64_at(&head, offset);
         let row = u64::from(u32_at(&head, offset_of!(HeadLayout, sample_size_bytes)));
-        let samples = table(offset_of!(HeadLayout, samples_address), rows.saturating_mul(row))?;
-        let stacks_bytes = u64_at(&head, offset_of!(HeadLayout, stacks_bytes));
-        let stacks = table(offset_of!(HeadLayout, stacks_address), stacks_bytes)?;
-        let names_bytes = u64_at(&head, offset_of!(HeadLayout, names_bytes));
-        let names = table(offset_of!(HeadLayout, names_address), names_bytes)?;
+        let samples_bytes = number(offset_of!(HeadLayout, sample_count)).saturating_mul(row);
+        let lengths = [
+            samples_bytes,
+            number(offset_of!(HeadLayout, stacks_bytes)),
+            number(offset_of!(HeadLayout, names_bytes)),
+        ];
+        if lengths.iter().zip(TABLES_MAX_BYTES).any(|(bytes, most)| *bytes > most) {
+            return Err("its tables of samples are damaged".into());
+        }
+        let table = |address: usize, bytes: u64| {
+            remote::read_memory(pid, number(address), bytes as usize).map_err(|error| error.to_string())
+        };
+        let samples = table(offset_of!(HeadLayout, samples_address), lengths[0])?;
+        let stacks = table(offset_of!(HeadLayout, stacks_address), lengths[1])?;
+        let names = table(offset_of!(HeadLayout, names_address), lengths[2])?;
         Ok(Copy { head, samples, stacks, names })
     }
 
@@ -247,7 +270,7 @@ impl Copy {
         };
         let generation = u32_at(&self.head, offset_of!(HeadLayout, generation));
         let row = u32_at(&self.head, offset_of!(HeadLayout, sample_size_bytes)) as usize;
-        for sample in self.samples.chunks_exact(row.max(size_of::<SampleLayout>())) {
+        for sample in self.samples.chunks_exact(row) {
             if u64_at(sample, offset_of!(SampleLayout, address)) == 0 {
                 continue;
             }
@@ -266,11 +289,12 @@ impl Copy {
     fn add_stacks(&self, profile: &mut Profile, is_wanted: impl Fn(u32) -> bool) {
         // Stacks follow each other; the first unit means none.
         let first = u32_at(&self.head, offset_of!(HeadLayout, stack_size_bytes)) as usize;
+        let mut names = KnownNames::new();
         let mut at = 8;
         while at + first <= self.stacks.len() {
             let number = (at / 8) as u32;
             if is_wanted(number) {
-                profile.stacks.insert(number, self.stack(at, first));
+                profile.stacks.insert(number, self.stack(at, first, &mut names));
             }
             let (native, language) = self.frames(at);
             at += first + 8 * (native + language);
@@ -283,7 +307,7 @@ impl Copy {
         (count(offset_of!(StackLayout, native_frames)), count(offset_of!(StackLayout, language_frames)))
     }
 
-    fn stack(&self, at: usize, first: usize) -> SampledStack {
+    fn stack(&self, at: usize, first: usize, names: &mut KnownNames) -> SampledStack {
         let row = &self.stacks[at..];
         let (native, language) = self.frames(at);
         let words: Vec<u64> =
@@ -291,28 +315,31 @@ impl Copy {
         let (native_words, language_words) = words.split_at(native.min(words.len()));
         SampledStack {
             native: native_words.to_vec(),
-            language: language_words.iter().map(|word| self.language_frame(*word)).collect(),
+            language: language_words.iter().map(|word| self.language_frame(*word, names)).collect(),
             tags: u32_at(row, offset_of!(StackLayout, tags)),
             allocated_bytes: u64_at(row, offset_of!(StackLayout, allocated_bytes)) as f64,
             allocated_blocks: u64_at(row, offset_of!(StackLayout, allocated_blocks)) as f64 / BLOCK_PARTS,
         }
     }
 
-    fn language_frame(&self, word: u64) -> LanguageFrame {
-        let at = (word as u32) as usize * 8;
+    fn language_frame(&self, word: u64, names: &mut KnownNames) -> LanguageFrame {
+        let offset = word as u32;
+        match names.entry(offset).or_insert_with(|| self.name(offset)).clone() {
+            Some((label, path)) => LanguageFrame { label, path, line: (word >> 32) as u32 },
+            None => LanguageFrame { label: "?".into(), ..LanguageFrame::default() },
+        }
+    }
+
+    /// The name and path at an offset, in units of 8 bytes.
+    fn name(&self, offset: u32) -> Option<(Arc<str>, Arc<str>)> {
+        let at = offset as usize * 8;
         let first = u32_at(&self.head, offset_of!(HeadLayout, name_size_bytes)) as usize;
-        let unknown = || LanguageFrame { label: "?".into(), ..LanguageFrame::default() };
-        let Some(row) = self.names.get(at..).filter(|row| at != 0 && row.len() >= first) else {
-            return unknown();
-        };
+        let row = self.names.get(at..).filter(|row| at != 0 && row.len() >= first)?;
         let label = usize::from(u16_at(row, offset_of!(NameLayout, label_bytes)));
         let path = usize::from(u16_at(row, offset_of!(NameLayout, path_bytes)));
-        let Some(text) = row.get(first..first + label + path) else { return unknown() };
-        LanguageFrame {
-            label: String::from_utf8_lossy(&text[..label]).into_owned(),
-            path: String::from_utf8_lossy(&text[label..]).into_owned(),
-            line: (word >> 32) as u32,
-        }
+        let (label, path) = row.get(first..first + label + path)?.split_at(label);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(TEXT_MAX_BYTES)]).into();
+        Some((text(label), text(path)))
     }
 }
 
@@ -331,6 +358,7 @@ fn u64_at(bytes: &[u8], offset: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::random::{must_end, Random};
     use std::process::Command;
 
     macro_rules! offsets {
@@ -387,5 +415,130 @@ mod tests {
             .expect("a C compiler is needed: apt install gcc");
         std::fs::remove_dir_all(&directory).unwrap();
         assert!(compiled.success());
+    }
+
+    fn put(bytes: &mut [u8], offset: usize, number: &[u8]) {
+        bytes[offset..offset + number.len()].copy_from_slice(number);
+    }
+
+    /// Where the head says how long a row is, where its table lies and how long that is, and how long rows must be.
+    const TABLES: [(usize, usize, usize, usize); 3] = [
+        (
+            offset_of!(HeadLayout, sample_size_bytes),
+            offset_of!(HeadLayout, samples_address),
+            offset_of!(HeadLayout, sample_count),
+            size_of::<SampleLayout>(),
+        ),
+        (
+            offset_of!(HeadLayout, stack_size_bytes),
+            offset_of!(HeadLayout, stacks_address),
+            offset_of!(HeadLayout, stacks_bytes),
+            size_of::<StackLayout>(),
+        ),
+        (
+            offset_of!(HeadLayout, name_size_bytes),
+            offset_of!(HeadLayout, names_address),
+            offset_of!(HeadLayout, names_bytes),
+            size_of::<NameLayout>(),
+        ),
+    ];
+
+    /// A head of these tables: samples, stacks, names.
+    fn head_of(tables: &[Vec<u8>; 3]) -> Vec<u8> {
+        let mut head = vec![0; size_of::<HeadLayout>()];
+        put(&mut head, 0, MAGIC);
+        put(&mut head, offset_of!(HeadLayout, version), &VERSION.to_ne_bytes());
+        for ((row_at, address_at, length_at, row), table) in TABLES.into_iter().zip(tables) {
+            put(&mut head, row_at, &(row as u32).to_ne_bytes());
+            put(&mut head, address_at, &(table.as_ptr() as u64).to_ne_bytes());
+            put(&mut head, length_at, &(table.len() as u64).to_ne_bytes());
+        }
+        let rows = (tables[0].len() / size_of::<SampleLayout>()) as u64;
+        put(&mut head, offset_of!(HeadLayout, sample_count), &rows.to_ne_bytes());
+        head
+    }
+
+    /// A page of counters that leads to the head.
+    fn page_of(head: &[u8]) -> Vec<u8> {
+        let mut page = vec![0; counters::PROFILE_ADDRESS_OFFSET + 8];
+        let size = page.len() as u32;
+        put(&mut page, counters::SIZE_OFFSET, &size.to_ne_bytes());
+        put(&mut page, counters::PROFILE_ADDRESS_OFFSET, &(head.as_ptr() as u64).to_ne_bytes());
+        page
+    }
+
+    fn read_own(page: &[u8]) -> Result<Profile, String> {
+        read(std::process::id() as Pid, page.as_ptr() as u64).map(|profile| profile.expect("there is a head"))
+    }
+
+    #[test]
+    fn tables_of_who_means_harm_are_read_to_an_end() {
+        must_end(|| {
+            let mut random = Random::new(6);
+            let mut understood = 0;
+            for _ in 0..2000 {
+                let length = 1usize << (3 + random.below(12));
+                let tables = std::array::from_fn(|_| random.hostile_bytes(length, &[]));
+                let mut head = head_of(&tables);
+                for (row_at, _, length_at, row) in TABLES {
+                    // Too short, right, or too long.
+                    if random.chance(0.1) {
+                        let row = random.hostile_word(&[]).min(2 * row as u64);
+                        put(&mut head, row_at, &(row as u32).to_ne_bytes());
+                    }
+                    if random.chance(0.1) {
+                        put(&mut head, length_at, &random.hostile_word(&[]).to_ne_bytes());
+                    }
+                }
+                let others = offset_of!(HeadLayout, changes)..offset_of!(HeadLayout, samples_address);
+                let numbers = random.hostile_bytes(others.len(), &[]);
+                put(&mut head, others.start, &numbers);
+                let capacity = random.hostile_word(&[]).to_ne_bytes();
+                put(&mut head, offset_of!(HeadLayout, names_capacity_bytes), &capacity);
+                let page = page_of(&head);
+                understood += u32::from(read_own(&page).is_ok());
+                let (pid, page) = (std::process::id() as Pid, page.as_ptr() as u64);
+                let _ = read_live(pid, page, |stack| stack % 3 == 0);
+                assert!(super::tables(pid, page).is_none_or(|tables| tables.start < tables.end));
+            }
+            assert!(understood > 500, "{understood}");
+        });
+    }
+
+    #[test]
+    fn tables_that_cannot_be_are_not_read() {
+        let tables = [vec![0; 56], vec![0; 64], vec![0; 64]];
+        let whole = head_of(&tables);
+        assert!(read_own(&page_of(&whole)).is_ok());
+        for (row_at, _, length_at, row) in TABLES {
+            let mut head = whole.clone();
+            put(&mut head, row_at, &(row as u32 - 1).to_ne_bytes());
+            assert!(read_own(&page_of(&head)).unwrap_err().contains("layout"));
+            for length in [u64::MAX, 17 << 20] {
+                let mut head = whole.clone();
+                put(&mut head, length_at, &length.to_ne_bytes());
+                assert!(read_own(&page_of(&head)).unwrap_err().contains("damaged"));
+            }
+        }
+    }
+
+    #[test]
+    fn frames_of_one_function_share_its_name_which_is_cut() {
+        let mut names = vec![0; 8 + size_of::<NameLayout>()];
+        put(&mut names, 8 + offset_of!(NameLayout, label_bytes), &60_000u16.to_ne_bytes());
+        put(&mut names, 8 + offset_of!(NameLayout, path_bytes), &4u16.to_ne_bytes());
+        names.extend([b'f'; 60_000].iter().chain(b"a.rb"));
+        let mut stacks = vec![0; 8 + size_of::<StackLayout>()];
+        put(&mut stacks, 8 + offset_of!(StackLayout, language_frames), &3u16.to_ne_bytes());
+        for (name, line) in [(1, 7), (1, 9), (u32::MAX, 11)] {
+            stacks.extend((u64::from(name) | line << 32).to_ne_bytes());
+        }
+        let tables = [Vec::new(), stacks, names];
+        let head = head_of(&tables);
+        let profile = read_own(&page_of(&head)).unwrap();
+        let [first, second, unknown] = profile.stacks[&1].language.as_slice() else { panic!("{profile:?}") };
+        assert_eq!((first.label.len(), &*first.path, first.line), (TEXT_MAX_BYTES, "a.rb", 7));
+        assert!(Arc::ptr_eq(&first.label, &second.label) && second.line == 9);
+        assert_eq!((&*unknown.label, unknown.line), ("?", 0));
     }
 }

@@ -14,6 +14,9 @@ use crate::heap::glibc_heap::HeapSize;
 use crate::process::maps::Mapping;
 use crate::process::proc::Pid;
 
+/// Pages of a stripped static program that are searched, 1 GiB: a process may map its file as often as it likes.
+const SEARCHED_PAGES: usize = 1 << 18;
+
 /// Where the page of counters of a process lies: by its symbol in one of these files, which are mapped there, or
 /// in a stripped static `executable` by its magic. None if there is no sign of snug.
 pub(crate) fn find_page<'a>(
@@ -33,9 +36,9 @@ pub(crate) fn find_page<'a>(
         return by_symbol.iter().copied().find(is_filled).or(Some(*first));
     }
     let ranges = writable_ranges(maps_text, static_executable?);
-    let mut addresses =
+    let addresses =
         ranges.into_iter().flat_map(|(start, end)| (start..end).step_by(counters::ALIGN as usize));
-    addresses.find(is_filled)
+    addresses.take(SEARCHED_PAGES).find(is_filled)
 }
 
 /// Where the answers of an allocator lie, in a process that the asker was preloaded into.
@@ -52,8 +55,10 @@ fn address_of(elf: &ElfFacts, name: &str, path: &str, maps: &[Mapping]) -> Optio
     let (first_address, first_offset) = elf.first_load?;
     let first_map = maps.iter().find(|mapping| mapping.path == path)?;
     // A segment is mapped at its address plus the load base, each rounded down to pages alike.
-    let base = (first_map.start - first_map.offset).wrapping_sub(first_address.wrapping_sub(first_offset));
-    Some(base.wrapping_add(*symbol))
+    let first_byte = first_map.start.wrapping_sub(first_map.offset);
+    let base = first_byte.wrapping_sub(first_address.wrapping_sub(first_offset));
+    // The upper half of all addresses is the kernel's; a file may say anything.
+    Some(base.wrapping_add(*symbol)).filter(|address| *address <= i64::MAX as u64)
 }
 
 /// Reads the head of the page at an address.
@@ -132,6 +137,9 @@ const PIECES_MAX: usize = 1024;
 
 /// The same for pieces of `length` bytes each, which follow each other in the buffer.
 pub(crate) fn read_pieces(pid: Pid, addresses: &[u64], length: usize, buffer: &mut [u8]) -> io::Result<()> {
+    if buffer.is_empty() {
+        return Ok(());
+    }
     for (addresses, buffer) in addresses.chunks(PIECES_MAX).zip(buffer.chunks_mut(PIECES_MAX * length)) {
         let remote: Vec<RemoteIoVec> =
             addresses.iter().map(|base| RemoteIoVec { base: *base as usize, len: length }).collect();
@@ -168,6 +176,7 @@ pub(crate) fn write_memory(pid: Pid, address: u64, bytes: &[u8]) -> io::Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::random::must_end;
 
     #[test]
     fn own_memory_can_be_read() {
@@ -175,6 +184,7 @@ mod tests {
         let read = read_memory(std::process::id() as Pid, text.as_ptr() as u64, text.len()).unwrap();
         assert_eq!(read, text);
         assert!(read_memory(std::process::id() as Pid, 8, 16).is_err());
+        assert!(read_memory(std::process::id() as Pid, 8, 0).unwrap().is_empty(), "there is nothing to read");
         let many: Vec<[u8; 2]> = (0..3000u16).map(u16::to_le_bytes).collect();
         let addresses: Vec<u64> = many.iter().rev().map(|piece| piece.as_ptr() as u64).collect();
         let mut pieces = vec![0; 6000];
@@ -200,5 +210,14 @@ mod tests {
         let maps = b"1000-2000 r-xp 0 fe:00 7 /bin/app\n2000-3000 rw-p 1000 fe:00 7 /bin/app\n\
             3000-5000 rw-p 0 00:00 0 \n5000-6000 rw-p 0 00:00 0 [heap]\n8000-9000 rw-p 0 00:00 0 \n";
         assert_eq!(writable_ranges(maps, "/bin/app"), [(0x2000, 0x3000), (0x3000, 0x5000), (0x5000, 0x6000)]);
+    }
+
+    #[test]
+    fn a_program_that_maps_its_file_far_and_wide_is_searched_to_an_end() {
+        must_end(|| {
+            let maps = b"1000-7ffffffff000 rw-p 0 fe:00 7 /bin/app\n";
+            let pid = std::process::id() as Pid;
+            assert_eq!(find_page(pid, &[], maps, std::iter::empty(), Some("/bin/app")), None);
+        });
     }
 }

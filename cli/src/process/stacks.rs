@@ -26,7 +26,7 @@ pub(crate) fn thread_stacks(
         let is_of_thread = mapping.is_anonymous() && mapping.name != "[heap]";
         is_of_thread.then(|| {
             let known = own_range(pointer, mapping, &read);
-            known.unwrap_or(mapping.start..mapping.end.min(mapping.start + limit))
+            known.unwrap_or_else(|| within_limit(mapping, limit))
         })
     });
     stacks.collect()
@@ -42,6 +42,11 @@ fn stack_pointer(text: &str) -> Option<u64> {
 fn stack_limit(limits: &str) -> u64 {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max stack size"));
     line.and_then(|rest| rest.split_ascii_whitespace().next()?.parse().ok()).unwrap_or(DEFAULT_BYTES)
+}
+
+/// As much of a mapping as the limit allows.
+fn within_limit(mapping: &ResidentMapping, limit: u64) -> Range<u64> {
+    mapping.start..mapping.end.min(mapping.start.saturating_add(limit))
 }
 
 /// On x86-64, glibc keeps a thread's own structure at the upper end of its stack (nptl/descr.h, `struct pthread`). It
@@ -77,6 +82,7 @@ fn own_range(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::random::Random;
 
     #[test]
     fn pointers_and_limits_are_read() {
@@ -106,5 +112,39 @@ mod tests {
         };
         assert_eq!(own_range(0x22ff0, &mapping, &read), Some(0x14000..0x24000));
         assert_eq!(own_range(0x24000, &mapping, &read), None);
+    }
+
+    #[test]
+    fn a_limit_may_be_any_number() {
+        let mapping = ResidentMapping { start: 0x10000, end: 0x40000, ..ResidentMapping::default() };
+        for (limit, end) in [(0, 0x10000), (4096, 0x11000), (u64::MAX - 4095, 0x40000), (u64::MAX, 0x40000)] {
+            assert_eq!(within_limit(&mapping, limit), 0x10000..end, "{limit:#x}");
+        }
+    }
+
+    #[test]
+    fn structures_of_who_means_harm_are_ranges_or_none() {
+        let mut random = Random::new(65);
+        let mapping = ResidentMapping { start: 0x10000, end: 0x40000, ..ResidentMapping::default() };
+        let mut found = 0;
+        for _ in 0..500 {
+            let pointer = mapping.start + random.below(mapping.end - mapping.start);
+            let place = mapping.start..mapping.end;
+            let mut bytes = random.hostile_bytes((place.end - place.start) as usize, &[place]);
+            let own = (pointer & !63) - mapping.start + 64 * random.below(8);
+            for at in [own, own + 16] {
+                let piece = bytes.get_mut(at as usize..at as usize + 8);
+                piece
+                    .into_iter()
+                    .for_each(|piece| piece.copy_from_slice(&(mapping.start + own).to_le_bytes()));
+            }
+            let read =
+                |at: u64, length: usize| Some(bytes[(at - mapping.start) as usize..][..length].to_vec());
+            if let Some(stack) = own_range(pointer, &mapping, &read) {
+                found += 1;
+                assert!(stack.start < stack.end, "{stack:x?}");
+            }
+        }
+        assert!(found > 50, "{found}");
     }
 }

@@ -24,6 +24,7 @@ pub(crate) struct CodePlace {
 /// Resolves addresses of one process.
 pub(crate) struct Symbols {
     root: String,
+    /// In the order of their addresses, as the kernel lists them.
     mappings: Vec<Mapping>,
     files: HashMap<String, Option<FileSymbols>>,
 }
@@ -54,7 +55,8 @@ impl Symbols {
 
     /// What is at an address.
     pub(crate) fn place(&mut self, address: u64) -> CodePlace {
-        let mapping = self.mappings.iter().find(|mapping| (mapping.start..mapping.end).contains(&address));
+        let after = self.mappings.partition_point(|mapping| mapping.start <= address);
+        let mapping = self.mappings[..after].last().filter(|mapping| address < mapping.end);
         let Some(mapping) = mapping.cloned() else {
             return CodePlace { function: "[code made at run time]".into(), path: String::new() };
         };
@@ -62,7 +64,11 @@ impl Symbols {
         let root = &self.root;
         let file = self.files.entry(mapping.path.clone()).or_insert_with(|| {
             let path = format!("{root}{}", mapping.path);
-            if mapping.deleted { None } else { read(Path::new(&path)) }
+            if mapping.deleted {
+                None
+            } else {
+                read(Path::new(&path))
+            }
         });
         let function = file.as_ref().and_then(|file| file.function_at(offset)).map(str::to_string);
         let name = mapping.path.rsplit('/').next().unwrap_or_default();

@@ -5,7 +5,7 @@
 use crate::analysis::canary::conclusion::{conclude, Aspect, Conclusion, FleetReadings, Question};
 use crate::analysis::canary::groups::PodSeries;
 use crate::analysis::canary::{Answer, Missing};
-use crate::analysis::simulate::Random;
+use crate::base::random::Random;
 
 const STEP_S: f64 = 900.0;
 const QUESTION: Question = Question { effect: 0.1, tolerance: 0.02, warm_up_s: 600.0 };

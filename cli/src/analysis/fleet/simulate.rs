@@ -2,7 +2,7 @@
 //! be above.
 
 use crate::analysis::fleet::{need, PodMemory, LIMIT_SHARE, REQUEST_SHARE};
-use crate::analysis::simulate::Random;
+use crate::base::random::Random;
 use statrs::distribution::{ContinuousCDF, Normal};
 
 use std::f64::consts::TAU;

@@ -27,6 +27,8 @@ const READ_SHARE: f64 = 0.005;
 const READ_BUDGET_S: f64 = 0.1;
 /// What was not used for so long is forgotten.
 const FORGET_AFTER_S: f64 = 3600.0;
+/// Stacks and addresses that are remembered of a process at most, far more than programs have.
+const REMEMBERED_MAX: usize = 1 << 17;
 /// A name that was shown keeps its place until another one has so many times its bytes.
 const KEEPS_PLACE: f64 = 1.25;
 
@@ -68,6 +70,9 @@ impl<K, V> Default for Remembered<K, V> {
 impl<K: std::hash::Hash + Eq, V: Clone> Remembered<K, V> {
     /// The value of a key, found if it is not known.
     fn get(&mut self, key: K, now_s: f64, find: impl FnOnce() -> V) -> V {
+        if self.0.len() >= REMEMBERED_MAX && !self.0.contains_key(&key) {
+            return find();
+        }
         let (value, used_s) = self.0.entry(key).or_insert_with(|| (find(), now_s));
         *used_s = now_s;
         value.clone()
@@ -257,6 +262,10 @@ mod tests {
         assert_eq!(remembered.get("used", 3000.0, || panic!("it is known")), 2);
         remembered.forget(3700.0);
         assert_eq!(remembered.0.keys().copied().collect::<Vec<_>>(), ["used"]);
+        let mut full = Remembered::default();
+        (0..=REMEMBERED_MAX).for_each(|key| assert_eq!(full.get(key, 0.0, || key), key));
+        assert_eq!(full.get(0, 0.0, || panic!("it is known")), 0);
+        assert_eq!(full.0.len(), REMEMBERED_MAX);
         let mut sites = Sites::new(1);
         let names = [("old".to_string(), 0.0), ("new".into(), 3000.0)];
         sites.shown.insert(("puma".into(), String::new()), names.into());
