@@ -2,9 +2,10 @@
 //!
 //! `watch` (outside of this folder) reads processes, `places` finds their control groups, of which `memory_group` reads
 //! the limits, and containers, which `pods` names; `labels` names processes, `sites` what holds memory in them, `metrics`
-//! writes the text, `serve` answers requests.
+//! writes the text, `serve` answers requests, which come by `connections`.
 
 pub(crate) mod arguments;
+mod connections;
 mod labels;
 mod metrics;
 mod places;

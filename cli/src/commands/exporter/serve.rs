@@ -1,36 +1,39 @@
 //! Answers http requests for metrics. One at a time: a reading takes milliseconds, and its text is kept for a while.
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use tiny_http::{Header, Method, Request, Response, Server};
+use ureq::http::StatusCode;
 
 use crate::base::failure::{Failure, Result};
+use crate::commands::exporter::connections::{self, HttpAnswer};
 use crate::commands::exporter::Exporter;
 
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const PAGE: &str = "<!doctype html><title>snug exporter</title><h1>snug exporter</h1><p><a href=\"/metrics\">metrics</a></p>\n";
+/// A request takes no longer to come, nor its answer to be read.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// Listens until the process is ended.
 pub(super) fn serve(listen: SocketAddr, keep_for: Duration, exporter: &mut Exporter) -> Result<()> {
-    let server = Server::http(listen).map_err(|error| {
+    let failed = |error: io::Error| {
         Failure::new(format!("cannot listen on {listen}: {error}")).advise("choose another with --listen")
-    })?;
+    };
+    let listener = TcpListener::bind(listen).map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
     // The first reading looks into every process; who scrapes waits for ten seconds.
-    let mut kept = exporter.text().ok().map(|text| (Instant::now(), text));
-    anstream::eprintln!("snug: metrics at http://{}/metrics", server.server_addr());
-    loop {
-        let request = match server.recv() {
-            Ok(request) => request,
-            Err(error) => return Err(Failure::new(format!("cannot keep listening on {listen}: {error}"))),
-        };
-        let path = request.url().split('?').next().unwrap_or_default().to_string();
-        match (request.method(), path.as_str()) {
-            (Method::Get | Method::Head, "/metrics") => {
+    let mut kept: Option<(Instant, Rc<str>)> = exporter.text().ok().map(|text| (Instant::now(), text.into()));
+    anstream::eprintln!("snug: metrics at http://{address}/metrics");
+    let mut respond = |method: &str, target: &str| {
+        let path = target.split('?').next().unwrap_or_default();
+        match (method, path) {
+            ("GET" | "HEAD", "/metrics") => {
                 let fresh = kept.as_ref().is_some_and(|(read_at, _)| read_at.elapsed() < keep_for);
                 if !fresh {
                     kept = match exporter.text() {
-                        Ok(text) => Some((Instant::now(), text)),
+                        Ok(text) => Some((Instant::now(), text.into())),
                         Err(failure) => {
                             anstream::eprintln!("snug: {failure}");
                             None
@@ -38,21 +41,24 @@ pub(super) fn serve(listen: SocketAddr, keep_for: Duration, exporter: &mut Expor
                     };
                 }
                 match &kept {
-                    Some((_, text)) => answer(request, 200, TEXT, text),
-                    None => answer(request, 500, TEXT, "the metrics could not be written\n"),
+                    Some((_, text)) => answer(StatusCode::OK, TEXT, text.clone()),
+                    None => answer(
+                        StatusCode::INTERNAL_SERVER_ERROR,
+                        TEXT,
+                        "the metrics could not be written\n",
+                    ),
                 }
             }
-            (Method::Get | Method::Head, "/") => answer(request, 200, "text/html; charset=utf-8", PAGE),
-            (Method::Get | Method::Head, _) => {
-                answer(request, 404, TEXT, "not found; metrics are at /metrics\n");
+            ("GET" | "HEAD", "/") => answer(StatusCode::OK, "text/html; charset=utf-8", PAGE),
+            ("GET" | "HEAD", _) => {
+                answer(StatusCode::NOT_FOUND, TEXT, "not found; metrics are at /metrics\n")
             }
-            _ => answer(request, 405, TEXT, "only GET\n"),
+            _ => answer(StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET\n"),
         }
-    }
+    };
+    connections::serve(&listener, LIMIT, &mut respond).map_err(failed)
 }
 
-/// A requester that has gone is not our trouble.
-fn answer(request: Request, status: u16, content_type: &str, text: &str) {
-    let header = Header::from_bytes("Content-Type", content_type).expect("it is ASCII");
-    let _ = request.respond(Response::from_string(text).with_status_code(status).with_header(header));
+fn answer(status: StatusCode, content_type: &'static str, text: impl Into<Rc<str>>) -> HttpAnswer {
+    HttpAnswer { status, content_type, text: text.into() }
 }

@@ -211,6 +211,8 @@ class Exporter(Chart):
         context = spec["containers"][0]["securityContext"]
         self.assertEqual(context["capabilities"], {"add": ["SYS_PTRACE", "DAC_READ_SEARCH"], "drop": ["ALL"]})
         self.assertNotIn("privileged", context)
+        for probe in ("readinessProbe", "livenessProbe"):
+            self.assertEqual(spec["containers"][0][probe]["httpGet"]["path"], "/", probe)
         self.known_to_the_tool(spec["containers"][0]["args"])
 
     def known_to_the_tool(self, arguments):
