@@ -28,6 +28,8 @@ fn a_program_under_two_allocators() {
 
     let results = results(&scratch);
     assert_eq!(results["format"], "snug-compare");
+    let glibc = run(std::process::Command::new("getconf").arg("GNU_LIBC_VERSION")).expect_code(0).stdout;
+    assert_eq!(format!("glibc {}\n", results["allocators"][0]["version"].as_str().unwrap()), glibc);
     assert_eq!(results["allocators"][2]["kind"], "jemalloc");
     assert_eq!(results["allocators"][2]["environment"]["MALLOC_CONF"], "narenas:2,dirty_decay_ms:1000");
     assert_eq!(results["program"][0], sleeper.as_str());

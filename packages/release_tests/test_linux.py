@@ -1,5 +1,6 @@
 """deb, rpm and apk: installed from signed repositories, or unpacked, and programs run under them."""
 
+import json
 import os
 import re
 import shutil
@@ -232,6 +233,11 @@ class Tar(unittest.TestCase):
         self.addCleanup(root.remove)
         check(["tar", "-C", str(root.path), "-xf", str(DIST / f"snug-{VERSION}-x86_64.tar.gz")])
         root.run(f'snug run -- ruby -e "{RUBY}"')
+        root.run("snug compare --runs 1 --with glibc,snug --out /results -- ruby -e 'sleep 0.5'")
+        compared = json.loads((root.path / "results/compare.json").read_text())
+        version = root.run("getconf GNU_LIBC_VERSION").split()[-1]
+        self.assertEqual([one["version"] for one in compared["allocators"]], [version, VERSION])
+        self.assertRegex(root.run("snug compare --list-allocators"), rf"(?m)^glibc +{re.escape(version)} ")
 
     def test_the_other_architecture_has_the_same_files(self):
         named = [sorted(tarfile.open(DIST / f"snug-{VERSION}-{name}.tar.gz").getnames()) for name in ("x86_64", "aarch64")]

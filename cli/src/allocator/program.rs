@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use nix::sys::statvfs::{statvfs, FsFlags};
 use nix::unistd::{getgid, getuid};
 
-use crate::allocator::kinds::is_telling_symbol;
+use crate::allocator::kinds::{is_telling_symbol, Kind};
 use crate::base::elf::{self, ElfFacts};
 use crate::base::failure::{Context, Failure, Result, NOT_EXECUTABLE, NOT_FOUND};
 use crate::process::system;
@@ -137,6 +137,20 @@ pub(crate) struct Listing {
     pub libraries: Vec<PathBuf>,
     /// What it complained about.
     pub complaint: String,
+}
+
+impl Listing {
+    /// The first library whose name is that of such a kind, without links: as the kernel shows it in `/proc/PID/maps`.
+    pub(crate) fn find(&self, is_wanted: impl Fn(Kind) -> bool) -> Option<PathBuf> {
+        let named = |path: &&PathBuf| Kind::from_file_name(&path.display().to_string()).is_some_and(&is_wanted);
+        self.libraries.iter().find(named).map(|path| std::fs::canonicalize(path).unwrap_or(path.clone()))
+    }
+}
+
+/// The C library that a program loads. None: it loads none, or its loader can't be asked. That of this tool says
+/// nothing of it: what is released has its own linked into it.
+pub(crate) fn c_library(program: &Program) -> Option<PathBuf> {
+    list_libraries(program, &BTreeMap::new()).ok()?.find(Kind::is_c_library)
 }
 
 /// Asks the dynamic loader what it would load for this program in this environment, without running the program.
@@ -281,6 +295,16 @@ mod tests {
         let mut musl = dynamic(EM_X86_64);
         musl.interpreter = Some("/lib/ld-musl-x86_64.so.1".into());
         assert!(preload_obstacle(&program(musl), at, &library).unwrap().message.contains("musl"));
+    }
+
+    #[test]
+    fn the_c_library_is_the_programs() {
+        let shell = find("sh", "/bin").unwrap();
+        let path = c_library(&shell).unwrap();
+        assert_eq!(Kind::from_file_name(&path.display().to_string()), Some(Kind::Glibc));
+        assert_eq!(path, std::fs::canonicalize(&path).unwrap());
+        let fixed = ElfFacts { interpreter: None, ..shell.elf.clone() };
+        assert_eq!(c_library(&Program { elf: fixed, ..shell }), None, "a static one has none to load");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use comfy_table::{ContentArrangement, Table};
 use crate::allocator::kinds::{Kind, ROWS};
 use crate::allocator::library;
 use crate::allocator::packages;
+use crate::allocator::program;
 use crate::base::failure::{Context, Result};
 use crate::drive::sets::Sets;
 
@@ -15,8 +16,9 @@ pub(super) fn show(sets: &Sets) -> Result<()> {
     let mut allocators = table(["allocator", "version", "library"]);
     for row in ROWS.iter().filter(|row| row.kind != Kind::Musl) {
         if row.kind.is_c_library() {
-            let version =
-                crate::commands::compare::c_library().and_then(|path| library::version(row.kind, &path));
+            // That of the shell stands for the system's.
+            let shell = program::find("sh", "/bin").ok().and_then(|shell| program::c_library(&shell));
+            let version = shell.and_then(|path| library::version(row.kind, &path));
             allocators.add_row([row.name, &version.unwrap_or_default(), "the program's own"]);
             continue;
         }

@@ -13,7 +13,6 @@ mod setup;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::allocator::kinds::Kind;
 use crate::allocator::library;
 use crate::analysis::change::Origin;
 use crate::analysis::condition::{self, Condition};
@@ -314,11 +313,11 @@ fn begin(arguments: &CompareArguments, setup: &RunSetup) -> Comparison {
         let inherited = terminal::environment()
             .filter(|(name, _)| candidate.kind.reads_variable(name) && !environment.contains_key(name));
         let path = candidate.library.as_ref().map(|library| library.path.clone());
-        let version_of = path.clone().or_else(c_library);
+        let version_of = path.as_ref().or(setup.c_library.as_ref());
         Allocator {
             label: candidate.label.clone(),
             kind: candidate.kind,
-            version: version_of.and_then(|path| library::version(candidate.kind, &path)),
+            version: version_of.and_then(|path| library::version(candidate.kind, path)),
             library: path.map(|path| path.display().to_string()),
             environment: environment.clone(),
             inherited: inherited.collect(),
@@ -349,11 +348,4 @@ fn begin(arguments: &CompareArguments, setup: &RunSetup) -> Comparison {
         runs: Vec::new(),
         summary: Summary::default(),
     }
-}
-
-/// The C library of this process, whose version stands for the system's.
-pub(crate) fn c_library() -> Option<PathBuf> {
-    let maps = crate::process::maps::parse_maps(&fs::read("/proc/self/maps").ok()?);
-    let found = maps.iter().find(|mapping| Kind::from_file_name(&mapping.path) == Some(Kind::Glibc));
-    found.map(|mapping| PathBuf::from(&mapping.path))
 }

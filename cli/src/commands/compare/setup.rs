@@ -1,7 +1,6 @@
 //! What is settled before the first run of a comparison: which allocators exist, and that each works with the program.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::PathBuf;
 
 use regex_lite::Regex;
@@ -29,6 +28,8 @@ pub(super) struct RunSetup<'a> {
     pub profiles: Option<Vec<AllocatorCode>>,
     pub only: Option<Regex>,
     pub plan: Option<serving::Plan>,
+    /// The program's own, which answers malloc where no allocator is preloaded.
+    pub c_library: Option<PathBuf>,
 }
 
 impl RunSetup<'_> {
@@ -45,7 +46,9 @@ impl RunSetup<'_> {
         let asker = arguments.ask_allocator.then(|| find_asker(&program)).transpose()?;
         let profiles = arguments.profile.then(|| profiles(&program, candidates)).transpose()?;
         let (environments, probed, complaints) = (vec![], vec![], vec![]);
-        let mut setup = RunSetup { candidates, environments, probed, complaints, profiles, only, plan };
+        let c_library = program::c_library(&program);
+        let mut setup =
+            RunSetup { candidates, environments, probed, complaints, profiles, only, plan, c_library };
         for candidate in candidates {
             let environment = plan::environment(candidate, asker.as_ref(), preloaded.as_deref());
             setup.probed.push(probe(&program, candidate, &environment).map_err(before_start)?);
@@ -70,21 +73,12 @@ fn profiles(program: &Program, candidates: &[Candidate]) -> Result<Vec<Allocator
 
 /// Where the allocator is that the program is linked with: a library of its own, or the C library.
 fn own_allocator(program: &Program) -> Result<AllocatorCode> {
-    let listed = program::list_libraries(program, &BTreeMap::new())?.libraries;
-    let paths: Vec<PathBuf> =
-        listed.iter().map(|path| fs::canonicalize(path).unwrap_or(path.clone())).collect();
-    let of_kind = |is_c_library: bool| {
-        let mut named = listed.iter().zip(&paths);
-        let found = named.find(|(name, _)| {
-            Kind::from_file_name(&name.display().to_string())
-                .is_some_and(|kind| kind.is_c_library() == is_c_library)
-        });
-        found.map(|(_, path)| path)
-    };
-    let code = match of_kind(false) {
-        Some(path) => Some(AllocatorCode::library(path)),
+    let listing = program::list_libraries(program, &BTreeMap::new())?;
+    let code = match listing.find(|kind| !kind.is_c_library()) {
+        Some(path) => Some(AllocatorCode::library(&path)),
         None => {
-            of_kind(true).and_then(|path| AllocatorCode::in_c_library(path, &elf::exported_functions(path)))
+            let path = listing.find(Kind::is_c_library);
+            path.and_then(|path| AllocatorCode::in_c_library(&path, &elf::exported_functions(&path)))
         }
     };
     code.ok_or_else(|| {
