@@ -58,7 +58,9 @@ impl BlackBoxFile {
     /// Puts this in the place of what was there.
     pub(crate) fn write(&mut self, black_box: &BlackBox) -> io::Result<()> {
         let text = serde_json::to_vec(black_box)?;
-        let file = File::create(&self.beside)?;
+        // The folder may be shared: what has that name may be a link of somebody's. It is replaced, not written to.
+        let _ = fs::remove_file(&self.beside);
+        let file = File::create_new(&self.beside)?;
         // Nobody else keeps a lock on it for longer than a look takes.
         let written = match Flock::lock(file, FlockArg::LockExclusive) {
             Ok(mut locked) => locked.write_all(&text).map(|()| Some(locked)),
@@ -90,8 +92,7 @@ pub(crate) fn check(folder: &Path) -> Result<PathBuf> {
     if !whole.is_dir() {
         return Err(refused("it is no folder".into()));
     }
-    let probe = whole.join(format!(".{BEGIN}{}", std::process::id()));
-    File::create(&probe).and_then(|_| fs::remove_file(&probe)).map_err(|error| refused(error.to_string()))?;
+    tempfile::tempfile_in(&whole).map_err(|error| refused(error.to_string()))?;
     Ok(whole)
 }
 
@@ -217,6 +218,33 @@ mod tests {
         let _lock = Flock::lock(File::open(&locked).unwrap(), FlockArg::LockExclusive).unwrap();
         BlackBoxFile::new(folder.path(), &black_box(1)).write(&black_box(1)).unwrap();
         assert_eq!([left, foreign, locked, recent].map(|path| path.exists()), [false, true, true, true]);
+    }
+
+    #[test]
+    fn links_that_others_put_there_are_not_followed() {
+        let name = "black-box-20261125T110203Z-a-b-1.json";
+        let probe = format!(".{BEGIN}{}", std::process::id());
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("of another");
+        fs::write(&target, "kept").unwrap();
+        for link in [name, &format!(".{name}"), &probe] {
+            std::os::unix::fs::symlink(&target, folder.path().join(link)).unwrap();
+        }
+        check(folder.path()).unwrap();
+        let mut file = BlackBoxFile::new(folder.path(), &black_box(1));
+        file.write(&black_box(1)).unwrap();
+        assert_eq!(file.path().file_name().unwrap(), name);
+        assert!(file.path().symlink_metadata().unwrap().is_file());
+        assert_eq!(fs::read_to_string(&target).unwrap(), "kept");
+    }
+
+    #[test]
+    fn pipes_that_others_put_there_are_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("black-box-1-a-b-1.json");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR).unwrap();
+        assert!(read(folder.path()).is_err());
+        BlackBoxFile::new(folder.path(), &black_box(1)).write(&black_box(1)).unwrap();
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! Directories that are removed when they are no longer needed, also where a signal ends this program.
 
-use std::io;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, Once, PoisonError};
 
 use nix::sys::signal::{SigSet, Signal};
 
-use crate::base::failure::{Context, Failure, Result, INTERRUPTED};
+use crate::base::failure::{Context, Result, INTERRUPTED};
 use crate::process::system;
 
 /// Those that exist.
@@ -17,25 +18,17 @@ static SIGNALS: Once = Once::new();
 pub(super) struct Temporary(PathBuf);
 
 impl Temporary {
-    /// Makes one where the system keeps temporary files. Call it on the main thread, before others start: signals that
-    /// end this program are waited for from now on.
+    /// Makes one where the system keeps temporary files. Nobody else may look into it: what it holds of an image may be
+    /// secret. Call it on the main thread, before others start: signals that end this program are waited for from now on.
     pub(super) fn new() -> Result<Temporary> {
         SIGNALS.call_once(remove_on_signal);
-        for attempt in 0..100 {
-            let name = format!("snug-image-{}-{attempt}", std::process::id());
-            let path = std::env::temp_dir().join(name);
-            // Under the lock, so that a signal finds it in the list.
-            let mut directories = DIRECTORIES.lock().unwrap_or_else(PoisonError::into_inner);
-            match std::fs::create_dir(&path) {
-                Ok(()) => {
-                    directories.push(path.clone());
-                    return Ok(Temporary(path));
-                }
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error).cannot(|| format!("make {}", path.display())),
-            }
-        }
-        Err(Failure::new(format!("cannot make a directory in {}", std::env::temp_dir().display())))
+        let mut builder = tempfile::Builder::new();
+        builder.prefix("snug-image-").permissions(Permissions::from_mode(0o700));
+        // Under the lock, so that a signal finds it in the list.
+        let mut directories = DIRECTORIES.lock().unwrap_or_else(PoisonError::into_inner);
+        let path = builder.tempdir().cannot(|| "make a directory".into())?.keep();
+        directories.push(path.clone());
+        Ok(Temporary(path))
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -73,6 +66,13 @@ fn remove_on_signal() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn it_is_closed_to_others() {
+        let temporary = Temporary::new().unwrap();
+        let mode = std::fs::metadata(temporary.path()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o700);
+    }
 
     #[test]
     fn it_goes_with_what_is_in_it() {
