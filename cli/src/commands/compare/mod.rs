@@ -11,6 +11,7 @@ mod run_progress;
 mod setup;
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::allocator::library;
@@ -288,13 +289,13 @@ fn write_all(arguments: &CompareArguments, comparison: &Comparison, out: &Path) 
 
 /// The directory for results: the one asked for, or a new one named after the time.
 fn output_directory(arguments: &CompareArguments) -> Result<PathBuf> {
-    let out = arguments.out.clone().unwrap_or_else(|| {
-        let stamp: String = machine::now_utc().chars().filter(char::is_ascii_digit).collect();
-        let name = format!("snug-compare-{}-{}", &stamp[..8], &stamp[8..]);
-        let numbered = (2..).map(|number| PathBuf::from(format!("{name}-{number}")));
-        let mut names = std::iter::once(PathBuf::from(&name)).chain(numbered);
-        names.find(|path| !path.exists()).unwrap_or_default()
-    });
+    let out = match &arguments.out {
+        Some(out) => out.clone(),
+        None => {
+            let stamp: String = machine::now_utc().chars().filter(char::is_ascii_digit).collect();
+            new_directory(Path::new(&format!("snug-compare-{}-{}", &stamp[..8], &stamp[8..])))?
+        }
+    };
     if !arguments.force && out.join("compare.json").exists() {
         return Err(Failure::usage(
             format!("{} holds the results of a comparison already", out.display()),
@@ -304,6 +305,18 @@ fn output_directory(arguments: &CompareArguments) -> Result<PathBuf> {
     let logs = out.join("logs");
     fs::create_dir_all(&logs).cannot(|| format!("make the directory {}", logs.display()))?;
     Ok(out)
+}
+
+/// Makes a directory under this name, or with a number after it where there is something. No other comparison, and
+/// nobody else where all may write, has put anything into it.
+fn new_directory(name: &Path) -> Result<PathBuf> {
+    let numbered = (2..).map(|number| PathBuf::from(format!("{}-{number}", name.display())));
+    let mut names = std::iter::once(name.to_path_buf()).chain(numbered);
+    let made = names.find_map(|path| match fs::create_dir(&path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
+        made => Some(made.map(|()| path)),
+    });
+    made.expect("there is always another number").cannot(|| format!("make the directory {}", name.display()))
 }
 
 /// A comparison without runs: all that is known before the first.
@@ -347,5 +360,22 @@ fn begin(arguments: &CompareArguments, setup: &RunSetup) -> Comparison {
         allocators: allocators.collect(),
         runs: Vec::new(),
         summary: Summary::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_go_into_a_directory_that_nobody_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = folder.path().join("results");
+        // A link that leads nowhere is there, too.
+        std::os::unix::fs::symlink("elsewhere", &name).unwrap();
+        let numbered = |number: u32| folder.path().join(format!("results-{number}"));
+        assert_eq!(new_directory(&name).unwrap(), numbered(2));
+        assert_eq!(new_directory(&name).unwrap(), numbered(3));
+        assert!(new_directory(&folder.path().join("none/results")).is_err());
     }
 }
