@@ -1,8 +1,11 @@
 //! Commands that run beside the program: one that makes the load, again and again, and one that counts requests.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
+
+use nix::fcntl::{fcntl, FcntlArg, OFlag};
 
 use crate::base::failure::{Context, Result};
 use crate::process::proc::Pid;
@@ -10,6 +13,9 @@ use crate::process::system::{self, Ending};
 
 /// After a failed run, the next one waits this long: the server may be starting.
 const AFTER_FAILURE_S: f64 = 0.5;
+/// Output of a run that has come to more than this is cut to its end, which is what is shown of it.
+const OUTPUT_MAX_BYTES: u64 = 1 << 20;
+const OUTPUT_END_BYTES: usize = 64 << 10;
 
 /// A command line for the shell that is run again whenever it has ended.
 pub(crate) struct Errand {
@@ -37,6 +43,9 @@ impl Errand {
         let in_memory = nix::sys::memfd::memfd_create(c"snug-errand", nix::sys::memfd::MFdFlags::MFD_CLOEXEC);
         let output = in_memory.map_or_else(|_| tempfile::tempfile(), |file| Ok(File::from(file)));
         let output = output.cannot(|| "make a file for the output of a command".into())?;
+        // Whoever writes goes on behind what is left of a file that was cut, and not behind a hole.
+        fcntl(&output, FcntlArg::F_SETFL(OFlag::O_APPEND))
+            .cannot(|| "append to the output of a command".into())?;
         Ok(Errand {
             command: command.to_string(),
             pause_s,
@@ -97,7 +106,25 @@ impl Errand {
         self.running.is_none().then_some(self.next_s)
     }
 
-    /// What the last run wrote.
+    /// Leaves the end of what the run has written, if that is much: one that never ends would fill the memory. What it
+    /// writes meanwhile may be lost.
+    pub(crate) fn trim(&mut self) {
+        // What can't be cut now is cut at the next look, or stays.
+        let _ = self.cut_output();
+    }
+
+    fn cut_output(&mut self) -> io::Result<()> {
+        let length = self.output.metadata()?.len();
+        if length <= OUTPUT_MAX_BYTES {
+            return Ok(());
+        }
+        let mut end = vec![0; OUTPUT_END_BYTES];
+        self.output.read_exact_at(&mut end, length - OUTPUT_END_BYTES as u64)?;
+        self.output.set_len(0)?;
+        self.output.write_all(&end)
+    }
+
+    /// What the last run wrote; of much that it wrote, the end.
     pub(crate) fn output(&mut self) -> String {
         let mut text = Vec::new();
         let read = self.output.seek(SeekFrom::Start(0)).and_then(|_| self.output.read_to_end(&mut text));
@@ -120,6 +147,25 @@ mod tests {
         assert_eq!(first_number("1234 log/production.log\n"), Some(1234.0));
         assert_eq!(first_number("http_requests_total 5.5e+06\n"), Some(5.5e6));
         assert_eq!(first_number("connection refused\n"), None);
+    }
+
+    #[test]
+    fn much_output_of_a_run_that_goes_on_is_cut_to_its_end() {
+        let mut errand = Errand::new("head -c 200000000 /dev/zero; echo the end; exec sleep 60", 0.0).unwrap();
+        let group = errand.start_if_due(0.0).unwrap().unwrap();
+        let begin = std::time::Instant::now();
+        loop {
+            errand.trim();
+            if errand.output().ends_with("the end\n") || begin.elapsed().as_secs() > 60 {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        errand.trim();
+        let (left, output) = (errand.output.metadata().unwrap().len(), errand.output());
+        nix::sys::signal::killpg(nix::unistd::Pid::from_raw(group), nix::sys::signal::SIGKILL).unwrap();
+        assert!(output.ends_with("the end\n"), "it writes behind what was left");
+        assert!(left <= OUTPUT_MAX_BYTES, "{left} bytes are left");
     }
 
     #[test]

@@ -92,10 +92,13 @@ impl LoadDriver {
         }
     }
 
-    /// To be called while the program is seen alive: takes note of what the load has come to.
+    /// To be called while the program is seen alive: takes note of what the load has come to, and bounds what is kept of
+    /// a command's output.
     pub(crate) fn look(&mut self) {
-        if let LoadDriver::Requests(Visits { clients: Some(clients), tally, .. }) = self {
-            *tally = clients.tally();
+        match self {
+            LoadDriver::Command(errand) => errand.trim(),
+            LoadDriver::Requests(Visits { clients: Some(clients), tally, .. }) => *tally = clients.tally(),
+            LoadDriver::Requests(_) => {}
         }
     }
 
