@@ -13,9 +13,9 @@ pub(crate) fn changes(report: &CheckReport, kind: Kind, library: Option<&Path>) 
         return Vec::new();
     }
     let root = report.processes.iter().find(|process| process.depth == 0);
-    let words = |command: &str| command.split(' ').map(String::from).collect::<Vec<String>>();
-    let program = root.map(|root| words(&root.command)).filter(|words| !is_title(words)).unwrap_or_default();
-    let all = deploy::lines(&Deployment { kind, library, variables: &[], program: &program });
+    let program = root.map(|root| root.arguments.as_slice()).filter(|program| !is_title(program));
+    let program = program.unwrap_or_default();
+    let all = deploy::lines(&Deployment { kind, library, variables: &[], program });
     let wanted = |snippet: &Snippet| {
         report.processes.iter().any(|process| match process.place {
             Place::Host => true,
@@ -39,9 +39,10 @@ pub(crate) fn changes(report: &CheckReport, kind: Kind, library: Option<&Path>) 
     chosen
 }
 
-/// Whether this is what a server wrote about itself, and not what one types to start it.
-fn is_title(words: &[String]) -> bool {
-    words.iter().any(|word| word.starts_with(['(', '[']) || word.ends_with(':'))
+/// Whether this is what a server wrote about itself, and not what one types to start it. A title is one argument.
+fn is_title(program: &[String]) -> bool {
+    let [title] = program else { return false };
+    title.split(' ').any(|word| word.starts_with(['(', '[']) || word.ends_with(':'))
 }
 
 #[cfg(test)]
@@ -51,7 +52,12 @@ mod tests {
     use crate::allocator::judge;
 
     fn titles(place: Place, kind: Kind) -> Vec<String> {
-        let facts = Facts { command: "bundle exec puma".into(), place, ..Facts::default() };
+        texts(&["bundle", "exec", "puma"], place, kind)
+    }
+
+    fn texts(program: &[&str], place: Place, kind: Kind) -> Vec<String> {
+        let arguments = program.iter().map(|argument| argument.to_string()).collect();
+        let facts = Facts { command: program.join(" "), arguments, place, ..Facts::default() };
         let report = CheckReport {
             expected: None,
             expectation_met: None,
@@ -66,9 +72,24 @@ mod tests {
 
     #[test]
     fn titles_are_no_commands() {
-        let is_title = |line: &str| is_title(&line.split(' ').map(String::from).collect::<Vec<_>>());
-        assert!(is_title("puma 6.4.2 (tcp://0.0.0.0:3000) [shop]") && is_title("puma: cluster worker 0"));
-        assert!(!is_title("bundle exec puma -C config/puma.rb"));
+        let is_title =
+            |program: &[&str]| is_title(&program.iter().map(|word| word.to_string()).collect::<Vec<_>>());
+        assert!(
+            is_title(&["puma 6.4.2 (tcp://0.0.0.0:3000) [shop]"]) && is_title(&["puma: cluster worker 0"])
+        );
+        assert!(!is_title(&["bundle", "exec", "puma", "-C", "config/puma.rb"]));
+        assert!(
+            !is_title(&["python3", "-c", "if True: print((1, 2))"]),
+            "what a program is given is no title"
+        );
+    }
+
+    #[test]
+    fn arguments_stay_whole() {
+        let program = ["python3", "-c", "import time; time.sleep(60)"];
+        let shell = texts(&program, Place::Host, Kind::Snug);
+        let line = "snug run -- python3 -c 'import time; time.sleep(60)'\n";
+        assert!(shell.iter().any(|text| text.ends_with(line)), "{shell:?}");
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub(crate) struct Facts {
     pub pid: Pid,
     pub parent: Pid,
     pub command: String,
+    /// The same, as its arguments one by one.
+    pub arguments: Vec<String>,
     pub executable: Image,
     pub setuid: bool,
     /// Shared objects that are mapped.

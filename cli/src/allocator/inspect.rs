@@ -85,6 +85,11 @@ impl Inspector {
         self.read(pid, "cmdline").map(|text| proc::parse_command_line(&text)).unwrap_or_default()
     }
 
+    /// The same, as its arguments one by one.
+    fn arguments(&mut self, pid: Pid) -> Vec<String> {
+        self.read(pid, "cmdline").map(|text| proc::parse_arguments(&text)).unwrap_or_default()
+    }
+
     /// Whether a process runs, and is no zombie.
     pub(crate) fn is_alive(&mut self, pid: Pid) -> bool {
         let stat = self.read(pid, "stat").and_then(|text| proc::parse_stat(&text));
@@ -154,6 +159,7 @@ impl Inspector {
             pid,
             parent: stat.parent,
             command: self.command(pid),
+            arguments: self.arguments(pid),
             setuid: self.read(pid, "auxv").is_some_and(|auxv| proc::is_secure(&auxv)),
             executable,
             objects: images,
@@ -297,7 +303,7 @@ pub(crate) fn facts_before_start(
     image: &Path,
     elf: ElfFacts,
     setuid: bool,
-    command: &str,
+    program: &[String],
     listed: &[PathBuf],
 ) -> Facts {
     let environment: Vec<(String, String)> = crate::base::terminal::environment().collect();
@@ -321,7 +327,8 @@ pub(crate) fn facts_before_start(
     Facts {
         pid: 0,
         parent: 0,
-        command: command.to_string(),
+        command: program.join(" "),
+        arguments: program.to_vec(),
         executable: Image { path: image.display().to_string(), elf: Some(Rc::new(elf)), ..Image::default() },
         setuid,
         objects,

@@ -42,6 +42,7 @@ pub(crate) fn judge(facts: &Facts) -> ProcessReport {
         parent: facts.parent,
         depth: 0,
         command: facts.command.clone(),
+        arguments: facts.arguments.clone(),
         place: facts.place.clone(),
         executable: facts.executable.path.clone(),
         linkage: linkage::linkage(facts),

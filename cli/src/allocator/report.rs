@@ -39,6 +39,9 @@ pub(crate) struct ProcessReport {
     /// How many processes of the answer are above it.
     pub depth: usize,
     pub command: String,
+    /// The same, as its arguments one by one.
+    #[serde(skip)]
+    pub arguments: Vec<String>,
     pub place: Place,
     pub executable: String,
     /// What kind of program it is, and what follows for a preload.

@@ -405,13 +405,12 @@ fn before_start(
 ) -> Result<ProcessReport> {
     let listed = program::list_libraries(program, &BTreeMap::new())?;
     let paths: Vec<PathBuf> = listed.libraries;
-    let command = arguments.program.join(" ");
     let facts = inspect::facts_before_start(
         inspector,
         &program.image,
         program.elf.clone(),
         program.setuid,
-        &command,
+        &arguments.program,
         &paths,
     );
     Ok(judge::judge(&facts))

@@ -151,7 +151,8 @@ mod tests {
 
     #[test]
     fn much_output_of_a_run_that_goes_on_is_cut_to_its_end() {
-        let mut errand = Errand::new("head -c 200000000 /dev/zero; echo the end; exec sleep 60", 0.0).unwrap();
+        let mut errand =
+            Errand::new("head -c 200000000 /dev/zero; echo the end; exec sleep 60", 0.0).unwrap();
         let group = errand.start_if_due(0.0).unwrap().unwrap();
         let begin = std::time::Instant::now();
         loop {

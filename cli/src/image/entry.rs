@@ -69,6 +69,7 @@ pub(super) fn facts(
     let system_preload = root::read_text(root, "/etc/ld.so.preload").unwrap_or_default();
     Ok(Facts {
         command: followed.command.join(" "),
+        arguments: followed.command,
         executable: loading::image(root, &followed.image, Rc::clone(&elf)),
         setuid: mode & 0o6000 != 0,
         objects: loading.objects,

@@ -294,6 +294,17 @@ pub(crate) fn parse_command_line(text: &[u8]) -> String {
     text.trim_end_matches('\0').replace('\0', " ")
 }
 
+/// Splits the NUL-separated `/proc/PID/cmdline`; none for a kernel thread.
+pub(crate) fn parse_arguments(text: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(text);
+    // Behind a title that a process gave itself the rest is zeroed.
+    let text = text.trim_end_matches('\0');
+    if text.is_empty() {
+        return Vec::new();
+    }
+    text.split('\0').map(String::from).collect()
+}
+
 /// Splits the NUL-separated `/proc/PID/environ`.
 pub(crate) fn parse_environment(text: &[u8]) -> Vec<(String, String)> {
     let text = String::from_utf8_lossy(text);
@@ -389,6 +400,9 @@ mod tests {
     #[test]
     fn command_lines_and_environments() {
         assert_eq!(parse_command_line(b"ruby\0a b\0"), "ruby a b");
+        assert_eq!(parse_arguments(b"ruby\0\0a b\0"), ["ruby", "", "a b"]);
+        assert_eq!(parse_arguments(b"puma: worker 1\0\0\0"), ["puma: worker 1"]);
+        assert!(parse_arguments(b"").is_empty());
         let environment = parse_environment(b"A=1\0LD_PRELOAD=/x:/y\0broken\0");
         assert_eq!(environment, [("A".into(), "1".into()), ("LD_PRELOAD".into(), "/x:/y".into())]);
     }

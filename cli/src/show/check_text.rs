@@ -262,6 +262,7 @@ mod tests {
             parent: 1,
             depth: usize::from(pid != 1),
             command: "puma".into(),
+            arguments: vec!["puma".into()],
             place: Place::Host,
             executable: "/usr/bin/ruby".into(),
             linkage: Linkage::default(),
