@@ -398,3 +398,15 @@ fn another_allocator_is_refused() {
     let out = run(&mut snug(&["profile", &process.pid(), "--for", "200ms"])).expect_code(1);
     assert!(out.stderr.contains("not snug"), "{}", out.stderr);
 }
+
+#[test]
+fn a_process_that_ends_meanwhile_is_said_to_have_ended() {
+    let Some(library) = snug_library() else { return };
+    let mut sleep = Command::new("sleep");
+    sleep.arg("1").env("LD_PRELOAD", library).env("SNUG", "profile:1");
+    let sleep = Running(sleep.spawn().unwrap());
+    let begin = std::time::Instant::now();
+    let outcome = run(&mut snug(&["profile", &sleep.pid(), "--for", "10s"])).expect_code(3);
+    assert!(begin.elapsed().as_secs() < 4, "it does not wait for longer");
+    assert!(outcome.stderr.contains(" ended after "), "{}", outcome.stderr);
+}

@@ -7,6 +7,7 @@ mod push;
 mod views;
 
 use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -15,7 +16,7 @@ use serde::Serialize;
 
 use crate::allocator::{access, control};
 use crate::analysis::sites::{self, Branch, Site};
-use crate::base::failure::{Context, Failure, Result, FAILED};
+use crate::base::failure::{Context, Failure, Result, FAILED, UNKNOWN};
 use crate::base::file;
 use crate::base::machine;
 use crate::base::progress;
@@ -40,6 +41,8 @@ const LOOK_EVERY_S: f64 = 0.1;
 const LOOKING_SHARE: f64 = 0.01;
 /// How long the process may take to answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
+/// How long a process may take to end whose memory is gone.
+const ENDS_WITHIN: Duration = Duration::from_millis(200);
 
 /// What JSON has.
 #[derive(Serialize)]
@@ -255,22 +258,29 @@ fn measure_running(pid: Pid, arguments: &ProfileArguments) -> Result<MeasuredPro
     let found = access::look_at(pid)?;
     let page = found.counters_at.ok_or_else(|| not_snug(pid, &found.allocator_text))?;
     let mut children = Children::new()?;
+    // None before Linux 5.3: the end shows when the samples are read.
+    let process = system::open_process(pid).ok();
     let was_on = switch(pid, arguments)?;
+    let first_maps = read_maps(pid)?;
     let begin = Instant::now();
-    let measured = measure(pid, page, arguments, &mut children, begin);
+    let measured = measure(pid, page, process.as_ref(), arguments, &mut children, begin);
     let duration = begin.elapsed();
-    if !was_on && !arguments.keep {
+    let has_ended = process.as_ref().is_some_and(|process| system::ends_within(process, Duration::ZERO));
+    if !was_on && !arguments.keep && !has_ended {
         // The process may have ended, and this was not what was asked for.
         let _ = control::set(pid, SETTING, "0", ANSWER_WAIT);
     }
     let looks = measured?;
-    let maps = read_maps(pid)?;
+    let mut symbols = match has_ended {
+        true => Symbols::of_ended(first_maps),
+        false => Symbols::new(pid, read_maps(pid)?),
+    };
     Ok(MeasuredProfile {
         pid,
         subject: pid.to_string(),
         command: found.report.command,
         duration,
-        views: arguments.views(&looks, &mut Symbols::new(pid, maps)),
+        views: arguments.views(&looks, &mut symbols),
         mean_bytes: looks.last().mean_bytes,
         hides_small_objects: hides_small_objects(pid, looks.last()),
         failed: false,
@@ -393,10 +403,12 @@ fn switch(pid: Pid, arguments: &ProfileArguments) -> Result<bool> {
     Ok(false)
 }
 
-/// Waits, and returns what was sampled before, after, and, if it is asked for, in between.
+/// Waits, and returns what was sampled before, after, and, if it is asked for, in between: of a process that ends
+/// meanwhile, up to the last look. `process` is a descriptor of it.
 fn measure(
     pid: Pid,
     page: u64,
+    process: Option<&OwnedFd>,
     arguments: &ProfileArguments,
     children: &mut Children,
     begin: Instant,
@@ -406,19 +418,35 @@ fn measure(
     let watch = format!("sampling {pid}; Ctrl-C ends it with what there is");
     let watch_for = arguments.watch_for.unwrap_or(WATCH_FOR);
     let mut pace = Pace::new(LOOK_EVERY_S, LOOKING_SHARE);
-    progress::during(&watch, Some(watch_for), || {
+    let ends_within = |time| process.is_some_and(|process| system::ends_within(process, time));
+    let watched: Result<()> = progress::during(&watch, Some(watch_for), || {
         while let Some(left) = watch_for.checked_sub(begin.elapsed()) {
             let wait = match arguments.wants_peak() {
                 true => look_if_due(pid, page, &mut looks, &mut pace, begin)?.min(left),
                 false => left,
             };
-            if children.wait_for_signal(wait) {
+            let other = process.map(AsFd::as_fd);
+            if children.wait_beside(wait, other) || ends_within(Duration::ZERO) {
                 break;
             }
         }
         Ok(())
-    })?;
-    looks.add(read(pid, page)?.unwrap_or_default());
+    });
+    let Err(failure) = watched.and_then(|()| {
+        looks.add(read(pid, page)?.unwrap_or_default());
+        Ok(())
+    }) else {
+        return Ok(looks);
+    };
+    if !ends_within(ENDS_WITHIN) {
+        return Err(failure);
+    }
+    let after = duration(begin.elapsed().as_secs_f64());
+    if looks.is_empty() {
+        let ended = format!("process {pid} ended after {after}, before its samples were read");
+        return Err(Failure::new(ended).exit_code(UNKNOWN));
+    }
+    terminal::note(&format!("process {pid} ended after {after}; this is what was seen at the last look"));
     Ok(looks)
 }
 

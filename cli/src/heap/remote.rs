@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::unix::fs::FileExt;
 
+use nix::errno::Errno;
 use nix::sys::uio::{process_vm_readv, process_vm_writev, RemoteIoVec};
 use nix::unistd::Pid as NixPid;
 
@@ -145,9 +146,8 @@ pub(crate) fn read_pieces(pid: Pid, addresses: &[u64], length: usize, buffer: &m
             addresses.iter().map(|base| RemoteIoVec { base: *base as usize, len: length }).collect();
         match process_vm_readv(NixPid::from_raw(pid), &mut [IoSliceMut::new(buffer)], &remote) {
             Ok(count) if count == buffer.len() => continue,
-            Err(nix::errno::Errno::EPERM | nix::errno::Errno::ESRCH) => {
-                return Err(io::Error::from(io::ErrorKind::PermissionDenied))
-            }
+            Err(Errno::EPERM) => return Err(io::ErrorKind::PermissionDenied.into()),
+            Err(Errno::ESRCH) => return Err(Errno::ESRCH.into()),
             // Sandboxes may refuse the call itself: the file does the same.
             _ => {}
         }
@@ -164,9 +164,8 @@ pub(crate) fn write_memory(pid: Pid, address: u64, bytes: &[u8]) -> io::Result<(
     let remote = [RemoteIoVec { base: address as usize, len: bytes.len() }];
     match process_vm_writev(NixPid::from_raw(pid), &[IoSlice::new(bytes)], &remote) {
         Ok(count) if count == bytes.len() => return Ok(()),
-        Err(nix::errno::Errno::EPERM | nix::errno::Errno::ESRCH) => {
-            return Err(io::Error::from(io::ErrorKind::PermissionDenied))
-        }
+        Err(Errno::EPERM) => return Err(io::ErrorKind::PermissionDenied.into()),
+        Err(Errno::ESRCH) => return Err(Errno::ESRCH.into()),
         // As for reading.
         _ => {}
     }
@@ -190,6 +189,17 @@ mod tests {
         let mut pieces = vec![0; 6000];
         read_pieces(std::process::id() as Pid, &addresses, 2, &mut pieces).unwrap();
         assert!(pieces.chunks_exact(2).eq(many.iter().rev()), "more than one call takes");
+    }
+
+    #[test]
+    fn an_end_is_no_refusal() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id() as Pid;
+        child.wait().unwrap();
+        for error in [read_memory(pid, 8, 16).unwrap_err(), write_memory(pid, 8, b"x").unwrap_err()] {
+            assert!(!is_refusal(&error.to_string()), "{error}");
+            assert_eq!(error.raw_os_error(), Some(libc::ESRCH));
+        }
     }
 
     #[test]

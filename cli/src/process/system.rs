@@ -3,13 +3,14 @@
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::Signal;
 use nix::time::ClockId;
 
@@ -303,6 +304,12 @@ pub(crate) fn open_process(pid: Pid) -> io::Result<OwnedFd> {
     }
     // SAFETY: it was just opened, and nobody else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor as RawFd) })
+}
+
+/// Whether a process ends within a time, zero for at once.
+pub(crate) fn ends_within(process: &OwnedFd, time: Duration) -> bool {
+    let timeout = PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX);
+    poll(&mut [PollFd::new(process.as_fd(), PollFlags::POLLIN)], timeout) == Ok(1)
 }
 
 /// How a process ended that has left its PID, whoever's child it was. None: it has not. Fails on a kernel before Linux

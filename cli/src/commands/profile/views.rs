@@ -53,6 +53,11 @@ impl Looks {
         self.last_ns = monotonic_ns();
     }
 
+    /// Whether no look was taken since it began.
+    pub(super) fn is_empty(&self) -> bool {
+        self.last_ns == 0
+    }
+
     /// What was there at the last look.
     pub(super) fn last(&self) -> &Profile {
         &self.after
