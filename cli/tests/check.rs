@@ -412,6 +412,28 @@ fn names_of_processes_do_not_write_to_the_terminal() {
     assert_eq!(json["processes"][0]["command"], format!("{name} 60"));
 }
 
+/// As sudo does: a program of root's that one's own process became.
+#[test]
+fn who_may_not_be_ended_is_named_and_left() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let source = "#define _GNU_SOURCE\n#include <unistd.h>\n\
+                  int main(void) { return setresuid(0, 0, 0) != 0 ? 7 : (int)sleep(60); }";
+    let program = scratch.compile("stays", source, &[]);
+    assert!(Command::new("chmod").args(["4755", &program]).status().unwrap().success());
+    let tool = scratch.path("snug");
+    std::fs::copy(env!("CARGO_BIN_EXE_snug"), &tool).unwrap();
+    let nobody = ["30", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    let mut call = Command::new("timeout");
+    let answer = run(call.args(nobody).arg(&tool).args(["check", "--", &program]).env_remove("LD_PRELOAD"))
+        .expect_stderr("could not be ended and still runs: process ")
+        .expect_stderr("(stays)");
+    let pid = answer.stderr.split("still runs: process ").nth(1).unwrap().split(' ').next().unwrap();
+    assert!(Command::new("kill").args(["-KILL", pid]).status().unwrap().success(), "it still ran");
+}
+
 #[test]
 fn names_stand_for_processes_of_this_user() {
     if !nix::unistd::geteuid().is_root() {

@@ -5,18 +5,21 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::{self, SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid as NixPid;
 
 use crate::base::failure::{Context, Result};
+use crate::base::terminal;
 use crate::process::proc::Pid;
 use crate::process::system::{self, Reaped};
 
-/// How long processes may take to end by themselves, and then after SIGTERM, before SIGKILL.
-const LEFT_ALONE: Duration = Duration::from_millis(200);
-const AFTER_SIGTERM: Duration = Duration::from_secs(3);
+/// When the time to end by itself is over, that after SIGTERM, and that after SIGKILL, for which a process may be too
+/// deep in the kernel.
+const PHASE_ENDS: [Duration; 3] =
+    [Duration::from_millis(200), Duration::from_millis(3200), Duration::from_millis(8200)];
 
 /// The processes below this one, orphans included.
 pub(crate) struct Children {
@@ -80,8 +83,9 @@ impl Children {
         stop
     }
 
-    /// Ends every process that is left: leaves them alone for a moment, then SIGTERM, then SIGKILL. `alive` lists
-    /// them; `ended` is told of each. Returns those that did not end by themselves.
+    /// Ends every process that is left: leaves them alone for a moment, then SIGTERM, then SIGKILL. Each signal that asks
+    /// this program to stop goes on to the next. Who does not end, or may not be ended by us, is named and left. `alive`
+    /// lists them; `ended` is told of each. Returns those that did not end by themselves.
     pub(crate) fn stop_all(
         &mut self,
         ended: &mut dyn FnMut(&Reaped),
@@ -89,6 +93,7 @@ impl Children {
     ) -> Vec<Pid> {
         let begin = Instant::now();
         let mut told: Vec<Pid> = Vec::new();
+        let mut hurries = 0;
         loop {
             match self.reap() {
                 Waited::Ended(reaped) => {
@@ -99,22 +104,43 @@ impl Children {
                 Waited::Running => {}
             }
             let waited = begin.elapsed();
-            if waited > LEFT_ALONE {
-                let kill = waited > LEFT_ALONE + AFTER_SIGTERM;
-                for pid in alive() {
+            let phase = PHASE_ENDS.iter().filter(|end| waited > **end).count().max(hurries);
+            if phase > 0 {
+                let kill = phase > 1;
+                let left = alive();
+                let mut refused = 0;
+                for pid in &left {
                     // SIGTERM once each; SIGKILL again and again, for processes born meanwhile.
-                    let is_new = !told.contains(&pid);
+                    let is_new = !told.contains(pid);
                     if is_new {
-                        told.push(pid);
+                        told.push(*pid);
                     }
                     if is_new || kill {
                         let signal = if kill { Signal::SIGKILL } else { Signal::SIGTERM };
-                        // It may have ended since it was listed.
-                        let _ = signal::kill(NixPid::from_raw(pid), signal);
+                        // Else it may have ended since it was listed.
+                        refused +=
+                            usize::from(signal::kill(NixPid::from_raw(*pid), signal) == Err(Errno::EPERM));
                     }
                 }
+                let is_in_vain = kill && refused > 0 && refused == left.len();
+                if is_in_vain || phase == PHASE_ENDS.len() {
+                    name_left(&left);
+                    return told;
+                }
             }
-            self.wait_for_signal(Duration::from_millis(20));
+            hurries = (hurries + usize::from(self.wait_for_signal(Duration::from_millis(20)))).min(PHASE_ENDS.len());
         }
+    }
+}
+
+/// Says which processes still run.
+fn name_left(left: &[Pid]) {
+    let name = |pid: &Pid| {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        format!("{pid} ({})", name.trim_end())
+    };
+    if !left.is_empty() {
+        let left: Vec<String> = left.iter().map(name).collect();
+        terminal::note(&format!("could not be ended and still runs: process {}", left.join(", ")));
     }
 }
