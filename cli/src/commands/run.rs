@@ -17,7 +17,7 @@ use crate::drive::{black_box, preloaded};
     after_help = "Examples:
   snug run -- bundle exec puma
   snug run --black-box /volume -- bundle exec puma
-  snug run --this-only -- celery -A app worker
+  snug run --this-only -- python3 -m celery -A app worker
   SNUG=verbose:1 snug run -- ruby -e 1
 
 libsnug.so is searched for next to this program, in ../lib and in ../lib/snug, unless SNUG_LIBRARY names it. \
