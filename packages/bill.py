@@ -5,8 +5,7 @@ import json
 import tomllib
 import uuid
 
-from packages.project import ROOT, SUMMARY, VERSION, epoch, run
-from packages.staging import DEBIAN_RUST
+from packages.project import DEBIAN_RUST, ROOT, SUMMARY, VERSION, epoch, run
 
 SPECIFICATION = "1.5"
 

@@ -2,7 +2,7 @@
 
 import shutil
 
-from packages import archives
+from packages import archives, licences
 from packages.project import ROOT, VERSION
 
 FILES = {"snug": "bin/snug", "libsnug.so": "lib/libsnug.so.0", "asker.so": "lib/snug/asker.so"}
@@ -22,6 +22,7 @@ def build(installed, work, out):
         place.mkdir(parents=True)
         for name, source in FILES.items():
             shutil.copy2(folder / source, place / name)
+        shutil.copy2(folder / licences.PLACE, work)
     for path in work.rglob("*"):
         path.chmod(0o755 if path.is_dir() or path.parent.name == "bin" or path.name == "snug" else 0o644)
     path = out / f"snug-{VERSION}-heroku.tgz"

@@ -2,6 +2,7 @@
 
 import shutil
 
+from packages import licences
 from packages.project import ROOT, VERSION, run
 
 
@@ -10,6 +11,7 @@ def build(architecture, installed, work, out):
     binaries = lay_out(work) / "lib/snug"
     for source, name in (("bin/snug", "snug"), ("lib/snug/asker.so", "asker.so"), ("lib/libsnug.so.0", "libsnug.so")):
         shutil.copy2(installed / source, binaries / name)
+    shutil.copy2(installed / licences.PLACE, work)
     shutil.rmtree(work / "ext")
     return pack(work, out, f"{architecture.name}-linux")
 

@@ -11,6 +11,7 @@ import io
 import json
 import tarfile
 
+from packages import licences
 from packages.archives import anonymous
 from packages.project import ROOT, SUMMARY, VERSION, epoch
 
@@ -21,6 +22,7 @@ FILES = {
     "libsnug.so": ("lib/libsnug.so.0", 0o644),
     "libjemalloc.so.2": ("lib/snug/libjemalloc.so.2", 0o644),
     "asker.so": ("lib/snug/asker.so", 0o644),
+    licences.PLACE.name: (licences.PLACE, 0o644),
 }
 LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 CONFIG = "application/vnd.oci.image.config.v1+json"

@@ -7,6 +7,7 @@ import os
 import shutil
 import string
 
+from packages import licences
 from packages.project import ROOT, SUMMARY, VERSION, epoch, run
 
 # The project has no address yet (SECURITY.md), and the field must not be empty. Debian's tools know these variables, too.
@@ -14,6 +15,7 @@ MAINTAINER = f"{os.environ.get('DEBFULLNAME', 'snug contributors')} <{os.environ
 DESCRIPTIONS = ("libsnug0", "snug", "libsnug-dev", "snug-jemalloc")
 COPYRIGHT = """Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Upstream-Name: snug
+Comment: THIRD-PARTY-LICENSES.gz of the package snug has the licences of what its tool contains.
 
 Files: *
 Copyright: {holder}
@@ -107,7 +109,9 @@ def prepare(tree, installed, libdir):
     for pc in (tree / "lib/pkgconfig").iterdir():
         pc.write_text(pc.read_text().replace("libdir=${prefix}/lib\n", f"libdir={libdir}\n"))
     documents = tree / "share/doc"
-    documents.mkdir()
+    others = tree / licences.PLACE
+    others.with_name(others.name + ".gz").write_bytes(gzipped(others.read_bytes()))
+    others.unlink()
     shutil.copytree(ROOT / "packages/linux", tree / "scripts", ignore=lambda _, names: [name for name in names if not name.endswith(".sh")])
     licence = (ROOT / "LICENSE").read_text()
     _, holder, text = licence.split("\n\n", 2)

@@ -58,3 +58,12 @@ def run(*command, **options):
     if result.returncode != 0:
         raise SystemExit(f"{result.stdout or ''}\npackages: {command[0]} failed with status {result.returncode}")
     return result.stdout
+
+
+# Debian's Rust, which everybody can have, and whose library for other machines apt knows.
+DEBIAN_RUST = {"PATH": f"/usr/bin:{os.environ['PATH']}"}
+
+
+def compiler_package():
+    """The package of /usr/bin/rustc: rustc, or rustc-web where a release has a newer one for browsers."""
+    return run("dpkg-query", "--search", "/usr/bin/rustc").partition(":")[0]

@@ -8,10 +8,8 @@ import os
 import shutil
 from pathlib import Path
 
-from packages.project import ROOT, run
-
-# Debian's Rust, which everybody can have, and whose library for other machines apt knows.
-DEBIAN_RUST = {"PATH": f"/usr/bin:{os.environ['PATH']}"}
+from packages import licences
+from packages.project import DEBIAN_RUST, ROOT, compiler_package, run
 
 
 def stage(architecture, native, work, folder, prefix="/usr"):
@@ -30,6 +28,8 @@ def install(build, folder, prefix, tool, native, strip, variables=()):
     top = folder / prefix.lstrip("/")
     run(strip, "--strip-unneeded", top / "lib/snug/libjemalloc.so.2", top / "bin/snug")
     run(strip, "--strip-debug", "--enable-deterministic-archives", top / "lib/libsnug.a", top / "lib/libsnug-prefixed.a")
+    (top / licences.PLACE).parent.mkdir(parents=True)
+    (top / licences.PLACE).write_text(licences.text())
     for path in sorted(folder.rglob("*")):
         if not path.is_symlink():
             path.chmod(0o755 if path.is_dir() or path.parent.name == "bin" else 0o644)
@@ -88,8 +88,3 @@ def rust_library(architecture, folder):
     run("dpkg-deb", "--extract", next(folder.glob("*.deb")), folder)
     stamp.write_text(wanted)
     return sysroot
-
-
-def compiler_package():
-    """The package of /usr/bin/rustc: rustc, or rustc-web where a release has a newer one for browsers."""
-    return run("dpkg-query", "--search", "/usr/bin/rustc").partition(":")[0]

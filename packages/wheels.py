@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 
+from packages import licences
 from packages.project import ROOT, SUMMARY, VERSION, run
 
 METADATA = f"""Metadata-Version: 2.1
@@ -36,7 +37,8 @@ def build(architecture, installed, work, out, wheel):
     (about / "METADATA").write_text(METADATA + (ROOT / "packages/wheel/README.md").read_text())
     (about / "WHEEL").write_text(f"Wheel-Version: 1.0\nGenerator: snug {VERSION}\nRoot-Is-Purelib: false\n{tags}")
     (about / "entry_points.txt").write_text(ENTRY_POINTS)
-    shutil.copy2(ROOT / "LICENSE", about / "LICENSE")
+    shutil.copy2(ROOT / "LICENSE", about)
+    shutil.copy2(installed / licences.PLACE, about)
     for path in work.rglob("*"):
         path.chmod(0o755 if path.is_dir() or path == binaries / "snug" else 0o644)
     # `wheel pack` writes the list of files with their hashes.

@@ -11,7 +11,7 @@ Gem::Specification.new do |gem|
   gem.authors = ["snug contributors"]
   gem.license = "MIT"
   gem.required_ruby_version = ">= 2.7"
-  gem.files = Dir.chdir(__dir__) { Dir["{lib,exe,ext}/**/*", "README.md", "LICENSE", "VERSION"].reject { |path| File.directory?(path) }.sort }
+  gem.files = Dir.chdir(__dir__) { Dir["{lib,exe,ext}/**/*", "README.md", "LICENSE", "THIRD-PARTY-LICENSES", "VERSION"].reject { |path| File.directory?(path) }.sort }
   gem.bindir = "exe"
   gem.executables = ["snug"]
   gem.extensions = ["ext/snug/extconf.rb"] if gem.platform == Gem::Platform::RUBY
