@@ -47,6 +47,13 @@ def wrong(test):
 def elsewhere(test):
     """is wrong everywhere"""
     test.expect(False, "no such user")
+
+@program("both", needs={{}})
+def both(test):
+    """crashes once, and is wrong everywhere"""
+    if first(test):
+        test.run(["sh", "-c", "kill -SEGV $$"])
+    test.expect(False, "no such user")
 '''
 
 
@@ -68,7 +75,8 @@ class Attempts(unittest.TestCase):
             self.assertEqual(rows["warned"][0], "FAILED")
             self.assertEqual(rows["wrong"], ("FAILED", "a wrong answer"))
             self.assertEqual(rows["elsewhere"], ("skipped", "fails without the library, too"))
-            self.assertIn("\n1 passed, 3 failed, 1 skipped\n", ended.stdout)
+            self.assertEqual(rows["both"][0], "FAILED")
+            self.assertIn("\n1 passed, 4 failed, 1 skipped\n", ended.stdout)
 
 
 if __name__ == "__main__":

@@ -8,5 +8,5 @@ test-programs: library build/deps-programs
 
 # The same programs of another release of Debian, in their short form: make test-programs-debian DEBIAN=13
 .PHONY: test-programs-debian
-test-programs-debian: library
+test-programs-debian: library build/deps-system
 	core/tests/preload/debian $(or $(DEBIAN),13)

@@ -1,7 +1,7 @@
-from catalog import program
+from catalog import newest, program
 from worker import Failure
 
-GEMS = "/usr/lib/ruby/gems/3.1.0/gems"
+GEMS = newest("/usr/lib/ruby/gems/*/gems", "/usr/lib/ruby/gems/3.1.0/gems")
 SCRIPTS = ("gc_compact", "threads", "forks", "ractors", "strings", "extensions")
 
 
