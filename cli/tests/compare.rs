@@ -192,7 +192,8 @@ fn runs_go_on_after_failures_unless_all_of_the_first_round_failed() {
     let call = |script: &str| {
         let _ = std::fs::remove_file(&ran);
         let script = format!("echo >> {ran}; {script}");
-        let arguments = ["compare", "--runs", "3", "--with", "glibc,glibc:A=b", "--keep-going", "--force", "--out", &out];
+        let arguments =
+            ["compare", "--runs", "3", "--with", "glibc,glibc:A=b", "--keep-going", "--force", "--out", &out];
         let answer = run(snug(&arguments).args(["--", "sh", "-c", &script])).expect_code(1);
         (answer.stderr, std::fs::read_to_string(&ran).unwrap().len())
     };

@@ -73,11 +73,7 @@ pub(crate) enum Hidden {
 
 impl Inspector {
     pub(crate) fn new(transparent_huge_pages: String) -> Inspector {
-        Inspector {
-            source: ProcFilesystem::new(),
-            files: HashMap::new(),
-            transparent_huge_pages,
-        }
+        Inspector { source: ProcFilesystem::new(), files: HashMap::new(), transparent_huge_pages }
     }
 
     /// The command line; empty for a kernel thread.

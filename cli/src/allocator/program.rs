@@ -142,7 +142,8 @@ pub(crate) struct Listing {
 impl Listing {
     /// The first library whose name is that of such a kind, without links: as the kernel shows it in `/proc/PID/maps`.
     pub(crate) fn find(&self, is_wanted: impl Fn(Kind) -> bool) -> Option<PathBuf> {
-        let named = |path: &&PathBuf| Kind::from_file_name(&path.display().to_string()).is_some_and(&is_wanted);
+        let named =
+            |path: &&PathBuf| Kind::from_file_name(&path.display().to_string()).is_some_and(&is_wanted);
         self.libraries.iter().find(named).map(|path| std::fs::canonicalize(path).unwrap_or(path.clone()))
     }
 }

@@ -128,7 +128,8 @@ impl Children {
                     return told;
                 }
             }
-            hurries = (hurries + usize::from(self.wait_for_signal(Duration::from_millis(20)))).min(PHASE_ENDS.len());
+            hurries = (hurries + usize::from(self.wait_for_signal(Duration::from_millis(20))))
+                .min(PHASE_ENDS.len());
         }
     }
 }

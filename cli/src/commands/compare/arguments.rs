@@ -124,7 +124,8 @@ impl CompareArguments {
     pub(crate) fn only(&self) -> Result<Option<Regex>> {
         let parse = |pattern: &String| {
             Regex::new(pattern).map_err(|error| {
-                Failure::new(format!("--only {pattern:?} is not a regular expression: {error}")).exit_code(USAGE)
+                Failure::new(format!("--only {pattern:?} is not a regular expression: {error}"))
+                    .exit_code(USAGE)
             })
         };
         self.only.as_ref().map(parse).transpose()

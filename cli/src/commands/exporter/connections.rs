@@ -92,7 +92,8 @@ fn wait(listener: &TcpListener, connections: &[Connection]) -> Vec<bool> {
         // Rounded up: poll counts in milliseconds, and waking too early would spin.
         until.saturating_duration_since(Instant::now()).as_micros().div_ceil(1000)
     });
-    let timeout = timeout.map_or(PollTimeout::NONE, |ms| PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX));
+    let timeout =
+        timeout.map_or(PollTimeout::NONE, |ms| PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX));
     // A failure is an early return, with nothing ready.
     let _ = poll(&mut descriptors, timeout);
     descriptors[1..].iter().map(|descriptor| descriptor.any() != Some(false)).collect()
@@ -145,10 +146,7 @@ impl Connection {
 }
 
 /// Head and text of the answer; None while the request is not whole.
-fn respond(
-    request: &[u8],
-    answer: &mut dyn FnMut(&str, &str) -> HttpAnswer,
-) -> Option<(Vec<u8>, Rc<str>)> {
+fn respond(request: &[u8], answer: &mut dyn FnMut(&str, &str) -> HttpAnswer) -> Option<(Vec<u8>, Rc<str>)> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut parsed = httparse::Request::new(&mut headers);
     let result = parsed.parse(request);
@@ -193,7 +191,8 @@ mod tests {
             serve(&listener, limit, &mut |method, target| HttpAnswer {
                 status: StatusCode::OK,
                 content_type: "text/plain",
-                text: if target == "/much" { "x".repeat(MUCH_BYTES) } else { format!("{method} {target}") }.into(),
+                text: if target == "/much" { "x".repeat(MUCH_BYTES) } else { format!("{method} {target}") }
+                    .into(),
             })
         });
         address
@@ -215,7 +214,9 @@ mod tests {
 
     /// Whether the peer has closed it: with or without a complaint about what was sent to it later.
     fn is_closed(mut stream: &TcpStream) -> bool {
-        stream.read(&mut [0]).map_or_else(|error| error.kind() == ErrorKind::ConnectionReset, |count| count == 0)
+        stream
+            .read(&mut [0])
+            .map_or_else(|error| error.kind() == ErrorKind::ConnectionReset, |count| count == 0)
     }
 
     #[test]

@@ -42,11 +42,9 @@ pub(super) fn serve(listen: SocketAddr, keep_for: Duration, exporter: &mut Expor
                 }
                 match &kept {
                     Some((_, text)) => answer(StatusCode::OK, TEXT, text.clone()),
-                    None => answer(
-                        StatusCode::INTERNAL_SERVER_ERROR,
-                        TEXT,
-                        "the metrics could not be written\n",
-                    ),
+                    None => {
+                        answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, "the metrics could not be written\n")
+                    }
                 }
             }
             ("GET" | "HEAD", "/") => answer(StatusCode::OK, "text/html; charset=utf-8", PAGE),
