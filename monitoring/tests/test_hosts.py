@@ -30,8 +30,8 @@ class Unit(unittest.TestCase):
 
     def verify(self, text):
         path = self.directory / UNIT.name
-        # Where the tool and its manual page are installed.
-        path.write_text(text.replace("/usr/local/bin/snug", SNUG).replace("Documentation=man:snug-exporter(1)\n", ""))
+        # The manual page is not installed here.
+        path.write_text(text.replace("Documentation=man:snug-exporter(1)\n", ""))
         return subprocess.run(["systemd-analyze", "verify", path], capture_output=True, text=True)
 
     @unittest.skipIf(shutil.which("systemd-analyze") is None, "systemd-analyze is missing")
@@ -40,6 +40,10 @@ class Unit(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout + done.stderr), (0, ""))
         wrong = self.verify(UNIT.read_text().replace("ProtectSystem=strict", "ProtectSystem=very"))
         self.assertIn("very", wrong.stderr)
+
+    def test_it_starts_the_tool_wherever_that_is_installed(self):
+        """By `make install` in /usr/local/bin, by a package in /usr/bin: systemd's own PATH has both."""
+        self.assertIn("\nExecStart=/usr/bin/env snug exporter ", UNIT.read_text())
 
     @unittest.skipIf(os.geteuid() != 0, "needs root")
     def test_the_rights_that_it_leaves_are_enough(self):
