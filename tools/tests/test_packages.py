@@ -14,11 +14,13 @@ GROUPS = ("library", "build", "check", "demo", "test", "servers", "programs", "b
 # What make and tools/install-deps themselves use; no compiler, no Rust.
 COMMANDS = ("make", "bash", "sh", "sed", "sort", "tr", "grep", "mkdir", "touch", "dirname", "find", "mktemp", "tail", "rm", "id")
 # A Debian 13 with nothing installed, where apt "installs" by writing down what it was asked for.
+# It speaks German unless it is asked not to.
 APT_CACHE = """#!/bin/bash
+if [ "${LC_ALL:-}" = C ]; then word=Candidate none='(none)'; else word=Installationskandidat none='(keine)'; fi
 case $2 in
-  cargo) echo '  Candidate: 1.85.1+dfsg1-1' ;;
-  libmimalloc3 | gcc) echo '  Candidate: 1' ;;
-  *) echo '  Candidate: (none)' ;;
+  cargo) echo "  $word: 1.85.1+dfsg1-1" ;;
+  libmimalloc3 | gcc) echo "  $word: 1" ;;
+  *) echo "  $word: $none" ;;
 esac
 """
 DPKG_QUERY = "#!/bin/sh\nexit 1\n"
