@@ -53,7 +53,7 @@ library: $(BUILD)/libsnug.so $(BUILD)/libsnug.a $(BUILD)/libsnug-prefixed.a $(BU
 tool: build/snug
 
 # Building installs nothing: it ends with the names of what is missing. Only these goals install it.
-INSTALLING := $(filter test-kubernetes test-fleet test-leaks dist test-dist deps demo test test-programs test-systems test-jemalloc-users \
+INSTALLING := $(filter test-kubernetes test-fleet test-leaks dist test-dist deps demo test test-programs test-programs-debian test-systems test-jemalloc-users \
                        bench bench-hooks bench-peers soak,$(MAKECMDGOALS))
 
 # Packages are looked up once; the file remembers that all were there.

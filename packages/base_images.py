@@ -29,7 +29,8 @@ def call(*command, **options):
 def import_debian(engine, codename):
     """Makes an image of Debian's packages, without an image of somebody else's, and returns its name."""
     name = f"localhost/debian-{codename}:snug"
-    with tempfile.TemporaryDirectory() as folder:
+    # Not in /tmp, which may be without devices.
+    with tempfile.TemporaryDirectory(dir=ROOT / "build") as folder:
         archive = Path(folder) / "root.tar"
         call("debootstrap", "--variant=minbase", codename, archive.with_suffix(""), MIRROR)
         call("tar", "-C", archive.with_suffix(""), "--exclude=./proc/*", "--exclude=./sys/*", "-cf", archive, ".")
