@@ -314,9 +314,9 @@ mod tests {
     }
 
     /// Counts what is read, and asks that it be read in pieces.
-    struct Counted(File, std::rc::Rc<std::cell::Cell<u64>>);
+    struct CountedBytes(File, std::rc::Rc<std::cell::Cell<u64>>);
 
-    impl Read for Counted {
+    impl Read for CountedBytes {
         fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
             assert!(buffer.len() as u64 <= 2 * WINDOW_BYTES, "{} bytes at once", buffer.len());
             let read = self.0.read(buffer)?;
@@ -335,7 +335,7 @@ mod tests {
             file.write_all_at(text, at).unwrap();
             std::io::Seek::rewind(&mut file).unwrap();
             let read = std::rc::Rc::new(std::cell::Cell::new(0));
-            (search(Counted(file, read.clone()), find), read.get())
+            (search(CountedBytes(file, read.clone()), find), read.get())
         };
         let snug = |content: &[u8]| find_after(content, b"snug version ");
         assert_eq!(search_at(text, 0, &snug), (Some("12.34.56".into()), WINDOW_BYTES));

@@ -224,7 +224,7 @@ mod tests {
             let range = start..start + BYTES as u64;
             let skipped = (start - memory.as_ptr() as u64) as usize;
             for _ in 0..20 {
-                let bytes = random.hostile_bytes(BYTES, &[range.clone()]);
+                let bytes = random.hostile_bytes(BYTES, std::slice::from_ref(&range));
                 memory[skipped..][..BYTES].copy_from_slice(&bytes);
                 let ranges = [range.clone(), start + 1..start + 2];
                 for found in [ruby_pages(pid, &pages, &ranges), python_pools(pid, &pages, &ranges)].concat() {
@@ -234,11 +234,11 @@ mod tests {
             }
             let heap = start..start + 2 * TRANSIENT_BLOCKS as u64 * TRANSIENT_BLOCK_BYTES;
             let starts = heap.clone().step_by(TRANSIENT_BLOCK_BYTES as usize);
-            let blocks: Vec<_> = starts.map(|block| (block, random.hostile_word(&[heap.clone()]))).collect();
+            let blocks: Vec<_> = starts.map(|block| (block, random.hostile_word(std::slice::from_ref(&heap)))).collect();
             transient_heap(&blocks);
             for _ in 0..10_000 {
                 is_python_pool(&random.hostile_bytes(PYTHON_HEADER_BYTES, &[]), PYTHON_SHORT_POOL_BYTES);
-                is_ruby_page(&random.hostile_bytes(RUBY_HEAD_BYTES, &[range.clone()]), start);
+                is_ruby_page(&random.hostile_bytes(RUBY_HEAD_BYTES, std::slice::from_ref(&range)), start);
             }
         });
     }

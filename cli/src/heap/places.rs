@@ -108,7 +108,7 @@ mod tests {
             let mut found = 0;
             for _ in 0..2000 {
                 let tail =
-                    random.hostile_bytes(size as usize - counters::PROFILE_ADDRESS_OFFSET, &[memory.clone()]);
+                    random.hostile_bytes(size as usize - counters::PROFILE_ADDRESS_OFFSET, std::slice::from_ref(&memory));
                 page[counters::PROFILE_ADDRESS_OFFSET..].copy_from_slice(&tail);
                 let mut put = |offset: usize, number: u64| {
                     page[PLACES_OFFSET + offset..][..8].copy_from_slice(&number.to_ne_bytes());

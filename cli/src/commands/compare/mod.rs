@@ -189,9 +189,8 @@ fn measure_all(
         if let Some(goal) = arguments.until.as_ref().filter(|_| is_last_of_round) {
             match look(comparison, goal, round, arguments.rounds(), &progress) {
                 Ok(false) => (),
-                Ok(true) => break,
-                Err(failure) => {
-                    stopped = Some(failure);
+                over => {
+                    stopped = over.err();
                     break;
                 }
             }
