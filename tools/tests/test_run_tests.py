@@ -130,6 +130,17 @@ class SecondTries(unittest.TestCase):
                 status, _, again = self.last_lines(name, first, "echo '7 passed, 0 failed'")
                 self.assertEqual((status, again), (1, []))
 
+    def test_a_failed_test_that_says_of_a_crash_gets_none(self):
+        unittest_says = "echo not ok c.D.e; echo =====; echo 'FAIL: e (c.D.e)'; echo '%s'; echo 'Ran 8 tests'; echo '%s'; echo '7 passed, 1 failed'"
+        cargo_says = "echo test a::b ... FAILED; echo '---- a::b stdout ----'; echo '%s'; echo; echo failures:; echo '%s'; echo '7 passed, 1 failed'"
+        for name, first in (("servers", unittest_says), ("cli", cargo_says), ("tools", unittest_says)):
+            for words in ("snug: fatal: free: invalid pointer", "a worker got SIGSEGV", "Segmentation fault", "x.rb:1: [BUG] it"):
+                with self.subTest(name=name, words=words):
+                    status, _, again = self.last_lines(name, first % (words, "late"), "echo '8 passed, 0 failed'")
+                    self.assertEqual((status, again), (1, []))
+                    # What another test said, which passed, is no reason.
+                    self.assertEqual(self.last_lines(name, first % ("late", words), "echo '8 passed, 0 failed'")[0], 0)
+
     def test_a_failed_test_of_python_has_the_name_that_runs_it_again(self):
         source = ("import unittest\nclass A(unittest.TestCase):\n  def test_bad(self): self.fail()\n  def test_good(self): pass\n"
                   "  def test_part(self):\n    with self.subTest(1): self.fail()\n"
