@@ -313,17 +313,18 @@ soak: all build/deps-bench build/deps-soak
 	bench/workloads/celery/setup
 	bench/soak/run --minutes $(MINUTES)
 
+# Files that are not written by install(1) are for all users as well, whatever the umask of the one who installs.
 install-library: library
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/,lib/pkgconfig lib/cmake/snug include share/man/man3)
 	$(OBJCOPY) --only-keep-debug $(BUILD)/libsnug.so $(BUILD)/libsnug.so.debug
 	$(OBJCOPY) --strip-all --add-gnu-debuglink=$(BUILD)/libsnug.so.debug $(BUILD)/libsnug.so $(BUILD)/libsnug.stripped
 	install -m 644 $(BUILD)/libsnug.stripped $(DESTDIR)$(PREFIX)/lib/libsnug.so.0
 	install -m 644 $(BUILD)/libsnug.so.debug $(DESTDIR)$(PREFIX)/lib/
-	for name in snug snug-prefixed; do \
+	umask 022; for name in snug snug-prefixed; do \
 	  sed "s|@PREFIX@|$(PREFIX)|; s|@VERSION@|$$(cat VERSION)|" core/$$name.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/$$name.pc || exit; \
 	done
 	install -m 644 core/cmake/snugConfig.cmake $(DESTDIR)$(PREFIX)/lib/cmake/snug/
-	sed "s|@VERSION@|$$(cat VERSION)|" core/cmake/snugConfigVersion.cmake.in >$(DESTDIR)$(PREFIX)/lib/cmake/snug/snugConfigVersion.cmake
+	umask 022; sed "s|@VERSION@|$$(cat VERSION)|" core/cmake/snugConfigVersion.cmake.in >$(DESTDIR)$(PREFIX)/lib/cmake/snug/snugConfigVersion.cmake
 	ln -sf libsnug.so.0 $(DESTDIR)$(PREFIX)/lib/libsnug.so
 	install -m 644 $(BUILD)/libsnug.a $(BUILD)/libsnug-prefixed.a $(DESTDIR)$(PREFIX)/lib/
 	install -m 644 $(addprefix core/include/,snug.h snug_malloc.h snug_counters.h) $(DESTDIR)$(PREFIX)/include/
@@ -333,7 +334,7 @@ install-library: library
 	install -m 644 $(BUILD)/jemalloc/libjemalloc.stripped $(DESTDIR)$(PREFIX)/lib/snug/libjemalloc.so.2
 	ln -sf libjemalloc.so.2 $(DESTDIR)$(PREFIX)/lib/snug/libjemalloc.so
 	install -m 644 core/include/jemalloc/jemalloc.h $(DESTDIR)$(PREFIX)/include/snug/jemalloc/
-	sed 's|@PREFIX@|$(PREFIX)|' core/include/jemalloc/jemalloc.pc.in >$(DESTDIR)$(PREFIX)/lib/snug/pkgconfig/jemalloc.pc
+	umask 022; sed 's|@PREFIX@|$(PREFIX)|' core/include/jemalloc/jemalloc.pc.in >$(DESTDIR)$(PREFIX)/lib/snug/pkgconfig/jemalloc.pc
 
 # TOOL=build/snug installs the one that `make` built, without the wait.
 TOOL = build/release/snug
@@ -342,12 +343,13 @@ NATIVE_TOOL = $(TOOL)
 install: build/deps-build install-library $(TOOL)
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin share/man/man1)
 	install -m 755 $(TOOL) $(DESTDIR)$(PREFIX)/bin/
-	$(OBJCOPY) --strip-all $(BUILD)/asker.so $(DESTDIR)$(PREFIX)/lib/snug/asker.so
-	$(NATIVE_TOOL) generate man --out $(DESTDIR)$(PREFIX)/share/man/man1
+	$(OBJCOPY) --strip-all $(BUILD)/asker.so $(BUILD)/asker.stripped
+	install -m 644 $(BUILD)/asker.stripped $(DESTDIR)$(PREFIX)/lib/snug/asker.so
+	umask 022; $(NATIVE_TOOL) generate man --out $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
-	$(NATIVE_TOOL) generate completions bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/snug
-	$(NATIVE_TOOL) generate completions zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_snug
-	$(NATIVE_TOOL) generate completions fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/snug.fish
+	umask 022; $(NATIVE_TOOL) generate completions bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/snug
+	umask 022; $(NATIVE_TOOL) generate completions zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_snug
+	umask 022; $(NATIVE_TOOL) generate completions fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/snug.fish
 
 # Folders that others use, too, stay.
 INSTALLED = lib/libsnug.so lib/libsnug.so.debug lib/pkgconfig/snug.pc lib/libsnug.so.0 lib/libsnug.a bin/snug include/snug.h include/snug_counters.h \

@@ -109,10 +109,10 @@ class Apt(unittest.TestCase):
 
 
 class Install(unittest.TestCase):
-    def install(self, goal, folder, **environment):
+    def install(self, goal, folder, umask=-1, **environment):
         # The tool as `make` builds it: the release's takes minutes more.
         return subprocess.run(["make", "--no-print-directory", goal, f"DESTDIR={folder}", "TOOL=build/snug"], cwd=ROOT,
-                              capture_output=True, text=True, env={**os.environ, **environment})
+                              capture_output=True, text=True, umask=umask, env={**os.environ, **environment})
 
     def files(self, folder):
         return sorted(str(path.relative_to(folder)) for path in Path(folder).rglob("*") if not path.is_dir() or path.is_symlink())
@@ -129,6 +129,14 @@ class Install(unittest.TestCase):
                 Path(folder, name).touch()
             self.assertEqual(self.install("uninstall", folder).returncode, 0)
             self.assertEqual(self.files(folder), sorted(others))
+
+    def test_all_users_can_read_it_whatever_the_umask(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ended = self.install("install", folder, umask=0o077)
+            self.assertEqual(ended.returncode, 0, ended.stderr)
+            below = list(Path(folder).rglob("*"))
+            self.assertGreater(len(below), 20)
+            self.assertEqual([path for path in below if path.stat().st_mode & 0o444 != 0o444 or path.is_dir() and path.stat().st_mode & 0o111 != 0o111], [])
 
     def test_the_library_is_installed_without_rust(self):
         with tempfile.TemporaryDirectory() as folder:
