@@ -4,13 +4,21 @@
 #   make_root RELEASE             sets root; installs the release into build/roots-of-tests/RELEASE by debootstrap, once
 #   inside ROOT COMMAND...        runs it there, with the project's folder under its own path
 #
-# Needs root, debootstrap and a network. BASE=file.tar names a root that debootstrap made before.
+# DEBIAN_MIRROR, DEBIAN_SECURITY_MIRROR and UBUNTU_MIRROR name other archives. Needs root, debootstrap and a network. BASE=file.tar names a root that debootstrap made before.
 # shellcheck shell=bash
 
-# Sets name and mirror: Debian's from where this machine has its packages.
+# Prints the first mirror that apt reads Debian's main from. Others have a folder debian, too: download.docker.com/linux.
+debian_mirror() {
+  local found
+  # shellcheck disable=SC2016  # apt replaces these
+  found=$(apt-get indextargets --format '$(SITE) $(ORIGIN) $(LABEL) $(COMPONENT)' 2>/dev/null |
+    sed -nE 's,^(https?://[^ ]*/debian)/? Debian Debian main$,\1,p' | head -n 1 || true)
+  echo "${found:-http://deb.debian.org/debian}"
+}
+
+# Sets name and mirror: DEBIAN_MIRROR, or where this machine has its packages if that is an archive of Debian's.
 release_name() {
-  mirror=$(grep -rhoE 'https?://[^ ]*/debian/?( |$)' /etc/apt/sources.list /etc/apt/sources.list.d 2>/dev/null | head -n 1 || true)
-  mirror=${mirror% } mirror=${mirror:-http://deb.debian.org/debian}
+  mirror=${DEBIAN_MIRROR:-$(debian_mirror)}
   case $1 in
     debian-11) name=bullseye ;;
     debian-12) name=bookworm ;;
@@ -63,7 +71,8 @@ make_root() {
   if [[ $release = ubuntu-* ]]; then
     printf 'deb %s %s main universe\n' "$mirror" "$name" >"$root/etc/apt/sources.list"
   else
-    printf 'deb %s %s main\ndeb %s-security %s-security main\n' "$mirror" "$name" "${mirror%/}" "$name" >"$root/etc/apt/sources.list"
+    printf 'deb %s %s main\ndeb %s %s-security main\n' "$mirror" "$name" \
+      "${DEBIAN_SECURITY_MIRROR:-http://deb.debian.org/debian-security}" "$name" >"$root/etc/apt/sources.list"
   fi
   rm -f "$root"/etc/apt/sources.list.d/{debian,ubuntu}.sources
   cp /etc/resolv.conf "$root/etc/resolv.conf" 2>/dev/null || true
