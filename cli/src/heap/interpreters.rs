@@ -234,7 +234,8 @@ mod tests {
             }
             let heap = start..start + 2 * TRANSIENT_BLOCKS as u64 * TRANSIENT_BLOCK_BYTES;
             let starts = heap.clone().step_by(TRANSIENT_BLOCK_BYTES as usize);
-            let blocks: Vec<_> = starts.map(|block| (block, random.hostile_word(std::slice::from_ref(&heap)))).collect();
+            let blocks: Vec<_> =
+                starts.map(|block| (block, random.hostile_word(std::slice::from_ref(&heap)))).collect();
             transient_heap(&blocks);
             for _ in 0..10_000 {
                 is_python_pool(&random.hostile_bytes(PYTHON_HEADER_BYTES, &[]), PYTHON_SHORT_POOL_BYTES);

@@ -107,8 +107,10 @@ mod tests {
             page[counters::SIZE_OFFSET..][..4].copy_from_slice(&size.to_ne_bytes());
             let mut found = 0;
             for _ in 0..2000 {
-                let tail =
-                    random.hostile_bytes(size as usize - counters::PROFILE_ADDRESS_OFFSET, std::slice::from_ref(&memory));
+                let tail = random.hostile_bytes(
+                    size as usize - counters::PROFILE_ADDRESS_OFFSET,
+                    std::slice::from_ref(&memory),
+                );
                 page[counters::PROFILE_ADDRESS_OFFSET..].copy_from_slice(&tail);
                 let mut put = |offset: usize, number: u64| {
                     page[PLACES_OFFSET + offset..][..8].copy_from_slice(&number.to_ne_bytes());
