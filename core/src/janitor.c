@@ -46,7 +46,7 @@ static struct {
 bool janitor_is_running(void) { return __atomic_load_n(&janitor.alive, __ATOMIC_ACQUIRE) != 0; }
 
 /* Watches until the program idles, when it gives everything back, or until there is nothing to do. */
-static void watch_once(bool own_files) {
+static void watch_once(void) {
   uint64_t activity = 0;
   uint32_t idle = 0;
   for (uint32_t useless = 0; idle < purge_idle_looks(); useless = purge_janitor_is_worth() ? 0 : useless + 1) {
@@ -58,22 +58,21 @@ static void watch_once(bool own_files) {
     uint64_t now = purge_activity();
     idle = now == activity ? idle + 1 : 0;
     activity = now;
-    if (idle == 0) tick_if_due(NULL, own_files);
+    if (idle == 0) tick_if_due(NULL, false);
   }
   if (__atomic_load_n(&janitor.stop, __ATOMIC_ACQUIRE) != 0) return;
   purge_idle();
 }
 
 /* What the program frees while all is given back starts no other one. */
-static void watch(bool own_files) {
+static void watch(void) {
   do {
-    watch_once(own_files);
+    watch_once();
   } while (is_wanted() && __atomic_load_n(&janitor.stop, __ATOMIC_ACQUIRE) == 0 && purge_janitor_is_worth());
 }
 
 static void run(void) {
-  /* With a table of its own it takes no descriptor that the program is about to get, and may look at the container. */
-  watch(rights_have(RIGHT_OTHERS) && sys_leave_files());
+  watch();
   sys_exit_thread();
 }
 

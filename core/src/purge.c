@@ -280,14 +280,16 @@ void purge_look_at_limit(bool asks_for_limit) {
   }
 }
 
-void purge_look_at_huge_pages(bool may_open_files) {
+void purge_find_huge_pages(void) {
+  if (!huge_may_be_wanted() || purge.knows_huge_pages) return;
+  char setting[64];
+  bool is_read = sys_read_file("/sys/kernel/mm/transparent_hugepage/enabled", setting, sizeof setting) != 0;
+  if (is_read && strstr(setting, "[never]") != NULL) huge_give_up();
+  purge.knows_huge_pages = true;
+}
+
+void purge_look_at_huge_pages(void) {
   if (!huge_may_be_wanted()) return;
-  if (!purge.knows_huge_pages && may_open_files && rights_have(RIGHT_FILES)) {
-    char setting[64];
-    bool is_read = sys_read_file("/sys/kernel/mm/transparent_hugepage/enabled", setting, sizeof setting) != 0;
-    if (is_read && strstr(setting, "[never]") != NULL) huge_give_up();
-    purge.knows_huge_pages = true;
-  }
   bool may_want = purge.knows_huge_pages && !pressure_is_near() && rights_have(RIGHT_OTHERS);
   bool has_grown = purge.looked_at_pages != zone_pages(); /* if not, the next growth is as the last */
   purge.looked_at_pages = zone_pages();

@@ -64,10 +64,13 @@ HIDDEN bool purge_all_locked(const struct cache *own, size_t *bytes);
 /* Reads how near the container's memory limit is (cgroup.h, pressure.h), by the second with asks_for_limit; or forgets
  * it: nobody may read it any more. */
 HIDDEN void purge_look_at_limit(bool asks_for_limit);
-
-/* At each tick: whether huge pages are wanted where the heap grows. The purge lock is held. */
-HIDDEN void purge_look_at_huge_pages(bool may_open_files);
 HIDDEN void purge_forget_limit(void);
+
+/* Reads whether the kernel makes huge pages, once. RIGHT_FILES. */
+HIDDEN void purge_find_huge_pages(void);
+
+/* At each tick: whether they are wanted where the heap grows. */
+HIDDEN void purge_look_at_huge_pages(void);
 
 /* If a sweep is due (pressure.h), gives everything back that can be, `own` excepted. Returns whether it was. */
 HIDDEN bool purge_if_limit_is_near(const struct cache *own);

@@ -32,6 +32,7 @@ static struct {
   uint32_t count;           /* purge lock */
   uint64_t container_at_ns; /* the same */
   uint64_t limits_at_ns;    /* the same */
+  uint64_t looked_at_ns;    /* atomic: when files were last opened, or could have been */
 } ticks;
 
 /* Whether so much time has passed since *last_ns, which then is now. 0: never yet. */
@@ -44,6 +45,9 @@ static bool is_time(uint64_t *last_ns, uint64_t now, uint64_t period_ns) {
 /* The container: how many CPUs, and whether its memory is nearly full. By the clock, as not all ticks may open files.
  * What can't be read stays what it was until the next look, a minute later. The purge lock is held. */
 static void look_at_container(uint64_t now) {
+  __atomic_store_n(&ticks.looked_at_ns, now, __ATOMIC_RELAXED);
+  if (!rights_have(RIGHT_FILES)) return;
+  purge_find_huge_pages();
   bool slow = is_time(&ticks.container_at_ns, now, CONTAINER_NS);
   if (is_time(&ticks.limits_at_ns, now, LIMITS_NS)) {
     uint32_t cpus = rights_allowed_cpus(), quota = cgroup_cpus();
@@ -64,12 +68,9 @@ void tick_now(const struct cache *own, bool may_open_files) {
   __atomic_store_n(&ticks.at_ns, now, __ATOMIC_RELAXED);
   counter_bump(&snug_counters.ticks, 1);
   bool slow = ticks.count++ % SLOW_TICKS == 0;
-  if (!rights_have(RIGHT_FILES)) {
-    purge_forget_limit();
-  } else if (may_open_files) {
-    look_at_container(now);
-  }
-  purge_look_at_huge_pages(may_open_files);
+  if (may_open_files) look_at_container(now);
+  if (!rights_have(RIGHT_FILES)) purge_forget_limit();
+  purge_look_at_huge_pages();
   slab_tick();
   slab_join_tick();
   cache_tick();
@@ -84,11 +85,24 @@ void tick_now(const struct cache *own, bool may_open_files) {
   purge_unlock();
 }
 
+/* Where the ticks are a janitor's, who opens no files. */
+static void look_if_due(uint64_t now) {
+  if (now < __atomic_load_n(&ticks.looked_at_ns, __ATOMIC_RELAXED) + TICK_NS || !purge_try_lock()) return;
+  look_at_container(now);
+  purge_unlock();
+}
+
 bool tick_if_due(const struct cache *own, bool may_open_files) {
   uint64_t now = sys_coarse_time_ns(), last = __atomic_load_n(&ticks.at_ns, __ATOMIC_RELAXED);
-  uint64_t period_ns = (may_open_files ? TICK_NS : 2 * TICK_NS) - SHORT_NS; /* who may comes first */
-  if (last == 0) __atomic_store_n(&ticks.at_ns, now, __ATOMIC_RELAXED);     /* short programs never tick */
-  if (last == 0 || now < last + period_ns) return false;                    /* another thread's look may be later */
-  tick_now(own, may_open_files);
-  return true;
+  if (last == 0) { /* short programs never tick */
+    __atomic_store_n(&ticks.at_ns, now, __ATOMIC_RELAXED);
+    __atomic_store_n(&ticks.looked_at_ns, now, __ATOMIC_RELAXED);
+    return false;
+  }
+  if (now >= last + TICK_NS - SHORT_NS) { /* another thread's look may be later */
+    tick_now(own, may_open_files);
+    return true;
+  }
+  if (may_open_files) look_if_due(now);
+  return false;
 }

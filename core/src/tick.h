@@ -2,8 +2,8 @@
  *
  * It does not know what goes back, nor at which price: that is purge.h's. Slow paths bring ticks (maintain.h), and the
  * janitor while it lives. A tick empties idle caches, gives back pages inside slabs and what is above the cap; every
- * tenth one looks at small classes, too. Those that may open files look at the container, once a second, or each
- * of them where it has a memory limit.
+ * tenth one looks at small classes, too. Slow paths also look at the container, once a second, or every 100 ms where it
+ * has a memory limit, whoever brings the ticks: the janitor opens no files.
  */
 #ifndef SNUG_TICK_H
 #define SNUG_TICK_H
@@ -15,8 +15,8 @@
  * container's limits may be read now. */
 HIDDEN void tick_now(const struct cache *own, bool may_open_files);
 
-/* The same if the last one was 100 ms ago, but for a step of the coarse clock; 200 ms, if no files may be opened, so
- * that a janitor does not use up the ticks of threads that may look at the container. Returns whether it was. */
+/* The same if the last one was 100 ms ago, but for a step of the coarse clock. If not, who may open files looks at the
+ * container, if that is due. Returns whether there was a tick. */
 HIDDEN bool tick_if_due(const struct cache *own, bool may_open_files);
 
 #endif

@@ -14,6 +14,8 @@ static uint32_t start_or_refuse(void (*entry)(void), void *stack, size_t stack_b
 #include "above_sys.h"
 #include "unit.h"
 
+#include <errno.h>
+#include <mqueue.h>
 #include <pthread.h>
 #include <sys/stat.h>
 
@@ -79,6 +81,25 @@ TEST(it_comes_again_and_again) {
     wait_until_it_is_gone();
   }
   CHECK(snug_counters.janitor_starts >= starts + 2 && pages_dirty() == 0);
+}
+
+/* Where it closed copies of them, the kernel took that for a close by the program: files on a network are written back
+ * and waited for, and of a queue nothing is told any more. */
+TEST(it_closes_no_copies_of_the_programs_descriptors) {
+  char name[64];
+  snprintf(name, sizeof name, "/janitor_test.%d", (int)getpid());
+  mqd_t queue = mq_open(name, O_CREAT | O_RDWR | O_CLOEXEC, 0600, NULL);
+  if (queue == (mqd_t)-1) SKIP("no message queues");
+  mq_unlink(name);
+  struct sigevent nothing = {.sigev_notify = SIGEV_NONE};
+  REQUIRE(mq_notify(queue, &nothing) == 0);
+  start_again();
+  leave_much_dirty();
+  janitor_start();
+  CHECK(janitor_is_running());
+  wait_until_it_is_gone();
+  CHECK(mq_notify(queue, &nothing) != 0 && errno == EBUSY); /* it is registered still */
+  mq_close(queue);
 }
 
 TEST(switched_off_it_never_comes) {

@@ -190,16 +190,26 @@ TEST(each_look_of_a_janitor_is_a_tick_though_the_clock_is_short) {
   }
 }
 
-/* ---- the janitor's, where it may open no files ---- */
+/* ---- the janitor's, which opens no files ---- */
 
-TEST(a_janitor_without_files_leaves_the_tick_to_who_may_open_some) {
+TEST(who_may_open_files_looks_at_the_container_though_the_janitor_ticks) {
   start_again(2);
-  for (int i = 0; i < 3; i++) {
+  for (int i = 0; i < 20; i++) {
+    bool is_near = i % 2 == 0;
+    memory_current = is_near ? "95000000\n" : "50000000\n";
     now_ns += TICK_NS;
-    CHECK(!tick_if_due(NULL, false) && tick_if_due(this_thread.own, true));
+    CHECK(tick_if_due(NULL, false) && pressure_is_near() != is_near);
+    CHECK(!tick_if_due(this_thread.own, true) && pressure_is_near() == is_near);
   }
-  now_ns += 2 * TICK_NS;
-  CHECK(tick_if_due(NULL, false)); /* nobody else came */
+}
+
+TEST(between_ticks_the_container_is_looked_at_once) {
+  start_again(2);
+  now_ns += TICK_NS;
+  CHECK(tick_if_due(this_thread.own, true));
+  memory_current = "95000000\n";
+  now_ns += TICK_NS / 2;
+  CHECK(!tick_if_due(this_thread.own, true) && !pressure_is_near());
 }
 
 /* Whichever of the ticks may open files: a limit that comes near is seen within seconds. */
