@@ -32,6 +32,7 @@ enum {
   ADDRESS_SPACE_LIMIT = 9, /* RLIMIT_AS */
   SYSCALL_LANDLOCK_RESTRICT_SELF = 446,
   SECCOMP_OPERATION_FILTER = 1, /* and 0: strict; others only ask */
+  SECCOMP_FLAG_LISTENER = 8,
 };
 
 struct limit {
@@ -151,6 +152,11 @@ static ALWAYS_INLINE enum process_way way_of_syscall(long number, long a, long c
   }
 }
 
+/* A filter with a listener gives its descriptor; without one a positive number is a thread that is in the way. */
+static bool succeeded(long result, long number, long flags) {
+  return result == 0 || (result > 0 && number == SYS_seccomp && (flags & SECCOMP_FLAG_LISTENER) != 0);
+}
+
 /* ---- the calls ---- */
 
 /* The ordinary one is nothing but a jump: vfork(2), too, is made through here. */
@@ -159,7 +165,7 @@ long process_syscall(long number, long a, long b, long c, long d, long e, long f
   if (likely(way == WAY_NONE)) return pass_on(number, a, b, c, d, e, f);
   way = process_make_way(way);
   long result = pass_on(number, a, b, c, d, e, f);
-  process_close_way(way, result == 0);
+  process_close_way(way, succeeded(result, number, b));
   return result;
 }
 

@@ -14,6 +14,7 @@ enum {
 static struct {
   uint32_t had;        /* atomic: bits of enum right */
   bool entered;        /* atomic: a sandbox was entered: nothing comes back */
+  bool had_entered;    /* the same before rights_end */
   bool privileged;     /* the process may have privileges to drop */
   bool secure;         /* and has more than who started it */
   bool drops_are_seen; /* atomic */
@@ -140,12 +141,12 @@ void rights_saw_thread(void) {
 }
 
 uint32_t rights_end(void) {
-  __atomic_store_n(&rights.entered, true, __ATOMIC_RELAXED);
+  rights.had_entered = __atomic_exchange_n(&rights.entered, true, __ATOMIC_RELAXED);
   return __atomic_exchange_n(&rights.had, 0, __ATOMIC_RELAXED);
 }
 
 void rights_resume(uint32_t had) {
-  __atomic_store_n(&rights.entered, false, __ATOMIC_RELAXED);
+  __atomic_store_n(&rights.entered, rights.had_entered, __ATOMIC_RELAXED);
   __atomic_store_n(&rights.had, had, __ATOMIC_RELAXED);
 }
 

@@ -93,13 +93,22 @@ TEST(a_sandbox_ends_all_rights_if_it_is_entered) {
   answer = 12; /* a thread that could not be synchronized: not entered */
   CHECK(process_syscall(SYS_seccomp, 1, 1, 4711, 0, 0, 0) == 12 && rights_have(RIGHT_ALL));
   uint32_t had = rights.had;
+  answer = 12; /* the descriptor of its listener */
+  CHECK(process_syscall(SYS_seccomp, 1, 8, 4711, 0, 0, 0) == 12 && !rights_have(RIGHT_ALL));
+  rights_resume(had);
   answer = 0;
   start_a_janitor();
   CHECK(process_prctl(PR_SET_SECCOMP, 2, 4711, 0, 0) == 0 && !janitor_seen && !rights_seen && !rights_have(RIGHT_ALL));
   rights_saw_thread();
   janitor_start();
   CHECK(!rights_have(RIGHT_ALL) && !janitor_is_running());
+  answer = -EFAULT; /* a second one is not: the first stays */
+  CHECK(process_prctl(PR_SET_SECCOMP, 2, 4711, 0, 0) == -1);
+  rights_saw_thread();
+  janitor_start();
+  CHECK(!rights_have(RIGHT_THREAD) && !janitor_is_running());
   CHECK(snug_purge() != 0); /* what needs no right goes on */
   snug_check();
+  rights.had_entered = false;
   rights_resume(had);
 }
