@@ -133,6 +133,14 @@ static bool stays_abandoned(struct cache *cache) {
   return cache->is_abandoned;
 }
 
+void cache_after_copy(void) {
+  uint32_t count = cache_used_count();
+  for (uint32_t i = 0; i < count; i++) {
+    struct cache *cache = cache_number(i);
+    if (__atomic_load_n(&cache->in_use, __ATOMIC_RELAXED)) cache->thread_id = 0;
+  }
+}
+
 /* In a child: all but the cache of the only thread become unused ones. Whoever was attaching or ending at the fork may
  * have left its cache, the counts and the bits between two stores (K4): all are set anew from which are in use. Unused
  * ones are not written to: they lie in pages shared with the parent. Returns how many are left. */

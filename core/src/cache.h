@@ -85,6 +85,10 @@ HIDDEN void cache_empty_own(void);
  * the slabs. A child that only execs pays nothing. */
 HIDDEN void cache_after_fork(void);
 
+/* In a copy of the process that clone(2) made without our handlers: which threads still exist nobody knows, and what
+ * was cached stays with its owners. None counts as gone. */
+HIDDEN void cache_after_copy(void);
+
 /* Time as threads see it: bumped once per tick, so that each owner lets unused capacity go. */
 HIDDEN void cache_tick(void);
 

@@ -33,8 +33,10 @@ void maintain_look_for_janitor(void) {
   if (!janitor_is_running() && is_worth_between_ticks()) janitor_start();
 }
 
-/* Its threads are gone but the caller; which locks they held nobody knows. */
+/* Its threads are gone but the one that made it; which locks they held nobody knows. */
 void maintain_claim_copy(void) {
+  if (likely(!rights_is_copy())) return;
+  cache_after_copy(); /* while nobody empties caches yet */
   if (!rights_claim_copy()) return;
   snug_counters.pid = rights_own_memory();
   janitor_forget();

@@ -180,14 +180,16 @@ uint32_t rights_own_memory(void) {
 
 uint32_t rights_pid(void) { return rights.owner_pid; }
 
+bool rights_is_copy(void) { return rights.mark != NULL && __atomic_load_n(rights.mark, __ATOMIC_RELAXED) == 0; }
+
 enum identity rights_identity(void) {
-  if (rights.mark != NULL && __atomic_load_n(rights.mark, __ATOMIC_RELAXED) == 0) return IDENTITY_COPIED;
+  if (rights_is_copy()) return IDENTITY_COPIED;
   uint32_t pid = rights.owner_pid != 0 ? own_pid() : 0;
   return pid == 0 || pid == rights.owner_pid ? IDENTITY_OWN : IDENTITY_BORROWED;
 }
 
 bool rights_claim_copy(void) {
   uint32_t wiped = 0;
-  if (likely(rights.mark == NULL || __atomic_load_n(rights.mark, __ATOMIC_RELAXED) != 0)) return false;
-  return __atomic_compare_exchange_n(rights.mark, &wiped, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+  return rights_is_copy() &&
+         __atomic_compare_exchange_n(rights.mark, &wiped, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }

@@ -24,7 +24,8 @@
 enum right {
   RIGHT_FILES = 1,  /* open, read and close files of the system */
   RIGHT_THREAD = 2, /* start a thread, with signals blocked, and end it */
-  RIGHT_OTHERS = 4, /* membarrier, tgkill, getpid, gettid, sysinfo, readlinkat, mincore, CPU time, names of mappings */
+  RIGHT_OTHERS =
+      4, /* membarrier, tgkill, getpid, gettid, sysinfo, readlinkat, mincore, rt_sigaction, CPU time, names */
   RIGHT_ALL = RIGHT_FILES | RIGHT_THREAD | RIGHT_OTHERS,
 };
 
@@ -83,7 +84,10 @@ HIDDEN uint32_t rights_own_memory(void);
 /* Of the process that owns the memory; 0: unknown. */
 HIDDEN uint32_t rights_pid(void);
 
-/* Whether the memory is a copy that the caller, alone of all threads, must claim now, by rights_own_memory. */
+/* Whether the memory is a copy made by clone(2) without our handlers that nobody has claimed yet. */
+HIDDEN bool rights_is_copy(void);
+
+/* Whether the memory is such a copy that the caller, alone of all threads, must claim now, by rights_own_memory. */
 HIDDEN bool rights_claim_copy(void);
 
 #endif

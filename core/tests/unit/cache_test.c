@@ -338,6 +338,23 @@ TEST(ended_threads_leave_their_caches_to_others) {
   thaw_policies();
 }
 
+/* By the system call, without fork handlers. In the copy its thread has another id than the cache says. */
+TEST(in_a_copy_nobody_takes_the_cache_of_its_thread) {
+  if (is_emulated()) SKIP("the emulator wipes no page");
+  free(malloc(SIZE));
+  pid_t copy = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+  if (copy == 0) {
+    options.background = 0;
+    for (int i = 0; i < 100; i++) free(malloc(SIZE));
+    maintain_claim_copy();
+    for (int i = 0; i < 2 * GONE_TICKS; i++) steal_caches(2, NULL); /* as a janitor does */
+    _exit(this_thread.own != NULL && this_thread.own->in_use ? 0 : 1);
+  }
+  int status = -1;
+  CHECK(copy > 0 && waitpid(copy, &status, 0) == copy);
+  CHECK_THAT(status == 0, "wait status 0x%x", status);
+}
+
 static void *end_without_a_word(void *argument) {
   (void)argument;
   free(malloc(SIZE));
