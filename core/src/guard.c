@@ -309,6 +309,7 @@ void *guard_take(size_t alignment, size_t size_bytes, bool *clean) {
     guard_end_waits();
     purge_all(this_thread.own);
     pages_shrink();
+    *clean = false; /* a slot does not say */
     block = take_guarded(alignment, size_bytes, clean);
   }
   maintain(1);

@@ -6,6 +6,16 @@
 static bool refuse_fences;
 static bool decommit_or_refuse(void *start, size_t bytes) { return !refuse_fences && sys_decommit(start, bytes); }
 #define sys_decommit decommit_or_refuse
+
+/* One that gives no memory. */
+#include "large_pages.h"
+
+static bool refuse_memory;
+static void *map_or_refuse(size_t bytes) { return refuse_memory ? NULL : sys_map(bytes); }
+static bool commit_or_refuse(void *start, size_t bytes) { return !refuse_memory && sys_commit(start, bytes); }
+#undef sys_map
+#define sys_map map_or_refuse
+#define sys_commit commit_or_refuse
 #include "above_sys.h"
 #include "unit.h"
 
@@ -159,6 +169,24 @@ TEST(freed_mappings_cannot_be_touched_and_hold_no_memory) {
   struct block block = new_block(MIB, 1);
   end_block(&block);
   CHECK(is_emulated() || !is_resident(block.start + MIB / 2)); /* QEMU does not say of pages that can't be read */
+}
+
+/* Slots that wait after they were freed are then taken. */
+TEST(zeroed_blocks_are_zero_when_memory_runs_out) {
+  enum { SIZE = 100, FREED = 60, MOST = 200000 };
+  static char *blocks[MOST];
+  guard();
+  for (size_t i = 0; i < FREED; i++) blocks[i] = memset(malloc(SIZE), 0xff, SIZE);
+  for (size_t i = 0; i < FREED; i++) free(blocks[i]);
+  size_t count = 0, dirty = 0;
+  refuse_memory = true;
+  while (count < MOST && (blocks[count] = calloc(1, SIZE)) != NULL) {
+    dirty += first_other(blocks[count], SIZE, 0) != NULL;
+    count++;
+  }
+  refuse_memory = false;
+  CHECK_THAT(count > 0 && count < MOST && dirty == 0, "%zu of %zu zeroed blocks are not zero", dirty, count);
+  while (count > 0) free(blocks[--count]);
 }
 
 static void *exchange_blocks(void *argument) {
