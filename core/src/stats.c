@@ -61,8 +61,8 @@ void stats_collect(struct snug_stats *stats) {
   stats->live_requested_bytes = (uint64_t)((double)outstanding * asked_share) + counter_get(&c->run_requested_bytes) +
                                 counter_get(&c->large_requested_bytes);
   stats->cached_bytes = cached;
-  uint64_t slab_free = sums.slab_bytes - sums.outstanding_bytes, purged = counter_get(&c->slab_purged_bytes);
-  stats->slab_free_bytes = slab_free > purged ? slab_free - purged : 0;
+  uint64_t used_or_purged = sums.outstanding_bytes + counter_get(&c->slab_purged_bytes);
+  stats->slab_free_bytes = sums.slab_bytes > used_or_purged ? sums.slab_bytes - used_or_purged : 0; /* others go on */
   stats->dirty_bytes = counter_get(&c->dirty_bytes);
   stats->metadata_bytes = counter_get(&c->metadata_bytes);
   uint64_t in_heap = counter_get(&c->heap_top_bytes) - counter_get(&c->clean_bytes);

@@ -235,6 +235,17 @@ static void check_in_child(void) {
   check_all("in a child that freed all");
 }
 
+/* Others allocate between the first sum and the last. */
+TEST(free_bytes_of_slabs_do_not_wrap) {
+  struct snug_counters_class *row = &snug_counters.classes[0][CLASS_COUNT - 1];
+  struct snug_stats stats;
+  free(malloc(1));
+  counter_bump(&row->outstanding_blocks, MIB);
+  stats_collect(&stats);
+  counter_bump(&row->outstanding_blocks, -(uint64_t)MIB);
+  CHECK_THAT(stats.slab_free_bytes == 0, "%zu bytes", (size_t)stats.slab_free_bytes);
+}
+
 TEST(the_counters_add_up) {
   options.background = 0;
   pthread_barrier_init(&barrier, NULL, THREADS + 1);
