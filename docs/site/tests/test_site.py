@@ -19,7 +19,7 @@ SITE = ROOT / "build/site"
 BROWSER_SECONDS = 120
 WIDTHS = (1280, 390)  # CSS pixels: a desktop, a phone
 LOOKED_AT = ("index.html", "docs/guide/index.html", "docs/guide/jemalloc.html", "commands/compare.html", "examples/index.html",
-             "examples/report.html", "examples/profile.html", "bench/results/2026-11-22-full/index.html", "docs/decisions/0004-purging-is-paid-in-cpu-time.html")
+             "examples/report.html", "examples/profile.html", "bench/results/2026-11-27-full/index.html", "docs/decisions/0004-purging-is-paid-in-cpu-time.html")
 # Shows pages in windows of a width, one after the other, and tells the server how wide their content and their window are.
 FRAMES = """<!doctype html><body><script>
 (async () => {
