@@ -222,6 +222,66 @@ fn reports_of_tools_that_make_load_are_read() {
     server.expect_gone();
 }
 
+/// Bytes that are kept of a log at most.
+const LOG_BYTES: u64 = 20_000_000;
+
+/// Writes a line of so many bytes.
+fn noise(bytes: u32) -> String {
+    format!("{{ head -c {bytes} /dev/zero | tr '\\0' x; echo; }}")
+}
+
+#[test]
+fn all_reports_count_though_not_all_is_kept_that_the_load_writes() {
+    let server = Server::new();
+    let (report, runs) = (server.scratch.text("report"), server.scratch.text("runs"));
+    std::fs::write(&report, wrk_report("")).unwrap();
+    let noise = noise(12_000_000);
+    let load = format!("{noise}; {noise} >&2; cat {report}; echo >> {runs}; sleep 0.2");
+    for warm in [0, 1] {
+        let _ = std::fs::remove_file(&runs);
+        let mut options = vec!["--ready", "PORT", "--load", &load, "--load-for", "2s", "--idle", "0s"];
+        if warm == 1 {
+            options.extend(["--warmup", "1"]);
+        }
+        server.compare(&options, "").expect_code(0);
+        let runs = std::fs::read_to_string(&runs).unwrap().lines().count() - warm;
+        let requests = server.run()["latency"]["requests"].as_u64().unwrap();
+        assert!(runs >= 3, "{runs} runs");
+        // The last run was stopped, maybe between its report and its line.
+        assert!([runs as u64, runs as u64 + 1].contains(&(requests / 31555)), "{requests}, {runs} runs");
+        for ending in ["stdout", "stderr"] {
+            let log = std::fs::read(server.scratch.path(&format!("out/logs/1-glibc.load.{ending}"))).unwrap();
+            assert!(log.len() as u64 <= LOG_BYTES, "{ending}: {} bytes", log.len());
+            assert!(!log.contains(&0), "{ending} has a hole");
+            assert!(String::from_utf8(log).unwrap().contains("[snug: "), "{ending}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_kept_of_a_load_is_told_where_reports_are_missing() {
+    let server = Server::new();
+    let report = server.scratch.text("report");
+    std::fs::write(&report, wrk_report("")).unwrap();
+    let noise = noise(30_000_000);
+    let load = format!("cat {report}; {noise}; cat {report}; {noise}; cat {report}");
+    let answer = server.compare(&["--ready", "PORT", "--load", &load, "--idle", "0s"], "").expect_code(0);
+    answer.expect_stdout("reports in the middle don't count");
+    assert_eq!(server.run()["latency"]["requests"], 2 * 31555);
+}
+
+#[test]
+fn the_log_of_a_load_is_whole_though_the_server_ended() {
+    let server = Server::new();
+    let die = format!("urllib.request.urlopen('http://127.0.0.1:{}/die')", server.port);
+    let die = format!("/usr/bin/python3 -c \"import urllib.request; {die}\"");
+    let load = format!("{}; sleep 1; {die}; sleep 60", noise(40_000_000));
+    let answer = server.compare(&["--ready", "PORT", "--load", &load, "--idle", "0s"], "");
+    answer.expect_code(1).expect_stderr("in the load phase");
+    let log = std::fs::read(server.scratch.path("out/logs/1-glibc.load.stdout")).unwrap();
+    assert!(log.len() as u64 <= LOG_BYTES && !log.contains(&0), "{} bytes", log.len());
+}
+
 #[test]
 fn servers_that_do_not_come_up() {
     let server = Server::new();

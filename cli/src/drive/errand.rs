@@ -1,13 +1,13 @@
 //! Commands that run beside the program: one that makes the load, again and again, and one that counts requests.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::FileExt;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::process::{Command, Stdio};
 
 use nix::fcntl::{fcntl, FcntlArg, OFlag};
 
 use crate::base::failure::{Context, Result};
+use crate::drive::log;
 use crate::process::proc::Pid;
 use crate::process::system::{self, Ending};
 
@@ -15,7 +15,7 @@ use crate::process::system::{self, Ending};
 const AFTER_FAILURE_S: f64 = 0.5;
 /// Output of a run that has come to more than this is cut to its end, which is what is shown of it.
 const OUTPUT_MAX_BYTES: u64 = 1 << 20;
-const OUTPUT_END_BYTES: usize = 64 << 10;
+const OUTPUT_END_BYTES: u64 = 64 << 10;
 
 /// A command line for the shell that is run again whenever it has ended.
 pub(crate) struct Errand {
@@ -118,10 +118,7 @@ impl Errand {
         if length <= OUTPUT_MAX_BYTES {
             return Ok(());
         }
-        let mut end = vec![0; OUTPUT_END_BYTES];
-        self.output.read_exact_at(&mut end, length - OUTPUT_END_BYTES as u64)?;
-        self.output.set_len(0)?;
-        self.output.write_all(&end)
+        log::cut_out(&self.output, 0..length - OUTPUT_END_BYTES, "")
     }
 
     /// What the last run wrote; of much that it wrote, the end.

@@ -152,16 +152,15 @@ impl Supervisor {
         let followed = followed.and_then(|followed| self.stop_server(&mut following, request.plan, followed));
         let outlived = self.stop_leftovers(&mut following);
         self.guard.watch(&[]);
-        for log in following.logs.drain(..) {
-            log.close().cannot(|| format!("write the log {}", request.log.display()))?;
-        }
+        following.close_logs(&request.log)?;
         let followed = followed?;
         let own_s = (system::own_cpu() - own_before).as_secs_f64();
         let measuring_s = (system::thread_cpu() - thread_before).as_secs_f64();
         let all_s = start.elapsed().as_secs_f64();
         let busy_s = machine::busy_cpu_s() - busy_before_s;
         let Following { sampler, usage, drive, group, cache_peak_bytes, perf, .. } = following;
-        let (phases, latency) = drive.map_or((Vec::new(), None), |drive| (drive.phases, drive.latency));
+        let (phases, latency, notes) =
+            drive.map_or_else(Default::default, |drive| (drive.phases, drive.latency, drive.notes));
         let load = sampler.processes.load();
         let mut run = describe(request, started_at, wall_s, &usage, sampler.finish(), phases, latency);
         let peak = group.as_ref().and_then(Group::peak_bytes);
@@ -187,6 +186,7 @@ impl Supervisor {
                 Err(why) => run.notes.push(format!("CPU time was not sampled: {why}")),
             }
         }
+        run.notes.extend(notes);
         run.notes.extend(outcome::leftovers(request, &followed, &outlived));
         run.notes.extend(outcome::unseen(request, &run));
         if let RunEnd::Ended(Ending::Exited(code), _) | RunEnd::Served(Some(Ending::Exited(code))) = followed
@@ -424,6 +424,14 @@ impl<'a> Following<'a> {
         self.may_wait = false;
         // Its children are not asked: tables of connections are long, and who opens the socket keeps it.
         listening::listens(self.root)
+    }
+
+    /// To be called when nothing writes any more: cuts the logs, whose path this is, to what is kept of them.
+    fn close_logs(&mut self, path: &Path) -> Result<()> {
+        for log in self.logs.drain(..) {
+            log.close().cannot(|| format!("write the log {}", path.display()))?;
+        }
+        self.drive.as_mut().map_or(Ok(()), Drive::close_logs)
     }
 
     /// CPU seconds of this thread since this was called last.

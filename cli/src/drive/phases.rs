@@ -2,6 +2,7 @@
 //! caller measures meanwhile.
 
 use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -11,8 +12,9 @@ use nix::unistd::Pid as NixPid;
 use crate::analysis::results::{Latency, Phase};
 use crate::base::failure::{Context, Failure, Result};
 use crate::drive::http::Clients;
+use crate::drive::log::Log;
 use crate::drive::probe::{self, Probe};
-use crate::drive::reported;
+use crate::drive::reported::LoadReader;
 use crate::drive::serving::{Amount, Load, Plan, Ready};
 use crate::process::proc::Pid;
 use crate::process::system::{self, Ending};
@@ -31,11 +33,19 @@ pub(super) struct Drive<'a> {
     begun_s: f64,
     pub phases: Vec<Phase>,
     pub latency: Option<Latency>,
+    pub notes: Vec<String>,
 }
 
 /// Files into which the server and the load write.
 struct Logs<'a> {
     stem: &'a Path,
+    /// Those of a load command, in the phase that it makes.
+    load: Option<LoadLogs>,
+}
+
+struct LoadLogs {
+    stdout: Log,
+    stderr: Log,
 }
 
 enum Stage {
@@ -60,6 +70,8 @@ struct CommandLoad {
     stop_s: Option<f64>,
     told: bool,
     ended: Option<Ending>,
+    /// Has read what all runs wrote that are over.
+    reader: LoadReader,
 }
 
 /// What to do next.
@@ -84,13 +96,19 @@ impl<'a> Drive<'a> {
             ))
             .advise("stop it, or let the server listen on another port"));
         }
-        let logs = Logs { stem: log_stem };
+        let logs = Logs { stem: log_stem, load: None };
         for ending in ["stdout", "stderr"] {
             // What an earlier run left must not be taken for this one's.
             File::create(logs.path(ending)).cannot(|| format!("write {}", logs.path(ending).display()))?;
         }
         let probe = Probe::start(&plan.ready, vec![logs.path("stdout"), logs.path("stderr")])?;
-        Ok(Drive { plan, logs, stage: Stage::Boot(probe), begun_s: 0.0, phases: Vec::new(), latency: None })
+        let stage = Stage::Boot(probe);
+        Ok(Drive { plan, logs, stage, begun_s: 0.0, phases: Vec::new(), latency: None, notes: Vec::new() })
+    }
+
+    /// To be called when nothing writes any more: cuts the logs of the load to what is kept of them.
+    pub(super) fn close_logs(&mut self) -> Result<()> {
+        self.logs.close_load()
     }
 
     /// The name of the present phase.
@@ -185,7 +203,7 @@ impl<'a> Drive<'a> {
         Ok(Step::Over)
     }
 
-    fn start(&self, load: &Load, amount: Amount, now_s: f64) -> Result<Work> {
+    fn start(&mut self, load: &Load, amount: Amount, now_s: f64) -> Result<Work> {
         Ok(match load {
             Load::Requests(target) => Work::Clients(Clients::start(target, amount)?),
             Load::Command(line) => Work::Command(CommandLoad {
@@ -195,6 +213,7 @@ impl<'a> Drive<'a> {
                 stop_s: amount.time.map(|time| now_s + time.as_secs_f64()),
                 told: false,
                 ended: None,
+                reader: LoadReader::default(),
             }),
         })
     }
@@ -224,6 +243,7 @@ impl<'a> Drive<'a> {
     }
 
     fn command(&mut self, mut command: CommandLoad, now_s: f64, stage: fn(Work) -> Stage) -> Result<Step> {
+        self.logs.trim_load();
         let Some(ending) = command.ended else {
             let left_s = command.stop_s.map_or(f64::INFINITY, |stop_s| stop_s - now_s);
             if left_s <= 0.0 {
@@ -250,9 +270,10 @@ impl<'a> Drive<'a> {
         if is_over {
             // What it left in the background.
             let _ = signal::killpg(NixPid::from_raw(command.pid), Signal::SIGKILL);
-            return Ok(self.read_report());
+            return self.read_report(command.reader);
         }
         let Some(Load::Command(line)) = &self.plan.load else { return Ok(Step::Over) };
+        self.logs.read_load(&mut command.reader)?;
         command.pid = self.logs.start_command(line, false)?;
         command.runs_left -= 1;
         command.ended = None;
@@ -261,15 +282,21 @@ impl<'a> Drive<'a> {
     }
 
     /// Takes over what a load command says of its requests.
-    fn read_report(&mut self) -> Step {
-        let path = self.logs.path("load.stdout");
-        let reported = reported::load(&std::fs::read(&path).unwrap_or_default());
+    fn read_report(&mut self, mut reader: LoadReader) -> Result<Step> {
+        self.logs.read_load(&mut reader)?;
+        self.logs.close_load()?;
+        let left_out = reader.left_out;
+        let reported = reader.finish();
+        if let (1.., Some(_)) = (left_out, &reported) {
+            let note = "the load wrote more than is kept of it: reports in the middle don't count";
+            self.notes.push(note.into());
+        }
         let (latency, failure) = reported.map_or((None, None), |load| (load.latency, load.failure));
         self.latency = latency;
-        match failure {
-            Some(why) => Step::Failed(format!("{why} ({})", path.display())),
+        Ok(match failure {
+            Some(why) => Step::Failed(format!("{why} ({})", self.logs.path("load.stdout").display())),
             None => Step::Over,
-        }
+        })
     }
 }
 
@@ -279,11 +306,19 @@ impl Logs<'_> {
     }
 
     /// Starts the load. What it writes is kept beside what the server writes; the first of a phase begins anew.
-    fn start_command(&self, line: &str, first: bool) -> Result<Pid> {
-        let open = |ending: &str| -> Result<File> {
+    fn start_command(&mut self, line: &str, first: bool) -> Result<Pid> {
+        if first {
+            let begin = |ending: &str| {
+                let path = self.path(ending);
+                let begun = File::create(&path).and_then(|_| Log::open(&path));
+                begun.cannot(|| format!("write {}", path.display()))
+            };
+            self.load = Some(LoadLogs { stdout: begin("load.stdout")?, stderr: begin("load.stderr")? });
+        }
+        let open = |ending: &str| {
             let path = self.path(ending);
-            let opened = if first { File::create(&path) } else { File::options().append(true).open(&path) };
-            opened.cannot(|| format!("write {}", path.display()))
+            // What runs on in the background writes behind what is left of a log that was cut, and not behind a hole.
+            File::options().append(true).open(&path).cannot(|| format!("write {}", path.display()))
         };
         let mut command = Command::new("/bin/sh");
         command.args(["-c", line]).stdin(Stdio::null());
@@ -291,6 +326,31 @@ impl Logs<'_> {
         system::isolate(&mut command);
         let child = command.spawn().cannot(|| format!("run the load {line:?}"))?;
         Ok(child.id() as Pid)
+    }
+
+    /// Bounds what is kept of what the load writes.
+    fn trim_load(&mut self) {
+        if let Some(LoadLogs { stdout, stderr }) = &mut self.load {
+            stdout.trim();
+            stderr.trim();
+        }
+    }
+
+    /// Reads what the load has written since.
+    fn read_load(&mut self, reader: &mut LoadReader) -> Result<()> {
+        if let Some(LoadLogs { stdout, .. }) = &mut self.load {
+            let part = stdout.read_on().cannot(|| "read what the load wrote".into())?;
+            reader.read(&part.before);
+            reader.leave_out(part.left_out);
+            reader.read(&part.after);
+        }
+        Ok(())
+    }
+
+    fn close_load(&mut self) -> Result<()> {
+        let Some(LoadLogs { stdout, stderr }) = self.load.take() else { return Ok(()) };
+        let closed = stdout.close().and_then(|()| stderr.close());
+        closed.cannot(|| format!("write the log {}", self.path("load").display()))
     }
 
     /// Celery says that it is ready only if it is told to write so much.
@@ -322,10 +382,19 @@ pub(super) fn with_ending(stem: &Path, ending: &str) -> PathBuf {
     stem.with_file_name(format!("{name}.{ending}"))
 }
 
-/// The last lines of a file, indented; empty if there are none.
+/// The last lines of a file, indented; empty if there are none. The file may be long, and have a hole in it.
 pub(super) fn tail(path: &Path) -> String {
     const LINES: usize = 15;
-    let content = std::fs::read(path).unwrap_or_default();
+    const BYTES: u64 = 64 << 10;
+    let mut content = Vec::new();
+    let read = File::open(path).and_then(|mut file| -> io::Result<usize> {
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(BYTES)))?;
+        file.take(BYTES).read_to_end(&mut content)
+    });
+    if read.is_err() {
+        return String::new();
+    }
     let text = String::from_utf8_lossy(&content);
     let lines: Vec<&str> = text.lines().collect();
     let shown = &lines[lines.len().saturating_sub(LINES)..];
@@ -343,6 +412,11 @@ mod tests {
         let shown = tail(&path);
         assert_eq!(shown.lines().count(), 15);
         assert!(shown.ends_with("line 99"));
+        // As of a log whose middle was taken out while it grew: nothing could hold so much.
+        let mut file = File::options().write(true).open(&path).unwrap();
+        file.seek(SeekFrom::Start(1 << 40)).unwrap();
+        std::io::Write::write_all(&mut file, b"\nthe end\n").unwrap();
+        assert!(tail(&path).ends_with("    the end") && tail(&path).len() < 1 << 20);
         std::fs::remove_file(&path).unwrap();
         assert_eq!(tail(&path), "");
     }

@@ -30,15 +30,58 @@ pub(super) fn metrics(output: &[u8]) -> BTreeMap<String, f64> {
     pairs.filter_map(|(name, value)| Some((name.trim().to_string(), value.trim().parse().ok()?))).collect()
 }
 
-/// Reads the reports in the output of a load; None if there is none. Who prints `snug-metric` lines is believed: if they
-/// hold a rate, those of the tool are left alone, and if they hold `errors`, so are its failures.
-pub(super) fn load(output: &[u8]) -> Option<Reported> {
-    let reports = reports(&String::from_utf8_lossy(output));
-    let tool = reports.first()?.tool;
-    let (latency, own) = (add_up(&reports), metrics(output));
-    let has_own_rate = own.keys().any(|name| name.ends_with("_per_s"));
-    let failure = if own.contains_key("errors") { None } else { failure(tool, &reports, &latency) };
-    Some(Reported { latency: (!has_own_rate).then_some(latency), failure })
+/// Reads the reports in the output of a load, which may come in parts.
+#[derive(Default)]
+pub(super) struct LoadReader {
+    /// All reports that are whole: a tool that was killed may leave half of one.
+    reports: Vec<ToolReport>,
+    /// The one that is being read.
+    report: Option<ToolReport>,
+    own: BTreeMap<String, f64>,
+    /// Bytes of the output that were not read.
+    pub left_out: u64,
+}
+
+impl LoadReader {
+    /// Goes on with what follows.
+    pub(super) fn read(&mut self, output: &[u8]) {
+        self.own.extend(metrics(output));
+        for line in String::from_utf8_lossy(output).lines().map(str::trim) {
+            if let Some(tool) = begins(line) {
+                self.end_report();
+                self.report = Some(ToolReport::new(tool));
+            } else if line.starts_with("Success rate:") {
+                // oha: like hey's, but it counts as errors what was under way when the time was over.
+                self.report = None;
+            } else if let Some(report) = &mut self.report {
+                report.read(line);
+            }
+        }
+    }
+
+    /// Takes note that some of the output is missing here.
+    pub(super) fn leave_out(&mut self, bytes: u64) {
+        if bytes > 0 {
+            self.left_out += bytes;
+            self.end_report();
+        }
+    }
+
+    fn end_report(&mut self) {
+        self.reports.extend(self.report.take().filter(|report| report.is_whole));
+    }
+
+    /// What the reports say; None if there is none. Who prints `snug-metric` lines is believed: if they hold a rate, those
+    /// of the tool are left alone, and if they hold `errors`, so are its failures.
+    pub(super) fn finish(mut self) -> Option<Reported> {
+        self.end_report();
+        let tool = self.reports.first()?.tool;
+        let latency = add_up(&self.reports);
+        let has_own_rate = self.own.keys().any(|name| name.ends_with("_per_s"));
+        let failure =
+            if self.own.contains_key("errors") { None } else { failure(tool, &self.reports, &latency) };
+        Some(Reported { latency: (!has_own_rate).then_some(latency), failure })
+    }
 }
 
 fn failure(tool: Tool, reports: &[ToolReport], latency: &Latency) -> Option<String> {
@@ -85,23 +128,6 @@ fn add_up(reports: &[ToolReport]) -> Latency {
         |(percent, latencies): (f64, Vec<f64>)| Percentile { percent, latency_s: median(&latencies) };
     latency.percentiles = percentiles.into_iter().map(middle).collect();
     latency
-}
-
-/// All reports that are whole: a tool that was killed may leave half of one.
-fn reports(text: &str) -> Vec<ToolReport> {
-    let mut reports: Vec<ToolReport> = Vec::new();
-    for line in text.lines().map(str::trim) {
-        if let Some(tool) = begins(line) {
-            reports.push(ToolReport::new(tool));
-        } else if line.starts_with("Success rate:") {
-            // oha: like hey's, but it counts as errors what was under way when the time was over.
-            reports.pop();
-        } else if let Some(report) = reports.last_mut() {
-            report.read(line);
-        }
-    }
-    reports.retain(|report| report.is_whole);
-    reports
 }
 
 #[cfg(test)]
@@ -218,6 +244,12 @@ status codes: 150 2xx, 0 3xx, 0 4xx, 50 5xx
 time for request:       12us      4.75ms       138us       602us    98.00%
 ";
 
+    fn load(output: &[u8]) -> Option<Reported> {
+        let mut reader = LoadReader::default();
+        reader.read(output);
+        reader.finish()
+    }
+
     fn read(output: &str) -> Reported {
         load(output.as_bytes()).unwrap()
     }
@@ -332,6 +364,24 @@ time for request:       12us      4.75ms       138us       602us    98.00%
         assert!(read(&format!("{WRK_ERRORS}{WRK}")).failure.is_some());
         let stopped = WRK.replace("31555 requests", "0 requests").replace("31535.48", "0.00");
         assert_eq!(good(&format!("{WRK}{stopped}")).requests, 31555);
+    }
+
+    #[test]
+    fn what_comes_in_parts_is_read_as_a_whole() {
+        let mut reader = LoadReader::default();
+        let (half, rest) = WRK.split_once("  31555").unwrap();
+        for part in [WRK, half, &format!("  31555{rest}snug-metric: pages=7\n")] {
+            reader.read(part.as_bytes());
+        }
+        assert_eq!(reader.finish(), load(format!("{WRK}{WRK}snug-metric: pages=7\n").as_bytes()));
+        // Of one whose middle is missing neither half counts, nor does the other half belong to the one before.
+        let mut reader = LoadReader::default();
+        reader.read(format!("{WRK}{half}").as_bytes());
+        reader.leave_out(0);
+        reader.leave_out(100);
+        reader.read(format!("  99999{rest}{AB}").as_bytes());
+        assert_eq!(reader.left_out, 100);
+        assert_eq!(reader.finish(), load(format!("{WRK}{AB}").as_bytes()));
     }
 
     #[test]
