@@ -18,6 +18,8 @@ const EVERY: Duration = Duration::from_millis(20);
 /// An attempt that takes longer is given up; a first answer may well take seconds.
 const CONNECTING_MAX: Duration = Duration::from_millis(500);
 const ANSWERING_MAX: Duration = Duration::from_secs(10);
+/// So much of what a program writes is looked at together.
+const PIECE_BYTES: u64 = 1 << 20;
 
 /// Attempts that go on until the server is ready, or this is dropped.
 pub(super) struct Probe {
@@ -71,7 +73,7 @@ fn is_ready(ready: &Ready, readers: &mut [LineReader]) -> bool {
 struct LineReader {
     path: PathBuf,
     offset: u64,
-    /// The line that is not complete yet.
+    /// The end of what was read: the text may have begun there.
     rest: Vec<u8>,
 }
 
@@ -82,18 +84,18 @@ impl LineReader {
 
     /// Whether the text is in what was added; an incomplete line counts.
     fn sees(&mut self, text: &str) -> bool {
-        let mut added = Vec::new();
-        let read = File::open(&self.path).and_then(|mut file| {
-            file.seek(SeekFrom::Start(self.offset))?;
-            file.read_to_end(&mut added)
-        });
-        let Ok(length) = read else { return false };
-        self.offset += length as u64;
-        self.rest.extend_from_slice(&added);
-        let found = self.rest.windows(text.len()).any(|window| window == text.as_bytes());
-        let line_start = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
-        self.rest.drain(..line_start);
-        found
+        let Ok(mut file) = File::open(&self.path) else { return false };
+        if file.seek(SeekFrom::Start(self.offset)).is_err() {
+            return false;
+        }
+        while let Ok(length @ 1..) = file.by_ref().take(PIECE_BYTES).read_to_end(&mut self.rest) {
+            self.offset += length as u64;
+            if self.rest.windows(text.len()).any(|window| window == text.as_bytes()) {
+                return true;
+            }
+            self.rest.drain(..self.rest.len().saturating_sub(text.len() - 1));
+        }
+        false
     }
 }
 
@@ -115,6 +117,19 @@ mod tests {
         assert!(!reader.sees("booting"), "it is read once");
         std::fs::remove_file(&path).unwrap();
         assert!(!LineReader::new(&path).sees("x"));
+    }
+
+    #[test]
+    fn of_what_has_no_lines_little_is_kept() {
+        let path = std::env::temp_dir().join(format!("snug-probe-long-{}", std::process::id()));
+        let mut file = File::create(&path).unwrap();
+        let mut reader = LineReader::new(&path);
+        file.write_all(&vec![b'x'; 5 << 20]).unwrap();
+        assert!(!reader.sees("Listening on"));
+        assert!(reader.rest.len() < 100, "{} bytes", reader.rest.len());
+        file.write_all(b"Listening on 3000").unwrap();
+        assert!(reader.sees("Listening on"));
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]
