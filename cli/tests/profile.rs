@@ -410,3 +410,25 @@ fn a_process_that_ends_meanwhile_is_said_to_have_ended() {
     assert!(begin.elapsed().as_secs() < 4, "it does not wait for longer");
     assert!(outcome.stderr.contains(" ended after "), "{}", outcome.stderr);
 }
+
+/// Before Linux 5.3, and under filters that do not know it, there is no pidfd_open(2).
+#[test]
+fn where_the_kernel_tells_no_end_it_is_seen_all_the_same() {
+    let Some(library) = snug_library() else { return };
+    let scratch = Scratch::new();
+    let confine = scratch.compile("confine", common::REFUSE_CALL, &[]);
+    for (error, view) in [(libc::ENOSYS, "grown"), (libc::EPERM, "peak")] {
+        let mut sleep = Command::new("sleep");
+        sleep.arg("1").env("LD_PRELOAD", &library).env("SNUG", "profile:1");
+        let sleep = Running(sleep.spawn().unwrap());
+        let begin = std::time::Instant::now();
+        let mut command = Command::new(&confine);
+        command.args([libc::SYS_pidfd_open.to_string(), error.to_string()]);
+        command.arg(env!("CARGO_BIN_EXE_snug"));
+        command.args(["profile", &sleep.pid(), "--for", "20s", "--view", view]);
+        let answer = run(&mut command).expect_stderr(" ended after ");
+        assert!(begin.elapsed().as_secs() < 8, "{view}: it does not wait for longer");
+        // Looks for the peak were taken before its end.
+        answer.expect_code(if view == "peak" { 0 } else { 3 });
+    }
+}

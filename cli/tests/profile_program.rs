@@ -390,36 +390,14 @@ fn work_of_other_processes_is_told() {
     assert_eq!(first(&answer.expect_stderr("processes that it started")), "keeps");
 }
 
-/// Executes a program under a filter that refuses ptrace(2), as those of some containers do.
-const NO_PTRACE: &str = r#"
-#include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <stddef.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-int main(int count, char **words) {
-  struct sock_filter filter[] = {
-    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ptrace, 0, 1),
-    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  struct sock_fprog program = {sizeof filter / sizeof filter[0], filter};
-  if (count < 2 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) return 99;
-  execv(words[1], words + 1);
-  return 98;
-}
-"#;
-
 #[test]
 fn where_tracing_is_not_permitted_the_last_reading_counts() {
     let Some(place) = Place::new() else { return };
-    let confine = place.scratch.compile("confine", NO_PTRACE, &[]);
+    let confine = place.scratch.compile("confine", common::REFUSE_CALL, &[]);
     let confined = |main: &str| {
         let program = place.compile("program", main);
         let mut command = Command::new(&confine);
+        command.args([libc::SYS_ptrace.to_string(), libc::EPERM.to_string()]);
         command.arg(env!("CARGO_BIN_EXE_snug")).args([
             "profile",
             "--json",

@@ -7,7 +7,6 @@ mod push;
 mod views;
 
 use std::io::Write;
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -27,6 +26,7 @@ use crate::commands::profile::push::{Push, PushArguments};
 use crate::commands::profile::views::{Looks, ProfileView};
 use crate::drive::sampling::{hides_small_objects, monotonic_ns, read, read_maps, MEAN_BYTES, SETTING};
 use crate::process::children::Children;
+use crate::process::ending::EndingTold;
 use crate::process::pace::Pace;
 use crate::process::proc::Pid;
 use crate::process::symbols::Symbols;
@@ -258,14 +258,15 @@ fn measure_running(pid: Pid, arguments: &ProfileArguments) -> Result<MeasuredPro
     let found = access::look_at(pid)?;
     let page = found.counters_at.ok_or_else(|| not_snug(pid, &found.allocator_text))?;
     let mut children = Children::new()?;
-    // None before Linux 5.3: the end shows when the samples are read.
-    let process = system::open_process(pid).ok();
+    let process = EndingTold::of_running(pid).map_err(|_| {
+        Failure::new(format!("process {pid} ended before its samples were read")).exit_code(UNKNOWN)
+    })?;
     let was_on = switch(pid, arguments)?;
     let first_maps = read_maps(pid)?;
     let begin = Instant::now();
-    let measured = measure(pid, page, process.as_ref(), arguments, &mut children, begin);
+    let measured = measure(pid, page, &process, arguments, &mut children, begin);
     let duration = begin.elapsed();
-    let has_ended = process.as_ref().is_some_and(|process| system::ends_within(process, Duration::ZERO));
+    let has_ended = process.has_ended();
     if !was_on && !arguments.keep && !has_ended {
         // The process may have ended, and this was not what was asked for.
         let _ = control::set(pid, SETTING, "0", ANSWER_WAIT);
@@ -404,11 +405,11 @@ fn switch(pid: Pid, arguments: &ProfileArguments) -> Result<bool> {
 }
 
 /// Waits, and returns what was sampled before, after, and, if it is asked for, in between: of a process that ends
-/// meanwhile, up to the last look. `process` is a descriptor of it.
+/// meanwhile, up to the last look.
 fn measure(
     pid: Pid,
     page: u64,
-    process: Option<&OwnedFd>,
+    process: &EndingTold,
     arguments: &ProfileArguments,
     children: &mut Children,
     begin: Instant,
@@ -418,15 +419,14 @@ fn measure(
     let watch = format!("sampling {pid}; Ctrl-C ends it with what there is");
     let watch_for = arguments.watch_for.unwrap_or(WATCH_FOR);
     let mut pace = Pace::new(LOOK_EVERY_S, LOOKING_SHARE);
-    let ends_within = |time| process.is_some_and(|process| system::ends_within(process, time));
     let watched: Result<()> = progress::during(&watch, Some(watch_for), || {
         while let Some(left) = watch_for.checked_sub(begin.elapsed()) {
             let wait = match arguments.wants_peak() {
                 true => look_if_due(pid, page, &mut looks, &mut pace, begin)?.min(left),
                 false => left,
             };
-            let other = process.map(AsFd::as_fd);
-            if children.wait_beside(wait, other) || ends_within(Duration::ZERO) {
+            let wait = wait.min(process.ask_within());
+            if children.wait_beside(wait, process.descriptor()) || process.has_ended() {
                 break;
             }
         }
@@ -438,7 +438,7 @@ fn measure(
     }) else {
         return Ok(looks);
     };
-    if !ends_within(ENDS_WITHIN) {
+    if !process.ends_within(ENDS_WITHIN) {
         return Err(failure);
     }
     let after = duration(begin.elapsed().as_secs_f64());

@@ -1,4 +1,5 @@
-//! How a process ended that is no child of this one. Its parent hears of that once, and by default nobody else does.
+//! Whether a process has ended that is no child of this one, and how. Its parent hears of that once, and by default nobody
+//! else does.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,12 +12,14 @@ use crate::process::system::{self, Ending};
 
 /// How long to ask: between the moments at which a process ends and at which its end is told it may have to wait for a CPU.
 const ASK_FOR: Duration = Duration::from_secs(5);
+/// Time between two looks whether it has ended, where the kernel does not tell it.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Stays with a process, whoever gets its PID later.
 pub(crate) struct EndingTold {
     pid: Pid,
     start_ticks: u64,
-    /// None on a kernel before Linux 5.3.
+    /// None on a kernel before Linux 5.3, and where a filter of system calls does not know it.
     descriptor: Option<OwnedFd>,
 }
 
@@ -24,15 +27,63 @@ impl EndingTold {
     /// Call while the process runs; its start, in clock ticks, says which process of that PID it is.
     pub(crate) fn open(pid: Pid, start_ticks: u64) -> io::Result<EndingTold> {
         let descriptor = match system::open_process(pid) {
-            Err(error) if error.raw_os_error() == Some(Errno::ENOSYS as i32) => None,
-            opened => Some(opened?),
+            Err(error) if error.raw_os_error() == Some(Errno::ESRCH as i32) => return Err(error),
+            opened => opened.ok(),
         };
         Ok(EndingTold { pid, start_ticks, descriptor })
+    }
+
+    /// The same of the process that has the PID now.
+    pub(crate) fn of_running(pid: Pid) -> io::Result<EndingTold> {
+        let stat = proc::parse_stat(&std::fs::read(format!("/proc/{pid}/stat"))?);
+        EndingTold::open(pid, stat.ok_or(Errno::ESRCH)?.start_ticks)
     }
 
     /// Can be read from once the process has ended. None: the kernel has no such thing.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.descriptor.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Whether the process has ended; its parent may not have asked for it yet.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ends_within(Duration::ZERO)
+    }
+
+    /// Whether it ends within a time.
+    pub(crate) fn ends_within(&self, time: Duration) -> bool {
+        if let Some(descriptor) = &self.descriptor {
+            return system::ends_within(descriptor, time);
+        }
+        let begin = Instant::now();
+        while !self.is_gone() {
+            let left = time.saturating_sub(begin.elapsed());
+            if left.is_zero() {
+                return false;
+            }
+            std::thread::sleep(left.min(LOOK_EVERY));
+        }
+        true
+    }
+
+    /// How long to wait at most before asking again whether it has ended.
+    pub(crate) fn ask_within(&self) -> Duration {
+        if self.descriptor.is_some() {
+            Duration::MAX
+        } else {
+            LOOK_EVERY
+        }
+    }
+
+    /// The same as `has_ended`, by what /proc says. What it does not say is no end.
+    fn is_gone(&self) -> bool {
+        match std::fs::read(format!("/proc/{}/stat", self.pid)) {
+            Ok(text) => proc::parse_stat(&text).is_some_and(|stat| {
+                stat.start_ticks != self.start_ticks || (stat.has_ended() && stat.threads <= 1)
+            }),
+            Err(error) => {
+                error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::ESRCH as i32)
+            }
+        }
     }
 
     /// How a process ended that has done so. None: the kernel is older than Linux 6.15, and its parent was quicker.
@@ -92,8 +143,7 @@ mod tests {
     }
 
     fn open(pid: Pid) -> EndingTold {
-        let stat = proc::parse_stat(&std::fs::read(format!("/proc/{pid}/stat")).unwrap()).unwrap();
-        EndingTold::open(pid, stat.start_ticks).unwrap()
+        EndingTold::of_running(pid).unwrap()
     }
 
     /// Waits until a process has ended; its parent may not have asked yet.
@@ -115,6 +165,44 @@ mod tests {
         drop(child.stdin.take());
         child.wait().unwrap();
         told.ending().is_some()
+    }
+
+    #[test]
+    fn the_kernel_and_proc_say_alike_whether_it_has_ended() {
+        let (mut child, told) = start("exit 0");
+        let asked = EndingTold { pid: told.pid, start_ticks: told.start_ticks, descriptor: None };
+        let other = EndingTold { pid: told.pid, start_ticks: told.start_ticks + 1, descriptor: None };
+        assert!(!told.has_ended() && !asked.has_ended() && other.has_ended());
+        let begin = Instant::now();
+        assert!(!asked.ends_within(Duration::from_millis(250)));
+        assert!(begin.elapsed() >= Duration::from_millis(250));
+        drop(child.stdin.take());
+        for ending in [&told, &asked] {
+            assert!(ending.ends_within(Duration::from_secs(60)), "its parent has not asked");
+        }
+        assert!(begin.elapsed() < Duration::from_secs(30), "it is not waited for when it has ended");
+        child.wait().unwrap();
+        assert!(told.has_ended() && asked.has_ended());
+        assert_eq!(EndingTold::of_running(told.pid).map(|_| ()).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    /// Its first thread ends, and another one works on.
+    #[test]
+    fn a_process_ends_with_its_last_thread() {
+        let script = "import ctypes, os, threading, time\nthreading.Thread(target=lambda: (os.read(0, 1), os._exit(0))).start()\n\
+            ctypes.CDLL(None).syscall(60 if os.uname().machine == 'x86_64' else 93, 0)";
+        let mut command = Command::new("python3");
+        let Ok(mut child) = command.args(["-c", script]).stdin(Stdio::piped()).spawn() else { return };
+        let pid = child.id() as Pid;
+        let asked = EndingTold { descriptor: None, ..open(pid) };
+        let state = || proc::parse_stat(&std::fs::read(format!("/proc/{pid}/stat")).unwrap()).unwrap();
+        while !state().has_ended() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!asked.has_ended());
+        drop(child.stdin.take());
+        assert!(asked.ends_within(Duration::from_secs(60)));
+        child.wait().unwrap();
     }
 
     #[test]

@@ -158,6 +158,30 @@ int main(int count, char **arguments) {
 }
 "#;
 
+/// Executes a program under a filter that refuses a system call, as those of some containers do, or an older kernel. Its
+/// arguments are the call's number, the error, and the program.
+pub(crate) const REFUSE_CALL: &str = r#"
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+int main(int count, char **words) {
+  if (count < 4) return 99;
+  struct sock_filter filter[] = {
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, atoi(words[1]), 0, 1),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | atoi(words[2])),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  struct sock_fprog program = {sizeof filter / sizeof filter[0], filter};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) return 99;
+  execv(words[3], words + 3);
+  return 98;
+}
+"#;
+
 /// A server: its port, and what it does, are its arguments. See there.
 pub(crate) const SERVER: &str = include_str!("../programs/server.py");
 
