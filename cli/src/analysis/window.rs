@@ -26,17 +26,11 @@ impl Window {
 /// was seen in the window.
 pub(crate) fn memory(samples: &Samples, details: &Details, window: Window) -> BTreeMap<String, f64> {
     let mut memory = BTreeMap::new();
-    let range = window.of(&samples.time_s);
-    // Before the first and after the last measured process there is nothing to average over.
-    let counts = &samples.processes[range.clone()];
-    let first = counts.iter().position(|count| *count > 0);
-    let last = counts.iter().rposition(|count| *count > 0);
-    let (Some(first), Some(last)) = (first, last) else { return memory };
-    let (first, last) = (range.start + first, range.start + last);
+    let Some((sampled, end_s)) = populated(samples, window) else { return memory };
+    let (first, last) = (*sampled.start(), *sampled.end());
     let times = &samples.time_s[first..=last];
-    let end_s = samples.time_s.get(last + 1).copied().unwrap_or(window.end_s).min(window.end_s);
     let processes = &samples.processes[first..=last];
-    let whole = resident(samples, details, first..=last, end_s);
+    let whole = resident(samples, details, sampled, end_s);
     describe(&mut memory, "rss", &whole.time_s, &whole.rss_bytes, &whole.processes, end_s);
     let counts: Vec<u64> = processes.iter().map(|count| u64::from(*count)).collect();
     memory.insert("processes_mean".into(), time_weighted_mean(times, &counts, end_s));
@@ -76,6 +70,24 @@ pub(crate) fn memory(samples: &Samples, details: &Details, window: Window) -> BT
         );
     }
     memory
+}
+
+/// Resident memory of a whole run, moment by moment, as its mean counts it.
+pub(crate) fn resident_of(run: &Run) -> Samples {
+    let whole = Window { start_s: 0.0, end_s: run.wall_s };
+    let found = populated(&run.samples, whole);
+    found.map_or_else(Samples::default, |(range, end_s)| resident(&run.samples, &run.details, range, end_s))
+}
+
+/// The samples in the window from the first measured process to the last one, and when that was gone: before and after
+/// there is nothing to average over. None: there was none.
+fn populated(samples: &Samples, window: Window) -> Option<(RangeInclusive<usize>, f64)> {
+    let range = window.of(&samples.time_s);
+    let counts = &samples.processes[range.clone()];
+    let first = range.start + counts.iter().position(|count| *count > 0)?;
+    let last = range.start + counts.iter().rposition(|count| *count > 0)?;
+    let end_s = samples.time_s.get(last + 1).copied().unwrap_or(window.end_s).min(window.end_s);
+    Some((first..=last, end_s))
 }
 
 /// The samples of the range, and until then the details of as many processes: of a short run they may be most of what

@@ -3,6 +3,7 @@
 use crate::analysis::results::{Comparison, Run};
 use crate::analysis::statistics::median;
 use crate::analysis::view::run_count;
+use crate::analysis::window;
 use crate::base::terminal::short_number;
 use crate::show::chart::{Axis, Band, Chart, ChartSeries, Mark};
 use crate::show::plot::{by_memory, footer, ratio_heading, ratio_text, series, shorten, title};
@@ -63,11 +64,16 @@ fn subtitle(comparison: &Comparison) -> String {
     format!("{what} of {which}{lines}")
 }
 
-/// Memory in MB over time. PSS is read less often than RSS, so its line has fewer points.
+/// Memory in MB over time: of RSS all readings that the mean in the table is of, of PSS its own readings, which are fewer
+/// (docs/decisions/0014).
 fn line(run: &Run, measure: &str) -> Vec<(f64, f64)> {
+    let resident;
     let (times, values) = match measure {
         "pss" => (&run.details.time_s, &run.details.pss_bytes),
-        _ => (&run.samples.time_s, &run.samples.rss_bytes),
+        _ => {
+            resident = window::resident_of(run);
+            (&resident.time_s, &resident.rss_bytes)
+        }
     };
     // The line ends with the last process, not with the emptiness after it.
     let length = values.iter().rposition(|value| *value > 0).map_or(0, |last| last + 1);
@@ -145,6 +151,51 @@ mod tests {
         assert!(chart.bands.windows(2).all(|pair| (pair[0].end - pair[1].start).abs() < 0.5));
         assert!(chart.series.iter().all(|series| series.marks.len() == 3), "each phase but the first");
         assert!(chart.series[0].marks[1].hint.contains("load from"));
+    }
+
+    /// The mean of a line of straight pieces that stays as it is from its last point on.
+    fn mean_of(line: &[(f64, f64)], end_s: f64) -> f64 {
+        let end = (end_s, line.last().unwrap().1);
+        let steps = line.iter().zip(line[1..].iter().chain([&end]));
+        let area: f64 = steps.map(|(from, to)| (to.0 - from.0) * (from.1 + to.1) / 2.0).sum();
+        area / (end_s - line[0].0)
+    }
+
+    /// What a plot shows of a run is what its mean says, however the readings were spread.
+    #[test]
+    fn the_line_has_the_mean_of_the_table() {
+        let mut comparison = fixture::comparison(&[("glibc", &[100.0]), ("snug", &[100.0])]);
+        for (index, run) in comparison.runs.iter_mut().enumerate() {
+            // As on a busy machine: samples are rare and stop early, and one finds more processes than the details have.
+            run.wall_s = 12.0;
+            let few = [0, 3, 40, 80].map(|place| place + index);
+            run.samples.time_s = few.map(|place| place as f64 * 0.1).to_vec();
+            run.samples.rss_bytes = vec![40_000_000, 90_000_000, 400_000_000, 10_000_000];
+            run.samples.processes = vec![1, 1, 2, 1];
+            run.samples.threads = vec![1; 4];
+            run.details.rss_bytes = run.details.pss_bytes.iter().map(|bytes| bytes / 2).collect();
+            let whole = window::Window { start_s: 0.0, end_s: run.wall_s };
+            run.memory = window::memory(&run.samples, &run.details, whole);
+        }
+        comparison.summary = crate::analysis::summary::summarise(&comparison);
+        let chart = chart(&comparison).unwrap();
+        for series in &chart.series {
+            let run = comparison.runs.iter().find(|run| run.allocator == series.name).unwrap();
+            let (drawn, counted) = (mean_of(&series.line, run.wall_s), run.memory["rss_mean_bytes"] / 1e6);
+            assert!((drawn - counted).abs() < 1e-6 * counted, "{drawn} drawn, {counted} in the table");
+            assert!(series.line.len() > 20, "{} points", series.line.len());
+        }
+    }
+
+    /// Files of older versions may lack it.
+    #[test]
+    fn results_without_resident_memory_in_detail_are_drawn_by_samples() {
+        let mut comparison = fixture::comparison(&[("glibc", &[100.0])]);
+        comparison.runs[0].samples.processes[..3].fill(0);
+        comparison.runs[0].samples.processes[95..].fill(0);
+        let chart = chart(&comparison).unwrap();
+        let times: Vec<f64> = chart.series[0].line.iter().map(|point| point.0).collect();
+        assert_eq!(times, comparison.runs[0].samples.time_s[3..95]);
     }
 
     #[test]
