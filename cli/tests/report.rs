@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::path::Path;
+
 use common::{run, snug, Scratch};
 use serde_json::Value;
 
@@ -43,6 +45,35 @@ fn one_file_is_shown_again_in_every_format() {
     assert!(html.starts_with("<!DOCTYPE html>") && html.trim_end().ends_with("</html>"));
     let json = run(&mut snug(&["report", SAVED, "--json", "-"])).expect_code(0).json();
     assert_eq!(json["format"], "snug-compare");
+}
+
+/// Those of real programs, from all days on which some were saved.
+#[test]
+fn what_older_versions_saved_is_shown() {
+    let results = concat!(env!("CARGO_MANIFEST_DIR"), "/../bench/results");
+    let entries = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let programs = entries(Path::new(results)).flat_map(|day| entries(&day.path()));
+    let mut files: Vec<String> = programs
+        .map(|program| program.path().join("compare.json"))
+        .filter(|file| file.exists())
+        .map(|file| file.display().to_string())
+        .collect();
+    files.sort();
+    assert!(files.len() >= 15, "{files:?}");
+    for file in &files {
+        let before: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+        let now = run(&mut snug(&["report", file, "--json", "-"])).expect_code(0).json();
+        let medians = |json: &Value| -> Vec<(String, Value)> {
+            let rows = json["summary"]["allocators"].as_array().unwrap().iter();
+            let median = |row: &Value| row["quantities"]["rss_mean_bytes"]["median"].clone();
+            rows.map(|row| (row["allocator"].to_string(), median(row))).collect()
+        };
+        assert_eq!(medians(&now), medians(&before), "{file}");
+    }
+    let scratch = Scratch::new();
+    run(&mut snug(&["report", &files[0], "--out", &scratch.text("out")])).expect_code(0);
+    let svg = std::fs::read_to_string(scratch.path("out/memory.svg")).unwrap();
+    assert!(svg.contains("class=\"series snug\""), "{svg}");
 }
 
 #[test]
