@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 INSTALL_DEPS = ROOT / "tools/install-deps"
 GROUPS = ("library", "build", "check", "demo", "test", "servers", "programs", "bench", "soak", "dist", "kubernetes", "jemalloc_users", "system")
 # What make and tools/install-deps themselves use; no compiler, no Rust.
-COMMANDS = ("make", "bash", "sh", "sed", "sort", "tr", "grep", "mkdir", "touch", "dirname", "find", "mktemp", "tail", "rm", "id")
+COMMANDS = ("make", "bash", "sh", "sed", "sort", "tr", "grep", "mkdir", "touch", "dirname", "find", "mktemp", "tail", "rm", "sleep")
 # A Debian 13 with nothing installed, where apt "installs" by writing down what it was asked for.
 # It speaks German unless it is asked not to.
 APT_CACHE = """#!/bin/bash
@@ -24,7 +24,18 @@ case $2 in
 esac
 """
 DPKG_QUERY = "#!/bin/sh\nexit 1\n"
-APT_GET = '#!/bin/sh\necho "$@" >>"$APT_LOG"\n'
+# It fails as often as LOCKED says, with what apt says of the lock LOCK, or at once if FAILS is set.
+APT_GET = """#!/bin/bash
+echo "$@" >>"$APT_LOG"
+if [ -n "${FAILS:-}" ]; then echo "E: $FAILS"; exit 100; fi
+if [ "$(grep -c . "$APT_LOG")" -le "${LOCKED:-0}" ]; then
+  echo "E: Could not get lock $LOCK. It is held by process 4711 (unattended-upgr)"
+  echo "E: Unable to lock directory ${LOCK%/*}/"
+  exit 100
+fi
+"""
+ID = "#!/bin/sh\necho 0\n"
+SLEEP = '#!/bin/sh\necho "$@" >>"$APT_LOG.slept"\n'
 
 
 class BareSystem:
@@ -35,7 +46,7 @@ class BareSystem:
         self.path.mkdir()
         for command in COMMANDS:
             (self.path / command).symlink_to(shutil.which(command))
-        for name, script in (("apt-cache", APT_CACHE), ("dpkg-query", DPKG_QUERY), ("apt-get", APT_GET), ("env", ""), ("dpkg", "")):
+        for name, script in (("apt-cache", APT_CACHE), ("dpkg-query", DPKG_QUERY), ("apt-get", APT_GET), ("id", ID), ("env", ""), ("dpkg", "")):
             if script:
                 (self.path / name).write_text(script)
                 (self.path / name).chmod(0o755)
@@ -51,14 +62,19 @@ class BareSystem:
     def make(self, *goals):
         return self.run("make", *goals)
 
-    def run(self, *command):
-        environment = {"PATH": str(self.path), "HOME": "/nonexistent", "APT_LOG": str(self.log)}
+    def run(self, *command, **variables):
+        environment = {"PATH": str(self.path), "HOME": "/nonexistent", "APT_LOG": str(self.log), **variables}
         return subprocess.run(command, cwd=self.project, env=environment, capture_output=True, text=True)
 
     def asked_for(self):
         """What apt-get was told to install."""
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         return [word for line in lines if " install " in line for word in line.partition("recommends ")[2].split()]
+
+    def noted(self, what):
+        """Lines of how long was slept."""
+        path = self.log.with_name(f"apt.log.{what}")
+        return path.read_text().splitlines() if path.exists() else []
 
 
 class Packages(unittest.TestCase):
@@ -96,6 +112,42 @@ class Packages(unittest.TestCase):
 
     def test_an_unknown_group_is_refused(self):
         self.assertEqual(self.system.run("tools/install-deps", "all").returncode, 2)
+
+
+class Locks(unittest.TestCase):
+    """Another apt may hold any of its locks for minutes, as Debian's own upgrades do after a boot."""
+
+    LOCKS = ("/var/lib/apt/lists/lock", "/var/cache/apt/archives/lock", "/var/lib/dpkg/lock-frontend")
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.system = BareSystem(Path(folder.name))
+        (self.system.path / "sleep").unlink()
+        (self.system.path / "sleep").write_text(SLEEP)
+        (self.system.path / "sleep").chmod(0o755)
+
+    def test_it_waits_for_each_and_says_so_once(self):
+        for lock in self.LOCKS:
+            with self.subTest(lock):
+                self.system.log.unlink(missing_ok=True)
+                ended = self.system.run("tools/install-deps", "library", LOCKED="3", LOCK=lock)
+                self.assertEqual(self.system.asked_for(), ["binutils", "gcc", "libc6-dev"])
+                waits = [line for line in ended.stderr.splitlines() if "waiting" in line]
+                self.assertEqual(waits, ["tools/install-deps: another program uses apt; waiting for it, up to 10 minutes: "
+                                         f"Could not get lock {lock}. It is held by process 4711 (unattended-upgr)"])
+
+    def test_it_ends(self):
+        ended = self.system.run("tools/install-deps", "library", LOCKED="1000000", LOCK=self.LOCKS[0])
+        self.assertEqual(ended.returncode, 1)
+        self.assertIn(f"still, after 10 minutes: Could not get lock {self.LOCKS[0]}. It is held by process 4711", ended.stderr)
+        self.assertEqual(sum(map(int, self.system.noted("slept"))), 600)
+        self.assertEqual(self.system.asked_for(), [])
+
+    def test_other_failures_are_final(self):
+        ended = self.system.run("tools/install-deps", "library", FAILS="Temporary failure resolving 'deb.debian.org'")
+        self.assertEqual((ended.returncode, ended.stderr), (1, "E: Temporary failure resolving 'deb.debian.org'\n"))
+        self.assertEqual(self.system.noted("slept"), [])
 
 
 @unittest.skipUnless(shutil.which("apt-cache"), "needs Debian")
