@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 INSTALL_DEPS = ROOT / "tools/install-deps"
 GROUPS = ("library", "build", "check", "demo", "test", "servers", "programs", "bench", "soak", "dist", "kubernetes", "jemalloc_users", "system")
 # What make and tools/install-deps themselves use; no compiler, no Rust.
-COMMANDS = ("make", "bash", "sh", "sed", "sort", "tr", "grep", "mkdir", "touch", "dirname", "find", "mktemp", "tail", "rm", "sleep")
+COMMANDS = ("make", "bash", "sh", "sed", "sort", "tr", "grep", "mkdir", "touch", "dirname", "find", "mktemp", "tail", "rm", "install", "sleep")
 # A Debian 13 with nothing installed, where apt "installs" by writing down what it was asked for.
 # It speaks German unless it is asked not to.
 APT_CACHE = """#!/bin/bash
@@ -24,6 +24,7 @@ case $2 in
 esac
 """
 DPKG_QUERY = "#!/bin/sh\nexit 1\n"
+# While it installs, it notes what Debian's packages would ask about their services: the policy of init's scripts, and presets.
 # It fails as often as LOCKED says, with what apt says of the lock LOCK, or at once if FAILS is set.
 APT_GET = """#!/bin/bash
 echo "$@" >>"$APT_LOG"
@@ -33,17 +34,25 @@ if [ "$(grep -c . "$APT_LOG")" -le "${LOCKED:-0}" ]; then
   echo "E: Unable to lock directory ${LOCK%/*}/"
   exit 100
 fi
+case " $* " in *' install '*)
+  "$DPKG_ROOT/usr/sbin/policy-rc.d" redis-server start
+  echo "policy $?" >>"$APT_LOG.services"
+  sed 's/^/preset /' "$DPKG_ROOT"/run/systemd/system-preset/*.preset >>"$APT_LOG.services"
+esac
+[ -z "${ENDED:-}" ] || kill -TERM $PPID
 """
 ID = "#!/bin/sh\necho 0\n"
 SLEEP = '#!/bin/sh\necho "$@" >>"$APT_LOG.slept"\n'
+POLICY, PRESETS = "usr/sbin/policy-rc.d", "run/systemd/system-preset"
 
 
 class BareSystem:
     """A folder that stands for PATH, and a copy of what make needs of the repository."""
 
     def __init__(self, folder):
-        self.path, self.project, self.log = folder / "bin", folder / "project", folder / "apt.log"
+        self.path, self.project, self.log, self.root = folder / "bin", folder / "project", folder / "apt.log", folder / "root"
         self.path.mkdir()
+        self.root.mkdir()
         for command in COMMANDS:
             (self.path / command).symlink_to(shutil.which(command))
         for name, script in (("apt-cache", APT_CACHE), ("dpkg-query", DPKG_QUERY), ("apt-get", APT_GET), ("id", ID), ("env", ""), ("dpkg", "")):
@@ -63,7 +72,7 @@ class BareSystem:
         return self.run("make", *goals)
 
     def run(self, *command, **variables):
-        environment = {"PATH": str(self.path), "HOME": "/nonexistent", "APT_LOG": str(self.log), **variables}
+        environment = {"PATH": str(self.path), "HOME": "/nonexistent", "APT_LOG": str(self.log), "DPKG_ROOT": str(self.root), **variables}
         return subprocess.run(command, cwd=self.project, env=environment, capture_output=True, text=True)
 
     def asked_for(self):
@@ -72,9 +81,13 @@ class BareSystem:
         return [word for line in lines if " install " in line for word in line.partition("recommends ")[2].split()]
 
     def noted(self, what):
-        """Lines of how long was slept."""
+        """Lines of what apt-get noted of services, or of how long was slept."""
         path = self.log.with_name(f"apt.log.{what}")
         return path.read_text().splitlines() if path.exists() else []
+
+    def files(self):
+        """All that is in the root that Debian's tools work on."""
+        return sorted(str(path.relative_to(self.root)) for path in self.root.rglob("*") if path.is_file())
 
 
 class Packages(unittest.TestCase):
@@ -112,6 +125,70 @@ class Packages(unittest.TestCase):
 
     def test_an_unknown_group_is_refused(self):
         self.assertEqual(self.system.run("tools/install-deps", "all").returncode, 2)
+
+
+class Services(unittest.TestCase):
+    """What comes with a package neither starts nor is enabled, whatever the package is; and what the user set stays."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.system = BareSystem(Path(folder.name))
+
+    def test_packages_are_told_to_start_and_enable_nothing(self):
+        for variables, code in (({}, 1), ({"ENDED": "1"}, 143)):
+            with self.subTest(variables):
+                ended = self.system.run("tools/install-deps", "library", **variables)
+                self.assertEqual(ended.returncode, code, ended.stderr)
+                self.assertEqual(self.system.files(), [])
+        self.assertEqual(self.system.noted("services"), ["policy 101", "preset disable *"])
+        self.assertIn("services among them stay off", self.system.run("tools/install-deps", "library").stdout)
+
+    def test_nothing_is_left_of_what_failed(self):
+        ended = self.system.run("tools/install-deps", "library", FAILS="Unable to fetch some archives")
+        self.assertEqual((ended.returncode, ended.stderr), (1, "E: Unable to fetch some archives\n"))
+        self.assertEqual(self.system.files(), [])
+
+    def test_what_an_earlier_one_left_goes_and_what_is_the_users_stays(self):
+        policy = self.system.root / POLICY
+        policy.parent.mkdir(parents=True)
+        install = (ROOT / "tools/install-deps").read_text()
+        mark = re.search(r"^policy_mark='(.*)'$", install, re.M)[1]
+        policy.write_text(f"#!/bin/sh\n{mark}\nexit 101\n")
+        self.system.run("tools/install-deps", "library")
+        self.assertEqual(self.system.files(), [])
+        policy.write_text("#!/bin/sh\nexit 104\n")
+        policy.chmod(0o755)
+        presets = self.system.root / PRESETS
+        (presets / "50-mine.preset").write_text("enable mine.service\n")
+        self.system.run("tools/install-deps", "library")
+        self.assertEqual(self.system.noted("services")[-3:], ["policy 104", "preset enable mine.service", "preset disable *"])
+        self.assertEqual(self.system.files(), [f"{PRESETS}/50-mine.preset", POLICY])
+        self.assertEqual(policy.read_text(), "#!/bin/sh\nexit 104\n")
+
+    @unittest.skipUnless(shutil.which("systemctl"), "needs systemd")
+    def test_systemd_heeds_it(self):
+        """As Debian's packages ask it: new units stay off but for those that a preset of the user's or of systemd names."""
+        self.system.run("tools/install-deps", "library")
+        preset = [line.removeprefix("preset ") for line in self.system.noted("services") if line.startswith("preset ")]
+        root, links = self.system.root, self.system.root / "etc/systemd/system"
+        units = root / "usr/lib/systemd/system"
+        for folder in (units, links, root / PRESETS, root / "etc/systemd/system-preset"):
+            folder.mkdir(parents=True, exist_ok=True)
+        for name in ("new.service", "new.socket", "new.timer", "new@.service", "wanted.service"):
+            (units / name).write_text("[Install]\nWantedBy=multi-user.target\nDefaultInstance=1\n")
+        (links / "wanted.target.wants").mkdir()
+        (links / "wanted.target.wants/before.service").symlink_to("/usr/lib/systemd/system/before.service")
+        (root / "etc/systemd/system-preset/50-mine.preset").write_text("enable wanted.service\n")
+
+        def enabled():
+            for name in sorted(path.name for path in units.iterdir()):
+                subprocess.run(["systemctl", f"--root={root}", "--system", "--preset-mode=enable-only", "preset", name], capture_output=True)
+            return sorted(path.name for path in links.glob("*.wants/*"))
+        (root / PRESETS / "99-ours.preset").write_text("\n".join(preset))
+        self.assertEqual(enabled(), ["before.service", "wanted.service"])
+        (root / PRESETS / "99-ours.preset").unlink()
+        self.assertEqual(enabled(), ["before.service", "new.service", "new.socket", "new.timer", "new@1.service", "wanted.service"])
 
 
 class Locks(unittest.TestCase):
