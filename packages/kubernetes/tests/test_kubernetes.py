@@ -12,6 +12,7 @@ import subprocess
 import sys
 import unittest
 import unittest.mock
+import urllib.request
 from pathlib import Path
 
 import cel
@@ -33,6 +34,16 @@ def documents(name):
 
 
 POLICY = documents("policy/policy.yaml")[0]
+
+
+def containers(value):
+    """All entries of lists named containers, wherever they are."""
+    if isinstance(value, list):
+        return [container for entry in value for container in containers(entry)]
+    if not isinstance(value, dict):
+        return []
+    own = value.get("containers", [])
+    return [*(own if isinstance(own, list) else []), *(container for entry in value.values() for container in containers(entry))]
 
 
 def as_maps(expression):
@@ -260,6 +271,26 @@ class Manifests(unittest.TestCase):
                 template = found["spec"]["template"]["spec"]
                 self.assertEqual(preload({"spec": template}), [{"name": "LD_PRELOAD", "value": LIBRARY}])
                 self.assertNotIn("env", template["containers"][1])
+
+    def test_the_exporter_answers_its_probes(self):
+        """Wherever it serves, also in the chart, whose templates only Helm reads. Beside an application it has no say in whether
+        the pod is ready."""
+        serving = [container for file in FOLDER.glob("*.yaml") for document in documents(file.name)
+                   for container in containers(document) if "exporter" in container.get("args", [])]
+        self.assertEqual([container["name"] for container in serving], ["snug-exporter"])
+        probed = set(re.findall(r"httpGet: \{path: (\S+), port: (\w+)\}", (FOLDER / "chart/templates/exporter.yaml").read_text()))
+        self.assertEqual({port for _, port in probed}, {"metrics"})
+        for container in serving:
+            self.assertNotIn("readinessProbe", container)
+            asked = container["livenessProbe"]["httpGet"]
+            self.assertIn(asked["port"], [port["name"] for port in container["ports"]])
+            probed.add((asked["path"], asked["port"]))
+        exporter = subprocess.Popen([ROOT / "build/snug", "exporter", "--listen", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True)
+        self.addCleanup(lambda: (exporter.kill(), exporter.communicate()))
+        address = re.match(r"snug: metrics at (http://\S+)/metrics\n", exporter.stderr.readline())[1]
+        for path, _ in sorted(probed):
+            with self.subTest(path=path), urllib.request.urlopen(address + path, timeout=60) as answer:
+                self.assertEqual(answer.status, 200)
 
     def test_the_analysis(self):
         """Its job is Kubernetes' own; what is around it is Argo's, whose schema is not at hand."""
