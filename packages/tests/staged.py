@@ -2,6 +2,7 @@
 
 import functools
 import platform
+import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -18,6 +19,7 @@ CLEAN = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/
 def installed():
     """The folder with bin/, lib/ ... of a `make install` into build/packages-test."""
     folder = ROOT / "build/packages-test"
+    shutil.rmtree(folder, ignore_errors=True)  # that of an earlier run
     staging.install(ROOT / "build", folder, "/usr", tool="build/snug", native="build/snug", strip="strip")
     return folder / "usr"
 

@@ -20,6 +20,12 @@ class Licences(unittest.TestCase):
         for words in ("GNU LESSER GENERAL PUBLIC LICENSE", "Apache License", "Permission is hereby granted", "Community Data License Agreement"):
             self.assertIn(words, text)
 
+    def test_a_later_run_of_the_tests_installs_anew(self):
+        stale = staged.installed() / "share/doc/snug/stale"
+        stale.touch()
+        staged.installed.__wrapped__()
+        self.assertFalse(stale.exists())
+
     def test_a_crate_without_a_text_ends_the_build(self):
         folder = staged.temporary(self)
         silent = mock.patch("packages.licences.crates", return_value=[("silent", "1.0", Path(folder))])
