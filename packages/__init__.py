@@ -3,8 +3,8 @@
 # The layers, lowest first: a module imports those of its own layer and of lower ones (tools/check).
 LAYERS = (
     "project",
-    "bill",
-    "licences",
+    "parts",
+    "bill licences",
     "archives staging",
     "apk_repository base_images buildpacks crates gems images linux_packages publish wheels",
     "dist",

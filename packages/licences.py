@@ -1,21 +1,21 @@
-"""The licences of what is linked into the tool: crates, the C library, and Rust's own library."""
+"""The licences of what is linked into the tool: crates, and what the compilers bring."""
 
 import json
 import re
 from pathlib import Path
 
-from packages import bill
-from packages.project import ARCHITECTURES, DEBIAN_RUST, compiler_package, run
+from packages import parts
+from packages.project import ARCHITECTURES, DEBIAN_RUST, run
 
 # Below the prefix of an installation, and the name of the file wherever a package has it.
 PLACE = Path("share/doc/snug/THIRD-PARTY-LICENSES")
 NAMES = re.compile(r"(un)?licen[sc]e|copying|copyright|notice", re.IGNORECASE)
-DOCUMENTS = Path("/usr/share/doc")
 HEAD = """The tool `snug` contains the following works of others, each under the licence that is printed below it. snug's own
 licence is MIT. The library (libsnug.so, libsnug.a) contains nothing of others.
 
 The GNU C Library is linked statically, under the LGPL 2.1: the tool's sources are published whole, and
-`cargo build --release` in their folder cli/ links it with another one.
+`cargo build --release` in their folder cli/ links it with another one. The runtime library of GCC has an exception for
+programs that a compiler links with it.
 """
 
 
@@ -28,17 +28,15 @@ def text():
             raise SystemExit(f"packages: the crate {name} {version} has no text of its licence; add it to packages/licences.py")
         for file in files:
             of_crates.setdefault(file.read_text(errors="replace").strip(), []).append(f"{name} {version}")
-    parts = [(", ".join(dict.fromkeys(crates)), content) for content, crates in of_crates.items()]
-    parts += [("the GNU C Library", (DOCUMENTS / "libc6-dev/copyright").read_text()),
-              ("the GNU C Library", Path("/usr/share/common-licenses/LGPL-2.1").read_text()),
-              ("Rust's standard library", (DOCUMENTS / compiler_package() / "copyright").read_text())]
+    printed = [(", ".join(dict.fromkeys(crates)), content) for content, crates in of_crates.items()]
+    printed += [(f"{part.name} ({part.title})", file.read_text(errors="replace")) for part in parts.RUNTIME for file in part.texts()]
     line = "=" * 80
-    return HEAD + "".join(f"\n{line}\n{works}\n{line}\n\n{content.strip()}\n" for works, content in parts)
+    return HEAD + "".join(f"\n{line}\n{works}\n{line}\n\n{content.strip()}\n" for works, content in printed)
 
 
 def crates():
     """(name, version, folder of its sources) of each crate that is linked into the tool, on any machine."""
     described = run("cargo", "metadata", "--locked", "--format-version", "1", "--manifest-path", "cli/Cargo.toml", env=DEBIAN_RUST, stderr=None)
     folders = {(one["name"], one["version"]): Path(one["manifest_path"]).parent for one in json.loads(described)["packages"]}
-    linked = {crate[:2] for architecture in ARCHITECTURES.values() for crate in bill.crates(architecture)}
+    linked = {crate[:2] for architecture in ARCHITECTURES.values() for crate in parts.crates(architecture)}
     return [(*crate, folders[crate]) for crate in sorted(linked)]

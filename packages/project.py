@@ -67,3 +67,14 @@ DEBIAN_RUST = {"PATH": f"/usr/bin:{os.environ['PATH']}"}
 def compiler_package():
     """The package of /usr/bin/rustc: rustc, or rustc-web where a release has a newer one for browsers."""
     return run("dpkg-query", "--search", "/usr/bin/rustc").partition(":")[0]
+
+
+def described(package):
+    """Version and source package of a package that is installed."""
+    return run("dpkg-query", "--show", "--showformat", "${Version}\n${source:Package}", package).split("\n")
+
+
+def rust_library_package():
+    """Name, version and source package of what has that compiler's standard library, for any machine."""
+    version, source = described(compiler_package())
+    return source.replace("rustc", "libstd-rust") + "-dev", version, source

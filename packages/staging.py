@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 from packages import licences
-from packages.project import DEBIAN_RUST, ROOT, compiler_package, run
+from packages.project import DEBIAN_RUST, ROOT, run, rust_library_package
 
 
 def stage(architecture, native, work, folder, prefix="/usr"):
@@ -68,11 +68,10 @@ def rust_library(architecture, folder):
 
     apt fetches it into `folder` and knows of the other machine only there: the system stays as it is.
     """
-    package = run("dpkg-query", "--show", "--showformat", "${source:Package} ${Version}", compiler_package()).split()
-    name = package[0].replace("rustc", "libstd-rust") + "-dev"
+    name, version, _ = rust_library_package()
     sysroot = folder / "usr"
     stamp = folder / "installed"
-    wanted = f"{name}={package[1]}"
+    wanted = f"{name}={version}"
     if stamp.exists() and stamp.read_text() == wanted:
         return sysroot
     shutil.rmtree(folder, ignore_errors=True)
