@@ -126,15 +126,17 @@ bench-peers: build/deps-build build/deps-bench
 # With the share of CPU time that goes into memory, by perf; PROFILE= where that may not sample the kernel.
 PROFILE = --profile
 bench: all build/deps-bench
-	-bench/peers/build
 	bench/workloads/celery/setup
+	bench/compare --check $(PROFILE)
+	-bench/peers/build
 	bench/compare $(PROFILE) $(if $(QUICK),--quick)
 
 # The servers with the hooks of the gem and the wheel and without, under snug and under every peer: what comes from the
 # hooks, what from the allocator. Twice as long as bench.
 bench-hooks: all build/deps-bench
-	-bench/peers/build
 	bench/workloads/celery/setup
+	bench/compare --check
+	-bench/peers/build
 	bench/compare --hooks --idle-seconds 6 $(if $(QUICK),--quick)
 
 # ---- tests: each target prints "N passed, N failed"; the fragments say how to run one alone ----

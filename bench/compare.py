@@ -11,11 +11,12 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from .summary import keep
 from .workloads import catalog
-from .workloads.harness import foreground
+from .workloads.harness import foreground, session
 from .workloads.harness.options import HOOKS_VARIABLE
 
 HERE = Path(__file__).resolve().parent
@@ -49,6 +50,7 @@ def parse_arguments():
     parser.add_argument("--profile", action="store_true", help="also the share of CPU time that goes into memory, by perf")
     parser.add_argument("--idle-seconds", type=float, metavar="S",
                         help="quiet time after the load, half of which passes before hooks act (5; quick: 2; ruby_threads: 3, 1)")
+    parser.add_argument("--check", action="store_true", help="only look whether all that is needed is there; measures nothing")
     parser.add_argument("--out", type=Path, help="directory for what is kept of the results (bench/results/DATE)")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.names if catalog.find(name) is None]
@@ -102,6 +104,29 @@ def compare(workload, arguments, names, work, kept):
     return status == 0
 
 
+def missing(workloads, profile):
+    """What keeps the workloads from being measured here, a line each: found out in seconds, before hours are spent."""
+    lacking = {}
+    for workload in workloads:
+        try:
+            workload.require()
+        except session.WorkloadError as error:
+            lacking.setdefault(str(error), []).append(workload.name)
+    found = [f"{', '.join(names)}: {text}" for text, names in lacking.items()]
+    return found + (profile_refused() if profile else [])
+
+
+def profile_refused():
+    """What `snug compare --profile` says where perf can't sample, tried on a program that does nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        tried = subprocess.run([SNUG, "compare", "--runs", "1", "--with", "glibc", "--profile", "--out", folder, "--force", "--", "sleep", "0.2"],
+                               cwd=ROOT, capture_output=True, text=True)
+    if tried.returncode == 0:
+        return []
+    said = "; ".join(line.strip() for line in tried.stderr.splitlines() if line.strip())
+    return [f"{said}; or leave that column out: make bench PROFILE=, bench/compare without --profile"]
+
+
 def about(seconds):
     return f"{seconds / 3600:.1f} hours" if seconds >= 5400 else f"{seconds / 60:.0f} minutes"
 
@@ -111,11 +136,16 @@ def main():
     if not os.access(SNUG, os.X_OK):
         print("bench/compare: build/snug is missing; run: make", file=sys.stderr)
         return 1
+    workloads = [catalog.find(name) for name in arguments.names] or catalog.WORKLOADS
+    if obstacles := missing(workloads, arguments.profile):
+        print("bench/compare: nothing was measured, since not all of it can be here:", *obstacles, sep="\n  ", file=sys.stderr)
+        return 1
+    if arguments.check:
+        return 0
     day = datetime.date.today().isoformat()
     work = ROOT / "build/bench" / (f"quick-{day}" if arguments.quick else day)
     kept = arguments.out or (work / "kept" if arguments.quick else HERE / "results" / day)
     kept = kept.resolve()
-    workloads = [catalog.find(name) for name in arguments.names] or catalog.WORKLOADS
     names = arguments.allocators or allocators()
     if arguments.hooks:
         names = with_hooks(names)
@@ -125,8 +155,7 @@ def main():
               f"{about(seconds * len(names) * arguments.runs)}", flush=True)
     failed = [w.name for w in workloads if not compare(w, arguments, names, work / w.name, kept / w.name)]
     if failed:
-        print(f"bench/compare: not all runs went well in: {', '.join(failed)}; see {work}/*/logs "
-              "(missing packages: tools/install-deps bench)", file=sys.stderr)
+        print(f"bench/compare: not all runs went well in: {', '.join(failed)}; see {work}/*/logs", file=sys.stderr)
     summarised = subprocess.run([HERE / "summarise", kept]).returncode == 0
     return 1 if failed or not summarised else 0
 

@@ -7,11 +7,10 @@ Results go to build/demo. With QUICK=1 in the environment, or --quick, one short
 import argparse
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
-from .workloads.harness import foreground
+from .workloads.harness import foreground, session
 
 HERE = Path(__file__).resolve().parent
 
@@ -36,16 +35,6 @@ def parse_arguments():
     return arguments
 
 
-def check_ruby():
-    """Says what is missing before minutes are spent. Returns whether all is there."""
-    if os.access("/usr/bin/ruby", os.X_OK):
-        command = ["/usr/bin/ruby", "-e", "require 'concurrent'"]
-        if subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0:
-            return True
-    print("bench/demo: Ruby or its library concurrent-ruby is missing; run: tools/install-deps bench", file=sys.stderr)
-    return False
-
-
 def means(comparison):
     """{allocator: {quantity: mean over its runs}}"""
     return {row["allocator"]: {name: quantity["mean"] for name, quantity in row["quantities"].items()}
@@ -68,7 +57,10 @@ def main():
     if not os.access(SNUG, os.X_OK):
         print("bench/demo: build/snug is missing; run: make demo", file=sys.stderr)
         return 1
-    if not check_ruby():
+    try:
+        session.require_ruby("concurrent")
+    except session.WorkloadError as error:
+        print(f"bench/demo: {error}", file=sys.stderr)
         return 1
     quick = ["--quick"] if arguments.quick else []
     minutes = arguments.runs * len(ALLOCATORS) * (9 if arguments.quick else 41) / 60

@@ -1,10 +1,21 @@
 """The list of workloads: what bench/workloads/run, bench/compare and the documents go by."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from .celery import drive as celery
+from .harness import session
+from .rails_puma import drive as rails
+from .sidekiq import drive as sidekiq
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+
+
+def require_pool():
+    """Of the programs in Ruby alone."""
+    session.require_ruby("concurrent")
 
 
 @dataclass(frozen=True)
@@ -12,6 +23,7 @@ class Workload:
     name: str
     summary: str
     command: tuple  # relative to this directory, then arguments
+    require: Callable[[], None]  # fails with a WorkloadError if something is missing that a run needs
     only: str = ""  # the --only of `snug compare` that measures just the server; empty: the whole program
     full_seconds: int = 60  # about how long one run takes
     quick_seconds: int = 15
@@ -26,19 +38,19 @@ class Workload:
 
 WORKLOADS = (
     Workload("ruby_threads", "32 Ruby threads that allocate, wait and keep: the demo's program",
-             ("ruby_threads.rb",), full_seconds=80, quick_seconds=8),
+             ("ruby_threads.rb",), require_pool, full_seconds=80, quick_seconds=8),
     Workload("rails_puma", "Rails on Puma with 5 threads: pages, JSON, CSV reports, imports",
-             ("rails_puma/drive",), "snug-bench-rails", 40, 10),
+             ("rails_puma/drive",), rails.require, "snug-bench-rails", 40, 10),
     Workload("rails_puma_cluster", "the same with 3 forked workers of 5 threads, preload_app",
-             ("rails_puma/drive", "--cluster"), "snug-bench-rails", 40, 12),
+             ("rails_puma/drive", "--cluster"), rails.require, "snug-bench-rails", 40, 12),
     Workload("sidekiq", "Rails jobs on Sidekiq with 20 threads",
-             ("sidekiq/drive",), "snug-bench-sidekiq", 50, 15),
+             ("sidekiq/drive",), sidekiq.require, "snug-bench-sidekiq", 50, 15),
     Workload("celery_prefork", "Python tasks on Celery with 8 forked processes",
-             ("celery/drive", "--pool", "prefork"), "snug-bench-celery", 40, 12),
+             ("celery/drive", "--pool", "prefork"), celery.require, "snug-bench-celery", 40, 12),
     Workload("celery_threads", "the same on Celery with 20 threads",
-             ("celery/drive", "--pool", "threads"), "snug-bench-celery", 50, 12),
+             ("celery/drive", "--pool", "threads"), celery.require, "snug-bench-celery", 50, 12),
     Workload("ruby_swing", "30 Ruby threads that make and drop arrays of strings: a heap that swings",
-             ("ruby_swing.rb",), full_seconds=90, quick_seconds=5),
+             ("ruby_swing.rb",), require_pool, full_seconds=90, quick_seconds=5),
 )
 
 

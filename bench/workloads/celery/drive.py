@@ -34,6 +34,12 @@ def parse_arguments():
     return arguments
 
 
+def require():
+    """Fails if something is missing that a run needs."""
+    session.require_program(redis.REDIS_SERVER)
+    require_virtual_environment()
+
+
 def require_virtual_environment():
     made_from = PYTHON.parent.parent / "requirements.txt"
     if not made_from.exists() or made_from.read_text() != (HERE / "requirements.txt").read_text():

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from . import environment, memory
 
+RUBY = "/usr/bin/ruby"
 LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1
 # What processes get to end by themselves. Whoever interrupts us may kill us after a few seconds.
@@ -33,6 +34,16 @@ def require_program(path):
     """Fails with the install command if a program that a Debian package brings is missing."""
     if not os.access(path, os.X_OK):
         raise WorkloadError(f"{path} is missing; run: tools/install-deps bench")
+
+
+def require_ruby(*libraries):
+    """The same for Ruby and libraries of its."""
+    require_program(RUBY)
+    tried = subprocess.run([RUBY, "-e", "ARGV.each { |name| require name }", *libraries], capture_output=True, text=True)
+    if tried.returncode != 0:
+        said = re.search(r"cannot load such file -- [\w/]+", tried.stderr)
+        why = said[0] if said else tried.stderr.strip()[-300:]
+        raise WorkloadError(f"{RUBY} lacks a library ({why}); run: tools/install-deps bench")
 
 
 class Process:

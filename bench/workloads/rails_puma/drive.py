@@ -56,6 +56,12 @@ def send_load(run, arguments, burst):
     return json.loads(result_path.read_text())
 
 
+def require():
+    """Fails if something is missing that a run needs."""
+    session.require_program(PUMA)
+    session.require_ruby(*database.LIBRARIES)
+
+
 def drive(run, arguments):
     session.require_program(PUMA)
     start_server(run, arguments)

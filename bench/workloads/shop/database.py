@@ -3,6 +3,8 @@
 import random
 import sqlite3
 
+# What config/application.rb requires of Ruby.
+LIBRARIES = ("rails", "active_record", "action_controller", "action_view", "sqlite3", "csv")
 SCHEMA = """
 CREATE TABLE customers (id INTEGER PRIMARY KEY, name TEXT NOT NULL, email TEXT NOT NULL, city TEXT NOT NULL,
                         notes TEXT NOT NULL);

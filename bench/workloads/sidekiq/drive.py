@@ -51,6 +51,13 @@ def queue_jobs(client, arguments, burst):
     client.pipeline([("SADD", "queues", "default"), *(("LPUSH", "queue:default", text) for text in payloads)])
 
 
+def require():
+    """Fails if something is missing that a run needs."""
+    for program in (SIDEKIQ, redis.REDIS_SERVER):
+        session.require_program(program)
+    session.require_ruby(*database.LIBRARIES)
+
+
 def drive(run, arguments):
     session.require_program(SIDEKIQ)
     client, redis_socket = redis.start(run)

@@ -1,0 +1,147 @@
+"""bench/compare finds out what is missing before it measures anything. Run: tools/run_unittests.py bench/tests"""
+
+import contextlib
+import io
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+from bench import compare
+from bench.workloads import catalog
+from bench.workloads.celery import drive as celery
+from bench.workloads.harness import redis, session
+from bench.workloads.rails_puma import drive as rails
+from bench.workloads.sidekiq import drive as sidekiq
+
+ROOT = Path(__file__).resolve().parents[2]
+PERF = "--profile: perf can't sample the kernel here: Access to performance monitoring is limited"
+# It notes what it is asked for, and fails but for the trial, which fails as where perf may not sample if REFUSED lies beside it.
+TOOL = f"""#!/bin/sh
+echo "$*" >>"$0.log"
+[ ! -e "${{0%/*}}/REFUSED" ] || {{ echo "snug: {PERF}" >&2; exit 2; }}
+case " $* " in *" --profile "*" sleep "*) exit 0 ;; esac
+exit 1
+"""
+
+
+class Missing(unittest.TestCase):
+    def of(self, *names):
+        return compare.missing([catalog.find(name) for name in names], profile=False)
+
+    def test_each_thing_that_a_workload_needs(self):
+        """One that is not there is named for each workload that needs it, and for no other."""
+        nowhere = "/nowhere/at/all"
+        for module, name, who in (
+                (rails, "PUMA", "rails_puma, rails_puma_cluster"), (sidekiq, "SIDEKIQ", "sidekiq"),
+                (redis, "REDIS_SERVER", "sidekiq, celery_prefork, celery_threads"), (session, "RUBY", "ruby_threads, rails_puma, rails_puma_cluster, sidekiq, ruby_swing"),
+                (celery, "PYTHON", "celery_prefork, celery_threads")):
+            with self.subTest(name), mock.patch.object(session, "require_program", self.all_but(nowhere)), \
+                    mock.patch.object(session, "require_ruby", lambda *_: session.require_program(session.RUBY)), \
+                    mock.patch.object(celery, "require_virtual_environment", self.environment(celery.PYTHON)), \
+                    mock.patch.object(module, name, Path(nowhere) if module is celery else nowhere):
+                found, = compare.missing(catalog.WORKLOADS, profile=False)
+                self.assertEqual(found.partition(":")[0], who)
+                self.assertIn("run: ", found)
+
+    def all_but(self, missing):
+        def require(path):
+            if path == missing:
+                raise session.WorkloadError(f"{path} is missing; run: tools/install-deps bench")
+        return require
+
+    def environment(self, there):
+        def require():
+            if there != celery.PYTHON:
+                raise session.WorkloadError("build/venv-celery is missing; run: bench/workloads/celery/setup")
+        return require
+
+    def test_an_environment_that_is_missing_or_old(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(celery, "PYTHON", Path(folder, "bin/python")):
+            with self.assertRaisesRegex(session.WorkloadError, "missing or outdated; run: .*bench/workloads/celery/setup"):
+                celery.require_virtual_environment()
+            Path(folder, "requirements.txt").write_text("celery==1.0\n")
+            with self.assertRaisesRegex(session.WorkloadError, "missing or outdated"):
+                celery.require_virtual_environment()
+
+    @unittest.skipUnless(os.access(session.RUBY, os.X_OK), "there is no Ruby")
+    def test_a_library_of_rubys(self):
+        session.require_ruby("json")
+        with self.assertRaisesRegex(session.WorkloadError, r"cannot load such file -- no/such\); run: tools/install-deps bench"):
+            session.require_ruby("json", "no/such")
+
+
+class Main(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.tool = self.folder / "build/snug"
+        self.tool.parent.mkdir()
+        self.tool.write_text(TOOL)
+        self.tool.chmod(0o755)
+
+    def main(self, *words, lacks=()):
+        """Exit status, what was said, and what the tool was asked for."""
+        def require(name):
+            if name in lacks:
+                raise session.WorkloadError("a server is missing; run: tools/install-deps bench")
+        workloads = tuple(catalog.Workload(name, "", ("run",), lambda name=name: require(name)) for name in ("one", "two"))
+        said = io.StringIO()
+        with mock.patch.object(catalog, "WORKLOADS", workloads), mock.patch.object(compare, "SNUG", self.tool), \
+                mock.patch.object(compare, "ROOT", self.folder), mock.patch.object(sys, "argv", ["compare", *words]), \
+                mock.patch.object(subprocess, "run", self.run_but_summarise(subprocess.run)), \
+                contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+            status = compare.main()
+        log = self.folder / "build/snug.log"
+        asked = log.read_text().splitlines() if log.exists() else []
+        log.unlink(missing_ok=True)
+        return status, said.getvalue(), asked
+
+    def run_but_summarise(self, run):
+        def other(command, **options):
+            return mock.Mock(returncode=0) if str(command[0]).endswith("summarise") else run(command, **options)
+        return other
+
+    def test_nothing_is_measured_if_one_workload_lacks_something(self):
+        status, said, asked = self.main("--out", str(self.folder), lacks=("two",))
+        self.assertEqual((status, asked), (1, []))
+        self.assertEqual(said.splitlines()[1:], ["  two: a server is missing; run: tools/install-deps bench"])
+        status, said, _ = self.main("--out", str(self.folder), lacks=("one", "two"))
+        self.assertEqual(said.splitlines()[1:], ["  one, two: a server is missing; run: tools/install-deps bench"])
+
+    def test_what_was_not_chosen_may_be_missing(self):
+        status, _, asked = self.main("one", "--with", "glibc", "--out", str(self.folder), lacks=("two",))
+        self.assertEqual((status, len(asked)), (1, 1))
+        self.assertEqual(self.main("one", "--check", lacks=("two",)), (0, "", []))
+
+    def test_perf_is_tried_first(self):
+        (self.folder / "build/REFUSED").touch()
+        status, said, asked = self.main("--profile", "--out", str(self.folder))
+        self.assertEqual((status, len(asked)), (1, 1))
+        self.assertRegex(said, r"limited; or leave that column out: make bench PROFILE=")
+        (self.folder / "build/REFUSED").unlink()
+        status, _, asked = self.main("--profile", "--check")
+        self.assertEqual((status, len(asked)), (0, 1))
+
+
+class Make(unittest.TestCase):
+    def test_what_is_missing_is_said_before_peers_are_built(self):
+        for goal, options in (("bench", " --profile"), ("bench-hooks", "")):
+            with self.subTest(goal):
+                lines = self.lines(goal)
+                places = [lines.index(line) for line in ("bench/workloads/celery/setup", f"bench/compare --check{options}", "bench/peers/build")]
+                self.assertEqual(places, sorted(places))
+        self.assertIn("bench/compare --check", self.lines("bench", "PROFILE="))
+
+    def lines(self, *goals):
+        """What make would run."""
+        done = subprocess.run(["make", "-n", *goals], cwd=ROOT, capture_output=True, text=True, check=True)
+        return [line.strip() for line in done.stdout.splitlines()]
+
+
+if __name__ == "__main__":
+    unittest.main()
