@@ -1,15 +1,18 @@
 """Programs in containers with a memory limit: by podman, else by a control group alone, else without any limit."""
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 from ..workloads.harness import memory
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+BUILD = ROOT / "build"
 
 CGROUP_V1 = Path("/sys/fs/cgroup/memory")
 CGROUP_V2 = Path("/sys/fs/cgroup")
@@ -33,12 +36,16 @@ def enter_own_namespace():
                {**os.environ, OWN_NAMESPACE: "1"})
 
 
-def choose():
-    """The best kind of container that works here, tried out: an object with `kind` and `start`."""
-    for candidate in (Podman(), ControlGroup()):
-        if candidate.works():
-            return candidate
-    return Bare()
+@contextlib.contextmanager
+def chosen():
+    """The best kind of container that works here, tried out: an object with `kind` and `start`. Leaving it removes what the
+    kinds that were tried made for themselves."""
+    with contextlib.ExitStack() as tried:
+        for candidate in (Podman(), ControlGroup(), Bare()):
+            tried.callback(candidate.remove)
+            if candidate.works():
+                break
+        yield candidate
 
 
 class Container:
@@ -112,36 +119,54 @@ def _wait_for(condition, launcher, log_path):
 
 
 class Podman:
-    """podman, with this machine's programs inside, so that no image is needed."""
+    """podman, with this machine's programs inside, so that no image is needed. Its storage is its own: that of root, which
+    has one driver for all, is left alone."""
 
     kind = "podman"
     # Without CAP_SYS_RESOURCE podman's own limits cannot be set; what is asked for must not exceed ours.
     LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096")
 
+    def __init__(self):
+        self.storage = self.state = None
+
     def works(self):
         if shutil.which("podman") is None or os.geteuid() != 0:
             return False
-        command = self._command("soak-try", 64 << 20, Path("/tmp"), {}, self._root(Path("/tmp")), ["true"])
-        return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+        BUILD.mkdir(exist_ok=True)
+        self.storage = Path(tempfile.mkdtemp(prefix="soak-containers-", dir=BUILD))
+        self.state = Path(tempfile.mkdtemp(prefix="soak-"))  # a --runroot of more than 50 characters is refused
+        command = self._command(f"soak-{os.getpid()}-try", 64 << 20, self.storage, {}, self._root(), ["true"])
+        return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self.storage).returncode == 0
+
+    def remove(self):
+        """Ends what is left of its containers, too."""
+        if self.storage is not None and self.state is not None:
+            subprocess.run([*self._engine(), "rm", "--force", "--all", "--time", "0"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for folder in filter(None, (self.storage, self.state)):
+            try:
+                shutil.rmtree(folder)
+            except OSError as error:
+                print(f"{folder} could not be removed: {error}", file=sys.stderr)
+        self.storage = self.state = None
 
     def start(self, name, command, variables, limit_bytes, directory):
         log_path = directory / f"{name}.log"
         full_name = f"soak-{os.getpid()}-{name}"
         with open(log_path, "wb") as log:
             launcher = subprocess.Popen(
-                self._command(full_name, limit_bytes, directory, variables, self._root(directory), command),
+                self._command(full_name, limit_bytes, directory, variables, self._root(), command),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
                 cwd=directory)  # where podman's monitor leaves a file `oom` when the kernel killed something
         pid = _wait_for(lambda: self._pid_of(full_name), launcher, log_path)
         return Container(name, pid, launcher, log_path, _group_of(pid))
 
     def _pid_of(self, full_name):
-        done = subprocess.run(["podman", "inspect", "-f", "{{.State.Pid}}", full_name], capture_output=True, text=True)
+        done = subprocess.run([*self._engine(), "inspect", "-f", "{{.State.Pid}}", full_name], capture_output=True, text=True)
         return int(done.stdout) if done.returncode == 0 and done.stdout.strip().isdigit() else 0
 
-    def _root(self, directory):
+    def _root(self):
         """An empty root with the links of a merged /usr."""
-        root = directory / "soak-root"
+        root = self.storage / "root"
         for folder in ("usr", "etc", "proc", "sys", "dev", "tmp", "run", "var", "root"):
             (root / folder).mkdir(parents=True, exist_ok=True)
         for link in LINKS:
@@ -149,9 +174,13 @@ class Podman:
                 (root / link).symlink_to(f"usr/{link}")
         return root
 
+    def _engine(self):
+        return ["podman", "--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "--root", str(self.storage / "containers"),
+                "--runroot", str(self.state)]
+
     def _command(self, full_name, limit_bytes, directory, variables, root, command):
         folders = [f for f in SHARED_FOLDERS if Path(f).is_dir()]
-        return ["podman", "--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "run", "--rm", "--replace",
+        return [*self._engine(), "run", "--rm", "--replace",
                 "--name", full_name, "--network", "none", "--memory", str(limit_bytes), *self.LIMITS, "--workdir", "/",
                 *(part for folder in folders for part in ("-v", f"{folder}:{folder}:ro")),
                 "-v", f"{ROOT}:{ROOT}:ro", "-v", f"{directory}:{directory}",
@@ -163,6 +192,12 @@ class Bare:
     """No container at all: for machines where neither kind can be made."""
 
     kind = "none"
+
+    def works(self):
+        return True
+
+    def remove(self):
+        """There is nothing to remove."""
 
     def start(self, name, command, variables, limit_bytes, directory):
         log_path = directory / f"{name}.log"

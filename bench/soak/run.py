@@ -94,10 +94,9 @@ def press(container, share=PRESSURE_SHARE, seconds=PRESSURE_SECONDS):
 
 
 class Soak:
-    def __init__(self, arguments, directory):
-        self.arguments, self.directory = arguments, directory
+    def __init__(self, arguments, directory, kind):
+        self.arguments, self.directory, self.kind = arguments, directory, kind
         self.cli = shutil.copy(arguments.cli, directory / "snug")
-        self.kind = containers.choose()
         shown = subprocess.run(["git", "-C", ROOT, "log", "-1", "--format=%h"], capture_output=True, text=True)
         self.commit = shown.stdout.strip() or "unknown"  # now: hours later it may be another
         self.services = []
@@ -232,23 +231,28 @@ def parse_arguments():
     return arguments
 
 
+def on_signals(handler):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, handler)
+
+
 def main():
     arguments = parse_arguments()
     containers.enter_own_namespace()
     arguments.results.mkdir(parents=True, exist_ok=True)
-    directory = Path(tempfile.mkdtemp(prefix="soak-"))
-    soak = Soak(arguments, directory)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda received, _frame: soak.end(received))
-    try:
-        soak.start()
-        with open(arguments.results / "samples.csv", "w", encoding="utf-8", newline="") as file:
-            soak.run(file)
-    except (containers.ContainerError, services.ServiceError, session.WorkloadError) as error:
-        soak.failures.append(str(error))
-    finally:
-        soak.stop()
-        shutil.rmtree(directory, ignore_errors=True)
+    on_signals(lambda received, _frame: sys.exit(128 + received))
+    with tempfile.TemporaryDirectory(prefix="soak-", ignore_cleanup_errors=True) as directory, containers.chosen() as kind:
+        soak = Soak(arguments, Path(directory), kind)
+        on_signals(lambda received, _frame: soak.end(received))
+        try:
+            soak.start()
+            with open(arguments.results / "samples.csv", "w", encoding="utf-8", newline="") as file:
+                soak.run(file)
+        except (containers.ContainerError, services.ServiceError, session.WorkloadError) as error:
+            soak.failures.append(str(error))
+        finally:
+            on_signals(signal.SIG_IGN)  # what is left to do takes seconds
+            soak.stop()
     text, status = page.write(soak, arguments)
     (arguments.results / "README.md").write_text(text)
     print(text)

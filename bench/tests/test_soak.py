@@ -14,6 +14,7 @@ import time
 import unittest
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 from bench.soak import containers, mappings, page, run, trend
 from bench.soak.kills import Kills
@@ -175,6 +176,92 @@ class Mappings(unittest.TestCase):
         found = mappings.of_process(process.pid)
         self.assertEqual(found["ruby"], 0)
         self.assertGreaterEqual(found["stacks"], 8, found)
+
+
+# It keeps its containers where --root says, and notes what it is asked for. `run` ends as RUNS says. As podman's own, it takes no
+# long --runroot.
+PODMAN = """#!/bin/sh
+echo "$*" >>"$PODMAN_LOG"
+while [ "$1" != --root ]; do shift; done
+mkdir -p "$2/vfs-containers"
+[ ${#4} -le 50 ] || exit 125
+case " $* " in *" run "*) exit "${RUNS:-0}" ;; esac
+"""
+
+
+class Storage(unittest.TestCase):
+    """Containers are kept apart from those of root, and nothing of them stays, however the soak ends."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.build, self.temporary, self.log = (self.folder / name for name in ("where/others/have/a/checkout/build", "tmp", "podman.log"))
+        for path in (self.build, self.temporary, self.folder / "bin"):
+            path.mkdir(parents=True)
+        (self.folder / "bin/podman").write_text(PODMAN)
+        (self.folder / "bin/podman").chmod(0o755)
+        self.variables = {"PATH": f"{self.folder}/bin:/usr/bin:/bin", "PODMAN_LOG": str(self.log), "TMPDIR": str(self.temporary)}
+
+    def chosen(self, **variables):
+        """The kind of container, what lay in build/ and in /tmp while it was used, and what does afterwards."""
+        with mock.patch.dict(os.environ, {**self.variables, **variables}), mock.patch.object(tempfile, "tempdir", None), \
+                mock.patch.object(os, "geteuid", lambda: 0), mock.patch.object(containers, "BUILD", self.build):
+            with containers.chosen() as kind:
+                inside = self.left()
+            return kind.kind, inside, self.left()
+
+    def left(self):
+        return [path.name for folder in (self.temporary, self.build) for path in folder.iterdir()]
+
+    def test_its_storage_is_its_own_and_goes(self):
+        before = set(Path("/tmp").glob("soak-root"))
+        kind, (state, storage), left = self.chosen()
+        self.assertEqual((kind, left), ("podman", []))
+        self.assertTrue(storage.startswith("soak-containers-"), storage)
+        asked = self.log.read_text().splitlines()
+        for words in asked:
+            self.assertIn(f" --root {self.build}/{storage}/containers --runroot {self.temporary}/{state} ", words)
+        self.assertTrue(asked[-1].endswith(" rm --force --all --time 0"), asked)
+        self.assertEqual(set(Path("/tmp").glob("soak-root")), before)
+
+    def test_nothing_stays_of_a_podman_that_does_not_work(self):
+        kind, _, left = self.chosen(RUNS="1")
+        self.assertNotEqual(kind, "podman")
+        self.assertEqual(left, [])
+
+    def test_a_signal_leaves_nothing_either(self):
+        script = (f"import os, pathlib, sys\nfrom bench.soak import containers, run, services\nos.geteuid = lambda: 0\n"
+                  f"containers.BUILD = pathlib.Path({str(self.build)!r})\nservices.ALL = ()\n"
+                  f"sys.argv = ['run', '--results', {str(self.folder / 'results')!r}, '--cli', '/bin/true', '--library', '/bin/true']\nsys.exit(run.main())")
+        process = subprocess.Popen([sys.executable, "-c", script], cwd=Path(__file__).resolve().parents[2], text=True, stderr=subprocess.PIPE,
+                                   env={**os.environ, **self.variables, containers.OWN_NAMESPACE: "1"})
+        self.addCleanup(lambda: (process.kill(), process.communicate()))
+        deadline = time.monotonic() + 30
+        while not (self.folder / "results/samples.csv").exists():
+            self.assertLess(time.monotonic(), deadline)
+            self.assertIsNone(process.poll())
+            time.sleep(0.05)
+        self.assertEqual(len(self.left()), 3)
+        for _ in range(2):  # the first would let it finish its round
+            process.terminate()
+            time.sleep(0.5)
+        process.wait(30)
+        self.assertEqual((process.returncode, self.left()), (128 + signal.SIGTERM, []))
+
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("podman"), "needs root and podman")
+    def test_a_container_that_is_left_ends(self):
+        with mock.patch.object(containers, "BUILD", self.build):
+            podman = containers.Podman()
+            self.addCleanup(podman.remove)
+            if not podman.works():
+                self.skipTest("podman can't limit memory here")
+            container = podman.start("left", ["sleep", "600"], {}, 64 << 20, self.temporary)
+            self.assertTrue(Path(f"/proc/{container.pid}").exists())
+            podman.remove()
+            container.launcher.wait(30)
+            self.assertFalse(Path(f"/proc/{container.pid}").exists())
+            self.assertEqual(list(self.build.iterdir()), [])
 
 
 class FakeContainer:
