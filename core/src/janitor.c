@@ -45,8 +45,12 @@ static struct {
 
 bool janitor_is_running(void) { return __atomic_load_n(&janitor.alive, __ATOMIC_ACQUIRE) != 0; }
 
+/* Whether it has a table of descriptors of its own from now on, where it takes none that the program is about to get.
+ * The kernel closes copies of the program's for that, which some file systems take for more (docs/decisions/0024). */
+static bool leave_files(void) { return tick_janitor_needs_files() && rights_have(RIGHT_OTHERS) && sys_leave_files(); }
+
 /* Watches until the program idles, when it gives everything back, or until there is nothing to do. */
-static void watch_once(void) {
+static void watch_once(bool *own_files) {
   uint64_t activity = 0;
   uint32_t idle = 0;
   for (uint32_t useless = 0; idle < purge_idle_looks(); useless = purge_janitor_is_worth() ? 0 : useless + 1) {
@@ -58,7 +62,8 @@ static void watch_once(void) {
     uint64_t now = purge_activity();
     idle = now == activity ? idle + 1 : 0;
     activity = now;
-    if (idle == 0) tick_if_due(NULL, false);
+    if (!*own_files) *own_files = leave_files();
+    if (idle == 0) tick_if_due(NULL, *own_files);
   }
   if (__atomic_load_n(&janitor.stop, __ATOMIC_ACQUIRE) != 0) return;
   purge_idle();
@@ -66,8 +71,9 @@ static void watch_once(void) {
 
 /* What the program frees while all is given back starts no other one. */
 static void watch(void) {
+  bool own_files = false;
   do {
-    watch_once();
+    watch_once(&own_files);
   } while (is_wanted() && __atomic_load_n(&janitor.stop, __ATOMIC_ACQUIRE) == 0 && purge_janitor_is_worth());
 }
 

@@ -41,7 +41,9 @@ enum {
   WIPE_ON_FORK_ADVICE = 18,
   COLD_ADVICE = 20,
   SYSCALL_PIDFD_OPEN = 434,
+  SYSCALL_CLOSE_RANGE = 436,
   SYSCALL_PIDFD_GETFD = 438,
+  CLOSE_RANGE_UNSHARE_FLAG = 2,
   ABORT_WAIT_NS = 100000000,
   ABORT_STATUS = 128 + SIGABRT,
 };
@@ -176,6 +178,10 @@ static size_t started_stack_bytes;
 bool sys_in_started_thread(void) {
   const char *stack = __atomic_load_n(&started_stack, __ATOMIC_ACQUIRE);
   return stack != NULL && (size_t)((const char *)__builtin_frame_address(0) - stack) < started_stack_bytes;
+}
+
+bool sys_leave_files(void) {
+  return !failed(call(SYSCALL_CLOSE_RANGE, 0, ~0u, CLOSE_RANGE_UNSHARE_FLAG, 0, 0, 0)); /* Linux 5.9 */
 }
 
 uint64_t sys_block_signals(void) {

@@ -36,7 +36,8 @@ void sys_sleep(uint64_t duration_ns);
 bool sys_can_read(const void *word); /* four bytes at a multiple of 4: whether reading them would not fault */
 void sys_futex_wait_shared(uint32_t *word, uint32_t expected); /* as the kernel wakes at the end of a thread */
 void sys_futex_wake(uint32_t *word, int count);
-bool sys_barrier_register(void);    /* RIGHT_OTHERS, as the five below */
+bool sys_leave_files(void); /* the calling thread shares no file descriptors any more and has none. RIGHT_OTHERS, */
+bool sys_barrier_register(void);    /* as the five below */
 bool sys_barrier_all_threads(void); /* every running thread of the process passes a full memory barrier */
 uint32_t sys_thread_id(void);
 uint32_t sys_process_id(void);

@@ -33,6 +33,7 @@ static struct {
   uint64_t container_at_ns; /* the same */
   uint64_t limits_at_ns;    /* the same */
   uint64_t looked_at_ns;    /* atomic: when files were last opened, or could have been */
+  bool has_limit;           /* atomic: the container has a memory limit */
 } ticks;
 
 /* Whether so much time has passed since *last_ns, which then is now. 0: never yet. */
@@ -55,7 +56,10 @@ static void look_at_container(uint64_t now) {
     cgroup_search_memory_limit(); /* there may be a tighter one, or the process was moved */
   }
   if (slow || cgroup_has_memory_limit()) purge_look_at_limit(slow);
+  __atomic_store_n(&ticks.has_limit, cgroup_has_memory_limit(), __ATOMIC_RELAXED);
 }
+
+bool tick_janitor_needs_files(void) { return __atomic_load_n(&ticks.has_limit, __ATOMIC_RELAXED); }
 
 static size_t records_to_look_at(void) {
   size_t share = slab_record_count() / TICK_SHARE;
@@ -85,10 +89,11 @@ void tick_now(const struct cache *own, bool may_open_files) {
   purge_unlock();
 }
 
-/* Where the ticks are a janitor's, who opens no files. */
-static void look_if_due(uint64_t now) {
+/* Where the ticks are a janitor's, who opens no files. A limit that is near waits for none of them. */
+static void look_if_due(const struct cache *own, uint64_t now) {
   if (now < __atomic_load_n(&ticks.looked_at_ns, __ATOMIC_RELAXED) + TICK_NS || !purge_try_lock()) return;
   look_at_container(now);
+  purge_if_limit_is_near(own);
   purge_unlock();
 }
 
@@ -103,6 +108,6 @@ bool tick_if_due(const struct cache *own, bool may_open_files) {
     tick_now(own, may_open_files);
     return true;
   }
-  if (may_open_files) look_if_due(now);
+  if (may_open_files) look_if_due(own, now);
   return false;
 }

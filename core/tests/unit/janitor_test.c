@@ -11,6 +11,22 @@ static uint32_t start_or_refuse(void (*entry)(void), void *stack, size_t stack_b
   return refuse_thread ? 0 : sys_start_thread(entry, stack, stack_bytes, thread_block, alive);
 }
 #define sys_start_thread start_or_refuse
+
+/* Whatever container the tests run in, this process has a memory limit only on demand. */
+static bool is_limited;
+static const char *memory_current = "";
+static size_t read_file_of_container(const char *path, char *text, size_t capacity_bytes) {
+  if (strncmp(path, "/sys/fs/cgroup", strlen("/sys/fs/cgroup")) != 0) return sys_read_file(path, text, capacity_bytes);
+  const char *name = strrchr(path, '/') + 1;
+  const char *content = !is_limited                           ? ""
+                        : strcmp(name, "memory.max") == 0     ? "1000000000\n"
+                        : strcmp(name, "memory.current") == 0 ? memory_current
+                        : strcmp(name, "memory.stat") == 0    ? "inactive_file 0\nactive_file 0\n"
+                                                              : "";
+  snprintf(text, capacity_bytes, "%s", content);
+  return strlen(text);
+}
+#define sys_read_file read_file_of_container
 #include "above_sys.h"
 #include "unit.h"
 
@@ -100,6 +116,27 @@ TEST(it_closes_no_copies_of_the_programs_descriptors) {
   wait_until_it_is_gone();
   CHECK(mq_notify(queue, &nothing) != 0 && errno == EBUSY); /* it is registered still */
   mq_close(queue);
+}
+
+/* The program is in no slow path: it may only touch what it has. */
+TEST(in_a_container_with_a_limit_it_looks_by_itself) {
+  if (is_emulated()) SKIP("the emulator's descriptors are the program's");
+  start_again();
+  is_limited = true;
+  ticks.limits_at_ns = ticks.container_at_ns = 0;
+  leave_much_dirty();
+  memory_current = "100000000\n";
+  tick_now(this_thread.own, true);
+  CHECK(tick_janitor_needs_files() && !pressure_is_near());
+  memory_current = "990000000\n";
+  janitor_start();
+  for (int i = 0; i < GONE_MS && !pressure_is_near(); i++) sleep_ms(1);
+  CHECK(pressure_is_near());
+  wait_until_it_is_gone();
+  is_limited = false;
+  ticks.limits_at_ns = ticks.container_at_ns = 0;
+  tick_now(this_thread.own, true);
+  CHECK(!tick_janitor_needs_files() && !pressure_is_near());
 }
 
 TEST(switched_off_it_never_comes) {

@@ -203,6 +203,17 @@ TEST(who_may_open_files_looks_at_the_container_though_the_janitor_ticks) {
   }
 }
 
+TEST(a_limit_that_is_near_waits_for_no_tick) {
+  start_again(0);
+  make_dirty(512);
+  now_ns += TICK_NS;
+  CHECK(tick_if_due(NULL, false));
+  memory_current = "95000000\n";
+  uint64_t limit_purges = snug_counters.limit_purges;
+  CHECK(!tick_if_due(this_thread.own, true) && snug_counters.limit_purges == limit_purges + 1);
+  CHECK_THAT(pages_dirty() <= CAP_SMALL_PAGES, "%zu dirty pages", pages_dirty());
+}
+
 TEST(between_ticks_the_container_is_looked_at_once) {
   start_again(2);
   now_ns += TICK_NS;
