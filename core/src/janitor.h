@@ -9,8 +9,8 @@
  *  J2  It touches no thread-local variable of this library, and calls no function of another one.
  *  J3  It has the privileges of the thread that started it, opens files only where the program's descriptors are not
  *      its own, which it leaves in a container with a memory limit, and ends before the program drops privileges or
- *      enters a sandbox by libc's functions (process.c). Drops that go around libc it outlives by a second at most while
- *      the program allocates: then a thread of the program replaces it.
+ *      enters a sandbox by libc's functions (process.c). Drops that go around libc it outlives by a second at most
+ *      while the program allocates: then a thread of the program replaces it.
  */
 #ifndef SNUG_JANITOR_H
 #define SNUG_JANITOR_H
