@@ -90,12 +90,14 @@ class BareSystem:
         return sorted(str(path.relative_to(self.root)) for path in self.root.rglob("*") if path.is_file())
 
 
-class Packages(unittest.TestCase):
+class OnBareSystem(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.system = BareSystem(Path(folder.name))
 
+
+class Packages(OnBareSystem):
     def test_a_build_says_what_is_missing_and_installs_nothing(self):
         for goals, missing in ((("all",), "binutils cargo gcc libc6-dev rustc"), (("library",), "binutils gcc libc6-dev"),
                                (("tool",), "binutils cargo gcc libc6-dev rustc"), (("install-library",), "binutils gcc libc6-dev")):
@@ -127,13 +129,8 @@ class Packages(unittest.TestCase):
         self.assertEqual(self.system.run("tools/install-deps", "all").returncode, 2)
 
 
-class Services(unittest.TestCase):
+class Services(OnBareSystem):
     """What comes with a package neither starts nor is enabled, whatever the package is; and what the user set stays."""
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.system = BareSystem(Path(folder.name))
 
     def test_packages_are_told_to_start_and_enable_nothing(self):
         for variables, code in (({}, 1), ({"ENDED": "1"}, 143)):
@@ -191,15 +188,13 @@ class Services(unittest.TestCase):
         self.assertEqual(enabled(), ["before.service", "new.service", "new.socket", "new.timer", "new@1.service", "wanted.service"])
 
 
-class Locks(unittest.TestCase):
+class Locks(OnBareSystem):
     """Another apt may hold any of its locks for minutes, as Debian's own upgrades do after a boot."""
 
     LOCKS = ("/var/lib/apt/lists/lock", "/var/cache/apt/archives/lock", "/var/lib/dpkg/lock-frontend")
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.system = BareSystem(Path(folder.name))
+        super().setUp()
         (self.system.path / "sleep").unlink()
         (self.system.path / "sleep").write_text(SLEEP)
         (self.system.path / "sleep").chmod(0o755)
