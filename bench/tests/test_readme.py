@@ -1,5 +1,5 @@
 """Tests that README.md and docs/guide/measured.md say what was measured: each number is worked out anew from the runs
-in bench/results. Run: bench/tests/test_readme.py (standard library only)."""
+in bench/results. Run: tools/run_unittests.py bench/tests (standard library only)."""
 
 import json
 import math
@@ -147,8 +147,8 @@ class Sentences(unittest.TestCase):
         self.assert_range(MEASURED, "RANGE times jemalloc's, and", ratios(SHARES, "jemalloc"))
         self.assert_range(MEASURED, "and RANGE times tuned jemalloc's", ratios(SHARES, TUNED))
         text, mean = text_of(README), {peer: geometric_mean("snug", peer, SHARES) for peer in ("glibc", "jemalloc")}
-        self.assertIn(f"took {mean['glibc']:.2f} times the CPU time that glibc's takes, page faults included, and "
-                      f"{mean['jemalloc']:.2f} times jemalloc's", text)
+        self.assertIn(f"share of the CPU time, page faults included, was {mean['glibc']:.2f} times that of glibc and "
+                      f"{mean['jemalloc']:.2f} times that of jemalloc", text)
 
     def test_what_more_cpu_time_than_jemallocs_buys(self):
         def cpus_percent(workload, allocator):
