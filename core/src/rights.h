@@ -24,8 +24,7 @@
 enum right {
   RIGHT_FILES = 1,  /* open, read and close files of the system */
   RIGHT_THREAD = 2, /* start a thread, with signals blocked, and end it */
-  RIGHT_OTHERS =
-      4, /* membarrier, tgkill, getpid, gettid, sysinfo, readlinkat, mincore, rt_sigaction, CPU time, names */
+  RIGHT_OTHERS = 4, /* all else, such as membarrier, tgkill, close_range, CPU time (docs/decisions/0024) */
   RIGHT_ALL = RIGHT_FILES | RIGHT_THREAD | RIGHT_OTHERS,
 };
 

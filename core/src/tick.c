@@ -89,7 +89,7 @@ void tick_now(const struct cache *own, bool may_open_files) {
   purge_unlock();
 }
 
-/* Where the ticks are a janitor's, who opens no files. A limit that is near waits for none of them. */
+/* Where the ticks are a janitor's that opens no files. A limit that is near waits for none of them. */
 static void look_if_due(const struct cache *own, uint64_t now) {
   if (now < __atomic_load_n(&ticks.looked_at_ns, __ATOMIC_RELAXED) + TICK_NS || !purge_try_lock()) return;
   look_at_container(now);

@@ -190,7 +190,7 @@ TEST(each_look_of_a_janitor_is_a_tick_though_the_clock_is_short) {
   }
 }
 
-/* ---- the janitor's, which opens no files ---- */
+/* ---- the janitor's, where it opens no files ---- */
 
 TEST(who_may_open_files_looks_at_the_container_though_the_janitor_ticks) {
   start_again(2);
