@@ -13,6 +13,9 @@
 #include "../src/process.h"
 #include "../src/rights.h"
 #include "../src/symbols.h"
+#include "../src/sys.h"
+
+enum { GROUPS_MAX = 65536 }; /* the kernel's NGROUPS_MAX */
 
 /* name, parameters, arguments */
 #define ALL_CALLS(CALL)                                                                 \
@@ -24,8 +27,7 @@
   CALL(setegid, (gid_t effective), (effective))                                         \
   CALL(setregid, (gid_t real, gid_t effective), (real, effective))                      \
   CALL(setresgid, (gid_t real, gid_t effective, gid_t saved), (real, effective, saved)) \
-  CALL(setgroups, (size_t count, const gid_t *groups), (count, groups))                 \
-  CALL(initgroups, (const char *user, gid_t group), (user, group))
+  CALL(setgroups, (size_t count, const gid_t *groups), (count, groups))
 
 #define DEFINE(name, parameters, arguments)                  \
   static int(*next_##name) parameters;                       \
@@ -48,7 +50,31 @@
 static void find_next(void);
 ALL_CALLS(DEFINE)
 
-static void find_next(void) { ALL_CALLS(FIND) }
+static int (*list_groups)(const char *user, gid_t group, gid_t *groups, int *count);
+
+static void find_next(void) {
+  ALL_CALLS(FIND)
+  symbols_function(&list_groups, "getgrouplist");
+}
+
+/* libc's own looks the groups up before it sets them: in files, or over the network. A fork would wait so long for the
+ * janitor, so here it is stopped for the second half alone. */
+EXPORT int credentials_initgroups(const char *user, gid_t group) __asm__("initgroups");
+int credentials_initgroups(const char *user, gid_t group) {
+  if (list_groups == NULL) find_next();
+  gid_t *groups = list_groups != NULL ? sys_map(GROUPS_MAX * sizeof(gid_t)) : NULL;
+  if (groups == NULL) {
+    errno = list_groups != NULL ? ENOMEM : ENOSYS;
+    return -1;
+  }
+  int count = GROUPS_MAX;
+  int result = list_groups(user, group, groups, &count);
+  bool are_cut = result < 0 && count > GROUPS_MAX; /* libc's takes as many as the kernel does, too */
+  if (are_cut) count = GROUPS_MAX;
+  if (result >= 0 || are_cut) result = credentials_setgroups((size_t)count, groups);
+  sys_unmap(groups, GROUPS_MAX * sizeof(gid_t));
+  return result;
+}
 
 /* Now rather than at the first call, which may come in the child of a fork, where the loader's lock can't be had. Opened
  * late the library is not where the program's calls go to. */

@@ -17,7 +17,7 @@
 
 enum {
   LARGE_MIN_BYTES = 1 << 20,
-  LARGE_HUGE_PAGES_BYTES = 32 << 20, /* from here on the system's setting for huge pages stands */
+  LARGE_HUGE_PAGES_BYTES = 32 << 20, /* one that begins so long has the system's setting for huge pages */
 };
 
 HIDDEN bool large_init(void);

@@ -6,7 +6,9 @@
  *  K2  Nothing that can fault on the program's memory, and no system call that takes longer the more memory there is,
  *      happens under a lock; the purge lock, which slow paths only try, is the exception. Short ones do, as what they
  *      change must be seen whole: mprotect when the zone or a table grows (records, caches, pages, map), mmap and
- *      munmap of the table of large blocks (large), one membarrier for all victims at a time (caches).
+ *      munmap of the table of large blocks (large), one membarrier for all victims at a time (caches). So do two that
+ *      grow with memory, which few programs make: a slab of an arena of mallctl is cleared (slab), and a profile's
+ *      stacks are copied for a dump or zeroed by a reset (profile_table).
  *  K3  While a thread is inside fork() it holds every lock (fork.c) and may still come here, from other libraries' fork
  *      handlers: lock_all_owner lets it pass. Not so in a fork of K4.
  *  K4  A signal handler that forks may have interrupted its own thread under a lock, which it would wait for forever.

@@ -184,22 +184,30 @@ bool sys_leave_files(void) {
   return !failed(call(SYSCALL_CLOSE_RANGE, 0, ~0u, CLOSE_RANGE_UNSHARE_FLAG, 0, 0, 0)); /* Linux 5.9 */
 }
 
-uint64_t sys_block_signals(void) {
-  uint64_t all = ~(uint64_t)0, before = 0;
-  call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, (long)&before, sizeof all, 0, 0);
+__attribute__((weak)) const char *gnu_get_libc_version(void);
+
+bool sys_is_glibc(void) { return gnu_get_libc_version != NULL; }
+
+/* By which libc has every thread make a call, as setuid(2): glibc's SIGSETXID, musl's SIGSYNCCALL. */
+static uint64_t signal_to_all_threads(void) {
+  enum { GLIBC = 33, MUSL = 34 };
+  return UINT64_C(1) << ((sys_is_glibc() ? GLIBC : MUSL) - 1);
+}
+
+static uint64_t set_blocked(uint64_t mask) {
+  uint64_t before = 0;
+  call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&mask, (long)&before, sizeof mask, 0, 0);
   return before;
 }
 
-void sys_restore_signals(uint64_t mask) { call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&mask, 0, sizeof mask, 0, 0); }
+uint64_t sys_block_signals(void) { return set_blocked(~signal_to_all_threads()); }
+
+void sys_restore_signals(uint64_t mask) { set_blocked(mask); }
 
 /* What clone3(2) takes, up to Linux 5.4. */
 struct thread_description {
   uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_bytes, thread_block;
 };
-
-__attribute__((weak)) const char *gnu_get_libc_version(void);
-
-bool sys_is_glibc(void) { return gnu_get_libc_version != NULL; }
 
 /* libc's pthread_create has made one of the two calls; a sandbox may kill for the other. glibc tries clone3 first since
  * 2.34, and falls back where the kernel, or a sandbox, says that there is none. */
@@ -216,7 +224,7 @@ uint32_t sys_start_thread(void (*entry)(void), void *stack, size_t stack_bytes, 
                         CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
   started_stack_bytes = stack_bytes;
   __atomic_store_n(&started_stack, (const char *)stack, __ATOMIC_RELEASE);
-  uint64_t before = sys_block_signals();
+  uint64_t before = set_blocked(~UINT64_C(0)); /* the new thread's, too: no handler runs there */
   struct thread_description description = {
       flags, 0, (uintptr_t)alive, (uintptr_t)alive, 0, (uintptr_t)stack, stack_bytes, (uintptr_t)thread_block};
   long result = libc_tries_clone3() ? clone3_raw(&description, sizeof description, entry) : -ENOSYS;

@@ -47,7 +47,9 @@ bool sys_is_glibc(void);           /* whether the program's C library is glibc *
 /* Returns the thread's id, 0 if it can't be had; *alive holds it while it runs. RIGHT_THREAD, as the three below. */
 uint32_t sys_start_thread(void (*entry)(void), void *stack, size_t stack_bytes, void *thread_block, uint32_t *alive);
 _Noreturn void sys_exit_thread(void);
-uint64_t sys_block_signals(void); /* all, for the calling thread; returns the mask before */
+/* All for the calling thread but that by which libc reaches every thread: who sends it waits for each, and may hold
+ * what this one waits for. Returns the mask before. */
+uint64_t sys_block_signals(void);
 void sys_restore_signals(uint64_t mask);
 bool sys_in_started_thread(void); /* whether the caller is the thread started last: it runs on that one's stack */
 void sys_cpu_relax(void);         /* a pause inside a spin */

@@ -11,7 +11,9 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sched.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 
 enum { NOBODY = 65534, LOOKS = 40, LOOK_MS = 50, CHURN_THREADS = 3, LANDLOCK_CREATE = 444, LANDLOCK_RESTRICT = 446 };
 
@@ -229,6 +231,97 @@ HIDDEN_DROP(unshare, AT_ONCE)
 HIDDEN_DROP(setns, AT_ONCE)
 HIDDEN_DROP(landlock_by_syscall, AT_ONCE)
 HIDDEN_DROP(landlock_bare, SOON)
+
+/* ---- what is looked up for a drop ---- */
+
+enum { LOOK_UP_MS = 600, FORK_MS = 200 }; /* a fork waits for nobody; the rest is what a busy machine adds */
+
+static bool is_looking_up; /* atomic */
+
+static void *look_up(void *unused) {
+  initgroups("nobody", NOBODY);
+  __atomic_store_n(&is_looking_up, false, __ATOMIC_RELEASE);
+  return unused;
+}
+
+/* For this process alone /etc/group is a pipe that nobody writes to for a while: a slow directory service. */
+static bool make_groups_slow(void) {
+  char path[] = "/tmp/privileges-groups-XXXXXX";
+  if (unshare(CLONE_NEWNS) != 0 || mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0) return false;
+  if (mkdtemp(path) == NULL || mount("groups", path, "tmpfs", 0, NULL) != 0) return false;
+  char pipe_path[sizeof path + 8];
+  snprintf(pipe_path, sizeof pipe_path, "%s/group", path);
+  bool is_slow = mkfifo(pipe_path, 0644) == 0 && mount(pipe_path, "/etc/group", NULL, MS_BIND, NULL) == 0;
+  umount2(path, MNT_DETACH);
+  rmdir(path);
+  return is_slow;
+}
+
+/* An empty file; whoever reads finds its end while nobody has it open to write. */
+static void answer_later(void) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+  for (;;) {
+    usleep(LOOK_UP_MS * 1000);
+    close(open("/etc/group", O_WRONLY | O_CLOEXEC));
+  }
+}
+
+static void fork_during_look_up(bool (*unused)(void), int unused_ms) {
+  (void)unused, (void)unused_ms;
+  if (!make_groups_slow()) {
+    test_skip_reason = "refused here";
+    return;
+  }
+  churn_until_helped();
+  pid_t answering = fork();
+  if (answering == 0) answer_later();
+  pthread_t thread;
+  is_looking_up = true;
+  REQUIRE(pthread_create(&thread, NULL, look_up, NULL) == 0);
+  usleep(LOOK_UP_MS / 4 * 1000);
+  double begin_s = now_s();
+  pid_t child = fork();
+  if (child == 0) _exit(0);
+  double fork_ms = (now_s() - begin_s) * 1e3;
+  bool was_looking_up = __atomic_load_n(&is_looking_up, __ATOMIC_ACQUIRE);
+  waitpid(child, NULL, 0);
+  pthread_join(thread, NULL);
+  kill(answering, SIGKILL);
+  CHECK_THAT(was_looking_up, "the look-up had ended before fork returned");
+  CHECK_THAT(fork_ms < FORK_MS, "fork took %.0f ms while another thread looked groups up", fork_ms);
+}
+
+TEST(fork_waits_for_no_look_up) { in_child(fork_during_look_up, NULL, 0); }
+
+/* ---- forks beside changes of all threads ---- */
+
+enum { FORKS = 300 };
+
+static bool is_forking; /* atomic */
+
+/* libc has each thread make the call, by a signal, and waits until all have. */
+static void *change_all_threads(void *unused) {
+  while (__atomic_load_n(&is_forking, __ATOMIC_ACQUIRE) && setegid(getegid()) == 0) usleep(1000);
+  return unused;
+}
+
+static void fork_beside_changes(bool (*unused)(void), int unused_ms) {
+  (void)unused, (void)unused_ms;
+  churn_until_helped();
+  pthread_t thread;
+  is_forking = true;
+  REQUIRE(pthread_create(&thread, NULL, change_all_threads, NULL) == 0);
+  for (int i = 0; i < FORKS; i++) {
+    pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) _exit(0);
+    waitpid(child, NULL, 0);
+  }
+  __atomic_store_n(&is_forking, false, __ATOMIC_RELEASE);
+  pthread_join(thread, NULL);
+}
+
+TEST(forks_beside_changes_of_all_threads_end) { in_child(fork_beside_changes, NULL, 0); }
 
 int main(int argc, char **argv) {
   if (geteuid() != 0) {
