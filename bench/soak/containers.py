@@ -233,4 +233,12 @@ class ControlGroup(Bare):
         group = first / f"soak-{os.getpid()}-{name}"
         group.mkdir()
         (group / ("memory.limit_in_bytes" if first == CGROUP_V1 else "memory.max")).write_text(str(limit_bytes))
+        self._forbid_swap(group, limit_bytes)
         return group
+
+    @staticmethod
+    def _forbid_swap(group, limit_bytes):
+        """Where the machine has any, what is beyond the limit would go there, and nothing would ever be killed."""
+        for name, value in [("memory.memsw.limit_in_bytes", limit_bytes), ("memory.swap.max", 0)]:
+            if (group / name).exists():
+                (group / name).write_text(str(value))
