@@ -69,9 +69,8 @@ int credentials_initgroups(const char *user, gid_t group) {
   }
   int count = GROUPS_MAX;
   int result = list_groups(user, group, groups, &count);
-  bool are_cut = result < 0 && count > GROUPS_MAX; /* libc's takes as many as the kernel does, too */
-  if (are_cut) count = GROUPS_MAX;
-  if (result >= 0 || are_cut) result = credentials_setgroups((size_t)count, groups);
+  if (count > GROUPS_MAX) result = count = GROUPS_MAX; /* libc's takes as many as the kernel does, too */
+  if (result >= 0) result = credentials_setgroups((size_t)count, groups);
   sys_unmap(groups, GROUPS_MAX * sizeof(gid_t));
   return result;
 }

@@ -246,14 +246,12 @@ static void *look_up(void *unused) {
 
 /* For this process alone /etc/group is a pipe that nobody writes to for a while: a slow directory service. */
 static bool make_groups_slow(void) {
-  char path[] = "/tmp/privileges-groups-XXXXXX";
-  if (unshare(CLONE_NEWNS) != 0 || mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0) return false;
-  if (mkdtemp(path) == NULL || mount("groups", path, "tmpfs", 0, NULL) != 0) return false;
-  char pipe_path[sizeof path + 8];
-  snprintf(pipe_path, sizeof pipe_path, "%s/group", path);
-  bool is_slow = mkfifo(pipe_path, 0644) == 0 && mount(pipe_path, "/etc/group", NULL, MS_BIND, NULL) == 0;
-  umount2(path, MNT_DETACH);
-  rmdir(path);
+  char path[64];
+  snprintf(path, sizeof path, "/tmp/privileges-groups-%d", (int)getpid());
+  if (mkfifo(path, 0644) != 0) return false;
+  bool is_slow = unshare(CLONE_NEWNS) == 0 && mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+                 mount(path, "/etc/group", NULL, MS_BIND, NULL) == 0;
+  unlink(path);
   return is_slow;
 }
 
@@ -261,7 +259,7 @@ static bool make_groups_slow(void) {
 static void answer_later(void) {
   prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
   for (;;) {
-    usleep(LOOK_UP_MS * 1000);
+    sleep_ms(LOOK_UP_MS);
     close(open("/etc/group", O_WRONLY | O_CLOEXEC));
   }
 }
@@ -278,7 +276,7 @@ static void fork_during_look_up(bool (*unused)(void), int unused_ms) {
   pthread_t thread;
   is_looking_up = true;
   REQUIRE(pthread_create(&thread, NULL, look_up, NULL) == 0);
-  usleep(LOOK_UP_MS / 4 * 1000);
+  sleep_ms(LOOK_UP_MS / 4);
   double begin_s = now_s();
   pid_t child = fork();
   if (child == 0) _exit(0);
@@ -301,7 +299,7 @@ static bool is_forking; /* atomic */
 
 /* libc has each thread make the call, by a signal, and waits until all have. */
 static void *change_all_threads(void *unused) {
-  while (__atomic_load_n(&is_forking, __ATOMIC_ACQUIRE) && setegid(getegid()) == 0) usleep(1000);
+  while (__atomic_load_n(&is_forking, __ATOMIC_ACQUIRE) && setegid(getegid()) == 0) sleep_ms(1);
   return unused;
 }
 
