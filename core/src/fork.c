@@ -108,7 +108,9 @@ static void prepare(void) {
     fork_lock_all();
   } else {
     if (pages_dirty() > PURGE_BEFORE_FORK_PAGES) pages_purge_before_fork();
+    janitor_await_fork(true);
     while (!try_to_lock_all()) sys_sleep(TRY_AGAIN_NS);
+    janitor_await_fork(false);
     interrupted_janitor = had_janitor;
   }
 }

@@ -18,6 +18,7 @@
 
 #define LOOK_NS UINT64_C(100000000)
 #define LEAVE_NAP_NS UINT64_C(1000000)
+#define FORKS_FIRST_NAP_NS UINT64_C(100000)
 #define OLD_NS UINT64_C(1000000000)
 
 enum {
@@ -25,7 +26,8 @@ enum {
   STACK_BYTES = 32 * 1024,
   REFUSED_SKIPS = 1000,
   LEAVE_NAPS = 400,
-  LEAVE_UNSEEN_NAPS = 5,     /* where nobody may ask whether it has left */
+  LEAVE_UNSEEN_NAPS = 5, /* where nobody may ask whether it has left */
+  FORKS_FIRST_NAPS = 100,
   THREAD_BLOCK_WORDS = 2048, /* its middle is the thread pointer; debug builds count locks below or above it */
 };
 
@@ -37,6 +39,7 @@ static struct {
   uint32_t stop;          /* atomic, a futex; written under the lock */
   uint32_t last;          /* under the lock: the id of the one started last; 0: it has left for certain */
   uint32_t refused;       /* atomic: starting failed; so many wishes more are ignored */
+  uint32_t forks;         /* atomic: those that wait for the lock, if only for an instant */
   uint64_t started_at_ns; /* atomic */
   uintptr_t thread_block[THREAD_BLOCK_WORDS]
       __attribute__((aligned(64))); /* in place of libc's: zeros, and its own address */
@@ -164,7 +167,18 @@ void janitor_replace_if_old(void) {
   lock_give(&janitor.lock, RANK_JANITOR);
 }
 
+void janitor_await_fork(bool on) { __atomic_fetch_add(&janitor.forks, on ? 1 : -1, __ATOMIC_RELAXED); }
+
+/* A fork, which only tries (fork.c), would hardly ever get the lock beside a thread that changes its ids in a loop. Not
+ * for long: the fork may wait for something else. */
+static void let_forks_go_first(void) {
+  for (int i = 0; i < FORKS_FIRST_NAPS && __atomic_load_n(&janitor.forks, __ATOMIC_RELAXED) != 0; i++) {
+    sys_sleep(FORKS_FIRST_NAP_NS);
+  }
+}
+
 void janitor_stop(void) {
+  if (!lock_is_tried_in_fork() && !lock_passes_over()) let_forks_go_first();
   if (!lock_take_in_fork(&janitor.lock, RANK_JANITOR)) return; /* who has it sees to the janitor (K4) */
   ask_to_end(true);
   wait_until_it_ends();
@@ -183,6 +197,7 @@ void janitor_resume(void) {
 void janitor_forget(void) {
   ask_to_end(false);
   __atomic_store_n(&janitor.alive, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&janitor.forks, 0, __ATOMIC_RELAXED);
   janitor.last = 0;
   lock_reset(&janitor.lock);
 }

@@ -31,6 +31,9 @@ HIDDEN void janitor_stop(void);
 /* The same, until the kernel does not count it as a thread of the process any more. */
 HIDDEN void janitor_stop_and_leave(void);
 
+/* While a fork of the caller's is about to stop it: others that are about to let that fork go first. */
+HIDDEN void janitor_await_fork(bool on);
+
 /* It may start again. */
 HIDDEN void janitor_resume(void);
 
