@@ -1,6 +1,7 @@
 #include "fatal.h"
 
 #include "lock.h"
+#include "rights.h"
 #include "sys.h"
 #include "text.h"
 
@@ -28,7 +29,8 @@ static _Noreturn void fatal_end(struct text *text, const char *cause) {
   fatal_say(text, cause);
   void (*explain)(void) = __atomic_load_n(&explanation, __ATOMIC_ACQUIRE);
   if (explain != NULL) explain();
-  __atomic_store_n(&lock_all_owner, lock_self(), __ATOMIC_RELAXED); /* a handler of SIGABRT may allocate (K3) */
+  /* A handler of SIGABRT may allocate (K3). After vfork the locks are the parent's, which lives on. */
+  if (rights_identity() != IDENTITY_BORROWED) __atomic_store_n(&lock_all_owner, lock_self(), __ATOMIC_RELAXED);
   sys_abort();
 }
 

@@ -181,6 +181,34 @@ TEST(a_limit_set_after_vfork_costs_the_parent_nothing) {
   run_in_child(limit_in_a_vfork_child);
 }
 
+/* A child that ends by its own mistake leaves its parent's locks to all of the parent's threads. */
+static void misuse_in_a_vfork_child(void) {
+  static char no_block[64];
+  alarm(20);
+  pid_t child = vfork();
+  if (child == 0) {
+    close(2);
+    free(hidden(no_block + 32));
+    _exit(0);
+  }
+  int status = 0;
+  REQUIRE(child > 0 && waitpid(child, &status, 0) == child && status != 0);
+  enum { BLOCKS = 2000, THREADS = 3 };
+  static void *blocks[BLOCKS];
+  for (size_t i = 0; i < BLOCKS; i++) blocks[i] = hidden(malloc(i * 16));
+  for (size_t i = 0; i < BLOCKS; i++) free(blocks[i]);
+  for (size_t i = 0; i < THREADS; i++) {
+    pthread_t thread;
+    REQUIRE(pthread_create(&thread, NULL, touch_some, NULL) == 0);
+    pthread_join(thread, NULL);
+  }
+}
+
+TEST(a_parent_outlives_a_child_of_vfork_that_misuses_its_heap) {
+  if (getenv("TEST_EMULATED")) SKIP("the emulator makes a fork of each vfork");
+  run_in_child(misuse_in_a_vfork_child);
+}
+
 /* ---- copies of a process that no handler of fork(3) knows of ---- */
 
 static bool own_blocks_hold; /* atomic */
