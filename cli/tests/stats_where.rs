@@ -223,3 +223,52 @@ fn bad_input_is_refused() {
         .expect_code(2)
         .expect_stderr("cannot be used with");
 }
+
+/// Two forked workers that share what their parent made: some 20 MB by malloc, 30 MB of Python's own arenas.
+const WORKERS: &str = r#"
+import os, time
+kept = [(i, str(i)) for i in range(300_000)]
+blocks = [bytes(700) for i in range(30_000)]
+end, until = os.pipe()
+for worker in range(2):
+    child = os.fork()
+    if child == 0:
+        os.close(until)
+        os.read(end, 1)
+        os._exit(0)
+    print("worker", child)
+print("end 0", flush=True)
+time.sleep(1000)
+"#;
+
+/// What a process shares with its parent stays shared when it is looked at.
+#[test]
+fn no_look_makes_forked_workers_grow() {
+    let scratch = Scratch::new();
+    std::fs::write(scratch.path("workers.py"), WORKERS).unwrap();
+    for library in [None, snug_library().as_deref()] {
+        let mut command = Command::new("/usr/bin/python3");
+        let (_server, said) = start(command.arg(scratch.path("workers.py")), library);
+        let worker = said["worker"].to_string();
+        eventually("the worker sleeps", || {
+            let call = std::fs::read_to_string(format!("/proc/{worker}/syscall")).unwrap();
+            call.split_ascii_whitespace().count() > 2
+        });
+        let private = || -> u64 {
+            let text = std::fs::read_to_string(format!("/proc/{worker}/smaps_rollup")).unwrap();
+            let lines = text.lines().filter(|line| line.starts_with("Private_"));
+            lines.map(|line| line.split_ascii_whitespace().nth(1).unwrap().parse::<u64>().unwrap()).sum()
+        };
+        for arguments in [
+            vec!["stats", &worker],
+            vec!["stats", "--where", &worker],
+            vec!["exporter", "--once", "--estimates", "--pid", &worker],
+            vec!["leak", "--for", "3s", &worker],
+        ] {
+            let before = private();
+            run(&mut snug(&arguments));
+            let after = private();
+            assert!(after < before + 400, "{arguments:?}: {before} KiB were its own, then {after} KiB");
+        }
+    }
+}

@@ -4,7 +4,7 @@
  * its offsets. The page is the symbol `snug_counters` of libsnug.so (or of the program, when linked
  * statically), aligned to SNUG_COUNTERS_ALIGN and starting with SNUG_COUNTERS_MAGIC. Another process of the
  * same user finds it by that symbol, or by looking for the magic at aligned addresses of the writable
- * mappings of the object, and copies it with process_vm_readv(2): nothing stops, nothing is locked.
+ * mappings of the object, and copies it out of /proc/PID/mem: nothing stops, nothing is locked.
  *
  * Rules for readers:
  *  R1  Check `magic`, then `version`; fields are only ever added at the end, which raises `size_bytes`. A change

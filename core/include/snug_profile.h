@@ -1,7 +1,7 @@
 /* snug_profile.h: sampled allocations, as a process under snug keeps them and others may read them.
  *
  * The field `profile_address` of the page of counters says where the head lies, once sampling was switched on (the
- * setting `profile`); tables follow it. C writes them, the `snug` tool (Rust) reads them with process_vm_readv(2);
+ * setting `profile`); tables follow it. C writes them, the `snug` tool (Rust) reads them out of /proc/PID/mem;
  * this header is the only description, and a test of the tool compares its offsets.
  *
  * Requests are sampled by their bytes: the distance from one sample to the next is exponentially distributed around

@@ -133,27 +133,45 @@ pub(crate) fn read_into(pid: Pid, address: u64, buffer: &mut [u8]) -> io::Result
     read_pieces(pid, &[address], length, buffer)
 }
 
-/// Pieces in one call: IOV_MAX of Linux.
-const PIECES_MAX: usize = 1024;
-
 /// The same for pieces of `length` bytes each, which follow each other in the buffer.
+///
+/// By the file, which leaves the process as it is. process_vm_readv(2) pins the pages that it reads, and since Linux 5.19
+/// (FAULT_FLAG_UNSHARE in mm/gup.c) a process gets a copy of each pinned page that it shared since a fork: it would grow
+/// by being looked at. But the call asks for CAP_SYS_PTRACE alone, where the file has an owner, too.
 pub(crate) fn read_pieces(pid: Pid, addresses: &[u64], length: usize, buffer: &mut [u8]) -> io::Result<()> {
     if buffer.is_empty() {
         return Ok(());
     }
+    let file = match File::open(format!("/proc/{pid}/mem")) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return call_for_pieces(pid, addresses, length, buffer);
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Errno::ESRCH.into()),
+        file => file?,
+    };
+    for (address, piece) in addresses.iter().zip(buffer.chunks_mut(length)) {
+        file.read_exact_at(piece, *address).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => Errno::ESRCH.into(),
+            _ => error,
+        })?;
+    }
+    Ok(())
+}
+
+/// Pieces in one call: IOV_MAX of Linux.
+const PIECES_MAX: usize = 1024;
+
+fn call_for_pieces(pid: Pid, addresses: &[u64], length: usize, buffer: &mut [u8]) -> io::Result<()> {
     for (addresses, buffer) in addresses.chunks(PIECES_MAX).zip(buffer.chunks_mut(PIECES_MAX * length)) {
         let remote: Vec<RemoteIoVec> =
             addresses.iter().map(|base| RemoteIoVec { base: *base as usize, len: length }).collect();
+        let wanted = buffer.len();
         match process_vm_readv(NixPid::from_raw(pid), &mut [IoSliceMut::new(buffer)], &remote) {
-            Ok(count) if count == buffer.len() => continue,
-            Err(Errno::EPERM) => return Err(io::ErrorKind::PermissionDenied.into()),
-            Err(Errno::ESRCH) => return Err(Errno::ESRCH.into()),
-            // Sandboxes may refuse the call itself: the file does the same.
-            _ => {}
-        }
-        let file = File::open(format!("/proc/{pid}/mem"))?;
-        for (address, piece) in addresses.iter().zip(buffer.chunks_mut(length)) {
-            file.read_exact_at(piece, *address)?;
+            Ok(count) if count == wanted => {}
+            Ok(_) => return Err(Errno::EFAULT.into()),
+            // A sandbox that has no such call refuses, too.
+            Err(Errno::EPERM | Errno::ENOSYS) => return Err(io::ErrorKind::PermissionDenied.into()),
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(())
@@ -166,7 +184,7 @@ pub(crate) fn write_memory(pid: Pid, address: u64, bytes: &[u8]) -> io::Result<(
         Ok(count) if count == bytes.len() => return Ok(()),
         Err(Errno::EPERM) => return Err(io::ErrorKind::PermissionDenied.into()),
         Err(Errno::ESRCH) => return Err(Errno::ESRCH.into()),
-        // As for reading.
+        // Sandboxes may refuse the call itself: the file does the same.
         _ => {}
     }
     File::options().write(true).open(format!("/proc/{pid}/mem"))?.write_all_at(bytes, address)
@@ -189,6 +207,16 @@ mod tests {
         let mut pieces = vec![0; 6000];
         read_pieces(std::process::id() as Pid, &addresses, 2, &mut pieces).unwrap();
         assert!(pieces.chunks_exact(2).eq(many.iter().rev()), "more than one call takes");
+    }
+
+    #[test]
+    fn pieces_can_be_asked_for_by_the_call() {
+        let many: Vec<[u8; 2]> = (0..3000u16).map(u16::to_le_bytes).collect();
+        let addresses: Vec<u64> = many.iter().rev().map(|piece| piece.as_ptr() as u64).collect();
+        let mut pieces = vec![0; 6000];
+        call_for_pieces(std::process::id() as Pid, &addresses, 2, &mut pieces).unwrap();
+        assert!(pieces.chunks_exact(2).eq(many.iter().rev()), "more than one call takes");
+        assert!(call_for_pieces(std::process::id() as Pid, &[8, addresses[0]], 2, &mut pieces[..4]).is_err());
     }
 
     #[test]
