@@ -26,7 +26,7 @@ scale.times do
   abort 'csv' unless rows.map { |row| row[0].to_i } == (0...2000).to_a
   text = JSON.generate(data)
   20.times { |level| abort 'zlib' unless Zlib.inflate(Zlib.deflate(text, level % 10)) == text }
-  io = StringIO.new
+  io = StringIO.new(String.new) # of bytes: gunzip counts a header of UTF-8 in characters before Ruby 3.3 (ruby/zlib 55)
   Zlib::GzipWriter.wrap(io) { |gz| 200.times { gz.write(text) } }
   abort 'gzip' unless Zlib.gunzip(io.string) == text * 200
   xml = data.first(300).map { |row| "<row id='#{row['id']}'>#{row['name']}</row>" }.join
