@@ -23,6 +23,7 @@
 
 enum {
   NOT_WORTH_LOOKS = 20, /* so many looks with nothing to give back: not needed */
+  VAIN_PURGES = 2,      /* that gave back next to nothing, one after the other: there may be nothing that can go */
   STACK_BYTES = 32 * 1024,
   REFUSED_SKIPS = 1000,
   LEAVE_NAPS = 400,
@@ -72,12 +73,15 @@ static void watch_once(bool *own_files) {
   purge_idle();
 }
 
-/* What the program frees while all is given back starts no other one. */
+/* What the program frees while all is given back starts no other one, so it looks again. */
 static void watch(void) {
   bool own_files = false;
+  uint32_t vain = 0;
   do {
     watch_once(&own_files);
-  } while (is_wanted() && __atomic_load_n(&janitor.stop, __ATOMIC_ACQUIRE) == 0 && purge_janitor_is_worth());
+    vain = purge_was_in_vain() ? vain + 1 : 0;
+  } while (is_wanted() && __atomic_load_n(&janitor.stop, __ATOMIC_ACQUIRE) == 0 && vain < VAIN_PURGES &&
+           purge_janitor_is_worth());
 }
 
 static void run(void) {

@@ -236,7 +236,7 @@ void purge_excess(void) {
 /* How much must be there to be given back for a janitor to be worth its thread. More if the last one found next to
  * nothing, although so much was freed: it lay beside live blocks. */
 static uint64_t janitor_bytes(void) {
-  bool in_vain = __atomic_load_n(&purge.in_vain, __ATOMIC_RELAXED);
+  bool in_vain = purge_was_in_vain();
   uint64_t minimum = in_vain || counter_get(&snug_counters.caches) < 2 ? JANITOR_CAREFUL_MIN_BYTES : JANITOR_MIN_BYTES;
   uint64_t heap_share = (uint64_t)resident_pages() * PAGE_BYTES >> JANITOR_HEAP_SHIFT;
   if (in_vain) heap_share *= 2;
@@ -250,7 +250,9 @@ static uint64_t purgeable_page_bytes(void) {
 bool purge_janitor_is_worth_for_pages(void) { return purgeable_page_bytes() > janitor_bytes(); }
 
 /* What can go for certain, if nobody uses it. */
-static uint64_t purgeable_bytes(void) { return purgeable_page_bytes() + counter_get(&snug_counters.cached_bytes); }
+static uint64_t purgeable_bytes(void) {
+  return purgeable_page_bytes() + (steal_is_allowed() ? counter_get(&snug_counters.cached_bytes) : 0);
+}
 
 bool purge_janitor_may_be_worth(void) {
   return purgeable_bytes() + (uint64_t)slab_touched_pages() * PAGE_BYTES + bin_bytes() > janitor_bytes();
@@ -407,6 +409,8 @@ void purge_idle(void) {
   counter_bump(&snug_counters.idle_purges, 1);
   lock_give(&purge.lock, RANK_PURGE);
 }
+
+bool purge_was_in_vain(void) { return __atomic_load_n(&purge.in_vain, __ATOMIC_RELAXED); }
 
 bool purge_try_lock(void) { return lock_try(&purge.lock, RANK_PURGE); }
 void purge_unlock(void) { lock_give(&purge.lock, RANK_PURGE); }

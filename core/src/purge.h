@@ -37,6 +37,9 @@ HIDDEN void purge_idle(void);
  * purge lock. What was left undone counts as what can be given back, also if that was over before the purge ended. */
 HIDDEN void purge_stop(bool stop);
 
+/* Whether the last purge of an idle program gave back next to nothing. */
+HIDDEN bool purge_was_in_vain(void);
+
 /* Whether enough could be given back that a janitor is worth its thread. */
 HIDDEN bool purge_janitor_is_worth(void);
 

@@ -99,11 +99,13 @@ static size_t steal_from(struct victims *victims, bool closes_bins) {
   return bytes;
 }
 
+bool steal_is_allowed(void) { return rights_have(RIGHT_OTHERS); } /* membarrier */
+
 size_t steal_caches(uint32_t ticks, const struct cache *own) {
   size_t bytes = 0;
   if (cache_is_after_fork()) return 0; /* owners may be gone */
   /* After vfork(2) owners run on in the parent; in a copy that nobody has claimed nobody knows who is left. */
-  if (!rights_have(RIGHT_OTHERS) || rights_identity() != IDENTITY_OWN) return 0;
+  if (!steal_is_allowed() || rights_identity() != IDENTITY_OWN) return 0;
   uint32_t count = cache_end_number(), left = ticks != 0 && survey_slice() < count ? survey_slice() : count;
   thief.ticks += ticks != 0;
   while (left != 0 && !is_purging_stopped()) {

@@ -16,4 +16,7 @@
  * given back to slabs. */
 HIDDEN size_t steal_caches(uint32_t ticks, const struct cache *own);
 
+/* Whether it may do anything at all. */
+HIDDEN bool steal_is_allowed(void);
+
 #endif

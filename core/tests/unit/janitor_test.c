@@ -12,6 +12,11 @@ static uint32_t start_or_refuse(void (*entry)(void), void *stack, size_t stack_b
 }
 #define sys_start_thread start_or_refuse
 
+/* A system without membarrier, on demand: nobody's cache can be emptied. */
+static bool refuse_barrier;
+static bool bar_or_refuse(void) { return !refuse_barrier && sys_barrier_all_threads(); }
+#define sys_barrier_all_threads bar_or_refuse
+
 /* Whatever container the tests run in, this process has a memory limit only on demand. */
 static bool is_limited;
 static const char *memory_current = "";
@@ -138,6 +143,34 @@ TEST(in_a_container_with_a_limit_it_looks_by_itself) {
   ticks.limits_at_ns = ticks.container_at_ns = 0;
   tick_now(this_thread.own, true);
   CHECK(!tick_janitor_needs_files() && !pressure_is_near());
+}
+
+/* In an idle process nothing of ours runs, whatever lies in caches that nobody can empty: here, bytes of none. */
+static void leave_full_caches(void) {
+  uint64_t purges = snug_counters.idle_purges;
+  start_again();
+  counter_add(&snug_counters.cached_bytes, 64 * MIB);
+  leave_much_dirty();
+  janitor_start();
+  CHECK(janitor_is_running());
+  for (int i = 0; i < GONE_MS && !is_gone(); i++) sleep_ms(1);
+  CHECK_THAT(is_gone(), "it still runs after %d ms", GONE_MS);
+  CHECK(pages_dirty() == 0);
+  CHECK_THAT(snug_counters.idle_purges <= purges + 3, "%d purges", (int)(snug_counters.idle_purges - purges));
+  counter_add(&snug_counters.cached_bytes, -(uint64_t)64 * MIB);
+}
+
+TEST(it_goes_where_the_system_lets_no_cache_be_emptied) {
+  refuse_barrier = true;
+  leave_full_caches();
+  refuse_barrier = false;
+}
+
+TEST(it_goes_where_no_cache_may_be_emptied) {
+  uint32_t had = rights.had;
+  rights.had &= ~(uint32_t)RIGHT_OTHERS; /* as in a sandbox that the program inherited */
+  leave_full_caches();
+  rights.had = had;
 }
 
 TEST(switched_off_it_never_comes) {
