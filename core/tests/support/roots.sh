@@ -35,7 +35,8 @@ inside() {
   # shellcheck disable=SC2016  # the inner shell expands these
   unshare --mount --pid --fork --kill-child --propagation private sh -c '
     root=$1 project=$2 && shift 2
-    mount --bind "$root" "$root" && mount -t proc proc "$root/proc" && mount --rbind /dev "$root/dev" && mount -t tmpfs tmpfs "$root/run" &&
+    mount --bind "$root" "$root" && mount -t proc proc "$root/proc" && mount --rbind /dev "$root/dev" &&
+    mount -t sysfs -o ro sysfs "$root/sys" && mount -t tmpfs tmpfs "$root/run" &&
     mount -t tmpfs -o mode=1777 tmpfs "$root/tmp" && mkdir -p "$root$project" && mount --bind "$project" "$root$project" &&
     exec chroot "$root" "$@"' sh "$1" "$PWD" "${@:2}"
 }

@@ -24,7 +24,9 @@ def run_gem_tests(test, name, library):
         return False
     folder = found[0].removesuffix("/test")
     compaction = "GC.auto_compact = true; " if not test.quick else ""
-    code = f"{compaction}Dir['test/**/test_*.rb'].sort.each {{ |file| require File.expand_path(file) }}"
+    # One file of Debian 13's minitest tests a task by hoe, which the package does without.
+    load = "begin; require File.expand_path(file); rescue LoadError => error; raise unless error.path == 'hoe'; end"
+    code = f"{compaction}Dir['test/**/test_*.rb'].sort.each {{ |file| {load} }}"
     argv = ["ruby", "-W0", "-Itest", "-Ilib", f"-r{library}", "-e", code]
     ours = test.run(argv, folder=folder, statuses=None)
     if ours.status == 0:
