@@ -112,9 +112,12 @@ fn silence_is_explained() {
     run(&mut snug(&["set", &sleeper.pid(), "background=1", "--wait", "0.5"]))
         .expect_code(0)
         .expect_stdout("it takes background=1 at its next slow call");
-    for pair in ["purge_cpu_percent=500", "purge_cpu_percent=on", "background=7"] {
+    let (number, switch) = ("use a number from 0 to", "use on or off (1 or 0)");
+    for (pair, range) in
+        [("purge_cpu_percent=500", number), ("purge_cpu_percent=on", number), ("background=7", switch)]
+    {
         let refused = run(&mut snug(&["set", &sleeper.pid(), pair, "--wait", "0.5"]));
-        refused.expect_code(2).expect_stderr("use a number from 0 to");
+        refused.expect_code(2).expect_stderr(range);
     }
     let looping = start(&scratch, "loop", Some(&library), "background:0");
     run(&mut snug(&["purge", &looping.pid(), "--wait", "0.5"]))

@@ -178,7 +178,7 @@ fn set_request(page: &Page, key: &str, kind: u32, number: u32) -> Result<u64> {
 fn bad_value(key: &str, value: &str, low: u64, high: u64) -> Failure {
     Failure::usage(
         format!("bad value '{value}' for option '{key}'"),
-        format!("use a number from {low} to {high}"),
+        format!("use {}", options::range(low, high)),
     )
 }
 

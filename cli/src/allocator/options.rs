@@ -162,10 +162,15 @@ impl OptionRow {
 
     /// What a value may be, as the end of "use ...".
     pub(super) fn range(&self) -> String {
-        match (self.low, self.high) {
-            (0, 1) => "on or off (1 or 0)".into(),
-            (low, high) => format!("a number from {low} to {high}"),
-        }
+        range(self.low.into(), self.high.into())
+    }
+}
+
+/// The same for an option of another version of the library, which says what it takes.
+pub(super) fn range(low: u64, high: u64) -> String {
+    match (low, high) {
+        (0, 1) => "on or off (1 or 0)".into(),
+        (low, high) => format!("a number from {low} to {high}"),
     }
 }
 
