@@ -236,13 +236,30 @@ pub(crate) fn environment(
 /// What to note of variables that the allocator is not known to read: they are set, and may do nothing.
 pub(crate) fn unread_variables(candidate: &Candidate) -> Vec<String> {
     let Some(row) = candidate.kind.row() else { return Vec::new() };
-    let unread = candidate.variables.iter().filter(|(name, _)| !candidate.kind.reads_variable(name));
+    let file = candidate.library.as_ref().and_then(|library| std::fs::read(&library.path).ok());
+    let is_read = |name: &str| {
+        candidate.kind.reads_variable(name)
+            && file.as_ref().is_none_or(|file| holds_name(file, candidate.kind, name))
+    };
+    let unread = candidate.variables.iter().filter(|(name, _)| !is_read(name));
     let note = |(name, _): &(String, String)| {
         let guess = closest(name, row.variables.iter().copied());
         let guess = guess.map_or_else(String::new, |guess| format!(" (did you mean {guess}?)"));
         format!("{name} is not a known setting of {}{guess}", row.name)
     };
     unread.map(note).collect()
+}
+
+/// Whether an allocator's file holds the name of a variable that it would read, as a text of its own or the end of one.
+/// True of those whose names are not written so. mimalloc's are in lower case there, without the prefix.
+fn holds_name(file: &[u8], kind: Kind, variable: &str) -> bool {
+    let name = match kind {
+        Kind::Tcmalloc => variable.to_string(),
+        Kind::Mimalloc => variable.trim_start_matches("MIMALLOC_").to_lowercase(),
+        _ => return true,
+    };
+    let text = [name.as_bytes(), b"\0"].concat();
+    file.windows(text.len()).any(|window| window == text)
 }
 
 /// The order of the runs: rounds in which each candidate runs once, each round starting one further, so that
@@ -330,6 +347,17 @@ mod tests {
         assert_eq!(notes("glibc:MALLOC_ARENA_MAX=2:GLIBC_TUNABLES=a=1"), [""; 0]);
         let found = notes("glibc:MALLOC_ARENAS_MAX=2");
         assert!(found.len() == 1 && found[0].ends_with("(did you mean MALLOC_ARENA_MAX?)"), "{found:?}");
+    }
+
+    #[test]
+    fn names_stand_in_the_file_of_who_reads_them() {
+        let tcmalloc = b"x\0TCMALLOC_RELEASE_RATE\0y";
+        assert!(holds_name(tcmalloc, Kind::Tcmalloc, "TCMALLOC_RELEASE_RATE"));
+        assert!(!holds_name(tcmalloc, Kind::Tcmalloc, "TCMALLOC_RELEASE_RAT"));
+        let mimalloc = b"x\0purge_delay\0y";
+        assert!(holds_name(mimalloc, Kind::Mimalloc, "MIMALLOC_PURGE_DELAY"));
+        assert!(!holds_name(mimalloc, Kind::Mimalloc, "MIMALLOC_PURGE_DELY"));
+        assert!(holds_name(b"", Kind::Jemalloc, "MALLOC_CONF"));
     }
 
     #[test]
