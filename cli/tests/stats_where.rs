@@ -248,7 +248,7 @@ fn no_look_makes_forked_workers_grow() {
     std::fs::write(scratch.path("workers.py"), WORKERS).unwrap();
     for library in [None, snug_library().as_deref()] {
         let mut command = Command::new("/usr/bin/python3");
-        let (_server, said) = start(command.arg(scratch.path("workers.py")), library);
+        let (server, said) = start(command.arg(scratch.path("workers.py")), library);
         let worker = said["worker"].to_string();
         eventually("the worker sleeps", || {
             let call = std::fs::read_to_string(format!("/proc/{worker}/syscall")).unwrap();
@@ -270,5 +270,9 @@ fn no_look_makes_forked_workers_grow() {
             let after = private();
             assert!(after < before + 400, "{arguments:?}: {before} KiB were its own, then {after} KiB");
         }
+        // What is in use is the sum over all of them, and so more than PSS.
+        run(&mut snug(&["leak", "--for", "3s", &server.pid()])).expect_stdout(
+            "that counts pages which processes share since a fork in each of them; PSS divides",
+        );
     }
 }
