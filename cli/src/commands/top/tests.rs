@@ -127,6 +127,15 @@ fn processes_with_all_columns() {
 }
 
 #[test]
+fn workers_of_several_applications_are_told_apart() {
+    let mut model = Model::new(SortColumn::Pid, 2.0);
+    let of = |pid, app: &str| Reading { app: app.into(), ..reading(pid, "puma worker 0", Kind::Snug, 60) };
+    model.update(vec![of(10, ""), of(11, "shop"), of(12, "blog")]);
+    let text = lines(&mut model, 130, 24).join("\n");
+    assert!(text.contains("puma worker 0 [shop]") && text.contains("puma worker 0 [blog]"), "{text}");
+}
+
+#[test]
 fn sums_of_what_is_not_known_are_no_zeros() {
     let mut model = model();
     let mut readings = model.readings().to_vec();
