@@ -145,10 +145,27 @@ TEST(in_a_container_with_a_limit_it_looks_by_itself) {
   CHECK(!tick_janitor_needs_files() && !pressure_is_near());
 }
 
+/* As long as idle purges in vain have made it wait (docs/decisions/0020). */
+TEST(it_waits_for_as_many_looks_as_it_shall) {
+  enum { LOOKS = 15 };
+  start_again();
+  leave_much_dirty();
+  purge.idle_looks = LOOKS;
+  uint64_t purges = snug_counters.idle_purges;
+  double began_s = now_s();
+  janitor_start();
+  CHECK(janitor_is_running());
+  while (snug_counters.idle_purges == purges && now_s() < began_s + GONE_MS * 1e-3) sleep_ms(1);
+  double waited_s = now_s() - began_s;
+  CHECK_THAT(waited_s > 0.9 * LOOKS * LOOK_NS * 1e-9, "it waited %.2f s", waited_s);
+  wait_until_it_is_gone();
+  purge.idle_looks = IDLE_LOOKS_MIN;
+}
+
 /* In an idle process nothing of ours runs, whatever lies in caches that nobody can empty: here, bytes of none. */
 static void leave_full_caches(void) {
-  uint64_t purges = snug_counters.idle_purges;
   start_again();
+  uint64_t purges = snug_counters.idle_purges;
   counter_add(&snug_counters.cached_bytes, 64 * MIB);
   leave_much_dirty();
   janitor_start();
