@@ -145,7 +145,7 @@ TEST(in_a_container_with_a_limit_it_looks_by_itself) {
   CHECK(!tick_janitor_needs_files() && !pressure_is_near());
 }
 
-/* As long as idle purges in vain have made it wait (docs/decisions/0020). */
+/* As long as idle purges that came too early have made it wait (docs/decisions/0020). */
 TEST(it_waits_for_as_many_looks_as_it_shall) {
   enum { LOOKS = 15 };
   start_again();
