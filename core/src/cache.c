@@ -55,6 +55,8 @@ struct cache *cache_number(uint32_t number) { return (struct cache *)(caches.sta
 
 static void thread_ends(void *thread);
 
+static void leave_slow_paths(void) { this_thread.inside = 0; }
+
 bool cache_init(void) {
   bins_init();
   caches.capacity = sys_address_space_limit_bytes() == UINT64_MAX ? CACHES_MAX : CACHES_MAX / 64;
@@ -64,6 +66,7 @@ bool cache_init(void) {
   caches.start = (char *)round_up((uintptr_t)caches.table.start, CACHE_BYTES);
   sys_no_huge_pages(caches.table.start, caches.table.reserved_bytes);
   caches.sees_thread_ends = hooks_watch_threads(thread_ends);
+  leave_borrowed_by(leave_slow_paths);
   if (rights_have(RIGHT_OTHERS))
     sys_barrier_register(); /* cheap now; with more threads the kernel waits for all CPUs */
   return true;

@@ -7,9 +7,21 @@
 
 enum { LINE_BYTES = 512 };
 
-static void (*explanation)(void); /* atomic */
+static void (*explanation)(void), (*leaving)(void); /* atomic */
 
 void tell_more_by(void (*explain)(void)) { __atomic_store_n(&explanation, explain, __ATOMIC_RELEASE); }
+
+void leave_borrowed_by(void (*leave)(void)) { __atomic_store_n(&leaving, leave, __ATOMIC_RELEASE); }
+
+/* A handler of SIGABRT may allocate (K3). After vfork the locks are the parent's, whose thread lives on. */
+static void make_way_for_handlers(void) {
+  if (rights_identity() != IDENTITY_BORROWED) {
+    __atomic_store_n(&lock_all_owner, lock_self(), __ATOMIC_RELAXED);
+    return;
+  }
+  void (*leave)(void) = __atomic_load_n(&leaving, __ATOMIC_ACQUIRE);
+  if (leave != NULL) leave();
+}
 
 static struct text fatal_begin(char *line, const char *what) {
   struct text text = text_in(line, LINE_BYTES);
@@ -29,8 +41,7 @@ static _Noreturn void fatal_end(struct text *text, const char *cause) {
   fatal_say(text, cause);
   void (*explain)(void) = __atomic_load_n(&explanation, __ATOMIC_ACQUIRE);
   if (explain != NULL) explain();
-  /* A handler of SIGABRT may allocate (K3). After vfork the locks are the parent's, which lives on. */
-  if (rights_identity() != IDENTITY_BORROWED) __atomic_store_n(&lock_all_owner, lock_self(), __ATOMIC_RELAXED);
+  make_way_for_handlers();
   sys_abort();
 }
 

@@ -13,8 +13,8 @@
  *                more, for good.
  *
  *  S1  Calls that need a right are made with the purge, caches or janitor lock held, and rights end with all locks
- *      held: so none is on its way when a filter comes into force. But for the handler of a fault, which sets the
- *      action of SIGSEGV as the process is about to end (fault.c).
+ *      held: so none is on its way when a filter comes into force. But for those of a process that is about to end:
+ *      the handler of a fault sets the action of SIGSEGV (fault.c), and last words ask whose memory it is (fatal.c).
  */
 #ifndef SNUG_RIGHTS_H
 #define SNUG_RIGHTS_H

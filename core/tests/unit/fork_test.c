@@ -86,6 +86,21 @@ static void make_dirty(size_t count) {
   for (size_t i = 0; i < count; i++) free(runs[i]);
 }
 
+/* Its variables are those of the thread that goes on in the parent. */
+TEST(a_child_of_vfork_that_dies_of_misuse_leaves_the_slow_path) {
+  static char no_block[64];
+  if (is_emulated()) SKIP("the emulator makes a fork of each vfork");
+  int status = 0;
+  pid_t child = vfork();
+  if (child == 0) {
+    close(2);
+    free(hidden(no_block + 32));
+    _exit(0);
+  }
+  REQUIRE(child > 0 && waitpid(child, &status, 0) == child && status != 0);
+  CHECK(!cache_thread_is_inside() && lock_all_owner == NULL);
+}
+
 TEST(much_that_is_dirty_goes_before_a_fork_little_stays) {
   options.purge_cpu_percent = options.background = 0;
   snug_purge();
