@@ -53,24 +53,26 @@ bool janitor_is_running(void) { return __atomic_load_n(&janitor.alive, __ATOMIC_
  * The kernel closes copies of the program's for that, which some file systems take for more (docs/decisions/0024). */
 static bool leave_files(void) { return tick_janitor_needs_files() && rights_have(RIGHT_OTHERS) && sys_leave_files(); }
 
-/* Watches until the program idles, when it gives everything back, or until there is nothing to do. */
-static void watch_once(bool *own_files) {
+/* Watches until the program idles, when it gives everything back, or until there is nothing to do. True: the program
+ * did nothing while all was given back, and yet that was next to nothing. */
+static bool watch_once(bool *own_files) {
   uint64_t activity = 0;
   uint32_t idle = 0;
   for (uint32_t useless = 0; idle < purge_idle_looks(); useless = purge_janitor_is_worth() ? 0 : useless + 1) {
-    if (useless == NOT_WORTH_LOOKS) return; /* the program works on: its own slow paths do what is to be done */
+    if (useless == NOT_WORTH_LOOKS) return false; /* the program works on: its own slow paths do what is to be done */
     sys_futex_wait(&janitor.stop, 0, LOOK_NS);
-    if (__atomic_load_n(&janitor.stop, __ATOMIC_ACQUIRE) != 0) return;
+    if (__atomic_load_n(&janitor.stop, __ATOMIC_ACQUIRE) != 0) return false;
     control_look(NULL);
-    if (!is_wanted()) return;
+    if (!is_wanted()) return false;
     uint64_t now = purge_activity();
     idle = now == activity ? idle + 1 : 0;
     activity = now;
     if (!*own_files) *own_files = leave_files();
     if (idle == 0) tick_if_due(NULL, *own_files);
   }
-  if (__atomic_load_n(&janitor.stop, __ATOMIC_ACQUIRE) != 0) return;
+  if (__atomic_load_n(&janitor.stop, __ATOMIC_ACQUIRE) != 0) return false;
   purge_idle();
+  return purge_was_in_vain() && purge_activity() == activity;
 }
 
 /* What the program frees while all is given back starts no other one, so it looks again. */
@@ -78,8 +80,7 @@ static void watch(void) {
   bool own_files = false;
   uint32_t vain = 0;
   do {
-    watch_once(&own_files);
-    vain = purge_was_in_vain() ? vain + 1 : 0;
+    vain = watch_once(&own_files) ? vain + 1 : 0;
   } while (is_wanted() && __atomic_load_n(&janitor.stop, __ATOMIC_ACQUIRE) == 0 && vain < VAIN_PURGES &&
            purge_janitor_is_worth());
 }
@@ -182,7 +183,7 @@ static void let_forks_go_first(void) {
 }
 
 void janitor_stop(void) {
-  if (!lock_is_tried_in_fork() && !lock_passes_over()) let_forks_go_first();
+  if (!lock_is_tried_in_fork() && !lock_passes_over() && !lock_held_by_fork()) let_forks_go_first();
   if (!lock_take_in_fork(&janitor.lock, RANK_JANITOR)) return; /* who has it sees to the janitor (K4) */
   ask_to_end(true);
   wait_until_it_ends();

@@ -5,7 +5,8 @@
  * being loaded), where pthread_create would wait for itself. It has no libc thread state, uses only sys.h, and receives
  * no signal. (docs/decisions/0005)
  *
- *  J1  At most one runs, and never across a fork: the prepare handler stops it and waits (but K4).
+ *  J1  At most one runs, and never across a fork: the prepare handler stops it and waits (but K4), before all others
+ *      who want to stop it.
  *  J2  It touches no thread-local variable of this library, and calls no function of another one.
  *  J3  It has the privileges of the thread that started it, opens files only where the program's descriptors are not
  *      its own, which it leaves in a container with a memory limit, and ends before the program drops privileges or
@@ -31,7 +32,7 @@ HIDDEN void janitor_stop(void);
 /* The same, until the kernel does not count it as a thread of the process any more. */
 HIDDEN void janitor_stop_and_leave(void);
 
-/* While a fork of the caller's is about to stop it: others that are about to let that fork go first. */
+/* While a fork of the caller's waits to stop it: whoever else wants to stop it lets that fork go first. */
 HIDDEN void janitor_await_fork(bool on);
 
 /* It may start again. */
