@@ -296,15 +296,17 @@ fn servers_that_do_not_come_up() {
         .expect_stderr("not ready after 0.5 s")
         .expect_stderr("accepted no connection");
     server.expect_gone();
-    let shell = |script: &str| {
+    let shell = |timeout: &str, script: &str| {
         let options =
-            ["--with", "glibc", "--runs", "1", "--ready", "line:ready.", "--ready-timeout", "1s", "--out"];
+            ["--with", "glibc", "--runs", "1", "--ready", "line:ready.", "--ready-timeout", timeout];
         let out = server.scratch.text("shell");
-        run(snug(&["compare"]).args(options).args([&out, "--force", "--", "sh", "-c", script])).expect_code(1)
+        let command = ["--out", &out, "--force", "--", "sh", "-c", script];
+        run(snug(&["compare"]).args(options).args(command)).expect_code(1)
     };
-    shell("echo ' -------------- celery@host v5.2.6'; exec sleep 30")
+    shell("1s", "echo ' -------------- celery@host v5.2.6'; exec sleep 30")
         .expect_stderr("add -l info to its command");
-    shell("sleep 2 & exit 0").expect_stderr("did it go into the background? Keep it in the foreground");
+    shell("30s", "sleep 2 & exit 0")
+        .expect_stderr("did it go into the background? Keep it in the foreground");
     let taken = TcpListener::bind(("127.0.0.1", server.port)).unwrap();
     server.compare(&["--ready", "PORT"], "").expect_code(1).expect_stderr("something was listening on");
     drop(taken);

@@ -259,14 +259,14 @@ fn no_look_makes_forked_workers_grow() {
             let lines = text.lines().filter(|line| line.starts_with("Private_"));
             lines.map(|line| line.split_ascii_whitespace().nth(1).unwrap().parse::<u64>().unwrap()).sum()
         };
-        for arguments in [
-            vec!["stats", &worker],
-            vec!["stats", "--where", &worker],
-            vec!["exporter", "--once", "--estimates", "--pid", &worker],
-            vec!["leak", "--for", "3s", &worker],
+        for (arguments, said) in [
+            (vec!["stats", &worker], "PSS"),
+            (vec!["stats", "--where", &worker], "all of these"),
+            (vec!["exporter", "--once", "--estimates", "--pid", &worker], "live_bytes"),
+            (vec!["leak", "--for", "3s", &worker], "in use"),
         ] {
             let before = private();
-            run(&mut snug(&arguments));
+            run(&mut snug(&arguments)).expect_stdout(said);
             let after = private();
             assert!(after < before + 400, "{arguments:?}: {before} KiB were its own, then {after} KiB");
         }

@@ -255,7 +255,7 @@ pub(crate) fn unread_variables(candidate: &Candidate) -> Vec<String> {
 fn holds_name(file: &[u8], kind: Kind, variable: &str) -> bool {
     let name = match kind {
         Kind::Tcmalloc => variable.to_string(),
-        Kind::Mimalloc => variable.trim_start_matches("MIMALLOC_").to_lowercase(),
+        Kind::Mimalloc => variable.strip_prefix("MIMALLOC_").unwrap_or(variable).to_lowercase(),
         _ => return true,
     };
     let text = [name.as_bytes(), b"\0"].concat();

@@ -142,12 +142,8 @@ pub(crate) fn read_pieces(pid: Pid, addresses: &[u64], length: usize, buffer: &m
     if buffer.is_empty() {
         return Ok(());
     }
-    let file = match File::open(format!("/proc/{pid}/mem")) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            return call_for_pieces(pid, addresses, length, buffer);
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Errno::ESRCH.into()),
-        file => file?,
+    let Ok(file) = File::open(format!("/proc/{pid}/mem")) else {
+        return call_for_pieces(pid, addresses, length, buffer);
     };
     for (address, piece) in addresses.iter().zip(buffer.chunks_mut(length)) {
         file.read_exact_at(piece, *address).map_err(|error| match error.kind() {
