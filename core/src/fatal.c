@@ -13,14 +13,15 @@ void tell_more_by(void (*explain)(void)) { __atomic_store_n(&explanation, explai
 
 void leave_borrowed_by(void (*leave)(void)) { __atomic_store_n(&leaving, leave, __ATOMIC_RELEASE); }
 
-/* A handler of SIGABRT may allocate (K3). After vfork the locks are the parent's, whose thread lives on. */
-static void make_way_for_handlers(void) {
-  if (rights_identity() != IDENTITY_BORROWED) {
-    __atomic_store_n(&lock_all_owner, lock_self(), __ATOMIC_RELAXED);
-    return;
+/* After vfork the locks are those of the parent, whose thread lives on; musl's abort would end that one. */
+static _Noreturn void end_process(void) {
+  if (rights_identity() == IDENTITY_BORROWED) {
+    void (*leave)(void) = __atomic_load_n(&leaving, __ATOMIC_ACQUIRE);
+    if (leave != NULL) leave();
+    sys_abort_without_libc();
   }
-  void (*leave)(void) = __atomic_load_n(&leaving, __ATOMIC_ACQUIRE);
-  if (leave != NULL) leave();
+  __atomic_store_n(&lock_all_owner, lock_self(), __ATOMIC_RELAXED); /* a handler of SIGABRT may allocate (K3) */
+  sys_abort();
 }
 
 static struct text fatal_begin(char *line, const char *what) {
@@ -41,8 +42,7 @@ static _Noreturn void fatal_end(struct text *text, const char *cause) {
   fatal_say(text, cause);
   void (*explain)(void) = __atomic_load_n(&explanation, __ATOMIC_ACQUIRE);
   if (explain != NULL) explain();
-  make_way_for_handlers();
-  sys_abort();
+  end_process();
 }
 
 static void at(struct text *text, const void *address) {

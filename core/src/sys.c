@@ -452,12 +452,14 @@ bool sys_copy_file(const char *path, int fd) {
   return got == 0;
 }
 
-/* abort() needs libc's thread state, which a thread started above does not have: it asks the others to die. */
+void sys_abort_without_libc(void) {
+  call(SYS_kill, sys_process_id(), SIGABRT, 0, 0, 0, 0);
+  sys_sleep(ABORT_WAIT_NS);
+  for (;;) call(SYS_exit_group, ABORT_STATUS, 0, 0, 0, 0, 0); /* it is blocked or ignored */
+}
+
+/* abort() needs libc's thread state, which a thread started above does not have. */
 void sys_abort(void) {
-  if (sys_in_started_thread()) {
-    call(SYS_kill, sys_process_id(), SIGABRT, 0, 0, 0, 0);
-    sys_sleep(ABORT_WAIT_NS);
-    for (;;) call(SYS_exit_group, ABORT_STATUS, 0, 0, 0, 0, 0); /* they block or ignore it */
-  }
+  if (sys_in_started_thread()) sys_abort_without_libc();
   abort();
 }

@@ -109,5 +109,6 @@ bool sys_close_file(int fd);
 bool sys_write_whole(int fd, const char *text, size_t length_bytes);
 void sys_write(int fd, const char *text, size_t length_bytes);
 _Noreturn void sys_abort(void);
+_Noreturn void sys_abort_without_libc(void); /* by a signal to the process */
 
 #endif
