@@ -8,8 +8,8 @@ MB = 1_000_000
 WARM_UP_SHARE = 0.25  # of the samples: caches fill, interpreters settle
 FULL_MINUTES = 720  # what a soak is meant to take
 
-# What snug leak calls it, its name, what to divide by, unit.
-MEMORY = (("used", "live", MB, "MB"), ("memory", "resident", MB, "MB"))
+# Column, its name, what to divide by, unit.
+MEMORY = (("live_bytes", "live", MB, "MB"), ("resident_bytes", "resident", MB, "MB"))
 # Column, its name, what to divide by, unit, least bound: less growth means nothing for a server.
 COUNTS = (("maps_but_ruby", "mappings but for Ruby's heap", 1, "", 20), ("threads", "threads", 1, "", 2),
           ("descriptors", "descriptors", 1, "", 3))
@@ -19,14 +19,14 @@ LIMITS = {"podman": "podman containers with memory limits", "control group": "co
           "none": "no containers and **no memory limits**, as neither could be made on this machine"}
 
 
-def trends(rows, watched):
-    """[(service, measure, Trend)] of the samples after the warm-up, and of what snug leak said of each service meanwhile."""
+def trends(rows):
+    """[(service, measure, Trend)] of the samples after the warm-up."""
     found = []
     for kind in services.ALL:
         own = [row for row in rows if row["service"] == kind.name]
         settled = own[int(len(own) * WARM_UP_SHARE):]
         for measure in MEMORY:
-            found.append((kind.name, measure, trend.of_memory(watched.get(kind.name), measure[0])))
+            found.append((kind.name, measure, trend.of_memory([row[measure[0]] for row in settled], services.RENEW_EVERY)))
         for measure in COUNTS:
             found.append((kind.name, measure, trend.of_counts([row[measure[0]] for row in settled], measure[4])))
         for measure in WANDERING:
@@ -72,6 +72,16 @@ def _killed(soak):
             f"{sum(kills.of_pressure for kills in counted)} times, and of the services {sum(kills.of_service for kills in counted)} processes.")
 
 
+def _watched(watched):
+    """What snug leak said of each service, in a sentence."""
+    def word(direction):
+        return direction if isinstance(direction, str) else "undecided"
+    said = [f"{name} {word(answer['judgement']['used']['direction'])} and {word(answer['judgement']['memory']['direction'])}"
+            for name, answer in watched.items() if answer["judgement"]["used"] and answer["judgement"]["memory"]]
+    return ["`snug leak`, which watched each service after the warm-up, work and renewals included, calls what is in use and PSS: "
+            f"{', '.join(said)}.", ""] if said else []
+
+
 def _shorter(minutes):
     """Says so if it was not the whole soak."""
     if minutes > FULL_MINUTES - 2:  # the last sample is of a moment before the end
@@ -81,7 +91,7 @@ def _shorter(minutes):
 
 def write(soak, arguments):
     """(text of the page, exit status)"""
-    found = trends(soak.rows, soak.watched) if soak.rows else []
+    found = trends(soak.rows) if soak.rows else []
     outcome, status = verdict(found, soak.failures)
     minutes = max((row["minute"] for row in soak.rows), default=0)
     loads = sorted(row["load"] for row in soak.rows) or [0.0]
@@ -95,13 +105,14 @@ def write(soak, arguments):
         *_shorter(minutes),
         f"Work done: {work}. Celery renews its workers itself after {services.Celery.TASKS_PER_CHILD} tasks.", "",
         _killed(soak), "",
-        f"The first {WARM_UP_SHARE:.0%} are warm-up; growth is over the rest. Of memory, `snug leak` judges it, with a 95 % interval (docs/decisions/0015-when-growth-is-a-leak.md): live "
-        "bytes, and PSS (resident). Of counts it is the median of the last third less that of the first, and the bound is "
+        f"The first {WARM_UP_SHARE:.0%} are warm-up; growth is over the rest. Of memory, live bytes and PSS (resident), it is that of a straight line through the samples, "
+        f"with a 95 % interval, and the bound is {trend.BOUND_SHARE:.0%} of the level; workers are renewed every {services.RENEW_EVERY} rounds, and what comes back with that "
+        "is left out (bench/soak/trend.py). Of counts it is the median of the last third less that of the first, and the bound is "
         f"{trend.BOUND_SHARE:.0%} or a number that matters, whichever is more. Mappings: the most that one process has; threads and descriptors: "
         "sums over the processes of a service. Ruby maps and unmaps pages of its own heap, and how many mappings that makes wanders under every "
         "allocator (docs/decisions/0042-whose-mappings-wander.md): those are shown, not judged. All others are: snug's heap and "
         "large blocks, stacks, files, and what nobody knows.", "",
         "| service | of | level | growth | interval | bound | verdict |", "|---|---|--:|--:|--:|--:|---|",
-        *(_row(*entry) for entry in found), "", "Every round's numbers are in samples.csv.", "",
+        *(_row(*entry) for entry in found), "", *_watched(soak.watched), "Every round's numbers are in samples.csv.", "",
         "Again: `make soak HOURS=12`, or `make soak MINUTES=40`."]
     return "\n".join(lines) + "\n", status

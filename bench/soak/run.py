@@ -35,7 +35,7 @@ MB = 1 << 20
 QUIET_SECONDS = 6
 WATCH_ENDS_EARLIER = 5  # seconds before the services end
 ROUND_SECONDS = 60
-RENEW_EVERY, PRESSURE_EVERY = 5, 7  # rounds
+PRESSURE_EVERY = 7  # rounds
 PRESSURE_SHARE, PRESSURE_SECONDS = 0.96, 8
 PRESSURE_STEP = 4 * MB
 COLUMNS = ("minute", "service", "live_bytes", "resident_bytes", "maps", "maps_but_ruby",
@@ -149,7 +149,7 @@ class Soak:
         began = time.monotonic()
         work_ends = began + (ROUND_SECONDS - QUIET_SECONDS - 4) * self.arguments.busy_share
         self.in_parallel(lambda service: service.work_until(work_ends))
-        if number % RENEW_EVERY == 0:
+        if number % services.RENEW_EVERY == 0:
             self.in_parallel(lambda service: service.renew())
         if number % PRESSURE_EVERY == 0:
             self.in_parallel(self.press_and_work)

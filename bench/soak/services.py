@@ -19,6 +19,8 @@ SEED = 1
 MB = 1 << 20
 UNIT_SECONDS = 300  # a unit of work that takes longer has failed
 
+RENEW_EVERY = 5  # rounds
+
 
 class ServiceError(Exception):
     """A service that does not work any more; the text says how."""
