@@ -14,6 +14,11 @@ RUNNER = Path(__file__).resolve().parents[1] / "run-tests"
 PASSED = "echo '1 passed, 0 failed'"
 
 
+def setUpModule():
+    """A script ignores it for what it starts in the background, and so would all that is started here."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class Project:
     """A folder with the runner and a Makefile of suites."""
 
