@@ -466,7 +466,8 @@ fn with_perf<'a>(
     command: &'a mut std::process::Command,
 ) -> &'a mut std::process::Command {
     let script = format!(
-        "#!/bin/bash\n\
+        // Bash traps no signal that it found ignored, as a script ignores SIGINT for what it starts in the background.
+        "#!/usr/bin/env -S --default-signal=INT bash\n\
          case \"$*\" in\n\
          script*) printf '7 \\n\\tffffffff815eb94e asm_exc_page_fault ([kernel.kallsyms])\\n\\n'; exit;;\n\
          *--tid*) ;;\n\
