@@ -235,7 +235,9 @@ pub(crate) fn environment(
 
 /// What to note of variables that the allocator is not known to read: they are set, and may do nothing.
 pub(crate) fn unread_variables(candidate: &Candidate) -> Vec<String> {
-    let Some(row) = candidate.kind.row() else { return Vec::new() };
+    let Some(row) = candidate.kind.row().filter(|_| !candidate.variables.is_empty()) else {
+        return Vec::new();
+    };
     let file = candidate.library.as_ref().and_then(|library| std::fs::read(&library.path).ok());
     let is_read = |name: &str| {
         candidate.kind.reads_variable(name)
