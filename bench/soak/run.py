@@ -2,8 +2,9 @@
 
   bench/soak/run --minutes 720 --results DIRECTORY
 
-Rounds of a minute, or longer where the machine is slow: work for a share of it, then some seconds of quiet, in which
-Ruby collects its garbage, then a sample of each service: live bytes, resident memory, mappings, threads, descriptors.
+Rounds of a minute, or longer where the machine is slow: work for a share of it, then some seconds of quiet, for which
+Ruby collects its garbage and Celery's workers are renewed and do the same tasks each time, then a sample of each service:
+live bytes, resident memory, mappings, threads, descriptors.
 Workers are renewed and memory runs short now and then. DIRECTORY gets samples.csv and README.md with the verdict.
 Status 0: all flat, no process of a service killed; 1: something grew, failed or was killed; 3: undecided, which needs
 more time. SIGINT, SIGTERM and SIGHUP end it after the present round, with the page; a second one at once, without.
@@ -153,7 +154,7 @@ class Soak:
             self.in_parallel(lambda service: service.renew())
         if number % PRESSURE_EVERY == 0:
             self.in_parallel(self.press_and_work)
-        self.in_parallel(lambda service: service.collect_garbage())
+        self.in_parallel(lambda service: service.settle())
         time.sleep(max(QUIET_SECONDS, began + ROUND_SECONDS - 2 - time.monotonic()))
         minute = round((time.monotonic() - soak_began) / 60, 1)
         for service in self.services:

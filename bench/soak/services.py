@@ -62,9 +62,9 @@ class Service:
     def renew(self):
         """Ends one worker for another, if the service does not see to that itself."""
 
-    def collect_garbage(self):
-        """Has it collect its garbage, so that what is live does not depend on when it did so last. Ruby's alone: Python
-        frees what nobody refers to at once."""
+    def settle(self):
+        """Brings it into a state whose memory can be compared from round to round. Ruby collects its garbage, so that what
+        is live does not depend on when it did so last; Python frees what nobody refers to at once."""
         for pid in self.container.processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGURG)  # ignored by whoever does not expect it
@@ -184,6 +184,7 @@ class Sidekiq(Queued):
 class Celery(Queued):
     name, limit_mb = "celery", 400
     PROCESSES, CACHE_MB, TASKS_PER_CHILD = 4, 8, 250  # Celery renews a worker after so many tasks
+    SETTLING_UNITS = 2
 
     def command(self):
         self.drive = celery
@@ -196,6 +197,21 @@ class Celery(Queued):
 
     def ready(self):
         return "soak-celery@localhost ready" in self.log()
+
+    def settle(self):
+        """Renews the workers and has them do the same tasks each time, or samples would show how old they happen to be. What
+        grows from one worker to the next grows in the process that forks them."""
+        old = memory.process_tree(self.container.pid)[1:]
+        for pid in old:
+            os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + 60
+        while len(workers := memory.process_tree(self.container.pid)[1:]) < self.PROCESSES or not set(workers).isdisjoint(old):
+            if time.monotonic() > deadline:
+                raise ServiceError("Celery did not replace its workers within a minute")
+            time.sleep(0.2)
+        self.renewed += len(old)
+        for unit in range(self.SETTLING_UNITS):
+            self.errors += self.work(unit)
 
     def queue(self, unit):
         done = subprocess.run([self.drive.PYTHON, self.drive.HERE / "enqueue.py", str(self.UNIT), str(SEED), str(unit)],
