@@ -24,8 +24,7 @@ enum {
 
 #define TRY_AGAIN_NS UINT64_C(1000000)
 
-static bool seal_parent;         /* atomic */
-static bool interrupted_janitor; /* the fork holds all locks */
+static bool seal_parent; /* atomic */
 
 /* Blocked from prepare on: a handler may fork, too. */
 static __thread uint64_t signals_before FIXED_TLS;
@@ -100,7 +99,6 @@ static bool try_to_lock_all(void) {
 static void prepare(void) {
   maintain_claim_copy();
   block_signals();
-  bool had_janitor = janitor_is_running();
   lock_pass_over(cache_thread_is_inside() || lock_held_by_fork());
   if (lock_passes_over()) {
     lock_list_of_files(); /* who tries gives it back, whatever locks this thread has */
@@ -111,7 +109,6 @@ static void prepare(void) {
     janitor_await_fork(true);
     while (!try_to_lock_all()) sys_sleep(TRY_AGAIN_NS);
     janitor_await_fork(false);
-    interrupted_janitor = had_janitor;
   }
 }
 
@@ -128,10 +125,9 @@ static void parent(void) {
   bool seals = !lock_passes_over() && __atomic_exchange_n(&seal_parent, false, __ATOMIC_RELAXED);
   if (seals && heap_has_grown()) slab_seal(UNSEAL_PARENT_SHIFT);
   counter_bump(&snug_counters.forks, 1);
-  bool again = interrupted_janitor && !lock_passes_over();
   fork_unlock_all();
   janitor_resume();
-  if (again && (control_is_asked() || purge_janitor_is_worth())) janitor_start(); /* the parent may idle from now on */
+  if (!lock_passes_over()) janitor_start_again(UINT32_MAX);
   unlock_list_of_files();
   lock_pass_over(false);
   restore_signals();

@@ -40,8 +40,10 @@ static struct {
   uint32_t stop;          /* atomic, a futex; written under the lock */
   uint32_t last;          /* under the lock: the id of the one started last; 0: it has left for certain */
   uint32_t refused;       /* atomic: starting failed; so many wishes more are ignored */
+  bool interrupted;       /* atomic, written under the lock: janitor_stop ended the last one */
   uint32_t forks;         /* atomic: those that wait for the lock, if only for an instant */
   uint64_t started_at_ns; /* atomic */
+  uint32_t quick_starts;  /* atomic: in a row, each before the last one was old */
   uintptr_t thread_block[THREAD_BLOCK_WORDS]
       __attribute__((aligned(64))); /* in place of libc's: zeros, and its own address */
   char stack[STACK_BYTES] __attribute__((aligned(64)));
@@ -120,14 +122,20 @@ static bool wait_after_refusal(void) {
   return true;
 }
 
+static bool is_old(void) {
+  return sys_coarse_time_ns() - __atomic_load_n(&janitor.started_at_ns, __ATOMIC_RELAXED) > OLD_NS;
+}
+
 /* The lock is held, and no other one runs on the stack. */
 static void start_thread(void) {
   /* What one of the parent's that had to be left running held (K4). */
   for (size_t i = 0; SNUG_DEBUG && i < THREAD_BLOCK_WORDS; i++) janitor.thread_block[i] = 0;
   uintptr_t *block = &janitor.thread_block[THREAD_BLOCK_WORDS / 2];
   block[0] = block[2] = (uintptr_t)block; /* where x86-64 looks for it */
+  __atomic_store_n(&janitor.quick_starts, is_old() ? 1 : janitor.quick_starts + 1, __ATOMIC_RELAXED);
   __atomic_store_n(&janitor.started_at_ns, sys_coarse_time_ns(), __ATOMIC_RELAXED);
   janitor.last = sys_start_thread(run, janitor.stack, sizeof janitor.stack, block, &janitor.alive);
+  __atomic_store_n(&janitor.interrupted, false, __ATOMIC_RELAXED);
   if (janitor.last != 0) {
     counter_bump(&snug_counters.janitor_starts, 1);
   } else {
@@ -149,10 +157,6 @@ void janitor_start(void) {
   /* After vfork this memory is the parent's, and a thread of the child would end with it, or with its exec. */
   if (rights_identity() == IDENTITY_OWN && !janitor_is_running()) start_thread();
   lock_give(&janitor.lock, RANK_JANITOR);
-}
-
-static bool is_old(void) {
-  return sys_coarse_time_ns() - __atomic_load_n(&janitor.started_at_ns, __ATOMIC_RELAXED) > OLD_NS;
 }
 
 static void ask_to_end(bool end) {
@@ -185,6 +189,7 @@ static void let_forks_go_first(void) {
 void janitor_stop(void) {
   if (!lock_is_tried_in_fork() && !lock_passes_over() && !lock_held_by_fork()) let_forks_go_first();
   if (!lock_take_in_fork(&janitor.lock, RANK_JANITOR)) return; /* who has it sees to the janitor (K4) */
+  if (janitor_is_running()) __atomic_store_n(&janitor.interrupted, true, __ATOMIC_RELAXED);
   ask_to_end(true);
   wait_until_it_ends();
 }
@@ -199,8 +204,16 @@ void janitor_resume(void) {
   lock_give_in_fork(&janitor.lock, RANK_JANITOR);
 }
 
+/* The flag stays until one has started: who comes first may find the lock taken by another one that stops it. */
+void janitor_start_again(uint32_t most_quick_starts) {
+  if (!__atomic_load_n(&janitor.interrupted, __ATOMIC_RELAXED)) return;
+  if (__atomic_load_n(&janitor.quick_starts, __ATOMIC_RELAXED) >= most_quick_starts && !is_old()) return;
+  if (control_is_asked() || purge_janitor_is_worth()) janitor_start();
+}
+
 void janitor_forget(void) {
   ask_to_end(false);
+  __atomic_store_n(&janitor.interrupted, false, __ATOMIC_RELAXED);
   __atomic_store_n(&janitor.alive, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&janitor.forks, 0, __ATOMIC_RELAXED);
   janitor.last = 0;

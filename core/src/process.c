@@ -84,6 +84,8 @@ static long pass_on(long number, long a, long b, long c, long d, long e, long f)
 
 /* ---- making way ---- */
 
+enum { RESTARTS_IN_A_ROW = 64 }; /* a server may change its ids for each request: not a thread each time */
+
 static uint32_t ended_rights; /* with all locks held */
 
 /* And not that of a parent, which a child of vfork(2) must leave as it is. */
@@ -116,6 +118,7 @@ void process_close_way(enum process_way made, bool succeeded) {
     fork_unlock_all();
   }
   janitor_resume();
+  if (made != WAY_SANDBOX || !succeeded) janitor_start_again(RESTARTS_IN_A_ROW);
   cache_slow_path_ends();
 }
 

@@ -3,6 +3,9 @@
 #include "../support/test.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 
 #include "../../include/snug.h"
 #include "../../include/snug_counters.h"
@@ -50,6 +53,30 @@ TEST(garbage_goes_after_an_idle_moment_in_which_it_could_not) {
   sleep_ms(1000);
   empty();
   check_that_it_falls_to(before + 4 * MIB);
+}
+
+static void change_ids(void) { CHECK(setegid(getegid()) == 0); }
+static void forgo_privileges(void) { CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0); }
+static void share_nothing_less(void) { CHECK(unshare(0) == 0); }
+
+static void (*end_the_helper)(void);
+
+static void free_then_end_the_helper(void) {
+  size_t before = resident_bytes();
+  fill_sparsely();
+  empty();
+  sleep_ms(50); /* it waits for an idle moment */
+  for (int i = 0; i < 5; i++) end_the_helper();
+  check_that_it_falls_to(before + 4 * MIB);
+}
+
+TEST(garbage_goes_after_a_call_for_which_the_helper_thread_ends) {
+  if (freed_blocks_wait()) SKIP("those that wait keep a page each");
+  void (*const calls[])(void) = {change_ids, forgo_privileges, share_nothing_less};
+  for (size_t i = 0; i < COUNT_OF(calls); i++) {
+    end_the_helper = calls[i];
+    run_in_child(free_then_end_the_helper);
+  }
 }
 
 /* A timer's work five times a second, beside holes that are too small to be given back. */

@@ -169,6 +169,20 @@ TEST(a_parent_seals_on_request_once_and_when_it_has_grown) {
   snug_check();
 }
 
+/* Of the tool. Returns what the answer will be to. */
+static uint64_t ask_for_a_purge(uint64_t from) {
+  uint64_t words = SNUG_REQUEST_PURGE, check = snug_request_check(words, from, snug_counters.pid);
+  snug_counters.request = words;
+  snug_counters.request_from = from;
+  counter_set(&snug_counters.request_check, check);
+  return check;
+}
+
+static bool is_answered(uint64_t check) {
+  for (int i = 0; i < 3000 && __atomic_load_n(&snug_counters.answer_to, __ATOMIC_ACQUIRE) != check; i++) sleep_ms(1);
+  return counter_get(&snug_counters.answer_to) == check;
+}
+
 /* Nothing may be left that is worth a janitor, and this thread may wait for its child from now on. */
 TEST(a_janitor_that_a_request_waits_for_starts_again) {
   options.background = 0;
@@ -176,17 +190,41 @@ TEST(a_janitor_that_a_request_waits_for_starts_again) {
   CHECK(!purge_janitor_is_worth());
   options.background = 1;
   janitor_start();
-  uint64_t words = SNUG_REQUEST_PURGE, from = 4711, check = snug_request_check(words, from, snug_counters.pid);
-  snug_counters.request = words;
-  snug_counters.request_from = from;
-  counter_set(&snug_counters.request_check, check);
+  uint64_t check = ask_for_a_purge(4711);
   prepare();
   parent();
-  for (int i = 0; i < 3000 && __atomic_load_n(&snug_counters.answer_to, __ATOMIC_ACQUIRE) != check; i++) sleep_ms(1);
-  CHECK(counter_get(&snug_counters.answer_to) == check && snug_counters.answer >> 8 < 1 * MIB);
+  CHECK(is_answered(check) && snug_counters.answer >> 8 < 1 * MIB);
   uint64_t starts = snug_counters.janitor_starts;
   prepare();
   parent();
   CHECK_THAT(snug_counters.janitor_starts == starts, "started again for what was answered");
+  options.background = 0;
+}
+
+static bool second_may_begin; /* atomic */
+
+static void *fork_second(void *argument) {
+  while (!__atomic_load_n(&second_may_begin, __ATOMIC_ACQUIRE)) sleep_ms(1);
+  prepare();
+  parent();
+  return argument;
+}
+
+/* The second begins while the janitor is ended for the first, and ends the one that starts after that. */
+TEST(a_janitor_that_a_request_waits_for_starts_again_after_two_forks_at_once) {
+  pthread_t thread;
+  options.background = 1;
+  for (uint64_t turn = 0; turn < 5; turn++) {
+    __atomic_store_n(&second_may_begin, false, __ATOMIC_RELAXED);
+    REQUIRE(pthread_create(&thread, NULL, fork_second, NULL) == 0);
+    janitor_start();
+    uint64_t check = ask_for_a_purge(turn + 1);
+    prepare();
+    __atomic_store_n(&second_may_begin, true, __ATOMIC_RELEASE);
+    sleep_ms(20); /* now it waits for this one */
+    parent();
+    pthread_join(thread, NULL);
+    CHECK_THAT(is_answered(check), "not in turn %d", (int)turn);
+  }
   options.background = 0;
 }
