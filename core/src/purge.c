@@ -134,8 +134,8 @@ static uint64_t free_slot_bytes(unsigned class_index) {
   return (int64_t)bytes > 0 ? bytes : 0; /* read without the lock */
 }
 
-/* Pages that blocks in bins may keep. */
-static uint64_t bin_bytes(void) { return (uint64_t)cache_slots() * PAGE_BYTES; }
+/* Pages that blocks in bins may keep, where those can be emptied. */
+static uint64_t bin_bytes(void) { return steal_is_allowed() ? (uint64_t)cache_slots() * PAGE_BYTES : 0; }
 
 /* At most so much can be given back inside slabs: of free slots, of pages around what was freed since all of them were
  * looked at, in slabs that were touched since; and of pages that are free but for what bins hold. */

@@ -182,6 +182,18 @@ TEST(it_goes_where_no_cache_may_be_emptied) {
   rights.had = had;
 }
 
+TEST(it_does_not_come_for_what_caches_keep_where_none_may_be_emptied) {
+  enum { SLOTS = 64 * MIB / PAGE_BYTES };
+  start_again();
+  uint32_t had = rights.had;
+  all_bins.slots += SLOTS;
+  CHECK(purge_janitor_may_be_worth());
+  rights.had &= ~(uint32_t)RIGHT_OTHERS;
+  CHECK(!purge_janitor_may_be_worth());
+  rights.had = had;
+  all_bins.slots -= SLOTS;
+}
+
 TEST(switched_off_it_never_comes) {
   start_again();
   options.background = 0;
