@@ -55,7 +55,10 @@ struct cache *cache_number(uint32_t number) { return (struct cache *)(caches.sta
 
 static void thread_ends(void *thread);
 
-static void leave_slow_paths(void) { this_thread.inside = 0; }
+static void leave_slow_paths(void) {
+  this_thread.inside = 0;
+  cache_end();
+}
 
 bool cache_init(void) {
   bins_init();

@@ -13,12 +13,13 @@ void tell_more_by(void (*explain)(void)) { __atomic_store_n(&explanation, explai
 
 void leave_borrowed_by(void (*leave)(void)) { __atomic_store_n(&leaving, leave, __ATOMIC_RELEASE); }
 
-/* After vfork the locks are those of the parent, whose thread lives on; musl's abort would end that one. */
+/* After vfork the locks are those of the parent, whose thread lives on; musl's abort would end that one, and a handler
+ * work on its memory. */
 static _Noreturn void end_process(void) {
-  if (rights_identity() == IDENTITY_BORROWED) {
+  if (rights_identity_at_end() == IDENTITY_BORROWED) {
     void (*leave)(void) = __atomic_load_n(&leaving, __ATOMIC_ACQUIRE);
     if (leave != NULL) leave();
-    sys_abort_without_libc();
+    sys_abort_unhandled();
   }
   __atomic_store_n(&lock_all_owner, lock_self(), __ATOMIC_RELAXED); /* a handler of SIGABRT may allocate (K3) */
   sys_abort();

@@ -21,6 +21,7 @@ static struct {
   uint32_t filters;    /* inherited */
   uint32_t cpus;       /* allowed, when that could be read last; 0: unknown */
   uint32_t owner_pid;  /* of the memory; 0: unknown */
+  bool owner_by_call;  /* that is what getpid said; else what /proc did, which may be mounted for other processes */
   uint32_t *mark;      /* 1, on a page that copies of the process find zero; NULL: the kernel can't, before 4.14 */
 } rights;
 
@@ -175,6 +176,7 @@ static uint32_t own_pid(void) {
 
 uint32_t rights_own_memory(void) {
   if (rights.mark != NULL) __atomic_store_n(rights.mark, 1, __ATOMIC_RELAXED);
+  rights.owner_by_call = rights_have(RIGHT_OTHERS);
   return rights.owner_pid = own_pid();
 }
 
@@ -186,6 +188,12 @@ enum identity rights_identity(void) {
   if (rights_is_copy()) return IDENTITY_COPIED;
   uint32_t pid = rights.owner_pid != 0 ? own_pid() : 0;
   return pid == 0 || pid == rights.owner_pid ? IDENTITY_OWN : IDENTITY_BORROWED;
+}
+
+enum identity rights_identity_at_end(void) {
+  enum identity identity = rights_identity();
+  if (identity != IDENTITY_OWN || rights.owner_pid == 0 || !rights.owner_by_call) return identity;
+  return sys_process_id() == rights.owner_pid ? IDENTITY_OWN : IDENTITY_BORROWED;
 }
 
 bool rights_claim_copy(void) {

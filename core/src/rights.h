@@ -14,7 +14,8 @@
  *
  *  S1  Calls that need a right are made with the purge, caches or janitor lock held, and rights end with all locks
  *      held: so none is on its way when a filter comes into force. But for those of a process that is about to end:
- *      the handler of a fault sets the action of SIGSEGV (fault.c), and last words ask whose memory it is (fatal.c).
+ *      the handler of a fault sets the action of SIGSEGV (fault.c), and last words ask whose memory it is and set the
+ *      action of SIGABRT (fatal.c).
  */
 #ifndef SNUG_RIGHTS_H
 #define SNUG_RIGHTS_H
@@ -76,6 +77,9 @@ enum identity {
 };
 
 HIDDEN enum identity rights_identity(void);
+
+/* The same, for a process that is about to end by its mistake: asks in a sandbox, too. */
+HIDDEN enum identity rights_identity_at_end(void);
 
 /* The memory is this process's own from now on. Returns its id, 0 when that can't be asked. */
 HIDDEN uint32_t rights_own_memory(void);

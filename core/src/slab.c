@@ -169,33 +169,39 @@ static void settle_after_give(struct class_head *head, struct slab *slab) {
   slab_release(slab);
 }
 
-/* The slot that begins at p; ends the process when none does. */
+/* The slot that begins at p; ends the process when none does, and first gives `held`, if it is not NULL. */
 static ALWAYS_INLINE size_t slot_at(const struct slab *slab, const struct class_shape *shape, const char *base,
-                                    const void *p) {
+                                    const void *p, struct lock *held) {
   size_t offset = (size_t)((const char *)p - base);
   size_t slot = (uint64_t)offset * shape->reciprocal >> CLASS_RECIPROCAL_SHIFT;
-  if (unlikely(slot * shape->size_bytes != offset || slot >= shape->slots)) slab_fatal_interior(slab, p);
+  if (unlikely(slot * shape->size_bytes != offset || slot >= shape->slots)) slab_fatal_interior(slab, p, held);
   return slot;
+}
+
+static _Noreturn COLD NEVER_INLINE void fatal_second_free(const void *block, struct lock *held) {
+  slab_give_before_end(held);
+  fatal_double_free(block);
 }
 
 /* Marks the slot of the block free. The class lock is held. */
 static ALWAYS_INLINE void mark_slot_free(struct slab *slab, const struct class_shape *shape, size_t slot,
-                                         const void *block) {
+                                         const void *block, struct lock *held) {
   uint64_t bit = (uint64_t)1 << (slot % 64);
-  if (unlikely(slab->bits[slot / 64] & bit)) fatal_double_free(block);
+  if (unlikely(slab->bits[slot / 64] & bit)) fatal_second_free(block, held);
   set_word(slab, slot / 64, slab->bits[slot / 64] | bit);
   slab->free++;
   ASSERT(slab->free <= shape->slots);
 }
 
 /* Gives a run of blocks of one slab that has joints. Returns how many; *slots are those that they had. */
-static NEVER_INLINE size_t give_joined(struct slab *slab, void *const *blocks, size_t count, size_t *slots) {
+static NEVER_INLINE size_t give_joined(struct slab *slab, void *const *blocks, size_t count, size_t *slots,
+                                       struct lock *held) {
   const struct class_shape *shape = shape_of(slab);
   char *base = page_address(slab->page);
   size_t i = 0;
   do {
-    size_t slot = slot_at(slab, shape, base, blocks[i]), joined = slab_joined_slots(slab, slot);
-    mark_slot_free(slab, shape, slot, blocks[i]);
+    size_t slot = slot_at(slab, shape, base, blocks[i], held), joined = slab_joined_slots(slab, slot, held);
+    mark_slot_free(slab, shape, slot, blocks[i], held);
     slab_give_joined(slab, slot, joined);
     *slots += joined;
     i++;
@@ -242,11 +248,11 @@ bool slab_give(void *const *blocks, size_t count) {
         touch(slab);
       }
       if (unlikely(kind_has_joints(page_kind(page)))) {
-        size_t slots = 0, given = give_joined(slab, blocks + i, count - i, &slots);
+        size_t slots = 0, given = give_joined(slab, blocks + i, count - i, &slots, &head->lock);
         i += given;
         more_slots += slots - given;
       } else {
-        mark_slot_free(slab, shape, slot_at(slab, shape, base, blocks[i]), blocks[i]);
+        mark_slot_free(slab, shape, slot_at(slab, shape, base, blocks[i], &head->lock), blocks[i], &head->lock);
         i++;
       }
       if (i == count) break;
@@ -274,7 +280,7 @@ bool slab_is_taken(const void *p) {
 /* The slot that begins at p; ends the process when none does, or it is free. Without the lock: neighbours may change,
  * its bit is the caller's. */
 static ALWAYS_INLINE size_t owned_slot(const struct slab *slab, const struct class_shape *shape, const void *p) {
-  size_t slot = slot_at(slab, shape, page_address(slab->page), p);
+  size_t slot = slot_at(slab, shape, page_address(slab->page), p, NULL);
   uint64_t word = __atomic_load_n(&slab->bits[slot / 64], __ATOMIC_RELAXED);
   if (unlikely(word >> (slot % 64) & 1)) fatal_double_free(p);
   return slot;
@@ -292,7 +298,7 @@ size_t slab_block_size(const void *p) {
   const struct class_shape *shape = shape_of(slab);
   size_t slot = owned_slot(slab, shape, p);
   bool may_be_joined = __atomic_load_n(&slab->joints, __ATOMIC_RELAXED) != 0;
-  return unlikely(may_be_joined) ? slab_joined_slots(slab, slot) * shape->size_bytes : shape->size_bytes;
+  return unlikely(may_be_joined) ? slab_joined_slots(slab, slot, NULL) * shape->size_bytes : shape->size_bytes;
 }
 
 /* ---- fork, checks ---- */

@@ -251,19 +251,25 @@ static void extent_of(const struct slab *slab, size_t slot, size_t *first, size_
   while (*first > 0 && is_joined(joints, *first)) --*first;
 }
 
-void slab_fatal_interior(const struct slab *slab, const void *p) {
+void slab_give_before_end(struct lock *held) {
+  if (held != NULL) lock_give(held, RANK_CLASS);
+}
+
+void slab_fatal_interior(const struct slab *slab, const void *p, struct lock *held) {
   const struct class_shape *shape = shape_of(slab);
   char *base = page_address(slab->page);
   size_t first = (size_t)((const char *)p - base) / shape->size_bytes, end = first + 1;
   if (first < shape->slots && __atomic_load_n(&slab->joints, __ATOMIC_ACQUIRE) != 0)
     extent_of(slab, first, &first, &end);
+  slab_give_before_end(held);
   fatal_interior_pointer(p, base + first * shape->size_bytes, (end - first) * shape->size_bytes);
 }
 
-size_t slab_joined_slots(const struct slab *slab, size_t slot) {
+size_t slab_joined_slots(const struct slab *slab, size_t slot, struct lock *held) {
   size_t first, end;
   extent_of(slab, slot, &first, &end);
-  if (unlikely(first != slot)) slab_fatal_interior(slab, page_address(slab->page) + slot * shape_of(slab)->size_bytes);
+  if (unlikely(first != slot))
+    slab_fatal_interior(slab, page_address(slab->page) + slot * shape_of(slab)->size_bytes, held);
   return end - slot;
 }
 

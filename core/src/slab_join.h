@@ -21,12 +21,16 @@ HIDDEN void slab_join_tick(void);
 HIDDEN size_t slab_take_joined(unsigned arena, unsigned class_index, void **blocks, size_t wanted,
                                size_t requested_bytes);
 
-/* Ends the process: p is inside a block of the slab. */
-_Noreturn COLD HIDDEN void slab_fatal_interior(const struct slab *slab, const void *p);
+/* Before the end by a mistake that was found under the class lock, if it is not NULL. In a child of vfork(2) it is the
+ * lock of its parent, which lives on. */
+COLD HIDDEN void slab_give_before_end(struct lock *held);
 
-/* In a slab with a record of joints, how many slots the block at `slot` has. Ends the process when it began before.
- * Needs no lock if the caller owns the block. */
-HIDDEN size_t slab_joined_slots(const struct slab *slab, size_t slot);
+/* Ends the process: p is inside a block of the slab. `held` is given first. */
+_Noreturn COLD HIDDEN void slab_fatal_interior(const struct slab *slab, const void *p, struct lock *held);
+
+/* In a slab with a record of joints, how many slots the block at `slot` has. Ends the process when it began before,
+ * and first gives `held`. Needs no lock if the caller owns the block: `held` is NULL then. */
+HIDDEN size_t slab_joined_slots(const struct slab *slab, size_t slot, struct lock *held);
 
 /* Frees the slots of a joined block beyond the first, which is free already. The class lock is held. */
 HIDDEN void slab_give_joined(struct slab *slab, size_t slot, size_t slots);

@@ -458,6 +458,14 @@ void sys_abort_without_libc(void) {
   for (;;) call(SYS_exit_group, ABORT_STATUS, 0, 0, 0, 0, 0); /* it is blocked or ignored */
 }
 
+void sys_abort_unhandled(void) {
+  struct sys_action by_default = {SYS_DEFAULT, 0, NULL, 0};
+  uint64_t mask = UINT64_C(1) << (SIGABRT - 1);
+  call(SYS_rt_sigaction, SIGABRT, (long)&by_default, 0, sizeof by_default.mask, 0, 0);
+  call(SYS_rt_sigprocmask, SIG_UNBLOCK, (long)&mask, 0, sizeof mask, 0, 0);
+  sys_abort_without_libc();
+}
+
 /* abort() needs libc's thread state, which a thread started above does not have. */
 void sys_abort(void) {
   if (sys_in_started_thread()) sys_abort_without_libc();

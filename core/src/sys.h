@@ -110,5 +110,6 @@ bool sys_write_whole(int fd, const char *text, size_t length_bytes);
 void sys_write(int fd, const char *text, size_t length_bytes);
 _Noreturn void sys_abort(void);
 _Noreturn void sys_abort_without_libc(void); /* by a signal to the process */
+_Noreturn void sys_abort_unhandled(void);    /* the same, and no handler runs */
 
 #endif
