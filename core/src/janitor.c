@@ -176,7 +176,13 @@ void janitor_replace_if_old(void) {
   lock_give(&janitor.lock, RANK_JANITOR);
 }
 
-void janitor_await_fork(bool on) { __atomic_fetch_add(&janitor.forks, on ? 1 : -1, __ATOMIC_RELAXED); }
+/* In the child of a handler's fork that interrupted another one none waits any more when that other one goes on. */
+void janitor_await_fork(bool on) {
+  uint32_t waiting = __atomic_load_n(&janitor.forks, __ATOMIC_RELAXED);
+  while ((on || waiting != 0) && !__atomic_compare_exchange_n(&janitor.forks, &waiting, on ? waiting + 1 : waiting - 1,
+                                                              false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  }
+}
 
 /* A fork, which only tries (fork.c), would hardly ever get the lock beside a thread that changes its ids in a loop. Not
  * for long: the fork may wait for something else. */

@@ -234,6 +234,15 @@ TEST(it_does_not_cross_a_fork) {
   wait_until_it_is_gone();
 }
 
+/* A signal handler forks while its thread waits in fork; in the child that thread goes on. */
+TEST(forks_that_wait_are_not_counted_below_none) {
+  janitor_await_fork(true);
+  CHECK(janitor.forks == 1);
+  janitor_forget();
+  janitor_await_fork(false);
+  CHECK_THAT(janitor.forks == 0, "%u forks wait", janitor.forks);
+}
+
 static void exit_quietly(void) {}
 
 TEST(forks_and_starts_in_a_row) {
