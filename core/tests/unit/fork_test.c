@@ -113,7 +113,7 @@ static void go_on_after_abort(int signal) {
   for (;;) pause();
 }
 
-/* What it holds is its parent's, and so are the thread's variables; its handlers may run for ever. */
+/* What it holds is its parent's, and so are the thread's variables; its handlers may run forever. */
 static void die_of_misuse_after_vfork(void) {
   int status = 0;
   signal(SIGABRT, go_on_after_abort);
