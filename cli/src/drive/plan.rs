@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::allocator::asker::{self, Asker};
-use crate::allocator::kinds::{closest, known_names, Kind, ROWS};
+use crate::allocator::kinds::{closest, known_names, AllocatorRow, Kind, ROWS};
 use crate::allocator::library::{self, prepend_preload, Library};
 use crate::base::failure::{Failure, Result};
 use crate::drive::sets::Sets;
@@ -244,16 +244,19 @@ pub(crate) fn unread_variables(candidate: &Candidate) -> Vec<String> {
             && file.as_ref().is_none_or(|file| holds_name(file, candidate.kind, name))
     };
     let unread = candidate.variables.iter().filter(|(name, _)| !is_read(name));
-    let note = |(name, _): &(String, String)| {
-        let guess = closest(name, row.variables.iter().copied());
-        let guess = guess.map_or_else(String::new, |guess| format!(" (did you mean {guess}?)"));
-        format!("{name} is not a known setting of {}{guess}", row.name)
-    };
-    unread.map(note).collect()
+    unread.map(|(name, _)| note_of_unread(row, name)).collect()
+}
+
+/// A guess is one of the exact names: the others are prefixes.
+fn note_of_unread(row: &AllocatorRow, variable: &str) -> String {
+    let names = row.variables.iter().copied().filter(|name| !name.ends_with('*'));
+    let guess = closest(variable, names).map(|guess| format!(" (did you mean {guess}?)")).unwrap_or_default();
+    format!("{variable} is not a known setting of {}{guess}", row.name)
 }
 
 /// Whether an allocator's file holds the name of a variable that it would read, as a text of its own or the end of one.
-/// True of those whose names are not written so. mimalloc's are in lower case there, without the prefix.
+/// True of those whose names are not written so. mimalloc's are in lower case there, without the prefix; it ignores those
+/// that begin with `deprecated_`.
 fn holds_name(file: &[u8], kind: Kind, variable: &str) -> bool {
     let name = match kind {
         Kind::Tcmalloc => variable.to_string(),
@@ -261,7 +264,12 @@ fn holds_name(file: &[u8], kind: Kind, variable: &str) -> bool {
         _ => return true,
     };
     let text = [name.as_bytes(), b"\0"].concat();
-    file.windows(text.len()).any(|window| window == text)
+    let starts_of_hits = (0..file.len()).filter(|&start| file[start..].starts_with(&text));
+    let whole_text = |start: usize| {
+        let before = file[..start].iter().rposition(|&byte| byte == 0);
+        &file[before.map_or(0, |end| end + 1)..start + name.len()]
+    };
+    starts_of_hits.map(whole_text).any(|text| !text.starts_with(b"deprecated_"))
 }
 
 /// The order of the runs: rounds in which each candidate runs once, each round starting one further, so that
@@ -352,6 +360,15 @@ mod tests {
     }
 
     #[test]
+    fn no_pattern_is_guessed() {
+        for (kind, variable) in [(Kind::Tcmalloc, "TCMALLOC_RATE"), (Kind::Mimalloc, "MIMALLOC_DELY")] {
+            let row = kind.row().unwrap();
+            let expected = format!("{variable} is not a known setting of {}", row.name);
+            assert_eq!(note_of_unread(row, variable), expected);
+        }
+    }
+
+    #[test]
     fn names_stand_in_the_file_of_who_reads_them() {
         let tcmalloc = b"x\0TCMALLOC_RELEASE_RATE\0y";
         assert!(holds_name(tcmalloc, Kind::Tcmalloc, "TCMALLOC_RELEASE_RATE"));
@@ -359,6 +376,10 @@ mod tests {
         let mimalloc = b"x\0purge_delay\0y";
         assert!(holds_name(mimalloc, Kind::Mimalloc, "MIMALLOC_PURGE_DELAY"));
         assert!(!holds_name(mimalloc, Kind::Mimalloc, "MIMALLOC_PURGE_DELY"));
+        let ignored = b"x\0deprecated_segment_cache\0y";
+        assert!(!holds_name(ignored, Kind::Mimalloc, "MIMALLOC_SEGMENT_CACHE"));
+        let both = [ignored.as_slice(), b"\0allow_segment_cache\0"].concat();
+        assert!(holds_name(&both, Kind::Mimalloc, "MIMALLOC_SEGMENT_CACHE"));
         assert!(holds_name(b"", Kind::Jemalloc, "MALLOC_CONF"));
     }
 

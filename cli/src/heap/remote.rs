@@ -148,6 +148,7 @@ pub(crate) fn read_pieces(pid: Pid, addresses: &[u64], length: usize, buffer: &m
     for (address, piece) in addresses.iter().zip(buffer.chunks_mut(length)) {
         file.read_exact_at(piece, *address).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => Errno::ESRCH.into(),
+            _ if error.raw_os_error() == Some(libc::EIO) => Errno::EFAULT.into(), // as the call says it
             _ => error,
         })?;
     }
@@ -196,7 +197,8 @@ mod tests {
         let text = *b"a text to find again";
         let read = read_memory(std::process::id() as Pid, text.as_ptr() as u64, text.len()).unwrap();
         assert_eq!(read, text);
-        assert!(read_memory(std::process::id() as Pid, 8, 16).is_err());
+        let nothing_there = read_memory(std::process::id() as Pid, 8, 16).unwrap_err();
+        assert_eq!(nothing_there.raw_os_error(), Some(libc::EFAULT));
         assert!(read_memory(std::process::id() as Pid, 8, 0).unwrap().is_empty(), "there is nothing to read");
         let many: Vec<[u8; 2]> = (0..3000u16).map(u16::to_le_bytes).collect();
         let addresses: Vec<u64> = many.iter().rev().map(|piece| piece.as_ptr() as u64).collect();
