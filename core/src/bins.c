@@ -14,7 +14,7 @@ enum {
   BIG_BIN_MAX_BYTES = 72 * 1024,
   GROWTH_MIN_BYTES = 1024 * 1024, /* all bins together may always grow to this */
   GROWTH_HEAP_SHIFT = 7,          /* or to heap / 128 */
-  OPENING_MISSES = 8,             /* in a tick: a closed bin opens */
+  OPENING_MISSES = 8,             /* in a tick: a closed bin opens, blocks of other arenas are collected */
   HOT_MISSES = UINT8_MAX,         /* in a tick: then to GROWTH_MIN_BYTES for each thread that can run at once */
 };
 
@@ -126,19 +126,6 @@ bool bin_give(struct cache *cache, struct bin *bin, size_t count) {
   return contended;
 }
 
-void bins_let_capacity_go(struct cache *cache) {
-  for (unsigned i = 1; i < CLASS_COUNT; i++) {
-    struct bin *bin = &cache->bin[i];
-    size_t capacity = bin_capacity(bin), count = bin_count(cache, bin), first = first_capacity(i);
-    if (bin->misses == 0 && capacity != 0) {
-      size_t least = capacity > first ? first : 0, smaller = capacity / 2 > first ? capacity / 2 : least;
-      if (count > smaller) bin_give(cache, bin, count - smaller);
-      bin_set_capacity(cache, i, smaller);
-    }
-    bin->misses = 0;
-  }
-}
-
 static void set_remote_bytes(struct cache *cache, uint64_t bytes) {
   __atomic_store_n(&cache->remote_bytes, bytes, __ATOMIC_RELAXED);
 }
@@ -151,8 +138,25 @@ static void remote_give(struct cache *cache) {
   end_change(cache);
 }
 
+void bins_let_capacity_go(struct cache *cache) {
+  for (unsigned i = 1; i < CLASS_COUNT; i++) {
+    struct bin *bin = &cache->bin[i];
+    size_t capacity = bin_capacity(bin), count = bin_count(cache, bin), first = first_capacity(i);
+    if (bin->misses == 0 && capacity != 0) {
+      size_t least = capacity > first ? first : 0, smaller = capacity / 2 > first ? capacity / 2 : least;
+      if (count > smaller) bin_give(cache, bin, count - smaller);
+      bin_set_capacity(cache, i, smaller);
+    }
+    bin->misses = 0;
+  }
+  if (cache->remote_count != 0 && cache->remote_misses <= OPENING_MISSES) remote_give(cache);
+  cache->remote_misses = 0;
+}
+
 bool bins_put_remote(struct cache *cache, void *block, unsigned class_index) {
   if (class_index > CLASS_SMALL_LAST) return slab_give(&block, 1);
+  if (cache->remote_misses < UINT32_MAX) cache->remote_misses++;
+  if (cache->remote_misses <= OPENING_MISSES) return slab_give(&block, 1);
   ASSERT(cache->remote_count < REMOTE_MAX);
   void **slot = (void **)((char *)cache + REMOTE_OFFSET) + cache->remote_count;
   if (unlikely(cache->remote_count != 0 && slot[-1] == block)) fatal_double_free(block);
@@ -170,7 +174,7 @@ void bins_reset(struct cache *cache) {
     bin->high = bin->low;
     bin_set_top(bin, bin_start(cache, bin));
   }
-  cache->remote_count = 0;
+  cache->remote_count = cache->remote_misses = 0;
   set_remote_bytes(cache, 0);
   cache->changing = 0;
 }

@@ -52,6 +52,7 @@ struct cache {
   uint32_t thread_id;          /* of the owner; caches lock */
   uint32_t arena;              /* owner */
   uint32_t remote_count;       /* C1 */
+  uint32_t remote_misses;      /* C1: blocks of other arenas since the owner's last tick */
   uint64_t remote_bytes;       /* C1; atomic: read by statistics */
   uint32_t tick;               /* owner: last tick seen */
   uint32_t contentions;        /* owner: locks found held, since slow_calls was a multiple of 64 */
@@ -101,11 +102,12 @@ HIDDEN size_t bin_grow(struct cache *cache, unsigned class_index);
 /* Gives the oldest `count` blocks of the bin back. Whether a lock was found held. */
 HIDDEN bool bin_give(struct cache *cache, struct bin *bin, size_t count);
 
-/* A block of another arena: collected, so that a lock is taken for many. Big ones are worth a lock each. Whether one
- * was found held. */
+/* A block of another arena: collected, so that a lock is taken for many. Big ones are worth a lock each, and so are the
+ * first in a tick: mistakes with them show at once. Whether one was found held. */
 HIDDEN bool bins_put_remote(struct cache *cache, void *block, unsigned class_index);
 
-/* Bins without a miss since the last tick give half their capacity up, and at last close. */
+/* Bins without a miss since the last tick give half their capacity up, and at last close. Blocks of other arenas go if
+ * none were collected since. */
 HIDDEN void bins_let_capacity_go(struct cache *cache);
 
 /* Makes all bins empty and closed, whatever they hold. */

@@ -112,7 +112,13 @@ static void wait_for(uint32_t step) {
 static void done(uint32_t step) { __atomic_store_n(&stage, step + 100, __ATOMIC_RELEASE); }
 
 static struct cache *others_cache;
-static void *remote_blocks[2 * REMOTE_MAX];
+static void *remote_blocks[2 * REMOTE_MAX], *first_remote_blocks[OPENING_MISSES];
+
+static void be_in_another_arena(void) {
+  lock_take(&caches.lock, RANK_CACHES);
+  move_to_arena(this_thread.own, 1);
+  lock_give(&caches.lock, RANK_CACHES);
+}
 
 static void *follow(void *argument) {
   (void)argument;
@@ -134,9 +140,8 @@ static void *follow(void *argument) {
   cache_end();
   done(4);
   wait_for(5); /* frees what another arena allocated */
-  lock_take(&caches.lock, RANK_CACHES);
-  move_to_arena(this_thread.own, 1);
-  lock_give(&caches.lock, RANK_CACHES);
+  be_in_another_arena();
+  for (size_t i = 0; i < OPENING_MISSES; i++) free(first_remote_blocks[i]);
   for (size_t i = 0; i < REMOTE_MAX - 1; i++) free(remote_blocks[i]);
   done(5);
   wait_for(6);
@@ -148,6 +153,56 @@ static void *follow(void *argument) {
   done(7);
   wait_for(8);
   return NULL;
+}
+
+/* Blocks of an arena that this thread leaves. */
+static void leave_blocks(void **blocks, size_t count) {
+  for (size_t i = 0; i < count; i++) blocks[i] = malloc(SIZE);
+  cache_empty_own();
+  be_in_another_arena();
+}
+
+/* What is collected waits no longer than it takes to see that there are few. */
+TEST(few_blocks_of_other_arenas_go_at_once) {
+  void *blocks[REMOTE_MAX];
+  freeze_policies();
+  uint32_t arena = this_thread.own->arena;
+  leave_blocks(blocks, COUNT_OF(blocks));
+  size_t many = OPENING_MISSES + 10;
+  for (size_t i = 0; i < many; i++) free(blocks[i]);
+  CHECK(this_thread.own->remote_count == 10);
+  note_tick(this_thread.own);
+  CHECK(this_thread.own->remote_count == 10); /* there were many */
+  for (size_t i = many; i < many + OPENING_MISSES; i++) free(blocks[i]);
+  CHECK(this_thread.own->remote_count == 10);
+  note_tick(this_thread.own);
+  CHECK(this_thread.own->remote_count == 0);
+  for (size_t i = many + OPENING_MISSES; i < COUNT_OF(blocks); i++) free(blocks[i]);
+  lock_take(&caches.lock, RANK_CACHES);
+  move_to_arena(this_thread.own, arena);
+  lock_give(&caches.lock, RANK_CACHES);
+  cache_empty_own();
+  CHECK(outstanding(CLASS) == 0);
+  thaw_policies();
+}
+
+static void free_another_arenas_block_twice(void) {
+  void *blocks[2];
+  leave_blocks(blocks, 2);
+  free(blocks[0]);
+  free(blocks[1]);
+  free(hidden(blocks[0]));
+}
+
+static void free_inside_of_another_arenas_block(void) {
+  void *block;
+  leave_blocks(&block, 1);
+  free(hidden((char *)block + 16));
+}
+
+TEST(mistakes_with_few_blocks_of_other_arenas_are_found_at_the_free) {
+  check_dies(free_another_arenas_block_twice, "double free");
+  check_dies(free_inside_of_another_arenas_block, "free of a pointer inside a block");
 }
 
 /* A bin that is being moved to other slots, as another thread may see it. */
@@ -226,9 +281,11 @@ TEST(idle_caches_are_stolen_busy_ones_are_not) {
   CHECK(steal_caches(0, this_thread.own) == held * SIZE && bin_count(others_cache, bin) == 0);
 
   for (size_t i = 0; i < COUNT_OF(remote_blocks); i++) remote_blocks[i] = malloc(SIZE);
+  for (size_t i = 0; i < OPENING_MISSES; i++) first_remote_blocks[i] = malloc(SIZE);
   cache_empty_own();
   uint64_t live = outstanding(CLASS);
   let(5);
+  live -= OPENING_MISSES; /* those go at once */
   CHECK_THAT(others_cache->remote_count == REMOTE_MAX - 1 && outstanding(CLASS) == live, "%u remote blocks",
              others_cache->remote_count);
   CHECK(held_bytes() == (REMOTE_MAX - 1) * SIZE);
