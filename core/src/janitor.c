@@ -34,9 +34,16 @@ enum {
 
 static bool is_wanted(void) { return __atomic_load_n(&options.background, __ATOMIC_RELAXED) != 0; }
 
+enum janitor_state {
+  WATCHES, /* it sees what the program does */
+  LEAVES,  /* it looks for the last time, and may stay */
+  AWAITED, /* another one waits to take its place */
+};
+
 static struct {
   struct lock lock;       /* rank JANITOR: held while one starts, and from janitor_stop to janitor_resume */
   uint32_t alive;         /* the thread's id; the kernel clears it and wakes when the thread is gone */
+  uint32_t state;         /* atomic: enum janitor_state */
   uint32_t stop;          /* atomic, a futex; written under the lock */
   uint32_t last;          /* under the lock: the id of the one started last; 0: it has left for certain */
   uint32_t refused;       /* atomic: starting failed; so many wishes more are ignored */
@@ -50,6 +57,13 @@ static struct {
 } janitor;
 
 bool janitor_is_running(void) { return __atomic_load_n(&janitor.alive, __ATOMIC_ACQUIRE) != 0; }
+
+/* The fence has its like in stays_after_all: either what was freed before is seen there, or LEAVES here. */
+bool janitor_watches(void) {
+  if (!janitor_is_running()) return false;
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  return __atomic_load_n(&janitor.state, __ATOMIC_RELAXED) == WATCHES;
+}
 
 /* Whether it has a table of descriptors of its own from now on, where it takes none that the program is about to get.
  * The kernel closes copies of the program's for that, which some file systems take for more (docs/decisions/0024). */
@@ -77,14 +91,29 @@ static bool watch_once(bool *own_files) {
   return purge_was_in_vain() && purge_activity() == activity;
 }
 
+static bool turn_from(uint32_t from, uint32_t to) {
+  return __atomic_compare_exchange_n(&janitor.state, &from, to, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
+static bool is_needed(uint32_t vain) {
+  return is_wanted() && __atomic_load_n(&janitor.stop, __ATOMIC_ACQUIRE) == 0 && vain < VAIN_PURGES &&
+         purge_janitor_is_worth();
+}
+
+/* What the program frees from LEAVES on starts another one, so what it freed before must be seen here. */
+static bool stays_after_all(uint32_t vain) {
+  __atomic_store_n(&janitor.state, LEAVES, __ATOMIC_RELAXED);
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  return is_needed(vain) && turn_from(LEAVES, WATCHES);
+}
+
 /* What the program frees while all is given back starts no other one, so it looks again. */
 static void watch(void) {
   bool own_files = false;
   uint32_t vain = 0;
   do {
     vain = watch_once(&own_files) ? vain + 1 : 0;
-  } while (is_wanted() && __atomic_load_n(&janitor.stop, __ATOMIC_ACQUIRE) == 0 && vain < VAIN_PURGES &&
-           purge_janitor_is_worth());
+  } while (is_needed(vain) || stays_after_all(vain));
 }
 
 static void run(void) {
@@ -134,6 +163,7 @@ static void start_thread(void) {
   block[0] = block[2] = (uintptr_t)block; /* where x86-64 looks for it */
   __atomic_store_n(&janitor.quick_starts, is_old() ? 1 : janitor.quick_starts + 1, __ATOMIC_RELAXED);
   __atomic_store_n(&janitor.started_at_ns, sys_coarse_time_ns(), __ATOMIC_RELAXED);
+  __atomic_store_n(&janitor.state, WATCHES, __ATOMIC_RELAXED);
   janitor.last = sys_start_thread(run, janitor.stack, sizeof janitor.stack, block, &janitor.alive);
   __atomic_store_n(&janitor.interrupted, false, __ATOMIC_RELAXED);
   if (janitor.last != 0) {
@@ -153,9 +183,12 @@ static bool finds_variables(void) {
 
 void janitor_start(void) {
   if (!SNUG_JANITOR || !finds_variables() || !is_wanted() || !rights_may_start_thread() || wait_after_refusal()) return;
-  if (janitor_is_running() || !lock_try(&janitor.lock, RANK_JANITOR)) return;
+  if (janitor_watches() || !lock_try(&janitor.lock, RANK_JANITOR)) return;
   /* After vfork this memory is the parent's, and a thread of the child would end with it, or with its exec. */
-  if (rights_identity() == IDENTITY_OWN && !janitor_is_running()) start_thread();
+  if (rights_identity() == IDENTITY_OWN) {
+    if (janitor_is_running() && turn_from(LEAVES, AWAITED)) wait_until_it_ends();
+    if (!janitor_is_running()) start_thread();
+  }
   lock_give(&janitor.lock, RANK_JANITOR);
 }
 

@@ -20,7 +20,10 @@
 
 HIDDEN bool janitor_is_running(void);
 
-/* Starts it unless it runs, is switched off (background:0), or the system refuses: then ticks alone do the work. */
+/* Whether it runs and will see what was freed up to now. */
+HIDDEN bool janitor_watches(void);
+
+/* Starts it unless it watches, is switched off (background:0), or the system refuses: then ticks alone do the work. */
 HIDDEN void janitor_start(void);
 
 /* Has the caller's thread replace one that has run for long (J3). */

@@ -25,12 +25,12 @@ static bool is_worth_between_ticks(void) {
 }
 
 void maintain_start_janitor(void) {
-  if (!janitor_is_running()) janitor_start();
+  if (!janitor_watches()) janitor_start();
 }
 
 void maintain_look_for_janitor(void) {
   purge_looked();
-  if (!janitor_is_running() && is_worth_between_ticks()) janitor_start();
+  if (!janitor_watches() && is_worth_between_ticks()) janitor_start();
 }
 
 /* Its threads are gone but the one that made it; which locks they held nobody knows. */
@@ -48,7 +48,7 @@ void maintain_look_at_clock(const struct cache *own, uint32_t weight) {
   control_look(own);
   bool ticked = tick_if_due(own, true);
   janitor_replace_if_old();
-  if (janitor_is_running() || (!ticked && judged_just_now(weight))) return;
+  if (janitor_watches() || (!ticked && judged_just_now(weight))) return;
   if (ticked ? purge_janitor_is_worth() : is_worth_between_ticks()) janitor_start();
 }
 

@@ -12,6 +12,15 @@ static uint32_t start_or_refuse(void (*entry)(void), void *stack, size_t stack_b
 }
 #define sys_start_thread start_or_refuse
 
+/* The end of the thread takes a while, on demand. */
+static bool ends_slowly, end_began; /* atomic */
+static void end_slowly(void) {
+  __atomic_store_n(&end_began, true, __ATOMIC_RELEASE);
+  for (int i = 0; i < 1000 && __atomic_load_n(&ends_slowly, __ATOMIC_ACQUIRE); i++) sys_sleep(UINT64_C(1000000));
+  sys_exit_thread();
+}
+#define sys_exit_thread end_slowly
+
 /* Whatever container the tests run in, this process has a memory limit only on demand. */
 static bool is_limited;
 static const char *memory_current = "";
@@ -82,6 +91,34 @@ TEST(it_comes_gives_back_and_goes) {
   CHECK_THAT(pages_dirty() == 0, "%zu dirty pages after it went", pages_dirty());
   CHECK(snug_counters.idle_purges == idle_purges + 1);
   CHECK_THAT(thread_count() == 1, "%d threads", thread_count());
+}
+
+static void *let_it_end(void *argument) {
+  sleep_ms(50);
+  __atomic_store_n(&ends_slowly, false, __ATOMIC_RELEASE);
+  return argument;
+}
+
+/* It has looked for the last time, and the program idles afterwards. */
+TEST(what_is_freed_while_it_ends_starts_another_one) {
+  pthread_t thread;
+  start_again();
+  leave_much_dirty();
+  __atomic_store_n(&end_began, false, __ATOMIC_RELAXED);
+  __atomic_store_n(&ends_slowly, true, __ATOMIC_RELEASE);
+  janitor_start();
+  for (int i = 0; i < GONE_MS && !__atomic_load_n(&end_began, __ATOMIC_ACQUIRE); i++) sleep_ms(1);
+  CHECK(janitor_is_running() && pages_dirty() == 0);
+  uint64_t starts = snug_counters.janitor_starts;
+  options.background = 0; /* no slow path starts it here */
+  leave_much_dirty();
+  options.background = 1;
+  REQUIRE(pthread_create(&thread, NULL, let_it_end, NULL) == 0);
+  maintain_start_janitor();
+  CHECK(janitor_is_running() && snug_counters.janitor_starts == starts + 1);
+  pthread_join(thread, NULL);
+  wait_until_it_is_gone();
+  CHECK(pages_dirty() == 0);
 }
 
 TEST(it_comes_again_and_again) {
