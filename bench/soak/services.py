@@ -201,13 +201,14 @@ class Celery(Queued):
     def settle(self):
         """Renews the workers and has them do the same tasks each time, or samples would show how old they happen to be. What
         grows from one worker to the next grows in the process that forks them."""
-        old = memory.process_tree(self.container.pid)[1:]
-        for pid in old:
-            os.kill(pid, signal.SIGTERM)
+        old = set(memory.process_tree(self.container.pid)[1:])
         deadline = time.monotonic() + 60
-        while len(workers := memory.process_tree(self.container.pid)[1:]) < self.PROCESSES or not set(workers).isdisjoint(old):
+        while len(workers := set(memory.process_tree(self.container.pid)[1:])) < self.PROCESSES or workers & old:
             if time.monotonic() > deadline:
                 raise ServiceError("Celery did not replace its workers within a minute")
+            for pid in workers & old:  # again: one that has just been forked still has the signals of its parent
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
             time.sleep(0.2)
         self.renewed += len(old)
         for unit in range(self.SETTLING_UNITS):

@@ -156,7 +156,10 @@ void bins_let_capacity_go(struct cache *cache) {
 bool bins_put_remote(struct cache *cache, void *block, unsigned class_index) {
   if (class_index > CLASS_SMALL_LAST) return slab_give(&block, 1);
   if (cache->remote_misses < UINT32_MAX) cache->remote_misses++;
-  if (cache->remote_misses <= OPENING_MISSES) return slab_give(&block, 1);
+  if (cache->remote_misses <= OPENING_MISSES) {
+    slab_give(&block, 1); /* another arena is no way out of that one's lock */
+    return false;
+  }
   ASSERT(cache->remote_count < REMOTE_MAX);
   void **slot = (void **)((char *)cache + REMOTE_OFFSET) + cache->remote_count;
   if (unlikely(cache->remote_count != 0 && slot[-1] == block)) fatal_double_free(block);
@@ -165,6 +168,14 @@ bool bins_put_remote(struct cache *cache, void *block, unsigned class_index) {
   set_remote_bytes(cache, cache->remote_bytes + class_shapes[class_index].size_bytes);
   if (cache->remote_count == REMOTE_MAX) remote_give(cache);
   return false;
+}
+
+void bins_drop(struct cache *cache) {
+  for (unsigned i = 1; i < CLASS_COUNT; i++) {
+    bin_set_top(&cache->bin[i], bin_start(cache, &cache->bin[i]));
+    bin_set_capacity(cache, i, 0);
+  }
+  bins_reset(cache);
 }
 
 void bins_reset(struct cache *cache) {

@@ -110,7 +110,10 @@ HIDDEN bool bins_put_remote(struct cache *cache, void *block, unsigned class_ind
  * none were collected since. */
 HIDDEN void bins_let_capacity_go(struct cache *cache);
 
-/* Makes all bins empty and closed, whatever they hold. */
+/* Makes all bins empty and closed, whatever they hold, and counts that. What they held is lost. */
+HIDDEN void bins_drop(struct cache *cache);
+
+/* The same, where nothing is counted. */
 HIDDEN void bins_reset(struct cache *cache);
 
 /* Gives all blocks of one cache back; then its bins may be closed. */

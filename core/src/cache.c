@@ -55,7 +55,10 @@ struct cache *cache_number(uint32_t number) { return (struct cache *)(caches.sta
 
 static void thread_ends(void *thread);
 
+/* Which blocks of a batch have gone when a mistake is found can't be known. */
 static void leave_slow_paths(void) {
+  struct cache *own = this_thread.own;
+  if (own != NULL && own->changing) bins_drop(own);
   this_thread.inside = 0;
   cache_end();
 }

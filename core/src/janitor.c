@@ -20,6 +20,7 @@
 #define LEAVE_NAP_NS UINT64_C(1000000)
 #define FORKS_FIRST_NAP_NS UINT64_C(100000)
 #define OLD_NS UINT64_C(1000000000)
+#define QUICK_NS UINT64_C(10000000)
 
 enum {
   NOT_WORTH_LOOKS = 20, /* so many looks with nothing to give back: not needed */
@@ -50,7 +51,7 @@ static struct {
   bool interrupted;       /* atomic, written under the lock: janitor_stop ended the last one */
   uint32_t forks;         /* atomic: those that wait for the lock, if only for an instant */
   uint64_t started_at_ns; /* atomic */
-  uint32_t quick_starts;  /* atomic: in a row, each before the last one was old */
+  uint32_t quick_starts;  /* atomic: in a row, each within QUICK_NS of the one before */
   uintptr_t thread_block[THREAD_BLOCK_WORDS]
       __attribute__((aligned(64))); /* in place of libc's: zeros, and its own address */
   char stack[STACK_BYTES] __attribute__((aligned(64)));
@@ -151,26 +152,24 @@ static bool wait_after_refusal(void) {
   return true;
 }
 
-static bool is_old(void) {
-  return sys_coarse_time_ns() - __atomic_load_n(&janitor.started_at_ns, __ATOMIC_RELAXED) > OLD_NS;
+static uint64_t age_ns(void) {
+  return sys_coarse_time_ns() - __atomic_load_n(&janitor.started_at_ns, __ATOMIC_RELAXED);
 }
 
-/* The lock is held, and no other one runs on the stack. */
-static void start_thread(void) {
+/* The lock is held, and no other one runs on the stack. Whether the system let it start. */
+static bool start_thread(void) {
   /* What one of the parent's that had to be left running held (K4). */
   for (size_t i = 0; SNUG_DEBUG && i < THREAD_BLOCK_WORDS; i++) janitor.thread_block[i] = 0;
   uintptr_t *block = &janitor.thread_block[THREAD_BLOCK_WORDS / 2];
   block[0] = block[2] = (uintptr_t)block; /* where x86-64 looks for it */
-  __atomic_store_n(&janitor.quick_starts, is_old() ? 1 : janitor.quick_starts + 1, __ATOMIC_RELAXED);
+  __atomic_store_n(&janitor.quick_starts, age_ns() > QUICK_NS ? 1 : janitor.quick_starts + 1, __ATOMIC_RELAXED);
   __atomic_store_n(&janitor.started_at_ns, sys_coarse_time_ns(), __ATOMIC_RELAXED);
   __atomic_store_n(&janitor.state, WATCHES, __ATOMIC_RELAXED);
   janitor.last = sys_start_thread(run, janitor.stack, sizeof janitor.stack, block, &janitor.alive);
+  if (janitor.last == 0) return false;
   __atomic_store_n(&janitor.interrupted, false, __ATOMIC_RELAXED);
-  if (janitor.last != 0) {
-    counter_bump(&snug_counters.janitor_starts, 1);
-  } else {
-    __atomic_store_n(&janitor.refused, REFUSED_SKIPS, __ATOMIC_RELAXED);
-  }
+  counter_bump(&snug_counters.janitor_starts, 1);
+  return true;
 }
 
 extern const Elf64_Ehdr __ehdr_start HIDDEN; /* of this object, by the linker */
@@ -181,15 +180,24 @@ static bool finds_variables(void) {
   return !TLS_BY_CALL || (uintptr_t)&__ehdr_start + __ehdr_start.e_phoff == getauxval(AT_PHDR);
 }
 
-void janitor_start(void) {
-  if (!SNUG_JANITOR || !finds_variables() || !is_wanted() || !rights_may_start_thread() || wait_after_refusal()) return;
-  if (janitor_watches() || !lock_try(&janitor.lock, RANK_JANITOR)) return;
+static bool may_start(void) { return SNUG_JANITOR && finds_variables() && is_wanted() && rights_may_start_thread(); }
+
+/* False: the system refused. */
+static bool start_if_there_is_none(void) {
+  bool started = true;
+  if (janitor_watches() || !lock_try(&janitor.lock, RANK_JANITOR)) return started;
   /* After vfork this memory is the parent's, and a thread of the child would end with it, or with its exec. */
   if (rights_identity() == IDENTITY_OWN) {
     if (janitor_is_running() && turn_from(LEAVES, AWAITED)) wait_until_it_ends();
-    if (!janitor_is_running()) start_thread();
+    if (!janitor_is_running()) started = start_thread();
   }
   lock_give(&janitor.lock, RANK_JANITOR);
+  return started;
+}
+
+void janitor_start(void) {
+  if (!may_start() || wait_after_refusal()) return;
+  if (!start_if_there_is_none()) __atomic_store_n(&janitor.refused, REFUSED_SKIPS, __ATOMIC_RELAXED);
 }
 
 static void ask_to_end(bool end) {
@@ -199,7 +207,7 @@ static void ask_to_end(bool end) {
 }
 
 void janitor_replace_if_old(void) {
-  if (!janitor_is_running() || !is_old() || !lock_try(&janitor.lock, RANK_JANITOR)) return;
+  if (!janitor_is_running() || age_ns() <= OLD_NS || !lock_try(&janitor.lock, RANK_JANITOR)) return;
   if (rights_identity() == IDENTITY_OWN) {
     ask_to_end(true);
     wait_until_it_ends();
@@ -243,11 +251,13 @@ void janitor_resume(void) {
   lock_give_in_fork(&janitor.lock, RANK_JANITOR);
 }
 
-/* The flag stays until one has started: who comes first may find the lock taken by another one that stops it. */
+/* The flag stays until one has started: who comes first may find the lock taken by another one that stops it, and the
+ * system may refuse for a while, as between an unshare(2) of the ids of processes and the fork after it. */
 void janitor_start_again(uint32_t most_quick_starts) {
   if (!__atomic_load_n(&janitor.interrupted, __ATOMIC_RELAXED)) return;
-  if (__atomic_load_n(&janitor.quick_starts, __ATOMIC_RELAXED) >= most_quick_starts && !is_old()) return;
-  if (control_is_asked() || purge_janitor_is_worth()) janitor_start();
+  if (!may_start()) return;
+  if (__atomic_load_n(&janitor.quick_starts, __ATOMIC_RELAXED) >= most_quick_starts && age_ns() <= QUICK_NS) return;
+  if (control_is_asked() || purge_janitor_is_worth()) start_if_there_is_none();
 }
 
 void janitor_forget(void) {

@@ -42,7 +42,7 @@ HIDDEN void janitor_await_fork(bool on);
 HIDDEN void janitor_resume(void);
 
 /* Starts it if janitor_stop ended one, by this thread or another, and there is still something for it to do: the
- * program may idle from now on. Not if that many have started in a row, each within a second of the one before. */
+ * program may idle from now on. Not if that many have started in a row, each within 10 ms of the one before. */
 HIDDEN void janitor_start_again(uint32_t most_quick_starts);
 
 /* In a child, where it does not exist: the memory is a copy of the parent's. */

@@ -86,7 +86,8 @@ static void make_dirty(size_t count) {
   for (size_t i = 0; i < count; i++) free(runs[i]);
 }
 
-/* Each is found elsewhere: outside the heap, at the door of a cache, under the lock of a class. */
+/* Each is found elsewhere: outside the heap, at the door of a cache, under the lock of a class,
+ * in the middle of a batch. */
 static void *block_to_misuse;
 
 static void free_no_block(void) {
@@ -106,6 +107,15 @@ static void give_inside(void) {
   slab_give(&inside, 1);
 }
 
+enum { LIVE = 100 };
+static void *live[2 * LIVE];
+
+/* By the cache, whose bin is open, so that it shows when a batch goes back. */
+static void flush_inside(void) {
+  free(hidden((char *)live[0] + 16));
+  cache_empty_own();
+}
+
 static void (*misuse)(void);
 
 static void go_on_after_abort(int signal) {
@@ -118,6 +128,9 @@ static void die_of_misuse_after_vfork(void) {
   int status = 0;
   signal(SIGABRT, go_on_after_abort);
   alarm(20);
+  for (size_t i = 0; i < LIVE; i++) live[i] = malloc(48);
+  for (size_t i = 0; i < LIVE; i++) free(live[i]); /* into an open bin */
+  for (size_t i = 0; i < LIVE / 2; i++) live[i] = malloc(48);
   pid_t child = vfork();
   if (child == 0) {
     close(2);
@@ -127,13 +140,21 @@ static void die_of_misuse_after_vfork(void) {
   REQUIRE(child > 0 && waitpid(child, &status, 0) == child);
   CHECK_THAT(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT, "status 0x%x", (unsigned)status);
   CHECK(!cache_thread_is_inside() && this_thread.door->busy == 0 && lock_all_owner == NULL && all_locks_are(true));
+  CHECK(!this_thread.own->changing);
+  for (size_t i = LIVE / 2; i < 2 * LIVE; i++) live[i] = malloc(48);
+  size_t twice = 0;
+  for (size_t i = 0; i < 2 * LIVE; i++)
+    for (size_t j = 0; j < i; j++) twice += live[i] == live[j];
+  CHECK_THAT(twice == 0, "%zu blocks were given out twice", twice);
+  for (size_t i = 0; i < 2 * LIVE; i++) free(live[i]);
+  cache_empty_own();
 }
 
 static void die_of_each_misuse(void (*die)(void)) {
-  void (*const all[])(void) = {free_no_block, free_inside, give_twice, give_inside};
+  void (*const all[])(void) = {free_no_block, free_inside, give_twice, give_inside, flush_inside};
   if (is_emulated()) SKIP("the emulator makes a fork of each vfork");
   for (size_t i = 0; i < COUNT_OF(all); i++) {
-    block_to_misuse = malloc(48);
+    block_to_misuse = malloc(100);
     misuse = all[i];
     run_in_child(die);
   }
