@@ -103,7 +103,7 @@ HIDDEN size_t bin_grow(struct cache *cache, unsigned class_index);
 HIDDEN bool bin_give(struct cache *cache, struct bin *bin, size_t count);
 
 /* A block of another arena: collected, so that a lock is taken for many. Big ones are worth a lock each, and so are the
- * first in a tick: mistakes with them show at once. Whether one was found held. */
+ * first in a tick: mistakes with them show at once. Whether a big one's was found held. */
 HIDDEN bool bins_put_remote(struct cache *cache, void *block, unsigned class_index);
 
 /* Bins without a miss since the last tick give half their capacity up, and at last close. Blocks of other arenas go if

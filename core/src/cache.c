@@ -55,10 +55,11 @@ struct cache *cache_number(uint32_t number) { return (struct cache *)(caches.sta
 
 static void thread_ends(void *thread);
 
-/* Which blocks of a batch have gone when a mistake is found can't be known. */
+/* Which blocks of a batch have gone when a mistake is found can't be known. With the door free a thief of the parent's
+ * is at it. */
 static void leave_slow_paths(void) {
   struct cache *own = this_thread.own;
-  if (own != NULL && own->changing) bins_drop(own);
+  if (own != NULL && own->door.busy != 0 && own->changing) bins_drop(own);
   this_thread.inside = 0;
   cache_end();
 }

@@ -162,11 +162,12 @@ static bool start_thread(void) {
   for (size_t i = 0; SNUG_DEBUG && i < THREAD_BLOCK_WORDS; i++) janitor.thread_block[i] = 0;
   uintptr_t *block = &janitor.thread_block[THREAD_BLOCK_WORDS / 2];
   block[0] = block[2] = (uintptr_t)block; /* where x86-64 looks for it */
-  __atomic_store_n(&janitor.quick_starts, age_ns() > QUICK_NS ? 1 : janitor.quick_starts + 1, __ATOMIC_RELAXED);
-  __atomic_store_n(&janitor.started_at_ns, sys_coarse_time_ns(), __ATOMIC_RELAXED);
   __atomic_store_n(&janitor.state, WATCHES, __ATOMIC_RELAXED);
   janitor.last = sys_start_thread(run, janitor.stack, sizeof janitor.stack, block, &janitor.alive);
   if (janitor.last == 0) return false;
+  __atomic_store_n(&janitor.quick_starts, age_ns() > QUICK_NS ? 1 : janitor.quick_starts + 1, __ATOMIC_RELAXED);
+  __atomic_store_n(&janitor.started_at_ns, sys_coarse_time_ns(), __ATOMIC_RELAXED);
+  __atomic_store_n(&janitor.refused, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&janitor.interrupted, false, __ATOMIC_RELAXED);
   counter_bump(&snug_counters.janitor_starts, 1);
   return true;
@@ -252,7 +253,7 @@ void janitor_resume(void) {
 }
 
 /* The flag stays until one has started: who comes first may find the lock taken by another one that stops it, and the
- * system may refuse for a while, as between an unshare(2) of the ids of processes and the fork after it. */
+ * system may refuse for a while, as it does while a fork would go to another namespace of processes. */
 void janitor_start_again(uint32_t most_quick_starts) {
   if (!__atomic_load_n(&janitor.interrupted, __ATOMIC_RELAXED)) return;
   if (!may_start()) return;
