@@ -171,10 +171,8 @@ bool bins_put_remote(struct cache *cache, void *block, unsigned class_index) {
 }
 
 void bins_drop(struct cache *cache) {
-  for (unsigned i = 1; i < CLASS_COUNT; i++) {
-    bin_set_top(&cache->bin[i], bin_start(cache, &cache->bin[i]));
-    bin_set_capacity(cache, i, 0);
-  }
+  for (unsigned i = 1; i < CLASS_COUNT; i++) bin_set_top(&cache->bin[i], bin_start(cache, &cache->bin[i]));
+  cache_close_bins(cache);
   bins_reset(cache);
 }
 

@@ -220,9 +220,13 @@ void janitor_replace_if_old(void) {
 
 /* In the child of a handler's fork that interrupted another one none waits any more when that other one goes on. */
 void janitor_await_fork(bool on) {
+  if (on) {
+    __atomic_fetch_add(&janitor.forks, 1, __ATOMIC_RELAXED);
+    return;
+  }
   uint32_t waiting = __atomic_load_n(&janitor.forks, __ATOMIC_RELAXED);
-  while ((on || waiting != 0) && !__atomic_compare_exchange_n(&janitor.forks, &waiting, on ? waiting + 1 : waiting - 1,
-                                                              false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  while (waiting != 0 && !__atomic_compare_exchange_n(&janitor.forks, &waiting, waiting - 1, false, __ATOMIC_RELAXED,
+                                                      __ATOMIC_RELAXED)) {
   }
 }
 
@@ -255,8 +259,7 @@ void janitor_resume(void) {
 /* The flag stays until one has started: who comes first may find the lock taken by another one that stops it, and the
  * system may refuse for a while, as it does while a fork would go to another namespace of processes. */
 void janitor_start_again(uint32_t most_quick_starts) {
-  if (!__atomic_load_n(&janitor.interrupted, __ATOMIC_RELAXED)) return;
-  if (!may_start()) return;
+  if (!__atomic_load_n(&janitor.interrupted, __ATOMIC_RELAXED) || !may_start()) return;
   if (__atomic_load_n(&janitor.quick_starts, __ATOMIC_RELAXED) >= most_quick_starts && age_ns() <= QUICK_NS) return;
   if (control_is_asked() || purge_janitor_is_worth()) start_if_there_is_none();
 }

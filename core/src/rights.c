@@ -192,7 +192,7 @@ enum identity rights_identity(void) {
 
 enum identity rights_identity_at_end(void) {
   enum identity identity = rights_identity();
-  if (identity != IDENTITY_OWN || rights.owner_pid == 0 || !rights.owner_by_call) return identity;
+  if (identity != IDENTITY_OWN || !rights.owner_by_call) return identity;
   return sys_process_id() == rights.owner_pid ? IDENTITY_OWN : IDENTITY_BORROWED;
 }
 

@@ -263,13 +263,9 @@ fn holds_name(file: &[u8], kind: Kind, variable: &str) -> bool {
         Kind::Mimalloc => variable.strip_prefix("MIMALLOC_").unwrap_or(variable).to_lowercase(),
         _ => return true,
     };
-    let text = [name.as_bytes(), b"\0"].concat();
-    let starts_of_hits = (0..file.len()).filter(|&start| file[start..].starts_with(&text));
-    let whole_text = |start: usize| {
-        let before = file[..start].iter().rposition(|&byte| byte == 0);
-        &file[before.map_or(0, |end| end + 1)..start + name.len()]
-    };
-    starts_of_hits.map(whole_text).any(|text| !text.starts_with(b"deprecated_"))
+    let end = [name.as_bytes(), b"\0"].concat();
+    let mut texts = file.split_inclusive(|&byte| byte == 0);
+    texts.any(|text| text.ends_with(&end) && !text.starts_with(b"deprecated_"))
 }
 
 /// The order of the runs: rounds in which each candidate runs once, each round starting one further, so that

@@ -114,9 +114,9 @@ static void done(uint32_t step) { __atomic_store_n(&stage, step + 100, __ATOMIC_
 static struct cache *others_cache;
 static void *remote_blocks[2 * REMOTE_MAX], *first_remote_blocks[OPENING_MISSES];
 
-static void be_in_another_arena(void) {
+static void be_in_arena(uint32_t arena) {
   lock_take(&caches.lock, RANK_CACHES);
-  move_to_arena(this_thread.own, 1);
+  move_to_arena(this_thread.own, arena);
   lock_give(&caches.lock, RANK_CACHES);
 }
 
@@ -140,7 +140,7 @@ static void *follow(void *argument) {
   cache_end();
   done(4);
   wait_for(5); /* frees what another arena allocated */
-  be_in_another_arena();
+  be_in_arena(1);
   for (size_t i = 0; i < OPENING_MISSES; i++) free(first_remote_blocks[i]);
   for (size_t i = 0; i < REMOTE_MAX - 1; i++) free(remote_blocks[i]);
   done(5);
@@ -159,7 +159,7 @@ static void *follow(void *argument) {
 static void leave_blocks(void **blocks, size_t count) {
   for (size_t i = 0; i < count; i++) blocks[i] = malloc(SIZE);
   cache_empty_own();
-  be_in_another_arena();
+  be_in_arena(1);
 }
 
 /* What is collected waits no longer than it takes to see that there are few. */
@@ -178,9 +178,7 @@ TEST(few_blocks_of_other_arenas_go_at_once) {
   note_tick(this_thread.own);
   CHECK(this_thread.own->remote_count == 0);
   for (size_t i = many + OPENING_MISSES; i < COUNT_OF(blocks); i++) free(blocks[i]);
-  lock_take(&caches.lock, RANK_CACHES);
-  move_to_arena(this_thread.own, arena);
-  lock_give(&caches.lock, RANK_CACHES);
+  be_in_arena(arena);
   cache_empty_own();
   CHECK(outstanding(CLASS) == 0);
   thaw_policies();

@@ -86,8 +86,8 @@ static void make_dirty(size_t count) {
   for (size_t i = 0; i < count; i++) free(runs[i]);
 }
 
-/* Each is found elsewhere: outside the heap, at the door of a cache, under the lock of a class,
- * in the middle of a batch. */
+/* Each is found elsewhere: outside the heap, at the door of a cache, under the lock of a class, in the
+ * middle of a batch. */
 static void *block_to_misuse;
 
 static void free_no_block(void) {
