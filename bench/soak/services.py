@@ -77,6 +77,7 @@ class Service:
 class Rails(Service):
     name, limit_mb = "rails", 512
     WORKERS, REQUESTS, CLIENTS = 2, 60, 4
+    SETTLING_UNITS = 2
 
     def command(self):
         database.create(self.directory / "shop.sqlite3", SEED)
@@ -111,6 +112,12 @@ class Rails(Service):
                 raise ServiceError("Puma did not replace a worker within a minute")
             time.sleep(0.2)
         self.renewed += 1
+
+    def settle(self):
+        """Has the workers answer the same requests each time, also one that has just been renewed."""
+        for unit in range(self.SETTLING_UNITS):
+            self.errors += self.work(unit)
+        super().settle()
 
 
 class Queued(Service):
