@@ -1,5 +1,5 @@
-//! Every ratio that is shown is the ratio of the two numbers shown beside it: read back from what is printed, in
-//! every format, of made-up comparisons.
+//! Every ratio that is shown is the ratio of the two numbers shown beside it, lies in the interval that is shown, and is
+//! called a difference if that does not hold 1: read back from what is printed, in every format, of made-up comparisons.
 
 mod common;
 
@@ -24,13 +24,21 @@ impl Source {
     }
 }
 
-/// The saved comparison with other numbers, as a file; `runs` of each allocator are kept.
-fn made_up(scratch: &Scratch, name: &str, seed: u64, runs: u64) -> String {
+/// The saved comparison with `runs` of each allocator, each changed, as a file.
+fn changed(scratch: &Scratch, name: &str, runs: u64, change: impl FnMut(&mut Value)) -> String {
     let mut json: Value = serde_json::from_str(&std::fs::read_to_string(SAVED).unwrap()).unwrap();
-    let mut source = Source(seed);
     let all = json["runs"].as_array_mut().unwrap();
     all.retain(|run| run["round"].as_u64().unwrap() <= runs);
-    for run in all {
+    all.iter_mut().for_each(change);
+    json["settings"]["rounds"] = runs.into();
+    std::fs::write(scratch.path(name), json.to_string()).unwrap();
+    scratch.text(name)
+}
+
+/// The saved comparison with other numbers.
+fn made_up(scratch: &Scratch, name: &str, seed: u64, runs: u64) -> String {
+    let mut source = Source(seed);
+    changed(scratch, name, runs, |run| {
         for key in ["cpu_user_s", "wall_s"] {
             run[key] = (run[key].as_f64().unwrap() * source.skewed()).into();
         }
@@ -49,10 +57,43 @@ fn made_up(scratch: &Scratch, name: &str, seed: u64, runs: u64) -> String {
             }
         }
         run["metrics"]["jobs_per_s"] = (3.0 * source.skewed()).into();
-    }
-    json["settings"]["rounds"] = runs.into();
-    std::fs::write(scratch.path(name), json.to_string()).unwrap();
-    scratch.text(name)
+    })
+}
+
+/// A number for a name, the same each time.
+fn fixed(seed: u64, name: &str) -> f64 {
+    let hash = |sum: u64, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte));
+    let mut source = Source(name.bytes().fold(seed, hash));
+    source.uniform();
+    source.uniform()
+}
+
+/// The saved comparison with numbers of 0.1 to 0.2 and of 100 to 200 in the units that are shown. Runs differ by 0.1 %,
+/// allocators by 1.2 % at most, files whose seeds differ by 100 no more: less than what is printed of such numbers tells.
+fn close(scratch: &Scratch, name: &str, seed: u64, runs: u64) -> String {
+    let mut source = Source(seed);
+    changed(scratch, name, runs, |run| {
+        let allocator = run["allocator"].as_str().unwrap().to_string();
+        let mut near_1 = |name: &str| {
+            let offset = 0.012 * (fixed(seed, &format!("{name} {allocator}")) - 0.5);
+            (1.0 + offset) * (1.0 + 0.001 * (source.uniform() - 0.5))
+        };
+        let mut value = |name: &str, unit: f64| unit * (1.0 + fixed(seed % 100, name)) * near_1(name);
+        for (name, memory) in run["memory"].as_object_mut().unwrap() {
+            *memory = value(name, 100e6).into();
+        }
+        run["latency"]["requests_per_s"] = value("requests_per_s", 100.0).into();
+        // The load takes about 6 s of CPU time.
+        run["latency"]["requests"] = (value("requests", 6.0 / 0.2e-3) as u64).into();
+        for one in run["latency"]["percentiles"].as_array_mut().unwrap() {
+            one["latency_s"] = value(&one["percent"].to_string(), 0.1e-3).into();
+        }
+        run["metrics"]["jobs_per_s"] = value("jobs_per_s", 0.1).into();
+        let factor = near_1("rss_bytes");
+        for bytes in run["samples"]["rss_bytes"].as_array_mut().unwrap() {
+            *bytes = ((bytes.as_f64().unwrap() * factor) as u64).into();
+        }
+    })
 }
 
 /// A number as printed, with what makes thousands of it.
@@ -68,6 +109,21 @@ fn number(text: &str) -> f64 {
 fn assert_ratio(where_: &str, own: &str, other: &str, ratio: &str) {
     let expected = format!("{:.2}", number(own) / number(other));
     assert_eq!(ratio.trim().trim_matches('*').trim_end_matches('×'), expected, "{where_}: {own} to {other}");
+}
+
+/// Checks what stands beside a ratio: it lies in the interval, and is the same if that holds 1.
+#[track_caller]
+fn assert_interval(where_: &str, ratio: &str, interval: &str, is_same: bool) {
+    let ratio = number(ratio.trim_end_matches('×'));
+    if interval.contains("too wide to tell") {
+        assert!(is_same, "{where_}: {ratio}, {interval}");
+        return;
+    }
+    let ends = all("([0-9.]+)(?: to |-)([0-9.]+)", interval);
+    assert_eq!(ends.len(), 1, "{where_}: {ratio}, {interval}");
+    let (low, high) = (number(&ends[0][0]), number(&ends[0][1]));
+    assert!(low <= ratio && ratio <= high, "{where_}: {ratio} is not in {interval}");
+    assert_eq!(is_same, low <= 1.0 && high >= 1.0, "{where_}: {ratio}, {interval}");
 }
 
 fn all(pattern: &str, text: &str) -> Vec<Vec<String>> {
@@ -92,28 +148,46 @@ fn check_rows(where_: &str, rows: &[Vec<(String, Option<String>)>]) -> usize {
     checked
 }
 
-fn check_terminal(text: &str) -> usize {
-    let cells = |line: &str| -> Vec<String> {
-        line.trim().split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(String::from).collect()
-    };
-    let head = text.lines().find(|line| line.trim_start().starts_with("allocator")).unwrap();
-    let head = cells(head);
-    let names = ["glibc", "jemalloc", "snug"];
-    let rows = text.lines().filter(|line| {
-        names.iter().any(|name| line.trim_start().starts_with(name)) && cells(line).len() == head.len()
-    });
+/// The cells of a line of a table on a terminal, each with the column after it.
+fn cells(line: &str) -> Vec<(usize, &str)> {
+    let found = Regex::new(r"\S+(?: \S+)*").unwrap();
+    found.find_iter(line).map(|cell| (cell.end(), cell.as_str())).collect()
+}
+
+/// The rows of the first table on a terminal: values, and ratios without the marks behind them. Below each ratio stands its
+/// interval, in a column that ends where its own does.
+fn terminal_rows(text: &str) -> Vec<Vec<(String, Option<String>)>> {
+    let lines: Vec<Vec<(usize, &str)>> = text.lines().map(cells).collect();
+    let begins =
+        |line: &[(usize, &str)], name: &str| line.first().is_some_and(|cell| cell.1.starts_with(name));
+    let head = lines.iter().find(|line| begins(line, "allocator")).unwrap();
     let mut table = Vec::new();
-    for line in rows {
-        let line = cells(line);
+    for pair in lines.windows(2) {
+        let (line, below) = (&pair[0], &pair[1]);
+        let is_row = ["glibc", "jemalloc", "snug"].iter().any(|name| begins(line, name));
+        if !is_row || line.len() != head.len() {
+            continue;
+        }
         let mut row: Vec<(String, Option<String>)> = Vec::new();
-        for (heading, cell) in head.iter().zip(&line).skip(1) {
-            match (heading.as_str(), row.last_mut()) {
-                ("x", Some(last)) => last.1 = Some(cell.trim_end_matches([' ', '~', '?']).to_string()),
-                _ => row.push((cell.clone(), None)),
+        for ((_, heading), (end, cell)) in head.iter().zip(line).skip(1) {
+            match (*heading, row.last_mut()) {
+                ("x", Some(last)) => {
+                    let ratio = cell.trim_end_matches([' ', '~', '?']);
+                    if let Some((_, interval)) = below.iter().find(|(other, _)| other == end) {
+                        assert_interval("terminal", ratio, interval, cell.ends_with('~'));
+                    }
+                    last.1 = Some(ratio.to_string());
+                }
+                _ => row.push((cell.to_string(), None)),
             }
         }
         table.push(row);
     }
+    table
+}
+
+fn check_terminal(text: &str) -> usize {
+    let table = terminal_rows(text);
     assert_eq!(table.len(), 4, "{text}");
     check_rows("terminal", &table)
 }
@@ -124,7 +198,14 @@ fn check_markdown(text: &str) -> usize {
         let cell = |text: &str| match text.split_once(" (") {
             None => (text.to_string(), None),
             Some((value, rest)) => {
-                (value.to_string(), all("([0-9.]+)×", rest).pop().map(|mut one| one.remove(0)))
+                let found = all("(no difference: )?([0-9.]+)×(?:, ([^)]*))?", rest).pop();
+                let ratio = found.map(|found| {
+                    if !found[2].is_empty() {
+                        assert_interval("markdown", &found[1], &found[2], !found[0].is_empty());
+                    }
+                    found[1].clone()
+                });
+                (value.to_string(), ratio)
             }
         };
         let row =
@@ -135,10 +216,16 @@ fn check_markdown(text: &str) -> usize {
 }
 
 fn check_page(text: &str) -> usize {
-    let tiles = all("<p class=\"ratio\">([0-9.]+)×</p>\n<p>([^<]*) instead of ([^<]*)</p>", text);
+    let tiles = all(
+        "<p class=\"ratio\">([0-9.]+)×</p>\n<p>([^<]*) instead of ([^<]*)</p>\n<p class=\"remark\">([^<]*)</p>",
+        text,
+    );
     assert!(tiles.len() >= 3, "{tiles:?}");
     for tile in &tiles {
         assert_ratio("tile", &tile[1], &tile[2], &tile[0]);
+        if !tile[3].contains("unproven") {
+            assert_interval("tile", &tile[0], &tile[3], tile[3].starts_with("no difference"));
+        }
     }
     let lead = all("class=\"lead\">[^<]*?([0-9.]+) times", text);
     assert!(
@@ -155,7 +242,16 @@ fn check_page(text: &str) -> usize {
             let cell = |cell: &str| {
                 let value =
                     all("class=\"value\">([^<]*)<", cell).pop().map_or("0".into(), |mut one| one.remove(0));
-                (value, all("<b>([0-9.]+)×</b>", cell).pop().map(|mut one| one.remove(0)))
+                let pattern = "<span class=\"([a-z]+)\"><b>([0-9.]+)×</b>(?:<small>[a-z ]*</small>)?</span>\
+                    (?:<small>([^<]*)</small>)?";
+                let ratio = all(pattern, cell).pop().map(|found| {
+                    if !found[2].is_empty() {
+                        assert_interval("page", &found[1], &found[2], found[0] == "same");
+                    }
+                    found[1].clone()
+                });
+                assert_eq!(ratio.is_some(), cell.contains("×</b>"), "{cell}");
+                (value, ratio)
             };
             cells.map(cell).collect::<Vec<_>>()
         };
@@ -177,58 +273,137 @@ fn check_page(text: &str) -> usize {
     checked
 }
 
+/// Checks the clauses of the sentence. Returns how many intervals it has.
+fn check_sentence(text: &str) -> usize {
+    let mut checked = 0;
+    for clause in text.split("; ") {
+        let found = all("([0-9.]+) times(.*)", clause).pop();
+        let Some(found) = found.filter(|found| found[1].contains(" to ")) else { continue };
+        let interval = found[1].rsplit("interval ").next().unwrap();
+        assert_interval("sentence", &found[0], interval, clause.contains("o measurable difference"));
+        checked += 1;
+    }
+    checked
+}
+
+/// A way to make comparisons up: where to, a name, a seed, and how many runs.
+type MadeUp = fn(&Scratch, &str, u64, u64) -> String;
+
 #[test]
 fn ratios_are_those_of_the_numbers_beside_them() {
     let scratch = Scratch::new();
     let mut checked = 0;
-    for seed in 0..8 {
-        let file = made_up(&scratch, "made-up.json", seed, 1 + seed % 3);
+    let files = (0..16).map(|seed| match seed % 2 {
+        0 => made_up(&scratch, &format!("{seed}.json"), seed, 1 + seed / 2 % 3),
+        _ => close(&scratch, &format!("{seed}.json"), seed, 2 + seed / 2 % 2),
+    });
+    for file in files {
         let shown = |option: &str| run(&mut snug(&["report", &file, option, "-"])).expect_code(0).stdout;
         checked += check_terminal(&run(&mut snug(&["report", &file])).expect_code(0).stdout);
         checked += check_markdown(&shown("--markdown"));
         checked += check_page(&shown("--html"));
         let json: Value = serde_json::from_str(&shown("--json")).unwrap();
+        checked += check_sentence(json["summary"]["conclusion"].as_str().unwrap());
         let rows = json["summary"]["allocators"].as_array().unwrap();
         for row in &rows[1..] {
             for (name, quantity) in row["quantities"].as_object().unwrap() {
                 let Some(ratio) = quantity["ratio"]["value"].as_f64() else { continue };
                 let median = |row: &Value| row["quantities"][name]["median"].as_f64().unwrap();
                 assert!((ratio - median(row) / median(&rows[0])).abs() < 1e-9, "JSON: {name}");
+                if let Some(ends) = quantity["ratio"]["interval"].as_array() {
+                    let (low, high) = (ends[0].as_f64().unwrap(), ends[1].as_f64().unwrap());
+                    assert!(low <= ratio && ratio <= high, "JSON: {name}: {ratio} is not in {ends:?}");
+                }
                 checked += 1;
             }
         }
     }
-    assert!(checked > 2000, "{checked}");
+    assert!(checked > 4000, "{checked}");
+}
+
+#[test]
+fn so_are_those_of_an_overview() {
+    let scratch = Scratch::new();
+    let ways: [(&str, MadeUp); 2] = [("skewed", made_up), ("close", close)];
+    let seeds = (0..4).flat_map(|seed| ways.map(|(name, way)| (seed, name, way)));
+    for (seed, name, way) in seeds {
+        let file = way(&scratch, &format!("{name}.json"), seed, 3);
+        for quantity in ["memory", "idle", "throughput", "p99", "metric:jobs_per_s"] {
+            let option = format!("--overview={quantity}");
+            let shown = |more: &[&str]| {
+                run(&mut snug(&[&["report", &file, &option], more].concat())).expect_code(0).stdout
+            };
+            let terminal = shown(&[]);
+            let rows = terminal.lines().map(cells).filter(|row| row.len() == 3).skip(1);
+            let rows: Vec<[&str; 3]> = rows.map(|row| [row[0].1, row[1].1, row[2].1]).collect();
+            let markdown = shown(&["--markdown", "-"]);
+            let lines = markdown.lines().filter(|line| line.contains('`'));
+            let lines: Vec<Vec<&str>> =
+                lines.map(|line| line.trim_matches('|').split(" | ").collect()).collect();
+            let base = rows.iter().find(|row| row[0] == "glibc").unwrap_or_else(|| panic!("{terminal}"));
+            assert_eq!((rows.len(), lines.len()), (4, 4), "{terminal}{markdown}");
+            for (row, line) in rows.iter().zip(&lines) {
+                assert_ratio("overview", row[1], base[1], row[2]);
+                assert_ratio("overview in markdown", line[1], base[1], line[2]);
+            }
+        }
+    }
+}
+
+/// Of a program that really runs: what is advised is in the table above.
+#[test]
+fn so_is_that_of_an_advice() {
+    let scratch = Scratch::new();
+    let out = scratch.text("out");
+    let options =
+        ["advise", "--force", "--runs", "3", "--with", "glibc,glibc:MALLOC_ARENA_MAX=1", "--out", &out];
+    let text =
+        run(&mut snug(&[&options[..], &["--", "sh", "-c", "sleep 0.5"]].concat())).expect_code(0).stdout;
+    let advised = all("  glibc:MALLOC_ARENA_MAX=1: ([0-9.]+) times \\(([^)]*)\\) the memory", &text);
+    assert_eq!(advised.len(), 1, "{text}");
+    let table = terminal_rows(&text);
+    assert_eq!(table.len(), 2, "{text}");
+    let memory = table[1].iter().find_map(|(_, ratio)| ratio.as_ref());
+    assert_eq!(memory, Some(&advised[0][0]), "{text}");
+    let (low, high) = advised[0][1].split_once(" to ").unwrap();
+    let ratio = number(&advised[0][0]);
+    assert!(number(low) <= ratio && ratio <= number(high), "{text}");
 }
 
 #[test]
 fn so_are_those_between_files() {
     let scratch = Scratch::new();
-    for seed in 0..4 {
-        let (old, new) =
-            (made_up(&scratch, "old.json", seed, 3), made_up(&scratch, "new.json", seed + 100, 3));
+    let ways: [MadeUp; 2] = [made_up, close];
+    for (seed, way) in (0..4).flat_map(|seed| ways.map(|way| (seed, way))) {
+        let (old, new) = (way(&scratch, "old.json", seed, 3), way(&scratch, "new.json", seed + 100, 3));
         let shown = |option: &str| run(&mut snug(&["report", &old, &new, option, "-"])).expect_code(0).stdout;
         let page = shown("--html");
         let section =
             page.split("<section id=\"changes\">").nth(1).unwrap().split("</section>").next().unwrap();
         let rows = all(
-            "<td class=\"number\">([^<]*)</td><td class=\"number\">([^<]*)</td>\n<td[^>]*><b>([^<]*)</b>",
+            "<td class=\"number\">([^<]*)</td><td class=\"number\">([^<]*)</td>\n<td[^>]*><b>([^<]*)</b>\
+             </td><td class=\"([a-z]+)\">([^<]*)</td>",
             section,
         );
         assert!(rows.len() >= 30, "{}", rows.len());
         for row in &rows {
             assert_ratio("page of changes", &row[1], &row[0], &row[2]);
+            assert_interval("page of changes", &row[2], &row[4], row[3] == "same");
         }
         let markdown = shown("--markdown");
         for line in markdown.lines().filter(|line| line.contains("× |") || line.contains("×** |")) {
             let cells: Vec<&str> = line.split(" | ").collect();
             assert_ratio("changes in markdown", cells[3], cells[2], cells[4]);
+            let ratio = cells[4].trim_matches('*');
+            assert_interval("changes in markdown", ratio, cells[5], cells[5].starts_with("no difference"));
         }
         let terminal = run(&mut snug(&["report", &old, &new])).expect_code(0).stdout;
-        let rows = all("  ([0-9][^ ]*(?: [^ ]+)?) {2,}([0-9][^ ]*(?: [^ ]+)?) {2,}([0-9.]+×)", &terminal);
+        let pattern = "  ([0-9][^ ]*(?: [^ ]+)?) {2,}([0-9][^ ]*(?: [^ ]+)?) {2,}([0-9.]+×) {2,}([^\n]+)";
+        let rows = all(pattern, &terminal);
         assert!(rows.len() >= 30, "{terminal}");
         for row in &rows {
             assert_ratio("changes on a terminal", &row[1], &row[0], &row[2]);
+            assert_interval("changes on a terminal", &row[2], &row[3], row[3].starts_with("no difference"));
         }
     }
 }

@@ -1,8 +1,10 @@
 //! From a comparison, and what the memory was seen to consist of, to one recommendation. Pure.
 
 use crate::allocator::kinds::Kind;
+use crate::analysis::quantities::{named, Quantity};
 use crate::analysis::results::{Allocator, Comparison, Ratio};
-use crate::base::terminal::{bytes, short_number};
+use crate::analysis::{shown_ratio, view};
+use crate::base::terminal::{bytes, short_number, three_digits};
 
 /// An allocator is recommended only for at least this saving: a share of the memory, and bytes.
 const WORTHWHILE_RATIO: f64 = 0.95;
@@ -62,22 +64,22 @@ pub(crate) struct Decision {
 
 /// Decides.
 pub(crate) fn decide(comparison: &Comparison, composition: Option<&Composition>) -> Decision {
-    let memory = format!("{}_mean_bytes", comparison.summary.memory_measure);
+    let memory = named(&format!("{}_mean_bytes", comparison.summary.memory_measure));
     let baseline = comparison.summary.baseline.clone();
-    let Some(before) = comparison.estimate(&baseline, &memory).map(|estimate| estimate.mean) else {
+    let median = |label: &str| comparison.estimate(label, &memory.name).map(|estimate| estimate.median);
+    let Some(before) = median(&baseline) else {
         let answer = format!("Unknown: {baseline} has no good run to compare with.");
         return Decision { advice: Advice::Unknown, answer, evidence: Vec::new() };
     };
-    let ratio = |index: usize, quantity: &str| {
-        comparison.estimate(&comparison.allocators[index].label, quantity).and_then(|estimate| estimate.ratio)
-    };
+    let ratio =
+        |index: usize| shown_ratio::of_allocator(comparison, &comparison.allocators[index].label, &memory);
     let others: Vec<usize> =
-        (0..comparison.allocators.len()).filter(|index| ratio(*index, &memory).is_some()).collect();
+        (0..comparison.allocators.len()).filter(|index| ratio(*index).is_some()).collect();
     if others.is_empty() {
         let answer = format!("Unknown: nothing but {baseline} ran.");
         return Decision { advice: Advice::Unknown, answer, evidence: Vec::new() };
     }
-    if others.iter().all(|index| ratio(*index, &memory).is_some_and(|ratio| ratio.interval.is_none())) {
+    if others.iter().all(|index| ratio(*index).is_some_and(|ratio| ratio.interval.is_none())) {
         let answer = "Unknown: one run each can't tell a difference from noise; use --runs 3 or more.".into();
         return Decision { advice: Advice::Unknown, answer, evidence: Vec::new() };
     }
@@ -87,14 +89,14 @@ pub(crate) fn decide(comparison: &Comparison, composition: Option<&Composition>)
     let mut open: Vec<(Ratio, &str)> = Vec::new();
     for index in others {
         let label = &comparison.allocators[index].label;
-        let Some(memory_ratio) = ratio(index, &memory) else { continue };
+        let (Some(memory_ratio), Some(after)) = (ratio(index), median(label)) else { continue };
         let price = price(comparison, index);
         evidence.push(format!("{label}: {} the memory of {baseline}{}", times(memory_ratio), price.words));
         if price.too_high {
             continue;
         }
-        if is_smaller(memory_ratio, before) {
-            good.push((memory_ratio.value, index));
+        if is_smaller(memory_ratio, before - after) {
+            good.push((after, index));
         } else if may_be_smaller(memory_ratio, before, floor) {
             open.push((memory_ratio, label));
         }
@@ -103,13 +105,10 @@ pub(crate) fn decide(comparison: &Comparison, composition: Option<&Composition>)
     open.sort_by(|left, right| left.0.value.total_cmp(&right.0.value));
     evidence.extend(composition.into_iter().flat_map(consists_of));
     let (advice, answer) = match (choose(&comparison.allocators, &good), open.first()) {
-        (Some((value, index)), _) => {
+        (Some((after, index)), _) => {
             let label = &comparison.allocators[index].label;
-            let saved = bytes(before * (1.0 - value));
-            let percent = (100.0 * (1.0 - value)).round();
-            let before = bytes(before);
-            let answer = format!("Use {label}: it saves {percent} % of the memory, {saved} of {before}.");
-            (Advice::Use(index), answer)
+            let saved = saving(&memory, ratio(index), before, after);
+            (Advice::Use(index), format!("Use {label}: it saves {saved}."))
         }
         (None, Some((ratio, label))) => {
             let runs = (2 * comparison.settings.rounds).max(MORE_RUNS_MIN);
@@ -121,35 +120,44 @@ pub(crate) fn decide(comparison: &Comparison, composition: Option<&Composition>)
             (Advice::Unknown, answer)
         }
         (None, None) => {
-            let why = why_not(before, composition);
+            let why = why_not(&memory, before, composition);
             (Advice::Stay, format!("Changing the allocator will not help: {why}."))
         }
     };
     Decision { advice, answer, evidence }
 }
 
-/// A saving that was shown and that counts. `before` is the memory that the ratio refers to.
-fn is_smaller(ratio: Ratio, before: f64) -> bool {
-    ratio.interval.is_some_and(|(_, high)| high < 1.0)
-        && ratio.value <= WORTHWHILE_RATIO
-        && before * (1.0 - ratio.value) >= WORTHWHILE_BYTES
+/// What is saved of the memory, as the numbers that the table shows have it.
+fn saving(memory: &Quantity, ratio: Option<Ratio>, before: f64, after: f64) -> String {
+    let percent = ratio.map_or(0.0, |ratio| (100.0 * (1.0 - ratio.value)).round());
+    let shown = |value: f64| shown_ratio::shown_value(memory, value).unwrap_or(value * memory.factor);
+    let saved = three_digits(shown(before) - shown(after));
+    format!("{percent} % of the memory, {saved} {} of {}", memory.unit, view::with_unit(memory, before))
 }
 
-/// None was shown, but one that counts may be there. No allocator can do with less than `floor`.
+/// A saving that was shown and that counts.
+fn is_smaller(ratio: Ratio, saved: f64) -> bool {
+    ratio.interval.is_some_and(|(_, high)| high < 1.0)
+        && ratio.value <= WORTHWHILE_RATIO
+        && saved >= WORTHWHILE_BYTES
+}
+
+/// None was shown, but one that counts may be there. `before` is the memory that the ratio refers to. No allocator can
+/// do with less than `floor`.
 fn may_be_smaller(ratio: Ratio, before: f64, floor: f64) -> bool {
     let lowest = ratio.interval.map_or(1.0, |(low, _)| low).max(floor / before);
     ratio.no_difference() && lowest <= OPEN_RATIO && before * (1.0 - lowest) >= WORTHWHILE_BYTES
 }
 
 /// What of the memory under snug is live, or not malloc's.
-fn floor_bytes(comparison: &Comparison, memory: &str, composition: &Composition) -> f64 {
+fn floor_bytes(comparison: &Comparison, memory: &Quantity, composition: &Composition) -> f64 {
     let spare_share = (composition.heap - composition.live) / composition.rss.max(1.0);
     let snug = comparison.allocators.iter().find(|allocator| looks_inside(allocator));
-    let under_snug = snug.and_then(|allocator| comparison.estimate(&allocator.label, memory));
-    under_snug.map_or(0.0, |estimate| estimate.mean * (1.0 - spare_share))
+    let under_snug = snug.and_then(|allocator| comparison.estimate(&allocator.label, &memory.name));
+    under_snug.map_or(0.0, |estimate| estimate.median * (1.0 - spare_share))
 }
 
-/// The smallest; or a mere setting, if that is nearly as good.
+/// The smallest, with the memory under it; or a mere setting, if that is nearly as good.
 fn choose(allocators: &[Allocator], good: &[(f64, usize)]) -> Option<(f64, usize)> {
     let best = *good.first()?;
     let setting = good.iter().find(|(_, index)| allocators[*index].library.is_none());
@@ -166,8 +174,8 @@ fn price(comparison: &Comparison, index: usize) -> Price {
     let label = &comparison.allocators[index].label;
     let mut price = Price { too_high: false, words: String::new() };
     let Some(row) = comparison.row(label) else { return price };
-    for (quantity, estimate) in &row.quantities {
-        let Some(ratio) = estimate.ratio else { continue };
+    for quantity in row.quantities.keys() {
+        let Some(ratio) = shown_ratio::of_allocator(comparison, label, &named(quantity)) else { continue };
         let Some((low, high)) = ratio.interval else { continue };
         let (name, too_high) = match quantity.as_str() {
             "wall_s" => ("wall time", low > WALL_RATIO_MAX),
@@ -179,8 +187,13 @@ fn price(comparison: &Comparison, index: usize) -> Price {
             _ => continue,
         };
         price.too_high |= too_high;
-        let verdict = if too_high { ": too high a price" } else { "" };
-        if low > 1.0 || high < 1.0 {
+        let verdict = match (ratio.may_be_chance(), too_high) {
+            (true, true) => ", which may be chance: too high a price if it is not",
+            (true, false) => ", which may be chance",
+            (false, true) => ": too high a price",
+            (false, false) => "",
+        };
+        if !ratio.no_difference() {
             price.words.push_str(&format!("; {name} {}{verdict}", times(ratio)));
         }
     }
@@ -191,9 +204,16 @@ fn price(comparison: &Comparison, index: usize) -> Price {
 }
 
 fn times(ratio: Ratio) -> String {
+    let times = shown_ratio::times(ratio);
     match ratio.interval {
-        Some((low, high)) => format!("{:.2} times ({low:.2} to {high:.2})", ratio.value),
-        None => format!("{:.2} times", ratio.value),
+        Some((low, high)) => {
+            format!(
+                "{times} times ({} to {})",
+                shown_ratio::interval_end(low),
+                shown_ratio::interval_end(high)
+            )
+        }
+        None => format!("{times} times"),
     }
 }
 
@@ -211,10 +231,10 @@ fn consists_of(composition: &Composition) -> Vec<String> {
     )]
 }
 
-fn why_not(before: f64, composition: Option<&Composition>) -> String {
+fn why_not(memory: &Quantity, before: f64, composition: Option<&Composition>) -> String {
     let nothing = "no allocator saved enough at an acceptable price".to_string();
     if before < SMALL_BYTES {
-        return format!("the program is small, {} in all", bytes(before));
+        return format!("the program is small, {} in all", view::with_unit(memory, before));
     }
     let Some(composition) = composition else { return nothing };
     let share = |part: f64| part / composition.rss.max(1.0);
@@ -246,6 +266,9 @@ pub(crate) fn looks_inside(allocator: &Allocator) -> bool {
 mod tests {
     use super::*;
     use crate::analysis::fixture;
+    use crate::analysis::summary::summarise;
+    use crate::analysis::view::Difference;
+    use crate::base::random::Random;
 
     fn decide_on(memory_mb: &[(&str, &[f64])], composition: Option<Composition>) -> Decision {
         let mut comparison = fixture::comparison(memory_mb);
@@ -268,6 +291,87 @@ mod tests {
         assert_eq!(decision.advice, Advice::Use(2));
         assert!(decision.answer.starts_with("Use snug: it saves 50 % of the memory, 200 MB"), "{decision:?}");
         assert_eq!(decision.evidence.len(), 2);
+    }
+
+    #[test]
+    fn one_large_run_does_not_move_what_is_saved() {
+        let decision =
+            decide_on(&[("glibc", &[200.0, 200.0, 260.0]), ("snug", &[100.0, 101.0, 102.0])], None);
+        assert_eq!(decision.answer, "Use snug: it saves 49 % of the memory, 99.0 MB of 200 MB.");
+        assert!(decision.evidence[0].starts_with("snug: 0.51 times ("), "{decision:?}");
+    }
+
+    /// Mostly near 1, now and then far above it.
+    fn skewed(random: &mut Random) -> f64 {
+        let above = if random.chance(0.2) { random.between(0.0, 0.5) } else { 0.0 };
+        random.between(0.97, 1.03) + above
+    }
+
+    /// Of one allocator beside the baseline, its runs scattered unevenly.
+    fn skewed_comparison(random: &mut Random) -> Comparison {
+        let level = random.log_between(30.0, 3000.0);
+        let ratio = random.between(0.3, 1.1);
+        let mut means = |level: f64| -> Vec<f64> { (0..5).map(|_| level * skewed(random)).collect() };
+        let (glibc, snug) = (means(level), means(level * ratio));
+        let mut comparison = fixture::comparison(&[("glibc", &glibc), ("snug", &snug)]);
+        let slower = random.between(0.97, 1.06);
+        for run in &mut comparison.runs {
+            let factor = if run.allocator == "snug" { slower } else { 1.0 };
+            run.wall_s = 0.15 * factor * random.between(0.99, 1.01);
+            run.cpu_user_s = 2.0 * factor * skewed(random);
+            run.metrics.insert("requests_per_s".into(), 150.0 / factor * random.between(0.99, 1.01));
+        }
+        comparison.summary = summarise(&comparison);
+        comparison
+    }
+
+    #[test]
+    fn what_it_says_is_what_the_table_says() {
+        let mut random = Random::new(4);
+        let (mut used, mut by_chance) = (0, 0);
+        for _ in 0..300 {
+            let comparison = skewed_comparison(&mut random);
+            let table = view::table(&comparison);
+            let cell = |row: usize, name: &str| {
+                let column = table.quantities.iter().position(|quantity| quantity.name == name).unwrap();
+                table.rows[row].cells[column].clone().unwrap()
+            };
+            let decision = decide(&comparison, None);
+            let line = &decision.evidence[0];
+            let names = [
+                ("rss_mean_bytes", "snug:", " the memory of glibc"),
+                ("wall_s", "; wall time", ""),
+                ("cpu_s", "; CPU time", ""),
+                ("metric:requests_per_s", "; requests_per_s", ""),
+            ];
+            for (name, before, after) in names {
+                let cell = cell(1, name);
+                let times =
+                    format!("{before} {} times ({}){after}", cell.ratio.trim_end_matches('×'), cell.interval);
+                let is_mentioned = name == "rss_mean_bytes" || cell.verdict != Difference::Same;
+                assert!(
+                    cell.interval == shown_ratio::TOO_WIDE || line.contains(&times) == is_mentioned,
+                    "{times}: {line}"
+                );
+                if cell.verdict == Difference::MayBeChance {
+                    assert!(line.contains(&format!("{times}, which may be chance")), "{times}: {line}");
+                    by_chance += 1;
+                }
+            }
+            if decision.advice == Advice::Use(1) {
+                let (own, other) = (cell(1, "rss_mean_bytes"), cell(0, "rss_mean_bytes"));
+                let end = format!(" MB of {} MB.", other.value);
+                let saved = decision.answer.strip_suffix(&end).and_then(|text| text.rsplit(' ').next());
+                let saved: f64 = saved.unwrap_or_else(|| panic!("{decision:?}")).parse().unwrap();
+                let number = |text: &str| text.parse::<f64>().unwrap();
+                let difference = number(&other.value) - number(&own.value);
+                assert!((saved - difference).abs() <= 0.005 * difference, "{own:?} {other:?}: {decision:?}");
+                let percent = 100 - (100.0 * number(own.ratio.trim_end_matches('×'))).round() as i64;
+                assert!(decision.answer.contains(&format!("it saves {percent} % ")), "{own:?}: {decision:?}");
+                used += 1;
+            }
+        }
+        assert!(used > 50 && by_chance > 10, "{used} {by_chance}");
     }
 
     #[test]

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use crate::allocator::kinds::Kind;
-use crate::analysis::quantities::{Quantity, Wanted};
+use crate::analysis::quantities::{named, Quantity, Wanted};
 use crate::analysis::results::{Comparison, Ratio};
+use crate::analysis::shown_ratio;
 use crate::analysis::statistics;
 use crate::analysis::summary::quantities_of;
 use crate::analysis::view::{self, Difference};
@@ -96,13 +97,18 @@ fn correct_for_many(rows: &mut [Change], measure: &str) {
         ratio.adjusted_p_value = Some(corrected);
     }
     for row in rows {
-        row.shown.verdict = view::verdict(row.measured, row.shown.wanted);
-        row.shown.says = match (row.shown.verdict, row.measured) {
+        let (quantity, after, before) = (named(&row.quantity), row.after_median, row.before_median);
+        let ratio = row.measured.and_then(|ratio| shown_ratio::of(&quantity, after, before, ratio));
+        row.shown.ratio = ratio.map_or_else(|| "–".into(), |ratio| format!("{}×", shown_ratio::times(ratio)));
+        row.shown.verdict = view::verdict(ratio, row.shown.wanted);
+        row.shown.says = match (row.shown.verdict, ratio) {
             (Difference::NoRatio, _) | (_, None) => "no ratio of zero".into(),
             (Difference::Unproven, _) => "one run each: unproven".into(),
-            (Difference::Same, Some(ratio)) => format!("no difference ({})", view::interval(ratio)),
-            (Difference::MayBeChance, Some(ratio)) => format!("may be chance ({})", view::interval(ratio)),
-            (_, Some(ratio)) => view::interval(ratio),
+            (Difference::Same, Some(ratio)) => format!("no difference ({})", shown_ratio::interval(ratio)),
+            (Difference::MayBeChance, Some(ratio)) => {
+                format!("may be chance ({})", shown_ratio::interval(ratio))
+            }
+            (_, Some(ratio)) => shown_ratio::interval(ratio),
         };
     }
 }
@@ -137,10 +143,7 @@ fn change(allocator: &str, quantity: &Quantity, old: &[f64], new: &[f64], first:
             heading: quantity.heading.clone(),
             before: shown(before_median),
             after: shown(after_median),
-            ratio: measured.map_or_else(
-                || "–".into(),
-                |_| format!("{}×", view::times(quantity, after_median, before_median)),
-            ),
+            ratio: String::new(),
             wanted: quantity.wanted,
             verdict: Difference::NoRatio,
             says: String::new(),

@@ -28,6 +28,7 @@ pub(crate) mod quantities;
 pub(crate) mod results;
 pub(crate) mod saved;
 pub(crate) mod scope;
+pub(crate) mod shown_ratio;
 #[cfg(test)]
 mod simulate;
 pub(crate) mod sites;

@@ -6,6 +6,7 @@ use crate::analysis::quantities::{self, Quantity, Wanted};
 use crate::analysis::results::Comparison;
 use crate::analysis::saved::Saved;
 use crate::analysis::scope;
+use crate::analysis::shown_ratio;
 use crate::analysis::view;
 use crate::base::failure::{Failure, Result, USAGE};
 
@@ -29,7 +30,8 @@ pub(crate) struct OverviewRow {
     pub(crate) kind: Kind,
     /// The median in each file, as it is shown; None where it was not measured.
     pub(crate) cells: Vec<Option<String>>,
-    /// Geometric mean over all files of the medians divided by the baseline's; None if one is missing.
+    /// Of one file how many times the baseline, as shown in both cells; of several the geometric mean over all of the
+    /// medians divided by the baseline's. None if one is missing.
     pub(crate) ratio: Option<f64>,
 }
 
@@ -59,7 +61,10 @@ pub(crate) fn overview(files: &[Saved], name: &str, baseline: Option<&str>) -> R
             version: allocator.version.clone(),
             kind: allocator.kind,
             cells: shown.collect(),
-            ratio: geometric_mean(&medians, &against),
+            ratio: match &found[..] {
+                [Some(quantity)] => ratio_of_cells(quantity, medians[0], against[0]),
+                _ => geometric_mean(&medians, &against),
+            },
         });
     }
     let more = first.wanted == Some(Wanted::More);
@@ -122,6 +127,12 @@ fn medians(files: &[Saved], found: &[Option<Quantity>], label: &str) -> Vec<Opti
     pairs.map(|(file, one)| Some(file.comparison.estimate(label, &one.as_ref()?.name)?.median)).collect()
 }
 
+fn ratio_of_cells(quantity: &Quantity, own: Option<f64>, other: Option<f64>) -> Option<f64> {
+    let shown =
+        |median: Option<f64>| shown_ratio::shown_value(quantity, median?).filter(|value| *value > 0.0);
+    Some(shown(own)? / shown(other)?)
+}
+
 fn geometric_mean(own: &[Option<f64>], other: &[Option<f64>]) -> Option<f64> {
     let pairs: Option<Vec<(f64, f64)>> =
         own.iter().zip(other).map(|(own, other)| (*own).zip(*other)).collect();
@@ -164,6 +175,14 @@ mod tests {
         let expected = (100.0f64 / 402.0 * 200.0 / 200.0).sqrt();
         assert!((overview.rows[0].ratio.unwrap() - expected).abs() < 1e-9);
         assert_eq!((overview.rows[2].cells[0].as_ref(), overview.rows[2].ratio), (None, None));
+    }
+
+    #[test]
+    fn of_one_file_the_ratio_is_that_of_the_cells() {
+        let file = saved("puma", &[("glibc", &[100.4, 100.4]), ("snug", &[100.6, 100.6])]);
+        let overview = overview(&[file], "memory", None).unwrap();
+        let rows: Vec<_> = overview.rows.iter().map(|row| (row.cells[0].as_deref(), row.ratio)).collect();
+        assert_eq!(rows, [(Some("100"), Some(1.0)), (Some("101"), Some(1.01))]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::allocator::kinds::Kind;
 use crate::analysis::results::{Allocator, Comparison, Estimate, Ratio, Run, Summary, SummaryRow};
-use crate::analysis::{quantities, statistics, view, warnings, window};
+use crate::analysis::{quantities, shown_ratio, statistics, view, warnings, window};
 use crate::base::terminal;
 
 /// With this many processes at a time or more, pages that they share would be counted twice in RSS.
@@ -181,33 +181,31 @@ fn conclusion(allocators: &[Allocator], summary: &Summary, is_server: bool) -> S
             None => "No run succeeded: there is nothing to compare.".into(),
         };
     };
-    // The ratio with what is shown of it; None where there is none.
     let ratio_of = |label: &str, quantity: &str| {
-        let own = of(label, quantity)?;
-        let times = view::times_baseline(&quantities::named(quantity), own, of(&summary.baseline, quantity))?;
-        own.ratio.map(|ratio| (ratio, times))
+        let (own, baseline) = (of(label, quantity)?, of(&summary.baseline, quantity));
+        shown_ratio::to_baseline(&quantities::named(quantity), own, baseline)
     };
     let Some(ratio) = ratio_of(&subject.label, &memory) else {
         return format!("{} did not run, so there is nothing to compare with.", summary.baseline);
     };
     let mut parts =
-        vec![sentence_part(&subject.label, &summary.baseline, &format!("mean memory ({measure})"), &ratio)];
+        vec![sentence_part(&subject.label, &summary.baseline, &format!("mean memory ({measure})"), ratio)];
     let throughput = subject_throughput(summary, &subject.label);
     for (quantity, name) in throughput.iter().map(|name| (format!("metric:{name}"), name.as_str())) {
-        parts.extend(ratio_of(&subject.label, &quantity).map(|ratio| clause(name, &ratio)));
+        parts.extend(ratio_of(&subject.label, &quantity).map(|ratio| clause(name, ratio)));
     }
     for (quantity, name) in other_quantities(summary, is_server) {
-        parts.extend(ratio_of(&subject.label, &quantity).map(|ratio| clause(name, &ratio)));
+        parts.extend(ratio_of(&subject.label, &quantity).map(|ratio| clause(name, ratio)));
     }
     let peers = others.iter().filter(|allocator| allocator.kind != subject.kind);
     let smallest = peers.min_by(|a, b| mean_of(&a.label).total_cmp(&mean_of(&b.label)));
-    if let Some((peer, (_, times))) = smallest.and_then(|peer| Some((peer, ratio_of(&peer.label, &memory)?)))
-    {
-        let verb = if ratio.0.interval.is_none() { "used" } else { "uses" };
+    if let Some((peer, least)) = smallest.and_then(|peer| Some((peer, ratio_of(&peer.label, &memory)?))) {
+        let verb = if ratio.interval.is_none() { "used" } else { "uses" };
+        let times = shown_ratio::times(least);
         parts.push(format!("of the others, {} {verb} the least memory: {times} times", peer.label));
     }
     let mut text = parts.join("; ") + ".";
-    if ratio.0.interval.is_none() {
+    if ratio.interval.is_none() {
         text.push_str(" One run each cannot tell a difference from noise: use --runs 3 or more.");
     }
     text
@@ -243,10 +241,10 @@ fn subject_throughput(summary: &Summary, label: &str) -> Vec<String> {
     metrics.into_iter().filter(|name| name.ends_with("_per_s")).map(String::from).collect()
 }
 
-fn sentence_part(subject: &str, baseline: &str, quantity: &str, (ratio, times): &(Ratio, String)) -> String {
-    let interval = view::interval(*ratio);
+fn sentence_part(subject: &str, baseline: &str, quantity: &str, ratio: Ratio) -> String {
+    let (times, interval) = (shown_ratio::times(ratio), shown_ratio::interval(ratio));
     match ratio.interval {
-        Some(range) if !view::is_telling(range) => format!(
+        Some(range) if !shown_ratio::is_telling(range) => format!(
             "The {quantity} of the runs differs too much to tell {subject} from {baseline} (use more --runs, or a longer \
              program)"
         ),
@@ -261,10 +259,12 @@ fn sentence_part(subject: &str, baseline: &str, quantity: &str, (ratio, times): 
     }
 }
 
-fn clause(name: &str, (ratio, times): &(Ratio, String)) -> String {
-    let interval = view::interval(*ratio);
+fn clause(name: &str, ratio: Ratio) -> String {
+    let (times, interval) = (shown_ratio::times(ratio), shown_ratio::interval(ratio));
     match ratio.interval {
-        Some(range) if !view::is_telling(range) => format!("for {name} the runs differ too much to tell"),
+        Some(range) if !shown_ratio::is_telling(range) => {
+            format!("for {name} the runs differ too much to tell")
+        }
         Some(_) if ratio.no_difference() => {
             format!("no measurable difference in {name} ({times} times, {interval})")
         }

@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use crate::allocator::kinds::Kind;
 use crate::analysis::quantities::{self, named, Quantity, Shown, Wanted};
 use crate::analysis::results::{Allocator, Comparison, Estimate, Ratio, Summary};
-use crate::base::terminal::{self, short_count, short_number};
+use crate::analysis::shown_ratio;
+use crate::base::terminal::{self, short_count, three_digits};
 
 /// What a ratio to the baseline says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -294,7 +295,7 @@ fn fill(comparison: &Comparison, quantities: Vec<Quantity>) -> Table {
         let is_baseline = row.allocator == comparison.summary.baseline;
         let cell = |quantity: &Quantity| {
             let estimate = row.quantities.get(&quantity.name)?;
-            let ratio = times_baseline(quantity, estimate, baseline(quantity));
+            let ratio = shown_ratio::to_baseline(quantity, estimate, baseline(quantity));
             Some(cell(quantity, estimate, ratio, is_baseline, largest(quantity)))
         };
         TableRow {
@@ -316,7 +317,7 @@ fn fill(comparison: &Comparison, quantities: Vec<Quantity>) -> Table {
 fn cell(
     quantity: &Quantity,
     estimate: &Estimate,
-    ratio: Option<String>,
+    ratio: Option<Ratio>,
     is_baseline: bool,
     largest: f64,
 ) -> Cell {
@@ -328,9 +329,9 @@ fn cell(
     Cell {
         value,
         spread,
-        ratio: ratio.map_or_else(String::new, |ratio| format!("{ratio}×")),
-        interval: estimate.ratio.map_or_else(String::new, interval),
-        verdict: if is_baseline { Difference::Baseline } else { verdict(estimate.ratio, quantity.wanted) },
+        ratio: ratio.map_or_else(String::new, |ratio| format!("{}×", shown_ratio::times(ratio))),
+        interval: ratio.map_or_else(String::new, shown_ratio::interval),
+        verdict: if is_baseline { Difference::Baseline } else { verdict(ratio, quantity.wanted) },
         share_percent: if largest > 0.0 { (estimate.median / largest * 100.0).round() as u32 } else { 0 },
     }
 }
@@ -341,38 +342,8 @@ pub(crate) fn number(quantity: &Quantity, value: f64) -> String {
         "" if value.abs() >= 1e4 => short_count(value),
         // Three threads are not 3.00.
         "" if value.fract() == 0.0 => format!("{value:.0}"),
-        _ => short_number(value * quantity.factor),
+        _ => three_digits(value * quantity.factor),
     }
-}
-
-/// The value that a reader sees.
-fn shown_value(quantity: &Quantity, value: f64) -> Option<f64> {
-    let text = number(quantity, value);
-    let (digits, thousands) = text.split_once(' ').unwrap_or((&text, ""));
-    let factor = match thousands {
-        "M" => 1e6,
-        "k" => 1e3,
-        _ => 1.0,
-    };
-    digits.parse::<f64>().ok().map(|number| number * factor)
-}
-
-/// How many times one value the other is, as shown beside both: the ratio of what the reader sees of them. A dash
-/// where that can't be divided by.
-pub(crate) fn times(quantity: &Quantity, own: f64, other: f64) -> String {
-    match (shown_value(quantity, own), shown_value(quantity, other)) {
-        (Some(own), Some(other)) if other > 0.0 => format!("{:.2}", own / other),
-        _ => "–".into(),
-    }
-}
-
-/// The same of an allocator and the baseline; None where there is no ratio.
-pub(crate) fn times_baseline(
-    quantity: &Quantity,
-    own: &Estimate,
-    baseline: Option<&Estimate>,
-) -> Option<String> {
-    own.ratio.and(baseline).map(|baseline| times(quantity, own.median, baseline.median))
 }
 
 /// A value of a quantity with its unit.
@@ -385,26 +356,7 @@ pub(crate) fn with_unit(quantity: &Quantity, value: f64) -> String {
     }
 }
 
-/// What is said of an interval so wide that its ends say nothing.
-pub(crate) const TOO_WIDE: &str = "too wide to tell";
-
-/// Whether an interval says more than that the runs differ too much.
-pub(crate) fn is_telling((low, high): (f64, f64)) -> bool {
-    /// Its high end divided by its low one.
-    const WIDEST: f64 = 4.0;
-    low > 1.0 || high < 1.0 || high <= low * WIDEST
-}
-
-/// The interval of a ratio as text; empty if there is none.
-pub(crate) fn interval(ratio: Ratio) -> String {
-    match ratio.interval {
-        Some((low, high)) if is_telling((low, high)) => format!("{low:.2} to {high:.2}"),
-        Some(_) => TOO_WIDE.into(),
-        None => String::new(),
-    }
-}
-
-/// What a ratio says to someone who wants less, or more.
+/// What a ratio, as it is shown, says to someone who wants less, or more.
 pub(crate) fn verdict(ratio: Option<Ratio>, wanted: Option<Wanted>) -> Difference {
     let Some(ratio) = ratio else { return Difference::NoRatio };
     let Some((low, high)) = ratio.interval else { return Difference::Unproven };

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::analysis::quantities::named;
 use crate::analysis::results::{Comparison, Run};
-use crate::analysis::{statistics, until};
+use crate::analysis::{statistics, until, view};
 use crate::base::terminal;
 
 /// CPU use of the machine is counted in hundredths of seconds: too coarse for shorter runs.
@@ -163,29 +164,32 @@ fn page_cache_warning(comparison: &Comparison, warnings: &mut BTreeSet<String>) 
     }
 }
 
-/// Memory that RSS counts although it is free to take, or does not count although it is used.
+/// Memory that RSS counts although it is free to take, or does not count although it is used. Medians, as the table has
+/// them, and of what was "up to" so much the largest.
 fn memory_warnings(comparison: &Comparison, warnings: &mut BTreeSet<String>) {
     for allocator in &comparison.allocators {
-        let mean = |quantity: &str| {
+        let values = |quantity: &str| -> Vec<f64> {
             let runs = comparison.good_runs(&allocator.label);
-            statistics::mean(&runs.filter_map(|run| run.memory.get(quantity).copied()).collect::<Vec<_>>())
+            runs.filter_map(|run| run.memory.get(quantity).copied()).collect()
         };
-        let (lazy, rss) = (mean("lazy_free_mean_bytes"), mean("rss_mean_bytes"));
+        let median = |quantity: &str| statistics::median(&values(quantity));
+        let shown = |quantity: &str, bytes: f64| view::with_unit(&named(quantity), bytes);
+        let (lazy, rss) = (median("lazy_free_mean_bytes"), median("rss_mean_bytes"));
         if lazy > NOTEWORTHY_SHARE * rss {
             warnings.insert(format!(
                 "under {}, {} of the mean RSS is marked as free (LazyFree): the kernel takes it when memory is short",
                 allocator.label,
-                terminal::bytes(lazy)
+                shown("lazy_free_mean_bytes", lazy)
             ));
         }
-        let huge = mean("huge_mean_bytes");
+        let huge = median("huge_mean_bytes");
         if huge > NOTEWORTHY_SHARE * rss {
-            let size = terminal::bytes(huge);
+            let size = shown("huge_mean_bytes", huge);
             warnings.insert(format!("under {}, {size} of the mean RSS is in huge pages", allocator.label));
         }
-        let swapped = mean("swap_peak_bytes");
+        let swapped = values("swap_peak_bytes").into_iter().fold(0.0, f64::max);
         if swapped > NOTEWORTHY_SHARE * rss {
-            let size = terminal::bytes(swapped);
+            let size = shown("swap_peak_bytes", swapped);
             warnings.insert(format!(
                 "under {}, up to {size} were swapped out, which RSS does not count",
                 allocator.label
@@ -198,6 +202,7 @@ fn memory_warnings(comparison: &Comparison, warnings: &mut BTreeSet<String>) {
 mod tests {
     use crate::analysis::fixture;
     use crate::analysis::summary::summarise;
+    use crate::base::random::Random;
 
     #[test]
     fn a_comparison_that_was_stopped_says_so_first() {
@@ -249,6 +254,44 @@ mod tests {
             warnings[0].starts_with("under jemalloc, 30.0 MB of the mean RSS is marked as free"),
             "{warnings:?}"
         );
+    }
+
+    /// Of the one allocator of a comparison, from what was measured in its runs.
+    fn notes(quantity: &str, values_mb: &[f64]) -> Vec<String> {
+        let mut comparison = fixture::comparison(&[("glibc", &vec![100.0; values_mb.len()])]);
+        for (run, value) in comparison.runs.iter_mut().zip(values_mb) {
+            run.memory.insert(quantity.into(), value * 1e6);
+        }
+        comparison.summary = summarise(&comparison);
+        let table = crate::analysis::view::others(&comparison).unwrap().table;
+        let shown = table.quantities.iter().position(|one| one.name == quantity);
+        let cell = shown.map_or("0", |column| table.rows[0].cells[column].as_ref().unwrap().value.as_str());
+        let notes = comparison.summary.warnings.iter();
+        notes.map(|note| note.replace(&format!(" {cell} MB "), " CELL ")).collect()
+    }
+
+    #[test]
+    fn amounts_are_those_of_the_table() {
+        let huge = "under glibc, CELL of the mean RSS is in huge pages";
+        assert_eq!(notes("huge_mean_bytes", &[0.0, 50.0, 52.0]), [huge]);
+        assert_eq!(notes("huge_mean_bytes", &[0.0, 0.0, 300.0]), [""; 0], "the table says 0");
+        let lazy = "under glibc, CELL of the mean RSS is marked as free (LazyFree): \
+                    the kernel takes it when memory is short";
+        assert_eq!(notes("lazy_free_mean_bytes", &[10.0, 11.0, 94.0, 99.0]), [lazy]);
+        let mut random = Random::new(9);
+        for _ in 0..200 {
+            let values: Vec<f64> = (0..3).map(|_| random.log_between(4.0, 4000.0)).collect();
+            assert_eq!(notes("huge_mean_bytes", &values), [huge], "{values:?}");
+            assert_eq!(notes("lazy_free_mean_bytes", &values), [lazy], "{values:?}");
+        }
+    }
+
+    #[test]
+    fn up_to_is_the_largest() {
+        let swapped = |size| format!("under glibc, up to {size} were swapped out, which RSS does not count");
+        assert_eq!(notes("swap_peak_bytes", &[0.0, 0.0, 300.0]), [swapped("300 MB")]);
+        assert_eq!(notes("swap_peak_bytes", &[1200.0, 1.0, 7.0]), [swapped("1200 MB")]);
+        assert_eq!(notes("swap_peak_bytes", &[0.0, 1.0, 2.0]), [""; 0]);
     }
 
     #[test]

@@ -52,6 +52,31 @@ pub(crate) fn short_number(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
+/// Three significant digits or all whole ones, of small numbers too, as ratios are worked out from them: 0.0123, 0.123.
+pub(crate) fn three_digits(value: f64) -> String {
+    let digits = match value.abs() {
+        magnitude if !(5e-7..0.9995).contains(&magnitude) => return short_number(value),
+        magnitude if magnitude >= 0.09995 => 3,
+        magnitude if magnitude >= 0.009995 => 4,
+        magnitude if magnitude >= 0.0009995 => 5,
+        _ => 6,
+    };
+    format!("{value:.digits$}")
+}
+
+/// What a reader takes a number for that was written here, with its unit if it has one.
+pub(crate) fn number_in(text: &str) -> Option<f64> {
+    let (digits, unit) = text.split_once(' ').unwrap_or((text, ""));
+    let factor = match unit {
+        "GB" => 1e9,
+        "M" | "MB" => 1e6,
+        "k" | "kB" => 1e3,
+        "ms" => 1e-3,
+        _ => 1.0,
+    };
+    digits.parse::<f64>().ok().map(|number| number * factor)
+}
+
 /// Megabytes (10^6 bytes) without their unit.
 pub(crate) fn megabytes(bytes: f64) -> String {
     short_number(bytes / 1e6)
@@ -126,6 +151,23 @@ mod tests {
         assert_eq!(bytes(1500.0), "1.50 kB");
         assert_eq!(short_count(123_456.0), "123 k");
         assert_eq!(short_count(999.0), "999");
+    }
+
+    #[test]
+    fn small_numbers_have_three_digits_where_ratios_need_them() {
+        let written = [0.9996, 0.1451, 0.09996, 0.02346, 0.001234, 0.000042, 1e-7, 0.0, 12.34, 1234.4];
+        let wanted =
+            ["1.00", "0.145", "0.100", "0.0235", "0.00123", "0.000042", "0.00", "0.00", "12.3", "1234"];
+        assert_eq!(written.map(three_digits), wanted);
+    }
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        let texts =
+            ["0.145", "12.3 k", "1.50 M", "355 MB", "1.50 kB", "7 B", "1.23 GB", "121 ms", "2.00 s", "0 /h"];
+        let numbers = [0.145, 12.3e3, 1.5e6, 355e6, 1.5e3, 7.0, 1.23e9, 0.121, 2.0, 0.0];
+        assert_eq!(texts.map(number_in), numbers.map(Some));
+        assert_eq!(number_in("–"), None);
     }
 
     #[test]

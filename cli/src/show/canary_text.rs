@@ -4,12 +4,14 @@ use std::io::{self, Write};
 
 use crate::analysis::canary::conclusion::{Aspect, CanaryRow, Conclusion};
 use crate::analysis::canary::{Answer, Missing};
-use crate::base::terminal::{self, bytes, short_number, styled};
+use crate::analysis::results::Ratio;
+use crate::analysis::shown_ratio::{interval_end, of_shown, times};
+use crate::base::terminal::{self, bytes, number_in, styled, three_digits};
 
 /// Writes a line for each quantity, notes, and the answer.
 pub(crate) fn write(conclusion: &Conclusion, colours: bool, out: &mut dyn Write) -> io::Result<()> {
     let heading = format!(
-        "{:<10}{:>12}{:>12}{:>8}  {:<18}{:<18}",
+        "{:<10}{:>15}{:>15}{:>8}  {:<18}{:<18}",
         "", "CANARY", "BASELINE", "RATIO", "95 % INTERVAL", "PODS          ANSWER"
     );
     writeln!(out, "{}", styled(heading.trim_end(), terminal::BOLD, colours))?;
@@ -34,15 +36,16 @@ fn style(answer: Answer) -> anstyle::Style {
 
 fn write_row(row: &CanaryRow, colours: bool, out: &mut dyn Write) -> io::Result<()> {
     let value = |value: Option<f64>| value.map_or_else(|| "-".into(), |value| written(row.aspect, value));
-    let ratio = row.ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}x"));
-    let interval = row.interval.map_or_else(String::new, |(low, high)| match high {
-        Some(high) => format!("{low:.2} to {high:.2}"),
-        None => format!("{low:.2} or more"),
+    let shown = shown_ratio(row);
+    let ratio = shown.map_or_else(|| "-".into(), |ratio| format!("{}x", times(ratio)));
+    let interval = shown_interval(row).map_or_else(String::new, |(low, high)| match high {
+        Some(high) => format!("{low} to {high}"),
+        None => format!("{low} or more"),
     });
     let pods = format!("{} and {}", row.canary_pods, row.baseline_pods);
     writeln!(
         out,
-        "{:<10}{:>12}{:>12}{ratio:>8}  {interval:<18}{pods:<14}{}",
+        "{:<10}{:>15}{:>15}{ratio:>8}  {interval:<18}{pods:<14}{}",
         row.aspect.heading(),
         value(row.canary),
         value(row.baseline),
@@ -53,12 +56,27 @@ fn write_row(row: &CanaryRow, colours: bool, out: &mut dyn Write) -> io::Result<
 fn written(aspect: Aspect, value: f64) -> String {
     match aspect {
         Aspect::Memory => bytes(value),
-        Aspect::Cpu => format!("{} cores", short_number(value)),
-        Aspect::Latency if value < 1.0 => format!("{} ms", short_number(1000.0 * value)),
-        Aspect::Latency => format!("{} s", short_number(value)),
+        Aspect::Cpu => format!("{} cores", three_digits(value)),
+        Aspect::Latency if value < 1.0 => format!("{} ms", three_digits(1000.0 * value)),
+        Aspect::Latency => format!("{} s", three_digits(value)),
         Aspect::Restarts | Aspect::OomKills if value == 0.0 => "0 /h".into(),
-        Aspect::Restarts | Aspect::OomKills => format!("{} /h", short_number(value)),
+        Aspect::Restarts | Aspect::OomKills => format!("{} /h", three_digits(value)),
     }
+}
+
+/// The ratio of the two numbers as they are written, with an interval that holds it, whose upper end may be infinite.
+fn shown_ratio(row: &CanaryRow) -> Option<Ratio> {
+    let number = |value: Option<f64>| number_in(&written(row.aspect, value?));
+    let interval = row.interval.map(|(low, high)| (low, high.unwrap_or(f64::INFINITY)));
+    let measured = Ratio { value: row.ratio?, interval, ..Ratio::default() };
+    of_shown(number(row.canary)?, number(row.baseline)?, measured)
+}
+
+/// The ends of the interval as text; of the upper one None if nothing bounds it.
+fn shown_interval(row: &CanaryRow) -> Option<(String, Option<String>)> {
+    let shown = shown_ratio(row).and_then(|ratio| ratio.interval);
+    let (low, high) = shown.map(|(low, high)| (low, Some(high))).or(row.interval)?;
+    Some((interval_end(low), high.filter(|high| high.is_finite()).map(interval_end)))
 }
 
 /// The answer in one line: the word first.
@@ -80,17 +98,11 @@ pub(crate) fn sentence(conclusion: &Conclusion) -> String {
 
 fn change(row: &CanaryRow) -> String {
     let heading = row.aspect.heading();
-    let times = |value: f64| format!("{value:.2}");
-    match (row.ratio, row.interval) {
+    match (shown_ratio(row), shown_interval(row)) {
         (Some(ratio), Some((low, Some(high)))) => {
-            format!(
-                "{heading} is {} times that of the baseline ({} to {})",
-                times(ratio),
-                times(low),
-                times(high)
-            )
+            format!("{heading} is {} times that of the baseline ({low} to {high})", times(ratio))
         }
-        (_, Some((low, None))) => format!("{heading} are {} times those of the baseline or more", times(low)),
+        (_, Some((low, _))) => format!("{heading} are {low} times those of the baseline or more"),
         _ => heading.to_string(),
     }
 }
@@ -116,6 +128,9 @@ fn duration(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analysis::canary::conclusion::{conclude, FleetReadings, Question};
+    use crate::analysis::canary::groups::PodSeries;
+    use crate::base::random::Random;
     use crate::show::written as text_of;
 
     fn row(aspect: Aspect, answer: Answer) -> CanaryRow {
@@ -149,7 +164,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines[1],
-            "memory          355 MB      412 MB   0.86x  0.83 to 0.89      12 and 40     better"
+            "memory             355 MB         412 MB   0.86x  0.83 to 0.89      12 and 40     better"
         );
         assert_eq!(lines[4], "better: memory is 0.86 times that of the baseline (0.83 to 0.89)");
         let wait = conclusion(Answer::NotEnoughData, Some(Missing::Seconds(4000.0)));
@@ -160,5 +175,55 @@ mod tests {
             CanaryRow { ratio: None, interval: Some((3.0, None)), ..row(Aspect::OomKills, Answer::Worse) };
         let worse = Conclusion { quantities: vec![unbounded], ..conclusion(Answer::Worse, None) };
         assert_eq!(sentence(&worse), "worse: OOM kills are 3.00 times those of the baseline or more");
+    }
+
+    /// Most pods of the canary run in those hours in which all hold more, most of the baseline in the others.
+    fn unbalanced(random: &mut Random) -> FleetReadings {
+        let day = random.between(1.2, 3.0);
+        let levels =
+            [(Aspect::Memory, 1e9), (Aspect::Cpu, 1.0), (Aspect::Latency, 1.0)].map(|(aspect, unit)| {
+                let level = unit * random.log_between(0.0005, 3.0);
+                let ratio = random.log_between(0.7, 1.4);
+                let mut pod = |number: usize| {
+                    let is_canary = number % 2 == 0;
+                    let is_late = is_canary == (number % 12 > 1);
+                    let own = level * (0.02 * random.normal()).exp() * if is_canary { ratio } else { 1.0 };
+                    let times = if is_late { 36..72 } else { 0..36 };
+                    let value = |time: u32| own * if time < 36 { 1.0 } else { day };
+                    let readings = times.map(|time| (f64::from(time) * 300.0, value(time))).collect();
+                    PodSeries { unit: number.to_string(), is_canary, readings }
+                };
+                (aspect, (0..24).map(&mut pod).collect::<Vec<PodSeries>>())
+            });
+        FleetReadings { levels: levels.to_vec(), step_s: 300.0, span_s: 21_600.0, ..FleetReadings::default() }
+    }
+
+    #[test]
+    fn the_ratio_is_that_of_the_numbers_beside_it() {
+        let question = Question { effect: 0.1, tolerance: 0.02, warm_up_s: 600.0 };
+        let mut random = Random::new(11);
+        let mut differences = 0;
+        for _ in 0..100 {
+            let conclusion = conclude(&unbalanced(&mut random), question);
+            let text = text_of(|out| write(&conclusion, false, out));
+            for (row, line) in conclusion.quantities.iter().zip(text.lines().skip(1)) {
+                let exact = row.canary.unwrap() / row.baseline.unwrap();
+                assert!((exact - row.ratio.unwrap()).abs() < 1e-9, "JSON: {row:?}");
+                let number = |from: usize, to: usize| number_in(line[from..to].trim()).unwrap();
+                let (canary, baseline) = (number(10, 25), number(25, 40));
+                assert_eq!(line[40..48].trim(), format!("{:.2}x", canary / baseline), "{text}");
+                let ratio: f64 = line[40..47].trim().parse().unwrap();
+                let (low, high) = line[50..68].split_once(" to ").unwrap();
+                let (low, high) = (low.parse::<f64>().unwrap(), high.trim().parse::<f64>().unwrap());
+                assert!(low <= ratio && ratio <= high, "{text}");
+                match row.answer {
+                    Answer::Better => assert!(canary < baseline && high < 1.0, "{text}"),
+                    Answer::Worse => assert!(canary > baseline && low > 1.0, "{text}"),
+                    Answer::NoDifference | Answer::NotEnoughData => continue,
+                }
+                differences += 1;
+            }
+        }
+        assert!(differences > 100, "{differences}");
     }
 }

@@ -7,7 +7,8 @@ use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, Tab
 use crate::allocator::kinds::Kind;
 use crate::analysis::quantities::Quantity;
 use crate::analysis::results::{Comparison, Ratio, SummaryRow};
-use crate::analysis::view::{self, is_telling, TOO_WIDE};
+use crate::analysis::shown_ratio::{self, interval_end, is_telling, TOO_WIDE};
+use crate::analysis::view;
 use crate::base::terminal::{self, styled};
 
 /// One kind of column: its heading and how to fill a cell. The second line of a cell is the 95 % interval.
@@ -145,27 +146,27 @@ fn ratio_column(quantity: Quantity, comparison: &Comparison) -> TableColumn {
     let cell = move |row: &SummaryRow| match row.quantities.get(&quantity.name) {
         Some(_) if row.allocator == label => "1".into(),
         Some(estimate) => {
-            let times = view::times_baseline(&quantity, estimate, baseline.as_ref());
-            ratio_text(&times.unwrap_or_else(|| "-".into()), estimate.ratio)
+            let ratio = shown_ratio::to_baseline(&quantity, estimate, baseline.as_ref());
+            ratio.map_or_else(|| "-".into(), ratio_text)
         }
         None => "-".into(),
     };
     TableColumn { heading: "x".into(), cell: Box::new(cell) }
 }
 
-fn ratio_text(times: &str, ratio: Option<Ratio>) -> String {
-    let Some(ratio) = ratio else { return times.into() };
+fn ratio_text(ratio: Ratio) -> String {
+    let times = shown_ratio::times(ratio);
     let same = match ratio {
         ratio if ratio.no_difference() => SAME,
         ratio if ratio.may_be_chance() => CHANCE,
         _ => "",
     };
     match ratio.interval {
-        Some(interval) if is_telling(interval) => {
-            format!("{times}{same}\n{:.2}-{:.2}", interval.0, interval.1)
+        Some((low, high)) if is_telling((low, high)) => {
+            format!("{times}{same}\n{}-{}", interval_end(low), interval_end(high))
         }
         Some(_) => format!("{times}{same}\n{TOO_WIDE}"),
-        None => times.into(),
+        None => times,
     }
 }
 

@@ -75,7 +75,8 @@ pub(crate) struct CanaryRow {
     pub name: &'static str,
     #[serde(skip)]
     pub aspect: Aspect,
-    /// Of the canary and of the baseline: of a level what is typical of a pod, of events how often they meet one.
+    /// Of the canary and of the baseline: of a level what is typical of a pod, of the canary's at the times and ages of
+    /// the baseline's; of events how often they meet one.
     pub canary: Option<f64>,
     pub baseline: Option<f64>,
     pub ratio: Option<f64>,

@@ -12,6 +12,7 @@ use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 use crate::analysis::canary::groups::{Block, Matched};
 use crate::analysis::canary::{Answer, Judgement, Missing};
+use crate::analysis::statistics;
 
 /// Fewer pods of either group say nothing about how much pods differ.
 pub(crate) const PODS_LEAST: usize = 3;
@@ -34,7 +35,8 @@ pub(crate) struct PodEffect {
     pub ratio: f64,
     /// Its 95 % interval, of one look.
     pub interval: (f64, f64),
-    /// Geometric means of canary and baseline over the blocks that both have.
+    /// What is typical of a pod of the baseline, a geometric mean over the blocks that both have, and before it what
+    /// would be typical of the canary at the same times and ages: that, times the ratio.
     pub typical: (f64, f64),
     pub answer: Answer,
     pub missing: Option<Missing>,
@@ -65,15 +67,13 @@ pub(crate) fn effect(matched: &Matched, span_s: f64, judgement: Judgement) -> Re
     let (answer, missing) = judge(fitted, matched.pods, span_s, judgement);
     let half = student_quantile(0.975, freedom(fitted, matched.pods)) * error(fitted);
     let bound = |difference: f64| difference.exp();
-    let typical = |is_canary| {
-        let group = matched.blocks.iter().filter(|block| block.is_canary == is_canary);
-        let logarithms: Vec<f64> = group.map(|block| block.logarithm).collect();
-        (logarithms.iter().sum::<f64>() / logarithms.len() as f64).exp()
-    };
+    let of_baseline = matched.blocks.iter().filter(|block| !block.is_canary);
+    let logarithms: Vec<f64> = of_baseline.map(|block| block.logarithm).collect();
+    let typical = statistics::mean(&logarithms);
     Ok(PodEffect {
         ratio: bound(fitted.difference),
         interval: (bound(fitted.difference - half), bound(fitted.difference + half)),
-        typical: (typical(true), typical(false)),
+        typical: (bound(typical + fitted.difference), bound(typical)),
         answer,
         missing,
     })
@@ -258,7 +258,6 @@ fn missing(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::statistics;
 
     const JUDGEMENT: Judgement = Judgement { effect: 0.1, tolerance: 0.02, alpha: 0.025 };
 
@@ -316,6 +315,25 @@ mod tests {
         matched.blocks.retain(|block| !block.is_canary || block.time >= 2);
         let found = effect(&matched, 4.0 * 3600.0, JUDGEMENT).unwrap();
         assert!((found.ratio - 1.0).abs() < 0.02 && found.answer == Answer::NoDifference, "{found:?}");
+    }
+
+    /// Most pods of the canary run in the hour in which all hold twice as much, most of the baseline in the other.
+    #[test]
+    fn what_is_typical_is_at_the_same_hours() {
+        let hours: &[f64] = &[100.0, 200.0];
+        let mut matched = blocks(&[hours; 10], 5);
+        for block in &mut matched.blocks {
+            let noise = 0.01 * ((block.pod * 7) % 5) as f64;
+            block.logarithm += noise + if block.is_canary { 0.8f64.ln() } else { 0.0 };
+        }
+        matched.blocks.retain(|block| (block.time == 1) == (block.is_canary == (block.pod % 5 != 4)));
+        let found = effect(&matched, 7200.0, JUDGEMENT).unwrap();
+        assert!((found.ratio - 0.8).abs() < 0.02 && found.answer == Answer::Better, "{found:?}");
+        let (canary, baseline) = found.typical;
+        assert!((canary / baseline - found.ratio).abs() < 1e-9, "{found:?}");
+        // One of five pods in the hour of 200.
+        let wanted = 100.0 * 2f64.powf(0.2);
+        assert!((baseline / wanted - 1.0).abs() < 0.05, "{found:?}");
     }
 
     #[test]

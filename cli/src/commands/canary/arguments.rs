@@ -23,9 +23,10 @@ names a container, all containers of a pod are added up.
 
 Each quantity is a ratio, canary to baseline, with a 95 % interval that comes from how much pods differ, not \
 readings. Only the same hours and containers of the same age are compared; the first minutes of each container are \
-left out. The answer is one word: better, if memory is lower and nothing worse; worse, if any quantity is; no \
-difference, if one as large as --effect is ruled out; or not enough data, with what is missing. Ask as often as you \
-like: of the fleets without a difference, at most 5 % are ever called better or worse.
+left out. What stands under CANARY is that of its pods at the hours and ages of the baseline's: BASELINE times RATIO. \
+The answer is one word: better, if memory is lower and nothing worse; worse, if any quantity is; no difference, if \
+one as large as --effect is ruled out; or not enough data, with what is missing. Ask as often as you like: of the \
+fleets without a difference, at most 5 % are ever called better or worse.
 
 A token is read from --bearer-token-file or SNUG_PROMETHEUS_TOKEN; name and password, as NAME:PASSWORD, from \
 --basic-auth-file. With https, --ca-file names the certificates of an authority of your own.

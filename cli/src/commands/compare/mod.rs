@@ -2,8 +2,8 @@
 //!
 //! `setup` settles what runs, `measure` runs it, `track` finds its processes, `sample` adds them up at a `pace`,
 //! `reported` reads what they and their load print, `results` is what was measured, `summary` says what it means, `view`
-//! what of it is shown, and `table`, `csv`, `markdown`, `json`, `html` and `plot` write it. `saved` reads comparisons
-//! back, `change` sets two side by side, and `condition` decides `--fail-if`.
+//! what of it is shown, `shown_ratio` what of a ratio, and `table`, `csv`, `markdown`, `json`, `html` and `plot` write
+//! it. `saved` reads comparisons back, `change` sets two side by side, and `condition` decides `--fail-if`.
 
 pub(super) mod arguments;
 mod inventory;

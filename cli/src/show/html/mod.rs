@@ -29,6 +29,7 @@ use crate::allocator::kinds::Kind;
 use crate::analysis::change::{Changes, Origin};
 use crate::analysis::quantities::named;
 use crate::analysis::results::Comparison;
+use crate::analysis::shown_ratio;
 use crate::analysis::view::{self, Others, Table};
 use crate::base::terminal;
 use crate::show::chart::{Chart, NARROW, PAGE};
@@ -195,19 +196,19 @@ fn tiles(comparison: &Comparison) -> Vec<Tile> {
     let tile = |(name, heading): (String, String)| {
         let quantity = named(&name);
         let (own, other) = (comparison.estimate(subject, &name)?, comparison.estimate(baseline, &name)?);
-        let ratio = own.ratio?;
+        let ratio = shown_ratio::to_baseline(&quantity, own, Some(other))?;
         let verdict = view::verdict(Some(ratio), quantity.wanted);
         let shown = |value| view::with_unit(&quantity, value);
         Some(Tile {
             heading,
-            ratio: format!("{}×", view::times(&quantity, own.median, other.median)),
+            ratio: format!("{}×", shown_ratio::times(ratio)),
             class: verdict.class(),
             values: format!("{} instead of {}", shown(own.median), shown(other.median)),
             remark: match verdict {
-                view::Difference::Same => format!("no difference shown ({})", view::interval(ratio)),
-                view::Difference::MayBeChance => format!("may be chance ({})", view::interval(ratio)),
+                view::Difference::Same => format!("no difference shown ({})", shown_ratio::interval(ratio)),
+                view::Difference::MayBeChance => format!("may be chance ({})", shown_ratio::interval(ratio)),
                 view::Difference::Unproven => "one run each: unproven".into(),
-                _ => format!("95 % interval {}", view::interval(ratio)),
+                _ => format!("95 % interval {}", shown_ratio::interval(ratio)),
             },
         })
     };

@@ -1,8 +1,9 @@
 //! Memory against throughput, or against wall time where a program that ends by itself reports none: what is saved, and
 //! what it costs.
 
+use crate::analysis::quantities::named;
 use crate::analysis::results::{Comparison, Estimate};
-use crate::analysis::view::{run_count, throughput_quantity, window};
+use crate::analysis::view::{number, run_count, throughput_quantity, window};
 use crate::base::terminal::short_number;
 use crate::show::chart::{Axis, Better, Chart, ChartSeries, Mark};
 use crate::show::plot::{by_memory, footer, ratio_heading, ratio_text, series, short_label, title};
@@ -77,7 +78,7 @@ fn point(
         estimate.median_interval.map(|(low, high)| (low * side.factor, high * side.factor))
     };
     let values = [
-        format!("{}{}", short_number(x.median * speed.factor), if unit == "s" { " s" } else { "" }),
+        format!("{}{}", number(&named(&speed.quantity), x.median), if unit == "s" { " s" } else { "" }),
         ratio_text(comparison, label, &speed.quantity),
     ];
     let mut series = series(comparison, index, values);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::analysis::results::{Comparison, Run};
 use crate::analysis::statistics::median;
 use crate::analysis::view::run_count;
-use crate::base::terminal::short_number;
+use crate::base::terminal::{short_number, three_digits};
 use crate::show::chart::{Axis, Chart, ChartSeries, Mark};
 use crate::show::plot::{by_memory, footer, series, title};
 
@@ -73,7 +73,7 @@ fn curve(comparison: &Comparison, index: usize, percents: &[f64]) -> Option<Char
     let value = |wanted: f64| {
         let place = percents.iter().position(|percent| *percent == wanted)?;
         let found = points.iter().find(|point| point.0 == place as f64)?;
-        Some(format!("{} ms", short_number(found.1)))
+        Some(format!("{} ms", three_digits(found.1)))
     };
     let values = [50.0, 99.0].map(|percent| value(percent).unwrap_or_else(|| "–".into()));
     let mut series = series(comparison, index, values);

@@ -1,10 +1,10 @@
 //! Memory over time, one colour per allocator, with the phases of the runs.
 
+use crate::analysis::quantities::named;
 use crate::analysis::results::{Comparison, Run};
 use crate::analysis::statistics::median;
-use crate::analysis::view::run_count;
+use crate::analysis::view::{run_count, with_unit};
 use crate::analysis::window;
-use crate::base::terminal::short_number;
 use crate::show::chart::{Axis, Band, Chart, ChartSeries, Mark};
 use crate::show::plot::{by_memory, footer, ratio_heading, ratio_text, series, shorten, title};
 
@@ -36,7 +36,7 @@ fn curve(comparison: &Comparison, index: usize, measure: &str) -> ChartSeries {
     let label = &comparison.allocators[index].label;
     let quantity = format!("{measure}_mean_bytes");
     let median = comparison.estimate(label, &quantity).map_or(0.0, |estimate| estimate.median);
-    let values = [format!("{} MB", short_number(median / 1e6)), ratio_text(comparison, label, &quantity)];
+    let values = [with_unit(&named(&quantity), median), ratio_text(comparison, label, &quantity)];
     let mut runs: Vec<&Run> = comparison.good_runs(label).collect();
     let run_mean = |run: &&Run| run.memory.get(&quantity).copied().unwrap_or(0.0);
     runs.sort_by(|left, right| run_mean(left).total_cmp(&run_mean(right)));

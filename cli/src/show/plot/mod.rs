@@ -14,7 +14,7 @@ use resvg::usvg::{fontdb, Options, Tree};
 use crate::allocator::kinds::Kind;
 use crate::analysis::quantities::named;
 use crate::analysis::results::{Allocator, Comparison};
-use crate::analysis::view;
+use crate::analysis::shown_ratio;
 use crate::base::terminal;
 use crate::show::chart::{Chart, ChartSeries, LEGEND_CHARACTERS, PICTURE};
 
@@ -162,10 +162,8 @@ fn ratio_text(comparison: &Comparison, label: &str, quantity: &str) -> String {
     if label == comparison.summary.baseline {
         return "1.00".into();
     }
-    let of = |label: &str| comparison.estimate(label, quantity);
-    let ratio = of(label)
-        .and_then(|own| view::times_baseline(&named(quantity), own, of(&comparison.summary.baseline)));
-    ratio.unwrap_or_else(|| "–".into())
+    let ratio = shown_ratio::of_allocator(comparison, label, &named(quantity));
+    ratio.map_or_else(|| "–".into(), shown_ratio::times)
 }
 
 /// Name and small lines for the legend: of a path the allocator's name and the file's, then the settings, then what
