@@ -7,8 +7,8 @@ use crate::allocator::record::Recording;
 use crate::analysis::assemble::{Assembled, LiveSource, Measure};
 use crate::analysis::keeping::KeepingLine;
 use crate::analysis::size_growth::GrowingSize;
-use crate::analysis::trend;
-use crate::analysis::verdict::{Assessment, Series, Verdict};
+use crate::analysis::trend::{self, Trend};
+use crate::analysis::verdict::{Assessment, JudgedOver, Series, Verdict};
 
 /// The answer of one call.
 #[derive(Debug, Clone, Serialize)]
@@ -90,6 +90,8 @@ pub(crate) struct Remarks {
     pub notes: Vec<String>,
     /// Why memory that does not grow proves nothing: nothing was asked of the program, or not all of it was seen.
     pub obstacles: Vec<String>,
+    /// The watch was over early because what was watched had ended: a longer one would have seen no more.
+    pub ended: bool,
 }
 
 /// What the report is made from.
@@ -108,9 +110,52 @@ pub(crate) struct Findings<'a> {
     pub sizes: Vec<GrowingSize>,
 }
 
+/// What the words of the answer rest on.
+pub(super) struct Grounds {
+    /// The judgement that decides: about the whole program, or about one worker over its age.
+    pub judgement: Assessment,
+    pub by_age: bool,
+    /// Trend of what is live where that was judged, over the same as what is in use; None if it is not known.
+    pub live: Option<Trend>,
+    /// What is live and what the allocator holds for it, there and at the end.
+    pub heap: Option<(f64, f64)>,
+    /// Processes that were replaced, and their middle age at the end, in seconds.
+    pub replaced: Option<(usize, f64)>,
+    /// As of `Remarks`.
+    pub ended: bool,
+}
+
+impl Grounds {
+    fn of(findings: &Findings) -> Grounds {
+        let Findings { assembled, total, by_age, requests, remarks, .. } = findings;
+        let grows = |verdict: Verdict| matches!(verdict, Verdict::Leak | Verdict::Growing | Verdict::Bloat);
+        let lives = assembled.by_age.as_ref();
+        let of_worker = by_age.as_ref().zip(lives);
+        let of_worker = of_worker.filter(|(judgement, _)| grows(judgement.verdict) && !grows(total.verdict));
+        let (judgement, series) = match of_worker {
+            Some((judgement, lives)) => (judgement, &lives.series),
+            None => (total, &assembled.total),
+        };
+        let x = match judgement.over {
+            JudgedOver::Time => &series.time_s,
+            JudgedOver::Requests => requests,
+        };
+        let used = judgement.used.as_ref();
+        Grounds {
+            judgement: judgement.clone(),
+            by_age: of_worker.is_some(),
+            live: used.map(|used| trend::classify(x, &series.live, 0.0, used.margin)),
+            heap: series.heap_at_end(),
+            replaced: lives.map(|lives| (lives.lives, lives.age_s)),
+            ended: remarks.ended,
+        }
+    }
+}
+
 impl LeakReport {
     /// Puts everything together.
     pub(crate) fn new(findings: Findings) -> LeakReport {
+        let grounds = Grounds::of(&findings);
         let Findings {
             subject,
             recording,
@@ -124,12 +169,8 @@ impl LeakReport {
             lines,
             sizes,
         } = findings;
-        let hidden = |judgement: &Assessment| {
-            matches!(judgement.verdict, Verdict::Leak | Verdict::Growing | Verdict::Bloat)
-        };
-        let decided_by_age = by_age.as_ref().is_some_and(hidden) && !hidden(&total);
-        let decisive = if decided_by_age { by_age.clone().unwrap_or(total.clone()) } else { total.clone() };
-        let leaks = decisive.verdict == Verdict::Leak;
+        let verdict = grounds.judgement.verdict;
+        let leaks = verdict == Verdict::Leak;
         let mut allocators: Vec<Kind> =
             recording.processes.iter().filter_map(|process| process.kind).collect();
         allocators.sort();
@@ -137,7 +178,7 @@ impl LeakReport {
         let made = requests.last().zip(requests.first()).map(|(last, first)| last - first);
         let mut report = LeakReport {
             subject,
-            verdict: decisive.verdict,
+            verdict,
             answer: String::new(),
             evidence: Vec::new(),
             advice: Vec::new(),
@@ -150,19 +191,18 @@ impl LeakReport {
             request_unit,
             load,
             growth: None,
-            lines: if leaks || decisive.verdict == Verdict::Unclear { lines } else { Vec::new() },
+            lines: if leaks || verdict == Verdict::Unclear { lines } else { Vec::new() },
             sizes: if leaks { sizes } else { Vec::new() },
             judgement: total,
             judgement_by_age: by_age,
-            decided_by_age,
+            decided_by_age: grounds.by_age,
             series: Points::new(assembled, requests),
         };
-        let lives = assembled.by_age.as_ref().map(|by_age| (by_age.lives, by_age.age_s));
-        report.growth = report.growth_of(&decisive, &assembled.total);
-        report.answer = report.answer_to(&decisive, lives);
-        report.evidence = report.evidence_for(&decisive, lives);
-        report.advice = report.advice_for(&decisive);
-        let settled = matches!(decisive.verdict, Verdict::Plateau | Verdict::Fragmented);
+        report.growth = report.growth_of(&grounds.judgement, &assembled.total);
+        report.answer = report.answer_to(&grounds);
+        report.evidence = report.evidence_for(&grounds);
+        report.advice = report.advice_for(&grounds);
+        let settled = matches!(verdict, Verdict::Plateau | Verdict::Fragmented);
         if let (true, Some(obstacle)) = (settled, remarks.obstacles.first()) {
             report.verdict = Verdict::Unclear;
             report.answer = format!("Not enough data: memory does not grow, but {obstacle}.");
@@ -226,7 +266,9 @@ mod tests {
     use crate::analysis::assemble::ByAge;
     use crate::analysis::simulate::{draw, BEHAVIOURS};
     use crate::analysis::sites::Frame;
+    use crate::analysis::trend::Doubt;
     use crate::analysis::verdict::assess;
+    use crate::base::random::Random;
 
     fn report(series: Series, live_source: LiveSource, by_age: Option<(Series, usize)>) -> LeakReport {
         report_with(series, live_source, by_age, Remarks::default())
@@ -303,13 +345,120 @@ mod tests {
         assert_eq!(growth_per_request(&seldom, &values), None);
     }
 
+    /// Leaks 60 MB, in malloc or else in what it maps itself, and what is live does something `beside`.
+    fn leaking(in_malloc: bool, beside: fn(f64) -> f64) -> Series {
+        let time_s: Vec<f64> = (0..600).map(f64::from).collect();
+        let mut series = Series { time_s, ..Series::default() };
+        for time_s in &series.time_s {
+            let x = time_s / 599.0;
+            let (kept, mapped) = if in_malloc { (60e6 * x, 0.0) } else { (0.0, 60e6 * x) };
+            let (live, mapped) = (50e6 + kept + beside(x), 80e6 + mapped);
+            series.live.push(live);
+            series.heap.push(1.1 * live);
+            series.used.push(live + mapped);
+            series.memory.push(1.1 * live + mapped + 20e6);
+        }
+        series
+    }
+
+    /// As the text shows them, in bytes.
+    fn numbers_of_bytes(text: &str) -> Vec<f64> {
+        let number = regex_lite::Regex::new("([0-9.]+) ([kMG]?)B\\b").unwrap();
+        let value = |found: regex_lite::Captures| {
+            let factor = match &found[2] {
+                "G" => 1e9,
+                "M" => 1e6,
+                "k" => 1e3,
+                _ => 1.0,
+            };
+            found[1].parse::<f64>().unwrap() * factor
+        };
+        number.captures_iter(text).map(value).collect()
+    }
+
+    fn line_with<'a>(report: &'a LeakReport, text: &str) -> &'a str {
+        let found = report.evidence.iter().find(|line| line.contains(text));
+        found.unwrap_or_else(|| panic!("no {text:?} in {:?}", report.evidence))
+    }
+
+    /// Wherever in the cycles of a collector the watch begins and ends, whatever is warmed up, and whatever other
+    /// workers hold.
     #[test]
-    fn growth_in_the_programs_own_mappings_is_said_to_be_there() {
-        let mut series = line(59.9e6);
-        series.live = vec![50e6; 600];
-        series.heap = vec![55e6; 600];
-        let report = report(series, LiveSource::Counted, None);
-        assert!(report.advice[0].contains("tracemalloc"), "{:?}", report.advice);
+    fn the_advice_is_about_where_the_leak_is() {
+        let besides: [(&str, fn(f64) -> f64); 4] = [
+            ("nothing", |_| 0.0),
+            ("a warm-up", |x| 80e6 * (1.0 - (-x / 0.08).exp())),
+            ("from the top of a saw-tooth to its bottom", |x| 40e6 * (30.1 * x + 0.95).fract()),
+            ("from the bottom of a saw-tooth to its top", |x| 40e6 * (30.93 * x + 0.02).fract()),
+        ];
+        for (name, beside) in besides {
+            for (in_malloc, by_age) in [(true, false), (true, true), (false, false), (false, true)] {
+                let series = leaking(in_malloc, beside);
+                let mapped = series.used[570] - series.live[570];
+                let report = match by_age {
+                    true => report(line(0.0), LiveSource::Counted, Some((series, 7))),
+                    false => report(series, LiveSource::Counted, None),
+                };
+                let told = (&report.answer, &report.evidence, &report.advice);
+                let case = format!("in malloc: {in_malloc}, by age: {by_age}, beside: {name}: {told:?}");
+                assert_eq!((report.verdict, report.decided_by_age), (Verdict::Leak, by_age), "{case}");
+                let advice = if in_malloc { "find what is kept" } else { "tracemalloc" };
+                assert!(report.advice[0].contains(advice), "{case}");
+                let level = numbers_of_bytes(line_with(&report, "in use: "))[0];
+                let parts = numbers_of_bytes(line_with(&report, "of that, "));
+                // Three digits are shown of each.
+                assert!((parts[0] + parts[1] - level).abs() <= 0.011 * level, "{case}");
+                assert!((parts[1] - mapped).abs() <= 0.1 * mapped, "{mapped}: {case}");
+            }
+        }
+    }
+
+    /// Neither grows, and the allocator holds what it does at each moment.
+    fn steady(live: Vec<f64>, heap: Vec<f64>) -> Series {
+        let time_s: Vec<f64> = (0..live.len()).map(|moment| moment as f64).collect();
+        let level = vec![100e6; live.len()];
+        Series { time_s, memory: level.clone(), used: level, live, heap }
+    }
+
+    #[test]
+    fn what_the_allocator_holds_is_compared_with_what_is_live_by_two_numbers() {
+        let cycle = |of: [f64; 3]| (0..300).map(|moment| of[moment % 3] * 1e6).collect::<Vec<f64>>();
+        let series = steady(cycle([10.0, 20.0, 30.0]), cycle([20.0, 22.0, 60.0]));
+        let told = report(series, LiveSource::Counted, None);
+        assert_eq!((told.judgement.heap_ratio, told.judgement.excess_bytes), (Some(1.1), Some(2e6)));
+        line_with(&told, "holds 1.10 times its live bytes, 2.00 MB more");
+        let random = &mut Random::new(10);
+        for _ in 0..60 {
+            let (level, factor) = (random.log_between(2e5, 4e9), random.log_between(2.5, 30.0));
+            let (mut live, mut heap) = (Vec::new(), Vec::new());
+            for _ in 0..120 {
+                live.push(level * random.between(0.5, 1.5));
+                heap.push((level * factor * random.between(0.5, 1.5)).max(30e6));
+            }
+            let told = report(steady(live, heap), LiveSource::Counted, None);
+            assert_eq!(told.verdict, Verdict::Fragmented, "{}", told.answer);
+            let shown = numbers_of_bytes(&told.answer);
+            let (held, live) = (shown[0], shown[1]);
+            let evidence = line_with(&told, "the allocator holds ");
+            let ratio = |text: &str| {
+                let found = regex_lite::Regex::new("([0-9.]+) times ").unwrap().captures(text);
+                found.unwrap_or_else(|| panic!("{text}"))[1].to_string()
+            };
+            let (case, divided) = (format!("{} {evidence}", told.answer), held / live);
+            assert_eq!(ratio(&told.answer), ratio(evidence), "{case}");
+            // Three digits are shown of it, too.
+            let error = (ratio(evidence).parse::<f64>().unwrap() / divided - 1.0).abs();
+            assert!(error <= 0.0051, "{divided}: {case}");
+            let excess = numbers_of_bytes(evidence)[0];
+            assert!((excess - (held - live)).abs() <= 0.011 * held, "{case}");
+        }
+    }
+
+    #[test]
+    fn without_a_live_byte_there_is_no_ratio() {
+        let told = report(steady(vec![0.0; 300], vec![30e6; 300]), LiveSource::Counted, None);
+        assert_eq!(told.answer, "Fragmented: steady, but the allocator holds 30.0 MB for 0 B that are live.");
+        line_with(&told, "the allocator holds 30.0 MB more than its live bytes");
     }
 
     #[test]
@@ -321,12 +470,38 @@ mod tests {
 
     #[test]
     fn a_plateau_of_a_program_that_was_asked_nothing_is_none() {
-        let remarks = || Remarks { notes: vec![], obstacles: vec!["the load failed all 9 times".into()] };
+        let obstacles = || vec!["the load failed all 9 times".into()];
+        let remarks = || Remarks { obstacles: obstacles(), ..Remarks::default() };
         let steady = report_with(line(0.0), LiveSource::Counted, None, remarks());
         assert_eq!(steady.verdict, Verdict::Unclear);
         assert!(steady.answer.contains("the load failed all 9 times"), "{}", steady.answer);
         let grows = report_with(line(59.9e6), LiveSource::Counted, None, remarks());
         assert_eq!(grows.verdict, Verdict::Leak, "growth is growth");
+    }
+
+    /// Whatever is in doubt.
+    #[test]
+    fn what_has_ended_is_not_to_be_watched_longer() {
+        let mut short = line(0.0);
+        let all = [&mut short.time_s, &mut short.memory, &mut short.used, &mut short.live, &mut short.heap];
+        all.into_iter().for_each(|values| values.truncate(10));
+        let still_rises = |x: f64| 80e6 * (1.0 - (-x / 0.6).exp());
+        let mut rising = line(0.0);
+        let moments = rising.time_s.len() as f64;
+        for values in [&mut rising.memory, &mut rising.used, &mut rising.live, &mut rising.heap] {
+            values.iter_mut().enumerate().for_each(|(at, value)| *value += still_rises(at as f64 / moments));
+        }
+        for (series, doubt) in [(short, Doubt::Short), (rising, Doubt::Settling)] {
+            let advice = |ended: bool| {
+                let remarks = Remarks { ended, ..Remarks::default() };
+                let report = report_with(series.clone(), LiveSource::Counted, None, remarks);
+                assert_eq!(report.judgement.doubt, Some(doubt), "{report:?}");
+                report.advice
+            };
+            assert!(advice(false)[0].contains("watch longer (--for)"), "{:?}", advice(false));
+            let told = advice(true).join("; ");
+            assert!(told.contains("give it more to do") && !told.contains("--for"), "{told}");
+        }
     }
 
     #[test]
@@ -349,7 +524,15 @@ mod tests {
         assert_eq!(report.verdict, Verdict::Growing);
         assert!(report.advice[0].contains("snug leak -- PROGRAM"), "{:?}", report.advice);
         let asked = LeakReport { allocators: vec![Kind::Jemalloc], ..report };
-        assert!(asked.advice_for(&asked.judgement)[0].contains("--ask-allocator"), "{:?}", asked.advice);
+        let grounds = Grounds {
+            judgement: asked.judgement.clone(),
+            by_age: false,
+            live: None,
+            heap: None,
+            replaced: None,
+            ended: false,
+        };
+        assert!(asked.advice_for(&grounds)[0].contains("--ask-allocator"), "{:?}", asked.advice);
     }
 
     #[test]

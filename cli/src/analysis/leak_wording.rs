@@ -2,11 +2,10 @@
 
 use crate::allocator::kinds::Kind;
 use crate::analysis::assemble::{LiveSource, Measure};
-use crate::analysis::leak_report::{Growth, LeakReport};
-use crate::analysis::statistics::median;
+use crate::analysis::leak_report::{Grounds, Growth, LeakReport};
 use crate::analysis::trend::{Direction, Doubt, Trend, FEWEST_READINGS};
 use crate::analysis::verdict::{Assessment, JudgedOver, Verdict};
-use crate::base::terminal::{bytes, counted, plural, short_count, short_number};
+use crate::base::terminal::{bytes, counted, number_in, plural, short_count, short_number};
 use crate::base::time::duration;
 
 impl LeakReport {
@@ -17,9 +16,10 @@ impl LeakReport {
         }
     }
 
-    pub(super) fn answer_to(&self, judgement: &Assessment, lives: Option<(usize, f64)>) -> String {
+    pub(super) fn answer_to(&self, grounds: &Grounds) -> String {
+        let judgement = &grounds.judgement;
         let pace = self.growth.map(|growth| self.pace(&growth)).unwrap_or_default();
-        let of_worker = match lives.filter(|_| self.decided_by_age) {
+        let of_worker = match grounds.replaced.filter(|_| grounds.by_age) {
             Some((lives, age_s)) => format!(
                 ", in each process until it is replaced ({lives} were, at the age of {}): restarts hide it",
                 duration(age_s)
@@ -36,12 +36,16 @@ impl LeakReport {
             Verdict::Bloat => format!(
                 "Bloat: memory grows by {pace}{of_worker}, what the program keeps does not: the allocator holds ever more."
             ),
-            Verdict::Fragmented => format!(
-                "Fragmented: steady, but the allocator holds {} for {} that are live, {} times as much.",
-                bytes(judgement.excess_bytes.unwrap_or(0.0) + self.live_level()),
-                bytes(self.live_level()),
-                short_number(judgement.heap_ratio.unwrap_or(0.0))
-            ),
+            Verdict::Fragmented => {
+                let (live, held) = grounds.heap.unwrap_or_default();
+                let ratio = times(held, live).map(|times| format!(", {times} times as much"));
+                format!(
+                    "Fragmented: steady, but the allocator holds {} for {} that are live{}.",
+                    bytes(held),
+                    bytes(live),
+                    ratio.unwrap_or_default()
+                )
+            }
             Verdict::Plateau => format!("Plateau: memory has settled{}.", self.settled(judgement)),
             Verdict::Unclear => format!("Not enough data: {}.", self.doubt(judgement)),
         }
@@ -54,12 +58,6 @@ impl LeakReport {
         } else {
             names.join(" and ")
         }
-    }
-
-    fn live_level(&self) -> f64 {
-        let live = &self.series.live_bytes;
-        let tail: Vec<f64> = live[live.len() * 2 / 3..].iter().map(|bytes| *bytes as f64).collect();
-        median(&tail)
     }
 
     /// `12.3 MB per hour (95 % interval 11.0 to 13.6 MB), 4.10 kB per request`.
@@ -118,7 +116,8 @@ impl LeakReport {
         }
     }
 
-    pub(super) fn evidence_for(&self, judgement: &Assessment, lives: Option<(usize, f64)>) -> Vec<String> {
+    pub(super) fn evidence_for(&self, grounds: &Grounds) -> Vec<String> {
+        let judgement = &grounds.judgement;
         let mut evidence = Vec::new();
         if let Some(used) = &judgement.used {
             evidence.push(format!("in use: {}", self.course(used)));
@@ -129,7 +128,7 @@ impl LeakReport {
                         .into(),
                 );
             }
-            let live = self.live_level();
+            let live = grounds.live.as_ref().map_or(0.0, |live| live.level.max(0.0));
             if used.level - live > 0.2 * used.level {
                 let source = match self.live_source {
                     LiveSource::Estimated => "",
@@ -161,19 +160,19 @@ impl LeakReport {
             });
         }
         evidence.push(format!("{}: {}", self.memory_name(), self.course(&judgement.memory)));
-        if let Some(ratio) = judgement.heap_ratio {
-            let excess = bytes(judgement.excess_bytes.unwrap_or(0.0).max(0.0));
-            evidence.push(format!(
-                "the allocator holds {} times its live bytes, {excess} more",
-                short_number(ratio)
-            ));
+        if let Some((live, held)) = grounds.heap {
+            let excess = bytes((held - live).max(0.0));
+            evidence.push(match times(held, live) {
+                Some(times) => format!("the allocator holds {times} times its live bytes, {excess} more"),
+                None => format!("the allocator holds {excess} more than its live bytes"),
+            });
         }
-        evidence.extend(self.how_watched(judgement, lives));
+        evidence.extend(self.how_watched(grounds));
         evidence
     }
 
     /// How much was read, and over what growth is judged.
-    fn how_watched(&self, judgement: &Assessment, lives: Option<(usize, f64)>) -> Vec<String> {
+    fn how_watched(&self, grounds: &Grounds) -> Vec<String> {
         let counts = (self.series.processes.iter().min(), self.series.processes.iter().max());
         let mut how = format!("{} readings in {}", self.series.time_s.len(), duration(self.watched_s));
         match counts {
@@ -182,14 +181,14 @@ impl LeakReport {
             }
             (_, most) => how.push_str(&format!(", {}", counted(*most.unwrap_or(&1), "process"))),
         }
-        if let Some((lives, age_s)) = lives {
+        if let Some((lives, age_s)) = grounds.replaced {
             how.push_str(&format!(", {lives} of them replaced at the age of {}", duration(age_s)));
         }
         if let Some(requests) = self.requests {
             how.push_str(&format!(", {} {}", short_count(requests), plural(requests, self.request_unit)));
         }
         let mut lines = vec![how];
-        if judgement.over == JudgedOver::Requests {
+        if grounds.judgement.over == JudgedOver::Requests {
             lines.push(format!(
                 "growth is judged over {}, which came faster and slower, rather than over time",
                 plural(f64::INFINITY, self.request_unit)
@@ -216,14 +215,10 @@ impl LeakReport {
         }
     }
 
-    pub(super) fn advice_for(&self, judgement: &Assessment) -> Vec<String> {
-        let own_mappings = judgement.used.as_ref().is_some_and(|used| {
-            let live = &self.series.live_bytes;
-            let rise = |values: &[u64]| {
-                values.last().copied().unwrap_or(0) as f64 - values.first().copied().unwrap_or(0) as f64
-            };
-            judgement.verdict == Verdict::Leak && !live.is_empty() && rise(live) < 0.5 * used.growth
-        });
+    pub(super) fn advice_for(&self, grounds: &Grounds) -> Vec<String> {
+        let judgement = &grounds.judgement;
+        let growths = judgement.used.as_ref().zip(grounds.live.as_ref());
+        let own_mappings = growths.is_some_and(|(used, live)| live.growth < 0.5 * used.growth);
         let advice: &[&str] = match judgement.verdict {
             Verdict::Leak if own_mappings => &[
                 "most of the growth is not in malloc but in memory that the program maps itself, as Python's object \
@@ -254,6 +249,12 @@ impl LeakReport {
                 "snug advise -- PROGRAM tries the other allocators",
             ],
             Verdict::Plateau => &[],
+            Verdict::Unclear if grounds.ended && judgement.doubt == Some(Doubt::Short) => {
+                &["the watch ended with it: give it more to do, or a smaller --interval"]
+            }
+            Verdict::Unclear if grounds.ended => {
+                &["the watch ended with it: give it more to do, the same again and again"]
+            }
             Verdict::Unclear => &["watch longer (--for), under a load that repeats itself"],
         };
         advice.iter().map(|line| line.to_string()).collect()
@@ -269,10 +270,36 @@ pub(crate) fn rate_unit(span_s: f64) -> (f64, &'static str) {
     }
 }
 
+/// What is shown as nothing has no minus.
 fn signed(count: f64) -> String {
-    if count < 0.0 {
-        format!("-{}", bytes(-count))
-    } else {
-        format!("+{}", bytes(count))
+    let shown = bytes(count.abs());
+    let sign = if count < 0.0 && shown != bytes(0.0) { '-' } else { '+' };
+    format!("{sign}{shown}")
+}
+
+/// How many times one number of bytes the other is, by what is shown of both. None where that can't be divided by.
+fn times(count: f64, other: f64) -> Option<String> {
+    let shown = |count: f64| number_in(&bytes(count));
+    let other = shown(other).filter(|other| *other > 0.0)?;
+    Some(short_number(shown(count)? / other))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_has_no_minus() {
+        assert_eq!([-0.3, -0.0, 0.0, 0.3].map(signed), ["+0 B"; 4]);
+        assert_eq!([-0.6, 0.6, -999.7].map(signed), ["-1 B", "+1 B", "-1000 B"]);
+        assert_eq!([-1234.0, 5.6e6].map(signed), ["-1.23 kB", "+5.60 MB"]);
+    }
+
+    #[test]
+    fn ratios_are_those_of_what_is_shown() {
+        assert_eq!(times(1.504e9, 1e9).as_deref(), Some("1.50"));
+        assert_eq!(times(1.4951e6, 995.1e3).as_deref(), Some("1.51"), "1.50 MB to 995 kB");
+        assert_eq!(times(20e6, 0.3), None);
+        assert_eq!(times(20e6, -5e6), None);
     }
 }

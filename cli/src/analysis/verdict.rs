@@ -62,6 +62,15 @@ pub(crate) struct Series {
     pub heap: Vec<f64>,
 }
 
+impl Series {
+    /// What is live and what the allocator holds for it, at the end: medians of the last third. None if not known.
+    pub(super) fn heap_at_end(&self) -> Option<(f64, f64)> {
+        let at_end = |values: &[f64]| median(&values[values.len() * 2 / 3..]);
+        let is_known = !self.live.is_empty() && !self.heap.is_empty();
+        is_known.then(|| (at_end(&self.live), at_end(&self.heap)))
+    }
+}
+
 /// Over what growth is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -117,19 +126,9 @@ fn assess_over(over: JudgedOver, x: &[f64], series: &Series, tolerance: f64) -> 
     };
     let memory = trend(&series.memory);
     let used = (!series.used.is_empty()).then(|| trend(&series.used));
-    let tail = series.live.len() * 2 / 3;
-    let ratios: Vec<f64> = series.live[tail..]
-        .iter()
-        .zip(&series.heap[tail.min(series.heap.len())..])
-        .map(|(live, heap)| heap / live.max(1.0))
-        .collect();
-    let excesses: Vec<f64> = series.live[tail..]
-        .iter()
-        .zip(&series.heap[tail.min(series.heap.len())..])
-        .map(|(l, h)| h - l)
-        .collect();
-    let heap_ratio = (!ratios.is_empty()).then(|| median(&ratios));
-    let excess_bytes = (!excesses.is_empty()).then(|| median(&excesses));
+    let heap = series.heap_at_end();
+    let heap_ratio = heap.map(|(live, held)| held / live.max(1.0));
+    let excess_bytes = heap.map(|(live, held)| held - live);
     let far_above = heap_ratio.is_some_and(|ratio| ratio >= FRAGMENTED_RATIO)
         && excess_bytes.is_some_and(|bytes| bytes >= FRAGMENTED_BYTES.max(FRAGMENTED_SHARE * memory.level));
     let (verdict, doubt) = decide(used.as_ref(), &memory, far_above);

@@ -5,6 +5,7 @@
 //! makes up series to test with.
 
 pub(super) mod arguments;
+mod root_end;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,6 +27,7 @@ use crate::base::failure::{Context, Failure, Result, FAILED, UNKNOWN, USAGE};
 use crate::base::time::duration;
 use crate::base::{progress, terminal};
 use crate::commands::leak::arguments::{LeakArguments, LeakFailure};
+use crate::commands::leak::root_end::RootEnd;
 use crate::drive::errand::{self, Errand};
 use crate::drive::load::LoadDriver;
 use crate::drive::plan::{self, Candidate};
@@ -246,7 +248,10 @@ struct Session<'a> {
     /// The last count of requests and when it was made.
     counted: Option<(f64, f64)>,
     requests: RequestCounts,
+    /// How the program ended that was started here.
     ending: Option<Ending>,
+    /// Of one that was not.
+    root_end: Option<RootEnd>,
     progress: WatchProgress,
     samples: WatchedSamples,
     sizes: SizeGrowth,
@@ -276,6 +281,7 @@ impl<'a> Session<'a> {
                 unit: if counter.is_some() { "request" } else { load_unit },
             },
             ending: None,
+            root_end: if started { None } else { RootEnd::of_running(root) },
             progress: WatchProgress::new(arguments.watch_for),
             samples: WatchedSamples::default(),
             sizes: SizeGrowth::default(),
@@ -309,7 +315,8 @@ impl<'a> Session<'a> {
             }
             let now_s = self.now_s();
             let over = now_s >= end_s || self.ending.is_some();
-            if now_s >= pace.next_s || (over && self.ending.is_none()) {
+            let has_just_ended = self.root_end.as_mut().is_some_and(|end| end.has_just_come(now_s));
+            if now_s >= pace.next_s || has_just_ended || (over && self.ending.is_none()) {
                 // Of this thread: clients of the load have theirs.
                 let before = system::thread_cpu();
                 let (processes, rss_bytes) = self.recorder.read(now_s);
@@ -320,6 +327,7 @@ impl<'a> Session<'a> {
                 pace.looked(now_s, (system::thread_cpu() - before).as_secs_f64());
                 self.progress.update(now_s, processes, rss_bytes);
                 if processes == 0 && !self.started {
+                    self.note_nothing_left(now_s);
                     return Ok(());
                 }
             }
@@ -331,10 +339,20 @@ impl<'a> Session<'a> {
             let count_s = self.counter.as_ref().and_then(Errand::next_s);
             let next_s = [load_s, count_s].into_iter().flatten().fold(pace.next_s.min(end_s), f64::min);
             let wait = Duration::from_secs_f64((next_s - self.now_s()).max(0.0));
-            if children.wait_for_signal(wait) {
+            let end = self.root_end.as_ref().and_then(RootEnd::to_come);
+            if children.wait_beside(wait, end) {
                 anstream::eprintln!("stopped after {}", duration(self.now_s()));
                 return Ok(());
             }
+        }
+    }
+
+    /// Takes note that no process can be read any more. If none ever was, that is a failure, which says so by itself.
+    fn note_nothing_left(&mut self, now_s: f64) {
+        let was_read = self.recorder.recording.processes.iter().any(|process| !process.readings.is_empty());
+        match &mut self.root_end {
+            Some(end) if was_read => end.nothing_left_s = Some(now_s),
+            end => *end = None,
         }
     }
 
@@ -409,12 +427,15 @@ impl<'a> Session<'a> {
     fn stop(mut self, children: &mut Children) -> WatchOutcome {
         self.progress.bar.finish_and_clear();
         let now_s = self.now_s();
-        let mut remarks = Remarks::default();
+        let mut remarks = Remarks { ended: self.ending.is_some(), ..Remarks::default() };
         let failure = self.ending.and_then(Ending::failure);
         if let Some(failed) = &failure {
             let failed = format!("the program {failed}");
             remarks.notes.push(failed.clone());
             remarks.obstacles.push(failed);
+        }
+        if let Some(end) = &self.root_end {
+            end.remark(&mut remarks);
         }
         if let Some(load) = &mut self.load {
             load.stop();
