@@ -4,18 +4,25 @@ use std::path::Path;
 
 use crate::allocator::deploy::{self, Deployment, Snippet};
 use crate::allocator::kinds::Kind;
+use crate::allocator::packages::Package;
 use crate::allocator::report::CheckReport;
 use crate::process::place::Place;
 
-/// Lines that put `kind` into use where the processes of a report run; `library` is its file on this machine.
-pub(crate) fn changes(report: &CheckReport, kind: Kind, library: Option<&Path>) -> Vec<Snippet> {
+/// Lines that put `kind` into use where the processes of a report run; `library` is its file on this machine, `package`
+/// what brings it elsewhere.
+pub(crate) fn changes(
+    report: &CheckReport,
+    kind: Kind,
+    library: Option<&Path>,
+    package: Option<&Package>,
+) -> Vec<Snippet> {
     if kind.is_c_library() {
         return Vec::new();
     }
     let root = report.processes.iter().find(|process| process.depth == 0);
     let program = root.map(|root| root.arguments.as_slice()).filter(|program| !is_title(program));
     let program = program.unwrap_or_default();
-    let all = deploy::lines(&Deployment { kind, library, variables: &[], program });
+    let all = deploy::lines(&Deployment { kind, library, package, variables: &[], program });
     let wanted = |snippet: &Snippet| {
         report.processes.iter().any(|process| match process.place {
             Place::Host => true,
@@ -66,7 +73,7 @@ mod tests {
             unreadable: Vec::new(),
             changes: Vec::new(),
         };
-        let chosen = changes(&report, kind, Some(Path::new("/opt/libx.so")));
+        let chosen = changes(&report, kind, Some(Path::new("/opt/libx.so")), None);
         chosen.into_iter().map(|snippet| format!("{}: {}", snippet.title, snippet.text)).collect()
     }
 

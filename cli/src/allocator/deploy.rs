@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use crate::allocator::kinds::Kind;
+use crate::allocator::packages::Package;
 use crate::base::terminal;
 
 /// Lines to paste.
@@ -25,6 +26,8 @@ pub(crate) struct Deployment<'a> {
     pub kind: Kind,
     /// What is preloaded, as a full path; None if only variables are set.
     pub library: Option<&'a Path>,
+    /// What brings the same library into an image; None if no package does.
+    pub package: Option<&'a Package>,
     /// Variables to set beside LD_PRELOAD.
     pub variables: &'a [(String, String)],
     /// The program and its arguments; empty if they are not known.
@@ -70,16 +73,18 @@ impl Deployment<'_> {
         }
     }
 
-    /// The library's file name, which an image gets it under.
+    /// The name under which an image gets the library: that of its package, not that of the file here, which belongs to
+    /// one release.
     fn file_name(&self) -> Option<String> {
-        Some(self.library?.file_name()?.to_string_lossy().into_owned())
+        let here = self.library?.file_name()?.to_string_lossy().into_owned();
+        Some(self.package.map_or(here, |package| package.soname.clone()))
     }
 }
 
 fn docker(deployment: &Deployment) -> Snippet {
     let mut text = String::new();
     if let (Some(name), Some(path)) = (deployment.file_name(), deployment.path_in_image()) {
-        match (deployment.kind, debian_package(deployment.kind)) {
+        match (deployment.kind, deployment.package) {
             (Kind::Snug, _) => text.push_str(
                 "# build stage; the library runs in images of any distribution\nFROM debian:12 AS snug\n\
                  RUN apt-get update && apt-get install -y binutils gcc libc6-dev make\nCOPY snug /snug\n\
@@ -87,8 +92,9 @@ fn docker(deployment: &Deployment) -> Snippet {
                  COPY --from=snug /out/usr/local /usr/local\n",
             ),
             (_, Some(package)) => text.push_str(&format!(
-                "RUN apt-get update && apt-get install -y --no-install-recommends {package} && \\\n    \
-                 ln -s /usr/lib/$(uname -m)-linux-gnu/{name} {path}\n"
+                "RUN apt-get update && apt-get install -y --no-install-recommends {} && \\\n    \
+                 ln -s /usr/lib/$(uname -m)-linux-gnu/{name} {path}\n",
+                package.name
             )),
             (_, None) => text.push_str(&format!("COPY {name} {path}\n")),
         }
@@ -97,11 +103,6 @@ fn docker(deployment: &Deployment) -> Snippet {
         text.push_str(&format!("ENV {name}={}\n", double_quoted(&value)));
     }
     Snippet { title: "Docker", file: "Dockerfile", text }
-}
-
-/// The package that brings an allocator's library on Debian and Ubuntu.
-fn debian_package(kind: Kind) -> Option<&'static str> {
-    kind.row()?.install.strip_prefix("apt install ")
 }
 
 fn procfile(deployment: &Deployment) -> Snippet {
@@ -180,8 +181,13 @@ mod tests {
     fn snug_is_preloaded_everywhere() {
         let program = ["bundle", "exec", "puma"].map(String::from);
         let library = Path::new("/opt/snug/libsnug.so");
-        let deployment =
-            Deployment { kind: Kind::Snug, library: Some(library), variables: &[], program: &program };
+        let deployment = Deployment {
+            kind: Kind::Snug,
+            library: Some(library),
+            package: None,
+            variables: &[],
+            program: &program,
+        };
         let text = all(&deployment);
         assert!(text.contains("ENV LD_PRELOAD=\"/usr/local/lib/libsnug.so\"\n"), "{text}");
         assert!(text.contains("web: LD_PRELOAD=/app/vendor/libsnug.so bundle exec puma\n"), "{text}");
@@ -194,8 +200,13 @@ mod tests {
     fn the_guide_shows_the_same_dockerfile() {
         let guide = include_str!("../../../docs/guide/roll-out.md");
         let library = Path::new("/usr/local/lib/libsnug.so");
-        let deployment =
-            Deployment { kind: Kind::Snug, library: Some(library), variables: &[], program: &[] };
+        let deployment = Deployment {
+            kind: Kind::Snug,
+            library: Some(library),
+            package: None,
+            variables: &[],
+            program: &[],
+        };
         for line in docker(&deployment).text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'))
         {
             assert!(guide.contains(&line.replace('"', "")), "{line}");
@@ -206,8 +217,14 @@ mod tests {
     fn settings_of_others_go_along() {
         let variables = [("MALLOC_CONF".to_string(), "narenas:2,thp:never".to_string())];
         let library = Path::new("/usr/lib/x86_64-linux-gnu/libjemalloc.so.2");
-        let deployment =
-            Deployment { kind: Kind::Jemalloc, library: Some(library), variables: &variables, program: &[] };
+        let package = Package::new("libjemalloc2");
+        let mut deployment = Deployment {
+            kind: Kind::Jemalloc,
+            library: Some(library),
+            package: Some(&package),
+            variables: &variables,
+            program: &[],
+        };
         let text = all(&deployment);
         assert!(text.contains("--no-install-recommends libjemalloc2 "), "{text}");
         assert!(
@@ -216,12 +233,22 @@ mod tests {
         );
         assert!(text.contains("ENV MALLOC_CONF=\"narenas:2,thp:never\"\n"), "{text}");
         assert!(text.contains("MALLOC_CONF=narenas:2,thp:never YOUR-COMMAND\n"), "{text}");
+        deployment.package = None;
+        let text = all(&deployment);
+        assert!(text.contains("COPY libjemalloc.so.2 /usr/local/lib/libjemalloc.so.2\n"), "{text}");
+        assert!(!text.contains("apt-get"), "no package has it: {text}");
     }
 
     #[test]
     fn a_variable_alone_preloads_nothing() {
         let variables = [("MALLOC_ARENA_MAX".to_string(), "2".to_string())];
-        let deployment = Deployment { kind: Kind::Glibc, library: None, variables: &variables, program: &[] };
+        let deployment = Deployment {
+            kind: Kind::Glibc,
+            library: None,
+            package: None,
+            variables: &variables,
+            program: &[],
+        };
         let text = all(&deployment);
         assert!(!text.contains("LD_PRELOAD") && !text.contains("RUN "), "{text}");
         assert_eq!(text.matches("MALLOC_ARENA_MAX").count(), 5, "{text}");
@@ -230,7 +257,13 @@ mod tests {
     #[test]
     fn values_are_quoted_for_each_reader() {
         let variables = [("A".to_string(), "50% \"x\"".to_string())];
-        let deployment = Deployment { kind: Kind::Glibc, library: None, variables: &variables, program: &[] };
+        let deployment = Deployment {
+            kind: Kind::Glibc,
+            library: None,
+            package: None,
+            variables: &variables,
+            program: &[],
+        };
         let text = all(&deployment);
         assert!(text.contains("Environment=\"A=50%% \\\"x\\\"\"\n"), "{text}");
         assert!(text.contains("ENV A=\"50% \\\"x\\\"\"\n"), "{text}");

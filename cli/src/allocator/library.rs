@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::allocator::kinds::{is_telling_symbol, Kind, ROWS};
-use crate::allocator::packages;
+use crate::allocator::packages::{self, Package};
 use crate::base::elf::{self, ElfFacts};
 use crate::base::failure::{Failure, Result, NOT_STARTED};
 use crate::base::file::open_regular;
@@ -18,6 +18,14 @@ pub(crate) struct Library {
     /// Absolute, without links: as the kernel shows it in `/proc/PID/maps`.
     pub path: PathBuf,
     pub elf: ElfFacts,
+}
+
+impl Library {
+    /// The package that has such a library; None if it was built, or is of a package that we don't name.
+    pub(crate) fn package(&self) -> Option<Package> {
+        let package = packages::package(self.kind.row()?)?;
+        (self.elf.soname.as_ref() == Some(&package.soname)).then_some(package)
+    }
 }
 
 /// Directories in which the loader looks, in its order, for any architecture's layout.

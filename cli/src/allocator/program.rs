@@ -56,7 +56,8 @@ pub(crate) fn find(name: &str, path_variable: &str) -> Result<Program> {
 /// environment (AT_SECURE of getauxval(3)). A user's own setuid program, for which nothing changes, is like any other.
 fn gains_rights(image: &Path) -> bool {
     let Ok(metadata) = std::fs::metadata(image) else { return false };
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = std::fs::read("/proc/self/status").unwrap_or_default();
+    let status = String::from_utf8_lossy(&status);
     let no_new_privileges = status.lines().any(|line| line.split_whitespace().eq(["NoNewPrivs:", "1"]));
     let nosuid = statvfs(image).is_ok_and(|mount| mount.flags().contains(FsFlags::ST_NOSUID));
     if no_new_privileges || nosuid {

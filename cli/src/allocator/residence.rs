@@ -13,7 +13,7 @@ use crate::base::elf::{self, WritableSegment};
 use crate::base::failure::{Failure, Result, UNKNOWN};
 use crate::base::machine;
 use crate::heap::{glibc_heap, interpreters, places, remote};
-use crate::process::proc::Pid;
+use crate::process::proc::{self, Pid};
 use crate::process::smaps::{self, PageMap, ResidentMapping};
 use crate::process::stacks;
 
@@ -69,9 +69,9 @@ pub(crate) struct Residence {
     pub parts: Vec<PartSize>,
     /// The largest mappings of the part `other`.
     pub largest_others: Vec<NamedMapping>,
-    /// Beside RSS: what the kernel holds to map all this, and what is in swap.
-    pub page_tables_bytes: u64,
-    pub swap_bytes: u64,
+    /// Beside RSS: what the kernel holds to map all this, and what is in swap. None: it does not say.
+    pub page_tables_bytes: Option<u64>,
+    pub swap_bytes: Option<u64>,
     /// What could not be told apart, and why.
     pub notes: Vec<String>,
 }
@@ -91,7 +91,7 @@ pub(crate) fn collect(pid: Pid) -> Result<Residence> {
         std::fs::read(format!("/proc/{pid}/smaps")).map_err(|error| unreadable("the mappings", error))?;
     let pages = PageMap::open(pid).map_err(|error| unreadable("the page map", error))?;
     let mappings = smaps::parse_smaps(&text);
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = std::fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
 
     let mut claims = Claims::default();
     let mut notes = Vec::new();
@@ -126,8 +126,8 @@ pub(crate) fn collect(pid: Pid) -> Result<Residence> {
         allocator: kind,
         parts: split.parts.into_iter().map(|(part, bytes)| PartSize { part, bytes }).collect(),
         largest_others: split.others,
-        page_tables_bytes: status_bytes(&status, "VmPTE:"),
-        swap_bytes: status_bytes(&status, "VmSwap:"),
+        page_tables_bytes: proc::parse_status_bytes(&status, "VmPTE:"),
+        swap_bytes: proc::parse_status_bytes(&status, "VmSwap:"),
         notes,
     })
 }
@@ -153,11 +153,6 @@ fn zone(mappings: &[ResidentMapping], address: u64) -> Range<u64> {
         end = mapping.end;
     }
     address..end
-}
-
-fn status_bytes(status: &str, name: &str) -> u64 {
-    let line = status.lines().find_map(|line| line.strip_prefix(name));
-    line.and_then(|rest| rest.split_ascii_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
 /// The same addresses in ranges that follow each other and do not touch. What ends before it begins is none.
@@ -471,7 +466,31 @@ mod tests {
         let residence = collect(std::process::id() as Pid).unwrap();
         let sum: u64 = residence.parts.iter().map(|part| part.bytes).sum();
         assert_eq!(sum, residence.rss_bytes);
-        assert!(residence.page_tables_bytes > 0);
+        assert!(residence.page_tables_bytes.unwrap() > 0);
+    }
+
+    /// The kernel cuts names at 15 bytes, also inside a character.
+    #[test]
+    fn a_name_that_is_no_text_hides_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("é".repeat(9));
+        std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
+        let mut child = std::process::Command::new(&program).arg("600").spawn().unwrap();
+        let comm = || std::fs::read(format!("/proc/{}/comm", child.id())).unwrap();
+        let mut name = comm();
+        for _ in 0..1000 {
+            if String::from_utf8(name.clone()).is_err() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5)); // the kernel names it after its start is known
+            name = comm();
+        }
+        let residence = collect(child.id() as Pid);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(String::from_utf8(name).is_err(), "the name is cut");
+        let residence = residence.unwrap();
+        assert!(residence.page_tables_bytes.unwrap() > 0 && residence.swap_bytes.is_some(), "{residence:?}");
     }
 
     #[test]

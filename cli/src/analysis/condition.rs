@@ -130,7 +130,8 @@ impl Parser<'_> {
         let right = self.sum()?;
         let units = (left.unit(), right.unit());
         if units.0 != units.1 && !left.is_zero() && !right.is_zero() {
-            return Err(format!("{} can't be compared with {}{}", units.0, units.1, unit_hint(units)));
+            let hint = hint(&left, &right);
+            return Err(format!("{} can't be compared with {}{hint}", units.0, units.1));
         }
         Ok(Relation { left, operator, right })
     }
@@ -140,8 +141,8 @@ impl Parser<'_> {
         while let Some(sign) = self.take(&["+", "-"]) {
             let right = self.product()?;
             if left.unit() != right.unit() {
-                let units = (left.unit(), right.unit());
-                return Err(format!("can't add or subtract {} and {}{}", units.0, units.1, unit_hint(units)));
+                let (units, hint) = ((left.unit(), right.unit()), hint(&left, &right));
+                return Err(format!("can't add or subtract {} and {}{hint}", units.0, units.1));
             }
             left = Sum::Pair(Box::new(left), first(&sign), Box::new(right));
         }
@@ -181,6 +182,20 @@ impl Parser<'_> {
     }
 }
 
+/// What may be wrong with a plain number and something else that it does not fit.
+fn hint(left: &Sum, right: &Sum) -> &'static str {
+    let (plain, other) = match (left.unit(), right.unit()) {
+        (Dimension::None, _) => (left, right),
+        (_, Dimension::None) => (right, left),
+        _ => return "",
+    };
+    match (plain.has_name(), other.has_name()) {
+        (false, _) => unit_hint(other.unit()),
+        (true, false) => ": leave the unit out",
+        (true, true) => "",
+    }
+}
+
 fn first(sign: &str) -> char {
     sign.chars().next().unwrap_or(' ')
 }
@@ -215,10 +230,19 @@ impl Sum {
         matches!(self, Sum::Number(value, _) if *value == 0.0)
     }
 
+    fn has_name(&self) -> bool {
+        match self {
+            Sum::Number(..) => false,
+            Sum::Name { .. } => true,
+            Sum::Negative(inner) => inner.has_name(),
+            Sum::Pair(left, _, right) => left.has_name() || right.has_name(),
+        }
+    }
+
     fn unit(&self) -> Dimension {
         match self {
             Sum::Number(_, unit) => *unit,
-            Sum::Name { quantity, .. } => Dimension::of(quantity),
+            Sum::Name { quantity, .. } => Dimension::of(quantity).0,
             Sum::Negative(inner) => inner.unit(),
             Sum::Pair(left, '+' | '-', _) => left.unit(),
             Sum::Pair(left, sign, right) => match (left.unit(), right.unit()) {
@@ -238,7 +262,7 @@ impl Sum {
                 // A throughput may be measured by the load or reported by the program.
                 let found = scope.quantities.get(quantity);
                 let found = found.or_else(|| scope.quantities.get(&format!("metric:{quantity}")));
-                found.copied().ok_or_else(|| {
+                found.map(|value| value * Dimension::of(quantity).1).ok_or_else(|| {
                     let names: Vec<&str> = scope.quantities.keys().map(String::as_str).collect();
                     format!("{quantity} of {} was not measured; there are {}", scope.label, names.join(", "))
                 })
@@ -261,6 +285,7 @@ impl Sum {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analysis::{quantities, view};
 
     fn scope(file: Option<&str>, label: &str, quantities: &[(&str, f64)]) -> Scope {
         Scope {
@@ -330,6 +355,27 @@ mod tests {
     }
 
     #[test]
+    fn metrics_have_the_unit_in_which_they_are_shown() {
+        for (ending, unit, factor, _) in quantities::REPORTED {
+            let metric = format!("metric:work{ending}");
+            let value = 12.5 / factor;
+            let scopes = [scope(None, "snug", &[(metric.as_str(), value)])];
+            let name = format!("snug.metric.work{ending}");
+            let text = format!("{name} < 12.6 {unit} and {name} > 12.4{unit}");
+            let (holds, sides) = parse(&text, &scopes).unwrap().decide(&scopes).unwrap();
+            assert!(holds, "{text}: {sides}");
+            let shown = view::with_unit(&quantities::named(&metric), value);
+            assert_eq!(sides.split(" < ").next(), shown.split('/').next(), "{text}: {sides}");
+            let half = parse(&format!("{name} / 2 == 6.25 {unit}"), &scopes).unwrap();
+            assert!(half.decide(&scopes).unwrap().0, "{ending}");
+        }
+        assert!(problem("snug.metric.p99_ms < 20").contains("write a unit, as in 20 ms"));
+        assert!(problem("snug.metric.widgets < 5 MB").ends_with("compared with bytes: leave the unit out"));
+        assert!(problem("snug.page_faults < snug.rss_mean").ends_with("compared with bytes"));
+        assert!(holds("snug.requests_per_s > 50 /s and snug.metric.requests_per_s < 52/s"));
+    }
+
+    #[test]
     fn values_that_are_missing_decide_nothing() {
         let scopes = scopes();
         let decide = |text: &str| parse(text, &scopes).unwrap().decide(&scopes).unwrap_err();
@@ -344,6 +390,9 @@ mod tests {
         let failure = check(&conditions, &scopes).unwrap_err();
         assert_eq!(failure.exit_code, CONDITION);
         assert!(failure.message.ends_with("holds: 50.0 MB < 80.0 MB"), "{failure}");
+        let conditions = parse_all(&["snug.rss_mean - glibc.rss_mean < 0".into()], &scopes).unwrap();
+        let failure = check(&conditions, &scopes).unwrap_err();
+        assert!(failure.message.ends_with("holds: -50.0 MB < 0.00"), "{failure}");
         assert_eq!(parse_all(&["x".into()], &scopes).unwrap_err().exit_code, USAGE);
     }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::analysis::lexer::{self, Token};
+use crate::analysis::quantities;
 use crate::base::terminal::{self, short_number};
 
 /// What a value counts.
@@ -27,19 +28,25 @@ const UNITS: &[(&str, f64, Dimension)] = &[
     ("ms", 1e-3, Dimension::Seconds),
     ("s", 1.0, Dimension::Seconds),
     ("%", 0.01, Dimension::None),
+    ("/s", 1.0, Dimension::None),
 ];
 
 impl Dimension {
-    /// What a quantity of this name counts.
-    pub(super) fn of(quantity: &str) -> Dimension {
-        if quantity.ends_with("_bytes") {
-            return Dimension::Bytes;
+    /// What a quantity of this name counts, and the factor from its values to bytes or seconds: a metric is in the unit
+    /// that its name ends in.
+    pub(super) fn of(quantity: &str) -> (Dimension, f64) {
+        if quantity.starts_with("metric:") {
+            let shown = quantities::named(quantity);
+            let (factor, dimension) =
+                Dimension::read(shown.factor, shown.unit).unwrap_or((1.0, Dimension::None));
+            return (dimension, factor);
         }
-        let is_time = quantity.ends_with("_s") && !quantity.ends_with("_per_s");
-        match is_time && !quantity.starts_with("metric:") {
-            true => Dimension::Seconds,
-            false => Dimension::None,
-        }
+        let dimension = match quantity {
+            name if name.ends_with("_bytes") => Dimension::Bytes,
+            name if name.ends_with("_s") && !name.ends_with("_per_s") => Dimension::Seconds,
+            _ => Dimension::None,
+        };
+        (dimension, 1.0)
     }
 
     /// A number with such a unit in that of quantities, and what it counts.
@@ -53,11 +60,17 @@ impl Dimension {
 
     /// A value as people read it.
     pub(super) fn show(self, value: f64) -> String {
-        match self {
-            Dimension::Bytes => terminal::bytes(value),
-            Dimension::Seconds if value.abs() < 1.0 => format!("{} ms", short_number(value * 1e3)),
-            Dimension::Seconds => format!("{} s", short_number(value)),
-            Dimension::None | Dimension::Other => short_number(value),
+        let amount = value.abs();
+        let text = match self {
+            Dimension::Bytes => terminal::bytes(amount),
+            Dimension::Seconds if amount < 1.0 => format!("{} ms", short_number(amount * 1e3)),
+            Dimension::Seconds => format!("{} s", short_number(amount)),
+            Dimension::None | Dimension::Other => short_number(amount),
+        };
+        // What is shown as 0 is not below it.
+        match value < 0.0 && text.contains(|digit: char| matches!(digit, '1'..='9')) {
+            true => format!("-{text}"),
+            false => text,
         }
     }
 }
@@ -73,16 +86,12 @@ impl fmt::Display for Dimension {
     }
 }
 
-/// What may have been forgotten, where two values do not count the same.
-pub(super) fn unit_hint(units: (Dimension, Dimension)) -> &'static str {
-    match units {
-        (Dimension::Bytes, Dimension::None) | (Dimension::None, Dimension::Bytes) => {
-            ": write a unit, as in 500 MB"
-        }
-        (Dimension::Seconds, Dimension::None) | (Dimension::None, Dimension::Seconds) => {
-            ": write a unit, as in 20 ms"
-        }
-        _ => "",
+/// What to write where a plain number stands and something else is meant.
+pub(super) fn unit_hint(meant: Dimension) -> &'static str {
+    match meant {
+        Dimension::Bytes => ": write a unit, as in 500 MB",
+        Dimension::Seconds => ": write a unit, as in 20 ms",
+        Dimension::None | Dimension::Other => "",
     }
 }
 
@@ -103,9 +112,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn values_are_shown_with_their_sign() {
+        assert_eq!(Dimension::Bytes.show(-20e6), "-20.0 MB");
+        assert_eq!(Dimension::Seconds.show(-0.02), "-20.0 ms");
+        assert_eq!(Dimension::None.show(-1.5), "-1.50");
+        assert_eq!([-0.0, -1e-9, 1e-9].map(|value| Dimension::None.show(value)), ["0.00"; 3]);
+        assert_eq!([-0.0, -1e-9, 1e-9].map(|value| Dimension::Bytes.show(value)), ["0 B"; 3]);
+    }
+
+    #[test]
     fn sizes_have_units() {
         assert_eq!((bytes("300kB"), bytes("1.5 MB"), bytes("0")), (Ok(300e3), Ok(1.5e6), Ok(0.0)));
-        for text in ["300", "3 s", "much", "1 MB 2", ""] {
+        for text in ["300", "3 s", "3/s", "much", "1 MB 2", ""] {
             assert!(bytes(text).is_err(), "{text}");
         }
     }

@@ -170,6 +170,10 @@ fn serve(run: &mut Run, requests_per_s: f64, returned: f64) {
     run.details.pss_bytes = run.samples.rss_bytes.clone();
     run.details.processes = run.samples.processes.clone();
     run.details.time_s = time_s.clone();
+    // Nothing was used after the last moment that is known of it.
+    let (cpu_s, page_faults) = (*run.samples.cpu_s.last().unwrap(), *run.samples.page_faults.last().unwrap());
+    run.samples.cpu_s.resize(time_s.len(), cpu_s);
+    run.samples.page_faults.resize(time_s.len(), page_faults);
     run.samples.time_s = time_s;
     let latency_s = |factor: f64| 8.0 / requests_per_s * factor;
     let tail = [(50.0, 0.8), (75.0, 1.1), (90.0, 1.6), (99.0, 2.9), (99.9, 5.2), (100.0, 9.5)];

@@ -73,6 +73,12 @@ impl<'a> Rest<'a> {
         let value = digits.parse().map_err(|_| format!("{digits} is not a number"))?;
         let after = self.at;
         self.skip_spaces();
+        // A rate, as in 100 /s; else it is divided by something whose name begins like that.
+        let per_s = self.text[self.at..].strip_prefix("/s");
+        if per_s.is_some_and(|rest| !rest.starts_with(|c: char| is_word_part(c) || c == '.')) {
+            self.at += "/s".len();
+            return Ok(Token::Number(value, "/s".into()));
+        }
         let unit = self.take_while(|c| c.is_alphabetic() || c == '%');
         if unit == "and" {
             self.at = after;
@@ -153,6 +159,16 @@ mod tests {
             ]
         );
         assert_eq!(tokens("1 and x.y").unwrap().len(), 3);
+        for text in ["100/s", "100 /s", "100 /s and 1 < 2"] {
+            assert_eq!(tokens(text).unwrap()[0], Token::Number(100.0, "/s".into()), "{text}");
+        }
+        for text in ["100/snug.x", "100 / s.x", "100/s.x"] {
+            assert_eq!(
+                tokens(text).unwrap()[..2],
+                [Token::Number(100.0, String::new()), sign("/")],
+                "{text}"
+            );
+        }
         assert_eq!(tokens("x.metric:y").unwrap(), [name(&["x", "metric", "y"])]);
     }
 

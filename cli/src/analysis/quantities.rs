@@ -224,16 +224,18 @@ pub(crate) fn percentile(name: &str) -> Option<f64> {
     percent.replace('_', ".").parse().ok()
 }
 
-/// What a program reports, by the ending of its name. The terminal shows it as it was reported.
+/// How what a program reports is shown, by the ending of its name: the unit, and the factor to it.
+pub(crate) const REPORTED: &[(&str, &str, f64, Wanted)] = &[
+    ("_bytes", "MB", 1e-6, Less),
+    ("_mb", "MB", 1.0, Less),
+    ("_per_s", "/s", 1.0, More),
+    ("_ms", "ms", 1.0, Less),
+    ("_s", "s", 1.0, Less),
+];
+
+/// What a program reports. The terminal shows it as it was reported.
 fn reported(name: &str, metric: &str) -> Quantity {
-    const ENDINGS: &[(&str, &str, f64, Wanted)] = &[
-        ("_bytes", "MB", 1e-6, Less),
-        ("_mb", "MB", 1.0, Less),
-        ("_per_s", "/s", 1.0, More),
-        ("_ms", "ms", 1.0, Less),
-        ("_s", "s", 1.0, Less),
-    ];
-    let known = ENDINGS.iter().find_map(|(ending, unit, factor, wanted)| {
+    let known = REPORTED.iter().find_map(|(ending, unit, factor, wanted)| {
         Some((metric.strip_suffix(ending)?, *unit, *factor, Some(*wanted)))
     });
     let (stem, unit, factor, wanted) = known.unwrap_or((metric, "", 1.0, None));
@@ -258,7 +260,7 @@ pub(crate) fn help() -> String {
     };
     format!(
         "Quantities of a run, and of each phase of a server, as load.cpu: {}. Of a run only: {} and other percentiles; \
-         metric.NAME is what the program prints.",
+         metric.NAME is what the program prints, in the unit that NAME ends in: _bytes, _mb, _per_s, _ms or _s.",
         names(true),
         names(false)
     )

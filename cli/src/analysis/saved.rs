@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::analysis::change::{self, Changes};
-use crate::analysis::results::{Comparison, Run, FORMAT, FORMAT_VERSION};
+use crate::analysis::results::{Comparison, Details, Run, Samples, Summary, FORMAT, FORMAT_VERSION};
 use crate::analysis::summary;
 use crate::base::failure::{Context, Failure, Result, USAGE};
 use crate::VERSION;
@@ -84,7 +84,7 @@ fn load(path: &Path) -> Result<Comparison> {
 /// Reads the text of a file, and works the summary out anew: one method for all files. The error completes a
 /// sentence that begins with the file's name.
 fn parse(text: &str) -> std::result::Result<Comparison, String> {
-    let value: Value = serde_json::from_str(text).map_err(|error| format!("is not JSON: {error}"))?;
+    let mut value: Value = serde_json::from_str(text).map_err(|error| format!("is not JSON: {error}"))?;
     match value.get("format").and_then(Value::as_str) {
         Some(FORMAT) => {}
         Some(other) => return Err(format!("is of the format {other:?}, not {FORMAT:?}")),
@@ -101,6 +101,8 @@ fn parse(text: &str) -> std::result::Result<Comparison, String> {
     if version < 1 {
         return Err("is damaged: it has no \"format_version\"".into());
     }
+    // It may have numbers that JSON can't hold, as the sum of the largest.
+    value["summary"] = serde_json::to_value(Summary::default()).unwrap_or_default();
     let mut comparison: Comparison =
         serde_json::from_value(value).map_err(|error| format!("is damaged: {error}"))?;
     if let Some(run) = comparison.runs.iter().find(|run| !is_whole(run)) {
@@ -118,23 +120,30 @@ fn parse(text: &str) -> std::result::Result<Comparison, String> {
     Ok(comparison)
 }
 
-/// Every column of the samples has the same length, or was not recorded.
+/// Every column of the samples has the same length, or was not recorded, where that can be.
 fn is_whole(run: &Run) -> bool {
-    let (samples, details) = (&run.samples, &run.details);
-    let moments = samples.time_s.len();
-    let columns = [samples.rss_bytes.len(), samples.processes.len(), samples.threads.len()];
-    let detail_moments = details.time_s.len();
-    let detail_columns = [
-        details.rss_bytes.len(),
-        details.pss_bytes.len(),
-        details.uss_bytes.len(),
-        details.lazy_free_bytes.len(),
-        details.huge_bytes.len(),
-        details.swap_bytes.len(),
-        details.processes.len(),
-    ];
-    columns.iter().all(|length| *length == moments)
-        && detail_columns.iter().all(|length| *length == detail_moments || *length == 0)
+    // Every field is named here, so that none is forgotten.
+    let Samples { time_s, rss_bytes, processes, threads, cpu_s, page_faults } = &run.samples;
+    let moments = time_s.len();
+    let samples_are_whole = [rss_bytes.len(), processes.len(), threads.len()] == [moments; 3]
+        && [cpu_s.len(), page_faults.len()].iter().all(|length| *length == moments || *length == 0);
+    let Details {
+        time_s,
+        rss_bytes,
+        pss_bytes,
+        uss_bytes,
+        lazy_free_bytes,
+        huge_bytes,
+        swap_bytes,
+        processes,
+        live_time_s,
+        live_bytes,
+    } = &run.details;
+    let columns = [rss_bytes, pss_bytes, uss_bytes, lazy_free_bytes, huge_bytes, swap_bytes];
+    samples_are_whole
+        && processes.len() == time_s.len()
+        && columns.iter().all(|column| column.len() == time_s.len() || column.is_empty())
+        && live_time_s.len() == live_bytes.len()
 }
 
 /// The label of an allocator in a comparison that was put together.
@@ -209,6 +218,46 @@ mod tests {
         let mut cut = json();
         cut["runs"][0]["samples"]["rss_bytes"] = Value::Array(vec![]);
         assert!(parse(&cut.to_string()).unwrap_err().contains("differ in length"));
+    }
+
+    #[test]
+    fn columns_of_different_lengths_are_refused() {
+        let mut whole = fixture::server();
+        let details = &mut whole.runs[1].details;
+        let bytes = vec![1; details.time_s.len()];
+        details.rss_bytes.clone_from(&bytes);
+        details.uss_bytes.clone_from(&bytes);
+        details.lazy_free_bytes.clone_from(&bytes);
+        details.huge_bytes.clone_from(&bytes);
+        details.swap_bytes.clone_from(&bytes);
+        (details.live_time_s, details.live_bytes) = (vec![1.0, 2.0, 3.0], vec![7, 8, 9]);
+        let whole = serde_json::to_value(whole).unwrap();
+        parse(&whole.to_string()).unwrap();
+        let mut columns = 0;
+        for part in ["samples", "details"] {
+            for (name, column) in whole["runs"][1][part].as_object().unwrap() {
+                let column = column.as_array().unwrap();
+                let last = column.last().unwrap().clone();
+                let longer = [column.as_slice(), std::slice::from_ref(&last)].concat();
+                let shorter = column[..column.len() - 1].to_vec();
+                for changed in [longer, shorter, Vec::new()] {
+                    let was_emptied = changed.is_empty();
+                    let mut damaged = whole.clone();
+                    damaged["runs"][1][part][name] = Value::Array(changed);
+                    let read = parse(&damaged.to_string());
+                    // Some need not have been recorded.
+                    if !was_emptied || name == "processes" || name.contains("time_s") {
+                        let problem = read.map(|_| ()).unwrap_err();
+                        assert!(
+                            problem.contains("round 2 under glibc differ in length"),
+                            "{name}: {problem}"
+                        );
+                    }
+                }
+                columns += 1;
+            }
+        }
+        assert_eq!(columns, 16, "each column of both was tried");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use regex_lite::Regex;
 use crate::allocator::deploy::{self, Deployment};
 use crate::allocator::inspect::Inspector;
 use crate::allocator::kinds::Kind;
+use crate::allocator::library;
 use crate::allocator::record::{RecordedProcess, Recorder, Recording, Roots};
 use crate::analysis::advice as decide;
 use crate::analysis::advice::{Advice, Composition, Decision};
@@ -91,9 +92,12 @@ fn write(
         .filter(|(name, _)| *name != "LD_PRELOAD")
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
+    let path = allocator.library.as_deref().map(Path::new);
+    let package = path.and_then(|path| library::open(path).ok()?.package());
     let snippets = deploy::lines(&Deployment {
         kind: allocator.kind,
-        library: allocator.library.as_deref().map(Path::new),
+        library: path,
+        package: package.as_ref(),
         variables: &variables,
         program: &comparison.program,
     });

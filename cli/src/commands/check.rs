@@ -7,14 +7,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 
 use crate::allocator::inspect::{self, Hidden, Inspector};
-use crate::allocator::kinds::{closest, known_names, Kind, ROWS};
+use crate::allocator::kinds::{closest, known_names, AllocatorRow, Kind, ROWS};
+use crate::allocator::packages::{self, Package};
 use crate::allocator::program::{self, Program};
 use crate::allocator::report::{CheckReport, Problem, ProcessReport, Severity, FAILED_ITSELF};
 use crate::allocator::{changes, judge, library};
@@ -137,7 +138,8 @@ fn report_on(found: Found, expected: Option<Kind>, huge_pages: String, lines: bo
     report.expectation_met = report.is_as_expected();
     if lines || report.expectation_met == Some(false) {
         let kind = expected.unwrap_or(Kind::Snug);
-        report.changes = changes::changes(&report, kind, library_or_usual(kind).as_deref());
+        let (library, package) = library_or_usual(kind);
+        report.changes = changes::changes(&report, kind, library.as_deref(), package.as_ref());
     }
     report
 }
@@ -152,13 +154,24 @@ fn write(report: &CheckReport, as_json: bool) -> Result<()> {
     written.cannot(|| "write to stdout".into())
 }
 
-/// The library of an allocator on this machine, or where it would be once installed. None for a C library's own.
-fn library_or_usual(kind: Kind) -> Option<PathBuf> {
-    if kind.is_c_library() {
-        return None;
+/// The library of an allocator on this machine, or where it would be once installed, and the package that has it. None
+/// for a C library's own.
+fn library_or_usual(kind: Kind) -> (Option<PathBuf>, Option<Package>) {
+    let Some(row) = kind.row().filter(|_| !kind.is_c_library()) else { return (None, None) };
+    match library::find_by_kind(kind) {
+        Ok(library) => {
+            let package = library.package();
+            (Some(library.path), package)
+        }
+        Err(_) => once_installed(row),
     }
-    let usual = || Some(PathBuf::from("/usr/local/lib").join(kind.row()?.file_names.first()?));
-    library::find_by_kind(kind).ok().map(|library| library.path).or_else(usual)
+}
+
+/// Where a library would be that is not here, and the package that has it: not each release has the same file.
+fn once_installed(row: &AllocatorRow) -> (Option<PathBuf>, Option<Package>) {
+    let package = packages::package(row);
+    let built = || Some(Path::new("/usr/local/lib").join(row.file_names.first()?));
+    (package.as_ref().map(Package::path).or_else(built), package)
 }
 
 /// The exit code, as a failure where it is not 0. What it means stands in the report already.
@@ -425,6 +438,16 @@ fn stop(children: &mut Children) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_here_is_named_as_its_package_has_it() {
+        for row in ROWS.iter().filter(|row| row.install.starts_with("apt")) {
+            let (library, package) = once_installed(row);
+            let (library, package) = (library.unwrap(), package.unwrap());
+            assert!(library.ends_with(&package.soname), "{library:?} of {package:?}");
+        }
+        assert_eq!(library_or_usual(Kind::Glibc), (None, None));
+    }
 
     #[test]
     fn misspelt_expectations_are_named() {

@@ -489,13 +489,15 @@ fn describe(
     // Starting up and shutting down are no part of what a server needs.
     let served = phases.iter().find(|phase| phase.name == "boot").map_or(0.0, |boot| boot.end_s);
     let window = Window { start_s: served, end_s: wall_s };
-    let mut metrics = BTreeMap::new();
+    let mut own = reported::OwnMetrics::default();
     // Without a load command its output is that of an earlier comparison, if there is any.
     let has_command = request.plan.is_some_and(|plan| matches!(plan.load, Some(Load::Command(_))));
     for ending in ["stdout", "load.stdout"].iter().take(if has_command { 2 } else { 1 }) {
         let output = std::fs::read(with_ending(&request.log, ending)).unwrap_or_default();
-        metrics.extend(reported::metrics(&output));
+        own.read(&output);
     }
+    let (metrics, left_out) = own.finish();
+    notes.extend(left_out);
     let mean_gap_ms = |times: &[f64]| wall_s * 1000.0 / times.len().max(1) as f64;
     Run {
         allocator: request.label.to_string(),

@@ -1,6 +1,6 @@
 //! The heap of a process under snug in numbers for people and metrics, from its page of counters. Pure.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::heap::counters::{sum, Account, Class};
 
@@ -11,13 +11,16 @@ pub(crate) struct Heap {
     pub live_requested_bytes: u64,
     /// The blocks that hold it.
     pub live_allocated_bytes: u64,
-    /// Freed blocks that threads keep at hand.
-    pub cached_bytes: u64,
+    /// Freed blocks that threads keep at hand; like free pages and tables None if that was not counted.
+    #[serde(serialize_with = "zero_unless_counted")]
+    pub cached_bytes: Option<u64>,
     /// Free blocks in slabs that may hold memory.
     pub slab_free_bytes: u64,
     /// Free pages that hold memory.
-    pub dirty_bytes: u64,
-    pub metadata_bytes: u64,
+    #[serde(serialize_with = "zero_unless_counted")]
+    pub dirty_bytes: Option<u64>,
+    #[serde(serialize_with = "zero_unless_counted")]
+    pub metadata_bytes: Option<u64>,
     /// At most this is resident.
     pub resident_bytes: u64,
     /// Share of that which is not live, from 0 to 1.
@@ -34,8 +37,8 @@ pub(crate) struct Heap {
     pub arenas: u32,
     pub large_blocks: u64,
     pub large_bytes: u64,
-    /// Whether blocks in caches, free pages and tables were counted: not in a program that has done little. They are
-    /// 0 then, and blocks in caches pass for live.
+    /// Whether blocks in caches, free pages and tables were counted: not in a program that has done little. In JSON
+    /// they are 0 then, and blocks in caches pass for live.
     pub counted: bool,
     /// Classes of which blocks were ever used.
     pub classes: Vec<Class>,
@@ -48,15 +51,16 @@ impl Heap {
         let outstanding = sum(account.classes.iter().map(Class::outstanding_bytes));
         let in_slabs = sum(account.classes.iter().map(|class| class.slab_bytes));
         let (taken_blocks, taken_bytes) = account.taken();
+        let counts = account.tick_counts();
         Heap {
             taken_blocks,
             taken_bytes,
             live_requested_bytes: requested_bytes(account, outstanding),
             live_allocated_bytes: account.live_bytes(),
-            cached_bytes: head.cached_bytes,
+            cached_bytes: counts.map(|counts| counts.cached_bytes),
             slab_free_bytes: in_slabs.saturating_sub(sum([outstanding, head.slab_purged_bytes])),
-            dirty_bytes: head.dirty_bytes,
-            metadata_bytes: head.metadata_bytes,
+            dirty_bytes: counts.map(|counts| counts.dirty_bytes),
+            metadata_bytes: counts.map(|counts| counts.metadata_bytes),
             resident_bytes: account.resident_bytes(),
             fragmentation: account.fragmentation(),
             purged_bytes: head.purged_bytes,
@@ -68,10 +72,15 @@ impl Heap {
             arenas: head.arena_count,
             large_blocks: head.large_blocks,
             large_bytes: head.large_bytes,
-            counted: account.is_counted(),
+            counted: counts.is_some(),
             classes: account.classes.iter().filter(|class| class.taken_blocks > 0).copied().collect(),
         }
     }
+}
+
+/// As readers of the JSON expect it, which says by `counted` whether it is known.
+fn zero_unless_counted<S: Serializer>(bytes: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(bytes.unwrap_or(0))
 }
 
 /// E3: each class's blocks at the mean size that was asked for; runs and large blocks exactly.
@@ -128,7 +137,21 @@ mod tests {
         assert_eq!(heap.resident_bytes, 100_000 - 20_000 + 4_096);
         assert_eq!(heap.classes.len(), 1, "only classes that were used");
         assert!(heap.counted);
+    }
+
+    #[test]
+    fn what_was_not_counted_is_unknown() {
+        let known = Heap::from_account(&account());
+        assert_eq!([known.cached_bytes, known.dirty_bytes, known.metadata_bytes], [300, 0, 4096].map(Some));
+        let json = serde_json::to_value(known).unwrap();
+        assert!(json["counted"] == true && json["cached_bytes"] == 300, "{json}");
         let idle = Account { head: Counters { cached_at_ns: 0, ..account().head }, ..account() };
-        assert!(!Heap::from_account(&idle).counted);
+        let unknown = Heap::from_account(&idle);
+        assert_eq!([unknown.cached_bytes, unknown.dirty_bytes, unknown.metadata_bytes], [None; 3]);
+        let json = serde_json::to_value(unknown).unwrap();
+        assert_eq!(json["counted"], false);
+        for name in ["cached_bytes", "dirty_bytes", "metadata_bytes"] {
+            assert_eq!(json[name], 0, "as docs/guide/json.md says");
+        }
     }
 }

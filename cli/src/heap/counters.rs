@@ -213,6 +213,14 @@ impl Class {
     }
 }
 
+/// What is counted now and then: blocks in caches, free pages, tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TickCounts {
+    pub cached_bytes: u64,
+    pub dirty_bytes: u64,
+    pub metadata_bytes: u64,
+}
+
 /// A page of counters with its size classes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Account {
@@ -256,10 +264,11 @@ impl Account {
         sum([outstanding.saturating_sub(head.cached_bytes), head.run_bytes, head.large_bytes])
     }
 
-    /// Whether what only ticks count was ever counted (blocks in caches, free pages, tables): not in a process that
-    /// has done little. Blocks in caches pass for live then.
-    pub(crate) fn is_counted(&self) -> bool {
-        self.head.cached_at_ns > 0
+    /// What only ticks count; None if none did yet, in a process that has done little. Blocks in caches pass for live
+    /// then.
+    pub(crate) fn tick_counts(&self) -> Option<TickCounts> {
+        let Counters { cached_bytes, dirty_bytes, metadata_bytes, .. } = self.head;
+        (self.head.cached_at_ns > 0).then_some(TickCounts { cached_bytes, dirty_bytes, metadata_bytes })
     }
 
     /// Bytes that the heap holds in memory at most (E5 of the header). The size of the heap is counted by ticks, and a

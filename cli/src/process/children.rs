@@ -136,12 +136,38 @@ impl Children {
 
 /// Says which processes still run.
 fn name_left(left: &[Pid]) {
-    let name = |pid: &Pid| {
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        format!("{pid} ({})", name.trim_end())
-    };
     if !left.is_empty() {
-        let left: Vec<String> = left.iter().map(name).collect();
+        let left: Vec<String> = left.iter().map(|pid| with_name(*pid)).collect();
         terminal::note(&format!("could not be ended and still runs: process {}", left.join(", ")));
+    }
+}
+
+/// A process for people. The kernel cuts names off, also inside a character.
+fn with_name(pid: Pid) -> String {
+    let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    format!("{pid} ({})", String::from_utf8_lossy(&name).trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_was_cut_off_is_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("é".repeat(9));
+        std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
+        let mut child = std::process::Command::new(&program).arg("600").spawn().unwrap();
+        let mut named = with_name(child.id() as Pid);
+        for _ in 0..1000 {
+            if named.contains('é') {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5)); // the kernel names it a moment after its start is known
+            named = with_name(child.id() as Pid);
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(named, format!("{} (ééééééé\u{fffd})", child.id()));
     }
 }

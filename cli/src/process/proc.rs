@@ -247,7 +247,8 @@ pub(crate) struct Rollup {
 
 /// Reads `/proc/PID/smaps_rollup`, or sums up `smaps`; None if it is empty, as for a process that is ending.
 pub(crate) fn parse_smaps_rollup(text: &[u8]) -> Option<Rollup> {
-    let text = std::str::from_utf8(text).ok()?;
+    // The paths in `smaps` may be anything.
+    let text = String::from_utf8_lossy(text);
     let mut rollup = Rollup::default();
     let mut found = false;
     for line in text.lines() {
@@ -274,8 +275,14 @@ pub(crate) fn parse_smaps_rollup(text: &[u8]) -> Option<Rollup> {
 
 /// `RssShmem` of `/proc/PID/status`, in bytes: resident pages of shared memory, which have no file behind them.
 pub(crate) fn parse_shared_bytes(status: &[u8]) -> Option<u64> {
-    let text = std::str::from_utf8(status).ok()?;
-    let kibibytes = text.lines().find_map(|line| line.strip_prefix("RssShmem:"))?;
+    parse_status_bytes(status, "RssShmem:")
+}
+
+/// What a line of `/proc/PID/status` counts in kB, in bytes. The name of the process stands there, too, whose end the
+/// kernel may have cut off inside a character.
+pub(crate) fn parse_status_bytes(status: &[u8], name: &str) -> Option<u64> {
+    let text = String::from_utf8_lossy(status);
+    let kibibytes = text.lines().find_map(|line| line.strip_prefix(name))?;
     Some(kibibytes.split_ascii_whitespace().next()?.parse::<u64>().ok()? * 1024)
 }
 
@@ -355,6 +362,16 @@ mod tests {
         assert_eq!((rollup.uss_bytes, rollup.anonymous_bytes), (45 << 10, 44 << 10));
         assert_eq!((rollup.lazy_free_bytes, rollup.swap_bytes), (8 << 10, 1 << 10));
         assert_eq!(parse_smaps_rollup(b""), None);
+    }
+
+    #[test]
+    fn what_is_no_text_hides_nothing() {
+        let status = b"Name:\t\xc3\xa9\xc3\nUmask:\t0022\nRssShmem:\t       8 kB\nVmPTE:\t      44 kB\n";
+        assert_eq!(parse_shared_bytes(status), Some(8 << 10));
+        assert_eq!(parse_status_bytes(status, "VmPTE:"), Some(44 << 10));
+        assert_eq!(parse_status_bytes(status, "VmSwap:"), None);
+        let smaps = b"55a-55b r-xp 0 fe:00 9 /bin/\xc3\nRss: 8 kB\nPss: 3 kB\n";
+        assert_eq!(parse_smaps_rollup(smaps).unwrap().pss_bytes, 3 << 10);
     }
 
     #[test]

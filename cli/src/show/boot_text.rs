@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use crate::analysis::boot::{BootCost, BootMemory, BootReport, RequiredFile};
 use crate::analysis::boot_difference::BootDifference;
 use crate::base::terminal::{self, short_number, styled};
+use crate::show::signed;
 
 /// Names that are shown of the others that require a file.
 const ALSO: usize = 1;
@@ -109,8 +110,10 @@ pub(crate) fn write_difference(
             "time_s" => ("time", time),
             _ => ("files", terminal::short_count),
         };
-        let percent =
-            if *old > 0.0 { format!("  {:+.1} %", 100.0 * (new / old - 1.0)) } else { String::new() };
+        let percent = match *old > 0.0 {
+            true => format!("  {} %", signed(100.0 * (new / old - 1.0), |percent| format!("{percent:.1}"))),
+            false => String::new(),
+        };
         writeln!(out, "{label:>9}  {} then, {} now{percent}", show(*old), show(new))?;
     }
     let titles = format!("{:>9} {:>9} {:>9} {:>6}  LIBRARY", "LIVE", "RSS", "TIME", "FILES");
@@ -154,9 +157,8 @@ fn cost(cost: BootCost) -> String {
 }
 
 fn growth_text(growth: BootCost) -> String {
-    let bytes = |count: i64| crate::show::profile_text::signed_bytes(count as f64);
-    let sign = if growth.time_s < 0.0 { '-' } else { '+' };
-    let time = format!("{sign}{}", time(growth.time_s.abs()));
+    let bytes = |count: i64| signed(count as f64, terminal::bytes);
+    let time = signed(growth.time_s, time);
     format!("{:>9} {:>9} {time:>9}", bytes(growth.live_bytes), bytes(growth.rss_bytes))
 }
 
@@ -258,5 +260,31 @@ mod tests {
                 " +20.0 kB  -20.0 kB  +12.3 ms     +2  sinatra  (new)",
             ]
         );
+    }
+
+    #[test]
+    fn what_hardly_changed_is_no_minus_zero() {
+        let old = report();
+        for bytes in -3..=3 {
+            for time_s in [-1e-2, -1e-4, -5e-6, -4e-6, -1e-9, 0.0, 1e-9, 4e-6, 1e-2] {
+                let mut new = report();
+                new.cost.time_s += time_s;
+                for cost in new.libraries.iter_mut().map(|library| &mut library.cost) {
+                    cost.live_bytes += bytes;
+                    cost.rss_bytes -= bytes;
+                    cost.time_s += time_s;
+                }
+                let memory = new.after_collection.as_mut().unwrap();
+                memory.live_bytes = memory.live_bytes.wrapping_add_signed(1000 * bytes);
+                memory.rss_bytes = memory.rss_bytes.wrapping_add_signed(bytes);
+                for cut_off_bytes in [0.0, 300e3] {
+                    let text = crate::show::written(|out| {
+                        write(&new, cut_off_bytes, false, out)?;
+                        write_difference(&difference(&old, &new), cut_off_bytes, false, out)
+                    });
+                    crate::show::assert_no_minus_zero(&text);
+                }
+            }
+        }
     }
 }

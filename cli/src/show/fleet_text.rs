@@ -7,6 +7,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 use crate::analysis::fleet::{FleetRow, FleetSizes, Unknown, PODS_LEAST};
 use crate::base::terminal::{self, counted, styled};
 use crate::base::time::duration;
+use crate::show::rounded;
 
 const MIB: f64 = 1_048_576.0;
 const GIB: f64 = 1024.0 * MIB;
@@ -49,7 +50,7 @@ pub(crate) fn write(sizes: &FleetSizes, window_s: f64, colours: bool, out: &mut 
     for note in notes {
         writeln!(out, "{} {note}", styled("note:", terminal::WARNING, colours))?;
     }
-    let style = if sizes.freed_bytes > 0.0 { terminal::GOOD } else { terminal::BOLD };
+    let style = if shown(sizes.freed_bytes) > 0.0 { terminal::GOOD } else { terminal::BOLD };
     writeln!(out, "{}", styled(&sentence(sizes), style, colours))
 }
 
@@ -88,24 +89,33 @@ fn sentence(sizes: &FleetSizes) -> String {
     if sizes.requested_bytes == 0.0 {
         return "neither requests nor limits are known, so what is freed is not".into();
     }
-    let (freed, requested) = (gibibytes(sizes.freed_bytes.abs()), gibibytes(sizes.requested_bytes));
-    if sizes.freed_bytes <= 0.0 {
-        return format!("nothing is freed: requests, now {requested}, would rise by {freed} to be enough");
+    // Of what is shown, so that the parts add up to the whole.
+    let (requested, freed) = (shown(sizes.requested_bytes), shown(sizes.freed_bytes));
+    let by_snug = shown(sizes.freed_by_snug_bytes);
+    let without = rounded(freed - by_snug, 1);
+    let amount = |gibibytes: f64| format!("{gibibytes:.1} GiB");
+    if freed <= 0.0 {
+        let now = format!("nothing is freed: requests, now {},", amount(requested));
+        return match freed < 0.0 {
+            true => format!("{now} would rise by {} to be enough", amount(-freed)),
+            false => format!("{now} are just enough"),
+        };
     }
-    let without = sizes.freed_bytes - sizes.freed_by_snug_bytes;
-    let by_snug = gibibytes(sizes.freed_by_snug_bytes);
+    let (freed, requested) = (amount(freed), amount(requested));
+    let mut text = format!("requests fall by {freed} of {requested}, if all these pods use snug");
     // Where too few pods run without snug, what they would need is not known.
     let is_divided = |row: &FleetRow| row.freed_bytes.is_none() || row.freed_by_snug_bytes.is_some();
-    let mut text = format!("requests fall by {freed} of {requested}, if all these pods use snug");
     text += &if !sizes.containers.iter().all(is_divided) {
         "; how much of that is because of snug is not known, as too few pods run without it".into()
     } else if without < 0.0 {
-        format!("; snug saves {by_snug}, but today's requests are {} too small", gibibytes(-without))
+        let missing = amount(-without);
+        format!("; snug saves {}, but today's requests are {missing} too small", amount(by_snug))
+    } else if by_snug < 0.0 {
+        let (larger, more) = (amount(without), amount(-by_snug));
+        format!("; they are {larger} larger than what is needed today, but pods under snug need {more} more")
     } else {
-        format!(
-            ": {by_snug} because of snug, {} because they are larger than what is needed today",
-            gibibytes(without)
-        )
+        let (by_snug, without) = (amount(by_snug), amount(without));
+        format!(": {by_snug} because of snug, {without} because they are larger than what is needed today")
     };
     if let (Some(node), Some(nodes @ 1..)) = (sizes.node_bytes, sizes.nodes_freed) {
         let nodes = counted(nodes as usize, "node");
@@ -116,11 +126,16 @@ fn sentence(sizes: &FleetSizes) -> String {
 
 /// As Kubernetes writes it.
 fn mebibytes(bytes: f64) -> String {
-    format!("{:.0}Mi", bytes / MIB)
+    format!("{:.0}Mi", rounded(bytes / MIB, 0))
 }
 
 fn gibibytes(bytes: f64) -> String {
-    format!("{:.1} GiB", bytes / GIB)
+    format!("{:.1} GiB", shown(bytes))
+}
+
+/// The number of `gibibytes`.
+fn shown(bytes: f64) -> f64 {
+    rounded(bytes / GIB, 1)
 }
 
 #[cfg(test)]
@@ -192,5 +207,37 @@ mod tests {
             text.contains("would rise by 1.0 GiB") && text.contains("2 h do not show the peak"),
             "{text}"
         );
+    }
+
+    /// The amounts in the sentence, in tenths.
+    fn amounts(text: &str) -> Vec<i64> {
+        let sentence = text.lines().last().unwrap();
+        let numbers =
+            sentence.split(" GiB").filter_map(|before| before.rsplit(' ').next()?.parse::<f64>().ok());
+        numbers.map(|number| (number * 10.0).round() as i64).collect()
+    }
+
+    #[test]
+    fn parts_add_up_to_the_whole_and_nothing_is_no_change() {
+        for (freed, by_snug) in (-30..=30).flat_map(|freed| (-30..=30).map(move |by_snug| (freed, by_snug))) {
+            let bytes = |step: i32| 0.034 * f64::from(step) * GIB;
+            let mut sizes =
+                FleetSizes { node_bytes: None, freed_by_snug_bytes: bytes(by_snug), ..sizes(bytes(freed)) };
+            sizes.containers[0].freed_bytes = Some(sizes.freed_bytes);
+            let text = written(|out| write(&sizes, 86400.0, false, out));
+            crate::show::assert_no_minus_zero(&text);
+            assert!(!text.contains("by 0.0"), "{text}");
+            match *amounts(&text) {
+                [requested] => assert!(requested == 200 && text.contains("are just enough"), "{text}"),
+                [requested, more] => assert!(requested == 200 && more > 0, "{text}"),
+                [freed, _, first, second] if text.contains(" because of snug, ") => {
+                    assert!(first >= 0 && second >= 0 && first + second == freed, "{text}");
+                }
+                [freed, _, first, second] => {
+                    assert!(text.contains(", but ") && second > 0 && first - second == freed, "{text}");
+                }
+                _ => panic!("{text}"),
+            }
+        }
     }
 }

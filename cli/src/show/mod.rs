@@ -23,6 +23,30 @@ pub(crate) mod residence_text;
 pub(crate) mod stats_text;
 pub(crate) mod table;
 
+/// A number with so many decimals, as it is shown. What is shown as 0 is 0, and not -0.
+fn rounded(number: f64, decimals: i32) -> f64 {
+    let factor = 10f64.powi(decimals);
+    (number * factor).round() / factor + 0.0
+}
+
+/// An amount as `show` writes it, with a sign, also of what grew. What is shown as 0 did not shrink.
+fn signed(amount: f64, show: impl Fn(f64) -> String) -> String {
+    let text = show(amount.abs());
+    let is_nothing = !text.contains(|digit: char| matches!(digit, '1'..='9'));
+    let sign = if amount < 0.0 && !is_nothing { '-' } else { '+' };
+    format!("{sign}{text}")
+}
+
+/// Asserts that no number in a text is -0, whatever stands behind it.
+#[cfg(test)]
+fn assert_no_minus_zero(text: &str) {
+    for word in text.split_whitespace() {
+        let number = word.trim_start_matches('(').trim_end_matches(|c: char| !c.is_ascii_digit());
+        let number = number.strip_prefix('-').and_then(|number| number.parse::<f64>().ok());
+        assert_ne!(number, Some(0.0), "{text}");
+    }
+}
+
 /// What a format writes, as text.
 #[cfg(test)]
 fn written<E: std::fmt::Debug>(write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> String {

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use crate::analysis::profile_difference::ProfileDifference;
 use crate::analysis::sites::{Branch, Site};
 use crate::base::terminal::{self, bytes, printable, styled};
+use crate::show::signed;
 
 /// Smaller parts of the whole are added up.
 const LEAST_SHARE: f64 = 0.01;
@@ -81,7 +82,7 @@ pub(crate) fn write_difference(
         found.view,
         found.old_pid,
         found.new_pid,
-        signed_bytes(found.growth_bytes),
+        signed(found.growth_bytes, bytes),
         bytes(found.old_total_bytes),
         bytes(found.new_total_bytes)
     )?;
@@ -112,12 +113,7 @@ pub(crate) fn write_difference(
 }
 
 fn write_growth([growth, old, new]: [f64; 3], what: &str, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "{:>9} {:>9} {:>9}  {what}", signed_bytes(growth), bytes(old), bytes(new))
-}
-
-/// With a sign, also of what grew.
-pub(super) fn signed_bytes(count: f64) -> String {
-    format!("{}{}", if count < 0.0 { '-' } else { '+' }, bytes(count.abs()))
+    writeln!(out, "{:>9} {:>9} {:>9}  {what}", signed(growth, bytes), bytes(old), bytes(new))
 }
 
 /// Writes folded stacks: outermost frame first, semicolons between, then the bytes.
@@ -167,6 +163,24 @@ mod tests {
                 "     +0 B   1.00 MB   1.00 MB  (others)",
             ]
         );
+    }
+
+    #[test]
+    fn what_hardly_shrank_is_no_minus_zero() {
+        let profile = |bytes: f64| SavedProfile {
+            pid: 7,
+            view: "live".into(),
+            measured_s: 1.0,
+            total_bytes: bytes,
+            dropped: 0,
+            sites: vec![Site { bytes, frames: vec![Frame::default()], ..Site::default() }],
+        };
+        for change in [-1.0, -0.5, -0.4, -1e-9, 0.0, 1e-9, 0.4, 1.0] {
+            let found = difference(&profile(5e6), &profile(5e6 + change)).unwrap();
+            crate::show::assert_no_minus_zero(&crate::show::written(|out| {
+                write_difference(&found, false, out)
+            }));
+        }
     }
 
     #[test]

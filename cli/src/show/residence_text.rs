@@ -11,26 +11,27 @@ pub(crate) fn write(residence: &Residence, colours: bool, out: &mut dyn Write) -
     let rss = residence.rss_bytes;
     let title = format!("memory of process {}", residence.pid);
     writeln!(out, "{}", styled(&title, terminal::BOLD, colours))?;
-    let mut line = |name: &str, count: u64, share: bool, meaning: &str| {
-        let share = match share {
-            true => format!("{:.1} %", count as f64 * 100.0 / rss.max(1) as f64),
-            false => String::new(),
+    let mut line = |name: &str, count: Option<u64>, share: bool, meaning: &str| {
+        let share = match count {
+            Some(count) if share => format!("{:.1} %", count as f64 * 100.0 / rss.max(1) as f64),
+            _ => String::new(),
         };
+        let size = count.map_or_else(|| "unknown".into(), |count| bytes(count as f64));
         let meaning = styled(meaning, terminal::FAINT, colours);
-        writeln!(out, "{}", format!("  {name:19}{:>9}{share:>9}  {meaning}", bytes(count as f64)).trim_end())
+        writeln!(out, "{}", format!("  {name:19}{size:>9}{share:>9}  {meaning}").trim_end())
     };
     for part in &residence.parts {
         let (name, meaning) = described(part.part, residence.allocator);
-        line(name, part.bytes, true, &meaning)?;
+        line(name, Some(part.bytes), true, &meaning)?;
         if part.part == MemoryPart::Other {
             for other in &residence.largest_others {
-                line("", other.bytes, false, &printable(&other.name))?;
+                line("", Some(other.bytes), false, &printable(&other.name))?;
             }
         }
     }
-    line("RSS", rss, true, "all of these")?;
+    line("RSS", Some(rss), true, "all of these")?;
     line("page tables", residence.page_tables_bytes, false, "of the kernel, beside RSS")?;
-    if residence.swap_bytes > 0 {
+    if residence.swap_bytes != Some(0) {
         line("swap", residence.swap_bytes, false, "swapped out, beside RSS")?;
     }
     for note in &residence.notes {
@@ -73,7 +74,7 @@ mod tests {
 
     #[test]
     fn the_table_ends_with_the_sum() {
-        let residence = Residence {
+        let mut residence = Residence {
             pid: 7,
             rss_bytes: 100 << 20,
             allocator: Some(Kind::Snug),
@@ -82,8 +83,8 @@ mod tests {
                 PartSize { part: MemoryPart::Other, bytes: 25 << 20 },
             ],
             largest_others: vec![NamedMapping { name: "7f00-7f10".into(), bytes: 20 << 20 }],
-            page_tables_bytes: 300 << 10,
-            swap_bytes: 0,
+            page_tables_bytes: Some(300 << 10),
+            swap_bytes: Some(0),
             notes: vec!["something is missing".into()],
         };
         let text = crate::show::written(|out| write(&residence, false, out));
@@ -92,5 +93,9 @@ mod tests {
         assert!(lines[3].ends_with("7f00-7f10"), "{text}");
         assert!(lines[4].contains("RSS") && lines[4].contains("100.0 %"), "{text}");
         assert!(text.ends_with("note: something is missing\n"), "{text}");
+        assert!(lines[5].contains("307 kB") && !text.contains("swap"), "{text}");
+        (residence.page_tables_bytes, residence.swap_bytes) = (None, None);
+        let text = crate::show::written(|out| write(&residence, false, out));
+        assert_eq!(text.matches("unknown").count(), 2, "{text}");
     }
 }

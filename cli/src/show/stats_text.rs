@@ -72,7 +72,7 @@ impl StatsText {
         };
         self.line(out, "live", &amount(heap.live_allocated_bytes), &asked)?;
         let threads = format!("freed blocks kept at hand by {}", many(heap.thread_caches, "thread"));
-        let counted = |count: u64| if heap.counted { amount(count) } else { "–".into() };
+        let counted = |count: Option<u64>| count.map_or_else(|| "–".into(), amount);
         self.line(out, "cached", &counted(heap.cached_bytes), &threads)?;
         self.line(out, "free in slabs", &amount(heap.slab_free_bytes), "free blocks between live ones")?;
         self.line(out, "dirty", &counted(heap.dirty_bytes), "free pages, not given back yet")?;
@@ -134,4 +134,34 @@ fn allocator(stats: &Stats) -> String {
 
 fn many(count: u64, thing: &str) -> String {
     format!("{} {}", short_count(count as f64), plural(count as f64, thing))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_counted_is_a_dash() {
+        let line = |heap: &Heap, name: &str| {
+            let writer = StatsText { colours: false, classes: false };
+            let text = crate::show::written(|out| writer.heap(out, heap));
+            let line = text.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
+            line[name.len() + 2..]
+                .split("  ")
+                .find(|cell| !cell.trim().is_empty())
+                .unwrap()
+                .trim()
+                .to_string()
+        };
+        let counted = Heap {
+            cached_bytes: Some(0),
+            dirty_bytes: Some(2_000_000),
+            metadata_bytes: Some(4096),
+            counted: true,
+            ..Heap::default()
+        };
+        let names = ["cached", "dirty", "metadata"];
+        assert_eq!(names.map(|name| line(&counted, name)), ["0 B", "2.00 MB", "4.10 kB"]);
+        assert_eq!(names.map(|name| line(&Heap::default(), name)), ["–"; 3]);
+    }
 }

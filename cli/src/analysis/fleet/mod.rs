@@ -130,7 +130,8 @@ pub(crate) fn size(
             };
             let limit_bytes = largest(|pod| pod.limit_bytes);
             let request_bytes = largest(|pod| pod.request_bytes).or(limit_bytes);
-            let count = running.len() as f64;
+            // Of no pod it is 0, and not -0.
+            let of_all = |bytes: f64| running.len() as f64 * bytes + 0.0;
             let wanted = under_snug.as_ref().ok().map(|need| need.request_bytes);
             FleetRow {
                 namespace: namespace.into(),
@@ -140,12 +141,12 @@ pub(crate) fn size(
                 canary_pods: running.iter().filter(|pod| pod.is_canary).count(),
                 limit_bytes,
                 request_bytes,
-                freed_bytes: request_bytes.zip(wanted).map(|(now, wanted)| count * (now - wanted)),
+                freed_bytes: request_bytes.zip(wanted).map(|(now, wanted)| of_all(now - wanted)),
                 freed_by_snug_bytes: today
                     .as_ref()
                     .ok()
                     .zip(wanted)
-                    .map(|(today, wanted)| count * (today.request_bytes - wanted)),
+                    .map(|(today, wanted)| of_all(today.request_bytes - wanted)),
                 under_snug_unknown: under_snug.as_ref().err().copied(),
                 under_snug: under_snug.ok(),
                 today_unknown: today.as_ref().err().copied(),
@@ -154,7 +155,9 @@ pub(crate) fn size(
         })
         .collect();
     let known = || containers.iter().filter(|row| row.freed_bytes.is_some());
-    let sum = |value: fn(&FleetRow) -> Option<f64>| known().filter_map(value).sum::<f64>();
+    // The `sum` of none is -0.
+    let sum =
+        |value: fn(&FleetRow) -> Option<f64>| known().filter_map(value).fold(0.0, |sum, bytes| sum + bytes);
     let freed_bytes = sum(|row| row.freed_bytes);
     FleetSizes {
         requested_bytes: sum(|row| row.request_bytes.map(|bytes| bytes * row.pods as f64)),
@@ -282,6 +285,18 @@ mod tests {
         all[0].readings.truncate(80);
         let row = &size(&all, WINDOW_S, WINDOW_S, 900.0, None).containers[0];
         assert_eq!((row.pods, row.canary_pods, row.under_snug.as_ref().unwrap().pods), (10, 4, 5));
+    }
+
+    #[test]
+    fn nothing_is_no_minus_zero() {
+        // All have ended, and snug's needed more.
+        let mut ended = [pods(true, &[500.0; 5]), pods(false, &[400.0; 6])].concat();
+        ended.iter_mut().for_each(|pod| pod.readings.truncate(80));
+        for pods in [Vec::new(), pods(false, &[400.0; 6]), ended] {
+            let sizes = size(&pods, WINDOW_S, WINDOW_S, 900.0, Some(1e9));
+            let json = serde_json::to_string(&sizes).unwrap();
+            assert!(json.contains("\"freed_bytes\":0.0") && !json.contains("-0.0"), "{json}");
+        }
     }
 
     #[test]

@@ -108,13 +108,15 @@ const HEAP_GAUGES: &[(&str, &str, Value<Heap>)] = &[
         Some(heap.live_requested_bytes as f64)
     }),
     ("snug_heap_cached_bytes", "Freed blocks that threads keep at hand.", |heap| {
-        Some(heap.cached_bytes as f64)
+        heap.cached_bytes.map(|bytes| bytes as f64)
     }),
     ("snug_heap_slab_free_bytes", "Free blocks between live ones.", |heap| Some(heap.slab_free_bytes as f64)),
     ("snug_heap_dirty_bytes", "Free pages that are not given back yet.", |heap| {
-        Some(heap.dirty_bytes as f64)
+        heap.dirty_bytes.map(|bytes| bytes as f64)
     }),
-    ("snug_heap_metadata_bytes", "Tables of the allocator.", |heap| Some(heap.metadata_bytes as f64)),
+    ("snug_heap_metadata_bytes", "Tables of the allocator.", |heap| {
+        heap.metadata_bytes.map(|bytes| bytes as f64)
+    }),
     ("snug_heap_resident_bytes", "All of the heap that holds memory, at most.", |heap| {
         Some(heap.resident_bytes as f64)
     }),
@@ -355,5 +357,24 @@ mod tests {
         assert!(!text.contains(r#"snug_heap_live_bytes{allocator="glibc""#), "what is not known is left out");
         assert!(text.contains(r#"snug_glibc_live_bytes{allocator="glibc",group="baseline"} 3000"#), "{text}");
         assert!(!text.contains("snug_cgroup"), "families without values are left out");
+    }
+
+    #[test]
+    fn what_was_not_counted_is_left_out() {
+        let counted = Heap {
+            cached_bytes: Some(1),
+            dirty_bytes: Some(0),
+            metadata_bytes: Some(3),
+            counted: true,
+            ..Heap::default()
+        };
+        let exported = |heap: Heap| {
+            let sample = Sample { allocator: "snug".into(), heap: Some(heap), ..Sample::default() };
+            let text = text(&[sample], &[], &Own::default()).unwrap();
+            let names = ["cached", "dirty", "metadata", "live"];
+            names.map(|name| text.contains(&format!("\nsnug_heap_{name}_bytes{{")))
+        };
+        assert_eq!(exported(counted), [true; 4]);
+        assert_eq!(exported(Heap::default()), [false, false, false, true]);
     }
 }

@@ -85,7 +85,7 @@ pub(super) fn that_fit(width: u16) -> Vec<(&'static Column, u16)> {
 /// A value, or None if it is not known.
 fn number(reading: &Reading, column: SortColumn) -> Option<f64> {
     let (heap, estimate) = (reading.heap.as_ref(), reading.glibc_heap);
-    let counted = heap.map(|heap| &heap.account).filter(|account| account.is_counted());
+    let counts = heap.and_then(|heap| heap.account.tick_counts());
     match column {
         SortColumn::Pid => Some(f64::from(reading.pid)),
         SortColumn::Role => None,
@@ -95,8 +95,8 @@ fn number(reading: &Reading, column: SortColumn) -> Option<f64> {
             let estimated = estimate.map(|estimate| estimate.live_bytes);
             heap.map(|heap| heap.account.live_bytes()).or(estimated).map(|bytes| bytes as f64)
         }
-        SortColumn::Cached => counted.map(|account| account.head.cached_bytes as f64),
-        SortColumn::Dirty => counted.map(|account| account.head.dirty_bytes as f64),
+        SortColumn::Cached => counts.map(|counts| counts.cached_bytes as f64),
+        SortColumn::Dirty => counts.map(|counts| counts.dirty_bytes as f64),
         SortColumn::Fragmentation => {
             let estimated = estimate.map(|estimate| estimate.fragmentation());
             heap.map(|heap| heap.account.fragmentation()).or(estimated)

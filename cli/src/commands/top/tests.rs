@@ -177,6 +177,11 @@ fn what_was_not_counted_yet_is_no_zero() {
     assert!(row(&readings).contains("1.00 MB"), "{}", row(&readings));
     readings[0].heap.as_mut().unwrap().account.head.cached_at_ns = 0;
     assert!(!row(&readings).contains("1.00 MB") && row(&readings).contains(" - "), "{}", row(&readings));
+    let mut model = Model::new(SortColumn::Cached, 2.0);
+    model.update(readings);
+    let text = lines(&mut model, 200, 30).join("\n");
+    let heap = "50.0 MB = live 41.0 MB + cached - + dirty - + unused in slabs 8.97 MB + tables -";
+    assert!(text.contains(heap), "{text}");
 }
 
 #[test]
@@ -198,6 +203,25 @@ fn details_of_a_heap_add_up() {
     assert!(text.contains("10.0 MB of RSS: code, stacks"), "{text}");
     assert!(text.contains("3.00 MB/s in 12.3 k blocks/s"), "{text}");
     assert!(text.contains("background:1 thp:0") && text.contains("huge pages are always"), "{text}");
+}
+
+#[test]
+fn parts_that_are_more_than_the_whole_are_not_called_equal_to_it() {
+    let mut chosen = model().readings().iter().find(|reading| reading.heap.is_some()).unwrap().clone();
+    for metadata_bytes in [0, 1 << 40, u64::MAX] {
+        let account = &mut chosen.heap.as_mut().unwrap().account;
+        account.classes[1].outstanding_blocks = 70_000;
+        account.head.metadata_bytes = metadata_bytes;
+        account.head.slab_purged_bytes = metadata_bytes;
+        let mut model = Model::new(SortColumn::Rss, 2.0);
+        model.update(vec![chosen.clone()]);
+        let text = lines(&mut model, 200, 30).join("\n");
+        assert!(
+            text.contains("live 70.7 MB + cached 1.00 MB + dirty 2.00 MB + unused in slabs 0 B"),
+            "{text}"
+        );
+        assert!(text.contains(", of ") && !text.contains("= live"), "{text}");
+    }
 }
 
 #[test]

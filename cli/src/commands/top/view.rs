@@ -13,6 +13,7 @@ use crate::commands::top::arguments::SortColumn;
 use crate::commands::top::columns::{self, Content};
 use crate::commands::top::model::{Model, View};
 use crate::commands::top::{classes, popups};
+use crate::heap::counters::{Account, TickCounts};
 
 /// Rows of the details pane, borders included.
 const DETAILS_ROWS: u16 = 10;
@@ -307,8 +308,7 @@ fn heap_lines(
     let account = &heap.account;
     let head = &account.head;
     let bytes = |count: u64| terminal::bytes(count as f64);
-    let (live, resident) = (account.live_bytes(), account.resident_bytes());
-    let unused = resident.saturating_sub(live + head.cached_bytes + head.dirty_bytes + head.metadata_bytes);
+    let resident = account.resident_bytes();
     let rates = match (heap.taken_bytes_per_s, heap.taken_blocks_per_s) {
         (Some(bytes), Some(blocks)) => {
             format!(
@@ -320,18 +320,7 @@ fn heap_lines(
         _ => "known after the next reading".into(),
     };
     vec![
-        field(
-            "heap",
-            format!(
-                "{} = live {} + cached {} + dirty {} + unused in slabs {} + tables {}",
-                bytes(resident),
-                bytes(live),
-                bytes(head.cached_bytes),
-                bytes(head.dirty_bytes),
-                bytes(unused),
-                bytes(head.metadata_bytes)
-            ),
-        ),
+        field("heap", heap_sum(account)),
         field(
             "not heap",
             format!(
@@ -351,4 +340,31 @@ fn heap_lines(
         ),
         field("settings", head.settings.replace(',', " ")),
     ]
+}
+
+/// What the heap holds, and the parts of it. What was not counted passes for one of the others.
+fn heap_sum(account: &Account) -> String {
+    let bytes = |count: u64| terminal::bytes(count as f64);
+    let (live, resident, counts) = (account.live_bytes(), account.resident_bytes(), account.tick_counts());
+    let counted = |count: fn(TickCounts) -> u64| counts.map(count);
+    let [cached, dirty, tables] = [
+        counted(|counts| counts.cached_bytes),
+        counted(|counts| counts.dirty_bytes),
+        counted(|counts| counts.metadata_bytes),
+    ];
+    let known = [Some(live), cached, dirty, tables].into_iter().flatten().fold(0, u64::saturating_add);
+    let shown = |count: Option<u64>| count.map_or_else(|| "-".into(), bytes);
+    let parts = format!(
+        "live {} + cached {} + dirty {} + unused in slabs {} + tables {}",
+        bytes(live),
+        shown(cached),
+        shown(dirty),
+        bytes(resident.saturating_sub(known)),
+        shown(tables)
+    );
+    // Counters that were read while the program ran need not agree.
+    match known <= resident {
+        true => format!("{} = {parts}", bytes(resident)),
+        false => format!("{parts}, of {}", bytes(resident)),
+    }
 }

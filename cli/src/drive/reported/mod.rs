@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::analysis::results::{Latency, Percentile};
 use crate::analysis::statistics::median;
+use crate::base::terminal::printable;
 use crate::drive::reported::tool::{begins, Tool, ToolReport};
 
 /// Complaints that are shown.
@@ -22,12 +23,30 @@ pub(super) struct Reported {
     pub failure: Option<String>,
 }
 
-/// Reads lines `snug-metric: NAME=VALUE`. A name that comes again replaces the value before.
-pub(super) fn metrics(output: &[u8]) -> BTreeMap<String, f64> {
-    let text = String::from_utf8_lossy(output);
-    let lines = text.lines().filter_map(|line| line.trim_start().strip_prefix("snug-metric:"));
-    let pairs = lines.filter_map(|line| line.split_once('='));
-    pairs.filter_map(|(name, value)| Some((name.trim().to_string(), value.trim().parse().ok()?))).collect()
+/// What lines `snug-metric: NAME=VALUE` say. A name that comes again replaces the value before.
+#[derive(Debug, Default)]
+pub(super) struct OwnMetrics(BTreeMap<String, f64>);
+
+impl OwnMetrics {
+    /// Goes on with what follows.
+    pub(super) fn read(&mut self, output: &[u8]) {
+        let text = String::from_utf8_lossy(output);
+        let lines = text.lines().filter_map(|line| line.trim_start().strip_prefix("snug-metric:"));
+        let pairs = lines.filter_map(|line| line.split_once('='));
+        let read = pairs.filter_map(|(name, value)| Some((name.trim(), value.trim().parse::<f64>().ok()?)));
+        self.0.extend(read.map(|(name, value)| (name.to_string(), value)));
+    }
+
+    /// The values, and a note for each that is left out: NaN and infinity, which programs print that divide by 0, can
+    /// neither be compared nor saved.
+    pub(super) fn finish(self) -> (BTreeMap<String, f64>, Vec<String>) {
+        let (values, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            self.0.into_iter().partition(|(_, value)| value.is_finite());
+        let note = |(name, value): (String, f64)| {
+            format!("snug-metric {}={value} was left out: it is no finite number", printable(&name))
+        };
+        (values, others.into_iter().map(note).collect())
+    }
 }
 
 /// Reads the reports in the output of a load, which may come in parts.
@@ -37,7 +56,7 @@ pub(super) struct LoadReader {
     reports: Vec<ToolReport>,
     /// The one that is being read.
     report: Option<ToolReport>,
-    own: BTreeMap<String, f64>,
+    own: OwnMetrics,
     /// Bytes of the output that were not read.
     pub left_out: u64,
 }
@@ -45,7 +64,7 @@ pub(super) struct LoadReader {
 impl LoadReader {
     /// Goes on with what follows.
     pub(super) fn read(&mut self, output: &[u8]) {
-        self.own.extend(metrics(output));
+        self.own.read(output);
         for line in String::from_utf8_lossy(output).lines().map(str::trim) {
             if let Some(tool) = begins(line) {
                 self.end_report();
@@ -77,9 +96,9 @@ impl LoadReader {
         self.end_report();
         let tool = self.reports.first()?.tool;
         let latency = add_up(&self.reports);
-        let has_own_rate = self.own.keys().any(|name| name.ends_with("_per_s"));
-        let failure =
-            if self.own.contains_key("errors") { None } else { failure(tool, &self.reports, &latency) };
+        let (own, _) = self.own.finish();
+        let has_own_rate = own.keys().any(|name| name.ends_with("_per_s"));
+        let failure = if own.contains_key("errors") { None } else { failure(tool, &self.reports, &latency) };
         Some(Reported { latency: (!has_own_rate).then_some(latency), failure })
     }
 }
@@ -122,7 +141,8 @@ fn add_up(reports: &[ToolReport]) -> Latency {
         }
     }
     let answered: u64 = reports.iter().map(|report| report.answered).sum();
-    latency.requests_per_s = if time_s > 0.0 { answered as f64 / time_s } else { 0.0 };
+    let rate = answered as f64 / time_s;
+    latency.requests_per_s = if rate.is_finite() { rate } else { 0.0 };
     percentiles.sort_by(|left, right| left.0.total_cmp(&right.0));
     let middle =
         |(percent, latencies): (f64, Vec<f64>)| Percentile { percent, latency_s: median(&latencies) };
@@ -133,6 +153,7 @@ fn add_up(reports: &[ToolReport]) -> Latency {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analysis::{fixture, saved, summary};
 
     const WRK: &str = include_str!("../../../tests/data/wrk.txt");
     const WRK_ERRORS: &str = "Running 1s test @ http://127.0.0.1:7781/error
@@ -250,6 +271,12 @@ time for request:       12us      4.75ms       138us       602us    98.00%
         reader.finish()
     }
 
+    fn own(output: &[u8]) -> (BTreeMap<String, f64>, Vec<String>) {
+        let mut own = OwnMetrics::default();
+        own.read(output);
+        own.finish()
+    }
+
     fn read(output: &str) -> Reported {
         load(output.as_bytes()).unwrap()
     }
@@ -268,10 +295,81 @@ time for request:       12us      4.75ms       138us       602us    98.00%
     fn metrics_are_read_from_output() {
         let output =
             b"hello\nsnug-metric: requests_per_s=51.3\n  snug-metric: p99_ms = 12\nsnug-metric: bad=x\n";
-        let metrics = metrics(output);
-        assert_eq!(metrics.len(), 2);
+        let (metrics, notes) = own(output);
+        assert_eq!((metrics.len(), notes.len()), (2, 0));
         assert_eq!(metrics["requests_per_s"], 51.3);
         assert_eq!(metrics["p99_ms"], 12.0);
+    }
+
+    #[test]
+    fn what_is_no_number_is_left_out_and_noted() {
+        let line = |name: &str, value: &str| format!("snug-metric: {name}={value}\n");
+        let lines =
+            [line("a", "NaN"), line("b", "-Infinity"), line("c", "1e999"), line("d", "7"), line("d", "nan")];
+        let (metrics, notes) = own(lines.concat().as_bytes());
+        assert!(metrics.is_empty(), "{metrics:?}");
+        let noted: Vec<&str> = notes.iter().map(|note| note.split(" was left out").next().unwrap()).collect();
+        assert_eq!(
+            noted,
+            ["snug-metric a=NaN", "snug-metric b=-inf", "snug-metric c=inf", "snug-metric d=NaN"]
+        );
+        let (metrics, notes) = own(format!("{}{}", line("a", "NaN"), line("a", "5")).as_bytes());
+        assert_eq!((metrics["a"], notes.len()), (5.0, 0), "the last one counts");
+        // A rate and errors of which nothing is known replace none of those of a tool.
+        let reported = read(&format!("{WRK_ERRORS}{}{}", line("pages_per_s", "NaN"), line("errors", "NaN")));
+        assert!(reported.latency.is_some() && reported.failure.is_some());
+    }
+
+    /// Programs and tools that measured nothing print what comes of dividing by it.
+    #[test]
+    fn whatever_was_reported_can_be_read_when_it_was_saved() {
+        let numbers = [
+            "NaN",
+            "-nan",
+            "inf",
+            "-Infinity",
+            "1e999",
+            "-1e999",
+            "1e308",
+            "-1e308",
+            "1e-320",
+            "-0",
+            "7",
+            "x",
+            "",
+        ];
+        let reports = [
+            "snug-metric: rate_per_s=#\nsnug-metric: p99_ms=#\n".to_string(),
+            WRK.replace("31535.48", "#"),
+            WRK.replace("54.00us", "#us"),
+            WRK2.replace("1.05m", "#m"),
+            WRK2.replace("99.900%", "#%"),
+            AB.replace("804.09", "#"),
+            AB.replace("99%      8", "99%      #"),
+            HEY.replace("20561.9710", "#"),
+            HEY.replace("0.0006", "#"),
+            H2LOAD.replace("8862.50", "#"),
+        ];
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("compare.json");
+        for (report, first) in reports.iter().flat_map(|report| (0..numbers.len()).map(move |i| (report, i)))
+        {
+            assert!(report.contains('#'));
+            let mut comparison = fixture::comparison(&[("glibc", &[100.0, 102.0]), ("snug", &[50.0, 51.0])]);
+            for (index, run) in comparison.runs.iter_mut().enumerate() {
+                let output = report.replace('#', numbers[(first + index / 2) % numbers.len()]);
+                let (metrics, notes) = own(output.as_bytes());
+                (run.metrics, run.notes) = (metrics, notes);
+                run.latency = load(output.as_bytes()).and_then(|reported| reported.latency);
+            }
+            comparison.summary = summary::summarise(&comparison);
+            std::fs::write(&path, serde_json::to_string(&comparison).unwrap()).unwrap();
+            let read = saved::load_all(&[path.display().to_string()]);
+            let read = read.unwrap_or_else(|failure| panic!("{failure} {} in {report}", numbers[first]));
+            for (read, run) in read[0].comparison.runs.iter().zip(&comparison.runs) {
+                assert_eq!((&read.metrics, &read.latency), (&run.metrics, &run.latency), "{report}");
+            }
+        }
     }
 
     #[test]

@@ -238,8 +238,10 @@ impl ToolReport {
     }
 
     fn percentile(&mut self, percent: &str, latency_s: f64) -> Option<()> {
-        let percent = percent.trim().parse().ok()?;
-        self.percentiles.push(Percentile { percent, latency_s });
+        let percent: f64 = percent.trim().parse().ok()?;
+        // Who measured nothing may say so as NaN, which can't be saved.
+        let is_known = percent.is_finite() && latency_s.is_finite();
+        self.percentiles.extend(is_known.then_some(Percentile { percent, latency_s }));
         Some(())
     }
 
