@@ -105,7 +105,7 @@ def write(soak, arguments):
         *_shorter(minutes),
         f"Work done: {work}. Celery renews its workers itself after {services.Celery.TASKS_PER_CHILD} tasks.", "",
         _killed(soak), "",
-        f"Samples are taken in quiet moments. For them Rails' workers answer the same requests each time, Ruby collects its garbage, and Celery's workers are renewed and do the same tasks. The first {WARM_UP_SHARE:.0%} are warm-up; growth is over the rest. Of memory, live bytes and PSS (resident), it is that of a straight line through the samples, "
+        f"Samples are taken in quiet moments. For them each service does the same work every time, Celery by renewed workers, and Ruby collects its garbage. The first {WARM_UP_SHARE:.0%} are warm-up; growth is over the rest. Of memory, live bytes and PSS (resident), it is that of a straight line through the samples, "
         f"with a 95 % interval, and the bound is {trend.BOUND_SHARE:.0%} of the level; workers are renewed every {services.RENEW_EVERY} rounds, and what comes back with that "
         "is left out (bench/soak/trend.py). Of counts it is the median of the last third less that of the first, and the bound is "
         f"{trend.BOUND_SHARE:.0%} or a number that matters, whichever is more. Mappings: the most that one process has; threads and descriptors: "

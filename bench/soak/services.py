@@ -22,6 +22,7 @@ MB = 1 << 20
 UNIT_SECONDS = 300  # a unit of work that takes longer has failed
 
 RENEW_EVERY = 5  # rounds
+SETTLING_UNITS = 2
 COLLECT = Path(__file__).resolve().parent / "collect.rb"
 
 
@@ -63,8 +64,11 @@ class Service:
         """Ends one worker for another, if the service does not see to that itself."""
 
     def settle(self):
-        """Brings it into a state whose memory can be compared from round to round. Ruby collects its garbage, so that what
-        is live does not depend on when it did so last; Python frees what nobody refers to at once."""
+        """Brings it into a state whose memory can be compared from round to round: it does the same work each time, also
+        by a worker that has just been renewed. Then Ruby collects its garbage, so that what is live does not depend on
+        when it did so last; Python frees what nobody refers to at once."""
+        for unit in range(SETTLING_UNITS):
+            self.errors += self.work(unit)
         for pid in self.container.processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGURG)  # ignored by whoever does not expect it
@@ -77,7 +81,6 @@ class Service:
 class Rails(Service):
     name, limit_mb = "rails", 512
     WORKERS, REQUESTS, CLIENTS = 2, 60, 4
-    SETTLING_UNITS = 2
 
     def command(self):
         database.create(self.directory / "shop.sqlite3", SEED)
@@ -112,12 +115,6 @@ class Rails(Service):
                 raise ServiceError("Puma did not replace a worker within a minute")
             time.sleep(0.2)
         self.renewed += 1
-
-    def settle(self):
-        """Has the workers answer the same requests each time, also one that has just been renewed."""
-        for unit in range(self.SETTLING_UNITS):
-            self.errors += self.work(unit)
-        super().settle()
 
 
 class Queued(Service):
@@ -191,7 +188,6 @@ class Sidekiq(Queued):
 class Celery(Queued):
     name, limit_mb = "celery", 400
     PROCESSES, CACHE_MB, TASKS_PER_CHILD = 4, 8, 250  # Celery renews a worker after so many tasks
-    SETTLING_UNITS = 2
 
     def command(self):
         self.drive = celery
@@ -206,8 +202,8 @@ class Celery(Queued):
         return "soak-celery@localhost ready" in self.log()
 
     def settle(self):
-        """Renews the workers and has them do the same tasks each time, or samples would show how old they happen to be. What
-        grows from one worker to the next grows in the process that forks them."""
+        """Renews the workers first, or samples would show how old they happen to be. What grows from one worker to the
+        next grows in the process that forks them."""
         old = set(memory.process_tree(self.container.pid)[1:])
         deadline = time.monotonic() + 60
         while len(workers := set(memory.process_tree(self.container.pid)[1:])) < self.PROCESSES or workers & old:
@@ -218,8 +214,7 @@ class Celery(Queued):
                     os.kill(pid, signal.SIGTERM)
             time.sleep(0.2)
         self.renewed += len(old)
-        for unit in range(self.SETTLING_UNITS):
-            self.errors += self.work(unit)
+        super().settle()
 
     def queue(self, unit):
         done = subprocess.run([self.drive.PYTHON, self.drive.HERE / "enqueue.py", str(self.UNIT), str(SEED), str(unit)],
