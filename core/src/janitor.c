@@ -47,8 +47,9 @@ static struct {
   uint32_t state;         /* atomic: enum janitor_state */
   uint32_t stop;          /* atomic, a futex; written under the lock */
   uint32_t last;          /* under the lock: the id of the one started last; 0: it has left for certain */
+  bool must_end;          /* atomic: whoever asked could not wait for that (K4) */
   uint32_t refused;       /* atomic: starting failed; so many wishes more are ignored */
-  bool interrupted;       /* atomic, written under the lock: janitor_stop ended the last one */
+  bool interrupted;       /* atomic: janitor_stop ended the last one, or who had the lock kept one from starting */
   uint32_t forks;         /* atomic: those that wait for the lock, if only for an instant */
   uint64_t started_at_ns; /* atomic */
   uint32_t quick_starts;  /* atomic: in a row, each within QUICK_NS of the one before */
@@ -66,6 +67,10 @@ bool janitor_watches(void) {
   return __atomic_load_n(&janitor.state, __ATOMIC_RELAXED) == WATCHES;
 }
 
+static bool is_told_to_end(void) {
+  return __atomic_load_n(&janitor.stop, __ATOMIC_ACQUIRE) != 0 || __atomic_load_n(&janitor.must_end, __ATOMIC_RELAXED);
+}
+
 /* Whether it has a table of descriptors of its own from now on, where it takes none that the program is about to get.
  * The kernel closes copies of the program's for that, which some file systems take for more (docs/decisions/0024). */
 static bool leave_files(void) { return tick_janitor_needs_files() && rights_have(RIGHT_OTHERS) && sys_leave_files(); }
@@ -78,7 +83,7 @@ static bool watch_once(bool *own_files) {
   for (uint32_t useless = 0; idle < purge_idle_looks(); useless = purge_janitor_is_worth() ? 0 : useless + 1) {
     if (useless == NOT_WORTH_LOOKS) return false; /* the program works on: its own slow paths do what is to be done */
     sys_futex_wait(&janitor.stop, 0, LOOK_NS);
-    if (__atomic_load_n(&janitor.stop, __ATOMIC_ACQUIRE) != 0) return false;
+    if (is_told_to_end()) return false;
     control_look(NULL);
     if (!is_wanted()) return false;
     uint64_t now = purge_activity();
@@ -87,7 +92,7 @@ static bool watch_once(bool *own_files) {
     if (!*own_files) *own_files = leave_files();
     if (idle == 0) tick_if_due(NULL, *own_files);
   }
-  if (__atomic_load_n(&janitor.stop, __ATOMIC_ACQUIRE) != 0) return false;
+  if (is_told_to_end()) return false;
   purge_idle();
   return purge_was_in_vain() && purge_activity() == activity;
 }
@@ -97,8 +102,7 @@ static bool turn_from(uint32_t from, uint32_t to) {
 }
 
 static bool is_needed(uint32_t vain) {
-  return is_wanted() && __atomic_load_n(&janitor.stop, __ATOMIC_ACQUIRE) == 0 && vain < VAIN_PURGES &&
-         purge_janitor_is_worth();
+  return is_wanted() && !is_told_to_end() && vain < VAIN_PURGES && purge_janitor_is_worth();
 }
 
 /* What the program frees from LEAVES on starts another one, so what it freed before must be seen here. */
@@ -122,6 +126,11 @@ static void run(void) {
   sys_exit_thread();
 }
 
+/* K4: it may wait for a lock that this thread holds, or this thread may be starting it. */
+static void let_it_end(void) {
+  if (lock_passes_over()) __atomic_store_n(&janitor.must_end, true, __ATOMIC_RELAXED);
+}
+
 /* The lock is held, or it does not start. */
 static void wait_until_it_ends(void) {
   uint32_t id;
@@ -129,7 +138,7 @@ static void wait_until_it_ends(void) {
     if (likely(!lock_passes_over() && !lock_is_tried_in_fork())) {
       sys_futex_wait_shared(&janitor.alive, id);
     } else if (!lock_wait_in_fork()) {
-      return; /* it waits for a lock that this thread holds (K4), or another one that forks */
+      return let_it_end(); /* or it waits for another one that forks */
     }
   }
 }
@@ -163,6 +172,7 @@ static bool start_thread(void) {
   uintptr_t *block = &janitor.thread_block[THREAD_BLOCK_WORDS / 2];
   block[0] = block[2] = (uintptr_t)block; /* where x86-64 looks for it */
   __atomic_store_n(&janitor.state, WATCHES, __ATOMIC_RELAXED);
+  __atomic_store_n(&janitor.must_end, false, __ATOMIC_RELAXED);
   janitor.last = sys_start_thread(run, janitor.stack, sizeof janitor.stack, block, &janitor.alive);
   if (janitor.last == 0) return false;
   __atomic_store_n(&janitor.quick_starts, age_ns() > QUICK_NS ? 1 : janitor.quick_starts + 1, __ATOMIC_RELAXED);
@@ -183,22 +193,31 @@ static bool finds_variables(void) {
 
 static bool may_start(void) { return SNUG_JANITOR && finds_variables() && is_wanted() && rights_may_start_thread(); }
 
-/* False: the system refused. */
-static bool start_if_there_is_none(void) {
-  bool started = true;
-  if (janitor_watches() || !lock_try(&janitor.lock, RANK_JANITOR)) return started;
-  /* After vfork this memory is the parent's, and a thread of the child would end with it, or with its exec. */
-  if (rights_identity() == IDENTITY_OWN) {
+/* After vfork this memory is the parent's, and a thread of the child would end with it, or with its exec. The lock is
+ * held, and rights may have ended since this thread last asked (S1). */
+static bool is_ours_to_start(void) { return rights_identity() == IDENTITY_OWN && rights_may_start_thread(); }
+
+/* Who has the lock and gives it without having seen the flag is seen to have given it: that is what the fence is for,
+ * here and in janitor_start_again. */
+static bool take_turn(void) {
+  if (lock_try(&janitor.lock, RANK_JANITOR)) return true;
+  __atomic_store_n(&janitor.interrupted, true, __ATOMIC_RELAXED);
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  return lock_try(&janitor.lock, RANK_JANITOR);
+}
+
+/* If the system refuses, it is not asked again for so many wishes. */
+static void start_if_there_is_none(uint32_t skips) {
+  if (janitor_watches() || !take_turn()) return;
+  if (is_ours_to_start()) {
     if (janitor_is_running() && turn_from(LEAVES, AWAITED)) wait_until_it_ends();
-    if (!janitor_is_running()) started = start_thread();
+    if (!janitor_is_running() && !start_thread()) __atomic_store_n(&janitor.refused, skips, __ATOMIC_RELAXED);
   }
   lock_give(&janitor.lock, RANK_JANITOR);
-  return started;
 }
 
 void janitor_start(void) {
-  if (!may_start() || wait_after_refusal()) return;
-  if (!start_if_there_is_none()) __atomic_store_n(&janitor.refused, REFUSED_SKIPS, __ATOMIC_RELAXED);
+  if (may_start() && !wait_after_refusal()) start_if_there_is_none(REFUSED_SKIPS);
 }
 
 static void ask_to_end(bool end) {
@@ -209,7 +228,7 @@ static void ask_to_end(bool end) {
 
 void janitor_replace_if_old(void) {
   if (!janitor_is_running() || age_ns() <= OLD_NS || !lock_try(&janitor.lock, RANK_JANITOR)) return;
-  if (rights_identity() == IDENTITY_OWN) {
+  if (is_ours_to_start()) {
     ask_to_end(true);
     wait_until_it_ends();
     ask_to_end(false);
@@ -240,7 +259,7 @@ static void let_forks_go_first(void) {
 
 void janitor_stop(void) {
   if (!lock_is_tried_in_fork() && !lock_passes_over() && !lock_held_by_fork()) let_forks_go_first();
-  if (!lock_take_in_fork(&janitor.lock, RANK_JANITOR)) return; /* who has it sees to the janitor (K4) */
+  if (!lock_take_in_fork(&janitor.lock, RANK_JANITOR)) return let_it_end(); /* or who has it sees to it */
   if (janitor_is_running()) __atomic_store_n(&janitor.interrupted, true, __ATOMIC_RELAXED);
   ask_to_end(true);
   wait_until_it_ends();
@@ -259,14 +278,17 @@ void janitor_resume(void) {
 /* The flag stays until one has started: who comes first may find the lock taken by another one that stops it, and the
  * system may refuse for a while, as it does while a fork would go to another namespace of processes. */
 void janitor_start_again(uint32_t most_quick_starts) {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
   if (!__atomic_load_n(&janitor.interrupted, __ATOMIC_RELAXED) || !may_start()) return;
   if (__atomic_load_n(&janitor.quick_starts, __ATOMIC_RELAXED) >= most_quick_starts && age_ns() <= QUICK_NS) return;
-  if (control_is_asked() || purge_janitor_is_worth()) start_if_there_is_none();
+  if (control_is_asked() || purge_janitor_is_worth()) start_if_there_is_none(0);
 }
 
 void janitor_forget(void) {
   ask_to_end(false);
   __atomic_store_n(&janitor.interrupted, false, __ATOMIC_RELAXED);
+  __atomic_store_n(&janitor.must_end, false, __ATOMIC_RELAXED);
+  __atomic_store_n(&janitor.refused, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&janitor.alive, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&janitor.forks, 0, __ATOMIC_RELAXED);
   janitor.last = 0;

@@ -10,8 +10,9 @@
  *  J2  It touches no thread-local variable of this library, and calls no function of another one.
  *  J3  It has the privileges of the thread that started it, opens files only where the program's descriptors are not
  *      its own, which it leaves in a container with a memory limit, and ends before the program drops privileges or
- *      enters a sandbox by libc's functions (process.c). Drops that go around libc it outlives by a second at most
- *      while the program allocates: then a thread of the program replaces it.
+ *      enters a sandbox by libc's functions (process.c). In a handler that interrupted its thread under a lock for
+ *      which the janitor waits, as soon as it has that lock (K4). Drops that go around libc it outlives by a second at
+ *      most while the program allocates: then a thread of the program replaces it.
  */
 #ifndef SNUG_JANITOR_H
 #define SNUG_JANITOR_H
@@ -41,8 +42,9 @@ HIDDEN void janitor_await_fork(bool on);
 /* It may start again. */
 HIDDEN void janitor_resume(void);
 
-/* Starts it if janitor_stop ended one, by this thread or another, and there is still something for it to do: the
- * program may idle from now on. Not if that many have started in a row, each within 10 ms of the one before. */
+/* Starts it if janitor_stop, by this thread or another, ended one or kept one from starting, and there is still
+ * something for it to do: the program may idle from now on. Not if that many have started in a row, each within 10 ms
+ * of the one before. */
 HIDDEN void janitor_start_again(uint32_t most_quick_starts);
 
 /* In a child, where it does not exist: the memory is a copy of the parent's. */

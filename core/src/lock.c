@@ -15,7 +15,7 @@ uint64_t lock_waits;
 
 const void *lock_all_owner __attribute__((aligned(64))); /* read at every release: no neighbour that changes */
 
-static __thread char self_marker FIXED_TLS; /* only its address is used */
+static __thread char self_marker[2] FIXED_TLS; /* only addresses are used; the second: a fork of K4 */
 static __thread bool passes_over FIXED_TLS;
 static __thread bool tries FIXED_TLS;
 static __thread bool missed FIXED_TLS;     /* while it tries: a lock was not available */
@@ -23,7 +23,7 @@ static __thread uint32_t waited FIXED_TLS; /* in the fork that is going on */
 
 const void *lock_self(void) {
   static const char janitor_marker; /* it has no thread-local variables (J2) */
-  return sys_in_started_thread() ? &janitor_marker : &self_marker;
+  return sys_in_started_thread() ? &janitor_marker : &self_marker[0];
 }
 
 bool lock_held_by_fork(void) { return __atomic_load_n(&lock_all_owner, __ATOMIC_RELAXED) == lock_self(); }
@@ -77,7 +77,10 @@ bool lock_wait_in_fork(void) {
   return true;
 }
 
-static void note_forker(struct lock *lock) { __atomic_store_n(&lock->forker, lock_self(), __ATOMIC_RELAXED); }
+/* A fork of K4 may have interrupted another one, and must not give what that one took. */
+static const void *forker_self(void) { return &self_marker[passes_over]; }
+
+static void note_forker(struct lock *lock) { __atomic_store_n(&lock->forker, forker_self(), __ATOMIC_RELAXED); }
 
 bool lock_take_in_fork(struct lock *lock, enum lock_rank rank) {
   if (likely(!passes_over && !tries)) {
@@ -96,7 +99,7 @@ bool lock_take_in_fork(struct lock *lock, enum lock_rank rank) {
 }
 
 bool lock_had_in_fork(const struct lock *lock) {
-  return __atomic_load_n(&lock->forker, __ATOMIC_RELAXED) == lock_self();
+  return __atomic_load_n(&lock->forker, __ATOMIC_RELAXED) == forker_self();
 }
 
 void lock_give_in_fork(struct lock *lock, enum lock_rank rank) {

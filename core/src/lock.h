@@ -33,7 +33,7 @@ enum lock_rank {
 
 struct lock {
   uint32_t state;
-  const void *forker; /* K4, under the lock: lock_self() of who got it in a fork that skips others */
+  const void *forker; /* under the lock: who took it by lock_take_in_fork, and in which of its ways */
 };
 
 HIDDEN extern uint64_t lock_waits;        /* atomic: times any thread had to sleep for a lock */

@@ -88,6 +88,13 @@ enum { RESTARTS_IN_A_ROW = 64 }; /* a server may change its ids for each request
 
 static uint32_t ended_rights; /* with all locks held */
 
+/* Around the call that is passed on. */
+static __thread struct {
+  uint64_t signals_before;
+  bool signals_are_blocked;
+  bool passed_over;
+} making_way FIXED_TLS;
+
 /* And not that of a parent, which a child of vfork(2) must leave as it is. */
 static bool memory_is_ours(void) {
   start_if_needed();
@@ -95,9 +102,24 @@ static bool memory_is_ours(void) {
   return rights_identity() != IDENTITY_BORROWED;
 }
 
+/* A handler that makes such a call, too, would wait for the lock that its own thread has, and one that jumps out would
+ * leave it taken. The handler itself may have interrupted its thread under a lock that the janitor waits for (K4). */
+static void begin_call(void) {
+  making_way.signals_are_blocked = rights_have(RIGHT_THREAD);
+  if (making_way.signals_are_blocked) making_way.signals_before = sys_block_signals();
+  making_way.passed_over = lock_passes_over();
+  if (cache_thread_is_inside() && !lock_held_by_fork()) lock_pass_over(true);
+}
+
+static void end_call(void) {
+  lock_pass_over(making_way.passed_over);
+  if (making_way.signals_are_blocked) sys_restore_signals(making_way.signals_before);
+}
+
 enum process_way process_make_way(enum process_way wanted) {
   if (wanted == WAY_NONE) return wanted;
   if (!memory_is_ours()) return WAY_NONE;
+  if (wanted != WAY_SANDBOX) begin_call();
   cache_slow_path_begins();
   if (wanted == WAY_ALONE) {
     janitor_stop_and_leave();
@@ -111,16 +133,19 @@ enum process_way process_make_way(enum process_way wanted) {
   return wanted;
 }
 
-void process_close_way(enum process_way made, bool succeeded) {
+static void close_way(enum process_way made, bool succeeded, bool starts_again) {
   if (made == WAY_NONE) return;
   if (made == WAY_SANDBOX) {
     if (!succeeded) rights_resume(ended_rights);
     fork_unlock_all();
   }
   janitor_resume();
-  if (made != WAY_SANDBOX || !succeeded) janitor_start_again(RESTARTS_IN_A_ROW);
+  if (starts_again && (made != WAY_SANDBOX || !succeeded)) janitor_start_again(RESTARTS_IN_A_ROW);
   cache_slow_path_ends();
+  if (made != WAY_SANDBOX) end_call();
 }
+
+void process_close_way(enum process_way made, bool succeeded) { close_way(made, succeeded, true); }
 
 EXPORT void snug_enter_sandbox(void) { process_close_way(process_make_way(WAY_SANDBOX), true); }
 
@@ -162,13 +187,15 @@ static bool succeeded(long result, long number, long flags) {
 
 /* ---- the calls ---- */
 
-/* The ordinary one is nothing but a jump: vfork(2), too, is made through here. */
+/* The ordinary one is nothing but a jump: vfork(2), too, is made through here. The janitor stays away until it is wished
+ * for: libpsx (of libcap) signals all threads that it finds after such a call, and tries again while one does not
+ * answer. */
 long process_syscall(long number, long a, long b, long c, long d, long e, long f) {
   enum process_way way = way_of_syscall(number, a, c);
   if (likely(way == WAY_NONE)) return pass_on(number, a, b, c, d, e, f);
   way = process_make_way(way);
   long result = pass_on(number, a, b, c, d, e, f);
-  process_close_way(way, succeeded(result, number, b));
+  close_way(way, succeeded(result, number, b), false);
   return result;
 }
 

@@ -1,7 +1,8 @@
 /* process.h: making way for a call by which the program changes what its process may do.
  *
- * A call is passed on between process_make_way and process_close_way. In a child of vfork(2) neither does anything: the
- * memory is the parent's, and the call does not concern it (docs/decisions/0011). */
+ * A call is passed on between process_make_way and process_close_way. But for a sandbox's, signals are blocked
+ * meanwhile, except the one by which libc has all threads make the call. In a child of vfork(2) neither does anything:
+ * the memory is the parent's, and the call does not concern it (docs/decisions/0011). */
 #ifndef SNUG_PROCESS_H
 #define SNUG_PROCESS_H
 

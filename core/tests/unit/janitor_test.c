@@ -12,6 +12,11 @@ static uint32_t start_or_refuse(void (*entry)(void), void *stack, size_t stack_b
 }
 #define sys_start_thread start_or_refuse
 
+/* Rights end while a thread looks at the clock, on demand: another one enters a sandbox for all. */
+static bool ends_rights;
+static uint64_t end_rights_meanwhile(void);
+#define sys_coarse_time_ns end_rights_meanwhile
+
 /* The end of the thread takes a while, on demand. */
 static bool ends_slowly, end_began; /* atomic */
 static void end_slowly(void) {
@@ -45,6 +50,16 @@ static size_t read_file_of_container(const char *path, char *text, size_t capaci
 #include <sys/stat.h>
 
 enum { BLOCKS = 200, GONE_MS = 10000 };
+
+#undef sys_coarse_time_ns
+static uint64_t end_rights_meanwhile(void) {
+  if (ends_rights) {
+    ends_rights = false;
+    rights_end();
+    thread_starts = 0;
+  }
+  return sys_coarse_time_ns();
+}
 
 /* Threads of this process as the kernel lists them; by the links of the directory, which takes no memory. */
 static int thread_count(void) {
@@ -293,6 +308,65 @@ TEST(it_starts_again_some_times_in_a_row_then_after_a_while) {
   janitor_start_again(MOST);
   wait_until_it_is_gone();
   CHECK(pages_dirty() == 0);
+}
+
+/* As while another thread forks, or changes its ids, and this one then idles. */
+TEST(who_is_turned_down_by_a_stop_is_heard_after_it) {
+  start_again();
+  janitor.interrupted = false;
+  janitor_stop(); /* there is none */
+  leave_much_dirty();
+  janitor_start();
+  CHECK(is_gone());
+  janitor_resume();
+  janitor_start_again(UINT32_MAX);
+  CHECK(janitor_is_running());
+  wait_until_it_is_gone();
+  CHECK(pages_dirty() == 0);
+}
+
+static void start_after_a_stop(void) {
+  janitor.interrupted = true;
+  janitor.started_at_ns = 0;
+  ends_rights = true;
+  janitor_start_again(0);
+}
+
+static void replace(void) {
+  purge.idle_looks = 1000;
+  janitor_start();
+  CHECK(janitor_is_running());
+  janitor.started_at_ns = 0;
+  ends_rights = true;
+  janitor_replace_if_old();
+  purge.idle_looks = IDLE_LOOKS_MIN;
+}
+
+TEST(none_starts_where_rights_have_ended_meanwhile) {
+  void (*const starts[])(void) = {start_after_a_stop, replace};
+  for (size_t i = 0; i < COUNT_OF(starts); i++) {
+    start_again();
+    uint32_t had = rights.had;
+    leave_much_dirty();
+    interrupt();
+    starts[i]();
+    CHECK(!ends_rights && !rights_have(RIGHT_THREAD));
+    CHECK_THAT(thread_starts == 0, "way %zu", i);
+    rights.had_entered = false;
+    rights_resume(had);
+  }
+}
+
+static void be_a_child_of_a_refused(void) {
+  CHECK(janitor.refused == 0);
+  be_a_child();
+}
+
+/* At a limit of threads, say, or where children go to another namespace of processes. */
+TEST(what_the_system_refused_the_parent_it_may_grant_the_child) {
+  start_again();
+  janitor.refused = REFUSED_SKIPS;
+  run_in_child(be_a_child_of_a_refused);
 }
 
 /* As in a namespace of processes that is not the caller's own, where the kernel starts no threads. */

@@ -132,6 +132,19 @@ TEST(a_fork_that_may_be_in_its_own_way_passes_over_what_it_cannot_have) {
   CHECK(first.state == 0 && second.state == 0);
 }
 
+/* K4: the same, in a thread that is in another fork, or in a call for which it holds the lock as fork does. */
+TEST(a_fork_within_a_fork_gives_nothing_that_the_outer_one_took) {
+  lock_take_in_fork(&first, RANK_PAGES);
+  lock_pass_over(true);
+  CHECK(!lock_take_in_fork(&first, RANK_PAGES) && !lock_had_in_fork(&first));
+  lock_give_in_fork(&first, RANK_PAGES);
+  CHECK_THAT(first.state != 0, "what the outer one took was opened");
+  lock_pass_over(false);
+  CHECK(lock_had_in_fork(&first));
+  lock_give_in_fork(&first, RANK_PAGES);
+  CHECK(first.state == 0);
+}
+
 TEST(reset_opens_the_lock_in_a_child) {
   lock_take(&first, RANK_PAGES);
   lock_reset(&first);

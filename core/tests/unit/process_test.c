@@ -5,6 +5,7 @@
 static long answer, seen_number, seen[3];
 static int calls;
 static bool janitor_seen, rights_seen;
+static void (*meanwhile)(void); /* NULL: nothing */
 
 static bool a_janitor_runs(void);
 static bool any_rights_are_left(void);
@@ -15,6 +16,7 @@ static long call_of_ours(long number, long a, long b, long c, long d, long e, lo
   seen[0] = a, seen[1] = b, seen[2] = c;
   janitor_seen = a_janitor_runs();
   rights_seen = any_rights_are_left();
+  if (meanwhile != NULL) meanwhile();
   return answer;
 }
 #define sys_call call_of_ours
@@ -70,6 +72,10 @@ static void start_a_janitor(void) {
   CHECK(janitor_is_running());
 }
 
+static int credentials_change(void) { return (int)process_syscall(SYS_setuid, 0, 0, 0, 0, 0, 0); }
+static int namespaces_change(void) { return process_setns(0, 0); }
+static int privileges_change(void) { return process_prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); }
+
 TEST(no_helper_thread_keeps_privileges_that_are_dropped) {
   answer = 0;
   start_a_janitor();
@@ -81,6 +87,69 @@ TEST(no_helper_thread_keeps_privileges_that_are_dropped) {
   CHECK(process_syscall(SYS_setresuid, 1, 2, 3, 0, 0, 0) == 0 && !janitor_seen && rights_seen && seen[2] == 3);
   start_a_janitor();
   CHECK(process_prctl(PR_SET_NAME, (word) "test", 0, 0, 0) == 0 && janitor_seen); /* it has nothing to do with us */
+}
+
+/* One of the handlers that a server for files has: it takes its first ids back, and starts a program. */
+static volatile int handled;
+static void change_ids_and_fork(int signal) {
+  (void)signal;
+  meanwhile = NULL;
+  process_syscall(SYS_setgid, 0, 0, 0, 0, 0, 0);
+  CHECK(!janitor_seen);
+  pid_t child = fork();
+  if (child == 0) _exit(0);
+  CHECK(child > 0 && waitpid(child, NULL, 0) == child);
+  handled++;
+}
+
+static void interrupt_itself(void) { raise(SIGUSR1); }
+
+static void change_ids_while_it_changes_ids(void) {
+  signal(SIGUSR1, change_ids_and_fork);
+  alarm(20);
+  answer = 0;
+  int (*const calls_made[])(void) = {credentials_change, namespaces_change, privileges_change};
+  for (int i = 0; i < (int)COUNT_OF(calls_made); i++) {
+    start_a_janitor();
+    meanwhile = interrupt_itself;
+    CHECK(calls_made[i]() == 0 && handled == i + 1);
+    CHECK(!lock_passes_over() && !cache_thread_is_inside());
+    sigset_t blocked;
+    sigprocmask(SIG_BLOCK, NULL, &blocked);
+    CHECK(sigismember(&blocked, SIGUSR1) == 0);
+  }
+}
+
+TEST(a_handler_may_change_ids_and_fork_while_its_thread_changes_ids) { run_in_child(change_ids_while_it_changes_ids); }
+
+/* The handler has interrupted its thread under a lock for which the helper thread waits. */
+static void change_ids_in_the_janitors_way(void) {
+  alarm(20);
+  answer = 0;
+  start_a_janitor();
+  cache_slow_path_begins();
+  lock_take(&pages.lock, RANK_PAGES);
+  for (uint64_t waits = lock_waits; lock_waits == waits;) sleep_ms(10);
+  CHECK(process_capset(NULL, NULL) == 0 && janitor_seen);
+  CHECK(process_unshare(0) == 0 && !lock_passes_over());
+  lock_give(&pages.lock, RANK_PAGES);
+  cache_slow_path_ends();
+  uint64_t starts = snug_counters.janitor_starts;
+  for (int i = 0; i < 200 && janitor_is_running(); i++) sleep_ms(1);
+  CHECK_THAT(!janitor_is_running(), "it goes on with what was dropped");
+  CHECK(snug_counters.janitor_starts == starts);
+  start_a_janitor(); /* as if nothing had been */
+}
+
+TEST(a_handler_does_not_wait_for_a_janitor_that_waits_for_its_thread) { run_in_child(change_ids_in_the_janitors_way); }
+
+/* libpsx signals all threads that it finds after it has made such a call by its number. */
+TEST(a_call_by_its_number_brings_no_janitor_back) {
+  answer = 0;
+  start_a_janitor();
+  CHECK(process_syscall(SYS_capset, 0, 0, 0, 0, 0, 0) == 0 && !janitor_is_running());
+  process_capset(NULL, NULL);
+  CHECK(janitor_is_running());
 }
 
 TEST(a_sandbox_ends_all_rights_if_it_is_entered) {
