@@ -61,6 +61,7 @@ static void leave_slow_paths(void) {
   struct cache *own = this_thread.own;
   if (own != NULL && own->door.busy != 0 && own->changing) bins_drop(own);
   this_thread.inside = 0;
+  this_thread.takes_sample = 0;
   cache_end();
 }
 
@@ -310,6 +311,13 @@ static void move_to_arena(struct cache *cache, uint32_t arena) {
   set_arena(cache, arena);
 }
 
+/* The lonely come together in the first, others look for one that fewer use. Returns the arena in use where none is
+ * better. */
+static uint32_t better_arena(const struct cache *cache, bool lonely) {
+  uint32_t best = lonely ? 0 : arena_least_used();
+  return lonely || arena_users(best) + 1 < arena_users(cache->arena) ? best : cache->arena;
+}
+
 /* Threads that keep finding locks held spread over arenas; when that ends they come together again. */
 static void rebalance(struct cache *cache, bool contended) {
   cache->contentions += contended;
@@ -319,10 +327,11 @@ static void rebalance(struct cache *cache, bool contended) {
   if (crowded) cache->quiet_ticks = 0;
   bool lonely = !crowded && cache->arena != 0 && cache->quiet_ticks > QUIET_TICKS;
   if (!crowded && !lonely) return;
+  if (better_arena(cache, lonely) == cache->arena) return;
+  cache_give_all(cache); /* now: a child of vfork(2) that finds a mistake in it must not have the lock */
   lock_take(&caches.lock, RANK_CACHES);
-  uint32_t best = crowded ? arena_least_used() : 0;
-  bool better = lonely || arena_users(best) + 1 < arena_users(cache->arena);
-  if (better && !is_closed()) move_to_arena(cache, best);
+  uint32_t better = better_arena(cache, lonely);
+  if (better != cache->arena && !is_closed()) move_to_arena(cache, better);
   lock_give(&caches.lock, RANK_CACHES);
 }
 

@@ -26,7 +26,9 @@ enum {
 
 static bool seal_parent; /* atomic */
 
-/* Blocked from prepare on: a handler may fork, too. */
+static __thread uint32_t depth FIXED_TLS; /* forks that this thread is in: a handler may fork in prepare */
+
+/* Blocked from prepare on, so that none does. */
 static __thread uint64_t signals_before FIXED_TLS;
 static __thread bool signals_are_blocked FIXED_TLS;
 
@@ -98,8 +100,9 @@ static bool try_to_lock_all(void) {
 
 static void prepare(void) {
   maintain_claim_copy();
-  block_signals();
-  lock_pass_over(cache_thread_is_inside() || lock_held_by_fork());
+  bool is_nested = depth++ != 0;
+  if (!is_nested) block_signals();
+  lock_pass_over(cache_thread_is_inside() || lock_held_by_fork() || is_nested);
   if (lock_passes_over()) {
     lock_list_of_files(); /* who tries gives it back, whatever locks this thread has */
     janitor_stop();
@@ -121,6 +124,11 @@ static bool heap_has_grown(void) {
   return true;
 }
 
+static void end(void) {
+  lock_pass_over(false);
+  if (--depth == 0) restore_signals();
+}
+
 static void parent(void) {
   bool seals = !lock_passes_over() && __atomic_exchange_n(&seal_parent, false, __ATOMIC_RELAXED);
   if (seals && heap_has_grown()) slab_seal(UNSEAL_PARENT_SHIFT);
@@ -129,8 +137,7 @@ static void parent(void) {
   janitor_resume();
   if (!lock_passes_over()) janitor_start_again(UINT32_MAX);
   unlock_list_of_files();
-  lock_pass_over(false);
-  restore_signals();
+  end();
 }
 
 static void child(void) {
@@ -150,8 +157,7 @@ static void child(void) {
   profile_after_fork(lock_passes_over());
   aside_after_fork();
   if (_IO_list_resetlock != NULL) _IO_list_resetlock();
-  lock_pass_over(false);
-  restore_signals();
+  end();
 }
 
 void fork_register_handlers(void) { hooks_at_fork(prepare, parent, child); }

@@ -4,7 +4,11 @@
 #include "../../src/sys.c"
 
 static size_t purge_calls;
+static void (*while_it_purges)(void); /* NULL: nothing */
 static bool count_purge(void *start, size_t length_bytes) {
+  void (*call)(void) = while_it_purges;
+  while_it_purges = NULL;
+  if (call != NULL) call();
   purge_calls++;
   return sys_purge(start, length_bytes);
 }
@@ -79,6 +83,34 @@ TEST(a_fork_under_a_lock_goes_on_without_it) {
 
 /* ---- memory ---- */
 
+static void make_dirty(size_t count);
+
+/* A handler, where signals may not be blocked, and under one of the locks. */
+static void fork_under_a_lock(void) {
+  lock_take(&pages.lock, RANK_PAGES);
+  pid_t child = fork();
+  if (child == 0) _exit(0);
+  CHECK(child > 0 && waitpid(child, NULL, 0) == child);
+  lock_give(&pages.lock, RANK_PAGES);
+}
+
+static void fork_within_a_fork(void) {
+  alarm(20);
+  options.purge_cpu_percent = options.background = 0;
+  rights.had = RIGHT_FILES;
+  make_dirty(500);
+  CHECK(pages_dirty() > PURGE_BEFORE_FORK_PAGES);
+  while_it_purges = fork_under_a_lock;
+  run_in_child(be_a_child);
+  CHECK(while_it_purges == NULL && all_locks_are(true) && !lock_passes_over() && depth == 0);
+  fork_seal_parent_next();
+  prepare();
+  CHECK(!lock_passes_over() && lock_held_by_fork());
+  parent();
+}
+
+TEST(a_fork_from_a_handler_in_a_fork_goes_on) { run_in_child(fork_within_a_fork); }
+
 static void make_dirty(size_t count) {
   static void *runs[600];
   REQUIRE(count <= COUNT_OF(runs));
@@ -116,6 +148,17 @@ static void flush_inside(void) {
   cache_empty_own();
 }
 
+/* The same, as the thread moves to another arena. */
+static void move_inside(void) {
+  arena_set_cpus(2);
+  arena_join(0);
+  arena_join(0);
+  free(hidden((char *)live[0] + 16));
+  this_thread.own->slow_calls = CONTENTION_PERIOD - 1;
+  this_thread.own->contentions = CONTENTION_LIMIT;
+  free(malloc(8192));
+}
+
 static void (*misuse)(void);
 
 static void go_on_after_abort(int signal) {
@@ -151,7 +194,7 @@ static void die_of_misuse_after_vfork(void) {
 }
 
 static void die_of_each_misuse(void (*die)(void)) {
-  void (*const all[])(void) = {free_no_block, free_inside, give_twice, give_inside, flush_inside};
+  void (*const all[])(void) = {free_no_block, free_inside, give_twice, give_inside, flush_inside, move_inside};
   if (is_emulated()) SKIP("the emulator makes a fork of each vfork");
   for (size_t i = 0; i < COUNT_OF(all); i++) {
     block_to_misuse = malloc(100);
