@@ -93,7 +93,7 @@ struct unwind_range unwind_range_of(uintptr_t address) {
 #endif
 
 /* Code has no place in the first page, nor where the kernel is. */
-static bool may_be_code(uint64_t pc) { return pc >= PAGE_BYTES && pc < UINT64_C(1) << 47; }
+static bool may_be_code(uint64_t pc) { return pc >= PAGE_BYTES && pc < ADDRESSES_END; }
 
 /* is_signal: the machine stands at an instruction, of whose stack nothing is known, rather than after a call. Part of
  * its callers, whose frames it needs. */

@@ -8,8 +8,9 @@ struct machine {
   uint64_t pc, sp, fp;
 };
 
-/* Of a return address; pointer authentication may have set those above. */
-#define ADDRESS_BITS ((UINT64_C(1) << 48) - 1)
+/* Where a program's addresses end: libraries lie right below. More than 48 bits the kernel gives to nobody who does not
+ * ask for it, by a hint to mmap(2). */
+#define ADDRESSES_END (UINT64_C(1) << 48)
 
 static ALWAYS_INLINE struct machine machine_here(void) {
   struct machine machine;
@@ -29,7 +30,7 @@ static inline bool machine_step(struct machine *machine, struct stack_memory *me
   *is_signal = false;
   if (machine->fp == 0) return machine->pc = 0, true; /* the outermost */
   if (!step_by_frame_pointer(&machine->pc, &machine->sp, &machine->fp, memory)) return false;
-  machine->pc &= ADDRESS_BITS;
+  machine->pc &= ADDRESSES_END - 1; /* pointer authentication may have set those above */
   return true;
 }
 

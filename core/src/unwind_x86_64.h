@@ -13,6 +13,10 @@ struct machine {
   uint32_t known; /* bit n: of register n the value is known */
 };
 
+/* Where a program's addresses end, with 57 bits, too: the kernel gives more to nobody who does not ask for it, by a
+ * hint to mmap(2). */
+#define ADDRESSES_END (UINT64_C(1) << 47)
+
 #define KEPT_BY_CALLS (1u << 3 | 1u << REGISTER_FP | 1u << REGISTER_SP | 15u << 12)
 
 static ALWAYS_INLINE struct machine machine_here(void) {

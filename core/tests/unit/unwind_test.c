@@ -135,3 +135,17 @@ TEST(unreadable_memory_is_not_touched) {
   CHECK(!read_word(&memory, UINT64_C(0xffff800000000000), &word));
   sys_unmap(pages, 2 * page_bytes);
 }
+
+/* As systems with the whole address space have them, emulators seldom. */
+TEST(code_may_be_wherever_a_program_can_be) {
+#if defined(__aarch64__)
+  const uint64_t code[] = {0x400000, 0xaaaac8d40714, 0xffff9e1f73f8, 0xffffffffffff, 0x5500000714, 0x7fb7e873f8};
+  const uint64_t no_code[] = {0, 4095, UINT64_C(1) << 48, 0xffff800080010000, UINT64_MAX};
+#else
+  const uint64_t code[] = {0x400000, 0x401136, 0x55d0c8d40714, 0x7f519e1f73f8, 0x7ffd3c5f2b10, 0x7fffffffefff};
+  const uint64_t no_code[] = {0, 4095, UINT64_C(1) << 47, 0xaaaac8d40714, 0xffffffff81000000, UINT64_MAX};
+#endif
+  for (size_t i = 0; i < COUNT_OF(code); i++) CHECK_THAT(may_be_code(code[i]), "%#llx", (unsigned long long)code[i]);
+  for (size_t i = 0; i < COUNT_OF(no_code); i++)
+    CHECK_THAT(!may_be_code(no_code[i]), "%#llx", (unsigned long long)no_code[i]);
+}
