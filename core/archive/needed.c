@@ -18,6 +18,7 @@ __attribute__((used)) static function *const needed[] = {
     NEEDED(unsetenv),
     NEEDED(pthread_atfork),
     NEEDED(pthread_key_create),
+    NEEDED(pthread_key_delete),
     NEEDED(pthread_setspecific),
 };
 

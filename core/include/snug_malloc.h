@@ -7,6 +7,9 @@
  * snug replaces no function of libc here, and so does not see what the program does with itself:
  *   - it starts no helper thread unless SNUG=background:1 asks for one: call snug_purge when the program idles;
  *   - call snug_enter_sandbox before a seccomp filter comes into force;
+ *   - dlclose(3) may take away a plug-in that it is linked into: its helper thread ends, and nothing calls it any more.
+ *     Blocks stay where they are, for good; free them and call snug_purge before. Where other threads may be inside
+ *     fork(2) at that very instant, link it with -Wl,-z,nodelete: then dlclose keeps it;
  *   - under musl, do not link it into a plug-in, a library that is opened late;
  *   - a limit on address space (RLIMIT_AS) counts what snug has reserved, unless it was set before the program started.
  */

@@ -34,6 +34,7 @@ extern void *__libc_stack_end;
 
 /* Outside of libc before glibc 2.34. */
 #pragma weak pthread_key_create
+#pragma weak pthread_key_delete
 #pragma weak pthread_setspecific
 
 extern int *__errno_location(void);

@@ -229,7 +229,7 @@ int process_setns(int fd, int type) {
   return (int)result;
 }
 
-static void release_reservations(void) {
+void process_release_reservations(void) {
   if (!memory_is_ours()) return; /* the parent gets no limit */
   cache_slow_path_begins();
   fork_lock_all();
@@ -242,7 +242,7 @@ static void release_reservations(void) {
 int process_prlimit(int process_id, int resource, const struct limit *new_limit, struct limit *old_limit) {
   bool own = process_id == 0 || (uint32_t)process_id == snug_counters.pid;
   if (own && resource == ADDRESS_SPACE_LIMIT && new_limit != NULL && new_limit->soft != UINT64_MAX) {
-    release_reservations();
+    process_release_reservations();
   }
   if (next.prlimit != NULL) return next.prlimit(process_id, resource, new_limit, old_limit);
   return (int)pass_on(SYS_prlimit64, process_id, resource, (long)new_limit, (long)old_limit, 0, 0);

@@ -19,6 +19,9 @@ enum process_way {
 HIDDEN enum process_way process_make_way(enum process_way wanted);
 HIDDEN void process_close_way(enum process_way made, bool succeeded);
 
+/* Gives all address space back that is reserved and not used. No lock is held. */
+HIDDEN void process_release_reservations(void);
+
 /* Calls are passed on to the libraries after this one. In programs linked with the archive they go to the kernel. */
 HIDDEN void process_pass_on_to_libraries(void);
 

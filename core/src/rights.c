@@ -12,17 +12,18 @@ enum {
 };
 
 static struct {
-  uint32_t had;        /* atomic: bits of enum right */
-  bool entered;        /* atomic: a sandbox was entered: nothing comes back */
-  bool had_entered;    /* the same before rights_end */
-  bool privileged;     /* the process may have privileges to drop */
-  bool secure;         /* and has more than who started it */
-  bool drops_are_seen; /* atomic */
-  uint32_t filters;    /* inherited */
-  uint32_t cpus;       /* allowed, when that could be read last; 0: unknown */
-  uint32_t owner_pid;  /* of the memory; 0: unknown */
-  bool owner_by_call;  /* that is what getpid said; else what /proc did, which may be mounted for other processes */
-  uint32_t *mark;      /* 1, on a page that copies of the process find zero; NULL: the kernel can't, before 4.14 */
+  uint32_t had;          /* atomic: bits of enum right */
+  bool entered;          /* atomic: a sandbox was entered: nothing comes back */
+  bool had_entered;      /* the same before rights_end */
+  bool privileged;       /* the process may have privileges to drop */
+  bool secure;           /* and has more than who started it */
+  bool drops_are_seen;   /* atomic */
+  bool starts_no_thread; /* atomic */
+  uint32_t filters;      /* inherited */
+  uint32_t cpus;         /* allowed, when that could be read last; 0: unknown */
+  uint32_t owner_pid;    /* of the memory; 0: unknown */
+  bool owner_by_call;    /* that is what getpid said; else what /proc did, which may be mounted for other processes */
+  uint32_t *mark;        /* 1, on a page that copies of the process find zero; NULL: the kernel can't, before 4.14 */
 } rights;
 
 static char status_text[STATUS_BYTES]; /* one caller at a time: the start, then the purge lock */
@@ -99,8 +100,11 @@ bool rights_have(enum right right) { return (__atomic_load_n(&rights.had, __ATOM
 
 void rights_drops_are_seen(void) { __atomic_store_n(&rights.drops_are_seen, true, __ATOMIC_RELAXED); }
 
+void rights_start_no_thread(void) { __atomic_store_n(&rights.starts_no_thread, true, __ATOMIC_RELAXED); }
+
 bool rights_may_start_thread(void) {
   if (rights.secure || !rights_have(RIGHT_THREAD)) return false;
+  if (__atomic_load_n(&rights.starts_no_thread, __ATOMIC_RELAXED)) return false;
   return !rights.privileged || __atomic_load_n(&rights.drops_are_seen, __ATOMIC_RELAXED);
 }
 

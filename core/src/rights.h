@@ -62,6 +62,9 @@ HIDDEN void rights_drops_are_seen(void);
  * Never in one that was started with more rights than who started it has. */
 HIDDEN bool rights_may_start_thread(void);
 
+/* From now on no thread may be started. */
+HIDDEN void rights_start_no_thread(void);
+
 /* CPUs that the process may use, by affinity, asked again; where that can't be read, as many as before. At least 1. The
  * purge lock is held. */
 HIDDEN uint32_t rights_allowed_cpus(void);

@@ -83,6 +83,7 @@ SMALL
 #include "stats_print.c"
 #include "start.c"
 #include "process.c"
+#include "unload.c"
 FAST
 #include "api.c"
 #include "jemalloc.c"

@@ -31,19 +31,23 @@ $(PREFIXED_BUILD)/plugins: $(TESTS)/prefixed/plugins.c $(TEST_HEADERS)
 	@mkdir -p $(@D)
 	$(TEST_CC) -o $@ $< -ldl
 
+$(PREFIXED_BUILD)/unloaded: $(TESTS)/prefixed/unloaded.c $(TEST_HEADERS)
+	@mkdir -p $(@D)
+	$(TEST_CC) -o $@ $< -ldl
+
 $(PREFIXED_BUILD)/%.so: $(TESTS)/prefixed/plugin.c $(TEST_HEADERS) $(PREFIXED)
 	@mkdir -p $(@D)
 	$(TEST_CC) -fPIC -shared -o $@ $< $(PREFIXED)
 
 PREFIXED_PLUGINS = $(addprefix $(PREFIXED_BUILD)/,plugins one.so two.so)
 .PHONY: test-prefixed programs-prefixed
-programs-prefixed: $(addprefix $(PREFIXED_BUILD)/,$(RENAMED_PROGRAMS) beside beside_static) $(PREFIXED_PLUGINS)
+programs-prefixed: $(addprefix $(PREFIXED_BUILD)/,$(RENAMED_PROGRAMS) beside beside_static unloaded) $(PREFIXED_PLUGINS)
 test-prefixed: programs-prefixed
 	@status=0; \
 	$(RUN_TESTS) prefixed/names $(TEST_TIMEOUT_S) "" \
 	  "$(TESTS)/support/check_names --only snug_ $(PREFIXED) $(INCLUDE)/snug.h $(INCLUDE)/snug_malloc.h" || status=1; \
 	$(RUN_TESTS) prefixed $(TEST_TIMEOUT_S) "$(RUN_SMALL)" $(addprefix $(PREFIXED_BUILD)/,beside beside_static) \
-	  "$(abspath $(PREFIXED_PLUGINS))" || status=1; \
+	  "$(abspath $(PREFIXED_PLUGINS))" "$(abspath $(PREFIXED_BUILD)/unloaded $(PREFIXED_BUILD)/one.so)" || status=1; \
 	$(if $(RUN),,$(RUN_TESTS) prefixed/preloaded $(TEST_TIMEOUT_S) "env LD_PRELOAD=$(abspath $(LIB))" $(PREFIXED_BUILD)/beside || status=1;) \
 	$(RUN_TESTS) prefixed/renamed $(STRESS_TIMEOUT_S) "$(RUN_SMALL)" \
 	  $(foreach program,$(RENAMED_PROGRAMS),"$(PREFIXED_BUILD)/$(program) $(if $(filter stress/%,$(program)),$(PREFIXED_ARGUMENTS))") || status=1; \
