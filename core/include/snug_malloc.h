@@ -11,7 +11,8 @@
  *     Blocks stay where they are, for good; free them and call snug_purge before. Where other threads may be inside
  *     fork(2) at that very instant, link it with -Wl,-z,nodelete: then dlclose keeps it;
  *   - under musl, do not link it into a plug-in, a library that is opened late;
- *   - a limit on address space (RLIMIT_AS) counts what snug has reserved, unless it was set before the program started.
+ *   - a limit on address space (RLIMIT_AS) counts what snug has reserved, unless it was set before the program started;
+ *     one on locked memory (RLIMIT_MEMLOCK) always does, after mlockall.
  */
 #ifndef SNUG_MALLOC_H
 #define SNUG_MALLOC_H

@@ -143,7 +143,12 @@ bool map_init(void) {
 void map_release_reservations(void) {
   for (size_t i = 0; i < map.table_count; i++) table_release_rest(map.tables[i]);
   if (zone.base == NULL || !map.heap_reserved) return;
-  char *end = page_address(zone.pages), *reserved_end = page_address(zone.reserved_pages);
+  char *end = page_address(zone.pages), *reserved_end = map.heap.start + map.heap.reserved_bytes;
+  size_t before = (size_t)(zone.base - map.heap.start); /* at a whole chunk */
+  if (before != 0 && sys_unmap(map.heap.start, before)) {
+    map.heap.start += before;
+    map.heap.reserved_bytes -= before;
+  }
   if (end != reserved_end && sys_unmap(end, (size_t)(reserved_end - end))) map.heap_reserved = false;
 }
 

@@ -2,6 +2,7 @@
  * does its part and passes the call on: to the next library that has it, or to the kernel.
  *
  *   setrlimit(RLIMIT_AS)   counts reserved address space: what is reserved and unused is released first
+ *   mlockall               locks all that is mapped, and RLIMIT_MEMLOCK counts it: the same under such a limit
  *   unshare, setns         insist on a single thread for some flags: the janitor ends first, and leaves
  *   capset, prctl          drop privileges of the calling thread: the janitor ends first
  *   prctl, syscall         enter a sandbox: the janitor ends, and so do all rights (rights.h); syscall(2) makes the
@@ -29,6 +30,7 @@
 #include "sys.h"
 
 enum {
+  LOCKED_MEMORY_LIMIT = 8, /* RLIMIT_MEMLOCK */
   ADDRESS_SPACE_LIMIT = 9, /* RLIMIT_AS */
   SYSCALL_LANDLOCK_RESTRICT_SELF = 446,
   SECCOMP_OPERATION_FILTER = 1, /* and 0: strict; others only ask */
@@ -47,6 +49,7 @@ CALL(int process_setrlimit(int, const struct limit *), "setrlimit");
 CALL(int process_setrlimit64(int, const struct limit *), "setrlimit64");
 CALL(int process_prlimit(int, int, const struct limit *, struct limit *), "prlimit");
 CALL(int process_prlimit64(int, int, const struct limit *, struct limit *), "prlimit64");
+CALL(int process_mlockall(int), "mlockall");
 CALL(int process_unshare(int), "unshare");
 CALL(int process_setns(int, int), "setns");
 CALL(int process_capset(void *, const void *), "capset");
@@ -56,6 +59,7 @@ CALL(long process_syscall(long, long, long, long, long, long, long), "syscall");
 /* What comes after us; NULL: the kernel. */
 static struct {
   int (*prlimit)(int, int, const struct limit *, struct limit *);
+  int (*mlockall)(int);
   int (*unshare)(int);
   int (*setns)(int, int);
   int (*capset)(void *, const void *);
@@ -65,6 +69,7 @@ static struct {
 
 void process_pass_on_to_libraries(void) {
   *(void **)&next.prlimit = symbols_next("prlimit");
+  *(void **)&next.mlockall = symbols_next("mlockall");
   *(void **)&next.unshare = symbols_next("unshare");
   *(void **)&next.setns = symbols_next("setns");
   *(void **)&next.capset = symbols_next("capset");
@@ -239,9 +244,25 @@ void process_release_reservations(void) {
   cache_slow_path_ends();
 }
 
+static bool locks_all; /* atomic: what is reserved counts as locked */
+
+/* Also for who may lock as much as there is: a daemon drops that privilege later, and the limit holds from then on. */
+int process_mlockall(int flags) {
+  start_if_needed();
+  if (!rights_have(RIGHT_OTHERS) || sys_lock_limit_bytes() != UINT64_MAX) process_release_reservations();
+  long result = next.mlockall != NULL ? next.mlockall(flags) : pass_on(SYS_mlockall, flags, 0, 0, 0, 0, 0);
+  if (result == 0) __atomic_store_n(&locks_all, true, __ATOMIC_RELAXED);
+  return (int)result;
+}
+
+static bool counts_reservations(int resource) {
+  if (resource == LOCKED_MEMORY_LIMIT) return __atomic_load_n(&locks_all, __ATOMIC_RELAXED);
+  return resource == ADDRESS_SPACE_LIMIT;
+}
+
 int process_prlimit(int process_id, int resource, const struct limit *new_limit, struct limit *old_limit) {
   bool own = process_id == 0 || (uint32_t)process_id == snug_counters.pid;
-  if (own && resource == ADDRESS_SPACE_LIMIT && new_limit != NULL && new_limit->soft != UINT64_MAX) {
+  if (own && counts_reservations(resource) && new_limit != NULL && new_limit->soft != UINT64_MAX) {
     process_release_reservations();
   }
   if (next.prlimit != NULL) return next.prlimit(process_id, resource, new_limit, old_limit);

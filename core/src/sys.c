@@ -313,11 +313,15 @@ uint64_t sys_process_cpu_ns(void) {
   return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
 }
 
-uint64_t sys_address_space_limit_bytes(void) {
+static uint64_t soft_limit(int resource) {
   uint64_t limit[2] = {UINT64_MAX, UINT64_MAX};
-  call(SYS_prlimit64, 0, RLIMIT_AS, 0, (long)limit, 0, 0);
+  call(SYS_prlimit64, 0, resource, 0, (long)limit, 0, 0);
   return limit[0];
 }
+
+uint64_t sys_address_space_limit_bytes(void) { return soft_limit(RLIMIT_AS); }
+
+uint64_t sys_lock_limit_bytes(void) { return soft_limit(RLIMIT_MEMLOCK); }
 
 bool sys_was_loaded(void) { return getauxval(AT_BASE) != 0; }
 

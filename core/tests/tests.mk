@@ -120,7 +120,7 @@ test-stress: programs-stress
 # which has no libc thread state.
 SANITIZED_STRESS := exchange short_threads idle_threads signals
 RENAMED := malloc calloc realloc free posix_memalign aligned_alloc memalign malloc_usable_size reallocarray malloc_trim \
-           setrlimit setrlimit64 prlimit prlimit64 unshare setns capset prctl syscall
+           setrlimit setrlimit64 prlimit prlimit64 mlockall unshare setns capset prctl syscall
 
 # $(1): sanitizer, $(2): compiler, $(3): names to change, $(4): further flags of the test programs
 define sanitized_stress

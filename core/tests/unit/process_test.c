@@ -20,6 +20,9 @@ static long call_of_ours(long number, long a, long b, long c, long d, long e, lo
   return answer;
 }
 #define sys_call call_of_ours
+
+static uint64_t lock_limit_bytes = UINT64_MAX;
+#define sys_lock_limit_bytes() (lock_limit_bytes)
 #include "above_sys.h"
 #include "unit.h"
 
@@ -41,6 +44,42 @@ TEST(errors_come_as_errno) {
   CHECK(process_setrlimit64(7, &limit) == -1 && errno == EPERM);
   answer = -EINVAL;
   CHECK(process_unshare(1) == -1 && errno == EINVAL && seen[0] == 1);
+}
+
+static void lock_all_beside_limits(void) {
+  struct limit limit = {(uint64_t)1 << 26, (uint64_t)1 << 26};
+  answer = 0;
+  free(malloc(100));
+  CHECK(process_setrlimit(LOCKED_MEMORY_LIMIT, &limit) == 0 && map.heap_reserved); /* nothing is locked yet */
+  answer = -EPERM;
+  CHECK(process_mlockall(1) == -1 && errno == EPERM && seen_number == SYS_mlockall && seen[0] == 1);
+  CHECK(process_setrlimit(LOCKED_MEMORY_LIMIT, &limit) == -1 && map.heap_reserved); /* nor now */
+  answer = 0;
+  CHECK(process_mlockall(3) == 0 && seen[0] == 3 && map.heap_reserved); /* as much as it likes */
+  CHECK(process_setrlimit(LOCKED_MEMORY_LIMIT, &limit) == 0 && !map.heap_reserved);
+  snug_check();
+}
+
+static void lock_all_under_a_limit(void) {
+  answer = 0;
+  lock_limit_bytes = (uint64_t)1 << 26;
+  CHECK(process_mlockall(2) == 0 && !map.heap_reserved);
+  void *blocks[300]; /* the heap grows on */
+  for (size_t i = 0; i < COUNT_OF(blocks); i++) blocks[i] = memset(malloc(100 * KIB), 1, 100 * KIB);
+  for (size_t i = 0; i < COUNT_OF(blocks); i++) free(blocks[i]);
+  snug_check();
+}
+
+static void lock_all_where_nobody_may_ask(void) {
+  answer = 0;
+  rights_end();
+  CHECK(process_mlockall(2) == 0 && !map.heap_reserved);
+}
+
+TEST(locked_memory_with_a_limit_finds_reservations_released) {
+  run_in_child(lock_all_beside_limits);
+  run_in_child(lock_all_under_a_limit);
+  run_in_child(lock_all_where_nobody_may_ask);
 }
 
 TEST(a_limit_on_address_space_finds_reservations_released) {
