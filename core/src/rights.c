@@ -110,6 +110,7 @@ bool rights_may_start_thread(void) {
 
 void rights_find(void) {
   rights.mark = sys_map(sys_page_size_bytes());
+  if (rights.mark != NULL) sys_try_purge(rights.mark);
   if (rights.mark != NULL && !sys_wipe_on_fork(rights.mark, sys_page_size_bytes())) rights.mark = NULL;
   rights.privileged = true;
   rights.secure = sys_is_secure();

@@ -98,7 +98,17 @@ void *sys_remap(void *start, size_t old_bytes, size_t new_bytes, bool may_move) 
   return failed(result) ? NULL : (void *)result;
 }
 
+/* qemu-user before 7.1 says that it has done what it leaves, as a seccomp filter may. */
+static bool purge_has_no_effect; /* written at start */
+
+void sys_try_purge(void *page) {
+  volatile char *byte = page;
+  *byte = 1;
+  purge_has_no_effect = sys_purge(page, sys_page_size_bytes()) && *byte != 0;
+}
+
 bool sys_purge(void *start, size_t length_bytes) {
+  if (unlikely(purge_has_no_effect)) return false;
   return !failed(call(SYS_madvise, (long)start, (long)length_bytes, MADV_DONTNEED, 0, 0, 0));
 }
 
