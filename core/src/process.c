@@ -196,6 +196,7 @@ static bool succeeded(long result, long number, long flags) {
  * for: libpsx (of libcap) signals all threads that it finds after such a call, and tries again while one does not
  * answer. */
 long process_syscall(long number, long a, long b, long c, long d, long e, long f) {
+  if (unlikely(number == SYS_mlockall)) return process_mlockall((int)a);
   enum process_way way = way_of_syscall(number, a, c);
   if (likely(way == WAY_NONE)) return pass_on(number, a, b, c, d, e, f);
   way = process_make_way(way);

@@ -63,7 +63,7 @@ static void lock_all_beside_limits(void) {
 static void lock_all_under_a_limit(void) {
   answer = 0;
   lock_limit_bytes = (uint64_t)1 << 26;
-  CHECK(process_mlockall(2) == 0 && !map.heap_reserved);
+  CHECK(process_syscall(SYS_mlockall, 2, 0, 0, 0, 0, 0) == 0 && !map.heap_reserved);
   void *blocks[300]; /* the heap grows on */
   for (size_t i = 0; i < COUNT_OF(blocks); i++) blocks[i] = memset(malloc(100 * KIB), 1, 100 * KIB);
   for (size_t i = 0; i < COUNT_OF(blocks); i++) free(blocks[i]);
@@ -73,7 +73,7 @@ static void lock_all_under_a_limit(void) {
 static void lock_all_where_nobody_may_ask(void) {
   answer = 0;
   rights_end();
-  CHECK(process_mlockall(2) == 0 && !map.heap_reserved);
+  CHECK(process_syscall(SYS_mlockall, 2, 0, 0, 0, 0, 0) == 0 && !map.heap_reserved);
 }
 
 TEST(locked_memory_with_a_limit_finds_reservations_released) {
