@@ -24,6 +24,7 @@ enum {
 
 #define TICK_NS UINT64_C(100000000)
 #define SHORT_NS UINT64_C(10000000) /* by so much it may seem shorter: a step of the coarse clock, 10 ms at most */
+#define CLOCK_BACK_NS TICK_NS       /* by so much it went back; another thread's look may be a little later */
 #define CONTAINER_NS (10 * TICK_NS) /* whether there is a limit, or still the same */
 #define LIMITS_NS (600 * TICK_NS)   /* how many CPUs there are, and where the memory limit is */
 
@@ -36,9 +37,15 @@ static struct {
   bool has_limit;           /* atomic: the container has a memory limit */
 } ticks;
 
-/* Whether so much time has passed since *last_ns, which then is now. 0: never yet. */
+/* Whether so much time has passed since the last moment, 0: never yet. A clock that went back counts as that: a process
+ * that was restored on a machine that has run for less would wait for as long as the first one had run. */
+static bool has_passed(uint64_t last_ns, uint64_t now, uint64_t period_ns) {
+  return last_ns == 0 || now >= last_ns + period_ns || now + CLOCK_BACK_NS < last_ns;
+}
+
+/* The same of *last_ns, which then is now. */
 static bool is_time(uint64_t *last_ns, uint64_t now, uint64_t period_ns) {
-  if (*last_ns != 0 && now < *last_ns + period_ns) return false;
+  if (!has_passed(*last_ns, now, period_ns)) return false;
   *last_ns = now;
   return true;
 }
@@ -91,7 +98,8 @@ void tick_now(const struct cache *own, bool may_open_files) {
 
 /* Where the ticks are a janitor's that opens no files. A limit that is near waits for none of them. */
 static void look_if_due(const struct cache *own, uint64_t now) {
-  if (now < __atomic_load_n(&ticks.looked_at_ns, __ATOMIC_RELAXED) + TICK_NS || !purge_try_lock()) return;
+  uint64_t last = __atomic_load_n(&ticks.looked_at_ns, __ATOMIC_RELAXED);
+  if (!has_passed(last, now, TICK_NS) || !purge_try_lock()) return;
   look_at_container(now);
   purge_if_limit_is_near(own);
   purge_unlock();
@@ -104,7 +112,7 @@ bool tick_if_due(const struct cache *own, bool may_open_files) {
     __atomic_store_n(&ticks.looked_at_ns, now, __ATOMIC_RELAXED);
     return false;
   }
-  if (now >= last + TICK_NS - SHORT_NS) { /* another thread's look may be later */
+  if (has_passed(last, now, TICK_NS - SHORT_NS)) {
     tick_now(own, may_open_files);
     return true;
   }

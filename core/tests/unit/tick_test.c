@@ -175,6 +175,29 @@ TEST(a_look_that_lags_behind_a_tick_brings_no_other_one) {
   CHECK(!tick_if_due(this_thread.own, true) && snug_counters.ticks == before);
 }
 
+/* A process that is restored on a machine which has run for less finds that its clock went back by any time. */
+TEST(ticks_and_looks_at_the_container_go_on_after_the_clock_went_back) {
+  static const uint64_t back_ns[] = {200 * MILLISECOND, 5000 * (uint64_t)MILLISECOND, UINT64_C(900000000000)};
+  for (size_t i = 0; i < COUNT_OF(back_ns); i++) {
+    start_again(2);
+    tick();
+    now_ns -= back_ns[i];
+    uint64_t before = snug_counters.ticks;
+    CHECK_THAT(tick_if_due(this_thread.own, true) && snug_counters.ticks == before + 1, "%zu ms back: no tick",
+               (size_t)(back_ns[i] / MILLISECOND));
+    memory_current = "95000000\n";
+    now_ns += TICK_NS;
+    CHECK_THAT(tick_if_due(this_thread.own, true) && pressure_is_near(), "%zu ms back: the limit was not seen",
+               (size_t)(back_ns[i] / MILLISECOND));
+    memory_current = "50000000\n";
+    now_ns -= back_ns[i]; /* the ticks are a janitor's that opens no files */
+    tick_now(NULL, false);
+    CHECK_THAT(!tick_if_due(this_thread.own, true) && !pressure_is_near(), "%zu ms back: no look between ticks",
+               (size_t)(back_ns[i] / MILLISECOND));
+    now_ns += 2 * back_ns[i];
+  }
+}
+
 /* It sleeps for as long as a tick lasts, and a step of the coarse clock is often a little less than its name says. */
 TEST(each_look_of_a_janitor_is_a_tick_though_the_clock_is_short) {
   enum { LOOKS = 20 };
