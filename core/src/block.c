@@ -32,8 +32,9 @@ static void *take_big(size_t size_bytes, size_t alignment, bool *clean) {
   void *block = take_run_or_large(size_bytes, alignment, clean);
   if (unlikely(block == NULL) && size_bytes <= zone.reserved_pages * PAGE_BYTES) {
     /* A limit: what the heap holds but does not need may be just what is missing. */
-    size_t given_back = purge_all(this_thread.own);
-    if (pages_shrink() + given_back != 0) block = take_run_or_large(size_bytes, alignment, clean);
+    purge_all(this_thread.own);
+    pages_shrink(); /* in a handler around a fork nothing was purged */
+    block = take_run_or_large(size_bytes, alignment, clean);
   }
   maintain(MAINTAIN_BIG_BLOCK);
   cache_slow_path_ends();

@@ -5,7 +5,8 @@
  *  K1  A thread takes locks in rising rank only (checked with SNUG_DEBUG); equal ranks by rising address, as fork does.
  *  K2  Nothing that can fault on the program's memory, and no system call that takes longer the more memory there is,
  *      happens under a lock; the purge lock, which slow paths only try, is the exception. Short ones do, as what they
- *      change must be seen whole: mprotect when the zone or a table grows (records, caches, pages, map), mmap and
+ *      change must be seen whole: mprotect when the zone or a table grows (records, caches, pages, map), a new mapping
+ *      or munmap where the zone shrinks, of 64 MiB at a time without memory (pages, map), mmap and
  *      munmap of the table of large blocks (large), one membarrier for all victims at a time (caches). So do two that
  *      grow with memory, which few programs make: a slab of an arena of mallctl is cleared (slab), and a profile's
  *      stacks are copied for a dump or zeroed by a reset (profile_table).

@@ -192,12 +192,27 @@ size_t map_grow(size_t pages) {
   return result;
 }
 
+/* Space that is made unwritable only stays charged to the process where the system allows no more than it has
+ * (vm.overcommit_memory=2): so it is reserved anew. What else is said of the heap is said again, and the kernel makes one
+ * mapping of it and what is reserved beyond. Where the process has no mapping left for that, the boundary moves. */
+static bool release_heap(char *start, size_t bytes) {
+  if (!map.heap_reserved) return sys_unmap(start, bytes);
+  if (!sys_reserve_again(start, bytes)) return sys_decommit(start, bytes);
+  if (options.thp == THP_ALWAYS) {
+    sys_huge_pages(start, bytes);
+  } else {
+    sys_no_huge_pages(start, bytes);
+  }
+  name_mapping(start, bytes, "snug heap");
+  return true;
+}
+
 bool map_shrink(size_t pages) {
   ASSERT(pages % CHUNK_PAGES == 0 && pages <= zone.pages);
   lock_take(&map.lock, RANK_MAP);
   char *start = page_address(pages);
   size_t bytes = (zone.pages - pages) * PAGE_BYTES;
-  bool done = map.heap_reserved ? sys_decommit(start, bytes) : sys_unmap(start, bytes);
+  bool done = release_heap(start, bytes);
   if (done) __atomic_store_n(&zone.pages, pages, __ATOMIC_RELEASE);
   lock_give(&map.lock, RANK_MAP);
   return done;

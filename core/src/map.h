@@ -71,7 +71,7 @@ HIDDEN void table_release_rest(struct table *table);
  * held. */
 HIDDEN void map_release_reservations(void);
 
-/* Makes the zone end after `pages`; nothing above may be in use, dirty or not. */
+/* Makes the zone end after `pages`; nothing above may be in use, dirty or not. The system charges for it no more. */
 HIDDEN bool map_shrink(size_t pages);
 
 /* For fork: every module with locks has these three. */

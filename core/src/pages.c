@@ -11,7 +11,10 @@ enum {
   PURGE_BATCH = 64,         /* runs given back per time the lock is taken, or */
   PURGE_BATCH_PAGES = 2048, /* so many pages, and the rest of a run: a millisecond's work */
   BATCHES_BEFORE_FORK = 4,
-  REFUSALS_MAX = 4, /* batches in which the system refused, in one purge */
+  REFUSALS_MAX = 4,     /* batches in which the system refused, in one purge */
+  SHRINK_CHUNKS = 16,   /* that the zone shrinks by at a time: 64 MiB, as it grows */
+  SPARE_CHUNKS = 4,     /* at ticks so many stay beyond the last one in use, */
+  SPARE_HEAP_SHIFT = 3, /* and this part of the heap, as much as it grows by */
 };
 
 /* What a search in a chunk can find at most; exact after a search failed there (G1). */
@@ -413,11 +416,20 @@ void pages_age(void) {
   lock_give(&pages.lock, RANK_PAGES);
 }
 
-size_t pages_shrink(void) {
+/* How many chunks stay beyond the first `count`. */
+static size_t spare_chunks(size_t count) {
+  size_t ahead = count >> SPARE_HEAP_SHIFT;
+  return SPARE_CHUNKS + (ahead < SHRINK_CHUNKS ? ahead : SHRINK_CHUNKS);
+}
+
+/* A slice: the system call takes longer the more goes (K2). Returns the pages. */
+static size_t shrink_slice(bool keeps_spare) {
   lock_take(&pages.lock, RANK_PAGES);
   size_t count = pages.chunk_count;
   while (count > 0 && pages.chunks[count - 1].free == CHUNK_PAGES && pages.chunks[count - 1].dirty == 0) count--;
-  size_t end = count * CHUNK_PAGES, gone = pages.chunk_count * CHUNK_PAGES - end;
+  if (keeps_spare) count += spare_chunks(count);
+  if (count + SHRINK_CHUNKS < pages.chunk_count) count = pages.chunk_count - SHRINK_CHUNKS;
+  size_t end = count * CHUNK_PAGES, gone = count < pages.chunk_count ? (pages.chunk_count - count) * CHUNK_PAGES : 0;
   if (gone != 0) huge_shrinks(end);
   if (gone != 0 && map_shrink(end)) {
     bits_set(zone.free_bits, end, gone, false);
@@ -432,6 +444,17 @@ size_t pages_shrink(void) {
   lock_give(&pages.lock, RANK_PAGES);
   return gone;
 }
+
+size_t pages_shrink(void) {
+  size_t gone = 0, slice;
+  do {
+    slice = shrink_slice(false);
+    gone += slice;
+  } while (slice != 0 && !is_purging_stopped());
+  return gone;
+}
+
+void pages_shrink_in_part(void) { shrink_slice(true); }
 
 struct pages_account pages_account(void) {
   lock_take(&pages.lock, RANK_PAGES);

@@ -72,9 +72,13 @@ static inline bool is_purging_stopped(void) { return __atomic_load_n(&purging_st
 /* Time for only_aged: pages that are dirty now are aged from now on, until they are taken. */
 HIDDEN void pages_age(void);
 
-/* Gives whole free chunks at the end of the zone back, address space and all: after pages_purge(0), when the system has
- * no more. Returns the pages. */
+/* Gives whole chunks at the end of the zone back that are free and clean, and what the system charges for them: limits
+ * of address space and of data, and commit. After pages_purge(0), when the program idles or the system has no more. At
+ * least 64 MiB go, all unless purging stops. Returns the pages. */
 HIDDEN size_t pages_shrink(void);
+
+/* The same at a tick: at most 64 MiB, and what the heap may soon grow by stays. */
+HIDDEN void pages_shrink_in_part(void);
 
 /* Dirty pages now, without a lock: for policies. */
 HIDDEN size_t pages_dirty(void);

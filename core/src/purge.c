@@ -328,6 +328,7 @@ static bool give_back_all(const struct cache *own, bool breaks, size_t *bytes) {
   purged += pages_purge(0, false);
   count_purged(purged);
   purged += unmapped;
+  if (!is_purging_stopped()) pages_shrink();
   set_due(urgent_pages());
   purge_looked();
   gauges_refresh(true);

@@ -78,6 +78,11 @@ bool sys_decommit(void *start, size_t length_bytes) {
   return !failed(call(SYS_mprotect, (long)start, (long)length_bytes, PROT_NONE, 0, 0, 0));
 }
 
+bool sys_reserve_again(void *start, size_t length_bytes) {
+  return map_anonymous(start, length_bytes, PROT_NONE, MAP_FIXED | MAP_NORESERVE) != NULL ||
+         map_anonymous(start, length_bytes, PROT_NONE, MAP_FIXED) != NULL;
+}
+
 void *sys_map(size_t length_bytes) { return map_anonymous(NULL, length_bytes, PROT_READ | PROT_WRITE, 0); }
 
 /* The address is a hint: sandboxes, and kernels before 4.17, don't know MAP_FIXED_NOREPLACE. */

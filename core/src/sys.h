@@ -14,11 +14,12 @@
 
 /* Memory. Addresses and lengths are multiples of the system's page size. */
 size_t sys_page_size_bytes(void);
-void *sys_reserve(size_t length_bytes);              /* address space without memory */
-bool sys_commit(void *start, size_t length_bytes);   /* make a reserved range readable and writable */
-bool sys_decommit(void *start, size_t length_bytes); /* and back to address space only; it holds no memory */
-void *sys_map(size_t length_bytes);                  /* zeroed memory */
-bool sys_map_at(void *start, size_t length_bytes);   /* zeroed memory there, or nothing */
+void *sys_reserve(size_t length_bytes);                   /* address space without memory */
+bool sys_commit(void *start, size_t length_bytes);        /* make a reserved range readable and writable */
+bool sys_decommit(void *start, size_t length_bytes);      /* and back; the system charges for it still, as for memory */
+bool sys_reserve_again(void *start, size_t length_bytes); /* and back as it was reserved: charged no more, zeros next */
+void *sys_map(size_t length_bytes);                       /* zeroed memory */
+bool sys_map_at(void *start, size_t length_bytes);        /* zeroed memory there, or nothing */
 bool sys_unmap(void *start, size_t length_bytes);
 void *sys_remap(void *start, size_t old_bytes, size_t new_bytes, bool may_move);
 bool sys_purge(void *start, size_t length_bytes); /* give memory back; reads as zero afterwards */

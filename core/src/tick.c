@@ -88,6 +88,7 @@ void tick_now(const struct cache *own, bool may_open_files) {
   steal_caches(IDLE_TICKS, own);
   if (!purge_if_limit_is_near(own)) purge_slabs(slow ? 0 : PAGES_CLASS_MIN_BYTES, records_to_look_at());
   purge_above_cap();
+  pages_shrink_in_part();
   large_retry_unmaps();
   pages_age();
   large_age();

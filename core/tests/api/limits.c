@@ -1,6 +1,7 @@
 /* Limits of the process: huge requests under RLIMIT_AS, exhaustion and recovery. Each in a forked child. */
 #include "../support/test.h"
 
+#include <sys/mman.h>
 #include <sys/resource.h>
 
 /* An allocator that reserves address space gives up what it does not use when a limit is set: so first a far one. */
@@ -104,6 +105,68 @@ static void limited_data_segment(void) {
 TEST(data_limit_is_met_with_null_not_with_a_signal) {
   if (getenv("TEST_EMULATED")) SKIP("the limit would be the emulator's");
   run_in_child(limited_data_segment);
+}
+
+/* ---- what others may have when a peak is over ---- */
+
+enum { PEAK_BLOCKS = 140000, PEAK_BLOCK_BYTES = 1000 };
+
+/* A peak of 140 MB under a limit of data, which is freed. */
+static void have_a_peak(void) {
+  static void *blocks[PEAK_BLOCKS];
+  struct rlimit limit = {192 * MIB, 192 * MIB};
+  REQUIRE(setrlimit(RLIMIT_DATA, &limit) == 0);
+  for (size_t i = 0; i < PEAK_BLOCKS; i++) {
+    blocks[i] = hidden(malloc(PEAK_BLOCK_BYTES));
+    REQUIRE(blocks[i] != NULL);
+    memset(blocks[i], 1, PEAK_BLOCK_BYTES);
+  }
+  for (size_t i = 0; i < PEAK_BLOCKS; i++) free(blocks[i]);
+}
+
+static bool others_can_map(size_t bytes) {
+  void *mapping = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapping == MAP_FAILED) return false;
+  munmap(mapping, bytes);
+  return true;
+}
+
+static void map_after_trim(void) {
+  have_a_peak();
+  trim_heap();
+  CHECK_THAT(others_can_map(100 * MIB), "errno %d", errno);
+}
+
+static void map_after_an_idle_moment(void) {
+  have_a_peak();
+  bool can = false;
+  for (int i = 0; i < 100 && !can; i++) {
+    sleep_ms(100);
+    can = others_can_map(100 * MIB);
+  }
+  CHECK_THAT(can, "errno %d after ten seconds", errno);
+}
+
+/* The program never idles for long enough: ticks alone give back. */
+static void map_while_little_is_done(void) {
+  have_a_peak();
+  bool can = false;
+  for (int i = 0; i < 1000 && !can; i++) {
+    void *some[100];
+    for (size_t k = 0; k < COUNT_OF(some); k++) some[k] = memset(hidden(malloc(3000)), 1, 3000);
+    for (size_t k = 0; k < COUNT_OF(some); k++) free(some[k]);
+    sleep_ms(10);
+    can = others_can_map(100 * MIB);
+  }
+  CHECK_THAT(can, "errno %d after ten seconds", errno);
+}
+
+TEST(after_a_peak_others_have_what_the_limit_of_data_allows) {
+  if (getenv("TEST_EMULATED")) SKIP("the limit would be the emulator's");
+  if (freed_blocks_wait()) SKIP("freed blocks count as live for a while");
+  if (can_trim_heap()) run_in_child(map_after_trim);
+  run_in_child(map_after_an_idle_moment);
+  run_in_child(map_while_little_is_done);
 }
 
 int main(int argc, char **argv) { return run_tests(argc, argv); }

@@ -1,8 +1,22 @@
-/* map_test.c: the zone and its tables grow, shrink and refuse; also under a limit of the address space. */
+/* map_test.c: the zone and its tables grow, shrink and refuse; also under a limit of the address space.
+ *
+ * The heap is reserved without MAP_NORESERVE, as in a sandbox that refuses that flag: what is writable, or was, is
+ * charged to the process as it is everywhere under vm.overcommit_memory=2, where the kernel ignores the flag. smaps
+ * shows such mappings by "ac". */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <sys/mman.h>
+#undef MAP_NORESERVE
+#define MAP_NORESERVE 0
 #include "../../src/sys.c"
 
 /* The system's answers, refused on demand. */
-static bool refuse_commit;
+static bool refuse_commit, refuse_reserve;
+static bool reserve_again_or_refuse(void *start, size_t length_bytes) {
+  return !refuse_reserve && sys_reserve_again(start, length_bytes);
+}
+#define sys_reserve_again reserve_again_or_refuse
 static bool commit_or_refuse(void *start, size_t length_bytes) {
   return !refuse_commit && sys_commit(start, length_bytes);
 }
@@ -132,6 +146,69 @@ TEST(shrinking_takes_the_address_space_back) {
     const uint64_t *words = (const uint64_t *)page_address(page);
     if (words[0] != 0) CHECK_THAT(false, "page %zu kept its contents", page);
   }
+}
+
+struct heap_mappings {
+  size_t count, charged_bytes, huge_bytes; /* huge: where the kernel may make huge pages */
+};
+
+/* What the kernel says of the reserved zone. */
+static struct heap_mappings heap_mappings(void) {
+  struct heap_mappings sum = {0, 0, 0};
+  FILE *file = fopen("/proc/self/smaps", "r");
+  REQUIRE(file != NULL);
+  static char line[4096];
+  unsigned long begin = 0, end = 0;
+  uintptr_t zone_begin = (uintptr_t)zone.base, zone_end = (uintptr_t)page_address(zone.reserved_pages);
+  while (fgets(line, sizeof line, file) != NULL) {
+    char *rest;
+    unsigned long first = strtoul(line, &rest, 16);
+    if (rest != line && *rest == '-') {
+      begin = first;
+      end = strtoul(rest + 1, NULL, 16);
+    }
+    if (strncmp(line, "VmFlags:", 8) != 0 || begin >= zone_end || end <= zone_begin) continue;
+    sum.count++;
+    if (strstr(line, " ac") != NULL) sum.charged_bytes += end - begin;
+    if (strstr(line, " nh") == NULL) sum.huge_bytes += end - begin;
+  }
+  fclose(file);
+  return sum;
+}
+
+TEST(what_the_zone_shrinks_by_is_charged_no_more) {
+  if (is_emulated()) SKIP("smaps is the emulator's");
+  init_once();
+  while (zone_pages() < 16 * CHUNK_PAGES) REQUIRE(map_grow(CHUNK_PAGES) != 0);
+  struct heap_mappings before = heap_mappings();
+  size_t below = (size_t)(zone.base - map.heap.start); /* of the same mapping */
+  CHECK_THAT(before.count == 2 && before.charged_bytes - zone_pages() * PAGE_BYTES <= below, "%zu mappings, %zu of %zu",
+             before.count, before.charged_bytes, zone_pages() * PAGE_BYTES);
+  for (int turn = 0; turn < 3; turn++) {
+    size_t end = zone_pages() - 3 * CHUNK_PAGES;
+    memset(page_address(end), 1, PAGE_BYTES);
+    sys_purge(page_address(end), 3 * CHUNK_PAGES * PAGE_BYTES);
+    REQUIRE(map_shrink(end));
+    struct heap_mappings after = heap_mappings();
+    CHECK_THAT(after.charged_bytes + 3 * CHUNK_PAGES * PAGE_BYTES == before.charged_bytes, "%zu bytes, %zu before",
+               after.charged_bytes, before.charged_bytes);
+    CHECK_THAT(after.count == before.count, "%zu mappings, %zu before", after.count, before.count);
+    CHECK_THAT(after.huge_bytes == before.huge_bytes, "%zu bytes may have huge pages", after.huge_bytes);
+    before = after;
+  }
+}
+
+/* As where the process has as many mappings as it may have: a new one is refused, even in place of another. */
+TEST(a_zone_that_may_not_be_reserved_again_shrinks_all_the_same) {
+  init_once();
+  while (zone_pages() < 16 * CHUNK_PAGES) REQUIRE(map_grow(CHUNK_PAGES) != 0);
+  size_t pages = zone_pages(), end = pages - 2 * CHUNK_PAGES;
+  refuse_reserve = true;
+  CHECK(map_shrink(end) && zone_pages() == end);
+  check_unreadable(page_address(end));
+  REQUIRE(map_grow(2 * CHUNK_PAGES) >= pages);
+  *(volatile char *)page_address(end) = 0;
+  refuse_reserve = false;
 }
 
 TEST(growth_ends_with_the_reservation) {

@@ -207,7 +207,7 @@ static void age(void) {
   for (size_t i = 0; i < model_pages; i++) aged[i] = state[i] == DIRTY;
 }
 
-static size_t shrink(void) {
+static size_t shrink(bool in_part) {
   size_t end = model_pages;
   while (end > 0) {
     size_t clean = 0;
@@ -215,7 +215,18 @@ static size_t shrink(void) {
     if (clean < CHUNK_PAGES) break;
     end -= CHUNK_PAGES;
   }
-  size_t gone = pages_shrink();
+  if (in_part) {
+    size_t spare = end / 8 < SHRINK_CHUNKS * CHUNK_PAGES ? end / 8 / CHUNK_PAGES : SHRINK_CHUNKS;
+    end += (SPARE_CHUNKS + spare) * CHUNK_PAGES;
+    if (end > model_pages) end = model_pages;
+    if (end + SHRINK_CHUNKS * CHUNK_PAGES < model_pages) end = model_pages - SHRINK_CHUNKS * CHUNK_PAGES;
+  }
+  size_t gone = model_pages - end;
+  if (in_part) {
+    pages_shrink_in_part();
+  } else {
+    gone = pages_shrink();
+  }
   CHECK_THAT(gone == model_pages - end && zone_pages() == end, "%zu pages went, model %zu", gone, model_pages - end);
   for (size_t i = end; i < model_pages; i++) state[i] = ABOVE;
   model_pages = end;
@@ -250,7 +261,7 @@ static void random_step(size_t live_max) {
   } else if (choice == 98) {
     purge(0, random_below(&random_state, 2) == 0);
   } else {
-    shrink();
+    shrink(random_below(&random_state, 2) == 0);
   }
 }
 
@@ -278,13 +289,47 @@ TEST(an_empty_heap_shrinks_to_nothing_and_grows_again) {
   purge(0, false);
   size_t dirty = pages_dirty(); /* none: chunks consist of whole system pages */
   CHECK_THAT(dirty == 0, "%zu pages stay dirty", dirty);
-  shrink();
+  shrink(false);
   CHECK(zone_pages() == 0 && pages_top() == 0);
   compare();
   for (int i = 0; i < 5; i++) {
     taken[taken_count++] = (struct range){take(PAGES_RUN_MAX, 1), PAGES_RUN_MAX};
     compare();
   }
+  give_all();
+}
+
+/* At ticks 64 MiB at a time, and down to what the heap may grow by soon; else all that no page in use lies above. */
+TEST(a_zone_after_a_peak_shrinks_slice_by_slice) {
+  enum { PEAK_CHUNKS = 60, KEPT_CHUNKS = 16 };
+  init_once();
+  give_all();
+  purge(0, false);
+  while (zone_pages() < PEAK_CHUNKS * CHUNK_PAGES) {
+    size_t first = take(PAGES_RUN_MAX, 1);
+    REQUIRE(first != PAGE_NONE && taken_count < RUNS);
+    taken[taken_count++] = (struct range){first, PAGES_RUN_MAX};
+  }
+  shrink(true);
+  CHECK_THAT(zone_pages() >= PEAK_CHUNKS * CHUNK_PAGES, "%zu pages while all are in use", zone_pages());
+  for (size_t i = taken_count; i-- > 0;) {
+    if (taken[i].first < KEPT_CHUNKS * CHUNK_PAGES) continue;
+    give(taken[i].first, taken[i].count, 0);
+    taken[i] = taken[--taken_count];
+  }
+  shrink(true);
+  CHECK_THAT(zone_pages() >= PEAK_CHUNKS * CHUNK_PAGES, "%zu pages while they are dirty", zone_pages());
+  purge(0, false);
+  size_t least = (KEPT_CHUNKS + KEPT_CHUNKS / 8 + SPARE_CHUNKS) * CHUNK_PAGES, slices = 0;
+  for (size_t gone = 1; gone != 0; slices += gone != 0) {
+    gone = shrink(true);
+    CHECK_THAT(gone <= SHRINK_CHUNKS * CHUNK_PAGES, "%zu pages at once", gone);
+  }
+  CHECK_THAT(zone_pages() == least && slices == 3, "%zu pages after %zu slices, not %zu", zone_pages(), slices, least);
+  compare();
+  shrink(false);
+  CHECK_THAT(zone_pages() == KEPT_CHUNKS * CHUNK_PAGES, "%zu pages", zone_pages());
+  compare();
   give_all();
 }
 
