@@ -91,7 +91,7 @@ struct snug_counters {
   uint64_t large_retained_bytes;  /* free mappings kept for reuse */
   uint64_t cached_bytes;          /* blocks in thread caches, when last looked at */
   uint64_t cached_at_ns;          /* CLOCK_MONOTONIC of that look, of many caches of the oldest */
-  uint64_t metadata_bytes;        /* maps, slab records, caches, tables: bytes ever touched */
+  uint64_t metadata_bytes;        /* maps, slab records, caches, tables: bytes ever touched, less what went back */
   uint64_t dirty_cap_bytes;       /* so much of dirty_bytes may stay unused from tick to tick, now */
   uint64_t caches;                /* thread caches in use: count */
 

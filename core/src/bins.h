@@ -25,6 +25,7 @@
 enum {
   CACHE_BYTES = 64 * 1024,    /* address space of one; C2's compares need it */
   CACHE_TOUCHED_BYTES = 8192, /* of a cache whose bins have not grown */
+  CACHE_TOUCHED_PAGES = CACHE_TOUCHED_BYTES / PAGE_BYTES,
 };
 
 struct bin {

@@ -31,6 +31,8 @@ static struct {
   uint32_t count;                   /* caches ever used; atomic, rises under the lock */
   uint64_t unused[CACHES_MAX / 64]; /* one bit for each of these that has no owner; under the lock */
   uint32_t unused_from;             /* none below this number; under the lock */
+  uint64_t ended[CACHES_MAX / 64];  /* the same of those without an owner that hold memory; under the lock */
+  uint32_t ended_count;             /* atomic, written under the lock */
   uint32_t capacity;
   uint32_t tick __attribute__((aligned(64))); /* atomic; read in slow paths: no neighbour that changes often */
   bool closed;                  /* no thread has a cache any more, or will have one; atomic, set under the lock */
@@ -39,6 +41,8 @@ static struct {
   uint32_t survivor_thread_id;
   bool sees_thread_ends;
 } caches;
+
+void (*cache_after_thread)(void);
 
 static bool is_closed(void) { return __atomic_load_n(&caches.closed, __ATOMIC_RELAXED); }
 
@@ -84,23 +88,58 @@ static uint32_t cache_index(const struct cache *cache) {
   return (uint32_t)((size_t)((const char *)cache - caches.start) / CACHE_BYTES);
 }
 
+static void set_unused(uint32_t number, bool unused) {
+  bits_set(caches.unused, number, 1, unused);
+  if (unused && number < caches.unused_from) caches.unused_from = number;
+}
+
+static void set_ended(uint32_t number, bool ended) {
+  uint32_t changed = (uint32_t)bits_set(caches.ended, number, 1, ended);
+  __atomic_store_n(&caches.ended_count, caches.ended_count + (ended ? changed : -changed), __ATOMIC_RELAXED);
+}
+
 /* Whether it has an owner. The caches lock is held. */
 static void set_in_use(struct cache *cache, bool in_use) {
   uint32_t number = cache_index(cache);
   __atomic_store_n(&cache->in_use, in_use, __ATOMIC_RELAXED);
-  bits_set(caches.unused, number, 1, !in_use);
-  if (!in_use && number < caches.unused_from) caches.unused_from = number;
+  set_unused(number, !in_use);
+  set_ended(number, !in_use);
+}
+
+uint32_t cache_ended_count(void) { return __atomic_load_n(&caches.ended_count, __ATOMIC_RELAXED); }
+
+uint32_t cache_take_ended(struct cache *batch[CACHE_ENDED_BATCH]) {
+  uint32_t count = 0, number = 0;
+  lock_take(&caches.lock, RANK_CACHES);
+  while (count < CACHE_ENDED_BATCH && caches.ended_count != 0) {
+    number = (uint32_t)bits_find(caches.ended, number, caches.count, true);
+    if (number == caches.count) break;
+    set_unused(number, false);
+    set_ended(number, false);
+    batch[count++] = cache_number(number);
+  }
+  lock_give(&caches.lock, RANK_CACHES);
+  return count;
+}
+
+void cache_put_back(struct cache *const batch[], uint32_t count) {
+  lock_take(&caches.lock, RANK_CACHES);
+  for (uint32_t i = 0; i < count; i++) {
+    if (!batch[i]->in_use) set_unused(cache_index(batch[i]), true); /* else a child has used it meanwhile (K4) */
+  }
+  lock_give(&caches.lock, RANK_CACHES);
 }
 
 /* The unused cache with the lowest number. The caches lock is held. */
 static struct cache *find_unused(void) {
   caches.unused_from = (uint32_t)bits_find(caches.unused, caches.unused_from, caches.count, true);
-  if (caches.unused_from < caches.count) return cache_number(caches.unused_from);
-  size_t end = (size_t)(caches.start - caches.table.start) + (size_t)(caches.count + 1) * CACHE_BYTES;
-  if (caches.count >= caches.capacity || !table_commit(&caches.table, end)) return NULL;
-  struct cache *cache = cache_number(caches.count);
+  uint32_t number = caches.unused_from;
+  size_t end = (size_t)(caches.start - caches.table.start) + (size_t)(number + 1) * CACHE_BYTES;
+  if (number == caches.count && (number >= caches.capacity || !table_commit(&caches.table, end))) return NULL;
+  struct cache *cache = cache_number(number);
   bins_reset(cache);
-  __atomic_store_n(&caches.count, caches.count + 1, __ATOMIC_RELEASE);
+  __atomic_store_n(&cache->door.cache, &empty_cache, __ATOMIC_RELAXED);
+  if (number == caches.count) __atomic_store_n(&caches.count, number + 1, __ATOMIC_RELEASE);
   return cache;
 }
 
@@ -177,6 +216,7 @@ static uint32_t keep_survivor(void) {
     arena_join(cache->arena);
     left++;
   }
+  caches.ended_count = (uint32_t)bits_count(caches.ended, 0, caches.count);
   return left;
 }
 
@@ -278,6 +318,7 @@ static void thread_ends(void *argument) {
   lock_take(&caches.lock, RANK_CACHES);
   give_up_cache(argument);
   lock_give(&caches.lock, RANK_CACHES);
+  if (cache_after_thread != NULL) cache_after_thread();
   cache_slow_path_ends();
 }
 

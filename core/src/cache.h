@@ -24,6 +24,7 @@
  *      gives those to their slab. All are of one arena, the owner's (its tag): others go to the remote blocks. But a
  *      slab may be adopted by another arena in the instant in which the first thread joins its arena and frees.
  *  C4  door.cache is &empty_cache or the cache it lies in. empty_cache is empty and full at once in every class.
+ *      Of an unused cache nothing counts, and all may read as zero: find_unused sets it up.
  *  C5  Outside `changing`, any instant shows a whole bin: one store of top takes a block in or out.
  */
 #ifndef SNUG_CACHE_H
@@ -108,6 +109,17 @@ HIDDEN uint64_t cache_sign_of_life(const struct cache *cache);
 
 /* Makes the cache an unused one. The lock is held, and its thread does not use it (any more). */
 HIDDEN void cache_release(struct cache *cache);
+
+/* What is called when a thread has given its cache up at its end, in its slow path and with no lock held. Set once, at
+ * start. */
+HIDDEN extern void (*cache_after_thread)(void);
+
+/* For purge.h: unused caches that hold memory since their owners used them. A batch of them is taken, so that no thread
+ * gets one; their memory may go, all of it, and reads as zero in one that is used again; then they are put back. */
+enum { CACHE_ENDED_BATCH = 64 };
+HIDDEN uint32_t cache_ended_count(void);
+HIDDEN uint32_t cache_take_ended(struct cache *batch[CACHE_ENDED_BATCH]);
+HIDDEN void cache_put_back(struct cache *const batch[], uint32_t count);
 
 HIDDEN void cache_check(void); /* asserts C2 and C3 of this thread's cache */
 HIDDEN void cache_lock_all(void);

@@ -10,7 +10,7 @@
 
 uint64_t gauges_profile_bytes;
 
-/* Bytes of our tables that were ever written, by page. */
+/* Bytes of our tables that were ever written, by page; of caches those whose memory was not given back since. */
 static uint64_t metadata_bytes(size_t top_pages, size_t cache_count) {
   size_t page = zone.page_bytes;
   uint64_t bytes = round_up(top_pages * sizeof zone.kind[0], page) + round_up(top_pages * sizeof zone.owner[0], page);
@@ -32,5 +32,6 @@ void gauges_refresh(bool counts_all_caches) {
     survey_count_slice();
   }
   counter_set(&snug_counters.lock_waits, __atomic_load_n(&lock_waits, __ATOMIC_RELAXED));
-  counter_set(&snug_counters.metadata_bytes, metadata_bytes(account.top_pages, counter_get(&snug_counters.caches)));
+  size_t cache_count = (size_t)counter_get(&snug_counters.caches) + cache_ended_count();
+  counter_set(&snug_counters.metadata_bytes, metadata_bytes(account.top_pages, cache_count));
 }

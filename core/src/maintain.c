@@ -52,6 +52,10 @@ void maintain_look_at_clock(const struct cache *own, uint32_t weight) {
   if (ticked ? purge_janitor_is_worth() : is_worth_between_ticks()) janitor_start();
 }
 
+static void after_thread(void) { maintain(1); }
+
+void maintain_start(void) { cache_after_thread = after_thread; }
+
 size_t maintain_give_all_back(void) {
   cache_slow_path_begins();
   cache_empty_own();

@@ -26,11 +26,14 @@ HIDDEN size_t maintain_give_all_back(void);
 /* If this memory is a copy that clone(2) made without our handlers, makes it this process's own. */
 HIDDEN void maintain_claim_copy(void);
 
+/* Has the ends of threads looked at as well (cache_after_thread). Called once, at start. */
+HIDDEN void maintain_start(void);
+
 /* At the end of every slow path, with no lock held. */
 static ALWAYS_INLINE void maintain(uint32_t weight) {
   size_t dirty = pages_dirty() + large_retained_pages();
   if (unlikely(dirty > __atomic_load_n(&purge_due_pages, __ATOMIC_RELAXED))) purge_excess();
-  size_t freed = dirty + slab_touched_pages();
+  size_t freed = dirty + slab_touched_pages() + (size_t)cache_ended_count() * CACHE_TOUCHED_PAGES;
   if (unlikely(freed > __atomic_load_n(&purge_look_pages, __ATOMIC_RELAXED))) maintain_look_for_janitor();
   this_thread.upkeep_due += weight;
   if (likely(this_thread.upkeep_due < MAINTAIN_PERIOD)) return;

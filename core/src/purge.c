@@ -251,7 +251,8 @@ bool purge_janitor_is_worth_for_pages(void) { return purgeable_page_bytes() > ja
 
 /* What can go for certain, if nobody uses it. */
 static uint64_t purgeable_bytes(void) {
-  return purgeable_page_bytes() + (steal_is_allowed() ? counter_get(&snug_counters.cached_bytes) : 0);
+  uint64_t ended_bytes = (uint64_t)cache_ended_count() * CACHE_TOUCHED_BYTES;
+  return purgeable_page_bytes() + ended_bytes + (steal_is_allowed() ? counter_get(&snug_counters.cached_bytes) : 0);
 }
 
 bool purge_janitor_may_be_worth(void) {
@@ -263,7 +264,8 @@ bool purge_janitor_is_worth(void) {
 }
 
 void purge_looked(void) {
-  size_t more = pages_used() >> LOOK_HEAP_SHIFT, freed = dirty_pages() + slab_touched_pages();
+  size_t more = pages_used() >> LOOK_HEAP_SHIFT;
+  size_t freed = dirty_pages() + slab_touched_pages() + (size_t)cache_ended_count() * CACHE_TOUCHED_PAGES;
   __atomic_store_n(&purge_look_pages, freed + (more > LOOK_PAGES ? more : LOOK_PAGES), __ATOMIC_RELAXED);
 }
 
@@ -315,6 +317,20 @@ void purge_above_cap(void) {
   purge_within_budget(cap_pages(), !at_any_price());
 }
 
+/* Caches of threads that ended. Returns about how many pages went. The purge lock is held. */
+static size_t give_back_ended_caches(void) {
+  struct cache *batch[CACHE_ENDED_BATCH];
+  uint32_t count, gone = 0;
+  while (!is_purging_stopped() && (count = cache_take_ended(batch)) != 0) {
+    for (uint32_t i = 0; i < count; i++) {
+      survey_forget(batch[i]);
+      gone += sys_purge(batch[i], CACHE_BYTES); /* refused, where memory is locked: not tried again */
+    }
+    cache_put_back(batch, count);
+  }
+  return (size_t)gone * CACHE_TOUCHED_PAGES;
+}
+
 /* purge_all_locked, breaking huge pages or not. */
 static bool give_back_all(const struct cache *own, bool breaks, size_t *bytes) {
   huge_allow_breaks(breaks ? SIZE_MAX : 0);
@@ -325,7 +341,7 @@ static bool give_back_all(const struct cache *own, bool breaks, size_t *bytes) {
   size_t unmapped = large_purge(0, false); /* before slabs, which take longest: a fork may cut what comes after */
   large_retry_unmaps();
   size_t purged = slab_purge(0, false, slab_record_count(), SIZE_MAX);
-  purged += pages_purge(0, false);
+  purged += pages_purge(0, false) + give_back_ended_caches();
   count_purged(purged);
   purged += unmapped;
   if (!is_purging_stopped()) pages_shrink();

@@ -22,7 +22,8 @@ HIDDEN extern size_t purge_look_pages; /* atomic: dirty and touched ones above w
  * grew by, too. */
 HIDDEN void purge_excess(void);
 
-/* Gives everything back that can be: idle caches, pages in slabs, free pages, retained mappings. Returns the bytes.
+/* Gives everything back that can be: idle caches, pages in slabs, free pages, retained mappings, what caches of ended
+ * threads lie in, free space at the end of the zone. Returns the bytes of memory that went.
  * What forks cut is repeated once at least, and until that has taken 50 ms. */
 HIDDEN size_t purge_all(const struct cache *own);
 

@@ -13,6 +13,7 @@
 #include "guard.h"
 #include "huge.h"
 #include "large.h"
+#include "maintain.h"
 #include "malloc_conf.h"
 #include "map.h"
 #include "options.h"
@@ -56,6 +57,7 @@ void start_now(void) {
   slab_init();
   large_init();
   cache_init();
+  maintain_start();
   identify_counters();
   snug_counters.pid = rights_pid();
   describe_process();

@@ -19,8 +19,9 @@ uint64_t survey_activity(void) {
   for (uint32_t i = 0; i < count && left != 0; i++) {
     uint32_t number = start + i < count ? start + i : start + i - count;
     struct cache *cache = cache_number(number);
-    uint64_t life = cache_sign_of_life(cache);
     left -= changed;
+    if (!__atomic_load_n(&cache->in_use, __ATOMIC_RELAXED)) continue;
+    uint64_t life = cache_sign_of_life(cache);
     if (life == __atomic_load_n(&cache->seen_active, __ATOMIC_RELAXED)) continue;
     __atomic_store_n(&cache->seen_active, life, __ATOMIC_RELAXED);
     if (!changed) first = number;
@@ -45,12 +46,15 @@ static struct {
   uint64_t turn_before_began_ns; /* atomic: ... and the others since this */
 } counting;
 
+/* Unused ones are empty, and nothing is written to those whose memory went. */
 static void count_bytes(struct cache *cache) {
-  uint64_t bytes = cache_bytes(cache);
+  uint64_t bytes = __atomic_load_n(&cache->in_use, __ATOMIC_RELAXED) ? cache_bytes(cache) : 0;
   if (bytes == __atomic_load_n(&cache->counted_bytes, __ATOMIC_RELAXED)) return; /* mostly */
   uint64_t before = __atomic_exchange_n(&cache->counted_bytes, bytes, __ATOMIC_RELAXED);
   counter_add(&snug_counters.cached_bytes, bytes - before); /* H1, also when two count */
 }
+
+void survey_forget(struct cache *cache) { count_bytes(cache); }
 
 void survey_count_slice(void) {
   uint32_t count = cache_used_count(), slice = survey_slice();
@@ -66,7 +70,7 @@ void survey_count_slice(void) {
 
 void survey_count_all(void) {
   uint64_t now = sys_coarse_time_ns();
-  for (uint32_t i = 0; i < cache_used_count(); i++) count_bytes(cache_number(i)); /* unused ones are empty */
+  for (uint32_t i = 0; i < cache_used_count(); i++) count_bytes(cache_number(i));
   counter_set(&counting.turn_at_ns, now);
   counter_set(&counting.turn_before_began_ns, now);
   counter_set(&snug_counters.cached_at_ns, now);

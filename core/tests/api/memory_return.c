@@ -6,6 +6,10 @@
 #include <pthread.h>
 #include <sys/syscall.h>
 
+#include "../../include/snug_counters.h"
+
+extern struct snug_counters snug_counters __attribute__((weak));
+
 enum { BLOCKS = 60000 };
 static void *blocks[BLOCKS];
 
@@ -256,6 +260,82 @@ TEST(a_burst_of_64_threads_leaves_4_mb_at_most) {
   size_t now = resident_bytes();
   CHECK_THAT(now <= before + LEFT_BYTES, "resident %zu KiB, %zu before, %zu when the threads ended", now / KIB,
              before / KIB, at_end / KIB);
+}
+
+/* ---- what threads leave that are gone ---- */
+
+enum { GONE_THREADS = 1000, GONE_STACK_BYTES = 64 * 1024 };
+
+static bool all_wait_twice;
+
+/* All of its cache is used. */
+static void *use_sizes_up_to_1_kib(void *argument) {
+  void *own[50];
+  for (size_t size_bytes = 16; size_bytes <= KIB; size_bytes += 16) {
+    for (size_t i = 0; i < COUNT_OF(own); i++) own[i] = hidden(malloc(size_bytes));
+    for (size_t i = 0; i < COUNT_OF(own); i++) free(own[i]);
+  }
+  pthread_barrier_wait((pthread_barrier_t *)argument);
+  if (all_wait_twice) pthread_barrier_wait((pthread_barrier_t *)argument);
+  return NULL;
+}
+
+/* With idle moments while they live, or not. */
+static void have_threads(size_t count, bool idle_between) {
+  static pthread_t threads[GONE_THREADS];
+  pthread_attr_t attributes;
+  pthread_barrier_t barrier;
+  all_wait_twice = idle_between;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, GONE_STACK_BYTES);
+  pthread_barrier_init(&barrier, NULL, (unsigned)count + 1);
+  for (size_t i = 0; i < count; i++)
+    REQUIRE(pthread_create(&threads[i], &attributes, use_sizes_up_to_1_kib, &barrier) == 0);
+  pthread_barrier_wait(&barrier);
+  if (idle_between) {
+    be_idle();
+    pthread_barrier_wait(&barrier);
+  }
+  for (size_t i = 0; i < count; i++) pthread_join(threads[i], NULL);
+  pthread_barrier_destroy(&barrier);
+  pthread_attr_destroy(&attributes);
+  be_idle();
+}
+
+/* Of snug's tables: stacks are the C library's to keep. */
+static size_t resident_in_tables(void) {
+  static char line[4096];
+  FILE *file = fopen("/proc/self/smaps", "r");
+  size_t kib = 0, part;
+  bool is_ours = false;
+  REQUIRE(file != NULL);
+  while (fgets(line, sizeof line, file) != NULL) {
+    char *rest;
+    size_t begin = strtoul(line, &rest, 16);
+    if (rest != line && *rest == '-') {
+      is_ours = false;
+      for (size_t i = 0; i < SNUG_COUNTERS_TABLES; i++)
+        is_ours |= begin - snug_counters.tables[i].address < snug_counters.tables[i].reserved_bytes;
+    }
+    if (is_ours && sscanf(line, "Rss: %zu kB", &part) == 1) kib += part;
+  }
+  fclose(file);
+  return kib * KIB;
+}
+
+/* However many they were. */
+TEST(threads_that_are_gone_leave_next_to_nothing) {
+  if (&snug_counters == NULL) SKIP("a question to snug");
+  if (freed_blocks_wait()) SKIP("no thread has a cache");
+  enum { LEFT_BYTES = 256 * 1024 };
+  have_threads(50, false);
+  size_t few = resident_in_tables();
+  have_threads(GONE_THREADS, false);
+  size_t many = resident_in_tables();
+  CHECK_THAT(many <= few + LEFT_BYTES, "%zu KiB of tables, %zu after few threads", many / KIB, few / KIB);
+  have_threads(GONE_THREADS, true);
+  many = resident_in_tables();
+  CHECK_THAT(many <= few + LEFT_BYTES, "%zu KiB of tables, %zu after few threads", many / KIB, few / KIB);
 }
 
 TEST(memory_returns_again_after_every_burst) {

@@ -373,3 +373,106 @@ TEST(threads_of_many_are_called_in) {
   fork_into(close_all);
   disperse();
 }
+
+/* ---- caches of threads that ended ---- */
+
+/* By smaps, which leaves out the kernel's page of zeros that stands in for what was only read. */
+static size_t resident_bytes_of_caches(void) {
+  static char line[4096];
+  FILE *file = is_emulated() ? NULL : fopen("/proc/self/smaps", "r");
+  size_t kib = 0, part;
+  bool is_ours = false;
+  while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+    char *rest;
+    size_t begin = strtoul(line, &rest, 16);
+    if (rest != line && *rest == '-') is_ours = begin - (uintptr_t)caches.table.start < caches.table.reserved_bytes;
+    if (is_ours && sscanf(line, "Rss: %zu kB", &part) == 1) kib += part;
+  }
+  if (file != NULL) fclose(file);
+  return kib * KIB;
+}
+
+/* A thread that has used all of its cache, and ended. */
+static void use_all_and_end(void) {
+  for (uint32_t i = 0; i < crowd_count; i++) {
+    use(crowd[i]);
+    for (size_t at = GROWN_SLOTS_OFFSET; at < CACHE_BYTES; at += PAGE_BYTES) ((char *)crowd[i])[at] = 1;
+  }
+  crowd_ends();
+}
+
+static size_t counted_caches(void) {
+  gauges_refresh(true);
+  size_t others = metadata_bytes(pages_account().top_pages, 0);
+  return (snug_counters.metadata_bytes - others) / round_up(CACHE_TOUCHED_BYTES, zone.page_bytes);
+}
+
+static void check_that_memory_of_ended_ones_goes(uint32_t count) {
+  make_crowd(count);
+  use_all_and_end();
+  uint32_t ended = cache_ended_count();
+  CHECK_THAT(ended >= count && counted_caches() == ended + 1, "%u ended, %zu counted", ended, counted_caches());
+  size_t bytes;
+  CHECK(purge_all_locked(this_thread.own, &bytes) && bytes >= (size_t)count * CACHE_TOUCHED_BYTES);
+  CHECK_THAT(cache_ended_count() == 0 && counted_caches() == 1, "%u ended, %zu counted", cache_ended_count(),
+             counted_caches());
+  survey_activity();
+  size_t resident = resident_bytes_of_caches();
+  CHECK_THAT(resident <= 4 * CACHE_BYTES, "%zu KiB are resident", resident / KIB);
+  CHECK(purge_all_locked(this_thread.own, &bytes) && bytes < (size_t)count * CACHE_TOUCHED_BYTES);
+  uint32_t used = cache_used_count();
+  while (crowd_count < count) crowd[crowd_count++] = attach_another(); /* the same ones, of zeros */
+  CHECK(cache_used_count() == used);
+  for (uint32_t i = 0; i < count; i++) use(crowd[i]);
+  CHECK_THAT(held_bytes() >= (size_t)count * SIZE && emptied() == 0, "%zu bytes are held", held_bytes());
+  disperse();
+}
+
+TEST(memory_of_300_ended_threads_caches_goes) { check_that_memory_of_ended_ones_goes(SOME); }
+TEST(memory_of_3000_ended_threads_caches_goes) { check_that_memory_of_ended_ones_goes(LOTS); }
+
+/* A fork waits: what was not looked at goes the next time. */
+TEST(a_stopped_purge_leaves_ended_caches_for_the_next_one) {
+  make_crowd(SOME);
+  use_all_and_end();
+  size_t bytes;
+  purge_stop(true);
+  CHECK(!purge_all_locked(this_thread.own, &bytes) && cache_ended_count() >= SOME);
+  purge_stop(false);
+  CHECK(purge_all_locked(this_thread.own, &bytes) && cache_ended_count() == 0);
+  disperse();
+}
+
+/* Who attaches meanwhile gets another one; it is unused again afterwards, unless a child of a handler's fork (K4) has
+ * used it. */
+TEST(a_cache_whose_memory_goes_is_nobodys_meanwhile) {
+  make_crowd(SOME);
+  crowd_ends();
+  struct cache *batch[CACHE_ENDED_BATCH];
+  uint32_t count = cache_take_ended(batch);
+  CHECK_THAT(count == CACHE_ENDED_BATCH, "%u were taken", count);
+  struct cache *other = attach_another();
+  for (uint32_t i = 0; i < count; i++) CHECK(batch[i] != other && !batch[i]->in_use);
+  lock_take(&caches.lock, RANK_CACHES);
+  cache_release(other);
+  lock_give(&caches.lock, RANK_CACHES);
+  cache_put_back(batch, count);
+  for (uint32_t i = 0; i < count; i++) CHECK(bits_test(caches.unused, cache_index(batch[i])));
+  CHECK(attach_another() == batch[0]);
+  crowd[crowd_count++] = batch[0];
+  disperse();
+}
+
+/* The last of them may end while nothing else happens in the process. */
+TEST(ends_of_threads_are_worth_a_janitor) {
+  size_t bytes;
+  make_crowd(SOME);
+  CHECK(purge_all_locked(this_thread.own, &bytes));
+  purge_looked();
+  bool before = purge_janitor_is_worth();
+  crowd_ends();
+  size_t freed = dirty_pages() + slab_touched_pages() + (size_t)cache_ended_count() * CACHE_TOUCHED_PAGES;
+  CHECK(!before && purge_janitor_is_worth() && freed > purge_look_pages && cache_after_thread != NULL);
+  CHECK(purge_all_locked(this_thread.own, &bytes) && !purge_janitor_is_worth());
+  disperse();
+}
