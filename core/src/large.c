@@ -13,6 +13,7 @@ enum {
   RETAINED_MAX_BYTES = 64 << 20, /* a longer mapping is never retained */
   TABLE_FIRST_ROWS = 128,        /* less than a page */
   UNMAP_SLICE_BYTES = 8 << 20,   /* a millisecond's work */
+  SURELY_WRITABLE_BYTES = 8 << 20,
   RETRIES_MAX = 64,
   RETRY_LOOKS = 1024, /* rows at a time */
 };
@@ -39,6 +40,7 @@ static struct {
   struct large retained[RETAINED_MAX]; /* requested_bytes unused */
   uint32_t aged;                       /* a bit for each: retained at the last tick already */
   bool served;                         /* one of them was taken since */
+  bool gave_at_pages;                  /* the program has asked for a block at a page */
   size_t retained_pages;               /* read without the lock */
   const void *freed[FREED_MAX];        /* the last ones, a ring */
   size_t freed_count;                  /* read without the lock */
@@ -268,6 +270,15 @@ static char *fit_retained(char *start, size_t *mapped_bytes, size_t bytes) {
   return start;
 }
 
+/* The program may have protected what it freed. One that does so asks for blocks at pages, mostly; the call costs too
+ * much where mappings are short and nobody has. NULL: it can't be undone, and the mapping is gone. */
+static char *make_writable(char *start, size_t mapped_bytes) {
+  if (likely(sys_commit(start, mapped_bytes))) return start;
+  struct large block = {start, mapped_bytes, 0};
+  unmap(&block);
+  return NULL;
+}
+
 /* A new mapping at a multiple of alignment: maps more and cuts both ends. */
 static char *map_new(size_t bytes, size_t alignment) {
   size_t extra = alignment > zone.page_bytes ? alignment - zone.page_bytes : 0;
@@ -299,9 +310,12 @@ void *large_take(size_t size_bytes, size_t alignment, bool *clean) {
   bool room = make_room(1);
   size_t mapped_bytes = bytes;
   char *start = room ? take_retained(bytes, alignment, &mapped_bytes) : NULL;
+  large.gave_at_pages |= alignment >= zone.page_bytes;
+  bool may_be_protected = large.gave_at_pages || mapped_bytes >= SURELY_WRITABLE_BYTES;
   if (room) large.used++; /* our row, though still without a place */
   lock_give(&large.lock, RANK_LARGE);
   if (!room) return NULL;
+  if (start != NULL && may_be_protected) start = make_writable(start, mapped_bytes);
   if (start != NULL) start = fit_retained(start, &mapped_bytes, bytes);
   *clean = start == NULL;
   if (start == NULL) start = map_new(bytes, alignment);

@@ -6,7 +6,7 @@
  *
  *  L1  The table holds exactly the live blocks, and the ranges of L3; a block under mremap is in no table and has no
  *      other name meanwhile.
- *  L2  A retained mapping is in no table, and its memory is dirty.
+ *  L2  A retained mapping is in no table, and its memory is dirty. It may be protected, as the program left it.
  *  L3  A range that the system refused to unmap, since that needs one mapping more than it allows, stays mapped without
  *      memory, and has two rows: by where it begins and by where it ends. No two touch each other.
  */

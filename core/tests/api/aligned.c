@@ -2,6 +2,7 @@
 #include "../support/test.h"
 
 #include <malloc.h>
+#include <sys/mman.h>
 
 TEST(posix_memalign_serves_every_alignment_and_size) {
   for (size_t alignment = sizeof(void *); alignment <= 64 * KIB; alignment *= 2) {
@@ -144,6 +145,20 @@ TEST(valloc_and_pvalloc_use_pages) {
 #else
   SKIP("this C library declares no pvalloc");
 #endif
+}
+
+/* glibc unmaps such blocks. */
+TEST(what_was_protected_and_freed_is_no_ones_trap) {
+  static const size_t sizes[] = {33 * MIB, 2 * MIB};
+  for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+    char *block = (char *)aligned_alloc(4096, sizes[i]);
+    REQUIRE(block != NULL && mprotect(block, sizes[i], PROT_READ) == 0);
+    free(block);
+    block = (char *)hidden(malloc(sizes[i]));
+    REQUIRE(block != NULL);
+    memset(block, 1, sizes[i]);
+    free(block);
+  }
 }
 
 TEST(many_live_aligned_blocks_do_not_waste_their_alignment) {

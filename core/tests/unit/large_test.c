@@ -19,6 +19,13 @@ static void *map_or_refuse(size_t length_bytes) { return refuse_map ? NULL : sys
 static void *remap_or_refuse(void *start, size_t old_bytes, size_t new_bytes, bool may_move) {
   return refuse_remap ? NULL : sys_remap(start, old_bytes, new_bytes, may_move);
 }
+static bool refuse_commit;
+static size_t commits;
+static bool commit_or_refuse(void *start, size_t length_bytes) {
+  commits++;
+  return !refuse_commit && sys_commit(start, length_bytes);
+}
+#define sys_commit commit_or_refuse
 #define sys_remap remap_or_refuse
 #undef sys_map
 #define sys_map map_or_refuse
@@ -324,6 +331,67 @@ TEST(growing_a_retained_mapping_keeps_alignment_and_may_fail) {
   CHECK(large_give(block));
   while (block_count != 0) give(block_count - 1);
   large_purge(0, false);
+}
+
+/* The program may leave what it frees as it likes, in parts, too. */
+static void check_protected(size_t size_bytes, size_t alignment, size_t next_bytes) {
+  static const int protections[] = {PROT_NONE, PROT_READ};
+  for (size_t i = 0; i < COUNT_OF(protections); i++) {
+    bool clean;
+    char *block = large_take(size_bytes, alignment, &clean);
+    REQUIRE(block != NULL);
+    memset(block, 1, size_bytes);
+    REQUIRE(mprotect(block + size_bytes / 4, size_bytes / 2, protections[i]) == 0);
+    CHECK(large_give(block) && large_retained_pages() != 0);
+    block = large_take(next_bytes, 16, &clean);
+    REQUIRE(block != NULL && large_retained_pages() == 0);
+    memset(block, 1, next_bytes);
+    CHECK(large_give(block));
+    large_purge(0, false);
+  }
+}
+
+TEST(what_the_program_protected_is_writable_in_the_next_block) {
+  init_once();
+  large_purge(0, false);
+  large.gave_at_pages = false;
+  check_protected(SURELY_WRITABLE_BYTES, 16, SURELY_WRITABLE_BYTES);
+  check_protected(5 * SURELY_WRITABLE_BYTES, 16, 4 * SURELY_WRITABLE_BYTES);
+  check_protected(5 * SURELY_WRITABLE_BYTES, 16, 6 * SURELY_WRITABLE_BYTES);
+  CHECK(!large.gave_at_pages);
+  check_protected(2 * LARGE_MIN_BYTES, zone.page_bytes, 2 * LARGE_MIN_BYTES);
+  check_protected(2 * LARGE_MIN_BYTES, zone.page_bytes, 3 * LARGE_MIN_BYTES);
+  compare();
+}
+
+/* Programs that ask for no block at a page do not pay for it where blocks are short. */
+TEST(short_blocks_are_not_made_writable_for_nothing) {
+  init_once();
+  large_purge(0, false);
+  large.gave_at_pages = false;
+  size_t before = commits;
+  for (int i = 0; i < 10; i++) {
+    take(2 * LARGE_MIN_BYTES, 16);
+    give(0);
+  }
+  CHECK_THAT(commits == before, "%zu system calls", commits - before);
+  large_purge(0, false);
+}
+
+TEST(a_mapping_that_stays_protected_is_not_used_again) {
+  init_once();
+  large_purge(0, false);
+  take(2 * LARGE_MIN_BYTES, zone.page_bytes);
+  give(0);
+  uint64_t maps = snug_counters.large_maps;
+  bool clean;
+  refuse_commit = true;
+  void *block = large_take(2 * LARGE_MIN_BYTES, 16, &clean);
+  refuse_commit = false;
+  CHECK(block != NULL && clean && snug_counters.large_maps == maps + 1 && large_retained_pages() == 0);
+  CHECK(large_give(block));
+  large_purge(0, false);
+  compare();
 }
 
 TEST(few_and_no_huge_mappings_are_retained) {
