@@ -1,7 +1,6 @@
 #include "aside.h"
 
 #include "bits.h"
-#include "cache.h"
 #include "fatal.h"
 #include "map.h"
 #include "sys.h"
@@ -12,6 +11,7 @@ enum {
   PURGE_MIN_ORDER = 16, /* the memory of longer free pieces goes back */
   PIECE_LIVE = 0x6576696c,
   PIECE_FREE = 0x65657266,
+  LOST_RACE_SPINS = 1000,
 };
 
 #define RANGE_BYTES (UINT64_C(16) << 30)
@@ -24,76 +24,108 @@ struct aside_header {
   uint32_t state;
 };
 _Static_assert(sizeof(struct aside_header) == 16, "blocks are aligned behind it");
+_Static_assert(RANGE_BYTES >> ORDER_MIN < UINT32_MAX, "places and turns share a word");
 
 struct aside_range aside_range;
 
 static struct {
-  struct table table;
-  size_t used; /* bytes of the range */
-  uint32_t busy;
-  struct aside_header *free[ORDERS];
+  char *start;            /* atomic: of who made the range, a moment before the others see it */
+  size_t used, committed; /* atomic: bytes of the range */
+  uint64_t free[ORDERS];  /* atomic: turn << 32 | place of the first free piece */
 } aside;
-
-static __thread uint32_t depth FIXED_TLS; /* of slow paths that are not whole; 0: none */
-static __thread void *kept FIXED_TLS;     /* each begins with the address of the next */
 
 /* ---- begin and end ---- */
 
-void aside_after_fork(void) {
-  if (aside.busy != 0) { /* a handler interrupted this module, too, or another thread is here */
-    for (size_t i = 0; i < ORDERS; i++) aside.free[i] = NULL;
-    aside.busy = 0;
+/* Reserves a range. Where there is little address space, the rest of the process needs more of it. */
+static char *reserve(uint64_t *bytes) {
+  for (uint64_t wanted = RANGE_BYTES; wanted >= RANGE_MIN_BYTES; wanted /= 2) {
+    char *start = sys_reserve(wanted);
+    if (start == NULL) continue;
+    bool keeps_all = wanted == RANGE_BYTES || !sys_unmap(start + wanted / 4, wanted - wanted / 4);
+    *bytes = keeps_all ? wanted : wanted / 4;
+    return start;
   }
-  if (!cache_thread_is_inside() || aside_is_begun_slow()) return;
-  for (uint64_t bytes = RANGE_BYTES; aside_range.start == NULL && bytes >= RANGE_MIN_BYTES; bytes /= 2) {
-    aside.table = table_reserve(bytes, "snug aside");
-    if (aside.table.start == NULL) continue;
-    /* Where there is little address space, the rest of the process needs more of it. */
-    size_t own_bytes = bytes < RANGE_BYTES ? bytes / 4 : bytes;
-    if (own_bytes < bytes && sys_unmap(aside.table.start + own_bytes, bytes - own_bytes)) {
-      aside.table.reserved_bytes = own_bytes;
-    }
-    aside_range.bytes = aside.table.reserved_bytes;
-    aside_range.start = aside.table.start;
+  return NULL;
+}
+
+/* Others may make it at the same time: a handler within this one, too. */
+static bool make_range(void) {
+  uint64_t bytes = 0;
+  char *none = NULL, *start = reserve(&bytes);
+  if (start == NULL) return false;
+  if (__atomic_compare_exchange_n(&aside.start, &none, start, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+    __atomic_store_n(&aside_range.bytes, bytes, __ATOMIC_RELAXED);
+    __atomic_store_n(&aside_range.start, start, __ATOMIC_RELEASE);
+    return true;
   }
-  depth = this_thread.inside;
+  sys_unmap(start, bytes);
+  for (int i = 0; i < LOST_RACE_SPINS && __atomic_load_n(&aside_range.start, __ATOMIC_ACQUIRE) == NULL; i++)
+    sys_cpu_relax();
+  return __atomic_load_n(&aside_range.start, __ATOMIC_ACQUIRE) != NULL;
+}
+
+static size_t range_bytes(void) { return __atomic_load_n(&aside_range.bytes, __ATOMIC_RELAXED); }
+
+/* Makes the range usable up to so many bytes; whoever does the same meanwhile does no harm. */
+static bool commit(size_t bytes) {
+  size_t committed = __atomic_load_n(&aside.committed, __ATOMIC_RELAXED);
+  if (bytes <= committed) return true;
+  size_t wanted = round_up(bytes + committed / 4, zone.page_bytes), end = range_bytes();
+  if (wanted > end) wanted = end;
+  if (bytes > end || !sys_commit(aside.start + committed, wanted - committed)) return false;
+  while (committed < wanted &&
+         !__atomic_compare_exchange_n(&aside.committed, &committed, wanted, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
+  }
+  return true;
 }
 
 /* Other blocks may come to lie where it ended: it grows no more, and keeps room for a while. */
 void aside_release_reservations(void) {
-  if (aside_range.start == NULL || aside.table.unreserved) return;
-  size_t room = 2 * aside.used > ROOM_MIN_BYTES ? 2 * aside.used : ROOM_MIN_BYTES;
-  table_commit(&aside.table, room < aside_range.bytes ? room : aside_range.bytes);
-  aside_range.bytes = aside.table.committed_bytes;
-  table_release_rest(&aside.table);
-}
-
-bool aside_is_begun_slow(void) {
-  if (depth == 0) return false;
-  if (this_thread.inside >= depth) return true;
-  depth = 0;
-  return false;
+  if (aside_range.start == NULL) return;
+  size_t used = __atomic_load_n(&aside.used, __ATOMIC_RELAXED), before = range_bytes();
+  size_t room = round_up(2 * used > ROOM_MIN_BYTES ? 2 * used : ROOM_MIN_BYTES, zone.page_bytes);
+  if (room >= before) return;
+  __atomic_store_n(&aside_range.bytes, room, __ATOMIC_RELAXED);
+  sys_unmap(aside_range.start + room, before - room);
 }
 
 /* ---- pieces ---- */
 
-static void pieces_lock(void) {
-  while (__atomic_exchange_n(&aside.busy, 1, __ATOMIC_ACQUIRE) != 0) sys_cpu_relax();
+static struct aside_header *piece_at(uint32_t place) {
+  return place != 0 ? (struct aside_header *)(aside.start + ((size_t)(place - 1) << ORDER_MIN)) : NULL;
 }
 
-static void pieces_unlock(void) { __atomic_store_n(&aside.busy, 0, __ATOMIC_RELEASE); }
+static uint32_t place_of(const struct aside_header *piece) {
+  return piece != NULL ? (uint32_t)((size_t)((const char *)piece - aside.start) >> ORDER_MIN) + 1 : 0;
+}
 
-static struct aside_header *take_piece(unsigned order) {
-  struct aside_header *piece = aside.free[order];
-  if (piece != NULL) {
-    aside.free[order] = piece->piece;
-    return piece;
+/* Replaces the first free piece unless another one did. */
+static bool change_first(unsigned order, uint64_t *seen, const struct aside_header *piece) {
+  uint64_t next = (((*seen >> 32) + 1) << 32) | place_of(piece);
+  return __atomic_compare_exchange_n(&aside.free[order], seen, next, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
+/* What it reads of a piece that another one took meanwhile is not used: the turn has changed. */
+static struct aside_header *take_free(unsigned order) {
+  uint64_t first = __atomic_load_n(&aside.free[order], __ATOMIC_ACQUIRE);
+  for (;;) {
+    struct aside_header *piece = piece_at((uint32_t)first);
+    if (piece == NULL) return NULL;
+    if (change_first(order, &first, __atomic_load_n(&piece->piece, __ATOMIC_RELAXED))) return piece;
   }
-  size_t bytes = (size_t)1 << order;
+}
+
+static void put_free(struct aside_header *piece, unsigned order) {
+  uint64_t first = __atomic_load_n(&aside.free[order], __ATOMIC_ACQUIRE);
+  do __atomic_store_n(&piece->piece, piece_at((uint32_t)first), __ATOMIC_RELAXED);
+  while (!change_first(order, &first, piece));
+}
+
+static struct aside_header *take_new(unsigned order) {
+  size_t bytes = (size_t)1 << order, end = range_bytes();
   size_t start = __atomic_fetch_add(&aside.used, bytes, __ATOMIC_RELAXED);
-  if (bytes <= aside_range.bytes && start <= aside_range.bytes - bytes && table_commit(&aside.table, start + bytes)) {
-    return (struct aside_header *)(aside.table.start + start);
-  }
+  if (bytes <= end && start <= end - bytes && commit(start + bytes))
+    return (struct aside_header *)(aside.start + start);
   __atomic_fetch_sub(&aside.used, bytes, __ATOMIC_RELAXED);
   return NULL;
 }
@@ -104,10 +136,9 @@ void *aside_take(size_t alignment, size_t size_bytes) {
   if (size_bytes > PTRDIFF_MAX / 2 || alignment > PTRDIFF_MAX / 4) return NULL;
   unsigned order = ORDER_MIN;
   while (order < ORDERS && ((size_t)1 << order) < whole_bytes) order++;
-  if (order == ORDERS) return NULL;
-  pieces_lock();
-  struct aside_header *piece = take_piece(order);
-  pieces_unlock();
+  if (order == ORDERS || (__atomic_load_n(&aside_range.start, __ATOMIC_ACQUIRE) == NULL && !make_range())) return NULL;
+  struct aside_header *piece = take_free(order);
+  if (piece == NULL) piece = take_new(order);
   if (piece == NULL) return NULL;
   char *block = (char *)round_up((uintptr_t)(piece + 1), alignment);
   struct aside_header *header = (struct aside_header *)block - 1;
@@ -118,8 +149,8 @@ void *aside_take(size_t alignment, size_t size_bytes) {
 /* The header of a block in the range; with a PIECE_FREE state when it was freed. */
 static struct aside_header *aside_header_of(const void *p) {
   struct aside_header *header = (struct aside_header *)p - 1;
-  bool may_be = ((uintptr_t)p & 15) == 0 && (const char *)p < aside.table.start + aside.table.committed_bytes &&
-                (const char *)header >= aside.table.start;
+  const char *end = aside.start + __atomic_load_n(&aside.committed, __ATOMIC_ACQUIRE);
+  bool may_be = ((uintptr_t)p & 15) == 0 && (const char *)p < end && (const char *)header >= aside.start;
   if (!may_be || (header->state != PIECE_LIVE && header->state != PIECE_FREE)) fatal_foreign_pointer(p);
   return header;
 }
@@ -135,10 +166,7 @@ void aside_give(void *p) {
     char *last = (char *)round_down((uintptr_t)end_of_piece, zone.page_bytes);
     if (first < last) sys_purge(first, (size_t)(last - first));
   }
-  pieces_lock();
-  piece->piece = aside.free[order];
-  aside.free[order] = piece;
-  pieces_unlock();
+  put_free(piece, order);
 }
 
 size_t aside_size(const void *p) {
@@ -149,13 +177,35 @@ size_t aside_size(const void *p) {
 
 /* ---- blocks of the heap ---- */
 
-void aside_keep(void *block) {
-  *(void **)block = kept;
-  kept = block;
+/* Stands for a block that can't be written to: itself one of the range. */
+struct stand_in {
+  void *next, *block;
+};
+
+static void keep(void **item) {
+  struct thread *thread = &this_thread;
+  void *first = __atomic_load_n(&thread->kept, __ATOMIC_RELAXED);
+  if (unlikely(first == item)) fatal_double_free(item);
+  do *item = first;
+  while (!__atomic_compare_exchange_n(&thread->kept, &first, item, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
 }
 
-void *aside_next_kept(void) {
-  void *block = kept;
-  if (block != NULL) kept = *(void **)block;
+void aside_keep(void *block, bool may_write) {
+  if (may_write) return keep(block);
+  struct stand_in *item = aside_take(1, sizeof *item);
+  if (item == NULL) return; /* no memory: the block is lost */
+  item->block = block;
+  keep(&item->next);
+}
+
+void *aside_all_kept(void) { return __atomic_exchange_n(&this_thread.kept, NULL, __ATOMIC_RELAXED); }
+
+void *aside_next_kept(void **list) {
+  void **item = *list;
+  if (item == NULL) return NULL;
+  *list = *item;
+  if (!aside_holds(item)) return item;
+  void *block = ((struct stand_in *)item)->block;
+  aside_give(item);
   return block;
 }

@@ -13,6 +13,30 @@
 #include "run.h"
 #include "ready.h"
 
+/* ---- slow paths, and what handlers free amid them (aside.h) ---- */
+
+/* Each comes here again, at its end; what handlers free meanwhile then waits for the first one. */
+static COLD void give_kept(void) {
+  static __thread bool gives FIXED_TLS;
+  if (gives) return;
+  gives = true;
+  for (void *list, *block; (list = aside_all_kept()) != NULL;) {
+    while ((block = aside_next_kept(&list)) != NULL) block_give_slow(block);
+  }
+  gives = false;
+}
+
+static ALWAYS_INLINE void end_slow_path(void) {
+  cache_slow_path_ends();
+  if (unlikely(this_thread.kept != NULL) && !cache_thread_is_inside()) give_kept();
+}
+
+/* Of a block that is no business of the heap's, or not yet. Marks behind blocks stay until they are checked. */
+static COLD void give_aside(void *block) {
+  if (aside_holds(block)) return aside_give(block);
+  aside_keep(block, !guard_is_on() && !fence_holds(block));
+}
+
 /* ---- taking ---- */
 
 static bool fits_run(size_t size_bytes, size_t alignment) {
@@ -37,7 +61,7 @@ static void *take_big(size_t size_bytes, size_t alignment, bool *clean) {
     block = take_run_or_large(size_bytes, alignment, clean);
   }
   maintain(MAINTAIN_BIG_BLOCK);
-  cache_slow_path_ends();
+  end_slow_path();
   return block;
 }
 
@@ -72,7 +96,7 @@ static COLD void *take_sampled(size_t alignment, size_t size_bytes, bool *clean)
     block = take_big(size_bytes, alignment, clean);
   }
   profile_note(block, size_bytes);
-  cache_slow_path_ends();
+  end_slow_path();
   return block;
 }
 
@@ -90,14 +114,12 @@ static void *take_slow(size_t size_bytes, bool *clean) {
   cache_slow_path_begins();
   block = cache_refill(class_index, size_bytes);
   maintain(1);
-  cache_slow_path_ends();
+  end_slow_path();
   return likely(block != NULL) ? block : take_big(size_bytes, 1, clean);
 }
 
-/* The fast path may have left it set; where it interrupted a slow path, that has set it. */
-static void end_fast_path(void) {
-  if (likely(!aside_is_begun())) cache_end();
-}
+/* The fast path may have left it busy. A slow path that this one interrupted has another door (C6). */
+static ALWAYS_INLINE void end_fast_path(void) { cache_end(); }
 
 void *block_take_slow(size_t size_bytes) {
   end_fast_path();
@@ -216,61 +238,32 @@ static _Noreturn COLD void fatal_not_a_block(const void *pointer) {
   fatal_foreign_pointer(pointer);
 }
 
-/* Each of them comes here again. */
-static COLD void give_kept(void) {
-  static __thread bool gives FIXED_TLS;
-  if (gives) return;
-  gives = true;
-  for (void *kept; (kept = aside_next_kept()) != NULL;) block_give_slow(kept);
-  gives = false;
-}
-
-/* True: the block is no business of the heap's, or not yet. */
-static COLD bool give_aside(void *block) {
-  if (aside_holds(block)) {
-    aside_give(block);
-    return true;
-  }
-  if (aside_is_begun()) {
-    /* Marks behind short blocks are not written to: they are lost to the child. A fence is no part of the heap. */
-    if (fence_holds(block)) {
-      fence_give(block, 0);
-    } else if (!guard_is_on()) {
-      aside_keep(block);
-    }
-    return true;
-  }
-  give_kept();
-  return false;
-}
-
 /* A free that KIND_JOINTS alone led past the fast path. False: it is more. */
 static bool give_beside_joints(void *block, unsigned kind) {
   unsigned class_index = kind ^ KIND_JOINTS ^ this_thread.tag;
   return class_index < CLASS_COUNT && !slab_is_joined(block) && cache_push(class_index, block);
 }
 
-void block_give_slow(void *block) {
+NEVER_INLINE void block_give_slow(void *block) {
   end_fast_path();
   if (block == NULL) return;
   start_if_needed();
-  if (unlikely(aside_range.start != NULL) && give_aside(block)) return;
+  if (unlikely(aside_is_begun() || aside_holds(block))) return give_aside(block);
+  size_t page = page_index(block);
+  unsigned kind = page < zone_pages() ? page_kind(page) : 0;
+  if (is_class(kind) && give_beside_joints(block, kind)) return;
   cache_slow_path_begins();
   if (guard_is_on()) {
     profile_forget(block);
     if (guard_give(block)) {
-      cache_slow_path_ends();
+      end_slow_path();
       return;
     }
   }
-  size_t page = page_index(block);
-  unsigned kind = page < zone_pages() ? page_kind(page) : 0;
   profile_forget_kind(block, kind);
   if (is_class(kind)) {
-    if (!give_beside_joints(block, kind)) {
-      cache_flush(block, kind);
-      maintain(1);
-    }
+    cache_flush(block, kind);
+    maintain(1);
   } else {
     if (kind == KIND_RUN) {
       run_give(block);
@@ -278,16 +271,25 @@ void block_give_slow(void *block) {
       fence_give(block, profile_stack_here());
     } else if (page < zone_pages() || !large_give(block)) {
       if (!is_theirs(block)) fatal_not_a_block(block);
-      cache_slow_path_ends();
+      end_slow_path();
       give_to_them(block);
       return;
     }
     maintain_freed_big();
   }
-  cache_slow_path_ends();
+  end_slow_path();
 }
 
 /* ---- sizes ---- */
+
+/* 0: there is none. */
+static size_t size_of_large(const void *block) {
+  if (aside_is_begun()) return large_size_amid(block);
+  cache_slow_path_begins();
+  size_t size_bytes = large_size(block);
+  end_slow_path();
+  return size_bytes;
+}
 
 size_t block_size(const void *block) {
   start_if_needed();
@@ -296,16 +298,14 @@ size_t block_size(const void *block) {
   if (fence_holds(block)) return fence_size(block);
   if (aside_holds(block)) return aside_size(block);
   if (page >= zone_pages()) {
-    cache_slow_path_begins();
-    size_bytes = large_size(block);
-    cache_slow_path_ends();
+    size_bytes = size_of_large(block);
   } else {
     unsigned kind = page_kind(page);
     if (is_class(kind)) return slab_block_size(block);
     size_bytes = kind == KIND_RUN ? run_size(block) : 0; /* 0: not its start */
   }
   if (size_bytes != 0) return size_bytes;
-  if (!is_theirs(block)) fatal_not_a_block(block);
+  if (!is_theirs(block)) aside_is_begun() ? fatal_foreign_pointer(block) : fatal_not_a_block(block);
   return their_size(block);
 }
 
@@ -314,10 +314,7 @@ static bool is_only_theirs(const void *block) {
   if (likely(!free_is_theirs()) || !is_theirs(block)) return false;
   size_t size_bytes;
   if (guard_is_on() && guard_size(block, &size_bytes)) return false;
-  cache_slow_path_begins();
-  bool is_large = large_size(block) != 0;
-  cache_slow_path_ends();
-  return !is_large;
+  return size_of_large(block) == 0;
 }
 
 /* Set when a block stayed longer than asked for because there was no memory for a shorter one: then only lengths that
@@ -406,7 +403,7 @@ static void *resize_same(void *block, size_t block_bytes, size_t size_bytes, boo
     maintain(MAINTAIN_BIG_BLOCK);
     count_resized(block, size_bytes);
   }
-  cache_slow_path_ends();
+  end_slow_path();
   if (unlikely(zeroes_all) && block != NULL && block_size(block) > block_bytes) {
     memset((char *)block + block_bytes, 0, block_size(block) - block_bytes);
   }

@@ -59,6 +59,26 @@ struct cache *cache_number(uint32_t number) { return (struct cache *)(caches.sta
 
 static void thread_ends(void *thread);
 
+/* The own cache, busy, or NULL when there is none, or it was taken away. C6 before busy: else a handler between the two
+ * would leave it not busy, and a thief might come. */
+static ALWAYS_INLINE struct cache *try_to_enter(void) {
+  struct thread *thread = &this_thread;
+  struct cache *own = thread->own;
+  if (own == NULL) return NULL;
+  thread->door = &empty_cache.door;
+  __atomic_signal_fence(__ATOMIC_SEQ_CST);
+  if (likely(door_enter(&own->door) == own)) return own;
+  door_leave(&own->door);
+  thread->door = &own->door;
+  return NULL;
+}
+
+static ALWAYS_INLINE void cache_leave(struct cache *own) {
+  door_leave(&own->door);
+  __atomic_signal_fence(__ATOMIC_SEQ_CST);
+  this_thread.door = &own->door;
+}
+
 /* Which blocks of a batch have gone when a mistake is found can't be known. With the door free a thief of the parent's
  * is at it. */
 static void leave_slow_paths(void) {
@@ -66,7 +86,7 @@ static void leave_slow_paths(void) {
   if (own != NULL && own->door.busy != 0 && own->changing) bins_drop(own);
   this_thread.inside = 0;
   this_thread.takes_sample = 0;
-  cache_end();
+  if (own != NULL) cache_leave(own);
 }
 
 bool cache_init(void) {
@@ -170,7 +190,8 @@ void cache_after_fork(void) {
   caches.survivor = thread->own;
   caches.survivor_thread_id = own_thread_id();
   __atomic_store_n(&caches.after_fork, true, __ATOMIC_RELAXED);
-  __atomic_store_n(&this_thread.door->cache, &empty_cache, __ATOMIC_RELAXED); /* so that it comes to cache_attach */
+  if (thread->own != NULL) /* so that it comes to cache_attach */
+    __atomic_store_n(&thread->own->door.cache, &empty_cache, __ATOMIC_RELAXED);
 }
 
 /* Whether a fast path that a handler interrupted may still come back to the cache. It is counted as nobody's, and
@@ -253,16 +274,29 @@ static void give_up_cache(struct thread *thread) {
   if (cache != NULL) cache_release(cache);
 }
 
+static void end_cache(struct thread *thread) {
+  lock_take(&caches.lock, RANK_CACHES);
+  give_up_cache(thread);
+  lock_give(&caches.lock, RANK_CACHES);
+}
+
+/* May allocate: we are ready for that, have no lock, and what comes is no handler. */
+static bool begin_to_watch_thread(struct thread *thread) {
+  uint32_t inside = thread->inside;
+  thread->inside = 0;
+  bool begun = hooks_thread_begins(thread);
+  thread->inside = inside;
+  return begun;
+}
+
 /* Gives this thread its cache (back). Returns NULL when it must do without.
  *
  * A slow path changes several words of the thread, of its cache and of what counts them. A handler that interrupts it
  * and forks (K4) leaves all that half done in the child: a cache in use that is no thread's yet, a thread whose door is
- * another's, a bin that is being moved. What else the handler allocates there is inside a second slow path, and must
- * neither take stock nor attach, but do without a cache: the interrupted change becomes whole when the handler returns,
- * and then stock is taken. */
+ * another's, a bin that is being moved. What else the handler allocates there does not come here (aside.h): the
+ * interrupted change becomes whole when the handler returns, and then stock is taken. */
 static NEVER_INLINE struct cache *cache_attach(void) {
   struct thread *thread = &this_thread;
-  if (unlikely(thread->inside > 1)) return NULL;
   if (unlikely(__atomic_load_n(&caches.after_fork, __ATOMIC_RELAXED))) {
     lock_take(&caches.lock, RANK_CACHES);
     if (__atomic_exchange_n(&caches.after_fork, false, __ATOMIC_RELAXED)) take_stock_after_fork();
@@ -278,6 +312,7 @@ static NEVER_INLINE struct cache *cache_attach(void) {
     if (cache != NULL) {
       set_in_use(cache, true);
       cache->thread_id = own_thread_id();
+      __atomic_store_n(&cache->door.cache, &empty_cache, __ATOMIC_RELAXED); /* C4: a handler may come to it */
       thread->own = cache;
       thread->door = &cache->door;
       set_arena(cache, 0);
@@ -292,8 +327,8 @@ static NEVER_INLINE struct cache *cache_attach(void) {
   thread->profile = PROFILE_NOT_FOLLOWED; /* it may have been called in */
   thread->until_sample = -1;
   lock_give(&caches.lock, RANK_CACHES);
-  if (is_new && !hooks_thread_begins(thread)) { /* may allocate: we are ready for that */
-    thread_ends(thread);
+  if (is_new && !begin_to_watch_thread(thread)) {
+    end_cache(thread);
     return NULL;
   }
   __atomic_signal_fence(__ATOMIC_SEQ_CST);
@@ -305,19 +340,18 @@ static NEVER_INLINE struct cache *cache_attach(void) {
 /* Enters with the own cache (then busy is set), or NULL. */
 static struct cache *cache_enter(void) {
   for (;;) {
-    struct cache *cache = cache_begin();
-    if (likely(cache != &empty_cache)) return cache;
-    cache_end();
+    struct cache *cache = try_to_enter();
+    if (likely(cache != NULL)) return cache;
     if (cache_attach() == NULL) return NULL;
   }
 }
 
-/* Runs at the end of a thread, perhaps before other destructors that still free. */
+/* Runs at the end of a thread, perhaps before other destructors that still free. One that ends in a handler amid a slow
+ * path leaves its cache as it is, for a thief to find it gone. */
 static void thread_ends(void *argument) {
+  if (cache_thread_is_inside()) return;
   cache_slow_path_begins();
-  lock_take(&caches.lock, RANK_CACHES);
-  give_up_cache(argument);
-  lock_give(&caches.lock, RANK_CACHES);
+  end_cache(argument);
   if (cache_after_thread != NULL) cache_after_thread();
   cache_slow_path_ends();
 }
@@ -430,7 +464,7 @@ void *cache_refill(unsigned class_index, size_t requested_bytes) {
     bin_set_top(bin, bin->top - 1);
   }
   after_slow_call(cache, contended);
-  cache_end();
+  cache_leave(cache);
   return block;
 }
 
@@ -470,13 +504,14 @@ void cache_flush(void *block, unsigned kind) {
     }
   }
   after_slow_call(cache, contended);
-  cache_end();
+  cache_leave(cache);
 }
 
 void cache_empty_own(void) {
-  struct cache *cache = cache_begin();
-  if (cache != &empty_cache) cache_give_all(cache);
-  cache_end();
+  struct cache *cache = try_to_enter();
+  if (cache == NULL) return;
+  cache_give_all(cache);
+  cache_leave(cache);
 }
 
 /* ---- others ---- */

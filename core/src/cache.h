@@ -26,6 +26,8 @@
  *  C4  door.cache is &empty_cache or the cache it lies in. empty_cache is empty and full at once in every class.
  *      Of an unused cache nothing counts, and all may read as zero: find_unused sets it up.
  *  C5  Outside `changing`, any instant shows a whole bin: one store of top takes a block in or out.
+ *  C6  While a slow path uses its own cache, the thread's door is nobody's: the fast path of a signal handler then
+ *      finds no bin, and its slow path sees that it is inside another one (K5).
  */
 #ifndef SNUG_CACHE_H
 #define SNUG_CACHE_H
@@ -44,6 +46,7 @@ struct thread {
   uint32_t without;      /* no cache any more (the thread is ending), or none possible */
   uint32_t upkeep_due;   /* owner: what its slow paths since the last look at the clock count for, for maintain.h */
   uint32_t inside;       /* owner: it is in so many slow paths, where locks are taken */
+  void *kept;            /* owner; atomic: what its handlers freed meanwhile (aside.h) */
   int64_t until_sample;  /* owner: bytes to the next sample (profile.h); below 0: the next request sees to it */
   uint64_t mean_bytes;   /* owner: with which that was drawn */
   uint32_t profile;      /* owner: the setting that it follows */
@@ -53,7 +56,7 @@ struct thread {
 HIDDEN extern struct cache empty_cache;
 HIDDEN extern __thread struct thread this_thread FIXED_TLS;
 
-/* Around whatever may take locks on behalf of the program, so that a signal handler that forks can tell (K4). */
+/* Around whatever may take locks on behalf of the program, so that a signal handler can tell (K4, K5). */
 static ALWAYS_INLINE void cache_slow_path_begins(void) {
   this_thread.inside++;
   __atomic_signal_fence(__ATOMIC_SEQ_CST);
@@ -64,7 +67,8 @@ static ALWAYS_INLINE void cache_slow_path_ends(void) {
   this_thread.inside--;
 }
 
-static inline bool cache_thread_is_inside(void) { return this_thread.inside != 0; }
+/* At an entry: this is a handler, which interrupted a slow path of its thread. What would take a lock does without. */
+static ALWAYS_INLINE bool cache_thread_is_inside(void) { return this_thread.inside != 0; }
 
 HIDDEN bool cache_init(void);
 

@@ -1,6 +1,5 @@
 #include "fork.h"
 
-#include "aside.h"
 #include "cache.h"
 #include "control.h"
 #include "counters.h"
@@ -155,7 +154,6 @@ static void child(void) {
   control_after_fork();
   cache_after_fork();
   profile_after_fork(lock_passes_over());
-  aside_after_fork();
   if (_IO_list_resetlock != NULL) _IO_list_resetlock();
   end();
 }

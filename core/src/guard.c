@@ -202,11 +202,12 @@ static struct header *header_at(void *start, const void *block) {
 }
 
 /* The header of the block that starts at p, or NULL. An alignment of more than a page puts it further away. */
-static struct header *header_of(const void *p) {
+static struct header *header_of(const void *p, bool amid) {
   uintptr_t page = round_down((uintptr_t)p, zone.page_bytes);
   for (uintptr_t distance = zone.page_bytes; distance != 0 && distance < page; distance *= 2) {
     void *start = (void *)(page - distance);
-    struct header *header = large_size(start) != 0 ? header_at(start, p) : NULL;
+    size_t mapped_bytes = amid ? large_size_amid(start) : large_size(start);
+    struct header *header = mapped_bytes != 0 ? header_at(start, p) : NULL;
     if (header != NULL) return header;
   }
   return NULL;
@@ -324,7 +325,7 @@ bool guard_give(void *p) {
   if (slot) {
     give_slot(p);
   } else {
-    header = page_index(p) >= zone_pages() ? header_of(p) : NULL;
+    header = page_index(p) >= zone_pages() ? header_of(p, false) : NULL;
     if (header != NULL) give_mapping(header);
   }
   if (slot || header != NULL) maintain(1);
@@ -338,8 +339,9 @@ bool guard_size(const void *p, size_t *size_bytes) {
     *size_bytes = checked_slot_size(p, slab_block_size(p), &mark);
     return true;
   }
+  bool amid = cache_thread_is_inside();
   cache_slow_path_begins();
-  struct header *header = page_index(p) >= zone_pages() ? header_of(p) : NULL;
+  struct header *header = page_index(p) >= zone_pages() ? header_of(p, amid) : NULL;
   if (header != NULL) *size_bytes = checked_mapping_size(header, &mark);
   cache_slow_path_ends();
   return header != NULL;

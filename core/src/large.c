@@ -370,6 +370,16 @@ size_t large_size(const void *p) {
   return bytes;
 }
 
+/* What another thread changes is whole within the time that is waited here; what this one does, but for an instant in
+ * which the table grows, has all rows at any time. */
+size_t large_size_amid(const void *p) {
+  bool locked = lock_take_soon(&large.lock, RANK_LARGE);
+  const struct large *row = find_live(p);
+  size_t bytes = row != NULL ? row->mapped_bytes : 0;
+  if (locked) lock_give(&large.lock, RANK_LARGE);
+  return bytes;
+}
+
 static void *resize_mapping(void *p, size_t size_bytes, bool may_move) {
   size_t bytes = round_up(size_bytes, zone.page_bytes);
   lock_take(&large.lock, RANK_LARGE);

@@ -31,6 +31,9 @@ HIDDEN bool large_give(void *p);
 /* Usable bytes of the live block that starts at p; 0 when there is none. */
 HIDDEN size_t large_size(const void *p);
 
+/* The same for a handler whose thread may be amid a change here (K5). */
+HIDDEN size_t large_size_amid(const void *p);
+
 /* Makes the block size_bytes long, in place or elsewhere; its contents stay. NULL: not possible, nothing changed. */
 HIDDEN void *large_resize(void *p, size_t size_bytes);
 

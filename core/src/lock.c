@@ -4,10 +4,12 @@
 
 enum {
   SPINS = 100,
+  SOON_NAPS = 4,
   FORK_SHORT_NAPS = 20,
   FORK_NAPS = 50, /* under a lock others stay for microseconds (K2) */
 };
 
+#define SOON_NAP_NS UINT64_C(500000)
 #define SHORT_NAP_NS UINT64_C(20000)
 #define NAP_NS UINT64_C(1000000)
 
@@ -44,6 +46,15 @@ bool lock_take_slow(struct lock *lock) {
     __atomic_fetch_add(&lock_waits, 1, __ATOMIC_RELAXED);
     sys_futex_wait(&lock->state, 2, 0);
   }
+  return true;
+}
+
+bool lock_take_soon(struct lock *lock, enum lock_rank rank) {
+  for (int nap = 0; !lock_held_by_fork() && __atomic_exchange_n(&lock->state, 2, __ATOMIC_ACQUIRE) != 0; nap++) {
+    if (nap == SOON_NAPS) return false;
+    sys_futex_wait(&lock->state, 2, SOON_NAP_NS);
+  }
+  if (SNUG_DEBUG) lock_debug_note(rank);
   return true;
 }
 

@@ -14,6 +14,7 @@
  *      handlers: lock_all_owner lets it pass. Not so in a fork of K4.
  *  K4  A signal handler that forks may have interrupted its own thread under a lock, which it would wait for forever.
  *      So there fork waits a while, skips what it can't have, and does not become the owner.
+ *  K5  What else such a handler calls takes no lock: it allocates and frees beside the heap (aside.h), or does nothing.
  */
 #ifndef SNUG_LOCK_H
 #define SNUG_LOCK_H
@@ -76,6 +77,9 @@ static ALWAYS_INLINE void lock_give(struct lock *lock, enum lock_rank rank) {
   if (unlikely(__atomic_load_n(&lock_all_owner, __ATOMIC_RELAXED) != NULL) && lock_held_by_fork()) return;
   if (unlikely(__atomic_exchange_n(&lock->state, 0, __ATOMIC_RELEASE) == 2)) lock_give_slow(lock);
 }
+
+/* For who may itself hold the lock (K5): takes it if that is possible within a few milliseconds. */
+HIDDEN bool lock_take_soon(struct lock *lock, enum lock_rank rank);
 
 /* How fork takes and gives all locks. False: skipped, or missed. */
 HIDDEN bool lock_take_in_fork(struct lock *lock, enum lock_rank rank);

@@ -155,6 +155,7 @@ static int purge_arenas(size_t arena, uint64_t new) {
 static int flush_own(size_t arena, uint64_t new) {
   (void)arena, (void)new;
   start_if_needed();
+  if (cache_thread_is_inside()) return EAGAIN; /* K5 */
   cache_slow_path_begins();
   cache_empty_own();
   cache_slow_path_ends();
@@ -165,6 +166,7 @@ static int flush_own(size_t arena, uint64_t new) {
 static int switch_background(size_t arena, uint64_t new) {
   (void)arena;
   start_if_needed();
+  if (cache_thread_is_inside()) return EAGAIN; /* K5 */
   cache_slow_path_begins();
   bool done = control_switch_background(new);
   if (done && !new) {
@@ -186,6 +188,7 @@ static uint32_t setting_when_on(void) {
 }
 
 static int set_profile(uint32_t setting) {
+  if (cache_thread_is_inside()) return EAGAIN; /* K5 */
   cache_slow_path_begins();
   bool done = control_set_profile(setting);
   cache_slow_path_ends();
@@ -219,6 +222,7 @@ static int reset_profile(size_t arena, uint64_t new) {
     int result = is_on ? set_profile(setting) : 0;
     if (result != 0) return result;
   }
+  if (cache_thread_is_inside()) return EAGAIN; /* K5 */
   cache_slow_path_begins();
   profile_table_reset();
   cache_slow_path_ends();

@@ -22,6 +22,7 @@
 #include "cache.h"
 #include "fork.h"
 #include "janitor.h"
+#include "lock.h"
 #include "maintain.h"
 #include "map.h"
 #include "ready.h"
@@ -108,9 +109,10 @@ static bool memory_is_ours(void) {
 }
 
 /* A handler that makes such a call, too, would wait for the lock that its own thread has, and one that jumps out would
- * leave it taken. The handler itself may have interrupted its thread under a lock that the janitor waits for (K4). */
-static void begin_call(void) {
-  making_way.signals_are_blocked = rights_have(RIGHT_THREAD);
+ * leave it taken. The handler itself may have interrupted a slow path of its thread: then it skips the locks that it
+ * can't have, as one that forks (K4), and the janitor may wait for one of them. */
+static void begin_call(bool blocks_signals) {
+  making_way.signals_are_blocked = blocks_signals && rights_have(RIGHT_THREAD);
   if (making_way.signals_are_blocked) making_way.signals_before = sys_block_signals();
   making_way.passed_over = lock_passes_over();
   if (cache_thread_is_inside() && !lock_held_by_fork()) lock_pass_over(true);
@@ -124,7 +126,7 @@ static void end_call(void) {
 enum process_way process_make_way(enum process_way wanted) {
   if (wanted == WAY_NONE) return wanted;
   if (!memory_is_ours()) return WAY_NONE;
-  if (wanted != WAY_SANDBOX) begin_call();
+  begin_call(wanted != WAY_SANDBOX);
   cache_slow_path_begins();
   if (wanted == WAY_ALONE) {
     janitor_stop_and_leave();
@@ -147,7 +149,7 @@ static void close_way(enum process_way made, bool succeeded, bool starts_again) 
   janitor_resume();
   if (starts_again && (made != WAY_SANDBOX || !succeeded)) janitor_start_again(RESTARTS_IN_A_ROW);
   cache_slow_path_ends();
-  if (made != WAY_SANDBOX) end_call();
+  end_call();
 }
 
 void process_close_way(enum process_way made, bool succeeded) { close_way(made, succeeded, true); }
@@ -237,9 +239,12 @@ int process_setns(int fd, int type) {
 
 void process_release_reservations(void) {
   if (!memory_is_ours()) return; /* the parent gets no limit */
+  bool amid = cache_thread_is_inside();
   cache_slow_path_begins();
+  if (amid) lock_try_in_fork(true); /* K5 */
   fork_lock_all();
-  map_release_reservations();
+  if (!lock_missed_in_fork()) map_release_reservations();
+  if (amid) lock_try_in_fork(false);
   aside_release_reservations();
   fork_unlock_all();
   cache_slow_path_ends();

@@ -171,8 +171,9 @@ static void make_name(struct text *name, bool at_exit) {
 
 static bool write_named(const char *path, bool at_exit, char name[DUMP_NAME_BYTES]) {
   struct text text = text_in(name, DUMP_NAME_BYTES);
+  bool amid = cache_thread_is_inside();
   cache_slow_path_begins();
-  bool locked = control_take_lock(), written = false;
+  bool locked = !amid && control_take_lock(), written = false;
   if (locked) {
     if (path == NULL) make_name(&text, at_exit);
     if (path == NULL) path = name;

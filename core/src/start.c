@@ -167,7 +167,7 @@ __attribute__((destructor)) static void write_final_profile(void) {
 }
 
 __attribute__((destructor)) static void end_guard(void) {
-  if (!guard_is_on()) return;
+  if (!guard_is_on() || cache_thread_is_inside()) return;
   cache_slow_path_begins();
   guard_end_waits();
   cache_slow_path_ends();

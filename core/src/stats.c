@@ -48,8 +48,9 @@ static struct class_sums sum_classes(void) {
 }
 
 void stats_collect(struct snug_stats *stats) {
+  bool amid = cache_thread_is_inside();
   cache_slow_path_begins();
-  gauges_refresh(true);
+  if (!amid) gauges_refresh(true); /* K5 */
   cache_slow_path_ends();
   const struct snug_counters *c = &snug_counters;
   struct class_sums sums = sum_classes();
@@ -238,6 +239,7 @@ EXPORT int snug_stats(struct snug_stats *stats, size_t stats_size_bytes) {
 
 EXPORT size_t snug_check(void) {
   start_if_needed();
+  if (cache_thread_is_inside()) return 0; /* K5 */
   cache_slow_path_begins();
   cache_check();
   fork_lock_all(); /* we are their owner, so the checks pass their own locks (K3) */

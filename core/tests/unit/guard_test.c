@@ -148,7 +148,7 @@ TEST(without_fences_the_bytes_behind_are_checked) {
   char text[512];
   refuse_fences = true;
   struct block block = new_block(100000, 3);
-  CHECK(!header_of(block.start)->fenced);
+  CHECK(!header_of(block.start, false)->fenced);
   end_block(&block);
   CHECK(WIFSIGNALED(run_and_listen(overflow_without_a_fence, text, sizeof text)));
   CHECK_THAT(strstr(text, "write beyond the end of a block") != NULL, "%s", text);
