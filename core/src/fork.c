@@ -123,7 +123,7 @@ static bool heap_has_grown(void) {
   return true;
 }
 
-static void end(void) {
+static void end_fork(void) {
   lock_pass_over(false);
   if (--depth == 0) restore_signals();
 }
@@ -136,7 +136,7 @@ static void parent(void) {
   janitor_resume();
   if (!lock_passes_over()) janitor_start_again(UINT32_MAX);
   unlock_list_of_files();
-  end();
+  end_fork();
 }
 
 static void child(void) {
@@ -155,7 +155,7 @@ static void child(void) {
   cache_after_fork();
   profile_after_fork(lock_passes_over());
   if (_IO_list_resetlock != NULL) _IO_list_resetlock();
-  end();
+  end_fork();
 }
 
 void fork_register_handlers(void) { hooks_at_fork(prepare, parent, child); }

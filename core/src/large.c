@@ -318,7 +318,10 @@ void *large_take(size_t size_bytes, size_t alignment, bool *clean) {
   if (start != NULL && may_be_protected) start = make_writable(start, mapped_bytes);
   if (start != NULL) start = fit_retained(start, &mapped_bytes, bytes);
   *clean = start == NULL;
-  if (start == NULL) start = map_new(bytes, alignment);
+  if (start == NULL) {
+    start = map_new(bytes, alignment);
+    mapped_bytes = bytes;
+  }
   struct large block = {start, mapped_bytes, size_bytes};
   lock_take(&large.lock, RANK_LARGE);
   if (start != NULL) {

@@ -193,8 +193,8 @@ size_t map_grow(size_t pages) {
 }
 
 /* Space that is made unwritable only stays charged to the process where the system allows no more than it has
- * (vm.overcommit_memory=2): so it is reserved anew. What else is said of the heap is said again, and the kernel makes one
- * mapping of it and what is reserved beyond. Where the process has no mapping left for that, the boundary moves. */
+ * (vm.overcommit_memory=2): so it is reserved anew. What else is said of the heap is said again, and the kernel makes
+ * one mapping of it and what is reserved beyond. Where the process has no mapping left for that, the boundary moves. */
 static bool release_heap(char *start, size_t bytes) {
   if (!map.heap_reserved) return sys_unmap(start, bytes);
   if (!sys_reserve_again(start, bytes)) return sys_decommit(start, bytes);

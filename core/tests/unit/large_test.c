@@ -381,7 +381,7 @@ TEST(short_blocks_are_not_made_writable_for_nothing) {
 TEST(a_mapping_that_stays_protected_is_not_used_again) {
   init_once();
   large_purge(0, false);
-  take(2 * LARGE_MIN_BYTES, zone.page_bytes);
+  take(3 * LARGE_MIN_BYTES, zone.page_bytes);
   give(0);
   uint64_t maps = snug_counters.large_maps;
   bool clean;
@@ -389,6 +389,7 @@ TEST(a_mapping_that_stays_protected_is_not_used_again) {
   void *block = large_take(2 * LARGE_MIN_BYTES, 16, &clean);
   refuse_commit = false;
   CHECK(block != NULL && clean && snug_counters.large_maps == maps + 1 && large_retained_pages() == 0);
+  CHECK_THAT(large_size(block) == 2 * LARGE_MIN_BYTES, "%zu usable", large_size(block));
   CHECK(large_give(block));
   large_purge(0, false);
   compare();
