@@ -36,12 +36,14 @@ static struct {
 
 /* ---- begin and end ---- */
 
-/* Reserves a range. Where there is little address space, the rest of the process needs more of it. */
+/* Reserves a range. Where there is little address space, the rest of the process needs more of it, and where it is
+ * limited, or locked, the range counts. */
 static char *reserve(uint64_t *bytes) {
-  for (uint64_t wanted = RANGE_BYTES; wanted >= RANGE_MIN_BYTES; wanted /= 2) {
+  uint64_t most = map_heap_is_reserved() ? RANGE_BYTES : ROOM_MIN_BYTES;
+  for (uint64_t wanted = most; wanted >= RANGE_MIN_BYTES; wanted /= 2) {
     char *start = sys_reserve(wanted);
     if (start == NULL) continue;
-    bool keeps_all = wanted == RANGE_BYTES || !sys_unmap(start + wanted / 4, wanted - wanted / 4);
+    bool keeps_all = wanted == most || !sys_unmap(start + wanted / 4, wanted - wanted / 4);
     *bytes = keeps_all ? wanted : wanted / 4;
     return start;
   }
@@ -126,7 +128,8 @@ static struct aside_header *take_new(unsigned order) {
   size_t start = __atomic_fetch_add(&aside.used, bytes, __ATOMIC_RELAXED);
   if (bytes <= end && start <= end - bytes && commit(start + bytes))
     return (struct aside_header *)(aside.start + start);
-  __atomic_fetch_sub(&aside.used, bytes, __ATOMIC_RELAXED);
+  size_t used = start + bytes; /* given back, unless others have come to lie behind it */
+  __atomic_compare_exchange_n(&aside.used, &used, start, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
   return NULL;
 }
 

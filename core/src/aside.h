@@ -21,7 +21,7 @@
 
 struct aside_range {
   char *start;  /* atomic; NULL: there is none in this process */
-  size_t bytes; /* atomic; shrinks once, when the program limits its address space */
+  size_t bytes; /* atomic; shrinks when the program limits its address space */
 };
 
 HIDDEN extern struct aside_range aside_range;

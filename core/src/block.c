@@ -26,10 +26,7 @@ static COLD void give_kept(void) {
   gives = false;
 }
 
-static ALWAYS_INLINE void end_slow_path(void) {
-  cache_slow_path_ends();
-  if (unlikely(this_thread.kept != NULL) && !cache_thread_is_inside()) give_kept();
-}
+void block_start(void) { cache_gives_kept = give_kept; }
 
 /* Of a block that is no business of the heap's, or not yet. Marks behind blocks stay until they are checked. */
 static COLD void give_aside(void *block) {
@@ -57,11 +54,11 @@ static void *take_big(size_t size_bytes, size_t alignment, bool *clean) {
   if (unlikely(block == NULL) && size_bytes <= zone.reserved_pages * PAGE_BYTES) {
     /* A limit: what the heap holds but does not need may be just what is missing. */
     purge_all(this_thread.own);
-    pages_shrink(); /* in a handler around a fork nothing was purged */
+    pages_shrink(); /* in a handler of fork nothing was purged */
     block = take_run_or_large(size_bytes, alignment, clean);
   }
   maintain(MAINTAIN_BIG_BLOCK);
-  end_slow_path();
+  cache_slow_path_ends();
   return block;
 }
 
@@ -96,7 +93,7 @@ static COLD void *take_sampled(size_t alignment, size_t size_bytes, bool *clean)
     block = take_big(size_bytes, alignment, clean);
   }
   profile_note(block, size_bytes);
-  end_slow_path();
+  cache_slow_path_ends();
   return block;
 }
 
@@ -114,7 +111,7 @@ static void *take_slow(size_t size_bytes, bool *clean) {
   cache_slow_path_begins();
   block = cache_refill(class_index, size_bytes);
   maintain(1);
-  end_slow_path();
+  cache_slow_path_ends();
   return likely(block != NULL) ? block : take_big(size_bytes, 1, clean);
 }
 
@@ -168,7 +165,10 @@ void *block_take_aligned(size_t alignment, size_t size_bytes, bool *clean) {
   *clean = false;
   if (alignment <= 16) return block_take(size_bytes);
   start_if_needed();
-  if (aside_is_begun()) return aside_take(alignment, size_bytes);
+  if (aside_is_begun()) {
+    void *aside = aside_take(alignment, size_bytes);
+    return unlikely(zeroes_all) ? zero_whole(aside, clean) : aside;
+  }
   size_t class_bytes = guard_is_on() ? 0 : class_bytes_for(alignment, size_bytes);
   if (class_bytes != 0) return block_take(class_bytes);
   if (size_bytes == 0 && !guard_is_on()) size_bytes = 1;
@@ -201,10 +201,15 @@ extern size_t malloc_usable_size(void *block);
 
 static ALWAYS_INLINE bool free_is_theirs(void) { return AS_BOUND(free) != free_of_this_copy; }
 
+/* Before the zone shrank; others may lie there since, but for a heap that is reserved. */
+static COLD bool was_in_zone(const void *block) {
+  return map_heap_is_reserved() && page_index(block) < pages_top_ever();
+}
+
 static COLD bool is_theirs(const void *block) {
   if (fence_holds(block) || aside_holds(block)) return false;
   if (!free_is_theirs() || __atomic_load_n(&passes_on, __ATOMIC_SEQ_CST)) return false;
-  return page_index(block) >= zone_pages();
+  return page_index(block) >= zone_pages() && !was_in_zone(block);
 }
 
 static COLD void give_to_them(void *block) {
@@ -234,7 +239,7 @@ static _Noreturn COLD void fatal_not_a_block(const void *pointer) {
   if (around != NULL) fatal_interior_pointer(pointer, around, size_bytes);
   around = large_block_around(pointer);
   if (around != NULL) fatal_interior_pointer(pointer, around, large_size(around));
-  if (large_was_freed(pointer)) fatal_double_free(pointer);
+  if (large_was_freed(pointer) || was_in_zone(pointer)) fatal_double_free(pointer);
   fatal_foreign_pointer(pointer);
 }
 
@@ -256,7 +261,7 @@ NEVER_INLINE void block_give_slow(void *block) {
   if (guard_is_on()) {
     profile_forget(block);
     if (guard_give(block)) {
-      end_slow_path();
+      cache_slow_path_ends();
       return;
     }
   }
@@ -271,13 +276,13 @@ NEVER_INLINE void block_give_slow(void *block) {
       fence_give(block, profile_stack_here());
     } else if (page < zone_pages() || !large_give(block)) {
       if (!is_theirs(block)) fatal_not_a_block(block);
-      end_slow_path();
+      cache_slow_path_ends();
       give_to_them(block);
       return;
     }
     maintain_freed_big();
   }
-  end_slow_path();
+  cache_slow_path_ends();
 }
 
 /* ---- sizes ---- */
@@ -287,7 +292,7 @@ static size_t size_of_large(const void *block) {
   if (aside_is_begun()) return large_size_amid(block);
   cache_slow_path_begins();
   size_t size_bytes = large_size(block);
-  end_slow_path();
+  cache_slow_path_ends();
   return size_bytes;
 }
 
@@ -403,7 +408,7 @@ static void *resize_same(void *block, size_t block_bytes, size_t size_bytes, boo
     maintain(MAINTAIN_BIG_BLOCK);
     count_resized(block, size_bytes);
   }
-  end_slow_path();
+  cache_slow_path_ends();
   if (unlikely(zeroes_all) && block != NULL && block_size(block) > block_bytes) {
     memset((char *)block + block_bytes, 0, block_size(block) - block_bytes);
   }

@@ -83,6 +83,9 @@ HIDDEN void *block_take_aligned(size_t alignment, size_t size_bytes, bool *clean
  * no slab can be had) may take a longer one. */
 HIDDEN size_t block_size_for(size_t alignment, size_t size_bytes);
 
+/* What handlers freed amid a slow path is given at its end from now on. Called once, at start. */
+HIDDEN void block_start(void);
+
 /* From now on every byte of every new block is zero, and of old ones what they grow by. Thread caches end. */
 HIDDEN void block_zero_all(void);
 

@@ -43,6 +43,7 @@ static struct {
 } caches;
 
 void (*cache_after_thread)(void);
+void (*cache_gives_kept)(void);
 
 static bool is_closed(void) { return __atomic_load_n(&caches.closed, __ATOMIC_RELAXED); }
 

@@ -62,9 +62,14 @@ static ALWAYS_INLINE void cache_slow_path_begins(void) {
   __atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
+HIDDEN extern void (*cache_gives_kept)(void); /* NULL: not yet */
+
+/* What handlers freed meanwhile is given now (aside.h). */
 static ALWAYS_INLINE void cache_slow_path_ends(void) {
   __atomic_signal_fence(__ATOMIC_SEQ_CST);
-  this_thread.inside--;
+  uint32_t inside = --this_thread.inside;
+  __atomic_signal_fence(__ATOMIC_SEQ_CST);
+  if (unlikely(this_thread.kept != NULL) && inside == 0 && cache_gives_kept != NULL) cache_gives_kept();
 }
 
 /* At an entry: this is a handler, which interrupted a slow path of its thread. What would take a lock does without. */

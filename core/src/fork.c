@@ -25,7 +25,8 @@ enum {
 
 static bool seal_parent; /* atomic */
 
-static __thread uint32_t depth FIXED_TLS; /* forks that this thread is in: a handler may fork in prepare */
+static __thread uint32_t depth FIXED_TLS;    /* forks that this thread is in: a handler may fork in prepare, */
+static __thread uint32_t sits_out FIXED_TLS; /* and so may one that interrupts it: that takes no lock, and gives none */
 
 /* Blocked from prepare on, so that none does. */
 static __thread uint64_t signals_before FIXED_TLS;
@@ -101,6 +102,11 @@ static void prepare(void) {
   maintain_claim_copy();
   bool is_nested = depth++ != 0;
   if (!is_nested) block_signals();
+  if (is_nested && lock_passes_over()) {
+    sits_out++;
+    lock_list_of_files();
+    return;
+  }
   lock_pass_over(cache_thread_is_inside() || lock_held_by_fork() || is_nested);
   if (lock_passes_over()) {
     lock_list_of_files(); /* who tries gives it back, whatever locks this thread has */
@@ -124,7 +130,11 @@ static bool heap_has_grown(void) {
 }
 
 static void end_fork(void) {
-  lock_pass_over(false);
+  if (sits_out != 0) {
+    sits_out--;
+  } else {
+    lock_pass_over(false);
+  }
   if (--depth == 0) restore_signals();
 }
 
@@ -132,8 +142,10 @@ static void parent(void) {
   bool seals = !lock_passes_over() && __atomic_exchange_n(&seal_parent, false, __ATOMIC_RELAXED);
   if (seals && heap_has_grown()) slab_seal(UNSEAL_PARENT_SHIFT);
   counter_bump(&snug_counters.forks, 1);
-  fork_unlock_all();
-  janitor_resume();
+  if (sits_out == 0) {
+    fork_unlock_all();
+    janitor_resume();
+  }
   if (!lock_passes_over()) janitor_start_again(UINT32_MAX);
   unlock_list_of_files();
   end_fork();

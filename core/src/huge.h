@@ -8,8 +8,9 @@
  * A huge page of which a part is given back stays whole with the kernel until memory is short, although that part
  * counts as resident no more. So before a part of a chunk goes, all huge pages of the chunk are broken: into small
  * ones, of which each can go. That is expensive, and done under the purge lock only; purge.c says when it pays. A chunk
- * that is free goes whole. Either way it gets no new ones. Whether a chunk may have huge pages is known from its growth
- * until then: an upper bound, as the kernel may have had none to give.
+ * that is free goes whole. Either way it gets no new ones, until the zone has shrunk past it and grows again. Whether a
+ * chunk may have huge pages is known from its growth until then: an upper bound, as the kernel may have had none to
+ * give.
  */
 #ifndef SNUG_HUGE_H
 #define SNUG_HUGE_H

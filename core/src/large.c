@@ -373,8 +373,8 @@ size_t large_size(const void *p) {
   return bytes;
 }
 
-/* What another thread changes is whole within the time that is waited here; what this one does, but for an instant in
- * which the table grows, has all rows at any time. */
+/* What another thread changes is whole within the time that is waited here, unless it does not run for so long; what
+ * this one does, but for an instant in which the table grows, has all rows at any time. */
 size_t large_size_amid(const void *p) {
   bool locked = lock_take_soon(&large.lock, RANK_LARGE);
   const struct large *row = find_live(p);

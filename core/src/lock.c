@@ -4,7 +4,7 @@
 
 enum {
   SPINS = 100,
-  SOON_NAPS = 4,
+  SOON_NAPS = 100,
   FORK_SHORT_NAPS = 20,
   FORK_NAPS = 50, /* under a lock others stay for microseconds (K2) */
 };

@@ -78,7 +78,7 @@ static ALWAYS_INLINE void lock_give(struct lock *lock, enum lock_rank rank) {
   if (unlikely(__atomic_exchange_n(&lock->state, 0, __ATOMIC_RELEASE) == 2)) lock_give_slow(lock);
 }
 
-/* For who may itself hold the lock (K5): takes it if that is possible within a few milliseconds. */
+/* For who may itself hold the lock (K5): takes it if that is possible within 50 ms. */
 HIDDEN bool lock_take_soon(struct lock *lock, enum lock_rank rank);
 
 /* How fork takes and gives all locks. False: skipped, or missed. */

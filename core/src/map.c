@@ -21,7 +21,7 @@ struct zone zone __attribute__((aligned(64)));
 static struct {
   struct lock lock; /* rank MAP: growth of the zone and of the tables */
   struct table heap, kind, owner, free_bits, dirty_bits, aged_bits;
-  bool heap_reserved; /* false: under an address-space limit the heap is mapped as it grows */
+  bool heap_reserved; /* atomic; false: under an address-space limit the heap is mapped as it grows */
   struct table *tables[TABLES_MAX];
   size_t table_count;
 } map;
@@ -140,6 +140,8 @@ bool map_init(void) {
   return true;
 }
 
+bool map_heap_is_reserved(void) { return __atomic_load_n(&map.heap_reserved, __ATOMIC_RELAXED); }
+
 void map_release_reservations(void) {
   for (size_t i = 0; i < map.table_count; i++) table_release_rest(map.tables[i]);
   if (zone.base == NULL || !map.heap_reserved) return;
@@ -149,7 +151,9 @@ void map_release_reservations(void) {
     map.heap.start += before;
     map.heap.reserved_bytes -= before;
   }
-  if (end != reserved_end && sys_unmap(end, (size_t)(reserved_end - end))) map.heap_reserved = false;
+  if (end != reserved_end && sys_unmap(end, (size_t)(reserved_end - end))) {
+    __atomic_store_n(&map.heap_reserved, false, __ATOMIC_RELAXED);
+  }
 }
 
 void map_apply_options(void) {

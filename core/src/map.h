@@ -71,6 +71,9 @@ HIDDEN void table_release_rest(struct table *table);
  * held. */
 HIDDEN void map_release_reservations(void);
 
+/* Whether address space is reserved for the heap to grow into; else it is limited, or was. No lock is held. */
+HIDDEN bool map_heap_is_reserved(void);
+
 /* Makes the zone end after `pages`; nothing above may be in use, dirty or not. The system charges for it no more. */
 HIDDEN bool map_shrink(size_t pages);
 

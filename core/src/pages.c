@@ -34,6 +34,7 @@ static struct {
   struct chunk *chunks;
   size_t chunk_count;
   size_t top_pages;
+  size_t top_pages_ever;                    /* atomic: never falls */
   size_t free_pages;                        /* below the top */
   size_t dirty_pages;                       /* written under the lock, read without */
   size_t settled_pages;                     /* the same */
@@ -66,6 +67,8 @@ size_t pages_purgeable(void) {
 }
 
 uint64_t pages_takes(void) { return __atomic_load_n(&pages.takes, __ATOMIC_RELAXED); }
+
+size_t pages_top_ever(void) { return __atomic_load_n(&pages.top_pages_ever, __ATOMIC_RELAXED); }
 
 size_t pages_top(void) { return __atomic_load_n(&pages.top_pages, __ATOMIC_RELAXED); }
 
@@ -144,6 +147,7 @@ static void mark_taken(size_t first, size_t count, bool *clean) {
   if (end > pages.top_pages) {
     add_free((long)(end - pages.top_pages));
     __atomic_store_n(&pages.top_pages, end, __ATOMIC_RELAXED);
+    if (end > pages.top_pages_ever) __atomic_store_n(&pages.top_pages_ever, end, __ATOMIC_RELAXED);
   }
   add_free(-(long)count);
   *clean = dirty == 0;

@@ -28,7 +28,7 @@ enum { PAGES_RUN_MAX = 256 }; /* longest run, in pages: 1 MiB */
 #define PAGE_NONE ((size_t)-1)
 
 struct pages_account {
-  size_t top_pages;   /* pages below the highest ever used */
+  size_t top_pages;   /* pages below the highest that was used since the zone shrank */
   size_t free_pages;  /* free below the top: clean and dirty */
   size_t dirty_pages; /* free and holding memory */
 };
@@ -84,7 +84,8 @@ HIDDEN void pages_shrink_in_part(void);
 HIDDEN size_t pages_dirty(void);
 HIDDEN size_t pages_purgeable(void); /* dirty ones without those that are known not to go (G4) */
 HIDDEN uint64_t pages_takes(void);   /* ever: a sign of life */
-HIDDEN size_t pages_top(void);       /* below the highest ever used */
+HIDDEN size_t pages_top(void);       /* below the highest that was used since the zone shrank */
+HIDDEN size_t pages_top_ever(void);  /* below the highest ever used */
 HIDDEN size_t pages_used(void);      /* taken and not given back: the size of the heap as policies see it */
 
 HIDDEN struct pages_account pages_account(void);

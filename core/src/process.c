@@ -97,8 +97,8 @@ static uint32_t ended_rights; /* with all locks held */
 /* Around the call that is passed on. */
 static __thread struct {
   uint64_t signals_before;
+  uint32_t passed_over; /* a bit for each call: a handler may make one amid another where signals can't be blocked */
   bool signals_are_blocked;
-  bool passed_over;
 } making_way FIXED_TLS;
 
 /* And not that of a parent, which a child of vfork(2) must leave as it is. */
@@ -114,13 +114,16 @@ static bool memory_is_ours(void) {
 static void begin_call(bool blocks_signals) {
   making_way.signals_are_blocked = blocks_signals && rights_have(RIGHT_THREAD);
   if (making_way.signals_are_blocked) making_way.signals_before = sys_block_signals();
-  making_way.passed_over = lock_passes_over();
-  if (cache_thread_is_inside() && !lock_held_by_fork()) lock_pass_over(true);
+  making_way.passed_over = making_way.passed_over << 1 | lock_passes_over();
+  if (cache_thread_is_inside()) lock_pass_over(true);
 }
 
 static void end_call(void) {
-  lock_pass_over(making_way.passed_over);
-  if (making_way.signals_are_blocked) sys_restore_signals(making_way.signals_before);
+  lock_pass_over(making_way.passed_over & 1);
+  making_way.passed_over >>= 1;
+  if (!making_way.signals_are_blocked) return;
+  making_way.signals_are_blocked = false;
+  sys_restore_signals(making_way.signals_before);
 }
 
 enum process_way process_make_way(enum process_way wanted) {
@@ -194,9 +197,9 @@ static bool succeeded(long result, long number, long flags) {
 
 /* ---- the calls ---- */
 
-/* The ordinary one is nothing but a jump: vfork(2), too, is made through here. The janitor stays away until it is wished
- * for: libpsx (of libcap) signals all threads that it finds after such a call, and tries again while one does not
- * answer. */
+/* The ordinary one is nothing but a jump: vfork(2), too, is made through here. The janitor stays away until it is
+ * wished for: libpsx (of libcap) signals all threads that it finds after such a call, and tries again while one does
+ * not answer. */
 long process_syscall(long number, long a, long b, long c, long d, long e, long f) {
   if (unlikely(number == SYS_mlockall)) return process_mlockall((int)a);
   enum process_way way = way_of_syscall(number, a, c);
@@ -240,6 +243,7 @@ int process_setns(int fd, int type) {
 void process_release_reservations(void) {
   if (!memory_is_ours()) return; /* the parent gets no limit */
   bool amid = cache_thread_is_inside();
+  if (amid && lock_held_by_fork()) return; /* its thread has all locks, and is not done with what they guard */
   cache_slow_path_begins();
   if (amid) lock_try_in_fork(true); /* K5 */
   fork_lock_all();

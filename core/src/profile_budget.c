@@ -80,7 +80,11 @@ void profile_budget_spent(uint64_t ticks_before) {
   __atomic_fetch_add(&allowance.spent_ticks, ticks, __ATOMIC_RELAXED);
 }
 
+/* As after a restore on another machine: far earlier than another thread's moment may be. */
+static bool is_long_before(uint64_t now, uint64_t then) { return now + WINDOW_NS < then; }
+
 static void compare_clocks(uint64_t now) {
+  if (is_long_before(now, allowance.clock_ns)) profile_budget_prepare();
   if (now < allowance.clock_ns + CLOCK_LEAST_NS) return;
   uint64_t ticks = profile_budget_ticks(), passed_ns = now - allowance.clock_ns;
   bool rose = allowance.clock_ticks != 0 && ticks > allowance.clock_ticks;
@@ -135,8 +139,13 @@ static void look(uint64_t now, uint32_t used) {
 void profile_budget_count(uint64_t now) {
   uint32_t used = __atomic_add_fetch(&allowance.used, 1, __ATOMIC_RELAXED);
   bool is_due = used >= __atomic_load_n(&allowance.look_at, __ATOMIC_RELAXED);
-  if (!is_due && now < counter_get(&allowance.window_ns) + WINDOW_NS) return;
+  uint64_t window_ns = counter_get(&allowance.window_ns);
+  if (!is_due && now < window_ns + WINDOW_NS && !is_long_before(now, window_ns)) return;
   if (!purge_try_lock()) return; /* the next sample will look */
+  if (is_long_before(now, counter_get(&allowance.window_ns))) {
+    counter_set(&allowance.free_until_ns, 0);
+    begin_window(now);
+  }
   /* Another thread may have begun a window since this sample was. */
   if (now >= counter_get(&allowance.window_ns)) look(now, used);
   purge_unlock();

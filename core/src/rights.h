@@ -15,7 +15,9 @@
  *  S1  Calls that need a right are made with the purge, caches or janitor lock held, and rights end with all locks
  *      held: so none is on its way when a filter comes into force. But for those of a process that is about to end:
  *      the handler of a fault sets the action of SIGSEGV (fault.c), and last words ask whose memory it is and set the
- *      action of SIGABRT (fatal.c).
+ *      action of SIGABRT (fatal.c). And but for three that one thread may make just when another enters a sandbox for
+ *      both: signals are blocked before the locks and restored after them (fork.c, process.c), and mlockall asks for
+ *      its limit (process.c).
  */
 #ifndef SNUG_RIGHTS_H
 #define SNUG_RIGHTS_H

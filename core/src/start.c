@@ -58,6 +58,7 @@ void start_now(void) {
   large_init();
   cache_init();
   maintain_start();
+  block_start();
   identify_counters();
   snug_counters.pid = rights_pid();
   describe_process();

@@ -109,6 +109,34 @@ static void fork_within_a_fork(void) {
   parent();
 }
 
+/* The second one interrupts the first one's prepare, which has skipped a lock of its thread's and has others. */
+static void end_the_outer_fork(void) {
+  parent();
+  go_on_as_a_child();
+}
+
+static void fork_within_a_fork_that_skips_locks(void) {
+  alarm(20);
+  rights.had = RIGHT_FILES;
+  cache_slow_path_begins();
+  lock_take(&pages.lock, RANK_PAGES);
+  prepare();
+  CHECK(lock_passes_over() && purge.lock.state != 0);
+  prepare();
+  parent();
+  CHECK(lock_passes_over());
+  CHECK_THAT(purge.lock.state != 0 && pages.lock.state != 0, "what the first one took was given");
+  run_in_child(end_the_outer_fork);
+  CHECK(lock_passes_over() && purge.lock.state != 0);
+  parent();
+  CHECK(!lock_passes_over() && depth == 0 && purge.lock.state == 0 && pages.lock.state != 0);
+  lock_give(&pages.lock, RANK_PAGES);
+  cache_slow_path_ends();
+  CHECK(all_locks_are(true));
+}
+
+TEST(a_fork_from_a_handler_in_a_fork_that_skips_locks_goes_on) { run_in_child(fork_within_a_fork_that_skips_locks); }
+
 TEST(a_fork_from_a_handler_in_a_fork_goes_on) { run_in_child(fork_within_a_fork); }
 
 static void make_dirty(size_t count) {

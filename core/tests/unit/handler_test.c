@@ -54,19 +54,11 @@ static void let_all_go(void) {
   for (size_t i = 0; i < GUESTS; i++) let_go(&guests[i]);
 }
 
-static void end_all(void) {
-  let_all_go();
-  free(malloc(40000)); /* at the end of whose slow path all that was kept goes */
-  CHECK(this_thread.kept == NULL);
-  cache_check();
-  snug_check();
-}
-
 /* What a handler may do with malloc. */
 static void be_guest(void) {
   size_t turn = random_next(&guest_random) % 1000, bytes = size_number(turn);
   struct piece *mine = &guests[turn % GUESTS], *theirs = &heirs[turn / 7 % HEIRS];
-  /* What it frees is freed again when the change is whole, which this handler interrupts, too: not for ever. */
+  /* What it frees is freed again when the change is whole, which this handler interrupts, too: not forever. */
   if (mine->start != NULL && !aside_holds(mine->start) && random_below(&guest_random, 200) != 0) return;
   let_go(mine);
   switch (turn % 5) {
@@ -129,6 +121,14 @@ static void watch_steps(struct sigaction *before) {
   REQUIRE(sigaction(SIGTRAP, &mine, before) == 0);
   steps = visits = 0;
   alarm(TIMEOUT_S); /* whoever hangs ends the program */
+}
+
+static void end_all(void) {
+  let_all_go();
+  free(malloc(40000)); /* at the end of whose slow path all that was kept goes */
+  CHECK(this_thread.kept == NULL);
+  cache_check();
+  snug_check();
 }
 
 /* Has the handler run after each so manieth instruction of an action's slow paths. */
@@ -258,12 +258,35 @@ TEST(a_handler_sees_sizes_of_large_blocks_under_their_lock) {
   fill_pattern(block, 100, 7);
   block = realloc(block, 3 * MIB);
   CHECK(aside_holds(block) && pattern_mismatch(block, 100, 7) == 100);
-  end_amid(&large.lock, RANK_LARGE);
   CHECK(this_thread.kept != NULL);
-  free(block);
-  free(malloc(MIB));
+  end_amid(&large.lock, RANK_LARGE);
   CHECK(this_thread.kept == NULL);
+  free(block);
   snug_check();
+}
+
+static void *to_free_amid;
+static void free_amid(void) {
+  begin_amid(&large.lock, RANK_LARGE);
+  free(to_free_amid);
+  end_amid(&large.lock, RANK_LARGE);
+}
+
+/* Whatever the slow path is, and if it is the last: malloc_trim, statistics, the end of a thread. */
+TEST(what_a_handler_freed_goes_when_the_slow_path_ends) {
+  size_t live = snug_counters.large_bytes;
+  to_free_amid = malloc(40 * MIB);
+  free_amid();
+  CHECK(this_thread.kept == NULL && snug_counters.large_bytes == live);
+}
+
+TEST(where_address_space_counts_the_range_is_small) {
+  map.heap_reserved = false;
+  uint64_t bytes = 0;
+  char *start = reserve(&bytes);
+  map.heap_reserved = true;
+  CHECK_THAT(start != NULL && bytes == ROOM_MIN_BYTES, "%llu bytes", (unsigned long long)bytes);
+  munmap(start, bytes);
 }
 
 TEST(a_handler_gets_blocks_that_are_zero) {

@@ -182,6 +182,41 @@ static void change_ids_in_the_janitors_way(void) {
 
 TEST(a_handler_does_not_wait_for_a_janitor_that_waits_for_its_thread) { run_in_child(change_ids_in_the_janitors_way); }
 
+/* The handler has interrupted its thread while that has all locks, as in snug_check. */
+static void make_calls_amid_all_locks(void) {
+  struct limit limit = {(uint64_t)1 << 40, (uint64_t)1 << 40};
+  alarm(20);
+  answer = 0;
+  start_a_janitor();
+  cache_slow_path_begins();
+  fork_lock_all();
+  CHECK(process_setrlimit(ADDRESS_SPACE_LIMIT, &limit) == 0);
+  CHECK_THAT(lock_held_by_fork() && pages.lock.state != 0 && map.lock.state != 0, "locks were given away");
+  for (uint64_t waits = lock_waits; lock_waits == waits && janitor_is_running();) sleep_ms(10);
+  CHECK(process_capset(NULL, NULL) == 0);
+  CHECK(lock_held_by_fork() && pages.lock.state != 0 && !lock_passes_over());
+  fork_unlock_all();
+  cache_slow_path_ends();
+  CHECK(pages.lock.state == 0);
+}
+
+TEST(a_handler_gives_no_locks_away_that_its_thread_has) { run_in_child(make_calls_amid_all_locks); }
+
+/* Where signals can't be blocked, a handler amid a call, and one amid the call of that. */
+TEST(calls_nest) {
+  cache_slow_path_begins();
+  begin_call(false);
+  CHECK(lock_passes_over());
+  lock_pass_over(false);
+  begin_call(false);
+  CHECK(lock_passes_over());
+  end_call();
+  CHECK(!lock_passes_over());
+  end_call();
+  CHECK(!lock_passes_over() && making_way.passed_over == 0);
+  cache_slow_path_ends();
+}
+
 /* libpsx signals all threads that it finds after it has made such a call by its number. */
 TEST(a_call_by_its_number_brings_no_janitor_back) {
   answer = 0;

@@ -149,6 +149,19 @@ TEST(children_have_a_budget_of_their_own) {
   CHECK_THAT(outcome.share < 1.5 / PROFILE_BUDGET_SHARE, "share %g", outcome.share);
 }
 
+/* As after a restore on a machine that was started later. */
+TEST(a_clock_that_goes_back_ends_no_budget) {
+  static const struct made_up quiet = {0.05, 1e7, 17000, 0}, busy = {0.05, 1e10, 17000, 0};
+  const uint64_t back_ns = UINT64_C(1000000000000);
+  clocks.now_ns += back_ns;
+  begin_at(512 * KIB);
+  simulate(&quiet, 60);
+  clocks.now_ns -= back_ns;
+  simulate(&busy, 60);
+  struct outcome outcome = simulate(&busy, 60);
+  CHECK_THAT(outcome.share < 1.5 / PROFILE_BUDGET_SHARE, "share %g", outcome.share);
+}
+
 /* A thread that lost the CPU amid a sample has an older time than the window that another one began. */
 TEST(a_sample_from_before_the_window_changes_nothing) {
   begin_at(512 * KIB);
