@@ -169,6 +169,8 @@ fn metrics_are_collected_and_errors_fail_the_run() {
     call(script).expect_code(0).expect_stdout("requests_per_s").expect_stdout("51.5");
     assert_eq!(results(&scratch)["runs"][0]["metrics"]["requests_per_s"], 51.5);
     call("echo snug-metric: errors=3").expect_code(1).expect_stderr("reported 3 errors");
+    let uncounted = call("echo snug-metric: errors=7; echo snug-metric: errors=Infinity");
+    uncounted.expect_code(1).expect_stderr("reported errors=inf, which is not a finite number");
 }
 
 #[test]

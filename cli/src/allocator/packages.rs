@@ -13,7 +13,7 @@ const APT: &str = "apt install ";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Package {
     pub name: String,
-    /// What others call the library in it. The file's own name is longer, and another one in each release.
+    /// What others call the library in it. The file's own name is longer and differs between releases.
     pub soname: String,
 }
 

@@ -371,6 +371,7 @@ fn part_of(mapping: &ResidentMapping) -> MemoryPart {
 mod tests {
     use super::*;
     use crate::base::random::Random;
+    use crate::process::fake::CutName;
 
     fn mapping(start: u64, pages: u64, name: &str) -> ResidentMapping {
         ResidentMapping {
@@ -469,27 +470,10 @@ mod tests {
         assert!(residence.page_tables_bytes.unwrap() > 0);
     }
 
-    /// The kernel cuts names at 15 bytes, also inside a character.
     #[test]
     fn a_name_that_is_no_text_hides_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        let program = folder.path().join("é".repeat(9));
-        std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
-        let mut child = std::process::Command::new(&program).arg("600").spawn().unwrap();
-        let comm = || std::fs::read(format!("/proc/{}/comm", child.id())).unwrap();
-        let mut name = comm();
-        for _ in 0..1000 {
-            if String::from_utf8(name.clone()).is_err() {
-                break;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(5)); // the kernel names it after its start is known
-            name = comm();
-        }
-        let residence = collect(child.id() as Pid);
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert!(String::from_utf8(name).is_err(), "the name is cut");
-        let residence = residence.unwrap();
+        let process = CutName::start();
+        let residence = collect(process.pid()).unwrap();
         assert!(residence.page_tables_bytes.unwrap() > 0 && residence.swap_bytes.is_some(), "{residence:?}");
     }
 

@@ -86,19 +86,25 @@ pub(crate) fn decide(comparison: &Comparison, composition: Option<&Composition>)
     let floor = composition.map_or(0.0, |composition| floor_bytes(comparison, &memory, composition));
     let mut evidence = Vec::new();
     let mut good: Vec<(f64, usize)> = Vec::new();
-    let mut open: Vec<(Ratio, &str)> = Vec::new();
+    let mut open: Vec<(Ratio, String)> = Vec::new();
     for index in others {
         let label = &comparison.allocators[index].label;
         let (Some(memory_ratio), Some(after)) = (ratio(index), median(label)) else { continue };
         let price = price(comparison, index);
-        evidence.push(format!("{label}: {} the memory of {baseline}{}", times(memory_ratio), price.words));
+        let (times, chance) = (times(memory_ratio), chance(memory_ratio));
+        evidence.push(format!("{label}: {times} the memory of {baseline}{chance}{}", price.words));
         if price.too_high {
             continue;
         }
-        if is_smaller(memory_ratio, before - after) {
-            good.push((after, index));
-        } else if may_be_smaller(memory_ratio, before, floor) {
-            open.push((memory_ratio, label));
+        match is_smaller(memory_ratio, before - after) {
+            true if price.too_high_if_real => {
+                open.push((memory_ratio, format!("the price of {label} is real")));
+            }
+            true => good.push((after, index)),
+            false if may_be_smaller(memory_ratio, before, floor) => {
+                open.push((memory_ratio, format!("{label} helps")));
+            }
+            false => {}
         }
     }
     good.sort_by(|left, right| left.0.total_cmp(&right.0));
@@ -110,12 +116,13 @@ pub(crate) fn decide(comparison: &Comparison, composition: Option<&Composition>)
             let saved = saving(&memory, ratio(index), before, after);
             (Advice::Use(index), format!("Use {label}: it saves {saved}."))
         }
-        (None, Some((ratio, label))) => {
+        (None, Some((ratio, what))) => {
             let runs = (2 * comparison.settings.rounds).max(MORE_RUNS_MIN);
             let answer = format!(
-                "Unknown: the runs differ too much to tell whether {label} helps, at {} the memory; use --runs {runs}, \
+                "Unknown: the runs differ too much to tell whether {what}, at {} the memory{}; use --runs {runs}, \
                  or a longer program.",
-                times(*ratio)
+                times(*ratio),
+                chance(*ratio)
             );
             (Advice::Unknown, answer)
         }
@@ -138,6 +145,7 @@ fn saving(memory: &Quantity, ratio: Option<Ratio>, before: f64, after: f64) -> S
 /// A saving that was shown and that counts.
 fn is_smaller(ratio: Ratio, saved: f64) -> bool {
     ratio.interval.is_some_and(|(_, high)| high < 1.0)
+        && !ratio.may_be_chance()
         && ratio.value <= WORTHWHILE_RATIO
         && saved >= WORTHWHILE_BYTES
 }
@@ -146,7 +154,8 @@ fn is_smaller(ratio: Ratio, saved: f64) -> bool {
 /// do with less than `floor`.
 fn may_be_smaller(ratio: Ratio, before: f64, floor: f64) -> bool {
     let lowest = ratio.interval.map_or(1.0, |(low, _)| low).max(floor / before);
-    ratio.no_difference() && lowest <= OPEN_RATIO && before * (1.0 - lowest) >= WORTHWHILE_BYTES
+    let is_open = ratio.no_difference() || ratio.may_be_chance();
+    is_open && lowest <= OPEN_RATIO && before * (1.0 - lowest) >= WORTHWHILE_BYTES
 }
 
 /// What of the memory under snug is live, or not malloc's.
@@ -166,13 +175,16 @@ fn choose(allocators: &[Allocator], good: &[(f64, usize)]) -> Option<(f64, usize
 
 /// What an allocator costs beside memory.
 struct Price {
+    /// A price was shown that is too high.
     too_high: bool,
+    /// One is too high that may be chance.
+    too_high_if_real: bool,
     words: String,
 }
 
 fn price(comparison: &Comparison, index: usize) -> Price {
     let label = &comparison.allocators[index].label;
-    let mut price = Price { too_high: false, words: String::new() };
+    let mut price = Price { too_high: false, too_high_if_real: false, words: String::new() };
     let Some(row) = comparison.row(label) else { return price };
     for quantity in row.quantities.keys() {
         let Some(ratio) = shown_ratio::of_allocator(comparison, label, &named(quantity)) else { continue };
@@ -186,15 +198,15 @@ fn price(comparison: &Comparison, index: usize) -> Price {
             }
             _ => continue,
         };
-        price.too_high |= too_high;
+        price.too_high |= too_high && !ratio.may_be_chance();
+        price.too_high_if_real |= too_high && ratio.may_be_chance();
         let verdict = match (ratio.may_be_chance(), too_high) {
-            (true, true) => ", which may be chance: too high a price if it is not",
-            (true, false) => ", which may be chance",
+            (true, true) => ": too high a price if it is not",
             (false, true) => ": too high a price",
-            (false, false) => "",
+            (_, false) => "",
         };
         if !ratio.no_difference() {
-            price.words.push_str(&format!("; {name} {}{verdict}", times(ratio)));
+            price.words.push_str(&format!("; {name} {}{}{verdict}", times(ratio), chance(ratio)));
         }
     }
     if price.words.is_empty() {
@@ -206,14 +218,17 @@ fn price(comparison: &Comparison, index: usize) -> Price {
 fn times(ratio: Ratio) -> String {
     let times = shown_ratio::times(ratio);
     match ratio.interval {
-        Some((low, high)) => {
-            format!(
-                "{times} times ({} to {})",
-                shown_ratio::interval_end(low),
-                shown_ratio::interval_end(high)
-            )
-        }
+        Some(_) => format!("{times} times ({})", shown_ratio::interval(ratio)),
         None => format!("{times} times"),
+    }
+}
+
+/// What is said behind a ratio that the table marks so.
+fn chance(ratio: Ratio) -> &'static str {
+    if ratio.may_be_chance() {
+        ", which may be chance"
+    } else {
+        ""
     }
 }
 
@@ -307,13 +322,14 @@ mod tests {
         random.between(0.97, 1.03) + above
     }
 
-    /// Of one allocator beside the baseline, its runs scattered unevenly.
+    /// Of two allocators beside the baseline, their runs scattered unevenly.
     fn skewed_comparison(random: &mut Random) -> Comparison {
         let level = random.log_between(30.0, 3000.0);
-        let ratio = random.between(0.3, 1.1);
+        let ratios = [random.between(0.3, 1.1), random.between(0.6, 1.1)];
         let mut means = |level: f64| -> Vec<f64> { (0..5).map(|_| level * skewed(random)).collect() };
-        let (glibc, snug) = (means(level), means(level * ratio));
-        let mut comparison = fixture::comparison(&[("glibc", &glibc), ("snug", &snug)]);
+        let [glibc, snug, jemalloc] = [1.0, ratios[0], ratios[1]].map(|ratio| means(level * ratio));
+        let mut comparison =
+            fixture::comparison(&[("glibc", &glibc), ("snug", &snug), ("jemalloc", &jemalloc)]);
         let slower = random.between(0.97, 1.06);
         for run in &mut comparison.runs {
             let factor = if run.allocator == "snug" { slower } else { 1.0 };
@@ -328,7 +344,7 @@ mod tests {
     #[test]
     fn what_it_says_is_what_the_table_says() {
         let mut random = Random::new(4);
-        let (mut used, mut by_chance) = (0, 0);
+        let (mut used, mut by_chance, mut memory_by_chance) = (0, 0, 0);
         for _ in 0..300 {
             let comparison = skewed_comparison(&mut random);
             let table = view::table(&comparison);
@@ -337,29 +353,31 @@ mod tests {
                 table.rows[row].cells[column].clone().unwrap()
             };
             let decision = decide(&comparison, None);
-            let line = &decision.evidence[0];
-            let names = [
-                ("rss_mean_bytes", "snug:", " the memory of glibc"),
-                ("wall_s", "; wall time", ""),
-                ("cpu_s", "; CPU time", ""),
-                ("metric:requests_per_s", "; requests_per_s", ""),
-            ];
-            for (name, before, after) in names {
-                let cell = cell(1, name);
-                let times =
-                    format!("{before} {} times ({}){after}", cell.ratio.trim_end_matches('×'), cell.interval);
-                let is_mentioned = name == "rss_mean_bytes" || cell.verdict != Difference::Same;
-                assert!(
-                    cell.interval == shown_ratio::TOO_WIDE || line.contains(&times) == is_mentioned,
-                    "{times}: {line}"
-                );
-                if cell.verdict == Difference::MayBeChance {
-                    assert!(line.contains(&format!("{times}, which may be chance")), "{times}: {line}");
-                    by_chance += 1;
+            for (row, label) in [(1, "snug:"), (2, "jemalloc:")] {
+                let line = &decision.evidence[row - 1];
+                let names = [
+                    ("rss_mean_bytes", label, " the memory of glibc"),
+                    ("wall_s", "; wall time", ""),
+                    ("cpu_s", "; CPU time", ""),
+                    ("metric:requests_per_s", "; requests_per_s", ""),
+                ];
+                for (name, before, after) in names {
+                    let cell = cell(row, name);
+                    let ratio = cell.ratio.trim_end_matches('×');
+                    let times = format!("{before} {ratio} times ({}){after}", cell.interval);
+                    let is_memory = name == "rss_mean_bytes";
+                    let is_mentioned = is_memory || cell.verdict != Difference::Same;
+                    assert_eq!(line.contains(&times), is_mentioned, "{times}: {line}");
+                    let is_chance = cell.verdict == Difference::MayBeChance;
+                    let said = line.contains(&format!("{times}, which may be chance"));
+                    assert_eq!(said, is_chance, "{times}: {line}");
+                    by_chance += u32::from(is_chance);
+                    memory_by_chance += u32::from(is_chance && is_memory);
                 }
             }
-            if decision.advice == Advice::Use(1) {
-                let (own, other) = (cell(1, "rss_mean_bytes"), cell(0, "rss_mean_bytes"));
+            if let Advice::Use(index) = decision.advice {
+                let (own, other) = (cell(index, "rss_mean_bytes"), cell(0, "rss_mean_bytes"));
+                assert_eq!(own.verdict, Difference::Better, "{decision:?}");
                 let end = format!(" MB of {} MB.", other.value);
                 let saved = decision.answer.strip_suffix(&end).and_then(|text| text.rsplit(' ').next());
                 let saved: f64 = saved.unwrap_or_else(|| panic!("{decision:?}")).parse().unwrap();
@@ -371,7 +389,52 @@ mod tests {
                 used += 1;
             }
         }
-        assert!(used > 50 && by_chance > 10, "{used} {by_chance}");
+        assert!(used > 50 && by_chance > 10 && memory_by_chance > 5, "{used} {by_chance} {memory_by_chance}");
+    }
+
+    /// What the correction for many ratios makes of one of them.
+    fn set_chance(comparison: &mut Comparison, index: usize, quantity: &str, interval: (f64, f64)) {
+        let estimate = comparison.summary.allocators[index].quantities.get_mut(quantity).unwrap();
+        let ratio = estimate.ratio.as_mut().unwrap();
+        (ratio.interval, ratio.adjusted_p_value) = (Some(interval), Some(0.2));
+    }
+
+    #[test]
+    fn a_saving_that_may_be_chance_is_not_recommended() {
+        let memory: &[(&str, &[f64])] = &[
+            ("glibc", &[400.0, 400.5, 399.5]),
+            ("snug", &[400.0, 401.0, 399.0]),
+            ("jemalloc", &[372.0, 372.4, 371.6]),
+        ];
+        let mut comparison = fixture::comparison(memory);
+        assert_eq!(decide(&comparison, None).advice, Advice::Use(2));
+        set_chance(&mut comparison, 2, "rss_mean_bytes", (0.88, 0.98));
+        let decision = decide(&comparison, None);
+        let told =
+            "whether jemalloc helps, at 0.93 times (0.88 to 0.98) the memory, which may be chance; use";
+        assert!(decision.advice == Advice::Unknown && decision.answer.contains(told), "{decision:?}");
+        let told = "jemalloc: 0.93 times (0.88 to 0.98) the memory of glibc, which may be chance; ";
+        assert!(decision.evidence[1].starts_with(told), "{decision:?}");
+        // A saving that would be too small to count leaves nothing open.
+        set_chance(&mut comparison, 2, "rss_mean_bytes", (0.92, 0.98));
+        assert_eq!(decide(&comparison, None).advice, Advice::Stay);
+    }
+
+    #[test]
+    fn a_price_that_may_be_chance_leaves_it_open() {
+        let mut comparison =
+            fixture::comparison(&[("glibc", &[400.0, 402.0, 398.0]), ("snug", &[200.0, 201.0, 199.0])]);
+        for run in comparison.runs.iter_mut().filter(|run| run.allocator == "snug") {
+            run.wall_s *= 1.5;
+        }
+        comparison.summary = summarise(&comparison);
+        set_chance(&mut comparison, 1, "wall_s", (1.2, 1.8));
+        let decision = decide(&comparison, None);
+        let told = "whether the price of snug is real, at 0.50 times";
+        assert!(decision.advice == Advice::Unknown && decision.answer.contains(told), "{decision:?}");
+        let told =
+            "; wall time 1.50 times (1.20 to 1.80), which may be chance: too high a price if it is not";
+        assert!(decision.evidence[0].contains(told), "{decision:?}");
     }
 
     #[test]

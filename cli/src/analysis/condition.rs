@@ -32,7 +32,7 @@ struct Relation {
 /// An expression.
 #[derive(Debug)]
 enum Sum {
-    Number(f64, Dimension),
+    Number { value: f64, counts: Dimension, has_unit: bool },
     Name { scope: usize, quantity: String },
     Negative(Box<Sum>),
     Pair(Box<Sum>, char, Box<Sum>),
@@ -167,10 +167,12 @@ impl Parser<'_> {
         }
         let scopes = self.scopes;
         match self.next() {
-            Some(Token::Number(value, unit)) if unit.is_empty() => Ok(Sum::Number(*value, Dimension::None)),
+            Some(Token::Number(value, unit)) if unit.is_empty() => {
+                Ok(Sum::Number { value: *value, counts: Dimension::None, has_unit: false })
+            }
             Some(Token::Number(value, unit)) => {
-                let (value, dimension) = Dimension::read(*value, unit)?;
-                Ok(Sum::Number(value, dimension))
+                let (value, counts) = Dimension::read(*value, unit)?;
+                Ok(Sum::Number { value, counts, has_unit: true })
             }
             Some(Token::Name(parts)) => {
                 let (scope, quantity) = scope::resolve(parts, scopes)?;
@@ -190,6 +192,8 @@ fn hint(left: &Sum, right: &Sum) -> &'static str {
         _ => return "",
     };
     match (plain.has_name(), other.has_name()) {
+        // A rate or a share, which are plain numbers, too.
+        (false, _) if plain.has_unit() => "",
         (false, _) => unit_hint(other.unit()),
         (true, false) => ": leave the unit out",
         (true, true) => "",
@@ -215,11 +219,9 @@ impl Condition {
                 "==" => left_value == right_value,
                 _ => left_value != right_value,
             };
-            sides.push(format!(
-                "{} {operator} {}",
-                left.unit().show(left_value),
-                right.unit().show(right_value)
-            ));
+            // Only 0 goes with everything.
+            let unit = if left.is_zero() { right.unit() } else { left.unit() };
+            sides.push(format!("{} {operator} {}", unit.show(left_value), unit.show(right_value)));
         }
         Ok((holds, sides.join(" and ")))
     }
@@ -227,21 +229,31 @@ impl Condition {
 
 impl Sum {
     fn is_zero(&self) -> bool {
-        matches!(self, Sum::Number(value, _) if *value == 0.0)
+        matches!(self, Sum::Number { value, .. } if *value == 0.0)
     }
 
     fn has_name(&self) -> bool {
         match self {
-            Sum::Number(..) => false,
+            Sum::Number { .. } => false,
             Sum::Name { .. } => true,
             Sum::Negative(inner) => inner.has_name(),
             Sum::Pair(left, _, right) => left.has_name() || right.has_name(),
         }
     }
 
+    /// Whether a unit was written.
+    fn has_unit(&self) -> bool {
+        match self {
+            Sum::Number { has_unit, .. } => *has_unit,
+            Sum::Name { .. } => false,
+            Sum::Negative(inner) => inner.has_unit(),
+            Sum::Pair(left, _, right) => left.has_unit() || right.has_unit(),
+        }
+    }
+
     fn unit(&self) -> Dimension {
         match self {
-            Sum::Number(_, unit) => *unit,
+            Sum::Number { counts, .. } => *counts,
             Sum::Name { quantity, .. } => Dimension::of(quantity).0,
             Sum::Negative(inner) => inner.unit(),
             Sum::Pair(left, '+' | '-', _) => left.unit(),
@@ -256,7 +268,7 @@ impl Sum {
 
     fn value(&self, scopes: &[Scope]) -> Parsed<f64> {
         match self {
-            Sum::Number(value, _) => Ok(*value),
+            Sum::Number { value, .. } => Ok(*value),
             Sum::Name { scope, quantity } => {
                 let scope = &scopes[*scope];
                 // A throughput may be measured by the load or reported by the program.
@@ -286,6 +298,7 @@ impl Sum {
 mod tests {
     use super::*;
     use crate::analysis::{quantities, view};
+    use crate::base::terminal::number_in;
 
     fn scope(file: Option<&str>, label: &str, quantities: &[(&str, f64)]) -> Scope {
         Scope {
@@ -356,21 +369,30 @@ mod tests {
 
     #[test]
     fn metrics_have_the_unit_in_which_they_are_shown() {
-        for (ending, unit, factor, _) in quantities::REPORTED {
+        let cases = quantities::REPORTED.iter().flat_map(|row| [12.5, 0.1451].map(|amount| (row, amount)));
+        for ((ending, unit, factor, _), amount) in cases {
             let metric = format!("metric:work{ending}");
-            let value = 12.5 / factor;
+            let value = amount / factor;
             let scopes = [scope(None, "snug", &[(metric.as_str(), value)])];
             let name = format!("snug.metric.work{ending}");
-            let text = format!("{name} < 12.6 {unit} and {name} > 12.4{unit}");
+            let text = format!("{name} < {} {unit} and {name} > {}{unit}", 1.01 * amount, 0.99 * amount);
             let (holds, sides) = parse(&text, &scopes).unwrap().decide(&scopes).unwrap();
             assert!(holds, "{text}: {sides}");
+            // The same digits, of MB or of kB.
             let shown = view::with_unit(&quantities::named(&metric), value);
-            assert_eq!(sides.split(" < ").next(), shown.split('/').next(), "{text}: {sides}");
-            let half = parse(&format!("{name} / 2 == 6.25 {unit}"), &scopes).unwrap();
-            assert!(half.decide(&scopes).unwrap().0, "{ending}");
+            let read = |text: Option<&str>| number_in(text.unwrap()).unwrap();
+            let ratio = read(sides.split(" < ").next()) / read(shown.split('/').next());
+            assert!((ratio - 1.0).abs() < 1e-9, "{text}: {sides}, {shown}");
+            let text =
+                format!("{name} / 2 < {} {unit} and {name} / 2 > {}{unit}", 0.51 * amount, 0.49 * amount);
+            assert!(parse(&text, &scopes).unwrap().decide(&scopes).unwrap().0, "{text}");
         }
         assert!(problem("snug.metric.p99_ms < 20").contains("write a unit, as in 20 ms"));
         assert!(problem("snug.metric.widgets < 5 MB").ends_with("compared with bytes: leave the unit out"));
+        for plain in ["100 /s", "50 %", "2 * 50%"] {
+            let problem = problem(&format!("snug.wall < {plain}"));
+            assert!(problem.ends_with("compared with a plain number"), "a unit was written: {problem}");
+        }
         assert!(problem("snug.page_faults < snug.rss_mean").ends_with("compared with bytes"));
         assert!(holds("snug.requests_per_s > 50 /s and snug.metric.requests_per_s < 52/s"));
     }
@@ -392,7 +414,10 @@ mod tests {
         assert!(failure.message.ends_with("holds: 50.0 MB < 80.0 MB"), "{failure}");
         let conditions = parse_all(&["snug.rss_mean - glibc.rss_mean < 0".into()], &scopes).unwrap();
         let failure = check(&conditions, &scopes).unwrap_err();
-        assert!(failure.message.ends_with("holds: -50.0 MB < 0.00"), "{failure}");
+        assert!(failure.message.ends_with("holds: -50.0 MB < 0 B"), "{failure}");
+        let conditions = parse_all(&["0 < glibc.latency_p99.9".into()], &scopes).unwrap();
+        let failure = check(&conditions, &scopes).unwrap_err();
+        assert!(failure.message.ends_with("holds: 0.00 ms < 200 ms"), "{failure}");
         assert_eq!(parse_all(&["x".into()], &scopes).unwrap_err().exit_code, USAGE);
     }
 

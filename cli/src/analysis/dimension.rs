@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::analysis::lexer::{self, Token};
 use crate::analysis::quantities;
-use crate::base::terminal::{self, short_number};
+use crate::base::terminal::{self, signed, three_digits};
 
 /// What a value counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,18 +60,13 @@ impl Dimension {
 
     /// A value as people read it.
     pub(super) fn show(self, value: f64) -> String {
-        let amount = value.abs();
-        let text = match self {
+        let text = signed(value, |amount| match self {
             Dimension::Bytes => terminal::bytes(amount),
-            Dimension::Seconds if amount < 1.0 => format!("{} ms", short_number(amount * 1e3)),
-            Dimension::Seconds => format!("{} s", short_number(amount)),
-            Dimension::None | Dimension::Other => short_number(amount),
-        };
-        // What is shown as 0 is not below it.
-        match value < 0.0 && text.contains(|digit: char| matches!(digit, '1'..='9')) {
-            true => format!("-{text}"),
-            false => text,
-        }
+            Dimension::Seconds if amount < 1.0 => format!("{} ms", three_digits(amount * 1e3)),
+            Dimension::Seconds => format!("{} s", three_digits(amount)),
+            Dimension::None | Dimension::Other => three_digits(amount),
+        });
+        text.trim_start_matches('+').into()
     }
 }
 

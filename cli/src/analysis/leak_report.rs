@@ -6,6 +6,7 @@ use crate::allocator::kinds::Kind;
 use crate::allocator::record::Recording;
 use crate::analysis::assemble::{Assembled, LiveSource, Measure};
 use crate::analysis::keeping::KeepingLine;
+use crate::analysis::leak_wording::WATCH_ANOTHER;
 use crate::analysis::size_growth::GrowingSize;
 use crate::analysis::trend::{self, Trend};
 use crate::analysis::verdict::{Assessment, JudgedOver, Series, Verdict};
@@ -90,6 +91,8 @@ pub(crate) struct Remarks {
     pub notes: Vec<String>,
     /// Why memory that does not grow proves nothing: nothing was asked of the program, or not all of it was seen.
     pub obstacles: Vec<String>,
+    /// How a process ended that was not started here: it proves nothing, either, and there is nothing to fix.
+    pub end: Option<String>,
     /// The watch was over early because what was watched had ended: a longer one would have seen no more.
     pub ended: bool,
 }
@@ -203,10 +206,13 @@ impl LeakReport {
         report.evidence = report.evidence_for(&grounds);
         report.advice = report.advice_for(&grounds);
         let settled = matches!(verdict, Verdict::Plateau | Verdict::Fragmented);
-        if let (true, Some(obstacle)) = (settled, remarks.obstacles.first()) {
+        let obstacle =
+            remarks.obstacles.first().zip(Some("fix that and watch again; this watch proves nothing"));
+        let obstacle = obstacle.or(remarks.end.as_ref().zip(Some(WATCH_ANOTHER)));
+        if let (true, Some((obstacle, advice))) = (settled, obstacle) {
             report.verdict = Verdict::Unclear;
             report.answer = format!("Not enough data: memory does not grow, but {obstacle}.");
-            report.advice = vec!["fix that and watch again; this watch proves nothing".into()];
+            report.advice = vec![advice.into()];
         }
         report
     }
@@ -385,7 +391,8 @@ mod tests {
     /// workers hold.
     #[test]
     fn the_advice_is_about_where_the_leak_is() {
-        let besides: [(&str, fn(f64) -> f64); 4] = [
+        type Beside = (&'static str, fn(f64) -> f64);
+        let besides: [Beside; 4] = [
             ("nothing", |_| 0.0),
             ("a warm-up", |x| 80e6 * (1.0 - (-x / 0.08).exp())),
             ("from the top of a saw-tooth to its bottom", |x| 40e6 * (30.1 * x + 0.95).fract()),
@@ -475,8 +482,25 @@ mod tests {
         let steady = report_with(line(0.0), LiveSource::Counted, None, remarks());
         assert_eq!(steady.verdict, Verdict::Unclear);
         assert!(steady.answer.contains("the load failed all 9 times"), "{}", steady.answer);
+        assert!(steady.advice[0].contains("fix that"), "{:?}", steady.advice);
         let grows = report_with(line(59.9e6), LiveSource::Counted, None, remarks());
         assert_eq!(grows.verdict, Verdict::Leak, "growth is growth");
+    }
+
+    #[test]
+    fn a_plateau_of_a_process_that_ended_is_none_and_nothing_to_fix() {
+        let end = "process 47 ended after 55 min: it exited with code 0";
+        let ended = |obstacles: &[&str]| {
+            let obstacles = obstacles.iter().map(|text| text.to_string()).collect();
+            let remarks = Remarks { obstacles, end: Some(end.into()), ended: true, ..Remarks::default() };
+            report_with(line(0.0), LiveSource::Counted, None, remarks)
+        };
+        let report = ended(&[]);
+        assert_eq!(report.verdict, Verdict::Unclear);
+        assert_eq!(report.answer, format!("Not enough data: memory does not grow, but {end}."));
+        assert_eq!(report.advice, [WATCH_ANOTHER]);
+        let failed = ended(&["the load failed all 9 times"]);
+        assert!(failed.answer.contains("the load failed") && failed.advice[0].contains("fix that"));
     }
 
     /// Whatever is in doubt.
@@ -491,7 +515,10 @@ mod tests {
         for values in [&mut rising.memory, &mut rising.used, &mut rising.live, &mut rising.heap] {
             values.iter_mut().enumerate().for_each(|(at, value)| *value += still_rises(at as f64 / moments));
         }
-        for (series, doubt) in [(short, Doubt::Short), (rising, Doubt::Settling)] {
+        let short_advice =
+            "the process ended too early: watch one that runs longer, or read more often (--interval)";
+        let cases = [(short, Doubt::Short, short_advice), (rising, Doubt::Settling, WATCH_ANOTHER)];
+        for (series, doubt, wanted) in cases {
             let advice = |ended: bool| {
                 let remarks = Remarks { ended, ..Remarks::default() };
                 let report = report_with(series.clone(), LiveSource::Counted, None, remarks);
@@ -499,8 +526,7 @@ mod tests {
                 report.advice
             };
             assert!(advice(false)[0].contains("watch longer (--for)"), "{:?}", advice(false));
-            let told = advice(true).join("; ");
-            assert!(told.contains("give it more to do") && !told.contains("--for"), "{told}");
+            assert_eq!(advice(true), [wanted]);
         }
     }
 

@@ -5,8 +5,12 @@ use crate::analysis::assemble::{LiveSource, Measure};
 use crate::analysis::leak_report::{Grounds, Growth, LeakReport};
 use crate::analysis::trend::{Direction, Doubt, Trend, FEWEST_READINGS};
 use crate::analysis::verdict::{Assessment, JudgedOver, Verdict};
-use crate::base::terminal::{bytes, counted, number_in, plural, short_count, short_number};
+use crate::base::terminal::{bytes, counted, number_in, plural, short_count, short_number, signed};
 use crate::base::time::duration;
+
+/// What to do about a process that ended while its memory was steady, or in doubt.
+pub(super) const WATCH_ANOTHER: &str =
+    "the process ended: watch one that runs longer, under a load that repeats itself";
 
 impl LeakReport {
     fn memory_name(&self) -> &'static str {
@@ -110,8 +114,8 @@ impl LeakReport {
             Some(Doubt::Steps) => "it rose in a step or two, which may not come again".into(),
             Some(Doubt::Noise) => format!(
                 "it goes up and down too much: growth over the watch lies between {} and {}",
-                signed(trend.interval.0),
-                signed(trend.interval.1)
+                signed(trend.interval.0, bytes),
+                signed(trend.interval.1, bytes)
             ),
         }
     }
@@ -202,7 +206,7 @@ impl LeakReport {
         let (unit_s, unit) = rate_unit(trend.span_s);
         let rate = |growth: f64| growth / trend.span_s * unit_s;
         let level = bytes(trend.level);
-        let (low, high) = (signed(rate(trend.interval.0)), signed(rate(trend.interval.1)));
+        let (low, high) = (signed(rate(trend.interval.0), bytes), signed(rate(trend.interval.1), bytes));
         let interval = format!("{low} to {high} per {unit} with 95 % confidence");
         match trend.direction {
             Direction::Unclear(Doubt::Short) => level,
@@ -250,11 +254,9 @@ impl LeakReport {
             ],
             Verdict::Plateau => &[],
             Verdict::Unclear if grounds.ended && judgement.doubt == Some(Doubt::Short) => {
-                &["the watch ended with it: give it more to do, or a smaller --interval"]
+                &["the process ended too early: watch one that runs longer, or read more often (--interval)"]
             }
-            Verdict::Unclear if grounds.ended => {
-                &["the watch ended with it: give it more to do, the same again and again"]
-            }
+            Verdict::Unclear if grounds.ended => &[WATCH_ANOTHER],
             Verdict::Unclear => &["watch longer (--for), under a load that repeats itself"],
         };
         advice.iter().map(|line| line.to_string()).collect()
@@ -270,13 +272,6 @@ pub(crate) fn rate_unit(span_s: f64) -> (f64, &'static str) {
     }
 }
 
-/// What is shown as nothing has no minus.
-fn signed(count: f64) -> String {
-    let shown = bytes(count.abs());
-    let sign = if count < 0.0 && shown != bytes(0.0) { '-' } else { '+' };
-    format!("{sign}{shown}")
-}
-
 /// How many times one number of bytes the other is, by what is shown of both. None where that can't be divided by.
 fn times(count: f64, other: f64) -> Option<String> {
     let shown = |count: f64| number_in(&bytes(count));
@@ -287,13 +282,6 @@ fn times(count: f64, other: f64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn nothing_has_no_minus() {
-        assert_eq!([-0.3, -0.0, 0.0, 0.3].map(signed), ["+0 B"; 4]);
-        assert_eq!([-0.6, 0.6, -999.7].map(signed), ["-1 B", "+1 B", "-1000 B"]);
-        assert_eq!([-1234.0, 5.6e6].map(signed), ["-1.23 kB", "+5.60 MB"]);
-    }
 
     #[test]
     fn ratios_are_those_of_what_is_shown() {

@@ -77,11 +77,6 @@ pub(crate) fn number_in(text: &str) -> Option<f64> {
     digits.parse::<f64>().ok().map(|number| number * factor)
 }
 
-/// Megabytes (10^6 bytes) without their unit.
-pub(crate) fn megabytes(bytes: f64) -> String {
-    short_number(bytes / 1e6)
-}
-
 /// Bytes in the largest fitting unit.
 pub(crate) fn bytes(count: f64) -> String {
     match count {
@@ -90,6 +85,14 @@ pub(crate) fn bytes(count: f64) -> String {
         count if count >= 1e3 => format!("{} kB", short_number(count / 1e3)),
         count => format!("{count:.0} B"),
     }
+}
+
+/// An amount as `show` writes it, with a sign, also of what grew. What is shown as 0 did not shrink.
+pub(crate) fn signed(amount: f64, show: impl Fn(f64) -> String) -> String {
+    let text = show(amount.abs());
+    let is_nothing = !text.contains(|digit: char| matches!(digit, '1'..='9'));
+    let sign = if amount < 0.0 && !is_nothing { '-' } else { '+' };
+    format!("{sign}{text}")
 }
 
 /// A count in thousands or millions.
@@ -147,7 +150,7 @@ mod tests {
         assert_eq!(short_number(1234.4), "1234");
         assert_eq!(short_number(99.99), "100");
         assert_eq!([0.0996, 0.0994, 0.00434, 0.00001].map(short_number), ["0.10", "0.099", "0.0043", "0.00"]);
-        assert_eq!(megabytes(389e6), "389");
+        assert_eq!(bytes(389e6), "389 MB");
         assert_eq!(bytes(1500.0), "1.50 kB");
         assert_eq!(short_count(123_456.0), "123 k");
         assert_eq!(short_count(999.0), "999");
@@ -159,6 +162,14 @@ mod tests {
         let wanted =
             ["1.00", "0.145", "0.100", "0.0235", "0.00123", "0.000042", "0.00", "0.00", "12.3", "1234"];
         assert_eq!(written.map(three_digits), wanted);
+    }
+
+    #[test]
+    fn nothing_has_no_minus() {
+        assert_eq!([-0.3, -0.0, 0.0, 0.3].map(|count| signed(count, bytes)), ["+0 B"; 4]);
+        assert_eq!([-0.6, 0.6, -999.7].map(|count| signed(count, bytes)), ["-1 B", "+1 B", "-1000 B"]);
+        assert_eq!([-1234.0, 5.6e6].map(|count| signed(count, bytes)), ["-1.23 kB", "+5.60 MB"]);
+        assert_eq!([-1e-9, -0.5].map(|number| signed(number, three_digits)), ["+0.00", "-0.500"]);
     }
 
     #[test]

@@ -496,6 +496,9 @@ fn describe(
         let output = std::fs::read(with_ending(&request.log, ending)).unwrap_or_default();
         own.read(&output);
     }
+    let failure = own
+        .uncounted_errors()
+        .map(|errors| format!("the program reported errors={errors}, which is not a finite number"));
     let (metrics, left_out) = own.finish();
     notes.extend(left_out);
     let mean_gap_ms = |times: &[f64]| wall_s * 1000.0 / times.len().max(1) as f64;
@@ -503,7 +506,7 @@ fn describe(
         allocator: request.label.to_string(),
         round: request.round,
         started_at,
-        failure: None,
+        failure,
         exit_code: None,
         wall_s,
         cpu_user_s: if whole_tree { usage.user.as_secs_f64() } else { collected.user_s },

@@ -7,7 +7,7 @@ use crate::drive::measure::{Request, RunEnd};
 use crate::drive::phases::{tail, with_ending};
 use crate::process::system::Ending;
 
-/// What was wrong with a run; None if nothing.
+/// What was wrong with a run, of which something may be known already; None if nothing.
 pub(super) fn failure(request: &Request, followed: &RunEnd, run: &Run) -> Option<String> {
     failed_ending(request, followed).or_else(|| failed_measuring(request, run))
 }
@@ -38,6 +38,9 @@ fn failed_ending(request: &Request, followed: &RunEnd) -> Option<String> {
 }
 
 fn failed_measuring(request: &Request, run: &Run) -> Option<String> {
+    if let Some(known) = &run.failure {
+        return Some(format!("{known}; {}", log_tail(request)));
+    }
     if let Some(errors) = run.metrics.get("errors").filter(|errors| **errors > 0.0) {
         return Some(format!("the program reported {errors} errors; {}", log_tail(request)));
     }
@@ -145,6 +148,14 @@ mod tests {
         too_short: u32,
         unreadable: u32,
     ) -> (Option<String>, Option<String>) {
+        judged_as(probed, |run| {
+            run.evidence.processes_loaded = loaded;
+            run.evidence.processes_too_short = too_short;
+            run.evidence.processes_unreadable = unreadable;
+        })
+    }
+
+    fn judged_as(probed: bool, change: impl FnOnce(&mut Run)) -> (Option<String>, Option<String>) {
         let comparison = fixture::comparison(&[("snug", &[1.0])]);
         let request = Request {
             label: "snug",
@@ -160,11 +171,19 @@ mod tests {
             log: "/nonexistent/1-snug".into(),
         };
         let mut run = comparison.runs[0].clone();
-        run.evidence.processes_loaded = loaded;
-        run.evidence.processes_too_short = too_short;
-        run.evidence.processes_unreadable = unreadable;
+        change(&mut run);
         let ending = RunEnd::Ended(Ending::Exited(0), None);
         (failure(&request, &ending, &run), unseen(&request, &run))
+    }
+
+    #[test]
+    fn errors_that_nobody_counted_are_a_failure() {
+        let known = "the program reported errors=NaN, which is not a finite number";
+        let (failure, _) = judged_as(true, |run| {
+            run.evidence.processes_loaded = 1;
+            run.failure = Some(known.into());
+        });
+        assert!(failure.is_some_and(|failure| failure.starts_with(&format!("{known}; it wrote nothing"))));
     }
 
     #[test]

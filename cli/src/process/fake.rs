@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::os::unix::fs::symlink;
 use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::time::Duration;
 
 use crate::process::proc::{parse_stat, Pid, Processes};
 
@@ -70,6 +73,41 @@ impl FakeProcesses {
     pub(crate) fn remove(&mut self, pid: Pid) {
         self.files.retain(|(other, _), _| *other != pid);
         self.links.retain(|(other, _), _| *other != pid);
+    }
+}
+
+/// A process whose name the kernel has cut at 15 bytes, inside a character: ééééééé and a half. It is killed on drop.
+pub(crate) struct CutName {
+    child: Child,
+    _folder: tempfile::TempDir,
+}
+
+impl CutName {
+    pub(crate) fn start() -> CutName {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let program = folder.path().join("é".repeat(9));
+        symlink("/bin/sleep", &program).expect("a link can be made");
+        let child = Command::new(&program).arg("600").spawn().expect("sleep is there");
+        let process = CutName { child, _folder: folder };
+        for _ in 0..1000 {
+            let name = std::fs::read(format!("/proc/{}/comm", process.pid())).expect("it runs");
+            if String::from_utf8(name).is_err() {
+                return process;
+            }
+            std::thread::sleep(Duration::from_millis(5)); // the kernel names it after its start is known
+        }
+        panic!("the name of process {} is not cut", process.pid());
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        self.child.id() as Pid
+    }
+}
+
+impl Drop for CutName {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

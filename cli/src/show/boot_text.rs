@@ -4,8 +4,7 @@ use std::io::{self, Write};
 
 use crate::analysis::boot::{BootCost, BootMemory, BootReport, RequiredFile};
 use crate::analysis::boot_difference::BootDifference;
-use crate::base::terminal::{self, short_number, styled};
-use crate::show::signed;
+use crate::base::terminal::{self, short_number, signed, styled};
 
 /// Names that are shown of the others that require a file.
 const ALSO: usize = 1;

@@ -29,14 +29,6 @@ fn rounded(number: f64, decimals: i32) -> f64 {
     (number * factor).round() / factor + 0.0
 }
 
-/// An amount as `show` writes it, with a sign, also of what grew. What is shown as 0 did not shrink.
-fn signed(amount: f64, show: impl Fn(f64) -> String) -> String {
-    let text = show(amount.abs());
-    let is_nothing = !text.contains(|digit: char| matches!(digit, '1'..='9'));
-    let sign = if amount < 0.0 && !is_nothing { '-' } else { '+' };
-    format!("{sign}{text}")
-}
-
 /// Asserts that no number in a text is -0, whatever stands behind it.
 #[cfg(test)]
 fn assert_no_minus_zero(text: &str) {

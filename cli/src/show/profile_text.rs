@@ -4,8 +4,7 @@ use std::io::{self, Write};
 
 use crate::analysis::profile_difference::ProfileDifference;
 use crate::analysis::sites::{Branch, Site};
-use crate::base::terminal::{self, bytes, printable, styled};
-use crate::show::signed;
+use crate::base::terminal::{self, bytes, printable, signed, styled};
 
 /// Smaller parts of the whole are added up.
 const LEAST_SHARE: f64 = 0.01;

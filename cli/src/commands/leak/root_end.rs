@@ -51,9 +51,10 @@ impl RootEnd {
         let ending = ended_s.and_then(|_| self.told.ending());
         let Some(text) = end_text(self.pid, ended_s, ending, self.nothing_left_s) else { return };
         remarks.notes.push(text.clone());
-        if self.nothing_left_s.is_some() {
-            remarks.obstacles.push(text);
-            remarks.ended = ended_s.is_some();
+        match (self.nothing_left_s, ended_s) {
+            (Some(_), Some(_)) => (remarks.end, remarks.ended) = (Some(text), true),
+            (Some(_), None) => remarks.obstacles.push(text),
+            (None, _) => {}
         }
     }
 }
@@ -68,11 +69,11 @@ fn end_text(
 ) -> Option<String> {
     let Some(after) = ended_s.map(duration) else {
         let after = duration(nothing_left_s?);
-        return Some(format!("process {pid} could not be read any more after {after}"));
+        return Some(format!("process {pid} could no longer be read after {after}"));
     };
     let how = ending.map_or_else(String::new, |ending| format!(": it {}", ending.text()));
     let others = match nothing_left_s.map(duration) {
-        None => String::from("; what runs below it was watched on"),
+        None => String::from("; the watch went on with its descendants"),
         Some(last) if last != after => format!("; the last process below it ended after {last}"),
         Some(_) => String::new(),
     };
@@ -99,9 +100,9 @@ mod tests {
         assert_eq!(text(Some(300.0), Some(Ending::Exited(0)), Some(1200.0)), says(both));
         assert_eq!(
             text(Some(300.0), killed, None),
-            says("process 47 ended after 5 min: it was killed by SIGKILL; what runs below it was watched on")
+            says("process 47 ended after 5 min: it was killed by SIGKILL; the watch went on with its descendants")
         );
-        assert_eq!(text(None, None, Some(20.0)), says("process 47 could not be read any more after 20 s"));
+        assert_eq!(text(None, None, Some(20.0)), says("process 47 could no longer be read after 20 s"));
     }
 
     fn start(script: &str) -> (Child, RootEnd) {
@@ -125,13 +126,14 @@ mod tests {
             assert!(end.has_just_come(2.0) && !end.has_just_come(3.0));
             assert!(end.to_come().is_none(), "who waits for it would never sleep");
             end.remark(&mut remarks);
-            assert_eq!((remarks.notes.len(), remarks.obstacles.len(), remarks.ended), (1, 0, false));
+            assert_eq!((remarks.notes.len(), &remarks.end, remarks.ended), (1, &None, false));
             assert!(remarks.notes[0].contains(how), "{}", remarks.notes[0]);
             end.nothing_left_s = Some(2.0);
             let mut remarks = Remarks::default();
             end.remark(&mut remarks);
-            assert_eq!(remarks.obstacles, [format!("process {} ended after 2.00 s: it {how}", end.pid)]);
-            assert!(remarks.ended && remarks.notes == remarks.obstacles);
+            let told = format!("process {} ended after 2.00 s: it {how}", end.pid);
+            assert!(remarks.ended && remarks.obstacles.is_empty(), "there is nothing to fix");
+            assert_eq!((remarks.notes, remarks.end), (vec![told.clone()], Some(told)));
             child.wait().unwrap();
         }
     }

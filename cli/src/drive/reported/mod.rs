@@ -37,13 +37,18 @@ impl OwnMetrics {
         self.0.extend(read.map(|(name, value)| (name.to_string(), value)));
     }
 
+    /// `errors` that are not a finite number: nobody knows how many there were.
+    pub(super) fn uncounted_errors(&self) -> Option<f64> {
+        self.0.get("errors").copied().filter(|errors| !errors.is_finite())
+    }
+
     /// The values, and a note for each that is left out: NaN and infinity, which programs print that divide by 0, can
     /// neither be compared nor saved.
     pub(super) fn finish(self) -> (BTreeMap<String, f64>, Vec<String>) {
         let (values, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
             self.0.into_iter().partition(|(_, value)| value.is_finite());
         let note = |(name, value): (String, f64)| {
-            format!("snug-metric {}={value} was left out: it is no finite number", printable(&name))
+            format!("snug-metric {}={value} was left out: it is not a finite number", printable(&name))
         };
         (values, others.into_iter().map(note).collect())
     }
@@ -315,6 +320,14 @@ time for request:       12us      4.75ms       138us       602us    98.00%
         );
         let (metrics, notes) = own(format!("{}{}", line("a", "NaN"), line("a", "5")).as_bytes());
         assert_eq!((metrics["a"], notes.len()), (5.0, 0), "the last one counts");
+        let uncounted = |lines: &[String]| {
+            let mut own = OwnMetrics::default();
+            lines.iter().for_each(|line| own.read(line.as_bytes()));
+            own.uncounted_errors().map(|errors| errors.to_string())
+        };
+        let [no_number, seven] = ["Infinity", "7"].map(|value| line("errors", value));
+        assert_eq!(uncounted(&[seven.clone(), no_number.clone()]).as_deref(), Some("inf"));
+        assert_eq!([uncounted(&[no_number, seven]), uncounted(&[line("a", "NaN")])], [None, None]);
         // A rate and errors of which nothing is known replace none of those of a tool.
         let reported = read(&format!("{WRK_ERRORS}{}{}", line("pages_per_s", "NaN"), line("errors", "NaN")));
         assert!(reported.latency.is_some() && reported.failure.is_some());

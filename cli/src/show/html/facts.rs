@@ -1,7 +1,8 @@
 //! What a reader needs to judge a comparison, or to repeat it: machine, settings, allocators, and every run.
 
+use crate::analysis::quantities::named;
 use crate::analysis::results::{Allocator, Comparison, Run, Serving};
-use crate::analysis::until;
+use crate::analysis::{until, view};
 use crate::base::machine::Machine;
 use crate::base::terminal::{self, short_count, short_number};
 use crate::show::markdown::repeat;
@@ -159,9 +160,12 @@ fn allocator(allocator: &Allocator, comparison: &Comparison) -> AllocatorFacts {
 
 fn run(run: &Run, comparison: &Comparison) -> RunFacts {
     let measure = &comparison.summary.memory_measure;
+    // With as many digits as the table has.
+    let shown = |quantity: &str, value: f64| view::number(&named(quantity), value);
     let memory = |what: &str| {
-        let value = run.memory.get(&format!("{measure}_{what}_bytes"));
-        value.map_or_else(|| "–".into(), |bytes| terminal::megabytes(*bytes))
+        let quantity = format!("{measure}_{what}_bytes");
+        let value = run.memory.get(&quantity);
+        value.map_or_else(|| "–".into(), |bytes| shown(&quantity, *bytes))
     };
     let requests = run.latency.as_ref().map(|latency| {
         let failed = if latency.failed > 0 { format!(", {} failed", latency.failed) } else { String::new() };
@@ -171,8 +175,8 @@ fn run(run: &Run, comparison: &Comparison) -> RunFacts {
         round: run.round,
         allocator: run.allocator.clone(),
         failure: run.failure.as_ref().map(|text| text.lines().next().unwrap_or_default().to_string()),
-        wall: short_number(run.wall_s),
-        cpu: format!("{} + {}", short_number(run.cpu_user_s), short_number(run.cpu_system_s)),
+        wall: shown("wall_s", run.wall_s),
+        cpu: format!("{} + {}", shown("cpu_user_s", run.cpu_user_s), shown("cpu_system_s", run.cpu_system_s)),
         memory: memory("mean"),
         peak: memory("peak"),
         faults: short_count((run.minor_faults + run.major_faults) as f64),
@@ -216,6 +220,16 @@ mod tests {
         assert_eq!(source.command, "cd /srv/app && snug compare -- ruby app.rb");
         assert_eq!(source.allocators[0].command, "ruby app.rb");
         assert_eq!(source.allocators[1].command, "env MALLOC_ARENA_MAX=2 ruby app.rb");
+    }
+
+    #[test]
+    fn runs_have_the_digits_of_the_table() {
+        let mut comparison = fixture::comparison(&[("glibc", &[0.1451])]);
+        let run = &mut comparison.runs[0];
+        (run.wall_s, run.cpu_user_s, run.cpu_system_s) = (0.1451, 0.01234, 0.0);
+        let facts = ComparisonFacts::new("", &comparison);
+        let shown = &facts.runs[0];
+        assert_eq!((&*shown.memory, &*shown.wall, &*shown.cpu), ("0.145", "0.145", "0.0123 + 0.00"));
     }
 
     #[test]

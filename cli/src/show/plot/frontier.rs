@@ -4,7 +4,6 @@
 use crate::analysis::quantities::named;
 use crate::analysis::results::{Comparison, Estimate};
 use crate::analysis::view::{number, run_count, throughput_quantity, window};
-use crate::base::terminal::short_number;
 use crate::show::chart::{Axis, Better, Chart, ChartSeries, Mark};
 use crate::show::plot::{by_memory, footer, ratio_heading, ratio_text, series, short_label, title};
 
@@ -77,8 +76,9 @@ fn point(
     let scaled = |estimate: &Estimate, side: &Side| {
         estimate.median_interval.map(|(low, high)| (low * side.factor, high * side.factor))
     };
+    let shown = |estimate: &Estimate, side: &Side| number(&named(&side.quantity), estimate.median);
     let values = [
-        format!("{}{}", number(&named(&speed.quantity), x.median), if unit == "s" { " s" } else { "" }),
+        format!("{}{}", shown(x, speed), if unit == "s" { " s" } else { "" }),
         ratio_text(comparison, label, &speed.quantity),
     ];
     let mut series = series(comparison, index, values);
@@ -92,11 +92,7 @@ fn point(
         x_interval: scaled(x, speed),
         y_interval: scaled(y, memory),
         label: short_label(comparison, index),
-        hint: format!(
-            "{label}: {} {unit}, {} MB",
-            short_number(x.median),
-            short_number(y.median * memory.factor)
-        ),
+        hint: format!("{label}: {} {unit}, {} MB", shown(x, speed), shown(y, memory)),
     }];
     Some(series)
 }
@@ -140,6 +136,19 @@ mod tests {
         assert!(chart.x.title.starts_with("wall time") && chart.better == Some(Better::BelowLeft));
         comparison.allocators.pop();
         assert!(super::chart(&comparison).is_none(), "one point shows nothing");
+    }
+
+    #[test]
+    fn a_point_says_what_the_legend_says() {
+        let mut comparison = fixture::comparison(&[("glibc", &[0.1451]), ("snug", &[0.1462])]);
+        for run in &mut comparison.runs {
+            run.metrics.clear();
+            run.wall_s = 0.1473;
+        }
+        comparison.summary = summary::summarise(&comparison);
+        let chart = chart(&comparison).unwrap();
+        let glibc = chart.series.iter().find(|series| series.name == "glibc").unwrap();
+        assert_eq!((&*glibc.values[0], &*glibc.marks[0].hint), ("0.147 s", "glibc: 0.147 s, 0.145 MB"));
     }
 
     #[test]

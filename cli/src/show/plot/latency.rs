@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::analysis::results::{Comparison, Run};
 use crate::analysis::statistics::median;
 use crate::analysis::view::run_count;
-use crate::base::terminal::{short_number, three_digits};
+use crate::base::terminal::three_digits;
 use crate::show::chart::{Axis, Chart, ChartSeries, Mark};
 use crate::show::plot::{by_memory, footer, series, title};
 
@@ -70,10 +70,11 @@ fn curve(comparison: &Comparison, index: usize, percents: &[f64]) -> Option<Char
         }
     }
     points.first()?;
+    let shown = |latency_ms: f64| format!("{} ms", three_digits(latency_ms));
     let value = |wanted: f64| {
         let place = percents.iter().position(|percent| *percent == wanted)?;
         let found = points.iter().find(|point| point.0 == place as f64)?;
-        Some(format!("{} ms", three_digits(found.1)))
+        Some(shown(found.1))
     };
     let values = [50.0, 99.0].map(|percent| value(percent).unwrap_or_else(|| "–".into()));
     let mut series = series(comparison, index, values);
@@ -82,7 +83,7 @@ fn curve(comparison: &Comparison, index: usize, percents: &[f64]) -> Option<Char
         x_interval: None,
         y_interval: None,
         label: String::new(),
-        hint: format!("{label}: {} {} ms", name(percents[point.0 as usize]), short_number(point.1)),
+        hint: format!("{label}: {} {}", name(percents[point.0 as usize]), shown(point.1)),
     };
     series.marks = points.iter().map(mark).collect();
     series.line = points;
@@ -113,6 +114,20 @@ mod tests {
         assert!(glibc.line.windows(2).all(|pair| pair[0].1 <= pair[1].1));
         assert!(glibc.marks[5].hint.contains("slowest"), "{}", glibc.marks[5].hint);
         assert!(glibc.values[1].ends_with("ms"));
+    }
+
+    #[test]
+    fn a_point_says_what_the_legend_says() {
+        let mut comparison = fixture::server();
+        for run in &mut comparison.runs {
+            let percentiles = run.latency.as_mut().map(|latency| &mut latency.percentiles);
+            percentiles.unwrap().iter_mut().for_each(|one| one.latency_s = 0.1451e-3);
+        }
+        let chart = chart(&comparison).unwrap();
+        for series in &chart.series {
+            assert_eq!(series.values[0], "0.145 ms");
+            assert!(series.marks[0].hint.ends_with(": p50 0.145 ms"), "{}", series.marks[0].hint);
+        }
     }
 
     #[test]
