@@ -155,7 +155,6 @@ static ALWAYS_INLINE struct cache *door_enter(struct door *door) {
 
 static ALWAYS_INLINE void door_leave(struct door *door) { __atomic_store_n(&door->busy, 0, __ATOMIC_RELEASE); }
 
-static ALWAYS_INLINE struct cache *cache_begin(void) { return door_enter(this_thread.door); }
 static ALWAYS_INLINE void cache_end(void) { door_leave(this_thread.door); }
 
 /* Counts a request of the program. False: its bytes reach the next sample, the slow path's to take. */

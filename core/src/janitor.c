@@ -1,7 +1,5 @@
 #include "janitor.h"
 
-#include <elf.h>
-
 #include "control.h"
 #include "counters.h"
 #include "lock.h"
@@ -183,13 +181,9 @@ static bool start_thread(void) {
   return true;
 }
 
-extern const Elf64_Ehdr __ehdr_start HIDDEN; /* of this object, by the linker */
-
 /* It touches no thread-local variable (J2), but where a call finds them, the compiler may make that call early, and
  * libc knows nothing of its thread block. */
-static bool finds_variables(void) {
-  return !TLS_BY_CALL || (uintptr_t)&__ehdr_start + __ehdr_start.e_phoff == getauxval(AT_PHDR);
-}
+static bool finds_variables(void) { return !TLS_BY_CALL || sys_is_in_program(); }
 
 static bool may_start(void) { return SNUG_JANITOR && finds_variables() && is_wanted() && rights_may_start_thread(); }
 

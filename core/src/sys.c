@@ -6,6 +6,7 @@
 
 #include "base.h"
 
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -21,14 +22,7 @@
 #include <ucontext.h>
 
 #include "symbol_table.h"
-
-#if defined(__x86_64__)
-#include "syscall_x86_64.h"
-#elif defined(__aarch64__)
-#include "syscall_aarch64.h"
-#else
-#error "snug supports x86-64 and aarch64; a new architecture needs a syscall_<name>.h"
-#endif
+#include "syscall_raw.h"
 
 /* Values of the kernel's interface that libc's headers do not have everywhere (musl, old kernels' headers). */
 enum {
@@ -65,10 +59,12 @@ static void *map_anonymous(void *where, size_t length_bytes, int protection, int
 }
 
 /* Sandboxes may refuse the flag, without which it is the same: nobody can write there yet. */
-void *sys_reserve(size_t length_bytes) {
-  void *result = map_anonymous(NULL, length_bytes, PROT_NONE, MAP_NORESERVE);
-  return result != NULL ? result : map_anonymous(NULL, length_bytes, PROT_NONE, 0);
+static void *reserve_at(void *where, size_t length_bytes, int flags) {
+  void *result = map_anonymous(where, length_bytes, PROT_NONE, flags | MAP_NORESERVE);
+  return result != NULL ? result : map_anonymous(where, length_bytes, PROT_NONE, flags);
 }
+
+void *sys_reserve(size_t length_bytes) { return reserve_at(NULL, length_bytes, 0); }
 
 bool sys_commit(void *start, size_t length_bytes) {
   return !failed(call(SYS_mprotect, (long)start, (long)length_bytes, PROT_READ | PROT_WRITE, 0, 0, 0));
@@ -78,10 +74,7 @@ bool sys_decommit(void *start, size_t length_bytes) {
   return !failed(call(SYS_mprotect, (long)start, (long)length_bytes, PROT_NONE, 0, 0, 0));
 }
 
-bool sys_reserve_again(void *start, size_t length_bytes) {
-  return map_anonymous(start, length_bytes, PROT_NONE, MAP_FIXED | MAP_NORESERVE) != NULL ||
-         map_anonymous(start, length_bytes, PROT_NONE, MAP_FIXED) != NULL;
-}
+bool sys_reserve_again(void *start, size_t length_bytes) { return reserve_at(start, length_bytes, MAP_FIXED) != NULL; }
 
 void *sys_map(size_t length_bytes) { return map_anonymous(NULL, length_bytes, PROT_READ | PROT_WRITE, 0); }
 
@@ -337,6 +330,10 @@ static uint64_t soft_limit(int resource) {
 uint64_t sys_address_space_limit_bytes(void) { return soft_limit(RLIMIT_AS); }
 
 uint64_t sys_lock_limit_bytes(void) { return soft_limit(RLIMIT_MEMLOCK); }
+
+extern const Elf64_Ehdr __ehdr_start HIDDEN; /* of this object, by the linker */
+
+bool sys_is_in_program(void) { return (uintptr_t)&__ehdr_start + __ehdr_start.e_phoff == getauxval(AT_PHDR); }
 
 bool sys_was_loaded(void) { return getauxval(AT_BASE) != 0; }
 

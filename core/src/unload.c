@@ -15,12 +15,7 @@
 #include "process.h"
 #include "ready.h"
 #include "rights.h"
-
-#include <elf.h>
-
-extern const Elf64_Ehdr __ehdr_start HIDDEN; /* of this object, by the linker */
-
-static bool is_in_program(void) { return (uintptr_t)&__ehdr_start + __ehdr_start.e_phoff == getauxval(AT_PHDR); }
+#include "sys.h"
 
 /* A signal handler that calls exit(3) may have interrupted one that holds a lock. */
 static bool has_begun(void) {
@@ -29,7 +24,7 @@ static bool has_begun(void) {
 }
 
 __attribute__((destructor)) static void unload(void) {
-  if (!SNUG_PREFIXED || is_in_program() || !has_begun()) return;
+  if (!SNUG_PREFIXED || sys_is_in_program() || !has_begun()) return;
   hooks_watch_no_fork();
   rights_start_no_thread();
   cache_slow_path_begins();

@@ -239,32 +239,23 @@ mod tests {
         assert!(!text.contains("apt-get"), "no package has it: {text}");
     }
 
+    /// What is said for a variable alone.
+    fn all_for_variable(name: &str, value: &str) -> String {
+        let variables = [(name.to_string(), value.to_string())];
+        let (kind, library, package) = (Kind::Glibc, None, None);
+        all(&Deployment { kind, library, package, variables: &variables, program: &[] })
+    }
+
     #[test]
     fn a_variable_alone_preloads_nothing() {
-        let variables = [("MALLOC_ARENA_MAX".to_string(), "2".to_string())];
-        let deployment = Deployment {
-            kind: Kind::Glibc,
-            library: None,
-            package: None,
-            variables: &variables,
-            program: &[],
-        };
-        let text = all(&deployment);
+        let text = all_for_variable("MALLOC_ARENA_MAX", "2");
         assert!(!text.contains("LD_PRELOAD") && !text.contains("RUN "), "{text}");
         assert_eq!(text.matches("MALLOC_ARENA_MAX").count(), 5, "{text}");
     }
 
     #[test]
     fn values_are_quoted_for_each_reader() {
-        let variables = [("A".to_string(), "50% \"x\"".to_string())];
-        let deployment = Deployment {
-            kind: Kind::Glibc,
-            library: None,
-            package: None,
-            variables: &variables,
-            program: &[],
-        };
-        let text = all(&deployment);
+        let text = all_for_variable("A", "50% \"x\"");
         assert!(text.contains("Environment=\"A=50%% \\\"x\\\"\"\n"), "{text}");
         assert!(text.contains("ENV A=\"50% \\\"x\\\"\"\n"), "{text}");
         assert!(text.contains("web: A='50% \"x\"' YOUR-COMMAND\n"), "{text}");

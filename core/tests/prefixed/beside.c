@@ -100,16 +100,6 @@ TEST(both_serve_children_of_a_program_with_threads) {
   for (size_t i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
 }
 
-static size_t threads_of_process(void) {
-  char text[4096] = "";
-  int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
-  REQUIRE(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
-  close(fd);
-  const char *line = strstr(text, "\nThreads:");
-  REQUIRE(line != NULL);
-  return strtoul(line + 9, NULL, 10);
-}
-
 /* Runs one test of this program in a new process. Returns its wait status. */
 static int run_again(const char *name, uid_t user) {
   pid_t child = fork();
@@ -137,7 +127,7 @@ TEST(no_thread_is_started) {
   for (size_t i = 0; i < BLOCKS; i++) memset(blocks[i] = snug_malloc(20000), 1, 20000);
   for (size_t i = 0; i < BLOCKS; i++) snug_free(blocks[i]);
   sleep_ms(100);
-  CHECK_THAT(threads_of_process() == 1, "%zu threads", threads_of_process());
+  CHECK_THAT(status_number("Threads:") == 1, "%zu threads", status_number("Threads:"));
   size_t before = resident_bytes();
   CHECK(snug_purge() > 0);
   CHECK_THAT(resident_bytes() < before / 2, "%zu KiB resident, before %zu", resident_bytes() / KIB, before / KIB);

@@ -108,16 +108,6 @@ TEST(a_thread_ends_while_it_goes) {
   run_in_child(end_a_thread_beside);
 }
 
-static size_t status_number(const char *name) {
-  char text[4096] = "";
-  int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
-  REQUIRE(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
-  close(fd);
-  const char *line = strstr(text, name);
-  REQUIRE(line != NULL);
-  return strtoul(line + strlen(name), NULL, 10);
-}
-
 /* Root's processes have no helper thread: nobody sees how they drop privileges. */
 static void unload_beside_its_thread(void) {
   static void *blocks[BLOCKS];
@@ -128,12 +118,12 @@ static void unload_beside_its_thread(void) {
     for (size_t i = 0; i < BLOCKS; i++) memset(blocks[i] = make(50000), 1, 50000);
     for (size_t i = 0; i < BLOCKS; i++) drop(blocks[i]);
 #ifdef __GLIBC__
-    CHECK_THAT(status_number("\nThreads:") == 2, "%zu threads", status_number("\nThreads:"));
+    CHECK_THAT(status_number("Threads:") == 2, "%zu threads", status_number("Threads:"));
 #endif
     unload();
     sleep_ms(300); /* so long it would look */
 #ifdef __GLIBC__
-    CHECK_THAT(status_number("\nThreads:") == 1, "%zu threads", status_number("\nThreads:"));
+    CHECK_THAT(status_number("Threads:") == 1, "%zu threads", status_number("Threads:"));
 #endif
   }
 }
@@ -161,9 +151,9 @@ static void reload(void) {
     if (has_thread) REQUIRE(pthread_join(thread, NULL) == 0);
     unload();
     fork_once();
-    if (i == 0) before_kib = status_number("\nVmSize:");
+    if (i == 0) before_kib = status_number("VmSize:");
   }
-  size_t grown_kib = status_number("\nVmSize:") - before_kib;
+  size_t grown_kib = status_number("VmSize:") - before_kib;
   CHECK_THAT(grown_kib / KIB < 20 * RELOADS, "%zu MiB for %d reloads", grown_kib / KIB, RELOADS - 1);
   for (size_t i = 0; i < RELOADS; i++) CHECK(kept[i][0] == (char)i && kept[i][99] == (char)i);
 }

@@ -21,11 +21,11 @@
 
 #include "syscall_names.h" /* made by sandbox.mk from the kernel's headers */
 
+#include "../../src/syscall_raw.h"
+
 #if defined(__x86_64__)
-#include "../../src/syscall_x86_64.h"
 #define RULES_ARCH AUDIT_ARCH_X86_64
 #else
-#include "../../src/syscall_aarch64.h"
 #define RULES_ARCH AUDIT_ARCH_AARCH64
 #endif
 

@@ -40,15 +40,7 @@ static size_t set_limit(void) {
   return limit.rlim_max;
 }
 
-static size_t locked_bytes(void) {
-  char text[4096] = "";
-  int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
-  REQUIRE(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
-  close(fd);
-  const char *line = strstr(text, "\nVmLck:");
-  REQUIRE(line != NULL);
-  return strtoul(line + 7, NULL, 10) * KIB;
-}
+static size_t locked_bytes(void) { return status_number("VmLck:") * KIB; }
 
 static void *use_in_thread(void *argument) {
   void *block = hidden(malloc(10000));

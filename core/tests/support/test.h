@@ -247,6 +247,24 @@ static inline size_t statm_bytes(int field) {
 static inline size_t resident_bytes(void) { return statm_bytes(1); }
 static inline size_t address_space_bytes(void) { return statm_bytes(0); }
 
+/* The number that the kernel states of this process under a name such as "Threads:", or of kilobytes "VmLck:". */
+static inline size_t status_number(const char *name) {
+  char text[4096];
+  int descriptor = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+  REQUIRE(descriptor >= 0);
+  ssize_t length = read(descriptor, text, sizeof text - 1);
+  close(descriptor);
+  REQUIRE(length > 0);
+  text[length] = 0;
+  const char *line = text;
+  while (line != NULL && strncmp(line, name, strlen(name)) != 0) {
+    line = strchr(line, '\n');
+    if (line != NULL) line++;
+  }
+  REQUIRE(line != NULL);
+  return strtoul(line + strlen(name), NULL, 10);
+}
+
 /* Runs body in a forked child; its failed checks, exit status or death fail the running test too. */
 static inline void run_in_child(void (*body)(void)) {
   pid_t child = fork();

@@ -134,7 +134,7 @@ static void *follow(void *argument) {
   for (int i = 0; i < 6; i++) memset(some[i], 1, SIZE), free(some[i]);
   done(2);
   wait_for(3); /* is in the middle of a fast path */
-  cache_begin();
+  door_enter(this_thread.door);
   done(3);
   wait_for(4);
   cache_end();
@@ -476,7 +476,7 @@ static void *allocate_at_random(void *argument) {
       fill_pattern(mine[i].start, mine[i].size_bytes, mine[i].seed);
     }
     if (step % 8192 == 0) { /* between arenas, as crowded threads do */
-      cache_begin();
+      door_enter(this_thread.door);
       lock_take(&caches.lock, RANK_CACHES);
       if (this_thread.own != NULL) move_to_arena(this_thread.own, (uint32_t)random_below(&random, 3));
       lock_give(&caches.lock, RANK_CACHES);

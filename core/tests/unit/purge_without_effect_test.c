@@ -7,11 +7,7 @@
 
 #include <stdbool.h>
 #include <sys/syscall.h>
-#if defined(__x86_64__)
-#include "../../src/syscall_x86_64.h"
-#else
-#include "../../src/syscall_aarch64.h"
-#endif
+#include "../../src/syscall_raw.h"
 
 static long advices;
 
