@@ -365,6 +365,13 @@ fn mistakes_are_explained() {
     run(&mut snug(&["leak", "2147483646"])).expect_code(3).expect_stderr("there is no process");
     run(&mut snug(&["leak", "--", "no-such-program"])).expect_code(127);
     run(&mut snug(&["leak", "--with", "jemaloc", "--", "true"])).expect_code(2).expect_stderr("did you mean");
+    if let Some(library) = snug_library() {
+        run(snug(&["leak", "--with", "snug:purge_cpu:5", "--", "true"]).env("SNUG_LIBRARY", library))
+            .expect_code(2)
+            .expect_stderr("unknown option \"purge_cpu\"");
+    }
+    run(&mut snug(&["leak", "--for", "1s", "--with", "glibc:MALLOC_ARENAS_MAX=2", "--", "true"]))
+        .expect_stderr("MALLOC_ARENAS_MAX is not a known setting of glibc");
     run(&mut snug(&["leak", "--plot", "x.gif", "1"])).expect_code(2).expect_stderr(".svg or .png");
     run(&mut snug(&["leak", "--tolerance-percent", "0", "1"])).expect_code(2).expect_stderr("above 0");
     let answer = run(&mut snug(&["leak", "--with", "glibc", "--", "sh", "-c", "exit 7"]));

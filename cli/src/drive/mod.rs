@@ -20,5 +20,6 @@ mod sample;
 pub(crate) mod sampling;
 pub(crate) mod serving;
 pub(crate) mod sets;
+pub(crate) mod settings;
 mod target;
 pub(crate) mod track;

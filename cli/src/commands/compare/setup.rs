@@ -14,7 +14,7 @@ use crate::base::failure::{Failure, Result, USAGE};
 use crate::commands::compare::arguments::CompareArguments;
 use crate::drive::plan::{self, Candidate};
 use crate::drive::sets::{self, Sets};
-use crate::drive::{perf, serving};
+use crate::drive::{perf, serving, settings};
 
 /// What all runs are made of; one element for each candidate.
 pub(super) struct RunSetup<'a> {
@@ -55,7 +55,7 @@ impl RunSetup<'_> {
             setup.environments.push(environment);
         }
         for (candidate, environment) in candidates.iter().zip(&setup.environments) {
-            setup.complaints.push(settings_refused(candidate, environment)?);
+            setup.complaints.push(settings::refused(candidate, environment)?);
         }
         Ok(setup)
     }
@@ -152,37 +152,4 @@ fn probe(program: &Program, candidate: &Candidate, environment: &BTreeMap<String
         program.image.display(),
     ))
     .advise("check that the library was built for this system, and its dependencies with ldd"))
-}
-
-/// What an allocator says against the settings it was given: asked by letting it start with a program that does nothing.
-/// Of snug that is a mistake in the request, of others a note for the reader.
-fn settings_refused(candidate: &Candidate, environment: &BTreeMap<String, String>) -> Result<Vec<String>> {
-    /// Words of those who do not take a setting.
-    const REFUSALS: &[&str] =
-        &["invalid", "unknown", "warning", "malformed", "error", "unrecognized", "ignor"];
-    const COMPLAINTS_MAX: usize = 5;
-    let mut complaints = plan::unread_variables(candidate);
-    if candidate.library.is_none() || candidate.variables.is_empty() {
-        return Ok(complaints);
-    }
-    let mut nothing = std::process::Command::new("/bin/true");
-    // Where there is no such program nothing can be asked.
-    let Ok(output) = nothing.envs(environment).stdin(std::process::Stdio::null()).output() else {
-        return Ok(complaints);
-    };
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    if candidate.kind == Kind::Snug {
-        let warned = said.lines().find_map(|line| line.strip_prefix("snug: warning: "));
-        if let Some(warning) = warned {
-            let message = format!("--with {}: {}", candidate.label, warning.replace(" (ignored)", ""));
-            return Err(Failure::usage(message, "`SNUG=help snug run true` lists the options"));
-        }
-    }
-    let refuses = |line: &&str| {
-        let line = line.to_lowercase();
-        REFUSALS.iter().any(|word| line.contains(word))
-    };
-    complaints
-        .extend(said.lines().filter(refuses).take(COMPLAINTS_MAX).map(|line| format!("it says {line:?}")));
-    Ok(complaints)
 }

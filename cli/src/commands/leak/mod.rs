@@ -33,6 +33,7 @@ use crate::drive::load::LoadDriver;
 use crate::drive::plan::{self, Candidate};
 use crate::drive::sampling::WatchedSamples;
 use crate::drive::sets::Sets;
+use crate::drive::settings;
 use crate::heap::remote;
 use crate::process::children::{Children, Waited};
 use crate::process::pace::Pace;
@@ -168,7 +169,11 @@ fn prepare(arguments: &LeakArguments, name: &str) -> Result<BTreeMap<String, Str
     }
     let asker = arguments.ask_allocator.then(|| find_asker(&program, &candidate)).transpose()?;
     let existing = std::env::var("LD_PRELOAD").ok().filter(|value| !value.is_empty());
-    Ok(plan::environment(&candidate, asker.as_ref(), existing.as_deref()))
+    let environment = plan::environment(&candidate, asker.as_ref(), existing.as_deref());
+    for complaint in settings::refused(&candidate, &environment)? {
+        terminal::note(&format!("{}: {complaint}", candidate.label));
+    }
+    Ok(environment)
 }
 
 /// Finds the asker, and says when it is of no use.
