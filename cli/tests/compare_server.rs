@@ -104,6 +104,10 @@ fn requests_make_the_load() {
     assert!(median("load.page_faults") > 5000.0 && median("idle.page_faults") < median("load.page_faults"));
     assert!(median("latency_p99_s") >= median("latency_p50_s"));
     assert_eq!(median("requests_per_s"), latency["requests_per_s"].as_f64().unwrap());
+    for (total, each) in [("cpu_s", "cpu_per_request_s"), ("page_faults", "page_faults_per_request")] {
+        let (total, each) = (median(&format!("load.{total}")), median(&format!("load.{each}")));
+        assert!((each * 60.0 - total).abs() < total * 1e-6, "{each} of {total}");
+    }
     assert_eq!(results["settings"]["serving"]["load_count"], 60);
 }
 

@@ -77,6 +77,11 @@ fn static_programs_are_refused() {
         .expect_code(125)
         .expect_stderr("is a static program")
         .expect_stderr(&library.replace(".so", ".a"));
+    let alone = scratch.text("libsnug.so");
+    std::fs::copy(&library, &alone).unwrap();
+    run(snug(&["run", &program]).env("SNUG_LIBRARY", &alone))
+        .expect_code(125)
+        .expect_stderr("libsnug.a, which its build makes");
 }
 
 /// Only root can make a program that changes its user.
