@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "../../include/snug.h"
@@ -94,6 +95,31 @@ TEST(a_timer_starts_no_helper_thread_again_and_again) {
   uint64_t starts = snug_counters.janitor_starts - before;
   CHECK_THAT(starts <= 2, "%zu starts in 4 s", (size_t)starts);
   empty();
+}
+
+enum { BURSTS = 14, BURSTS_COUNTED = 3, BURST_BLOCKS = 5000, BURST_BYTES = 10000 };
+
+/* Page faults of so many bursts of 50 MB, with idle moments in between that are long enough for a purge. */
+static long faults_of_bursts(size_t count) {
+  struct rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  long before = usage.ru_minflt;
+  for (size_t burst = 0; burst < count; burst++) {
+    for (size_t i = 0; i < BURST_BLOCKS; i++) blocks[i] = memset(hidden(malloc(BURST_BYTES)), 1, BURST_BYTES);
+    for (size_t i = 0; i < BURST_BLOCKS; i++) free(blocks[i]);
+    sleep_ms(600);
+  }
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt - before;
+}
+
+/* What the next burst takes again is not given back each time, but as the budget allows. */
+TEST(bursts_soon_cost_few_page_faults) {
+  if (freed_blocks_wait()) SKIP("those that wait fault in others");
+  long first = faults_of_bursts(BURSTS_COUNTED);
+  (void)faults_of_bursts(BURSTS - 2 * BURSTS_COUNTED);
+  long last = faults_of_bursts(BURSTS_COUNTED);
+  CHECK_THAT(last * 2 < first, "%ld page faults in the first %d bursts, %ld in the last", first, BURSTS_COUNTED, last);
 }
 
 /* ---- threads ---- */

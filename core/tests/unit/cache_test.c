@@ -231,6 +231,15 @@ TEST(a_slab_adopted_under_a_bin_is_no_corruption) {
   thaw_policies();
 }
 
+TEST(mallopt_gives_fewer_arenas_and_leaves_the_cpus) {
+  uint32_t cpus = arena_cpus();
+  arena_set_cpus(8);
+  CHECK(mallopt(M_ARENA_MAX, 1) == 1);
+  CHECK_THAT(arena_cpus() == 8 && arena_allowed() == 1, "%u CPUs, %u arenas", arena_cpus(), arena_allowed());
+  options.arenas_max = 0;
+  arena_set_cpus(cpus);
+}
+
 TEST(hot_bins_may_grow_as_if_each_running_thread_were_alone) {
   uint64_t threads = snug_counters.caches;
   uint32_t cpus = arena_cpus();
@@ -408,6 +417,28 @@ TEST(in_a_copy_nobody_takes_the_cache_of_its_thread) {
   int status = -1;
   CHECK(copy > 0 && waitpid(copy, &status, 0) == copy);
   CHECK_THAT(status == 0, "wait status 0x%x", status);
+}
+
+static void *vfork_first(void *argument) {
+  pid_t child = vfork();
+  if (child == 0) {
+    free(malloc(SIZE));
+    _exit(0);
+  }
+  int status = -1;
+  CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+  CHECK_THAT(this_thread.own != NULL && this_thread.own->in_use, "the child attached no cache");
+  CHECK_THAT(this_thread.own->thread_id == 0, "the cache is thread %u's, this one is %u", this_thread.own->thread_id,
+             (unsigned)gettid());
+  return argument;
+}
+
+/* The child's id is nobody's soon: under it the cache would be taken back from a thread that uses it. */
+TEST(a_cache_that_a_child_of_vfork_attached_is_no_vanished_threads) {
+  if (is_emulated()) SKIP("the emulator makes a fork of each vfork");
+  pthread_t thread;
+  REQUIRE(pthread_create(&thread, NULL, vfork_first, NULL) == 0);
+  pthread_join(thread, NULL);
 }
 
 static void *end_without_a_word(void *argument) {
