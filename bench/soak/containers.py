@@ -64,8 +64,14 @@ class Container:
     def limit_bytes(self):
         return _number(self.group, "memory.limit_in_bytes", "memory.max")
 
+    USED_FILES = ("memory.usage_in_bytes", "memory.current")
+
     def used_bytes(self):
-        return _number(self.group, "memory.usage_in_bytes", "memory.current")
+        return _number(self.group, *self.USED_FILES)
+
+    def used_file(self):
+        """Where that is read; None: there is no limit."""
+        return next((self.group / name for name in self.USED_FILES if self.group is not None and (self.group / name).exists()), None)
 
     def kills(self):
         """How many processes the kernel has OOM-killed here."""

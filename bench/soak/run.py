@@ -75,21 +75,38 @@ def sample(service, minute, cli, kills):
     return row
 
 
+# Grows by a step where the container has room up to the level it shall be filled to, and gives one back where it is fuller.
+PRESSER = """
+import mmap, sys, time
+used_file, level, step, seconds = sys.argv[1], *(float(word) for word in sys.argv[2:])
+kept, ends = [], None
+while ends is None or time.monotonic() < ends:
+    with open(used_file) as file:
+        used = int(file.read())
+    if used + step <= level:
+        kept.append(mmap.mmap(-1, int(step)))
+        kept[-1].write(b"x" * int(step))
+    else:
+        ends = ends or time.monotonic() + seconds
+        if used > level and kept:
+            kept.pop().close()
+    time.sleep(0.02)
+"""
+
+
 def press(container, share=PRESSURE_SHARE, seconds=PRESSURE_SECONDS):
-    """Fills the container to a share of its limit for some seconds, from a process that the kernel kills first. Returns
-    whether it did; None: there is no limit."""
-    limit, used = container.limit_bytes(), container.used_bytes()
-    if not limit or not used:
+    """Keeps the container filled to a share of its limit for some seconds, by a process that the kernel kills first. It gives
+    way to the service: of two of its processes that reach the limit at once the kernel may kill one although what it
+    killed before has made room. Returns whether the kernel killed it; None: there is no limit."""
+    limit, used_file = container.limit_bytes(), container.used_file()
+    if not limit or not used_file:
         return None
 
     def admit():
         container.admit_self()
         Path("/proc/self/oom_score_adj").write_text("1000")
 
-    script = ("import sys, time\nkeep = []\nfor i in range(int(sys.argv[1])):\n    keep.append(b'x' * int(sys.argv[2]))\n"
-              "    time.sleep(0.02)\ntime.sleep(float(sys.argv[3]))\n")
-    steps = max(0, int((limit * share - used) / PRESSURE_STEP))
-    done = subprocess.run([sys.executable, "-c", script, str(steps), str(PRESSURE_STEP), str(seconds)],
+    done = subprocess.run([sys.executable, "-c", PRESSER, str(used_file), str(limit * share), str(PRESSURE_STEP), str(seconds)],
                           preexec_fn=admit, stdin=subprocess.DEVNULL)
     return done.returncode == -signal.SIGKILL
 

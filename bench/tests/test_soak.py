@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 from pathlib import Path
@@ -350,6 +351,21 @@ class WhomTheKernelKilled(unittest.TestCase):
         self.assertIsNone(kills.look())
         self.assertEqual((kills.of_pressure, kills.of_service), (1, 0))
         self.assertTrue(container.running())
+
+    def test_what_presses_gives_way(self):
+        """To a service that grows by 60 % of the limit meanwhile, and keeps the container full while that does not."""
+        container = self.start("import time\nkept = []\nprint('ready', flush=True)\ntime.sleep(1.5)\n"
+                               "for _ in range(60):\n    kept.append(b'x' * (1 << 20))\n    time.sleep(0.02)\ntime.sleep(60)")
+        kills = Kills(container)
+        kills.look()
+        used = []
+        watcher = threading.Thread(target=lambda: used.extend(container.used_bytes() for _ in range(40) if not time.sleep(0.1)))
+        watcher.start()
+        kills.note_pressure(run.press(container, share=0.9, seconds=4))
+        watcher.join()
+        self.assertIsNone(kills.look())
+        self.assertEqual((kills.of_pressure, kills.of_service, kills.pressures), (0, 0, 1))
+        self.assertGreater(sum(number > 0.8 * container.limit_bytes() for number in used), 20, used)
 
     def test_a_process_of_the_service_is_named(self):
         """A worker that outgrows the limit, while the kernel kills what presses, too."""
