@@ -154,8 +154,8 @@ include packages/packages.mk
 MUSL = CC=musl-gcc CXX= BUILD=build/musl LIB=$(CURDIR)/build/libsnug.so
 # The emulator keeps a record of every page of address space that is reserved, of the heap 256 GB by default. Each start
 # writes it and each fork copies it, in one to two seconds: unit and api run in 16 GB, but for what is about addresses;
-# stress and fuzz as programs do. Threads of its own take a lock of GLib's slices, which no fork frees: children of forks,
-# some wait for it forever (4 at once: 36 of 219 runs of unit/fork-4k; with malloc in their place 0 of 160).
+# stress and fuzz as programs do. A thread of the emulator may hold a lock of GLib's slices during a fork: then the
+# child waits for it forever (4 at once: 36 of 219 runs of unit/fork-4k; with malloc instead of slices 0 of 160).
 AARCH64 = CC=aarch64-linux-gnu-gcc CXX=aarch64-linux-gnu-g++ AR=aarch64-linux-gnu-ar OBJCOPY=aarch64-linux-gnu-objcopy BUILD=build/aarch64 \
           G_SLICE=always-malloc RUN='qemu-aarch64 -L /usr/aarch64-linux-gnu' RUN_SMALL='qemu-aarch64 -R 16G -L /usr/aarch64-linux-gnu'
 CLANG_BUILD = CC=clang CXX=clang++ BUILD=build/clang

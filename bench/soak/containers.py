@@ -70,8 +70,8 @@ class Container:
         return _number(self.group, *self.USED_FILES)
 
     def used_file(self):
-        """Where that is read; None: there is no limit."""
-        return next((self.group / name for name in self.USED_FILES if self.group is not None and (self.group / name).exists()), None)
+        """The file that says how much is used; None: there is no limit."""
+        return _file(self.group, *self.USED_FILES)
 
     def kills(self):
         """How many processes the kernel has OOM-killed here."""
@@ -96,12 +96,15 @@ class Container:
         return self.launcher.wait()
 
 
+def _file(group, *names):
+    """The first of these files that there is, or None."""
+    return next((group / name for name in names if group is not None and (group / name).exists()), None)
+
+
 def _number(group, *names):
-    for name in names:
-        if group is not None and (group / name).exists():
-            text = (group / name).read_text().strip()
-            return int(text) if text.isdigit() else None
-    return None
+    file = _file(group, *names)
+    text = file.read_text().strip() if file is not None else ""
+    return int(text) if text.isdigit() else None
 
 
 def _group_of(pid):

@@ -76,19 +76,28 @@ def sample(service, minute, cli, kills):
 
 
 # Grows by a step where the container has room up to the level it shall be filled to, and gives one back where it is fuller.
+# What the kernel takes back by itself, cached files, is room. The memory is private: of a process that was killed the
+# kernel frees that at once.
 PRESSER = """
-import mmap, sys, time
-used_file, level, step, seconds = sys.argv[1], *(float(word) for word in sys.argv[2:])
-kept, ends = [], None
-while ends is None or time.monotonic() < ends:
+import mmap, os, sys, time
+used_file, level, step, seconds = sys.argv[1], *(int(word) for word in sys.argv[2:])
+piece, kept, ends = b"x" * step, [], None
+
+def used():
     with open(used_file) as file:
-        used = int(file.read())
-    if used + step <= level:
-        kept.append(mmap.mmap(-1, int(step)))
-        kept[-1].write(b"x" * int(step))
+        number = int(file.read())
+    with open(os.path.join(os.path.dirname(used_file), "memory.stat")) as file:
+        fields = dict(line.split() for line in file)
+    return number - sum(int(fields.get("total_" + name, fields.get(name, 0))) for name in ("inactive_file", "active_file"))
+
+while ends is None or time.monotonic() < ends:
+    now = used()
+    if now + step <= level and (len(kept) + 1) * step <= level:
+        kept.append(mmap.mmap(-1, step, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+        kept[-1].write(piece)
     else:
         ends = ends or time.monotonic() + seconds
-        if used > level and kept:
+        if now > level and kept:
             kept.pop().close()
     time.sleep(0.02)
 """
@@ -96,8 +105,8 @@ while ends is None or time.monotonic() < ends:
 
 def press(container, share=PRESSURE_SHARE, seconds=PRESSURE_SECONDS):
     """Keeps the container filled to a share of its limit for some seconds, by a process that the kernel kills first. It gives
-    way to the service: of two of its processes that reach the limit at once the kernel may kill one although what it
-    killed before has made room. Returns whether the kernel killed it; None: there is no limit."""
+    way to the service: if both reach the limit at once, the kernel may kill a process of the service, too, although the end
+    of this one has made room. Returns whether the kernel killed it; None: there is no limit."""
     limit, used_file = container.limit_bytes(), container.used_file()
     if not limit or not used_file:
         return None
@@ -106,8 +115,10 @@ def press(container, share=PRESSURE_SHARE, seconds=PRESSURE_SECONDS):
         container.admit_self()
         Path("/proc/self/oom_score_adj").write_text("1000")
 
-    done = subprocess.run([sys.executable, "-c", PRESSER, str(used_file), str(limit * share), str(PRESSURE_STEP), str(seconds)],
+    done = subprocess.run([sys.executable, "-c", PRESSER, str(used_file), str(int(limit * share)), str(PRESSURE_STEP), str(seconds)],
                           preexec_fn=admit, stdin=subprocess.DEVNULL)
+    if done.returncode not in (0, -signal.SIGKILL):
+        raise containers.ContainerError(f"what makes memory short ended with {done.returncode}")
     return done.returncode == -signal.SIGKILL
 
 
@@ -185,7 +196,11 @@ class Soak:
 
     def press_and_work(self, service):
         def press_it():
-            killed = press(service.container)
+            try:
+                killed = press(service.container)
+            except containers.ContainerError as error:
+                self.failures.append(f"{service.name}: {error}")
+                return
             if killed is not None:
                 self.kills[service.name].note_pressure(killed)
         self.look_for_kills(service)  # so that who is gone afterwards was there before

@@ -25,7 +25,7 @@ MANY = 2000
 EACH_MS_MOST = 0.5
 REPLACED = 100
 # Forks children that sleep, as many as there are to be; at SIGUSR1 it replaces some of them. It works for some ticks
-# first: of a process that did less, cached, dirty and metadata bytes are left out, until it was counted.
+# first: of a process that did less, cached, dirty and metadata bytes are left out until it has been counted.
 MANY_SLEEPERS = f"""
 import ctypes, os, signal, time
 for _ in range(5):

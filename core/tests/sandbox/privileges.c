@@ -1,7 +1,6 @@
 /* privileges: after a program gave rights up, no thread of its process has more than the program's own.
  *
- * Each kind of drop is done in a child that has first freed enough for a helper thread to run, if the allocator has
- * one. Through libc's own functions nothing may be left the moment they return; of drops by a bare system call, which
+ * Each kind of drop is done in a child that has first freed enough for a helper thread to run: snug's must. Through libc's own functions nothing may be left the moment they return; of drops by a bare system call, which
  * no library sees, nothing after 1.5 s. Both are watched for 2 s: the former half of the time busy with malloc, the
  * latter all of it. */
 #include "tasks.h"
@@ -139,7 +138,7 @@ static void churn_until_helped(void) {
     sleep_ms(30);
     if (tasks_others(others, TASKS_MAX) != 0) return;
   }
-  CHECK_THAT(false, "no helper thread runs, so a drop can show nothing");
+  CHECK_THAT(!snug_is_active(), "no helper thread runs, so a drop can show nothing");
 }
 
 static void watch(int grace_ms) {
@@ -169,6 +168,7 @@ static void watch_hidden_drop(bool (*drop)(void), int grace_ms) {
   static struct task before[TASKS_MAX], after[TASKS_MAX];
   churn_until_helped();
   size_t lived = tasks_others(before, TASKS_MAX);
+  CHECK_THAT(lived != 0 || !snug_is_active(), "the helper thread has ended already");
   if (!drop()) {
     test_skip_reason = "refused here";
     return;

@@ -48,6 +48,7 @@ static int run_traced(void) {
   int namespace_fd = open("/proc/self/ns/uts", O_RDONLY | O_CLOEXEC);
   REQUIRE(namespace_fd >= 0);
   size_t met = 0;
+  tasks_churn(1); /* a program of one thread gets no helper thread in a sandbox, such as a container's */
   for (int round = 0; round < ROUNDS; round++) {
     leave_pieces(blocks);
     sleep_ms(IDLE_MS);
@@ -60,7 +61,7 @@ static int run_traced(void) {
     }
     for (size_t i = 1; i < BLOCKS; i += 2) free(blocks[i]);
   }
-  CHECK_THAT(met != 0, "no child of vfork met a helper thread");
+  if (snug_is_active()) CHECK_THAT(met != 0, "no child of vfork met a helper thread");
   return test_failed != 0;
 }
 

@@ -428,7 +428,7 @@ static void *vfork_first(void *argument) {
   }
   int status = -1;
   CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
-  CHECK_THAT(this_thread.own != NULL && this_thread.own->in_use, "the child attached no cache");
+  REQUIRE(this_thread.own != NULL && this_thread.own->in_use); /* the child attached it */
   CHECK_THAT(this_thread.own->thread_id == 0, "the cache is thread %u's, this one is %u", this_thread.own->thread_id,
              (unsigned)gettid());
   return argument;

@@ -85,7 +85,7 @@ TEST(a_fork_under_a_lock_goes_on_without_it) {
 
 static void make_dirty(size_t count);
 
-/* Also with what was earned before, which is more where the tests before took longer. */
+/* Takes away what the budget had earned, too: it is more where the tests before took longer. */
 static void purge_only_by_request(void) {
   options.purge_cpu_percent = options.background = 0;
   purge.tokens_ns = 0;
