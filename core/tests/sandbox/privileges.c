@@ -1,8 +1,9 @@
 /* privileges: after a program gave rights up, no thread of its process has more than the program's own.
  *
- * Each kind of drop is done in a child that has first freed enough for a helper thread to run: snug's must. Through libc's own functions nothing may be left the moment they return; of drops by a bare system call, which
- * no library sees, nothing after 1.5 s. Both are watched for 2 s: the former half of the time busy with malloc, the
- * latter all of it. */
+ * Each kind of drop is done in a child that has first freed enough for a helper thread to run: snug's must. Through
+ * libc's own functions nothing may be left the moment they return; of drops by a bare system call, which no library
+ * sees, nothing after 1.5 s. Both are watched for 2 s: the former half of the time busy with malloc, the latter all of
+ * it. */
 #include "tasks.h"
 
 #include <grp.h>
