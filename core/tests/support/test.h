@@ -229,15 +229,20 @@ static inline double now_s(void) {
   return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Field number `field` of /proc/self/statm in bytes (0: address space, 1: resident), read without stdio. */
-static inline size_t statm_bytes(int field) {
-  char text[128];
-  int descriptor = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+/* The start of a file, as a string, without stdio. */
+static inline void read_start(const char *path, char *text, size_t capacity) {
+  int descriptor = open(path, O_RDONLY | O_CLOEXEC);
   REQUIRE(descriptor >= 0);
-  ssize_t length = read(descriptor, text, sizeof text - 1);
+  ssize_t length = read(descriptor, text, capacity - 1);
   close(descriptor);
   REQUIRE(length > 0);
   text[length] = 0;
+}
+
+/* Field number `field` of /proc/self/statm in bytes (0: address space, 1: resident). */
+static inline size_t statm_bytes(int field) {
+  char text[128];
+  read_start("/proc/self/statm", text, sizeof text);
   char *cursor = text;
   size_t pages = strtoull(cursor, &cursor, 10);
   while (field-- > 0) pages = strtoull(cursor, &cursor, 10);
@@ -250,12 +255,7 @@ static inline size_t address_space_bytes(void) { return statm_bytes(0); }
 /* The number that the kernel states of this process under a name such as "Threads:", or of kilobytes "VmLck:". */
 static inline size_t status_number(const char *name) {
   char text[4096];
-  int descriptor = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
-  REQUIRE(descriptor >= 0);
-  ssize_t length = read(descriptor, text, sizeof text - 1);
-  close(descriptor);
-  REQUIRE(length > 0);
-  text[length] = 0;
+  read_start("/proc/self/status", text, sizeof text);
   const char *line = text;
   while (line != NULL && strncmp(line, name, strlen(name)) != 0) {
     line = strchr(line, '\n');
