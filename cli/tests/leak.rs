@@ -366,9 +366,13 @@ fn mistakes_are_explained() {
     run(&mut snug(&["leak", "--", "no-such-program"])).expect_code(127);
     run(&mut snug(&["leak", "--with", "jemaloc", "--", "true"])).expect_code(2).expect_stderr("did you mean");
     if let Some(library) = snug_library() {
-        run(snug(&["leak", "--with", "snug:purge_cpu:5", "--", "true"]).env("SNUG_LIBRARY", library))
+        run(snug(&["leak", "--with", "snug:purge_cpu:5", "--", "true"]).env("SNUG_LIBRARY", &library))
             .expect_code(2)
             .expect_stderr("unknown option \"purge_cpu\"");
+        // The caller's own SNUG is no mistake of --with.
+        let mut own = snug(&["leak", "--with", "snug:MALLOC_ARENA_MAX=2", "--", "true"]);
+        own.env("SNUG", "purge_cpu:5").env("SNUG_LIBRARY", &library);
+        assert_ne!(run(&mut own).code, Some(2));
     }
     run(&mut snug(&["leak", "--for", "1s", "--with", "glibc:MALLOC_ARENAS_MAX=2", "--", "true"]))
         .expect_stderr("MALLOC_ARENAS_MAX is not a known setting of glibc");

@@ -19,6 +19,10 @@ pub(crate) fn refused(candidate: &Candidate, environment: &BTreeMap<String, Stri
         return Ok(complaints);
     }
     let mut nothing = Command::new("/bin/true");
+    // What the caller's own variables say wrong is not said of this request.
+    for name in candidate.kind.row().map_or(&[][..], |row| row.variables) {
+        nothing.env_remove(name);
+    }
     // Where there is no such program nothing can be asked.
     let Ok(output) = nothing.envs(environment).stdin(Stdio::null()).output() else {
         return Ok(complaints);
