@@ -104,11 +104,11 @@ class Rails(Service):
 
     def renew(self):
         """Puma's master starts another worker for one that ends. The oldest goes, in a moment without requests."""
-        workers = memory.process_tree(self.container.pid)[1:]
-        if not workers:
+        worker = memory.oldest(memory.process_tree(self.container.pid)[1:])
+        if worker is None:
             return
         booted = self.log().count(") booted")
-        os.kill(min(workers), signal.SIGTERM)
+        os.kill(worker, signal.SIGTERM)
         deadline = time.monotonic() + 60
         while self.log().count(") booted") <= booted:
             if time.monotonic() > deadline:

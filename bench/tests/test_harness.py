@@ -161,6 +161,23 @@ class MemoryTest(unittest.TestCase):
         shell.wait()
         self.assertGreater(memory.idle_metrics(os.getpid())["idle_rss_mb"], 1)
 
+    def test_the_oldest_is_who_started_first(self):
+        first = subprocess.Popen(["sleep", "60"])
+        time.sleep(0.1)  # start times are in ticks
+        try:
+            with open("/proc/sys/kernel/ns_last_pid", "w", encoding="ascii") as last:
+                last.write(str(max(300, first.pid - 1000)))  # from here on numbers come again
+        except OSError:
+            print("numbers can't come again here: of two processes the later one has the higher", file=sys.stderr)
+        second = subprocess.Popen(["sleep", "60"])
+        try:
+            self.assertEqual(memory.oldest([second.pid, first.pid]), first.pid)
+        finally:
+            for process in (first, second):
+                process.kill()
+                process.wait()
+        self.assertIsNone(memory.oldest([first.pid, second.pid]))
+
     def test_what_workers_wrote_for_themselves(self):
         writes = "import os, time; x = bytearray(30 << 20); os.fork(); y = bytearray(9 << 20); print(flush=True); time.sleep(60)"
         parent = subprocess.Popen([sys.executable, "-c", writes], stdout=subprocess.PIPE)

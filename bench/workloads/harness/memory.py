@@ -27,12 +27,24 @@ def process_tree(root_pid):
     return [pid for pid in tree if _parent_of(pid) is not None]
 
 
+def oldest(pids):
+    """The process of them that started first, whatever the numbers, which come again; None if all have ended."""
+    started = {pid: fields[19] for pid in pids if (fields := _stat_of(pid))}
+    return min(started, key=lambda pid: int(started[pid]), default=None)
+
+
 def _parent_of(pid):
+    fields = _stat_of(pid)
+    return int(fields[1]) if fields else None
+
+
+def _stat_of(pid):
+    """The fields of /proc/PID/stat from the state on, which is the third of proc(5); None if it has ended."""
     try:
-        state_and_parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
-    return None if state_and_parent[0] == "Z" else int(state_and_parent[1])
+    return None if fields[0] == "Z" else fields
 
 
 def idle_metrics(root_pid):
