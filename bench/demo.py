@@ -35,20 +35,21 @@ def parse_arguments():
     return arguments
 
 
-def means(comparison):
-    """{allocator: {quantity: mean over its runs}}"""
-    return {row["allocator"]: {name: quantity["mean"] for name, quantity in row["quantities"].items()}
-            for row in comparison["summary"]["allocators"]}
+def shown(value):
+    """A number as `snug compare` prints it: three significant digits, or all whole ones."""
+    return f"{value:.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f}"
 
 
 def sentence(comparison):
-    """The result in one sentence."""
-    quantities = means(comparison)
-    glibc, jemalloc, snug = (quantities[name] for name in ("glibc", "jemalloc", "snug"))
-    memory = [row[MEMORY] / 1e6 for row in (snug, glibc, jemalloc)]
-    return (f"This Ruby program used {memory[0]:.0f} MB on average with snug, {memory[1]:.0f} MB with glibc and "
-            f"{memory[2]:.0f} MB with jemalloc: {memory[0] / memory[1]:.2f} times glibc's memory and "
-            f"{memory[0] / memory[2]:.2f} times jemalloc's, in {snug['wall_s'] / glibc['wall_s']:.2f} times "
+    """The result in one sentence, of the medians and with the ratios that the table above it has: those of the numbers as
+    they are printed (docs/decisions/0021)."""
+    medians = {row["allocator"]: {name: quantity["median"] for name, quantity in row["quantities"].items()}
+               for row in comparison["summary"]["allocators"]}
+    snug, glibc, jemalloc = (shown(medians[name][MEMORY] / 1e6) for name in ("snug", "glibc", "jemalloc"))
+    seconds, glibc_seconds = (float(shown(medians[name]["wall_s"])) for name in ("snug", "glibc"))
+    return (f"This Ruby program used {snug} MB on average with snug, {glibc} MB with glibc and {jemalloc} MB with "
+            f"jemalloc: {float(snug) / float(glibc):.2f} times glibc's memory and "
+            f"{float(snug) / float(jemalloc):.2f} times jemalloc's, in {seconds / glibc_seconds:.2f} times "
             f"glibc's time.")
 
 
