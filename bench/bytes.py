@@ -131,8 +131,9 @@ def measure(workload, quick, read=read_once, interval_s=INTERVAL_S, idle_s=IDLE_
 def cells_of(readings):
     """The cells of a workload's row, but for its name."""
     means = {name: statistics.fmean(reading.total(name) for reading in readings) for name in (*PLACES, "rss")}
-    megabytes = [f"{means[name] / 1e6:.1f}" for name in (*PLACES, "rss")]
-    ratio = (means["rss"] - means["outside"]) / means["live"]
+    shown = {name: round(means[name] / 1e6, 1) for name in (*PLACES, "rss")}
+    # Of the numbers beside it, as they are printed (docs/decisions/0021).
+    ratio = f"{(shown['rss'] - shown['outside']) / shown['live']:.2f}" if shown["live"] else ""
     idle = idle_reading(readings)
     after = ["", ""]
     if idle:
@@ -140,7 +141,7 @@ def cells_of(readings):
         worst = max(excess(places) for places in idle.processes.values())
         after = [f"{100 * excess(whole):.1f} %", f"{100 * worst:.1f} %"]
     processes = statistics.fmean(len(reading.processes) for reading in readings)
-    return [f"{processes:.1f}", *megabytes, f"{ratio:.2f}", *after]
+    return [f"{processes:.1f}", *(f"{megabytes:.1f}" for megabytes in shown.values()), ratio, *after]
 
 
 def line(cells):

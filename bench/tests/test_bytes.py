@@ -1,5 +1,6 @@
 """bench/bytes: what it makes of the answers of `snug stats`."""
 
+import random
 import unittest
 
 from bench import bytes as bench_bytes
@@ -25,6 +26,14 @@ class Bytes(unittest.TestCase):
         self.assertIsNone(bench_bytes.places_of(stats(kind="glibc")))
         self.assertIsNone(bench_bytes.places_of(stats(live_requested_bytes=0)))
         self.assertIsNone(bench_bytes.places_of({"allocator": None, "rss_bytes": 1, "heap": None}))
+
+    def test_the_ratio_of_a_row_is_that_of_its_numbers(self):
+        rng = random.Random(1)
+        for _ in range(2000):
+            places = {name: rng.uniform(0, 60e6) for name in (*bench_bytes.PLACES, "rss")}
+            _, live, *_, outside, resident, ratio, _, _ = bench_bytes.cells_of([bench_bytes.Reading(0, 0, {7: places})])
+            if ratio or float(live):
+                self.assertEqual(ratio, f"{(float(resident) - float(outside)) / float(live):.2f}")
 
 
 def reading(time_s, cpu_s, pids=(7,)):
