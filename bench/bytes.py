@@ -68,11 +68,8 @@ class Reading:
 
 
 def cpu_seconds(pid):
-    try:
-        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0
-    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+    fields = memory.stat_fields(pid)
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if fields else 0
 
 
 def read_once(root_pid, workload):

@@ -29,16 +29,16 @@ def process_tree(root_pid):
 
 def oldest(pids):
     """The process of them that started first, whatever the numbers, which come again; None if all have ended."""
-    started = {pid: fields[19] for pid in pids if (fields := _stat_of(pid))}
-    return min(started, key=lambda pid: int(started[pid]), default=None)
+    started = {pid: int(fields[19]) for pid in pids if (fields := stat_fields(pid))}
+    return min(started, key=started.get, default=None)
 
 
 def _parent_of(pid):
-    fields = _stat_of(pid)
+    fields = stat_fields(pid)
     return int(fields[1]) if fields else None
 
 
-def _stat_of(pid):
+def stat_fields(pid):
     """The fields of /proc/PID/stat from the state on, which is the third of proc(5); None if it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
