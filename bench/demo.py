@@ -10,6 +10,7 @@ import os
 import sys
 from pathlib import Path
 
+from .summary import shown
 from .workloads.harness import foreground, session
 
 HERE = Path(__file__).resolve().parent
@@ -35,18 +36,13 @@ def parse_arguments():
     return arguments
 
 
-def shown(value):
-    """A number as `snug compare` prints it: three significant digits, or all whole ones."""
-    return f"{value:.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f}"
-
-
 def sentence(comparison):
     """The result in one sentence, of the medians and with the ratios that the table above it has: those of the numbers as
     they are printed (docs/decisions/0021)."""
     medians = {row["allocator"]: {name: quantity["median"] for name, quantity in row["quantities"].items()}
                for row in comparison["summary"]["allocators"]}
-    snug, glibc, jemalloc = (shown(medians[name][MEMORY] / 1e6) for name in ("snug", "glibc", "jemalloc"))
-    seconds, glibc_seconds = (float(shown(medians[name]["wall_s"])) for name in ("snug", "glibc"))
+    snug, glibc, jemalloc = (shown.text(medians[name][MEMORY] / 1e6) for name in ("snug", "glibc", "jemalloc"))
+    seconds, glibc_seconds = (float(shown.text(medians[name]["wall_s"])) for name in ("snug", "glibc"))
     return (f"This Ruby program used {snug} MB on average with snug, {glibc} MB with glibc and {jemalloc} MB with "
             f"jemalloc: {float(snug) / float(glibc):.2f} times glibc's memory and "
             f"{float(snug) / float(jemalloc):.2f} times jemalloc's, in {seconds / glibc_seconds:.2f} times "

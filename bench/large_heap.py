@@ -175,22 +175,31 @@ def short(spelling):
     return "jemalloc, tuned" if spelling == TUNED else spelling.rpartition("/")[2].replace("snug:SNUG=", "snug, ")
 
 
+# Quantities of a row as the table has them: name, its unit in the table's, format, whether the least or the most is the best.
+COLUMNS = (("fill_per_s", 1e-3, "{:.1f}", max), ("work_per_s", 1e-3, "{:.1f}", max), ("fill_faults", 1e-3, "{:.1f}", None),
+           ("work_faults", 1e-3, "{:.1f}", None), ("longest_ms", 1, "{:.1f}", None), ("peak_mb", 1, "{:.0f}", min),
+           ("idle_mb", 1, "{:.0f}", min))
+
+
+def cells_of(runs):
+    """{(huge pages, allocator): {name: its cell's text}} of the medians."""
+    return {key: {name: pattern.format(row[name] * factor) for name, factor, pattern, _ in COLUMNS}
+            for key, row in medians(runs).items()}
+
+
 def table_of(runs):
     """Lines of Markdown, one per setting and allocator; the best of each setting is bold."""
-    rows = medians(runs)
+    rows = cells_of(runs)
     yield ("| huge pages | allocator | fill, k/CPU s | work, k/CPU s | faults of fill, k | of work, k | longest of work, ms | peak, MB "
            "| at the end, MB |")
     yield "|---|---|--:|--:|--:|--:|--:|--:|--:|"
-    columns = (("fill_per_s", 1e-3, "{:.1f}", max), ("work_per_s", 1e-3, "{:.1f}", max), ("fill_faults", 1e-3, "{:.1f}", None),
-               ("work_faults", 1e-3, "{:.1f}", None), ("longest_ms", 1, "{:.1f}", None), ("peak_mb", 1, "{:.0f}", min),
-               ("idle_mb", 1, "{:.0f}", min))
     for setting, group in itertools.groupby(rows, key=lambda key: key[0]):
         group = list(group)
         for key in group:
             cells = []
-            for name, factor, pattern, best in columns:
-                text = pattern.format(rows[key][name] * factor)
-                is_best = best is not None and len(group) > 1 and rows[key][name] == best(rows[other][name] for other in group)
+            for name, _, _, best in COLUMNS:
+                text = rows[key][name]
+                is_best = best is not None and len(group) > 1 and text == best((rows[other][name] for other in group), key=float)
                 cells.append(f"**{text}**" if is_best else text)
             yield f"| {setting} | {short(key[1])} | {' | '.join(cells)} |"
 
@@ -206,10 +215,10 @@ def housekeeping_of(runs):
     for gigabytes, counts in points:
         mean_us = counts["cpu_ns"] / max(counts["times"], 1) / 1e3
         means.append((gigabytes, mean_us, counts["longest_ns"] / 1e3))
-        yield f"| {gigabytes:g} | {counts['ticks']} | {mean_us:.0f} | {counts['longest_ns'] / 1e3:.0f} | {mean_us * 10 / 1e4:.2f} % |"
+        yield f"| {gigabytes:g} | {counts['ticks']} | {mean_us:.0f} | {counts['longest_ns'] / 1e3:.0f} | {round(mean_us) * 10 / 1e4:.2f} % |"
     if len({gigabytes for gigabytes, *_ in means}) > 1:
         mean_us, longest_us = (line_at([(row[0], row[column]) for row in means], GOAL_GB) for column in (1, 2))
-        yield f"| {GOAL_GB}, on the line through these | | {mean_us:.0f} | {longest_us:.0f} | {mean_us * 10 / 1e4:.2f} % |"
+        yield f"| {GOAL_GB}, on the line through these | | {mean_us:.0f} | {longest_us:.0f} | {round(mean_us) * 10 / 1e4:.2f} % |"
 
 
 def line_at(points, x):
@@ -219,8 +228,9 @@ def line_at(points, x):
 
 
 def verdicts(runs):
-    """Lines: the goals on each setting, snug against the best other allocator. Of snug's rows the default counts."""
-    rows = medians(runs)
+    """Lines: the goals on each setting, snug against the best other allocator, of what the table shows (docs/decisions/0021).
+    Of snug's rows the default counts."""
+    rows = {key: {name: float(text) for name, text in cells.items()} for key, cells in cells_of(runs).items()}
     for setting in dict.fromkeys(key[0] for key in rows):
         peers = {key[1]: row for key, row in rows.items() if key[0] == setting and not key[1].startswith("snug")}
         for spelling in (key[1] for key in rows if key[0] == setting and key[1].startswith("snug")):

@@ -3,8 +3,8 @@
 The goals: mean memory at most 0.85 times that of the best peer; throughput that of the fastest peer, with a p99 no
 worse than its; page faults no more than the median peer's. Where several processes share pages, their memory together
 the lowest of all is a goal of its own, and so is what malloc has a forked worker write to for itself: the lowest, and at
-most 0.75 times that of jemalloc and glibc without settings. Ratios are of two medians. For all but memory a goal is met,
-too, where `snug report` shows no difference.
+most 0.75 times that of jemalloc and glibc without settings. Ratios are of two medians, as they are printed
+(docs/decisions/0021). For all but memory a goal is met, too, where `snug report` shows no difference.
 """
 
 import statistics
@@ -32,7 +32,8 @@ class Verdict:
         against = f"{self.ratio:.2f} of {self.peer}"
         if self.met:
             return f"met: {against}" + (", no difference" if self.scattered else "")
-        return f"missed by {abs(self.ratio - self.limit):.2f}: {against}"
+        missing = f"{abs(self.ratio - self.limit):.2f}"
+        return f"missed by {'less than 0.01' if missing == '0.00' else missing}: {against}"
 
 
 def verdicts(result):
@@ -48,7 +49,7 @@ def verdicts(result):
 def best(peers, quantity, most=False):
     """The peer with the least, or the most, of a quantity; None if no peer has it."""
     having = [peer for peer in peers if peer.median(quantity) is not None]
-    return (max if most else min)(having, key=lambda peer: peer.median(quantity), default=None)
+    return (max if most else min)(having, key=lambda peer: peer.exact(quantity), default=None)
 
 
 def memory(snug, peers):
@@ -130,10 +131,11 @@ def better_peers(result):
         better = []
         for peer in result.peers():
             theirs = peer.median(quantity)
-            if theirs is None or theirs == own or (theirs > own) != more_is_better:
+            if theirs is None or (theirs > own) != more_is_better or f"{theirs / own:.2f}" == "1.00":
                 continue
             if peer.values[quantity].differs():
-                better.append((peer.name, theirs / own, peer.values[quantity].may_be_chance()))
+                better.append((peer.exact(quantity), (peer.name, theirs / own, peer.values[quantity].may_be_chance())))
         if better:
-            found.append((heading, sorted(better, key=lambda entry: entry[1], reverse=more_is_better)))
+            better.sort(key=lambda entry: entry[0], reverse=more_is_better)
+            found.append((heading, [entry for _, entry in better]))
     return found

@@ -4,7 +4,7 @@ snug with hooks over the best peer without is the product of two ratios: snug ov
 the allocator's, and snug with hooks over snug without, which is the hooks'.
 """
 
-from . import goals
+from . import goals, shown
 
 QUANTITIES = (("memory_mb", "mean memory"), ("idle_mb", "memory when idle"))
 HEADING = ("workload", "best peer, no hooks", "snug with hooks over it", "of which the allocator", "of which the hooks", "best peer with hooks",
@@ -21,8 +21,8 @@ def compared(result, quantity):
     if not all(row and row.median(quantity) for row in (plain, hooked, peer, peer_hooked)):
         return None
     own, own_hooked, theirs, theirs_hooked = (row.median(quantity) for row in (plain, hooked, peer, peer_hooked))
-    return (f"{peer.name}: {theirs:.0f} MB", own_hooked / theirs, own / theirs, own_hooked / own,
-            f"{peer_hooked.name}: {theirs_hooked:.0f} MB", own_hooked / theirs_hooked)
+    return (f"{peer.name}: {shown.text(theirs)} MB", own_hooked / theirs, own / theirs, own_hooked / own,
+            f"{peer_hooked.name}: {shown.text(theirs_hooked)} MB", own_hooked / theirs_hooked)
 
 
 def section(everything):

@@ -7,6 +7,7 @@ Nothing is estimated or judged here: `snug` does that, for this page as for the 
 from dataclasses import dataclass, field
 
 from ..workloads.harness.options import HOOKS_VARIABLE
+from . import shown
 
 # Quantities of a row, in the order of the tables: name, heading, whether more is better, decimals.
 QUANTITIES = (("memory_mb", "mean memory, MB", False, 1), ("throughput", "per s", True, 1),
@@ -18,9 +19,11 @@ QUANTITIES = (("memory_mb", "mean memory, MB", False, 1), ("throughput", "per s"
 
 @dataclass(frozen=True)
 class Estimate:
-    """The median of the runs that went well, and its ratio to snug's, as `snug report` has it; None if there is none."""
+    """The median of the runs that went well, as `snug report` prints it and as it was before it was rounded, and its ratio to
+    snug's, as `snug report` has it; None if there is none."""
 
     median: float
+    exact: float
     ratio: dict | None = None
 
     def differs(self):
@@ -53,9 +56,14 @@ class Row:
     values: dict = field(default_factory=dict)
 
     def median(self, quantity):
-        """None if it was not measured."""
+        """As it is printed; None if it was not measured."""
         estimate = self.values.get(quantity)
         return estimate.median if estimate else None
+
+    def exact(self, quantity):
+        """The same before it was rounded: which of two rows that look alike is the better one."""
+        estimate = self.values.get(quantity)
+        return estimate.exact if estimate else None
 
 
 @dataclass
@@ -122,7 +130,9 @@ def quantities_of(row, measure, throughput_name):
     for name, (source, factor) in sources.items():
         estimate = row["quantities"].get(source)
         if estimate is not None:
-            found[name] = Estimate(estimate["median"] * factor, estimate["ratio"])
+            median = estimate["median"]
+            printed = shown.count(median) * factor if name == "faults" else shown.number(median * factor)
+            found[name] = Estimate(printed, median * factor, estimate["ratio"])
     return found
 
 

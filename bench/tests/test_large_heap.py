@@ -2,6 +2,8 @@
 
 import fcntl
 import json
+import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -34,6 +36,14 @@ class Table(unittest.TestCase):
         self.assertIn("- madvise, snug: fills per CPU second 0.500 of glibc's;", text)
         self.assertIn("memory at the end 1.100 of jemalloc's.", text)
         self.assertNotIn("always", text)
+
+    def test_ratios_are_those_of_the_table(self):
+        chance = random.Random(1)
+        for _ in range(500):
+            runs = [run(name, cpu_s=chance.uniform(5, 90), idle_mb=chance.uniform(100, 300)) for name in ("glibc", "snug")]
+            glibc, snug = ([float(cell.strip(" *")) for cell in line.split("|")[3:-1]] for line in list(large_heap.table_of(runs))[2:])
+            ratios = re.findall(r"([\d.]+) of\s+glibc's", " ".join(large_heap.verdicts(runs)))
+            self.assertEqual(ratios, [f"{snug[column] / glibc[column]:.3f}" for column in (0, 1, 5, 6)])
 
     def test_ticks_of_a_larger_heap_are_on_the_line_through_the_measured(self):
         counts = {"times": 100, "cpu_ns": 10_000_000, "longest_ns": 500_000, "ticks": 90}

@@ -8,7 +8,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from bench.summary import goals, hooks, keep, page, results
+from bench.summary import goals, hooks, keep, page, results, shown
 
 BENCH = Path(__file__).resolve().parent.parent
 
@@ -91,7 +91,7 @@ class ReadTest(unittest.TestCase):
 
     def test_the_tool_says_whether_there_is_a_difference(self):
         def shown(interval, adjusted_p_value=None, value=1.2):
-            estimate = results.Estimate(5, {"value": value, "interval": interval, "adjusted_p_value": adjusted_p_value})
+            estimate = results.Estimate(5, 5, {"value": value, "interval": interval, "adjusted_p_value": adjusted_p_value})
             return estimate.differs(), estimate.may_be_chance()
 
         self.assertEqual([shown((1.1, 1.3)), shown((1.1, 1.3), 0.01), shown((1.1, 1.3), 0.2)], [(True, False), (True, False), (True, True)])
@@ -99,7 +99,7 @@ class ReadTest(unittest.TestCase):
 
     def test_what_was_zero_has_no_ratio(self):
         estimates = read([run("glibc", 60, 20, 0, 1000), run("snug", 50, 10, 5, 500)])
-        estimates.peers()[0].values["p99_ms"] = results.Estimate(0)
+        estimates.peers()[0].values["p99_ms"] = results.Estimate(0, 0)
         self.assertIn(("p99, ms", [("glibc 2.36", 0, False)]), goals.better_peers(estimates))
 
 
@@ -152,6 +152,46 @@ class GoalsTest(unittest.TestCase):
         self.assertEqual(goals.better_peers(read(runs)), [("mean memory, MB", [("glibc 2.36", 0.8, False)]),
                                                           ("per s", [("glibc 2.36", 2.0, False)]),
                                                           ("idle, MB", [("glibc 2.36", 0.8, False)])])
+
+
+class Shown(unittest.TestCase):
+    """Ratios of a page are those of the numbers on it (docs/decisions/0021)."""
+
+    def test_numbers_are_printed_as_the_tool_prints_them(self):
+        texts = {0: "0.00", 0.00012345: "0.000123", 0.0995: "0.0995", 0.9996: "1.00", 9.996: "10.0", 99.94: "99.9", 99.96: "100", 1234.4: "1234"}
+        self.assertEqual({value: shown.text(value) for value in texts}, texts)
+        self.assertEqual([shown.count(value) for value in (12.5, 9999, 12_345, 999_400, 1_234_567)], [12, 9999, 12_300, 999_000, 1_230_000])
+
+    def test_goals_and_hooks_compare_what_is_printed(self):
+        # Printed as 169 and 195, which is 0.87; divided before they are rounded, 0.86.
+        runs = [run("glibc", 195.4, 10, 5, 12_349), run("snug", 168.6, 10, 5, 12_251), run("glibc:BENCH_HOOKS=1", 195.4, 1, 1, 1),
+                run("snug:BENCH_HOOKS=1", 168.6, 1, 1, 1)]
+        verdicts = by_goal(read(runs))
+        self.assertEqual(verdicts["memory"].text(), "missed by 0.02: 0.87 of glibc 2.36")
+        self.assertEqual(verdicts["page"].ratio, 12_300 / 12_300)
+        self.assertEqual(hooks.compared(read(runs), "memory_mb")[1:4], (169 / 195, 169 / 195, 1))
+
+    def test_what_looks_alike_is_not_better(self):
+        runs = [run("glibc", 149.6, 10, 5, 1), run("snug", 150.4, 10, 5, 1)]
+        self.assertNotIn("mean memory, MB", dict(goals.better_peers(read(runs))))
+
+    def test_a_goal_that_is_missed_by_little_is_not_missed_by_nothing(self):
+        self.assertEqual(goals.Verdict("", False, 0.853, 0.85, "glibc").text(), "missed by less than 0.01: 0.85 of glibc")
+
+    def test_the_goals_of_kept_pages_have_the_ratios_of_their_tables(self):
+        seen = 0
+        for path in sorted((BENCH / "results").glob("*/README.md")):
+            text = path.read_text().replace("**", "").replace("\\", "")
+            table = re.search(r"^\| mean memory, MB .*?\n\n", text, re.M | re.S)
+            rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table[0].strip().splitlines()] if table else [[]]
+            memory = {row[0].split("`")[1]: dict(zip(rows[0][1:], row[1:], strict=True)) for row in rows[2:]}
+            for workload, ratio in re.findall(r"^\| (\w+) \| memory <= [^|]*\|[^|]*: ([\d.]+) of ", text, re.M):
+                peers = [float(row[workload]) for name, row in memory.items()
+                         if name.partition(":")[0] != "snug" and "BENCH_HOOKS" not in name and row[workload] != "–"]
+                with self.subTest(page=path.parent.name, workload=workload):
+                    self.assertEqual(f"{float(memory['snug'][workload]) / min(peers):.2f}", ratio)
+                seen += 1
+        self.assertGreater(seen, 10)
 
 
 class PageTest(unittest.TestCase):
@@ -216,6 +256,17 @@ class Hooks(unittest.TestCase):
         self.assertEqual([round(value, 3) for value in (ratio, allocator, of_hooks, ratio_hooked)], [0.4, 0.8, 0.5, 0.667])
         text = "\n".join(hooks.section([read(self.RUNS)]))
         self.assertIn("At most 0.85 of the best peer without hooks on 1 of 1; below every peer with the same hooks on 1.", text)
+
+    def test_the_guide_has_the_numbers_of_its_page(self):
+        def cells(text, heading):
+            table = text.partition(heading)[2].partition("\n\n")[0]
+            return [[cell.strip() for cell in line.split("|")[2:-1]] for line in table.splitlines()[2:]]
+
+        guide = (BENCH.parent / "docs/guide/hooks.md").read_text()
+        page_text = (BENCH / "results" / re.search(r"results/([\w-]+)/README.md", guide)[1] / "README.md").read_text()
+        memory, idle = (cells(page_text, f"| {name}: workload") for name in ("mean memory", "memory when idle"))
+        self.assertEqual(cells(guide, "| snug with hooks, ×"),
+                         [[*mean[1:4], mean[5], at_rest[1], at_rest[5]] for mean, at_rest in zip(memory, idle, strict=True)])
 
     def test_goals_compare_what_has_no_hooks(self):
         memory = goals.verdicts(read(self.RUNS))[0]
