@@ -215,10 +215,10 @@ def housekeeping_of(runs):
     for gigabytes, counts in points:
         mean_us = counts["cpu_ns"] / max(counts["times"], 1) / 1e3
         means.append((gigabytes, mean_us, counts["longest_ns"] / 1e3))
-        yield f"| {gigabytes:g} | {counts['ticks']} | {mean_us:.0f} | {counts['longest_ns'] / 1e3:.0f} | {round(mean_us) * 10 / 1e4:.2f} % |"
+        yield f"| {gigabytes:g} | {counts['ticks']} | {mean_us:.0f} | {counts['longest_ns'] / 1e3:.0f} | {round(mean_us) * 10 / 1e4:.3f} % |"
     if len({gigabytes for gigabytes, *_ in means}) > 1:
         mean_us, longest_us = (line_at([(row[0], row[column]) for row in means], GOAL_GB) for column in (1, 2))
-        yield f"| {GOAL_GB}, on the line through these | | {mean_us:.0f} | {longest_us:.0f} | {round(mean_us) * 10 / 1e4:.2f} % |"
+        yield f"| {GOAL_GB}, on the line through these | | {mean_us:.0f} | {longest_us:.0f} | {round(mean_us) * 10 / 1e4:.3f} % |"
 
 
 def line_at(points, x):

@@ -93,7 +93,7 @@ def no_worse(goal, snug, peer, quantity, more_is_better):
     if peer is None or not peer.median(quantity) or snug.median(quantity) is None:
         return None
     ratio = snug.median(quantity) / peer.median(quantity)
-    as_good = ratio >= 1 if more_is_better else ratio <= 1
+    as_good = f"{ratio:.2f}" == "1.00" or (ratio > 1) == more_is_better
     scattered = not as_good and not peer.values[quantity].differs()
     return Verdict(goal, as_good or scattered, ratio, 1.0, peer.name, scattered)
 

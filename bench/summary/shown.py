@@ -17,5 +17,5 @@ def number(value):
 
 def count(value):
     """What a reader takes a printed count for: from 10,000 on it is in thousands, from 1,000,000 on in millions."""
-    factor = 1e6 if value >= 1e6 else 1e3 if value >= 1e4 else None
-    return round(number(value / factor) * factor) if factor else float(f"{value:.0f}")
+    factor = 1e6 if value >= 1e6 else 1e3 if value >= 1e4 else 1
+    return number(value / factor) * factor
