@@ -88,13 +88,18 @@ def private(snug, peers):
     return verdicts
 
 
+def differs(ratio, estimate):
+    """Whether `snug report` shows a difference: its interval is widened to hold the ratio as it is printed."""
+    return f"{ratio:.2f}" != "1.00" and estimate.differs()
+
+
 def no_worse(goal, snug, peer, quantity, more_is_better):
     """The verdict that snug is as good as the peer, or that the runs show no difference."""
     if peer is None or not peer.median(quantity) or snug.median(quantity) is None:
         return None
     ratio = snug.median(quantity) / peer.median(quantity)
-    as_good = f"{ratio:.2f}" == "1.00" or (ratio > 1) == more_is_better
-    scattered = not as_good and not peer.values[quantity].differs()
+    as_good = ratio >= 1 if more_is_better else ratio <= 1
+    scattered = not as_good and not differs(ratio, peer.values[quantity])
     return Verdict(goal, as_good or scattered, ratio, 1.0, peer.name, scattered)
 
 
@@ -128,14 +133,10 @@ def better_peers(result):
         own = snug.median(quantity)
         if not own:
             continue
-        better = []
-        for peer in result.peers():
-            theirs = peer.median(quantity)
-            if theirs is None or (theirs > own) != more_is_better or f"{theirs / own:.2f}" == "1.00":
-                continue
-            if peer.values[quantity].differs():
-                better.append((peer.exact(quantity), (peer.name, theirs / own, peer.values[quantity].may_be_chance())))
+        having = [peer for peer in result.peers() if peer.median(quantity) is not None]
+        having.sort(key=lambda peer: peer.exact(quantity), reverse=more_is_better)
+        better = [(peer.name, ratio, peer.values[quantity].may_be_chance()) for peer in having
+                  if ((ratio := peer.median(quantity) / own) > 1) == more_is_better and differs(ratio, peer.values[quantity])]
         if better:
-            better.sort(key=lambda entry: entry[0], reverse=more_is_better)
-            found.append((heading, [entry for _, entry in better]))
+            found.append((heading, better))
     return found
