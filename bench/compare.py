@@ -2,7 +2,7 @@
 
 bench/results/DATE/WORKLOAD keeps, with paths made relative and samples thinned, compare.json, report.md, table.txt,
 runs.csv and the plots; bench/results/DATE/README.md is a page about all of them. Everything else (all samples, HTML,
-PNG, logs) is in build/bench/DATE. With --quick both are in build/bench/quick-DATE.
+logs) is in build/bench/DATE. With --quick both are in build/bench/quick-DATE.
 """
 
 import argparse

@@ -70,7 +70,7 @@ def main():
         return status
     with open(ROOT / OUT / "compare.json", encoding="utf-8") as file:
         comparison = json.load(file)
-    print(f"\nMemory over time: {OUT}/memory.svg and {OUT}/memory.png\n{sentence(comparison)}")
+    print(f"\nMemory over time: {OUT}/memory.svg\n{sentence(comparison)}")
     return 0
 
 

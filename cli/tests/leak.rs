@@ -307,7 +307,7 @@ fn load_and_requests_are_counted_and_not_measured() {
     let log = scratch.text("requests");
     let load = format!("echo >> {log}.runs; test $(wc -l < {log}.runs) -gt 2 && seq 100 >> {log}; sleep 0.1");
     let count = format!("wc -l < {log}");
-    let plot = scratch.text("leak.png");
+    let plot = scratch.text("leak.svg");
     let arguments = [
         "leak",
         "--for",
@@ -336,7 +336,7 @@ fn load_and_requests_are_counted_and_not_measured() {
     assert!((8_000_000..9_000_000).contains(&live), "{live}");
     let processes = json["series"]["processes"].as_array().unwrap();
     assert!(processes.iter().all(|count| count == 1), "the load is not measured: {processes:?}");
-    assert!(std::fs::read(plot).unwrap().starts_with(b"\x89PNG"));
+    assert!(std::fs::read(plot).unwrap().starts_with(b"<svg"));
 }
 
 #[test]
@@ -376,7 +376,7 @@ fn mistakes_are_explained() {
     }
     run(&mut snug(&["leak", "--for", "1s", "--with", "glibc:MALLOC_ARENAS_MAX=2", "--", "true"]))
         .expect_stderr("MALLOC_ARENAS_MAX is not a known setting of glibc");
-    run(&mut snug(&["leak", "--plot", "x.gif", "1"])).expect_code(2).expect_stderr(".svg or .png");
+    run(&mut snug(&["leak", "--plot", "x.png", "1"])).expect_code(2).expect_stderr(".svg");
     run(&mut snug(&["leak", "--tolerance-percent", "0", "1"])).expect_code(2).expect_stderr("above 0");
     let answer = run(&mut snug(&["leak", "--with", "glibc", "--", "sh", "-c", "exit 7"]));
     assert!(answer.code == Some(3) || answer.stdout.starts_with("Not enough data"), "{answer:#?}");

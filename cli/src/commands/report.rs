@@ -63,7 +63,7 @@ pub(crate) struct ReportArguments {
     pub files: Vec<String>,
     #[command(flatten)]
     pub output: OutputArguments,
-    /// Write the report in all formats, and each plot as SVG and PNG, into this directory
+    /// Write the report in all formats, and each plot as SVG, into this directory
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub out: Option<PathBuf>,
 }

@@ -5,26 +5,19 @@ use std::path::Path;
 use crate::analysis::assemble::{LiveSource, Measure};
 use crate::analysis::leak_report::LeakReport;
 use crate::analysis::statistics::median;
-use crate::base::failure::{Context, Result};
+use crate::base::failure::Result;
 use crate::base::file;
 use crate::base::terminal::bytes;
 use crate::base::time::duration;
 use crate::show::chart::{Axis, Chart, ChartSeries, PICTURE};
-use crate::show::plot::{shorten, Painter};
+use crate::show::plot::shorten;
 
 /// More readings than this are shown faintly, and a line through the middle ones of neighbours in front of them.
 const LINE_POINTS: usize = 120;
 
-/// Writes the picture; the ending of the name says whether as SVG or as PNG.
+/// Writes the picture as SVG.
 pub(crate) fn write(report: &LeakReport, path: &Path) -> Result<()> {
-    let chart = chart(report);
-    let is_png = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("png"));
-    let content = if is_png {
-        Painter::new().png(&chart).cannot(|| format!("draw {}", path.display()))?
-    } else {
-        chart.to_svg(&PICTURE).into_bytes()
-    };
-    file::write(path, content)
+    file::write(path, chart(report).to_svg(&PICTURE))
 }
 
 fn chart(report: &LeakReport) -> Chart {

@@ -10,7 +10,7 @@ use crate::analysis::results::Comparison;
 use crate::base::failure::{Context, Failure, Result, USAGE};
 use crate::base::file;
 use crate::show::chart::PICTURE;
-use crate::show::plot::{self, Painter};
+use crate::show::plot;
 use crate::show::{csv, html, json, markdown};
 
 /// Results in files of one's own choice
@@ -126,14 +126,10 @@ pub(crate) fn write_directory(out: &Path, comparison: &Comparison, origin: &Orig
         to_file(&path, comparison, origin, format.write)?;
         written.push(path);
     }
-    let painter = Painter::new();
     for plot in plot::plots(comparison) {
         let svg = out.join(format!("{}.svg", plot.name));
         file::write(&svg, plot.chart.to_svg(&PICTURE))?;
-        let png = out.join(format!("{}.png", plot.name));
-        let picture = painter.png(&plot.chart).cannot(|| format!("make {}", png.display()))?;
-        file::write(&png, picture)?;
-        written.extend([svg, png]);
+        written.push(svg);
     }
     Ok(written)
 }

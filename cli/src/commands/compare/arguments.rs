@@ -72,8 +72,8 @@ pub(crate) struct CompareArguments {
     /// Measure only processes whose command line matches this regular expression
     #[arg(long, value_name = "REGEX")]
     pub only: Option<String>,
-    /// Directory for results: report.html, report.md, runs.csv, compare.json, plots as SVG and PNG, logs [default: a
-    /// new one in this directory]
+    /// Directory for results: report.html, report.md, runs.csv, compare.json, plots, logs [default: a new one in
+    /// this directory]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Overwrite results that are already in --out

@@ -281,7 +281,7 @@ fn write_all(arguments: &CompareArguments, comparison: &Comparison, out: &Path) 
     }
     let shown = out.display();
     anstream::eprintln!(
-        "results: {shown}/report.html, and beside it report.md, runs.csv, compare.json, plots as SVG and PNG, logs"
+        "results: {shown}/report.html, and beside it report.md, runs.csv, compare.json, plots as SVG, logs"
     );
     Ok(())
 }

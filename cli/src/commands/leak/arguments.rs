@@ -16,7 +16,7 @@ use crate::drive::load::LoadArguments;
   snug leak --for 20m --url http://localhost:3000/ -- bundle exec puma -p 3000
   snug leak --for 1h --url http://localhost:8000 --path /orders --path '/search?q=a' --concurrency 4 4711
   snug leak --for 20m --load 'python enqueue.py' -- celery -A app worker
-  snug leak --for 1h --requests-from 'wc -l < log/production.log' --plot leak.png 4711
+  snug leak --for 1h --requests-from 'wc -l < log/production.log' --plot leak.svg 4711
   snug leak --for 5m --fail-on leak -- ./soak-test.sh
   snug leak --for 1h puma
   snug leak --ask-allocator --with jemalloc --for 20m --load ./requests.sh -- ./server
@@ -70,7 +70,7 @@ pub(crate) struct LeakArguments {
     /// Exit with 1 on these verdicts, separated by commas
     #[arg(long, value_name = "VERDICTS", value_delimiter = ',')]
     pub fail_on: Vec<LeakFailure>,
-    /// Write a plot of memory over time to this file, .svg or .png
+    /// Write a plot of memory over time to this file, as SVG
     #[arg(long, value_name = "FILE", value_parser = parse_picture)]
     pub plot: Option<PathBuf>,
     /// Take no samples in processes under snug, and name no lines
@@ -108,6 +108,6 @@ fn parse_percent(text: &str) -> Result<f64, String> {
 fn parse_picture(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
-    let known = ending.is_some_and(|ending| ending == "svg" || ending == "png");
-    known.then_some(path).ok_or_else(|| "its name must end in .svg or .png".into())
+    let known = ending.is_some_and(|ending| ending == "svg");
+    known.then_some(path).ok_or_else(|| "its name must end in .svg".into())
 }

@@ -1,7 +1,7 @@
 //! Lines and points in a plane as an SVG picture. Knows nothing of allocators; pure.
 //!
-//! The same drawing is the published picture, the source of the PNG, and a part of the page: text never decides
-//! where a line goes, and a `Layout` says what surrounds the plane and how large it is.
+//! The same drawing is the published picture and a part of the page: text never decides where a line goes, and a
+//! `Layout` says what surrounds the plane and how large it is.
 
 mod axis;
 mod drawing;

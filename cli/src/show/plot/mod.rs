@@ -1,22 +1,16 @@
-//! The comparison as pictures, as SVG and as PNG. What each picture shows is in a file of its own; here is what
-//! they share (docs/decisions/0014).
+//! The comparison as pictures. What each picture shows is in a file of its own; here is what they share
+//! (docs/decisions/0014).
 
 mod frontier;
 mod latency;
 mod memory;
-
-use std::io;
-use std::sync::Arc;
-
-use resvg::tiny_skia::{Pixmap, Transform};
-use resvg::usvg::{fontdb, Options, Tree};
 
 use crate::allocator::kinds::Kind;
 use crate::analysis::quantities::named;
 use crate::analysis::results::{Allocator, Comparison};
 use crate::analysis::shown_ratio;
 use crate::base::terminal;
-use crate::show::chart::{Chart, ChartSeries, LEGEND_CHARACTERS, PICTURE};
+use crate::show::chart::{Chart, ChartSeries, LEGEND_CHARACTERS};
 
 /// A picture of the comparison.
 pub(crate) struct Plot {
@@ -34,33 +28,6 @@ pub(crate) fn plots(comparison: &Comparison) -> Vec<Plot> {
         named("latency", latency::chart(comparison)),
     ];
     all.into_iter().flatten().collect()
-}
-
-/// Turns SVG into PNG.
-pub(crate) struct Painter {
-    options: Options<'static>,
-}
-
-impl Painter {
-    /// Brings its own fonts, so that a picture looks the same on a server without any.
-    pub(crate) fn new() -> Painter {
-        let mut fonts = fontdb::Database::new();
-        fonts.load_font_data(ttf_noto_sans::REGULAR.to_vec());
-        fonts.load_font_data(ttf_noto_sans::BOLD.to_vec());
-        fonts.set_sans_serif_family("Noto Sans");
-        Painter { options: Options { fontdb: Arc::new(fonts), ..Options::default() } }
-    }
-
-    /// The picture in double resolution, as a PNG file.
-    pub(crate) fn png(&self, chart: &Chart) -> io::Result<Vec<u8>> {
-        const SCALE: f32 = 2.0;
-        let too_large = || io::Error::other("picture too large");
-        let tree = Tree::from_str(&chart.to_svg(&PICTURE), &self.options).map_err(io::Error::other)?;
-        let size = tree.size().to_int_size().scale_by(SCALE).ok_or_else(too_large)?;
-        let mut pixmap = Pixmap::new(size.width(), size.height()).ok_or_else(too_large)?;
-        resvg::render(&tree, Transform::from_scale(SCALE, SCALE), &mut pixmap.as_mut());
-        pixmap.encode_png().map_err(io::Error::other)
-    }
 }
 
 /// Class and colour of an allocator. The colours are told apart by people with any kind of colour vision; dashes
@@ -202,16 +169,9 @@ mod tests {
     use crate::analysis::fixture;
 
     #[test]
-    fn png_has_the_size_of_the_picture_twice() {
-        let comparison = fixture::server();
-        let painter = Painter::new();
-        let all = plots(&comparison);
+    fn a_server_has_all_pictures() {
+        let all = plots(&fixture::server());
         assert_eq!(all.iter().map(|plot| plot.name).collect::<Vec<_>>(), ["memory", "frontier", "latency"]);
-        for plot in all {
-            let png = painter.png(&plot.chart).unwrap();
-            assert_eq!(&png[1..4], b"PNG");
-            assert_eq!(u32::from_be_bytes(png[16..20].try_into().unwrap()), 2240);
-        }
     }
 
     #[test]
