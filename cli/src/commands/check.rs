@@ -42,23 +42,22 @@ const LOADING_AT_MOST: Duration = Duration::from_millis(300);
 #[derive(Debug, Args)]
 #[command(
     override_usage = "snug check [OPTIONS] <PID|NAME|unit:UNIT>...\n       \
-        snug check [OPTIONS] --image IMAGE [-- PROGRAM [ARGS]...]\n       snug check [OPTIONS] -- PROGRAM [ARGS]...",
+        snug check [OPTIONS] --image DIR -- PROGRAM [ARGS]...\n       snug check [OPTIONS] -- PROGRAM [ARGS]...",
     after_help = "Examples:
   snug check 4711
   snug check puma --expect snug
   snug check --expect snug -- bundle exec puma
   snug check --json sidekiq | jq '.processes[].allocator'
   snug check --expect jemalloc unit:puma.service
-  snug check --expect snug --image shop.tar
+  snug check --expect snug --image rootfs -- env LD_PRELOAD=/usr/lib/snug/libsnug.so puma
 
 For a PID, that process and everything below it; for a NAME, every process of yours with that name (its command, its \
 program's file, or the first word of its title) and everything below them. With --, the program is started, \
 checked for the time that --for gives or until it ends, and stopped; its output goes to stderr.
 
-For a unit, its processes are checked or, if none is running, what its file would start. An image is an archive \
-written by `docker image save` or by OCI tools, an OCI layout, an unpacked root file system (name the program with -- \
-then), or the name of an image that docker knows. Nothing in it is run: snug follows its entry command through shells \
-and scripts to the program that stays, and reads from the files what that would load. Processes in containers are \
+For a unit, its processes are checked or, if none is running, what its file would start. An image is a \
+directory with its root file system; name the command with --, and variables of its Dockerfile with env. Nothing in it \
+is run: snug follows the command through shells and scripts to the program that stays, and reads from the files what that would load. Processes in containers are \
 checked through the container's own root, so the paths shown are those inside.
 
 If processes do not use what --expect says, the answer ends with lines to paste: into a Dockerfile, Kubernetes, \
@@ -82,8 +81,8 @@ pub(crate) struct CheckArguments {
     /// A systemd unit, running or not: its name, or the path of its file; may be repeated
     #[arg(long, value_name = "UNIT", conflicts_with = "program")]
     pub unit: Vec<String>,
-    /// An image: an archive, a directory, or a name that docker knows
-    #[arg(long, value_name = "IMAGE", conflicts_with_all = ["processes", "unit"])]
+    /// The root file system of an image, in a directory
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["processes", "unit"])]
     pub image: Option<String>,
     /// Also write the lines to paste that enable snug (or what --expect says)
     #[arg(long)]

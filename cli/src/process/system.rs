@@ -364,17 +364,6 @@ pub(crate) fn trace(pid: Pid, request: TraceRequest) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether this process was told to ignore a signal, as nohup(1) does.
-#[cfg(feature = "images")]
-pub(crate) fn is_ignored(signal: Signal) -> bool {
-    // SAFETY: sigaction is plain data for which all zeros is a valid value, and only read into.
-    unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        libc::sigaction(signal as i32, std::ptr::null(), &mut action) == 0
-            && action.sa_sigaction == libc::SIG_IGN
-    }
-}
-
 /// Lets a child join a control group, whose `cgroup.procs` is open for writing, before it executes its program. If it
 /// can't, the program runs where it is.
 pub(crate) fn join_group(command: &mut Command, processes_file: std::fs::File) {
