@@ -144,7 +144,7 @@ void *block_take_zeroed_slow(size_t size_bytes) {
     end_fast_path();
     block = take_slow(size_bytes, &clean);
   }
-  return block != NULL && !clean ? memset(block, 0, size_bytes) : block;
+  return block != NULL && !clean ? memset(block, 0, block_size(block)) : block;
 }
 
 /* Slabs begin at a page: a class whose size is a multiple of the alignment has all its blocks aligned. Its size, 0 if
@@ -424,6 +424,12 @@ bool block_resize_in_place(void *block, size_t size_bytes) {
   return resize_same(block, block_bytes, size_bytes, false) != NULL;
 }
 
+void block_move(void *block, size_t block_bytes, void *to, size_t size_bytes) {
+  size_t kept_bytes = size_bytes < block_bytes ? block_size(to) : block_bytes;
+  memcpy(to, block, kept_bytes < block_bytes ? kept_bytes : block_bytes);
+  block_give(block);
+}
+
 void *block_resize(void *block, size_t size_bytes) {
   size_t block_bytes = block_size(block);
   if (size_bytes > PTRDIFF_MAX) return NULL;
@@ -436,8 +442,6 @@ void *block_resize(void *block, size_t size_bytes) {
     __atomic_store_n(&some_blocks_are_too_long, true, __ATOMIC_RELAXED);
     return block;
   }
-  if (result == NULL) return NULL;
-  memcpy(result, block, size_bytes < block_bytes ? size_bytes : block_bytes);
-  block_give(block);
+  if (result != NULL) block_move(block, block_bytes, result, size_bytes);
   return result;
 }

@@ -66,7 +66,7 @@ static ALWAYS_INLINE void zero_small(char *block, size_t size_bytes) {
 
 HIDDEN void *block_take_zeroed_slow(size_t size_bytes);
 
-/* As block_take, all zero. */
+/* As block_take, all zero, to the end of what may be used: a joined block is zero behind its class (slab_join.h). */
 static ALWAYS_INLINE void *block_take_zeroed(size_t size_bytes) {
   if (unlikely(size_bytes > ZERO_INLINE_MAX_BYTES)) return block_take_zeroed_slow(size_bytes);
   if (unlikely(!cache_counts(size_bytes))) return block_take_zeroed_slow(size_bytes);
@@ -109,6 +109,10 @@ HIDDEN __typeof(free) free_of_this_copy;
 
 /* Makes the block size_bytes (at least 1) long; it may move. NULL: no memory, the block stays as it is. */
 HIDDEN void *block_resize(void *block, size_t size_bytes);
+
+/* What a block of block_bytes holds goes to another one, which was asked for with size_bytes, and it is given back. All
+ * that may be used of both goes along, whatever the program asked for: it can be told how much that is. */
+HIDDEN void block_move(void *block, size_t block_bytes, void *to, size_t size_bytes);
 
 /* The same, but it stays where it is. False: not possible, nothing changed. */
 HIDDEN bool block_resize_in_place(void *block, size_t size_bytes);

@@ -29,18 +29,12 @@ static COLD void *no_block(void) {
   return NULL;
 }
 
-/* Zeros what block_take_zeroed left: the bytes beyond those asked for. */
-static void zero_rest(char *block, size_t from, size_t block_bytes) {
-  if (block_bytes > from) memset(block + from, 0, block_bytes - from);
-}
-
 static NEVER_INLINE void *take_zeroed(size_t alignment, size_t size_bytes) {
   bool clean = true;
   size_bytes = block_whole_size(alignment, size_bytes);
   char *block = alignment <= 16 ? block_take_zeroed(size_bytes) : block_take_aligned(alignment, size_bytes, &clean);
   if (block == NULL) return no_block();
-  zero_rest(block, clean ? size_bytes : 0, block_size(block));
-  return block;
+  return clean ? block : memset(block, 0, block_size(block));
 }
 
 void *mallocx(size_t size_bytes, int flags) {
@@ -53,21 +47,20 @@ void *mallocx(size_t size_bytes, int flags) {
   return likely(block != NULL) ? block : no_block();
 }
 
-/* To another block, since the one there is has not the alignment or can't stay. */
-static void *move_aligned(void *block, size_t block_bytes, size_t alignment, size_t size_bytes) {
-  bool clean;
+static void *resize_aligned(void *block, size_t block_bytes, size_t alignment, size_t size_bytes) {
+  bool clean, aligned = ((uintptr_t)block & (alignment - 1)) == 0;
+  if (alignment <= 16) return block_resize(block, size_bytes);
+  if (aligned && (block_size_for(alignment, size_bytes) == block_bytes || block_resize_in_place(block, size_bytes))) {
+    return block;
+  }
   void *result = block_take_aligned(alignment, size_bytes, &clean);
-  if (result == NULL) return NULL;
-  memcpy(result, block, size_bytes < block_bytes ? size_bytes : block_bytes);
-  block_give(block);
+  if (result != NULL) block_move(block, block_bytes, result, size_bytes);
   return result;
 }
 
-static void *resize_aligned(void *block, size_t block_bytes, size_t alignment, size_t size_bytes) {
-  if (alignment <= 16) return block_resize(block, size_bytes);
-  bool aligned = ((uintptr_t)block & (alignment - 1)) == 0;
-  if (aligned && block_resize_in_place(block, size_bytes)) return block;
-  return move_aligned(block, block_bytes, alignment, size_bytes);
+/* Of a block that was block_bytes long: what it grew by. */
+static void zero_rest(char *block, size_t block_bytes, size_t new_bytes) {
+  if (new_bytes > block_bytes) memset(block + block_bytes, 0, new_bytes - block_bytes);
 }
 
 void *rallocx(void *block, size_t size_bytes, int flags) {

@@ -1,5 +1,7 @@
 #include "slab_join.h"
 
+#include <string.h>
+
 #include "fatal.h"
 #include "pages.h"
 
@@ -138,11 +140,13 @@ static void join(struct slab *slab, size_t first, size_t slots) {
   slab->free = (uint16_t)(slab->free - slots);
 }
 
-/* Blocks of so many slots each, in pages that hold memory. Returns how many. */
-static size_t join_in(struct slab *slab, size_t slots, size_t alignment, void **blocks, size_t wanted) {
+/* Blocks of so many slots each for a class, in pages that hold memory. What they are longer than that reads as zero:
+ * calloc's fast path zeroes as much as the class has. Returns how many. */
+static size_t join_in(struct slab *slab, size_t slots, unsigned class_index, void **blocks, size_t wanted) {
   const struct class_shape *shape = shape_of(slab);
+  size_t size_bytes = class_shapes[class_index].size_bytes, alignment = size_bytes & -size_bytes, count = 0;
+  if (alignment > PAGE_BYTES) alignment = PAGE_BYTES;
   uint64_t resident[BITMAP_WORDS];
-  size_t count = 0;
   slab_resident_slots(slab, resident);
   for (size_t end = 0, start; count < wanted; end = start) {
     start = bits_find(resident, end, shape->slots, true);
@@ -155,7 +159,9 @@ static size_t join_in(struct slab *slab, size_t slots, size_t alignment, void **
       }
       if (!make_joints(slab)) return count;
       join(slab, start, slots);
-      blocks[wanted - ++count] = page_address(slab->page) + start * shape->size_bytes;
+      char *block = page_address(slab->page) + start * shape->size_bytes;
+      memset(block + size_bytes, 0, slots * shape->size_bytes - size_bytes);
+      blocks[wanted - ++count] = block;
       start += slots;
     }
     if (start < end) start = end;
@@ -180,11 +186,9 @@ static bool serves(const struct slab *slab, const struct wish *wish, unsigned do
 
 static size_t take_from(struct slab *slab, unsigned donor, struct wish *wish, void **blocks, size_t wanted) {
   struct class_head *head = &slabs.heads[wish->arena][donor];
-  size_t size_bytes = class_shapes[wish->class_index].size_bytes, alignment = size_bytes & -size_bytes, count = 0;
-  size_t slots = slots_for(wish->class_index, donor);
+  size_t slots = slots_for(wish->class_index, donor), count = 0;
   if (!lock_try(&head->lock, RANK_CLASS)) return 0; /* K1: no wait */
-  if (serves(slab, wish, donor, slots))
-    count = join_in(slab, slots, alignment < PAGE_BYTES ? alignment : PAGE_BYTES, blocks, wanted);
+  if (serves(slab, wish, donor, slots)) count = join_in(slab, slots, wish->class_index, blocks, wanted);
   if (count != 0) {
     slab_list_settle(head, slab);
     struct snug_counters_class *row = row_of(wish->arena, donor); /* it counts slots, and so asks for less in each */

@@ -96,6 +96,21 @@ TEST(realloc_keeps_what_fills_holes) {
   free_small();
 }
 
+/* All that can be used of what was asked for as zero, in holes that were written to. */
+TEST(calloc_in_holes_is_zero_to_its_end) {
+  if (!snug_is_active()) SKIP("not snug");
+  static const size_t sizes[] = {80, 100, 128, 200, 257, 400, 700, 1000, 1500, 3000};
+  leave_holes();
+  for (size_t i = 0; i < LARGE; i++) {
+    large[i] = (unsigned char *)hidden(calloc(1, sizes[i % COUNT_OF(sizes)]));
+    REQUIRE(large[i] != NULL);
+    size_t usable = malloc_usable_size(large[i]), nonzero = nonzero_offset(large[i], usable);
+    CHECK_THAT(nonzero == usable, "%zu bytes: byte %zu of %zu", sizes[i % COUNT_OF(sizes)], nonzero, usable);
+  }
+  for (size_t i = 0; i < LARGE; i++) free(large[i]);
+  free_small();
+}
+
 static void *replace_half(void *argument) {
   uint64_t state = (uint64_t)(uintptr_t)argument + 1;
   for (size_t round = 0; round < 4; round++) {
