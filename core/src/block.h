@@ -89,10 +89,13 @@ HIDDEN void block_start(void);
 /* From now on every byte of every new block is zero, and of old ones what they grow by. Thread caches end. */
 HIDDEN void block_zero_all(void);
 
-/* Whether a block that may hold block_bytes stays where it is when size_bytes are asked for: it has room, and at most a
- * quarter of it would be unused. */
+/* Whether a block that may hold block_bytes stays where it is when size_bytes, not 0, are asked for: it has room, and
+ * at most a quarter of it would be unused, or no class is shorter (they are multiples of 16 up to there). */
 static ALWAYS_INLINE bool resize_keeps(size_t block_bytes, size_t size_bytes) {
-  return size_bytes <= block_bytes && size_bytes >= block_bytes - block_bytes / 4;
+  size_t unused_bytes = block_bytes - size_bytes; /* where there is no room, more than any block has */
+  if (likely(unused_bytes <= block_bytes / 4)) return true;
+  __asm__("" : "+r"(unused_bytes)); /* two branches: the larger of both limits would cost each call two instructions */
+  return unused_bytes < 16;
 }
 
 /* Whether the block belongs to a class of this thread's arena and stays where it is when resized: the ordinary end of

@@ -62,6 +62,45 @@ TEST(growing_byte_by_byte_keeps_the_string) {
   free(text);
 }
 
+/* How often a block moves that grows from 1 byte by one at a time. */
+static size_t moves_of_growth(size_t to) {
+  size_t moves = 0;
+  char *block = (char *)hidden(malloc(1)), *before;
+  for (size_t size_bytes = 2; size_bytes <= to; size_bytes++, moves += block != before) {
+    before = block;
+    size_t usable = malloc_usable_size(block);
+    block = (char *)hidden(realloc(block, size_bytes));
+    REQUIRE(block != NULL);
+    CHECK_THAT(block == before || usable < size_bytes, "%zu bytes: %zu were usable, and it moved", size_bytes, usable);
+  }
+  free(block);
+  return moves;
+}
+
+/* A block stays where it has room and no shorter one would do, as under glibc and jemalloc. */
+TEST(what_fits_as_it_is_stays) {
+  if (freed_blocks_wait()) SKIP("under guard:1 every block moves");
+  for (size_t size_bytes = 1; size_bytes <= 5 * MIB; size_bytes += 1 + size_bytes / 700) {
+    void *block = hidden(malloc(size_bytes)), *same = hidden(realloc(block, size_bytes));
+    CHECK_THAT(same == block, "%zu bytes again: it moved", size_bytes);
+    free(same);
+  }
+  size_t moves = moves_of_growth(1024);
+  CHECK_THAT(moves <= 1024 / 16, "%zu moves from 1 to 1024 bytes", moves); /* glibc's lengths are 16 bytes apart */
+}
+
+/* And what shrinks much gives its memory back. */
+TEST(what_shrinks_much_becomes_shorter) {
+  if (!snug_is_active()) SKIP("not snug");
+  for (size_t size_bytes = 32; size_bytes <= 3 * MIB; size_bytes += size_bytes / 3) {
+    void *block = hidden(realloc(hidden(malloc(size_bytes)), size_bytes / 2));
+    REQUIRE(block != NULL);
+    size_t usable = malloc_usable_size(block);
+    CHECK_THAT(usable * 4 <= size_bytes * 3 + 64, "half of %zu bytes: %zu are usable", size_bytes, usable);
+    free(block);
+  }
+}
+
 TEST(interleaved_growth_of_large_blocks_keeps_contents) {
   enum { COUNT = 8 };
   unsigned char *blocks[COUNT] = {0};
