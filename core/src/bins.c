@@ -60,13 +60,21 @@ void bins_init(void) {
   ASSERT(first <= REMOTE_OFFSET && grown <= CACHE_BYTES);
 }
 
-/* Around changes of a bin that take more than one store (C5). */
-static void begin_change(struct cache *cache) {
-  __atomic_store_n(&cache->changing, 1, __ATOMIC_RELAXED);
-  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+/* Around changes of a bin that take more than one store (C5). Meanwhile its blocks are those in `slots`, from
+ * change_given to change_end (C7). A fork stops other threads between two instructions, so that the order of stores is
+ * all that counts. */
+static void begin_change(struct cache *cache, size_t number, void **slots, size_t count) {
+  cache->change_slots = slots;
+  cache->change_given = 0;
+  cache->change_end = (uint32_t)count;
+  __atomic_signal_fence(__ATOMIC_SEQ_CST);
+  __atomic_store_n(&cache->changing, (uint32_t)number, __ATOMIC_RELAXED);
+  __atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
 static void end_change(struct cache *cache) { __atomic_store_n(&cache->changing, 0, __ATOMIC_RELEASE); }
+
+static size_t bin_number(const struct cache *cache, const struct bin *bin) { return (size_t)(bin - cache->bin); }
 
 /* Moves the bin's blocks, if need be, to slots that have room for capacity blocks; its count must not exceed it. */
 static void bin_set_capacity(struct cache *cache, unsigned class_index, size_t capacity) {
@@ -76,8 +84,8 @@ static void bin_set_capacity(struct cache *cache, unsigned class_index, size_t c
   bool grown = class_index <= CLASS_SMALL_LAST && capacity > SMALL_SLOTS;
   uint16_t offset = grown ? all_bins.grown_offset[class_index] : all_bins.first_offset[class_index];
   void **from = bin_start(cache, bin), **to = (void **)((char *)cache + offset);
-  begin_change(cache);
   if (from != to) copy_pointers(to, from, count);
+  begin_change(cache, class_index, to, count);
   __atomic_store_n(&bin->low, offset, __ATOMIC_RELAXED);
   bin_set_top(bin, to + count);
   bin->high = (uint16_t)(offset + capacity * sizeof(void *));
@@ -113,14 +121,23 @@ size_t bin_grow(struct cache *cache, unsigned class_index) {
   return wanted - capacity;
 }
 
-bool bin_give(struct cache *cache, struct bin *bin, size_t count) {
+void bin_fill(struct cache *cache, unsigned class_index, size_t wanted, size_t requested_bytes, bool *contended) {
+  struct bin *bin = &cache->bin[class_index];
   void **start = bin_start(cache, bin);
+  begin_change(cache, class_index, start, 0);
+  slab_take_noting(cache->arena, class_index, start, wanted, requested_bytes, contended, &cache->change_end);
+  bin_set_top(bin, start + cache->change_end);
+  end_change(cache);
+}
+
+bool bin_give(struct cache *cache, struct bin *bin, size_t count) {
+  void **start = bin_start(cache, bin), **top = bin->top;
   ASSERT(count <= bin_count(cache, bin)); /* C2 */
-  size_t rest = bin_count(cache, bin) - count;
+  size_t rest = bin_count(cache, bin) - count, moved = rest < count ? rest : count;
   if (count == 0) return false;
-  begin_change(cache);
-  bool contended = slab_give(start, count);
-  copy_pointers(start, start + count, rest);
+  begin_change(cache, bin_number(cache, bin), start, count + rest);
+  bool contended = slab_give_noting(start, count, &cache->change_given);
+  copy_pointers(start, top - moved, moved); /* the last ones, if not all: what is copied stays where it is (C7) */
   bin_set_top(bin, start + rest);
   end_change(cache);
   return contended;
@@ -130,9 +147,11 @@ static void set_remote_bytes(struct cache *cache, uint64_t bytes) {
   __atomic_store_n(&cache->remote_bytes, bytes, __ATOMIC_RELAXED);
 }
 
+static void **remote_slots(struct cache *cache) { return (void **)((char *)cache + REMOTE_OFFSET); }
+
 static void remote_give(struct cache *cache) {
-  begin_change(cache);
-  slab_give((void **)((char *)cache + REMOTE_OFFSET), cache->remote_count);
+  begin_change(cache, CLASS_COUNT, remote_slots(cache), cache->remote_count);
+  slab_give_noting(remote_slots(cache), cache->remote_count, &cache->change_given);
   cache->remote_count = 0;
   set_remote_bytes(cache, 0);
   end_change(cache);
@@ -161,7 +180,7 @@ bool bins_put_remote(struct cache *cache, void *block, unsigned class_index) {
     return false;
   }
   ASSERT(cache->remote_count < REMOTE_MAX);
-  void **slot = (void **)((char *)cache + REMOTE_OFFSET) + cache->remote_count;
+  void **slot = remote_slots(cache) + cache->remote_count;
   if (unlikely(cache->remote_count != 0 && slot[-1] == block)) fatal_double_free(block);
   *slot = block;
   __atomic_store_n(&cache->remote_count, cache->remote_count + 1, __ATOMIC_RELEASE); /* C5, here, too */
@@ -185,6 +204,18 @@ void bins_reset(struct cache *cache) {
   }
   cache->remote_count = cache->remote_misses = 0;
   set_remote_bytes(cache, 0);
+  cache->changing = 0;
+}
+
+void bins_end_change(struct cache *cache) {
+  uint32_t number = cache->changing;
+  if (number == 0) return;
+  slab_give(cache->change_slots + cache->change_given, cache->change_end - cache->change_given);
+  if (number == CLASS_COUNT) {
+    cache->remote_count = 0;
+  } else {
+    bin_set_top(&cache->bin[number], bin_start(cache, &cache->bin[number]));
+  }
   cache->changing = 0;
 }
 

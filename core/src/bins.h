@@ -64,7 +64,10 @@ struct cache {
   uint32_t idle_ticks;         /* purge lock: for how many it had shown no sign of life then */
   uint64_t seen_active;        /* atomic: sign of life when survey_activity looked last */
   uint64_t counted_bytes;      /* atomic: its part of the counter cached_bytes */
-  uint32_t changing;           /* C1: bins are being rearranged; a child that finds this set cannot trust them */
+  uint32_t changing;           /* C1: number of the bin that is being changed, CLASS_COUNT: the remote blocks (C7) */
+  uint32_t change_given;       /* C1, C7 */
+  uint32_t change_end;         /* the same */
+  void **change_slots;         /* the same */
 };
 
 /* C5: the slot's contents come before top. */
@@ -96,6 +99,9 @@ HIDDEN size_t cache_bytes(const struct cache *cache);
 
 /* For what follows C1 must hold for the caller. */
 
+/* Fills an empty bin with up to `wanted` blocks. requested_bytes and *contended as in slab_take. */
+HIDDEN void bin_fill(struct cache *cache, unsigned class_index, size_t wanted, size_t requested_bytes, bool *contended);
+
 /* After a second miss within a tick: twice the capacity, within what all caches may hold. Returns how many slots were
  * won. */
 HIDDEN size_t bin_grow(struct cache *cache, unsigned class_index);
@@ -116,6 +122,9 @@ HIDDEN void bins_drop(struct cache *cache);
 
 /* The same, where nothing is counted. */
 HIDDEN void bins_reset(struct cache *cache);
+
+/* In a forked child, the cache of a thread that vanished: gives the blocks of the bin that it was changing back (C7). */
+HIDDEN void bins_end_change(struct cache *cache);
 
 /* Gives all blocks of one cache back; then its bins may be closed. */
 HIDDEN void cache_give_all(struct cache *cache);

@@ -37,6 +37,7 @@ static struct {
   uint32_t tick __attribute__((aligned(64))); /* atomic; read in slow paths: no neighbour that changes often */
   bool closed;                  /* no thread has a cache any more, or will have one; atomic, set under the lock */
   bool after_fork;              /* in a child that has not yet taken stock; atomic */
+  bool skipped_locks;           /* there: its fork did (K4), so that what was being changed can't be known */
   const struct cache *survivor; /* there: the cache of the thread that forked, the only one that exists */
   uint32_t survivor_thread_id;
   bool sees_thread_ends;
@@ -190,6 +191,7 @@ void cache_after_fork(void) {
   if (thread->own != NULL && !cache_thread_is_inside() && thread->own->door.busy != 0) abandon_cache(thread);
   caches.survivor = thread->own;
   caches.survivor_thread_id = own_thread_id();
+  caches.skipped_locks = lock_passes_over();
   __atomic_store_n(&caches.after_fork, true, __ATOMIC_RELAXED);
   if (thread->own != NULL) /* so that it comes to cache_attach */
     __atomic_store_n(&thread->own->door.cache, &empty_cache, __ATOMIC_RELAXED);
@@ -228,7 +230,8 @@ static uint32_t keep_survivor(void) {
       continue;
     }
     if (unlikely(stays_abandoned(cache))) continue;
-    cache->is_victim = false;                    /* of a thief at work when a handler forked (K4) */
+    cache->is_victim = false; /* of a thief at work when a handler forked (K4) */
+    if (!caches.skipped_locks) bins_end_change(cache);
     if (!cache->changing) cache_give_all(cache); /* else what the bins hold can't be known: lost to the child */
     bins_reset(cache);
     bool stays = cache == caches.survivor || cache == this_thread.own; /* own: attached since (K4) */
@@ -456,8 +459,7 @@ void *cache_refill(unsigned class_index, size_t requested_bytes) {
     if (wanted == 0) {
       slab_take(cache->arena, class_index, &block, 1, requested_bytes, &contended);
     } else {
-      size_t got = slab_take(cache->arena, class_index, bin_start(cache, bin), wanted, requested_bytes, &contended);
-      bin_set_top(bin, bin_start(cache, bin) + got);
+      bin_fill(cache, class_index, wanted, requested_bytes, &contended);
     }
   }
   if (block == NULL && bin_count(cache, bin) != 0) {

@@ -28,6 +28,8 @@
  *  C5  Outside `changing`, any instant shows a whole bin: one store of top takes a block in or out.
  *  C6  While a slow path uses its own cache, the thread's door is nobody's: the fast path of a signal handler then
  *      finds no bin, and its slow path sees that it is inside another one (K5).
+ *  C7  While cache->changing is the number of a bin, its blocks are those in change_slots from change_given to
+ *      change_end, whatever the bin says: so a child of another thread's fork, which has the class locks, has them.
  */
 #ifndef SNUG_CACHE_H
 #define SNUG_CACHE_H

@@ -113,7 +113,7 @@ static void prepare(void) {
     janitor_stop();
     fork_lock_all();
   } else {
-    if (pages_dirty() > PURGE_BEFORE_FORK_PAGES) pages_purge_before_fork();
+    if (pages_dirty() > PURGE_BEFORE_FORK_PAGES) purge_before_fork();
     janitor_await_fork(true);
     while (!try_to_lock_all()) sys_sleep(TRY_AGAIN_NS);
     janitor_await_fork(false);

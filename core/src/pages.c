@@ -174,17 +174,25 @@ static bool grow(size_t count) {
   return true;
 }
 
-size_t pages_take(size_t count, size_t align_pages, bool *clean) {
+void pages_lock(void) { lock_take(&pages.lock, RANK_PAGES); }
+void pages_unlock(void) { lock_give(&pages.lock, RANK_PAGES); }
+
+size_t pages_take_locked(size_t count, size_t align_pages, bool *clean) {
   ASSERT(count >= 1 && count <= PAGES_RUN_MAX);
   ASSERT(align_pages != 0 && (align_pages & (align_pages - 1)) == 0 && align_pages <= PAGES_RUN_MAX);
-  lock_take(&pages.lock, RANK_PAGES);
   size_t found = pages.dirty_pages >= count ? search(true, count, align_pages) : PAGE_NONE;
   if (found == PAGE_NONE) found = search(false, count, align_pages);
   if (found == PAGE_NONE && grow(count)) found = search(false, count, align_pages);
   ASSERT(found == PAGE_NONE || found % align_pages == 0);
   if (found != PAGE_NONE) mark_taken(found, count, clean);
   __atomic_store_n(&pages.takes, pages.takes + 1, __ATOMIC_RELAXED);
-  lock_give(&pages.lock, RANK_PAGES);
+  return found;
+}
+
+size_t pages_take(size_t count, size_t align_pages, bool *clean) {
+  pages_lock();
+  size_t found = pages_take_locked(count, align_pages, clean);
+  pages_unlock();
   return found;
 }
 
@@ -227,9 +235,8 @@ static void mark_dirty(size_t first, size_t count) {
   lower(pages.lowest_dirty, length, first / CHUNK_PAGES);
 }
 
-void pages_give(size_t first, size_t count, uint64_t clean_mask) {
+void pages_give_locked(size_t first, size_t count, uint64_t clean_mask) {
   ASSERT(first + count <= pages_top());
-  lock_take(&pages.lock, RANK_PAGES);
   mark_free(first, count);
   size_t masked = count < 64 ? count : 64;
   for (size_t i = 0; i < count;) {
@@ -240,17 +247,20 @@ void pages_give(size_t first, size_t count, uint64_t clean_mask) {
     mark_dirty(first + start, end - start);
     i = end;
   }
-  lock_give(&pages.lock, RANK_PAGES);
 }
 
-bool pages_extend(size_t first, size_t count, size_t new_count, bool *clean) {
+void pages_give(size_t first, size_t count, uint64_t clean_mask) {
+  pages_lock();
+  pages_give_locked(first, count, clean_mask);
+  pages_unlock();
+}
+
+bool pages_extend_locked(size_t first, size_t count, size_t new_count, bool *clean) {
   ASSERT(new_count > count);
   size_t next = first + count, more = new_count - count;
   if (first / CHUNK_PAGES != (first + new_count - 1) / CHUNK_PAGES || new_count > PAGES_RUN_MAX) return false;
-  lock_take(&pages.lock, RANK_PAGES);
   bool can = bits_count(zone.free_bits, next, more) == more;
   if (can) mark_taken(next, more, clean);
-  lock_give(&pages.lock, RANK_PAGES);
   return can;
 }
 

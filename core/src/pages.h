@@ -44,8 +44,14 @@ HIDDEN bool pages_have_dirty(size_t count);
 /* Gives pages back. A bit i of clean_mask says that page first + i holds no memory (i < 64). */
 HIDDEN void pages_give(size_t first, size_t count, uint64_t clean_mask);
 
+/* The same for run.c, which holds the lock, so that in a forked child each run is described or free. */
+HIDDEN void pages_lock(void);
+HIDDEN void pages_unlock(void);
+HIDDEN size_t pages_take_locked(size_t count, size_t align_pages, bool *clean);
+HIDDEN void pages_give_locked(size_t first, size_t count, uint64_t clean_mask);
+
 /* Lengthens the run [first, first + count) to new_count pages in place. *clean as in pages_take. */
-HIDDEN bool pages_extend(size_t first, size_t count, size_t new_count, bool *clean);
+HIDDEN bool pages_extend_locked(size_t first, size_t count, size_t new_count, bool *clean);
 
 /* Gives memory of dirty pages (or only of aged ones) back to the kernel, from the highest chunk (G1) down, and upwards
  * within each, until at most keep_pages are dirty, or purging stops. Returns the pages given back; 0 also when the

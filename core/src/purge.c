@@ -390,6 +390,12 @@ size_t purge_all(const struct cache *own) {
   return bytes;
 }
 
+void purge_before_fork(void) {
+  if (!lock_try(&purge.lock, RANK_PURGE)) return;
+  pages_purge_before_fork();
+  lock_give(&purge.lock, RANK_PURGE);
+}
+
 /* One caller at a time: the janitor's lock, but in a child, or a copy, where nobody else is left. */
 void purge_stop(bool stop) {
   uint32_t stops = __atomic_load_n(&purging_stops, __ATOMIC_RELAXED);

@@ -34,6 +34,10 @@ HIDDEN size_t purge_all(const struct cache *own);
 HIDDEN uint32_t purge_idle_looks(void);
 HIDDEN void purge_idle(void);
 
+/* Gives free pages back for a few milliseconds, unless another thread does: what would be out of the heap without the
+ * purge lock, another fork's child would never get. */
+HIDDEN void purge_before_fork(void);
+
 /* From true to false all purging ends as soon as it can, and does nothing: a fork waits, for the janitor or for the
  * purge lock. What was left undone counts as what can be given back, also if that was over before the purge ended. */
 HIDDEN void purge_stop(bool stop);

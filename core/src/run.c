@@ -19,21 +19,25 @@ static void describe(size_t first, size_t count, size_t size_bytes) {
   page_set_kind(first, KIND_RUN);
 }
 
+/* The pages lock is held. */
 static void count_live(long blocks, size_t pages, size_t requested_bytes) {
-  counter_add(&snug_counters.run_blocks, (uint64_t)blocks);
-  counter_add(&snug_counters.run_bytes, (uint64_t)blocks * pages * PAGE_BYTES);
-  counter_add(&snug_counters.run_requested_bytes, (uint64_t)blocks * requested_bytes);
+  counter_bump(&snug_counters.run_blocks, (uint64_t)blocks);
+  counter_bump(&snug_counters.run_bytes, (uint64_t)blocks * pages * PAGE_BYTES);
+  counter_bump(&snug_counters.run_requested_bytes, (uint64_t)blocks * requested_bytes);
 }
 
 void *run_take(size_t size_bytes, size_t alignment, bool *clean) {
   ASSERT(size_bytes != 0 && size_bytes <= RUN_MAX_BYTES && alignment != 0);
   size_t count = pages_for(size_bytes);
   size_t align_pages = alignment > PAGE_BYTES ? alignment / PAGE_BYTES : 1;
-  size_t first = pages_take(count, align_pages, clean);
-  if (first == PAGE_NONE) return NULL;
-  describe(first, count, size_bytes);
-  count_live(1, count, size_bytes);
-  return page_address(first);
+  pages_lock();
+  size_t first = pages_take_locked(count, align_pages, clean);
+  if (first != PAGE_NONE) {
+    describe(first, count, size_bytes);
+    count_live(1, count, size_bytes);
+  }
+  pages_unlock();
+  return first != PAGE_NONE ? page_address(first) : NULL;
 }
 
 void run_give(void *p) {
@@ -41,9 +45,11 @@ void run_give(void *p) {
   ASSERT(page_kind(first) == KIND_RUN);
   if (unlikely(p != page_address(first))) fatal_interior_pointer(p, page_address(first), count * PAGE_BYTES);
   if (unlikely(count == 0 || count > PAGES_RUN_MAX)) fatal_corrupted("length of a run", p);
+  pages_lock();
   count_live(-1, count, count * PAGE_BYTES - slack_of(first));
-  page_set_kind(first, 0); /* M2: it is ours still */
-  pages_give(first, count, 0);
+  page_set_kind(first, 0); /* M2 */
+  pages_give_locked(first, count, 0);
+  pages_unlock();
 }
 
 size_t run_size(const void *p) {
@@ -56,12 +62,16 @@ bool run_resize(void *p, size_t size_bytes) {
   ASSERT(page_kind(first) == KIND_RUN && size_bytes != 0);
   size_t old_requested_bytes = count * PAGE_BYTES - slack_of(first);
   bool clean;
-  if (new_count > count && !pages_extend(first, count, new_count, &clean)) return false;
-  count_live(-1, count, old_requested_bytes);
-  describe(first, new_count, size_bytes);
-  count_live(1, new_count, size_bytes);
-  if (new_count < count) pages_give(first + new_count, count - new_count, 0);
-  return true;
+  pages_lock();
+  bool fits = new_count <= count || pages_extend_locked(first, count, new_count, &clean);
+  if (fits) {
+    count_live(-1, count, old_requested_bytes);
+    describe(first, new_count, size_bytes);
+    count_live(1, new_count, size_bytes);
+    if (new_count < count) pages_give_locked(first + new_count, count - new_count, 0);
+  }
+  pages_unlock();
+  return fits;
 }
 
 void *run_holding(const void *p) {

@@ -104,8 +104,8 @@ static struct slab *slab_adopt(unsigned arena, unsigned class_index) {
   return NULL;
 }
 
-size_t slab_take(unsigned arena, unsigned class_index, void **blocks, size_t wanted, size_t requested_bytes,
-                 bool *contended) {
+void slab_take_noting(unsigned arena, unsigned class_index, void **blocks, size_t wanted, size_t requested_bytes,
+                      bool *contended, uint32_t *taken) {
   ASSERT(wanted != 0 && requested_bytes <= class_shapes[class_index].size_bytes);
   struct class_head *head = &slabs.heads[arena][class_index];
   size_t left = wanted, joined = 0;
@@ -126,8 +126,8 @@ size_t slab_take(unsigned arena, unsigned class_index, void **blocks, size_t wan
     ASSERT(slab->class_index == class_index && slab->arena == arena && slab->bucket < BUCKETS);
     size_t count = slab->free < left ? slab->free : left;
     void **into = blocks + (left - count);
-    size_t taken = slab->purged == 0 ? take_slots(slab, slab->bits, into, count) : take_slots_purged(slab, into, count);
-    if (unlikely(taken != count)) fatal_corrupted("free slots of a slab", slab);
+    size_t found = slab->purged == 0 ? take_slots(slab, slab->bits, into, count) : take_slots_purged(slab, into, count);
+    if (unlikely(found != count)) fatal_corrupted("free slots of a slab", slab);
     left -= count;
     slab_list_settle(head, slab);
   }
@@ -138,10 +138,17 @@ size_t slab_take(unsigned arena, unsigned class_index, void **blocks, size_t wan
     counter_bump(&row->sampled_requests, 1);
     counter_bump(&row->sampled_requested_bytes, requested_bytes);
   }
-  lock_give(&head->lock, RANK_CLASS);
   left -= joined;
   for (size_t i = 0; left != 0 && i < wanted - left; i++) blocks[i] = blocks[i + left];
-  return wanted - left;
+  __atomic_store_n(taken, (uint32_t)(wanted - left), __ATOMIC_RELEASE);
+  lock_give(&head->lock, RANK_CLASS);
+}
+
+size_t slab_take(unsigned arena, unsigned class_index, void **blocks, size_t wanted, size_t requested_bytes,
+                 bool *contended) {
+  uint32_t taken;
+  slab_take_noting(arena, class_index, blocks, wanted, requested_bytes, contended, &taken);
+  return taken;
 }
 
 /* ---- giving ---- */
@@ -225,7 +232,7 @@ static unsigned checked_kind(const void *block) {
   return kind;
 }
 
-bool slab_give(void *const *blocks, size_t count) {
+bool slab_give_noting(void *const *blocks, size_t count, uint32_t *given) {
   bool contended = false;
   size_t i = 0;
   while (i < count) {
@@ -260,9 +267,15 @@ bool slab_give(void *const *blocks, size_t count) {
     }
     if (slab != NULL) settle_after_give(head, slab);
     counter_bump(&row_of(arena, class_index)->outstanding_blocks, -(uint64_t)(i - start + more_slots));
+    __atomic_store_n(given, (uint32_t)i, __ATOMIC_RELEASE);
     lock_give(&head->lock, RANK_CLASS);
   }
   return contended;
+}
+
+bool slab_give(void *const *blocks, size_t count) {
+  uint32_t given;
+  return slab_give_noting(blocks, count, &given);
 }
 
 const void *slab_first_block(const void *p) { return page_address(slab_of_page(page_index(p))->page); }

@@ -29,6 +29,12 @@ HIDDEN size_t slab_take(unsigned arena, unsigned class_index, void **blocks, siz
  * already, or is not the start of a block. Returns true when a lock was held by another thread. */
 HIDDEN bool slab_give(void *const *blocks, size_t count);
 
+/* The same, and say under the lock how many blocks the slabs no longer have, or have again: a forked child finds that
+ * the number is right. */
+HIDDEN void slab_take_noting(unsigned arena, unsigned class_index, void **blocks, size_t wanted, size_t requested_bytes,
+                             bool *contended, uint32_t *taken);
+HIDDEN bool slab_give_noting(void *const *blocks, size_t count, uint32_t *given);
+
 /* Bytes of the block that starts at p, whose page has a class kind. Ends the process when no live block starts there.
  */
 HIDDEN size_t slab_block_size(const void *p);

@@ -161,7 +161,10 @@ static bool extend(struct range *run, size_t new_count) {
   for (size_t i = run->first + run->count; can && i < run->first + new_count; i++) {
     can = i < model_pages && state[i] != TAKEN;
   }
-  bool clean, done = pages_extend(run->first, run->count, new_count, &clean);
+  bool clean;
+  pages_lock();
+  bool done = pages_extend_locked(run->first, run->count, new_count, &clean);
+  pages_unlock();
   CHECK_THAT(done == can, "run %zu+%zu to %zu: %d", run->first, run->count, new_count, done);
   if (!done) return false;
   model_take(run->first + run->count, new_count - run->count, clean);
