@@ -23,7 +23,11 @@ pub(crate) struct AccessibleProcess {
 
 /// Looks at a process. Fails if there is none, or if it uses snug and its counters can't be read.
 pub(crate) fn look_at(pid: Pid) -> Result<AccessibleProcess> {
-    let mut inspector = Inspector::new(machine::describe().transparent_huge_pages);
+    look_at_with(&mut Inspector::new(machine::describe().transparent_huge_pages), pid)
+}
+
+/// The same with an inspector, which remembers the files of others.
+pub(crate) fn look_at_with(inspector: &mut Inspector, pid: Pid) -> Result<AccessibleProcess> {
     let facts = inspector.facts(pid).map_err(|hidden| explain_hidden(pid, hidden))?;
     if let (Some(_), Some(error)) = (facts.counters_at, &facts.counters_error) {
         return Err(explain_unreadable(&facts, error));

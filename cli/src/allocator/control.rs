@@ -18,7 +18,7 @@ use crate::process::proc::{self, Pid, ProcFilesystem, Processes, Stat};
 use crate::VERSION;
 
 /// Time between two looks for an answer.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// How long a request of somebody else is left to be answered before ours takes its place.
 const LEAVE_OTHERS: Duration = Duration::from_millis(500);
 

@@ -4,50 +4,37 @@ mod black_box;
 mod diff;
 mod program;
 mod push;
+mod running;
 mod views;
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use crate::allocator::{access, control};
 use crate::analysis::sites::{self, Branch, Site};
-use crate::base::failure::{Context, Failure, Result, FAILED, UNKNOWN};
+use crate::base::failure::{Context, Failure, Result, FAILED};
 use crate::base::file;
 use crate::base::machine;
-use crate::base::progress;
 use crate::base::terminal::{self, bytes};
 use crate::base::time::{duration, time_between};
 use crate::commands::arguments::process;
 use crate::commands::profile::push::{Push, PushArguments};
-use crate::commands::profile::views::{Looks, ProfileView};
-use crate::drive::sampling::{hides_small_objects, monotonic_ns, read, read_maps, MEAN_BYTES, SETTING};
-use crate::process::children::Children;
-use crate::process::ending::EndingTold;
-use crate::process::pace::Pace;
+use crate::commands::profile::views::ProfileView;
 use crate::process::proc::Pid;
-use crate::process::symbols::Symbols;
-use crate::process::system;
 use crate::process::tree;
 use crate::show::{flame, heap_v2, json, pprof, profile_text};
 
 /// How long a process is sampled, unless the command line says otherwise.
 const WATCH_FOR: Duration = Duration::from_secs(30);
-/// Time between two looks for the highest, and the share of a core that they may take.
-const LOOK_EVERY_S: f64 = 0.1;
-const LOOKING_SHARE: f64 = 0.01;
-/// How long the process may take to answer.
-const ANSWER_WAIT: Duration = Duration::from_secs(2);
-/// How long a process may take to end whose memory is gone.
-const ENDS_WITHIN: Duration = Duration::from_millis(200);
-
 /// What JSON has.
 #[derive(Serialize)]
 struct Report<'a> {
     pid: Pid,
+    /// Those that were measured together.
+    processes: usize,
     view: ProfileView,
     measured_s: f64,
     mean_bytes: u64,
@@ -61,6 +48,7 @@ impl<'a> Report<'a> {
     fn new(measured: &MeasuredProfile, shown: &'a MeasuredView) -> Report<'a> {
         Report {
             pid: measured.pid,
+            processes: measured.processes,
             view: shown.view,
             measured_s: measured.duration.as_secs_f64(),
             mean_bytes: measured.mean_bytes,
@@ -81,6 +69,7 @@ impl<'a> Report<'a> {
   snug profile 4711
   snug profile -- ruby script.rb
   snug profile puma --for 5m
+  snug profile 4712 --alone
   snug profile 4711 --view allocated --pprof profile.pb
   snug profile puma --for 5m --view peak
   snug profile puma --for 5m --html profile.html
@@ -92,8 +81,8 @@ impl<'a> Report<'a> {
   snug profile puma --black-box /volume
   snug profile puma --for 50s --push http://pyroscope:4040 --push-name 'shop{env=production}'
 
-Without a restart: sampling is switched on in the process, for the time that --for gives or until Ctrl-C, and then off \
-again. About one block in every 512 KiB allocated becomes a sample, at most 100 a second and at most 0.2 % of the \
+Without a restart: sampling is switched on in the process and all below it, as a server's workers are, for the time that \
+--for gives or until Ctrl-C, and then off again; what they allocated is added up. About one block in every 512 KiB allocated becomes a sample, at most 100 a second and at most 0.2 % of the \
 process's CPU time after the first 30 s, with the stack that asked \
 for it: native frames, and the Ruby (3.0 to 3.4) or Python code (3.11 to 3.14) that ran. The numbers are estimates: a line \
 with few samples behind it is uncertain. The files for flame graphs, pprof and jeprof hold function names. The page (--html) has all \
@@ -119,7 +108,7 @@ invalid; 3 no such process, no permission to look at it, or it ended before it c
 can't be loaded into this program; 126, 127 the program can't be run."
 )]
 pub(crate) struct ProfileArguments {
-    /// The process; for a name, the topmost process of that name
+    /// The process and all below it; for a name, the topmost process of that name
     #[arg(
         value_name = "PID|NAME",
         value_parser = process,
@@ -155,6 +144,9 @@ pub(crate) struct ProfileArguments {
     /// Bytes between two samples, on average [default: 524288]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1024..=1_073_741_824))]
     pub mean_bytes: Option<u32>,
+    /// Only the process itself, none of those below it
+    #[arg(long, requires = "process")]
+    pub alone: bool,
     /// Leave sampling on afterwards
     #[arg(long, conflicts_with = "program")]
     pub keep: bool,
@@ -187,6 +179,8 @@ fn measuring_time(text: &str) -> std::result::Result<Duration, String> {
 /// What was measured of a process.
 struct MeasuredProfile {
     pid: Pid,
+    /// That one and others below it.
+    processes: usize,
     /// What it is called where it is shown.
     subject: String,
     /// Its command line.
@@ -212,18 +206,10 @@ impl ProfileArguments {
         self.view == ProfileView::Peak || self.html.is_some()
     }
 
-    /// The views that are shown.
-    fn views(&self, looks: &Looks, symbols: &mut Symbols) -> Vec<MeasuredView> {
-        let others =
-            ProfileView::value_variants().iter().filter(|view| self.html.is_some() && **view != self.view);
-        std::iter::once(&self.view)
-            .chain(others)
-            .map(|view| MeasuredView {
-                view: *view,
-                sites: looks.sites(*view, symbols),
-                dropped: looks.dropped(*view),
-            })
-            .collect()
+    /// The views that are shown: the one that was asked for first.
+    fn views(&self) -> impl Iterator<Item = ProfileView> + '_ {
+        let others = ProfileView::value_variants().iter().filter(|_| self.html.is_some());
+        std::iter::once(self.view).chain(others.copied().filter(|view| *view != self.view))
     }
 }
 
@@ -238,7 +224,7 @@ pub(crate) fn run(arguments: &ProfileArguments) -> Result<()> {
     check_places(arguments)?;
     let push = Push::new(&arguments.push)?;
     let measured = match &arguments.process {
-        Some(process) => measure_running(tree::find_one(process)?, arguments)?,
+        Some(process) => running::measure(tree::find_one(process)?, arguments)?,
         None => program::measure(arguments)?,
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -251,47 +237,6 @@ pub(crate) fn run(arguments: &ProfileArguments) -> Result<()> {
         return Err(Failure::already_told(FAILED));
     }
     Ok(())
-}
-
-/// Samples a process that runs already.
-fn measure_running(pid: Pid, arguments: &ProfileArguments) -> Result<MeasuredProfile> {
-    let found = access::look_at(pid)?;
-    let page = found.counters_at.ok_or_else(|| not_snug(pid, &found.allocator_text))?;
-    let mut children = Children::new()?;
-    let process = EndingTold::of_running(pid).map_err(|_| {
-        Failure::new(format!("process {pid} ended before its samples were read")).exit_code(UNKNOWN)
-    })?;
-    let was_on = switch(pid, arguments)?;
-    let first_maps = read_maps(pid)?;
-    let begin = Instant::now();
-    let measured = measure(pid, page, &process, arguments, &mut children, begin);
-    let duration = begin.elapsed();
-    let has_ended = process.has_ended();
-    if !was_on && !arguments.keep && !has_ended {
-        // The process may have ended, and this was not what was asked for.
-        let _ = control::set(pid, SETTING, "0", ANSWER_WAIT);
-    }
-    let looks = measured?;
-    let mut symbols = match has_ended {
-        true => Symbols::of_ended(first_maps),
-        false => Symbols::new(pid, read_maps(pid)?),
-    };
-    Ok(MeasuredProfile {
-        pid,
-        subject: pid.to_string(),
-        command: found.report.command,
-        duration,
-        views: arguments.views(&looks, &mut symbols),
-        mean_bytes: looks.last().mean_bytes,
-        hides_small_objects: hides_small_objects(pid, looks.last()),
-        failed: false,
-    })
-}
-
-fn not_snug(pid: Pid, allocator: &str) -> Failure {
-    Failure::new(format!("process {pid} uses {allocator}, not snug"))
-        .advise("snug takes the samples: `snug profile -- PROGRAM` starts a program under it")
-        .exit_code(FAILED)
 }
 
 /// Writes the files that were asked for, and the profile to stdout. `began`: when the measurement did, since the epoch.
@@ -381,84 +326,6 @@ fn check_places(arguments: &ProfileArguments) -> Result<()> {
     ];
     let mut wanted = files.into_iter().filter_map(|(option, path)| Some((option, path.as_deref()?)));
     wanted.try_for_each(|(option, path)| file::check_place(option, path))
-}
-
-/// Switches sampling on, unless it is. Returns whether it was.
-fn switch(pid: Pid, arguments: &ProfileArguments) -> Result<bool> {
-    let settings = control::changeable(pid)?;
-    let Some((_, value)) = settings.iter().find(|(name, _)| name == SETTING) else {
-        return Err(Failure::new(format!("the snug in process {pid} takes no samples"))
-            .advise("restart the process with a newer libsnug.so"));
-    };
-    if value != "0" {
-        if arguments.mean_bytes.is_some() {
-            terminal::note(&format!(
-                "sampling was on already, so --mean-bytes has no effect; to change it: snug set {pid} {SETTING}=BYTES"
-            ));
-        }
-        return Ok(true);
-    }
-    let mean = arguments.mean_bytes.unwrap_or(MEAN_BYTES).to_string();
-    let waiting = format!("waiting for {pid} to begin");
-    progress::during(&waiting, None, || control::set(pid, SETTING, &mean, ANSWER_WAIT))?;
-    Ok(false)
-}
-
-/// Waits, and returns what was sampled before, after, and, if it is asked for, in between: of a process that ends
-/// meanwhile, up to the last look.
-fn measure(
-    pid: Pid,
-    page: u64,
-    process: &EndingTold,
-    arguments: &ProfileArguments,
-    children: &mut Children,
-    begin: Instant,
-) -> Result<Looks> {
-    // A process that made no slow call took no samples, and has no table.
-    let mut looks = Looks::new(monotonic_ns(), read(pid, page)?);
-    let watch = format!("sampling {pid}; Ctrl-C ends it with what there is");
-    let watch_for = arguments.watch_for.unwrap_or(WATCH_FOR);
-    let mut pace = Pace::new(LOOK_EVERY_S, LOOKING_SHARE);
-    let watched: Result<()> = progress::during(&watch, Some(watch_for), || {
-        while let Some(left) = watch_for.checked_sub(begin.elapsed()) {
-            let wait = match arguments.wants_peak() {
-                true => look_if_due(pid, page, &mut looks, &mut pace, begin)?.min(left),
-                false => left,
-            };
-            let wait = wait.min(process.ask_within());
-            if children.wait_beside(wait, process.descriptor()) || process.has_ended() {
-                break;
-            }
-        }
-        Ok(())
-    });
-    let Err(failure) = watched.and_then(|()| {
-        looks.add(read(pid, page)?.unwrap_or_default());
-        Ok(())
-    }) else {
-        return Ok(looks);
-    };
-    if !process.ends_within(ENDS_WITHIN) {
-        return Err(failure);
-    }
-    let after = duration(begin.elapsed().as_secs_f64());
-    if looks.is_empty() {
-        let ended = format!("process {pid} ended after {after}, before its samples were read");
-        return Err(Failure::new(ended).exit_code(UNKNOWN));
-    }
-    terminal::note(&format!("process {pid} ended after {after}; this is what was seen at the last look"));
-    Ok(looks)
-}
-
-/// Returns the time until the next look.
-fn look_if_due(pid: Pid, page: u64, looks: &mut Looks, pace: &mut Pace, begin: Instant) -> Result<Duration> {
-    let now_s = begin.elapsed().as_secs_f64();
-    if now_s >= pace.next_s {
-        let before = system::thread_cpu();
-        looks.add(read(pid, page)?.unwrap_or_default());
-        pace.looked(now_s, (system::thread_cpu() - before).as_secs_f64());
-    }
-    Ok(Duration::from_secs_f64((pace.next_s - begin.elapsed().as_secs_f64()).max(0.0)))
 }
 
 fn summary(report: &Report<'_>) -> String {

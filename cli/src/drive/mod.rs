@@ -17,6 +17,7 @@ pub(crate) mod preloaded;
 mod probe;
 mod reported;
 mod sample;
+pub(crate) mod sampled_tree;
 pub(crate) mod sampling;
 pub(crate) mod serving;
 pub(crate) mod sets;

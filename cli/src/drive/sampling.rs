@@ -1,7 +1,7 @@
 //! Samples of running processes: switching them on, reading them, and naming where they were taken.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::allocator::control::{self, ControlRequest};
 use crate::allocator::record::SnugProcess;
@@ -141,12 +141,69 @@ pub(crate) struct WatchedSamples {
 
 struct SampledProcess {
     process: SnugProcess,
-    /// It does what it is asked for at its next slow call.
-    begins: Option<ControlRequest>,
+    switch: SamplingSwitch,
     /// Since when it is known to be sampled.
     begin_ns: Option<u64>,
+}
+
+/// Sampling in one process, which is switched on here unless it is on.
+pub(crate) struct SamplingSwitch {
+    pid: Pid,
+    /// It does what it is asked for at its next slow call.
+    begins: Option<ControlRequest>,
     /// It is to be switched off again.
-    is_ours: bool,
+    pub is_ours: bool,
+}
+
+impl SamplingSwitch {
+    /// Asks a process to sample. `others_are_ours`: sampling was switched on here in others, and one that was forked since has
+    /// it from its parent.
+    pub(crate) fn on(pid: Pid, mean_bytes: u32, others_are_ours: bool) -> Result<SamplingSwitch> {
+        let mean = mean_bytes.to_string();
+        let settings = control::changeable(pid)?;
+        let Some((_, value)) = settings.into_iter().find(|(name, _)| name == SETTING) else {
+            return Err(Failure::new(format!("the snug in process {pid} takes no samples"))
+                .advise("restart the process with a newer libsnug.so"));
+        };
+        if value != "0" {
+            return Ok(SamplingSwitch { pid, begins: None, is_ours: others_are_ours && value == mean });
+        }
+        let mut begins = control::begin_to_set(pid, SETTING, &mean)?;
+        begins.look()?;
+        Ok(SamplingSwitch { pid, begins: Some(begins), is_ours: true })
+    }
+
+    /// Whether the process has answered, or samples anyway.
+    pub(crate) fn has_begun(&mut self) -> bool {
+        if let Some(Ok(Some(_))) = self.begins.as_mut().map(ControlRequest::look) {
+            self.begins = None;
+        }
+        self.begins.is_none()
+    }
+
+    /// Asks for the end of what began here; None: there is nothing to wait for.
+    pub(crate) fn off(self) -> Result<Option<ControlRequest>> {
+        if !self.is_ours {
+            return Ok(None);
+        }
+        let is_on = match &self.begins {
+            Some(begins) => begins.withdraw()?.is_some(),
+            None => true,
+        };
+        is_on.then(|| control::begin_to_set(self.pid, SETTING, "0")).transpose()
+    }
+}
+
+/// Waits until all these requests are answered or can't be any more, or the time is over. They stay where they are.
+pub(crate) fn await_answers(mut requests: Vec<ControlRequest>, time: Duration) {
+    let begin = Instant::now();
+    loop {
+        requests.retain_mut(|request| matches!(request.look(), Ok(None)));
+        if requests.is_empty() || begin.elapsed() >= time {
+            return;
+        }
+        std::thread::sleep(control::LOOK_EVERY);
+    }
 }
 
 impl WatchedSamples {
@@ -168,17 +225,10 @@ impl WatchedSamples {
     }
 
     fn begin(&self, process: SnugProcess) -> Result<SampledProcess> {
-        let mean = WATCH_MEAN_BYTES.to_string();
-        let settings = control::changeable(process.pid)?;
-        let value = settings.into_iter().find(|(name, _)| name == SETTING).map(|(_, value)| value);
-        if value.as_deref() == Some("0") {
-            let mut begins = control::begin_to_set(process.pid, SETTING, &mean)?;
-            begins.look()?;
-            return Ok(SampledProcess { process, begins: Some(begins), begin_ns: None, is_ours: true });
-        }
-        // One forked meanwhile has it from its parent.
-        let is_ours = value == Some(mean) && self.processes.values().any(|other| other.is_ours);
-        Ok(SampledProcess { process, begins: None, begin_ns: Some(monotonic_ns()), is_ours })
+        let others_are_ours = self.processes.values().any(|other| other.switch.is_ours);
+        let switch = SamplingSwitch::on(process.pid, WATCH_MEAN_BYTES, others_are_ours)?;
+        let begin_ns = switch.begins.is_none().then(monotonic_ns);
+        Ok(SampledProcess { process, switch, begin_ns })
     }
 
     /// Returns the lines whose blocks stayed, the fastest first; of processes that have ended nothing is known.
@@ -189,31 +239,17 @@ impl WatchedSamples {
 
     /// Ends sampling where it began here.
     pub(crate) fn finish(self) {
-        for process in self.processes.into_values().filter(|process| process.is_ours) {
-            // The process may have ended.
-            let _ = process.end();
-        }
+        // A process may have ended.
+        let requests = self.processes.into_values().filter_map(|process| process.switch.off().ok()?);
+        await_answers(requests.collect(), SHORT_WAIT);
     }
 }
 
 impl SampledProcess {
     fn look(&mut self) {
-        let Some(begins) = &mut self.begins else { return };
-        if let Ok(Some(_)) = begins.look() {
-            self.begins = None;
+        if self.begin_ns.is_none() && self.switch.has_begun() {
             self.begin_ns = Some(monotonic_ns());
         }
-    }
-
-    fn end(self) -> Result<()> {
-        let is_on = match &self.begins {
-            Some(begins) => begins.withdraw()?.is_some(),
-            None => true,
-        };
-        if is_on {
-            control::set(self.process.pid, SETTING, "0", SHORT_WAIT)?;
-        }
-        Ok(())
     }
 
     /// What was allocated early enough and is live, by stack. None: it is not sampled, or can't be read any more.

@@ -115,13 +115,15 @@ pub(crate) struct SampledStack {
 }
 
 /// A live block, and what it stands for.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct LiveSample {
     /// Number of its stack in `Profile::stacks`.
     pub stack: u32,
     pub weight_bytes: f64,
     pub blocks: f64,
     pub time_ns: u64,
+    /// Where the block lies.
+    pub address: u64,
     /// The parent took it before it forked this process.
     pub inherited: bool,
 }
@@ -271,7 +273,8 @@ impl Copy {
         let generation = u32_at(&self.head, offset_of!(HeadLayout, generation));
         let row = u32_at(&self.head, offset_of!(HeadLayout, sample_size_bytes)) as usize;
         for sample in self.samples.chunks_exact(row) {
-            if u64_at(sample, offset_of!(SampleLayout, address)) == 0 {
+            let address = u64_at(sample, offset_of!(SampleLayout, address));
+            if address == 0 {
                 continue;
             }
             profile.live.push(LiveSample {
@@ -279,6 +282,7 @@ impl Copy {
                 weight_bytes: u64_at(sample, offset_of!(SampleLayout, weight_bytes)) as f64,
                 blocks: u64_at(sample, offset_of!(SampleLayout, blocks)) as f64 / BLOCK_PARTS,
                 time_ns: u64_at(sample, offset_of!(SampleLayout, time_ns)),
+                address,
                 inherited: u32_at(sample, offset_of!(SampleLayout, generation)) < generation,
             });
         }

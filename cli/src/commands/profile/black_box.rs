@@ -5,33 +5,28 @@ use std::path::Path;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::SignalFd;
 
-use crate::allocator::{access, control};
 use crate::base::failure::{Context, Failure, Result, FAILED};
 use crate::base::{progress, terminal};
-use crate::commands::profile::{not_snug, switch, ProfileArguments, ANSWER_WAIT};
+use crate::commands::profile::{running, ProfileArguments};
 use crate::drive::black_box::BlackBoxWatch;
 use crate::drive::black_box_folder;
-use crate::drive::sampling::SETTING;
 use crate::process::proc::Pid;
 
 /// Watches the process in the foreground.
 pub(super) fn run(folder: &Path, pid: Pid, arguments: &ProfileArguments) -> Result<()> {
     let folder = black_box_folder::check(folder)?;
-    let found = access::look_at(pid)?;
-    if found.counters_at.is_none() {
-        return Err(not_snug(pid, &found.allocator_text));
-    }
     let mut signals = SigSet::empty();
     [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().for_each(|signal| signals.add(signal));
     signals.thread_block().cannot(|| "block signals".into())?;
     let signals = SignalFd::new(&signals).cannot(|| "open a signal descriptor".into())?;
-    let was_on = switch(pid, arguments)?;
+    let tree = running::begin(pid, arguments)?;
+    let left_out: Vec<String> = tree.left_out().into_iter().map(String::from).collect();
+    running::tell_left_out(&left_out);
     let mut watch = BlackBoxWatch::new(&folder, pid)?;
     let message = format!("watching {pid} until it ends; Ctrl-C ends the watch");
     let problem = progress::during(&message, None, || watch.run(Some(&signals)));
-    if !was_on && !arguments.keep {
-        // The process has mostly ended.
-        let _ = control::set(pid, SETTING, "0", ANSWER_WAIT);
+    if !arguments.keep {
+        tree.finish();
     }
     let path = watch.path().display().to_string();
     if let Some(problem) = problem {

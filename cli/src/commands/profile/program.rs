@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use crate::allocator::access;
 use crate::base::failure::{Context, Failure, Result, FAILED, UNKNOWN};
 use crate::base::{machine, terminal};
-use crate::commands::profile::views::Looks;
-use crate::commands::profile::{MeasuredProfile, ProfileArguments};
+use crate::commands::profile::views::{Looks, SeenBlocks};
+use crate::commands::profile::{MeasuredProfile, MeasuredView, ProfileArguments};
 use crate::drive::preloaded;
 use crate::drive::sampling::{
     hides_small_objects, monotonic_ns, read, read_maps, with_sampling, MEAN_BYTES, VARIABLE,
@@ -105,7 +105,13 @@ pub(super) fn measure(arguments: &ProfileArguments) -> Result<MeasuredProfile> {
     let failed = watch.tell_ending(ended);
     let last = watch.last.take().ok_or_else(|| watch.nothing_read(ended, refusal.is_some()))?;
     watch.tell_gaps(&last, ended, duration, refusal.as_ref());
-    let views = arguments.views(&watch.looks, &mut Symbols::of_ended(last.maps));
+    let mut symbols = Symbols::of_ended(last.maps);
+    let views = arguments.views().map(|view| MeasuredView {
+        view,
+        sites: watch.looks.sites(view, &mut symbols, &mut SeenBlocks::default()),
+        dropped: watch.looks.dropped(view),
+    });
+    let views: Vec<MeasuredView> = views.collect();
     if views[0].sites.is_empty() {
         terminal::note(match watch.looks.last().taken {
             0 => "it allocated too little for a sample; a smaller --mean-bytes takes more",
@@ -114,6 +120,7 @@ pub(super) fn measure(arguments: &ProfileArguments) -> Result<MeasuredProfile> {
     }
     Ok(MeasuredProfile {
         pid: child.pid,
+        processes: 1,
         subject: terminal::shell_line(&arguments.program),
         command: last.command,
         duration: last.at,

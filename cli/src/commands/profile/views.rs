@@ -1,5 +1,7 @@
 //! Which blocks a profile shows: chosen of what was read when the measurement began, when it ended, and in between.
 
+use std::collections::HashSet;
+
 use clap::ValueEnum;
 use serde::Serialize;
 
@@ -24,6 +26,17 @@ pub(crate) enum ProfileView {
     Peak,
 }
 
+/// Blocks of several processes: one that forked processes have from their parent is one block.
+#[derive(Default)]
+pub(super) struct SeenBlocks(HashSet<(u64, u64)>);
+
+impl SeenBlocks {
+    /// Whether no process before has the block.
+    pub(super) fn is_new(&mut self, sample: &LiveSample) -> bool {
+        self.0.insert((sample.address, sample.time_ns)) || !sample.inherited
+    }
+}
+
 /// What was read of a process during a measurement.
 #[derive(Default)]
 pub(super) struct Looks {
@@ -46,16 +59,22 @@ impl Looks {
     /// Takes a look that is the last so far.
     pub(super) fn add(&mut self, profile: Profile) {
         // Another program has fewer samples, and its stacks other numbers.
-        if profile.taken < self.peak.taken || profile.live_bytes() > self.peak.live_bytes() {
-            self.peak = profile.clone();
+        let is_peak = profile.taken < self.peak.taken || profile.live_bytes() > self.peak.live_bytes();
+        self.note(profile);
+        if is_peak {
+            self.note_peak(true);
         }
+    }
+
+    /// Takes a look of one process of several.
+    pub(super) fn note(&mut self, profile: Profile) {
         self.after = profile;
         self.last_ns = monotonic_ns();
     }
 
-    /// Whether no look was taken since it began.
-    pub(super) fn is_empty(&self) -> bool {
-        self.last_ns == 0
+    /// The processes had most together at the last look, of which this one was a part or not.
+    pub(super) fn note_peak(&mut self, is_part: bool) {
+        self.peak = if is_part { self.after.clone() } else { Profile::default() };
     }
 
     /// What was there at the last look.
@@ -63,19 +82,23 @@ impl Looks {
         &self.after
     }
 
-    /// Where the blocks of a view were allocated.
-    pub(super) fn sites(&self, view: ProfileView, symbols: &mut Symbols) -> Vec<Site> {
+    /// Where the blocks of a view were allocated, but for those that were seen in other processes.
+    pub(super) fn sites(&self, view: ProfileView, symbols: &mut Symbols, seen: &mut SeenBlocks) -> Vec<Site> {
         let profile = if view == ProfileView::Peak { &self.peak } else { &self.after };
-        sites_of(symbols, profile, self.selected(view))
+        sites_of(symbols, profile, self.selected(view, seen))
     }
 
     /// What the view shows, by number of the stack: bytes, blocks, samples.
-    fn selected(&self, view: ProfileView) -> Vec<Chosen> {
+    fn selected(&self, view: ProfileView, seen: &mut SeenBlocks) -> Vec<Chosen> {
         let chosen = |sample: &LiveSample| (sample.stack, sample.weight_bytes, sample.blocks, 1);
         match view {
             ProfileView::Allocated => self.allocated(),
-            ProfileView::Peak => self.peak.live.iter().map(chosen).collect(),
-            ProfileView::Live => self.after.live.iter().map(chosen).collect(),
+            ProfileView::Peak => {
+                self.peak.live.iter().filter(|sample| seen.is_new(sample)).map(chosen).collect()
+            }
+            ProfileView::Live => {
+                self.after.live.iter().filter(|sample| seen.is_new(sample)).map(chosen).collect()
+            }
             ProfileView::Grown => {
                 let is_new = |sample: &&LiveSample| sample.is_of(self.begin_ns..u64::MAX);
                 self.after.live.iter().filter(is_new).map(chosen).collect()
@@ -129,6 +152,7 @@ mod tests {
             weight_bytes,
             blocks: 1.0,
             time_ns,
+            address: weight_bytes as u64,
             inherited,
         };
         let before = Profile { stacks: [(1, stack(100.0))].into(), ..Profile::default() };
@@ -142,7 +166,8 @@ mod tests {
         looks.add(highest);
         looks.add(after);
         let bytes = |view| {
-            let mut all: Vec<f64> = looks.selected(view).into_iter().map(|found| found.1).collect();
+            let mut all: Vec<f64> =
+                looks.selected(view, &mut SeenBlocks::default()).into_iter().map(|found| found.1).collect();
             all.sort_by(f64::total_cmp);
             all
         };
@@ -156,7 +181,7 @@ mod tests {
     fn another_program_has_a_peak_of_its_own() {
         let look = |taken, bytes| {
             let live =
-                vec![LiveSample { stack: 1, weight_bytes: bytes, blocks: 1.0, time_ns: 1, inherited: false }];
+                vec![LiveSample { stack: 1, weight_bytes: bytes, time_ns: 1, ..LiveSample::default() }];
             Profile { taken, live, ..Profile::default() }
         };
         let mut looks = Looks::new(0, None);
