@@ -2,6 +2,7 @@
 
 pub(crate) mod cgroup;
 pub(crate) mod children;
+pub(crate) mod command_line;
 pub(crate) mod ending;
 #[cfg(test)]
 pub(crate) mod fake;

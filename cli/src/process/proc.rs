@@ -45,8 +45,7 @@ pub(crate) trait Processes {
     fn arguments(&mut self, pid: Pid) -> Vec<String> {
         let mut buffer = Vec::new();
         let _ = self.read(pid, "cmdline", &mut buffer);
-        let text = String::from_utf8_lossy(&buffer).into_owned();
-        text.split('\0').map(String::from).filter(|argument| !argument.is_empty()).collect()
+        parse_arguments(&buffer)
     }
 
     /// The program's file.

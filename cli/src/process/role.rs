@@ -1,5 +1,7 @@
 //! What a process does in its application, as its title or its command line says: `puma worker 2`. Pure.
 
+use crate::process::command_line;
+
 /// The role of a process from its arguments (`/proc/PID/cmdline`): what servers write into their titles, else the
 /// script that an interpreter runs, else the program's name. Never empty if `name`, the kernel's name, is not.
 pub(crate) fn role(arguments: &[String], name: &str) -> String {
@@ -8,27 +10,11 @@ pub(crate) fn role(arguments: &[String], name: &str) -> String {
     if let Some(role) = from_title(first).or_else(|| from_title(&arguments.join(" "))) {
         return role;
     }
-    let file = |path: &str| path.rsplit('/').next().unwrap_or(path).to_string();
-    let program = file(first.split(' ').next().unwrap_or_default());
-    let program = if program.is_empty() { name.to_string() } else { program };
-    if !is_interpreter(&program) {
-        return program;
-    }
-    // `python3 -m celery worker`: the module; `ruby -e ...`: the program text is no name.
-    let mut rest = arguments.iter().skip(1);
-    while let Some(word) = rest.next() {
-        match word.as_str() {
-            "-m" => return rest.next().cloned().unwrap_or(program),
-            "-e" | "-c" => return program,
-            // Options of interpreters that take a word.
-            "-I" | "-r" | "-C" if program.starts_with("ruby") => {
-                rest.next();
-            }
-            option if option.starts_with('-') => {}
-            script => return file(script),
-        }
-    }
-    program
+    let program = match command_line::program(arguments) {
+        "" => name,
+        program => program,
+    };
+    command_line::script(arguments).unwrap_or_else(|| program.to_string())
 }
 
 /// The application that the title names: `[shop]` of Puma and gunicorn, the name behind the version of Sidekiq, what
@@ -60,11 +46,6 @@ fn celery_app(title: &str) -> Option<&str> {
     let option = words.find(|word| *word == "-A" || word.starts_with("--app"))?;
     let app = option.strip_prefix("--app=").or_else(|| words.next())?;
     Some(app.trim_end_matches(')'))
-}
-
-fn is_interpreter(program: &str) -> bool {
-    let stem = program.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
-    ["ruby", "python", "perl", "node", "sh", "bash", "dash", "php", "java"].contains(&stem)
 }
 
 /// Reads the titles that Puma, Unicorn, Passenger, Sidekiq, Resque, Solid Queue, Celery, gunicorn and PostgreSQL give

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 
 use crate::base::failure::{Failure, Result, UNKNOWN};
+use crate::process::command_line::name_matches;
 use crate::process::proc::{parse_stat, Pid, ProcFilesystem, Processes, Stat};
 
 /// This user; None for root, who looks at everybody's.
@@ -93,19 +94,6 @@ pub(crate) fn find_one(wanted: &str) -> Result<Pid> {
     }
 }
 
-/// Whether a process goes by this name: its own name, its program's file, the first word of its title, or the
-/// script that an interpreter runs.
-pub(crate) fn name_matches(wanted: &str, name: &str, executable: &str, arguments: &[String]) -> bool {
-    let file = |path: &str| path.rsplit('/').next().unwrap_or(path).to_string();
-    let title = arguments.first().and_then(|first| first.split([' ', ':']).next()).unwrap_or_default();
-    // The first argument that is no option is an interpreter's script.
-    let script = arguments.iter().skip(1).find(|argument| !argument.starts_with('-'));
-    name == wanted
-        || file(executable) == wanted
-        || file(title) == wanted
-        || script.is_some_and(|script| file(script) == wanted)
-}
-
 /// This process and all above it: `snug check puma` is not itself a puma, nor is the shell that runs it.
 pub(crate) fn ancestors(all: &[(Pid, Pid, String)], own: Pid) -> HashSet<Pid> {
     let mut ancestors = HashSet::new();
@@ -176,17 +164,6 @@ pub(crate) fn parents_first(found: &mut [(Pid, Stat)]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_of_processes() {
-        let arguments = |list: &[&str]| list.iter().map(|word| word.to_string()).collect::<Vec<_>>();
-        let ruby = "/usr/bin/ruby3.1";
-        assert!(name_matches("puma", "ruby", ruby, &arguments(&["puma 5.6.5 (tcp://0.0.0.0:9292)"])));
-        assert!(name_matches("puma", "ruby", ruby, &arguments(&["puma: cluster worker 0: 123"])));
-        assert!(name_matches("puma", "ruby", ruby, &arguments(&["ruby", "-W0", "/usr/bin/puma", "-t", "5"])));
-        assert!(name_matches("ruby3.1", "x", ruby, &[]));
-        assert!(!name_matches("puma", "vim", "/usr/bin/vim", &arguments(&["vim", "puma.rb"])));
-    }
 
     #[test]
     fn trees_come_parents_first_and_once() {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::allocator::identity::Allocators;
 use crate::allocator::watch::{is_due, Watcher};
+use crate::process::command_line::name_matches;
 use crate::process::proc::{Pid, Processes};
 use crate::process::tree;
 
@@ -75,12 +76,11 @@ impl<P: Processes, A: Allocators> Watcher<P, A> {
     }
 
     fn goes_by_name(&mut self, pid: Pid) -> bool {
-        let executable = self.processes.source.link(pid, "exe").unwrap_or_default();
-        let executable = executable.to_string_lossy();
+        let executable = self.processes.source.executable(pid).unwrap_or_default();
         let arguments = self.arguments(pid);
         let Some(process) = self.processes.get(pid) else { return false };
         let name = &process.stat.name;
-        self.choice.names.iter().any(|wanted| tree::name_matches(wanted, name, &executable, &arguments))
+        self.choice.names.iter().any(|wanted| name_matches(wanted, name, &executable, &arguments))
     }
 
     fn is_worth_showing(&mut self, pid: Pid) -> bool {
