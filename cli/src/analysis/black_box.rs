@@ -136,7 +136,8 @@ pub(crate) struct BlackBox {
     pub written_at: String,
     pub written_for: WrittenFor,
     pub ran_s: f64,
-    /// Memory at the last writing, without cached files: of the control group if it has a limit, or else the sum of RSS.
+    /// Memory at the last writing, without cached files: of the control group that has the limit, or else the sum of
+    /// RSS.
     pub used_bytes: u64,
     pub limit_bytes: Option<u64>,
     /// The program's own; those that were killed after it stay.

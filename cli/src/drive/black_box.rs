@@ -23,7 +23,7 @@ use crate::heap::profile::Profile;
 use crate::heap::remote;
 use crate::process::ending::EndingTold;
 use crate::process::follow::{Depth, Follower, News, Process};
-use crate::process::memory_group::{self, MemoryGroup, CGROUP_ROOT};
+use crate::process::memory_group::{self, LimitedGroup, MemoryGroup, CGROUP_ROOT};
 use crate::process::proc::{self, Pid, ProcFilesystem, Processes, Stat, BLACK_BOX_NAME};
 use crate::process::role::role;
 use crate::process::symbols::Symbols;
@@ -120,7 +120,8 @@ pub(crate) struct BlackBoxWatch {
     /// Those that were killed, the last one first, and the program's first process.
     ended: Vec<WatchedProcess>,
     group: Option<MemoryGroup>,
-    limit_bytes: Option<u64>,
+    /// Of the group and those above it, the one that is nearest to its limit.
+    limited: Option<LimitedGroup>,
     /// As the control group counted them when they were last asked for.
     kills: Option<u64>,
     follower: Follower<ProcFilesystem, FollowedProcess>,
@@ -154,7 +155,7 @@ impl BlackBoxWatch {
             black_box,
             ended: Vec::new(),
             kills: group.as_ref().and_then(MemoryGroup::kills),
-            limit_bytes: group.as_ref().and_then(|group| group.read()?.limit_bytes),
+            limited: group.as_ref().and_then(MemoryGroup::nearest_limit),
             group,
             follower,
             symbols: Symbols::new(pid, Vec::new()),
@@ -185,7 +186,7 @@ impl BlackBoxWatch {
                 return self.problem.take();
             }
             let used = self.used_bytes();
-            let wait = Duration::from_secs_f64(WritingRule::next_look_s(used, self.limit_bytes));
+            let wait = Duration::from_secs_f64(WritingRule::next_look_s(used, self.limit_bytes()));
             if self.wait(wait, stop) {
                 self.write(WrittenFor::Time, self.begin.elapsed().as_secs_f64());
                 return self.problem.take();
@@ -246,7 +247,7 @@ impl BlackBoxWatch {
         let is_due = now_s - self.state_s >= STATE_EVERY_S;
         if is_due {
             self.state_s = now_s;
-            self.limit_bytes = self.group.as_ref().and_then(|group| group.read()?.limit_bytes);
+            self.limited = self.group.as_ref().and_then(MemoryGroup::nearest_limit);
         }
         let depth = if is_due { Depth::State } else { Depth::Size };
         let news = look(&mut self.follower, self.black_box.pid, now_s, depth);
@@ -309,10 +310,14 @@ impl BlackBoxWatch {
         }
     }
 
-    /// Memory in use, as cheaply as can be: of the control group if it has a limit, or else the sum of RSS when it was last
+    fn limit_bytes(&self) -> Option<u64> {
+        self.limited.as_ref().map(|limited| limited.limit_bytes)
+    }
+
+    /// Memory in use, as cheaply as can be: of the control group that has the limit, or else the sum of RSS when it was last
     /// read.
     fn used_bytes(&self) -> u64 {
-        let group = self.group.as_ref().filter(|_| self.limit_bytes.is_some());
+        let group = self.limited.as_ref().map(|limited| &limited.group);
         group.and_then(MemoryGroup::used_bytes).unwrap_or_else(|| {
             self.follower.iter().map(|(_, process)| process.stat.rss_pages).sum::<u64>()
                 * machine::page_size_bytes()
@@ -321,16 +326,15 @@ impl BlackBoxWatch {
 
     /// The same without cached files.
     fn own_bytes(&self) -> u64 {
-        let group = self.group.as_ref().filter(|_| self.limit_bytes.is_some());
-        let cgroup = group.and_then(MemoryGroup::read);
-        cgroup.map_or_else(|| self.used_bytes(), |cgroup| cgroup.used_bytes.saturating_sub(cgroup.file_bytes))
+        let cgroup = self.limited.as_ref().and_then(|limited| limited.group.read());
+        cgroup.map_or_else(|| self.used_bytes(), |cgroup| cgroup.own_bytes())
     }
 
     fn write_if_due(&mut self, now_s: f64) {
-        if self.has_ended || self.rule.due(self.used_bytes(), self.limit_bytes, now_s).is_none() {
+        if self.has_ended || self.rule.due(self.used_bytes(), self.limit_bytes(), now_s).is_none() {
             return;
         }
-        if let Some(why) = self.rule.due(self.own_bytes(), self.limit_bytes, now_s) {
+        if let Some(why) = self.rule.due(self.own_bytes(), self.limit_bytes(), now_s) {
             self.write(why, now_s);
         }
     }
@@ -340,7 +344,7 @@ impl BlackBoxWatch {
         if !self.has_ended && why != WrittenFor::Ending {
             self.black_box.used_bytes = self.own_bytes();
         }
-        self.black_box.limit_bytes = self.limit_bytes;
+        self.black_box.limit_bytes = self.limit_bytes();
         self.black_box.written_at = machine::now_utc();
         self.black_box.written_for = why;
         self.black_box.ran_s = now_s;

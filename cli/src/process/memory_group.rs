@@ -19,8 +19,18 @@ pub(crate) struct Cgroup {
     pub inactive_file_bytes: u64,
     /// The same, and cached files that were used lately: the kernel drops them, too, before it kills.
     pub file_bytes: u64,
-    /// The lowest limit of it and of those above it.
+    /// How much it can hold, files aside that can be dropped at once, before it or one above it is at its limit: others
+    /// may hold most of what those above it are allowed.
     pub limit_bytes: Option<u64>,
+}
+
+/// A group that has a limit, and how near it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LimitedGroup {
+    pub group: MemoryGroup,
+    pub limit_bytes: u64,
+    /// What may be added before it is at its limit, files aside that can be dropped at once.
+    room_bytes: u64,
 }
 
 /// Where the memory of a control group is counted.
@@ -90,6 +100,18 @@ fn below(directory: &Path, tail: &Path, levels: usize) -> Option<PathBuf> {
     entries.flatten().filter(is_directory).find_map(|entry| below(&entry.path(), tail, levels - 1))
 }
 
+impl Cgroup {
+    /// What it holds without files that can be dropped at once.
+    pub(crate) fn working_bytes(&self) -> u64 {
+        self.used_bytes.saturating_sub(self.inactive_file_bytes)
+    }
+
+    /// The same without any cached files.
+    pub(crate) fn own_bytes(&self) -> u64 {
+        self.used_bytes.saturating_sub(self.file_bytes)
+    }
+}
+
 impl MemoryGroup {
     /// Its path below the root of the control groups.
     pub(crate) fn path(&self) -> &str {
@@ -98,29 +120,58 @@ impl MemoryGroup {
 
     /// Reads what is counted there; None if it counts no memory, as the root of version 2.
     pub(crate) fn read(&self) -> Option<Cgroup> {
-        let (limit, inactive, active) = match self.version_1 {
-            true => ("memory.limit_in_bytes", "total_inactive_file ", "total_active_file "),
-            false => ("memory.max", "inactive_file ", "active_file "),
+        let own = self.read_alone()?;
+        let limit_bytes = self.nearest_of(&own).map(|nearest| own.working_bytes() + nearest.room_bytes);
+        Some(Cgroup { limit_bytes, ..own })
+    }
+
+    /// The same without its limit.
+    fn read_alone(&self) -> Option<Cgroup> {
+        let (inactive, active) = match self.version_1 {
+            true => ("total_inactive_file ", "total_active_file "),
+            false => ("inactive_file ", "active_file "),
         };
-        let directory = self.directory()?;
         let used_bytes = self.used_bytes()?;
-        let stat = std::fs::read_to_string(directory.join("memory.stat")).unwrap_or_default();
+        let stat = std::fs::read_to_string(self.directory()?.join("memory.stat")).unwrap_or_default();
         let counted = |name: &str| {
             let value = stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
             value.unwrap_or(0)
         };
-        let levels = directory.ancestors().take_while(|level| level.starts_with(&self.root));
-        let limits = levels.filter_map(|level| number(level, limit)).filter(|limit| *limit < NO_LIMIT_BYTES);
         Some(Cgroup {
             path: self.path.clone(),
             used_bytes,
             inactive_file_bytes: counted(inactive),
             file_bytes: counted(inactive) + counted(active),
-            limit_bytes: limits.min(),
+            limit_bytes: None,
         })
     }
 
-    /// What is counted there, cached files included, in one read.
+    /// Of it and those above it, the one that is nearest to its limit.
+    pub(crate) fn nearest_limit(&self) -> Option<LimitedGroup> {
+        self.nearest_of(&self.read_alone()?)
+    }
+
+    /// `own`: what was read of it.
+    fn nearest_of(&self, own: &Cgroup) -> Option<LimitedGroup> {
+        let limit_file = if self.version_1 { "memory.limit_in_bytes" } else { "memory.max" };
+        let levels = self.directory()?.ancestors().take_while(|level| level.starts_with(&self.root));
+        let limited = levels.filter_map(|level| {
+            let limit_bytes = number(level, limit_file).filter(|limit| *limit < NO_LIMIT_BYTES)?;
+            let path = format!("/{}", level.strip_prefix(&self.root).ok()?.display());
+            let mut group = MemoryGroup { path, directory: Some(level.to_path_buf()), ..self.clone() };
+            // What is told of one above can't be less than what is told of its part; or it is not told at all.
+            let mut working_bytes = own.working_bytes();
+            if self.directory() == Some(level) {
+                group.path.clone_from(&self.path);
+            } else if let Some(above) = group.read_alone() {
+                working_bytes = above.working_bytes().max(working_bytes);
+            }
+            Some(LimitedGroup { group, limit_bytes, room_bytes: limit_bytes.saturating_sub(working_bytes) })
+        });
+        limited.min_by_key(|limited| (limited.room_bytes, limited.limit_bytes))
+    }
+
+    /// What is counted there, cached files included, in one read: of the group alone.
     pub(crate) fn used_bytes(&self) -> Option<u64> {
         let file = if self.version_1 { "memory.usage_in_bytes" } else { "memory.current" };
         number(self.directory()?, file)
@@ -184,6 +235,54 @@ mod tests {
         assert_eq!((cgroup.used_bytes, cgroup.inactive_file_bytes), (700_000, 4096));
         assert_eq!(cgroup.limit_bytes, Some(1_000_000), "that of the one above counts, too");
         assert_eq!(place("0::/\n", &files.0).unwrap().read(), None);
+    }
+
+    /// As in a slice of systemd, or a pod: what the group above holds counts, and not what this one does.
+    #[test]
+    fn the_group_that_has_the_limit_is_the_one_that_counts() {
+        let slice = |used, own_limit| {
+            vec![
+                ("s/memory.max", "150\n"),
+                ("s/memory.current", used),
+                ("s/memory.stat", "inactive_file 10\nactive_file 5\n"),
+                ("s/g/memory.max", own_limit),
+                ("s/g/memory.current", "40\n"),
+                ("s/g/memory.stat", "inactive_file 4\nactive_file 1\n"),
+            ]
+        };
+        let version_1 = |files: Vec<(&str, &str)>| -> Vec<(String, String)> {
+            let name = |path: &str| path.replace("memory.max", "memory.limit_in_bytes");
+            let name = |path: &str| name(path).replace("memory.current", "memory.usage_in_bytes");
+            let count =
+                |text: &str| text.replace("inactive", "total_inactive").replace("\nact", "\ntotal_act");
+            files.iter().map(|(path, text)| (format!("memory/{}", name(path)), count(text))).collect()
+        };
+        // Used above, the own limit, and: which is nearest, its limit, what is left.
+        for (used, own_limit, expected) in [
+            ("159\n", "max\n", ("/s", 150, 1)),
+            ("155\n", "60\n", ("/s", 150, 5)),
+            ("90\n", "60\n", ("/s/g", 60, 24)),
+            ("90\n", "100\n", ("/s/g", 100, 64)),
+            ("99\n", "200\n", ("/s", 150, 61)),
+            ("999\n", "100\n", ("/s", 150, 0)),
+        ] {
+            let second = slice(used, own_limit);
+            let first = version_1(slice(used, own_limit));
+            let first = first.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+            for (text, files) in [("0::/s/g\n", second), ("3:memory:/s/g\n", first)] {
+                let files = Files::new("above", &files);
+                let group = place(text, &files.0).unwrap();
+                let LimitedGroup { group: nearest, limit_bytes, room_bytes } = group.nearest_limit().unwrap();
+                assert_eq!((nearest.path(), limit_bytes, room_bytes), expected, "{text} {used} {own_limit}");
+                assert_eq!(
+                    group.read().unwrap().limit_bytes,
+                    Some(36 + room_bytes),
+                    "{text} {used} {own_limit}"
+                );
+                let used = if expected.0 == "/s" { used } else { "40" };
+                assert_eq!(nearest.used_bytes(), used.trim().parse().ok());
+            }
+        }
     }
 
     #[test]

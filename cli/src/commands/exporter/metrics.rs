@@ -160,11 +160,11 @@ const CGROUP_GAUGES: &[(&str, &str, Value<Cgroup>)] = &[
         Some(cgroup.used_bytes as f64)
     }),
     ("snug_cgroup_memory_working_bytes", "The same without files that can be dropped at once.", |cgroup| {
-        Some(cgroup.used_bytes.saturating_sub(cgroup.inactive_file_bytes) as f64)
+        Some(cgroup.working_bytes() as f64)
     }),
     (
         "snug_cgroup_memory_limit_bytes",
-        "The lowest limit of the control group and those above it.",
+        "How large the working memory can become before the control group or one above it is at its limit.",
         |cgroup| cgroup.limit_bytes.map(|bytes| bytes as f64),
     ),
 ];
