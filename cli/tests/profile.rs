@@ -5,7 +5,7 @@ mod common;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 
-use common::{run, snug, snug_library, Running, Scratch};
+use common::{pythons, run, snug, snug_library, Running, Scratch};
 
 /// Keeps what one function allocates, and frees what another does.
 const PROGRAM: &str = r#"
@@ -327,20 +327,6 @@ fn an_interpreter_that_is_not_known_is_told() {
     let out = run(&mut snug(&command)).expect_code(0);
     assert!(out.stderr.contains("does not know this version of its interpreter"), "{}", out.stderr);
     assert!(out.stdout.contains("keeps (python3.9)"), "{}", out.stdout);
-}
-
-/// Interpreters whose frames the library reads: those that are installed, one at least, and those of SNUG_PYTHONS, by
-/// their paths.
-fn pythons() -> Vec<String> {
-    let works = |python: &String| {
-        Command::new(python).arg("--version").output().is_ok_and(|out| out.status.success())
-    };
-    let known = ["python3.11", "python3.12", "python3.13", "python3.14"].map(String::from);
-    let mut found: Vec<String> = known.into_iter().filter(works).collect();
-    let named = std::env::var("SNUG_PYTHONS").unwrap_or_default();
-    found.extend(named.split(':').filter(|path| !path.is_empty()).map(String::from));
-    assert!(!found.is_empty(), "there is no Python of 3.11 to 3.14; SNUG_PYTHONS names some by their paths");
-    found
 }
 
 /// In generators, coroutines, code of 3,000 lines, names that are not ASCII ...: programs/python_frames.py.

@@ -39,7 +39,8 @@ EXPORT void *malloc(size_t size_bytes) {
 EXPORT void free(void *block) { block_give(block); }
 #define NAME(symbol) #symbol
 #define NAME_OF(symbol) NAME(symbol) /* which core/archive/prefixed_names.h may have changed */
-extern __typeof(free) free_of_this_copy __attribute__((nothrow, leaf, alias(NAME_OF(free)), visibility("hidden")));
+#define SAME_AS(symbol) __attribute__((nothrow, leaf, alias(NAME_OF(symbol))))
+extern __typeof(free) free_of_this_copy SAME_AS(free) HIDDEN;
 
 EXPORT void *calloc(size_t count, size_t each_bytes) {
   size_t size_bytes;
@@ -49,7 +50,7 @@ EXPORT void *calloc(size_t count, size_t each_bytes) {
 }
 
 static NEVER_INLINE void *realloc_slow(void *block, size_t size_bytes) {
-  if (block == NULL) return malloc(size_bytes);
+  if (block == NULL) return malloc_slow(size_bytes); /* not what is bound to malloc, which may have called this */
   if (size_bytes == 0) return block_give(block), NULL;
   void *result = block_resize(block, size_bytes);
   return likely(result != NULL) ? result : no_memory();
@@ -103,6 +104,16 @@ EXPORT void *pvalloc(size_t size_bytes) {
   if (size_bytes > PTRDIFF_MAX) return no_memory();
   return take_aligned(zone.page_bytes, round_up(size_bytes, zone.page_bytes));
 }
+
+/* glibc's inner names, by which a malloc that stands before this one gets blocks: so they must not lead back to it. */
+EXPORT __typeof(malloc) __libc_malloc __attribute__((__malloc__)) SAME_AS(malloc);
+EXPORT __typeof(free) __libc_free SAME_AS(free);
+EXPORT __typeof(calloc) __libc_calloc __attribute__((__malloc__)) SAME_AS(calloc);
+EXPORT __typeof(realloc) __libc_realloc SAME_AS(realloc);
+EXPORT __typeof(memalign) __libc_memalign __attribute__((__malloc__, alloc_align(1), alloc_size(2))) SAME_AS(memalign);
+EXPORT __typeof(valloc) __libc_valloc __attribute__((__malloc__)) SAME_AS(valloc);
+EXPORT __typeof(pvalloc) __libc_pvalloc __attribute__((__malloc__)) SAME_AS(pvalloc);
+EXPORT __typeof(posix_memalign) __posix_memalign SAME_AS(posix_memalign);
 
 EXPORT size_t malloc_usable_size(void *block) { return block != NULL ? block_size(block) : 0; }
 

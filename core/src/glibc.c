@@ -1,4 +1,4 @@
-/* glibc.c: the rest of what glibc's malloc offers, and the names by which other libraries call it. */
+/* glibc.c: the rest of what glibc's malloc offers. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,11 +21,6 @@ struct mallinfo {
 struct mallinfo2 {
   size_t arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost;
 };
-
-/* Declared by glibc's <malloc.h>, which musl lacks in part. */
-void *memalign(size_t alignment, size_t size_bytes);
-void *valloc(size_t size_bytes);
-void *pvalloc(size_t size_bytes);
 
 EXPORT struct mallinfo2 mallinfo2(void);
 EXPORT struct mallinfo mallinfo(void);
@@ -124,25 +119,4 @@ int malloc_info(int options_word, FILE *stream) {
   element(&text, "<system type=\"current\" size=\"", info.arena + info.hblkhd, "\"/>\n</malloc>\n");
   fwrite(buffer, 1, text.length_bytes, stream);
   return 0;
-}
-
-/* glibc's inner names, by which some libraries and debuggers call. */
-EXPORT void *__libc_malloc(size_t size_bytes);
-EXPORT void __libc_free(void *block);
-EXPORT void *__libc_calloc(size_t count, size_t each_bytes);
-EXPORT void *__libc_realloc(void *block, size_t size_bytes);
-EXPORT void *__libc_memalign(size_t alignment, size_t size_bytes);
-EXPORT void *__libc_valloc(size_t size_bytes);
-EXPORT void *__libc_pvalloc(size_t size_bytes);
-EXPORT int __posix_memalign(void **result, size_t alignment, size_t size_bytes);
-
-void *__libc_malloc(size_t size_bytes) { return malloc(size_bytes); }
-void __libc_free(void *block) { free(block); }
-void *__libc_calloc(size_t count, size_t each_bytes) { return calloc(count, each_bytes); }
-void *__libc_realloc(void *block, size_t size_bytes) { return realloc(block, size_bytes); }
-void *__libc_memalign(size_t alignment, size_t size_bytes) { return memalign(alignment, size_bytes); }
-void *__libc_valloc(size_t size_bytes) { return valloc(size_bytes); }
-void *__libc_pvalloc(size_t size_bytes) { return pvalloc(size_bytes); }
-int __posix_memalign(void **result, size_t alignment, size_t size_bytes) {
-  return posix_memalign(result, alignment, size_bytes);
 }

@@ -133,19 +133,18 @@ static void walk(struct profile_frames *frames) {
   frames->tags = 0;
   frames->tell = NULL;
   frames->language_count = 0;
-  struct unwind_range last = {0, 0};
+  struct unwind_range languages[] = {ruby_code(), python_code()};
+  frames->native_count = unwind_here(frames->native, PROFILE_NATIVE_MAX, languages, &frames->native_end);
   ruby_add_frames(frames);
+  if (frames->language_count == 0) python_add_frames(frames);
   if (frames->language_count != 0) {
-    last = ruby_code();
-  } else {
-    python_add_frames(frames);
-    if (frames->language_count != 0) last = python_code();
+    if (frames->native_count >= NATIVE_ABOVE_LANGUAGE) frames->native_end = UNWIND_ENOUGH;
+    if (frames->native_count > NATIVE_ABOVE_LANGUAGE) frames->native_count = NATIVE_ABOVE_LANGUAGE;
+  } else if (frames->native_end == UNWIND_ENOUGH && frames->native_count < PROFILE_NATIVE_MAX) {
+    frames->native_count = unwind_here(frames->native, PROFILE_NATIVE_MAX, NULL, &frames->native_end);
   }
-  size_t most = frames->language_count != 0 ? NATIVE_ABOVE_LANGUAGE : PROFILE_NATIVE_MAX;
-  bool whole;
-  frames->native_count = unwind_here(frames->native, most, last, &whole);
-  if (!whole) frames->tags |= SNUG_PROFILE_CUT;
-  if (frames->language_count == 0 && frames->native_count == most) frames->tags |= SNUG_PROFILE_DEEP;
+  if (frames->native_end == UNWIND_CUT) frames->tags |= SNUG_PROFILE_CUT;
+  if (frames->native_count == PROFILE_NATIVE_MAX) frames->tags |= SNUG_PROFILE_DEEP;
 }
 
 NEVER_INLINE void profile_note(const void *block, size_t size_bytes) {

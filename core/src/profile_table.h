@@ -15,6 +15,7 @@
 
 #include "../include/snug_profile.h"
 #include "base.h"
+#include "unwind.h"
 
 enum {
   PROFILE_NATIVE_MAX = 64,
@@ -26,6 +27,7 @@ enum {
 /* A stack on its way into the table. */
 struct profile_frames {
   uint32_t tags;
+  enum unwind_end native_end;
   size_t native_count, language_count;
   /* NULL; or, where nothing may be kept (in a signal handler), what is told of each frame of a language instead. */
   void (*tell)(const char *label, size_t label_bytes, const char *path, size_t path_bytes, uint32_t line);

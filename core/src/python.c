@@ -1,5 +1,6 @@
 #include "python.h"
 
+#include "interpreter.h"
 #include "symbols.h"
 
 /* Of CPython's objects, of all its versions that are read here. */
@@ -53,7 +54,7 @@ static struct {
   const void *code_type, *string_type;
   const char *(*current_state)(void);
   const char *(*own_state)(void);
-  struct unwind_range code;
+  struct interpreter interpreter;
 } python;
 
 static const void *pointer_at(const char *object, size_t offset) { return *(const void *const *)(object + offset); }
@@ -64,7 +65,11 @@ static bool is_of_type(const char *object, const void *type) {
   return object != NULL && (uintptr_t)object % sizeof(void *) == 0 && pointer_at(object, OBJECT_TYPE) == type;
 }
 
-struct unwind_range python_code(void) { return python.code; }
+static bool python_is_there(void) { return __atomic_load_n(&python.is_there, __ATOMIC_ACQUIRE); }
+
+struct unwind_range python_code(void) {
+  return python_is_there() ? python.interpreter.code : (struct unwind_range){0, 0};
+}
 
 void python_prepare(void) {
   if (python.is_there) return;
@@ -79,8 +84,8 @@ void python_prepare(void) {
   bool all = python.code_type != NULL && python.string_type != NULL &&
              (symbols_function(&python.current_state, "PyThreadState_GetUnchecked") ||
               symbols_function(&python.current_state, "_PyThreadState_UncheckedGet")) &&
-             symbols_function(&python.own_state, "PyGILState_GetThisThreadState");
-  if (all) python.code = unwind_range_of((uintptr_t)python.own_state);
+             symbols_function(&python.own_state, "PyGILState_GetThisThreadState") &&
+             interpreter_find(&python.interpreter, python.own_state, (const char *const[]){NULL, NULL});
   __atomic_store_n(&python.is_there, all, __ATOMIC_RELEASE);
 }
 
@@ -194,7 +199,7 @@ static const char *innermost_frame(const char *state) {
 }
 
 void python_add_frames(struct profile_frames *frames) {
-  if (!__atomic_load_n(&python.is_there, __ATOMIC_ACQUIRE)) return;
+  if (!python_is_there() || !interpreter_can_be_asked(&python.interpreter, frames)) return;
   /* First what asks no loader: a thread that Python does not know may not have its thread-local variables yet (D4). */
   const char *own = python.own_state();
   if (own == NULL) return;
@@ -213,6 +218,4 @@ void python_add_frames(struct profile_frames *frames) {
   if (frame != NULL) frames->tags |= SNUG_PROFILE_DEEP;
 }
 
-const void *python_function(void) {
-  return __atomic_load_n(&python.is_there, __ATOMIC_ACQUIRE) ? (const void *)python.own_state : NULL;
-}
+const void *python_function(void) { return python_is_there() ? (const void *)python.own_state : NULL; }

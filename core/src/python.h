@@ -13,18 +13,17 @@
 
 #include "base.h"
 #include "profile_table.h"
-#include "unwind.h"
 
 /* Looks Python's functions and types up, if Python is there. Takes the loader's lock. */
 HIDDEN void python_prepare(void);
 
-/* Adds the frames of Python code, innermost first, and the tags that say what is missing. */
+/* Adds the frames of Python code, innermost first, and the tags that say what is missing. The native ones are there. */
 HIDDEN void python_add_frames(struct profile_frames *frames);
 
 /* A function of the interpreter's; NULL: none is known. */
 HIDDEN const void *python_function(void);
 
-/* Where the interpreter's own code lies, if frames were added. */
+/* Where the interpreter's own code lies; nowhere: none is known. */
 HIDDEN struct unwind_range python_code(void);
 
 #endif

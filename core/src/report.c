@@ -25,7 +25,6 @@ enum {
 /* I1. Static, as stacks of signal handlers are short. */
 static struct {
   const void *thread; /* atomic: lock_self() of who reports, or NULL */
-  uint64_t native[PROFILE_NATIVE_MAX];
   struct profile_frames frames;
   uint32_t language_lines;
   char line[REPORT_LINE_BYTES], maps[MAPS_LINE_BYTES];
@@ -222,15 +221,18 @@ void report_stack(uint32_t stack) {
 }
 
 void report_here(const void *context) {
-  bool whole;
-  size_t count = context != NULL ? unwind_interrupted(context, report.native, PROFILE_NATIVE_MAX, &whole)
-                                 : unwind_here(report.native, PROFILE_NATIVE_MAX, (struct unwind_range){0, 0}, &whole);
+  struct profile_frames *frames = &report.frames;
+  *frames = (struct profile_frames){.tell = say_language};
+  if (context != NULL) {
+    frames->native_count = unwind_interrupted(context, frames->native, PROFILE_NATIVE_MAX, &frames->native_end);
+  } else {
+    frames->native_count = unwind_here(frames->native, PROFILE_NATIVE_MAX, NULL, &frames->native_end);
+  }
   const void *interpreter = ruby_function() != NULL ? ruby_function() : python_function();
-  say_native_frames(report.native, count, interpreter, INTERPRETER_LINES);
+  say_native_frames(frames->native, frames->native_count, interpreter, INTERPRETER_LINES);
   /* Last: where the interpreter itself is what went wrong, its records may be, too. */
-  report.frames = (struct profile_frames){.tell = say_language};
   report.language_lines = 0;
-  ruby_add_frames(&report.frames);
-  if (report.frames.language_count == 0) python_add_frames(&report.frames);
-  say_tags(report.frames.tags);
+  ruby_add_frames(frames);
+  if (frames->language_count == 0) python_add_frames(frames);
+  say_tags(frames->tags);
 }

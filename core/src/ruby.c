@@ -1,5 +1,6 @@
 #include "ruby.h"
 
+#include "interpreter.h"
 #include "symbols.h"
 
 /* Of Ruby's C interface (ruby/debug.h, ruby/thread.h, ruby/internal). */
@@ -11,6 +12,7 @@ enum {
   FLAG_NOT_EMBEDDED = 1 << 13,
   EMBEDDED_LENGTH_SHIFT = 14, /* until 3.1, where the length of a short string is among its flags */
   EMBEDDED_LENGTH_MASK = 31,
+  MACHINE_FIRST_THREAD = 5, /* until 3.2 */
   IMMEDIATE_MASK = 7,
   NIL_MAX = 8,
   STATIC_BLOCK_MAX_BYTES = 64 << 10,
@@ -21,13 +23,14 @@ static struct {
   bool has_length_in_word; /* since 3.2 */
   bool needs_context;      /* until 3.2 rb_profile_frames does not look whether there is one */
   intptr_t context_offset; /* of the thread's execution context, from the thread's own block */
+  void *const *const *machine;
   int (*has_lock)(void);
   int (*collects)(void);
   int (*walk)(int start, int limit, ruby_value *frames, int *lines);
   ruby_value (*path)(ruby_value frame);
   ruby_value (*method)(ruby_value frame);
   ruby_value (*base_label)(ruby_value frame);
-  struct unwind_range code;
+  struct interpreter interpreter;
 } ruby;
 
 static char *thread_block(void) { return (char *)__builtin_thread_pointer(); }
@@ -35,13 +38,24 @@ static char *thread_block(void) { return (char *)__builtin_thread_pointer(); }
 /* Where each thread has the variable, if all have it at one distance from the thread's block: so the loader places
  * those of libraries that a program starts with. */
 static bool find_context(void) {
+  ruby.machine = symbols_variable("ruby_current_vm_ptr");
   void *context = symbols_variable("ruby_current_ec");
   ruby.context_offset = (char *)context - thread_block();
-  return context != NULL && ruby.context_offset > -STATIC_BLOCK_MAX_BYTES &&
+  return ruby.machine != NULL && context != NULL && ruby.context_offset > -STATIC_BLOCK_MAX_BYTES &&
          ruby.context_offset < STATIC_BLOCK_MAX_BYTES;
 }
 
-struct unwind_range ruby_code(void) { return ruby.code; }
+/* Y2 */
+static bool has_context(void) {
+  if (!ruby.needs_context) return true;
+  void *const *machine = *ruby.machine;
+  return machine != NULL && machine[MACHINE_FIRST_THREAD] != NULL &&
+         *(void **)(thread_block() + ruby.context_offset) != NULL;
+}
+
+static bool ruby_is_there(void) { return __atomic_load_n(&ruby.is_there, __ATOMIC_ACQUIRE); }
+
+struct unwind_range ruby_code(void) { return ruby_is_there() ? ruby.interpreter.code : (struct unwind_range){0, 0}; }
 
 void ruby_prepare(void) {
   if (ruby.is_there || !symbols_function(&ruby.walk, "rb_profile_frames")) return;
@@ -54,8 +68,8 @@ void ruby_prepare(void) {
              symbols_function(&ruby.collects, "rb_during_gc") &&
              symbols_function(&ruby.path, "rb_profile_frame_path") &&
              symbols_function(&ruby.method, "rb_profile_frame_method_name") &&
-             symbols_function(&ruby.base_label, "rb_profile_frame_base_label");
-  if (all) ruby.code = unwind_range_of((uintptr_t)ruby.walk);
+             symbols_function(&ruby.base_label, "rb_profile_frame_base_label") &&
+             interpreter_find(&ruby.interpreter, ruby.walk, (const char *const[]){"ruby_vm_destruct", "ruby_stop"});
   __atomic_store_n(&ruby.is_there, all, __ATOMIC_RELEASE);
 }
 
@@ -87,8 +101,8 @@ static uint64_t frame_word(const struct profile_frames *frames, ruby_value frame
 void ruby_add_frames(struct profile_frames *frames) {
   ruby_value values[PROFILE_LANGUAGE_MAX];
   int lines[PROFILE_LANGUAGE_MAX];
-  if (!__atomic_load_n(&ruby.is_there, __ATOMIC_ACQUIRE)) return;
-  if (ruby.needs_context && *(void **)(thread_block() + ruby.context_offset) == NULL) {
+  if (!ruby_is_there() || !interpreter_can_be_asked(&ruby.interpreter, frames)) return;
+  if (!has_context()) {
     frames->tags |= SNUG_PROFILE_RUBY_NO_CONTEXT;
     return;
   }
@@ -107,6 +121,4 @@ void ruby_add_frames(struct profile_frames *frames) {
   frames->language_count = (size_t)count;
 }
 
-const void *ruby_function(void) {
-  return __atomic_load_n(&ruby.is_there, __ATOMIC_ACQUIRE) ? (const void *)ruby.walk : NULL;
-}
+const void *ruby_function(void) { return ruby_is_there() ? (const void *)ruby.walk : NULL; }

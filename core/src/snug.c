@@ -64,6 +64,7 @@ SMALL
 FAST
 #include "unwind.c"
 #include "profile_table.c"
+#include "interpreter.c"
 #include "python.c"
 #include "ruby.c"
 SMALL

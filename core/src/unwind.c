@@ -80,12 +80,6 @@ const uint8_t *unwind_tables(uint64_t pc) {
   return NULL;
 }
 
-struct unwind_range unwind_range_of(uintptr_t address) {
-  struct found_object found = {0};
-  if (find_object == NULL || find_object((void *)address, &found) != 0) return (struct unwind_range){0, 0};
-  return (struct unwind_range){(uintptr_t)found.map_start, (uintptr_t)found.map_end};
-}
-
 #if defined(__x86_64__)
 #include "unwind_x86_64.h"
 #elif defined(__aarch64__)
@@ -98,33 +92,35 @@ static bool may_be_code(uint64_t pc) { return pc >= PAGE_BYTES && pc < ADDRESSES
 /* is_signal: the machine stands at an instruction, of whose stack nothing is known, rather than after a call. Part of
  * its callers, whose frames it needs. */
 static ALWAYS_INLINE size_t walk_from(struct machine machine, bool is_signal, uint64_t *frames, size_t most,
-                                      struct unwind_range last, bool *whole) {
+                                      const struct unwind_range *last, enum unwind_end *end) {
   uint64_t first_sp = machine.sp, sp = machine.sp;
   uintptr_t page = round_down((uintptr_t)machine.sp, PAGE_BYTES);
   struct stack_memory memory = {page, is_signal ? page : page + PAGE_BYTES, 0};
   size_t count = 0, count_of_last = 0;
-  bool ended = false;
+  bool outmost = false;
   while (count < most && count_of_last < LAST_FRAMES) {
     bool steps = machine_step(&machine, &memory, &is_signal);
-    ended = steps && machine.pc == 0;
+    outmost = steps && machine.pc == 0;
     if (!steps || !may_be_code(machine.pc)) break;
     if (machine.sp <= sp || machine.sp - first_sp > STACK_MAX_BYTES) break; /* U2 */
     sp = machine.sp;
     frames[count++] = machine.pc - 1;
-    count_of_last += machine.pc > last.start && machine.pc <= last.end;
+    count_of_last +=
+        last != NULL && (unwind_range_holds(last[0], machine.pc - 1) || unwind_range_holds(last[1], machine.pc - 1));
   }
-  *whole = ended || count == most || count_of_last == LAST_FRAMES;
+  bool enough = count == most || count_of_last == LAST_FRAMES;
+  *end = outmost ? UNWIND_OUTMOST : enough ? UNWIND_ENOUGH : UNWIND_CUT;
   return count;
 }
 
-NEVER_INLINE size_t unwind_here(uint64_t *frames, size_t most, struct unwind_range last, bool *whole) {
-  return walk_from(machine_here(), false, frames, most, last, whole);
+NEVER_INLINE size_t unwind_here(uint64_t *frames, size_t most, const struct unwind_range *last, enum unwind_end *end) {
+  return walk_from(machine_here(), false, frames, most, last, end);
 }
 
-size_t unwind_interrupted(const void *context, uint64_t *frames, size_t most, bool *whole) {
+size_t unwind_interrupted(const void *context, uint64_t *frames, size_t most, enum unwind_end *end) {
   struct machine machine = machine_interrupted(sys_interrupted_registers(context));
-  *whole = false;
+  *end = UNWIND_CUT;
   if (most == 0 || !may_be_code(machine.pc)) return 0;
   frames[0] = machine.pc;
-  return 1 + walk_from(machine, true, frames + 1, most - 1, (struct unwind_range){0, 0}, whole);
+  return 1 + walk_from(machine, true, frames + 1, most - 1, NULL, end);
 }

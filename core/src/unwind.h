@@ -17,20 +17,26 @@
 /* Looks up where tables are, if that may take the loader's lock: musl's must not be taken while it may be held. */
 HIDDEN void unwind_prepare(bool at_start);
 
-/* Where the code of a library or a program lies; 0 and 0: unknown. */
+/* Where code lies: a segment of a library or a program, or a function. None: 0 and 0. */
 struct unwind_range {
   uintptr_t start, end;
 };
 
-/* That of the object with this address. */
-HIDDEN struct unwind_range unwind_range_of(uintptr_t address);
+static inline bool unwind_range_holds(struct unwind_range range, uint64_t pc) {
+  return pc >= range.start && pc < range.end;
+}
 
-/* Program counters of the callers of this function, innermost first: return addresses, less one. *whole: the walk came
- * to the end of the stack, to `most`, or some frames into the code of `last`, beyond which nobody looks. Returns how
- * many. */
-HIDDEN size_t unwind_here(uint64_t *frames, size_t most, struct unwind_range last, bool *whole);
+enum unwind_end {
+  UNWIND_CUT,     /* what comes next can't be told */
+  UNWIND_ENOUGH,  /* as many as were asked for, or some of code beyond which nobody looks */
+  UNWIND_OUTMOST, /* the last one is that which began the thread */
+};
+
+/* Program counters of the callers of this function, innermost first: return addresses, less one. Behind some that lie
+ * in one of `last`, two ranges or NULL, there are no more. Returns how many. */
+HIDDEN size_t unwind_here(uint64_t *frames, size_t most, const struct unwind_range *last, enum unwind_end *end);
 
 /* The same from where a signal interrupted, as its handler is told: first that instruction, then its callers. */
-HIDDEN size_t unwind_interrupted(const void *context, uint64_t *frames, size_t most, bool *whole);
+HIDDEN size_t unwind_interrupted(const void *context, uint64_t *frames, size_t most, enum unwind_end *end);
 
 #endif

@@ -256,3 +256,17 @@ fn command_lines() -> Vec<String> {
     let lines = entries.flatten().filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
     lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " ")).collect()
 }
+
+/// Interpreters whose frames the library reads: those that are installed, one at least, and those of SNUG_PYTHONS, by
+/// their paths.
+pub(crate) fn pythons() -> Vec<String> {
+    let works = |python: &String| {
+        Command::new(python).arg("--version").output().is_ok_and(|out| out.status.success())
+    };
+    let known = ["python3.11", "python3.12", "python3.13", "python3.14"].map(String::from);
+    let mut found: Vec<String> = known.into_iter().filter(works).collect();
+    let named = std::env::var("SNUG_PYTHONS").unwrap_or_default();
+    found.extend(named.split(':').filter(|path| !path.is_empty()).map(String::from));
+    assert!(!found.is_empty(), "there is no Python of 3.11 to 3.14; SNUG_PYTHONS names some by their paths");
+    found
+}
