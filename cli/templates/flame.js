@@ -19,6 +19,7 @@
   };
   const percent = bytes => `${(100 * bytes / root[BYTES]).toFixed(1)} %`;
   const describe = frame => `${frame[NAME]}${frame[PLACE] ? ` (${frame[PLACE]})` : ""}: ${text(frame[BYTES])}, ${percent(frame[BYTES])} of all`;
+  const nearest = place => place.split(", ")[0].split("/").pop();
   const words = () => search.value.trim().toLowerCase();
   const matches = frame => words() !== "" && `${frame[NAME]} ${frame[PLACE]}`.toLowerCase().includes(words());
   // Bytes of the outermost frames that match: what is below them is in them.
@@ -35,7 +36,7 @@
       if (path.length < shown.length) button.classList.add("above");
       if (matches(frame)) button.classList.add("match");
       button.style.cssText = `left:${left}px;top:${row * ROW}px;width:${pixels}px`;
-      if (pixels > 24) button.textContent = frame[NAME];
+      if (pixels > 24) button.textContent = frame[PLACE] ? `${frame[NAME]} (${nearest(frame[PLACE])})` : frame[NAME];
       button.title = describe(frame);
       button.setAttribute("aria-label", describe(frame));
       button.onclick = () => { shown = path; draw(); };

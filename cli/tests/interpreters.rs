@@ -10,8 +10,12 @@ use common::{pythons, run, snug, snug_library, Running, Scratch};
 
 /// Each samples more than the one before. The second ends blocks at pages that can't be touched, so that a read of what
 /// was freed shows.
-const SETTINGS: [&str; 4] =
-    ["profile:1", "profile:1,guard_samples:1", "profile:65536,guard_samples:1", "profile:512,guard_samples:4096"];
+const SETTINGS: [&str; 4] = [
+    "profile:1",
+    "profile:1,guard_samples:1",
+    "profile:65536,guard_samples:1",
+    "profile:512,guard_samples:4096",
+];
 
 fn is_there(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
@@ -50,7 +54,8 @@ fn exit_handlers_may_allocate_when_the_interpreter_has_ended() {
     let scratch = Scratch::new();
     let late = scratch.compile("late.so", include_str!("programs/late.c"), &["-shared", "-fPIC", "-O1"]);
     for interpreter in interpreters() {
-        let script = if interpreter == "ruby" { "fork { 1 }; Process.wait; exit $?.exitstatus || 1" } else { "1" };
+        let script =
+            if interpreter == "ruby" { "fork { 1 }; Process.wait; exit $?.exitstatus || 1" } else { "1" };
         let option = if interpreter == "ruby" { "-e" } else { "-c" };
         for libraries in [format!("{library}:{late}"), format!("{late}:{library}")] {
             expect_life(4, &libraries, &[&interpreter, option, script]);
@@ -71,7 +76,10 @@ fn ruby_lives_through_samples_everywhere() {
 fn library_of(interpreter: &str) -> Option<String> {
     let (option, script) = match interpreter {
         "ruby" => ("-e", "puts File.read('/proc/self/maps')[/\\S+\\/libruby\\S+/]"),
-        _ => ("-c", "import re; print(re.search('\\S+/libpython3\\.[0-9]\\S*|$', open('/proc/self/maps').read())[0])"),
+        _ => (
+            "-c",
+            "import re; print(re.search('\\S+/libpython3\\.[0-9]\\S*|$', open('/proc/self/maps').read())[0])",
+        ),
     };
     let path = run(Command::new(interpreter).args([option, script])).expect_code(0).stdout.trim().to_string();
     (!path.is_empty()).then_some(path)
@@ -98,7 +106,10 @@ fn a_program_may_end_an_interpreter_and_go_on() {
             let mut rest = String::new();
             output.read_to_string(&mut rest).unwrap();
             let status = running.0.wait().unwrap();
-            assert!(status.success() && rest == "ended\n", "{interpreter} in a program, {guarded}: {status} {rest:?}");
+            assert!(
+                status.success() && rest == "ended\n",
+                "{interpreter} in a program, {guarded}: {status} {rest:?}"
+            );
         }
     }
 }

@@ -109,7 +109,11 @@ fn a_program_that_ends_at_once_is_read_at_its_end() {
     let answer = run(place.profile(&files).args(["--", &program])).expect_code(0);
     let lines: Vec<&str> = answer.stdout.lines().collect();
     assert_eq!(lines[0], "the program's", "{answer:#?}");
-    assert!(lines[1].starts_with(&format!("{program}: ")) && lines[1].contains("still live"), "{answer:#?}");
+    assert!(
+        lines[1].starts_with(&format!("{program}: "))
+            && lines[1].contains("live when it was seen to be most"),
+        "{answer:#?}"
+    );
     assert!(answer.stdout.contains("keeps (program)"), "{answer:#?}");
     assert_eq!(answer.stderr, "");
     assert!(std::fs::read_to_string(&html).unwrap().contains("keeps"));
@@ -130,13 +134,101 @@ fn sampling_begins_before_main() {
 fn what_was_freed_before_the_end_is_said_to_be() {
     let Some(place) = Place::new() else { return };
     let main = "int main(void) { for (int i = 0; i < 5000; i++) free(keeps()); }";
-    let grown = place.measure(main, &[]).expect_code(0).expect_stderr("--view allocated");
+    let grown = place.measure(main, &["--view", "grown"]).expect_code(0).expect_stderr("--view allocated");
     assert_eq!(grown.json()["sites"].as_array().unwrap().len(), 0);
     assert_eq!(first(&place.measure(main, &["--view", "allocated"]).expect_code(0)), "keeps");
     let little = place.compile("little", "int main(void) { keeps(); }");
     let answer =
         run(&mut place.profile(&["--", &little])).expect_code(0).expect_stderr("smaller --mean-bytes");
-    assert!(answer.stdout.contains(": 0 B allocated") && answer.stdout.lines().count() == 1, "{answer:#?}");
+    assert!(answer.stdout.contains(": 0 B live") && answer.stdout.lines().count() == 1, "{answer:#?}");
+}
+
+/// As most programs do, Python's among them.
+#[test]
+fn what_is_freed_at_the_end_is_shown_as_it_was_at_the_peak() {
+    let Some(place) = Place::new() else { return };
+    let main = "static void *all[5000]; int main(void) { for (int i = 0; i < 5000; i++) all[i] = keeps(); usleep(300000); \
+                for (int i = 0; i < 5000; i++) free(all[i]); }";
+    let answer = place.measure(main, &[]).expect_code(0);
+    assert_eq!(answer.json()["view"], "peak", "{answer:#?}");
+    assert!(bytes_of(&answer, "keeps") > MOST, "{answer:#?}");
+}
+
+const CXX: &str = r#"
+#include <vector>
+#include <unistd.h>
+namespace shop {
+template <typename Item> struct Cart {
+  std::vector<Item> items;
+  __attribute__((noinline)) void add(Item item) {
+    items.push_back(item); // line 8
+  }
+};
+}
+int main() {
+  static shop::Cart<long> *carts = new shop::Cart<long>[2000];
+  for (int i = 0; i < 2000 * 500; i++) carts[i % 2000].add(i);
+  usleep(200000);
+}
+"#;
+
+/// Names as in the source, and its lines: of debug information in the program, compressed, and in a file beside it.
+#[test]
+fn native_code_has_names_and_lines() {
+    let Some(place) = Place::new() else { return };
+    let source = place.scratch.text("shop.cpp");
+    std::fs::write(&source, CXX).unwrap();
+    let program = place.scratch.text("shop");
+    let do_all = |commands: &[&[&str]]| {
+        for command in commands {
+            assert!(Command::new(command[0]).args(&command[1..]).status().unwrap().success(), "{command:?}");
+        }
+    };
+    let debug = place.scratch.text("shop.debug");
+    let link = format!("--add-gnu-debuglink={debug}");
+    let split: &[&[&str]] = &[
+        &["objcopy", "--only-keep-debug", &program, &debug],
+        &["strip", &program],
+        &["objcopy", &link, &program],
+    ];
+    for (option, is_split, has_lines) in
+        [("-g0", false, false), ("-g", false, true), ("-g -gz=zlib", false, true), ("-g", true, true)]
+    {
+        let [first, second] =
+            option.split_once(' ').map_or([option, "-DNONE"], |(first, second)| [first, second]);
+        do_all(&[&["g++", "-O1", "-Wl,--build-id", first, second, &source, "-o", &program]]);
+        if is_split {
+            do_all(split);
+        }
+        let answer = run(place.profile(&["--mean-bytes", "16384"]).args(["--", &program])).expect_code(0);
+        let place_text = if has_lines { "shop.cpp:8)" } else { "(shop)" };
+        let line = answer.stdout.lines().find(|line| line.contains("shop::Cart<long>::add"));
+        assert!(line.is_some_and(|line| line.contains(place_text)), "{option} {is_split}: {answer:#?}");
+        assert!(!answer.stdout.contains("_ZN"), "{answer:#?}");
+    }
+}
+
+#[test]
+fn stacks_are_chosen_and_the_distance_is_said() {
+    let Some(place) = Place::new() else { return };
+    let main = "int main(void) { for (int i = 0; i < 4000; i++) { many(keeps); usleep(10000); if (i == 9) return 0; many(keeps_more); } }";
+    let program = place.compile("program", main);
+    let shown = |more: &[&str]| {
+        let arguments = ["--mean-bytes", "1024"];
+        run(place.profile(&arguments).args(more).args(["--", &program])).expect_code(0)
+    };
+    let focused = shown(&["--focus", "keeps_more"]).expect_stderr("as --mean-bytes asks, but up to");
+    assert!(
+        focused.stdout.contains("keeps_more (program)") && focused.stdout.contains("asked for"),
+        "{focused:#?}"
+    );
+    assert!(!focused.stdout.contains("keeps (program)"), "{focused:#?}");
+    let ignored = shown(&["--ignore", "keeps_more", "--top", "1"]);
+    assert!(
+        !ignored.stdout.contains("keeps_more") && ignored.stdout.contains("keeps (program)"),
+        "{ignored:#?}"
+    );
+    run(&mut place.profile(&["--focus", "(", "--", "true"])).expect_code(2);
 }
 
 #[test]

@@ -149,8 +149,12 @@ mod tests {
     use crate::base::random::Random;
 
     fn stack(samples: &[f64], frames: &[(&str, u32)]) -> KeptAtStack {
-        let frame =
-            |(name, line): &(&str, u32)| Frame { function: (*name).into(), file: "a.rb".into(), line: *line };
+        let frame = |(name, line): &(&str, u32)| Frame {
+            function: (*name).into(),
+            file: "a.rb".into(),
+            line: *line,
+            source: None,
+        };
         let mut stack = KeptAtStack { frames: frames.iter().map(frame).collect(), ..KeptAtStack::default() };
         samples.iter().for_each(|bytes_per_s| stack.add(*bytes_per_s));
         stack

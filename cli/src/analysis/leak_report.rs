@@ -314,7 +314,7 @@ mod tests {
                 bytes_per_s: 1.0,
                 bytes_per_s_interval: (0.5, 1.5),
                 samples: 16,
-                line: Frame { function: "keeps".into(), file: "a.rb".into(), line: 3 },
+                line: Frame { function: "keeps".into(), file: "a.rb".into(), line: 3, source: None },
                 callers: Vec::new(),
             }],
             sizes: Vec::new(),

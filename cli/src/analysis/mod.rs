@@ -24,6 +24,7 @@ pub(crate) mod leak_wording;
 mod lexer;
 pub(crate) mod overview;
 pub(crate) mod profile_difference;
+pub(crate) mod profile_lines;
 pub(crate) mod quantities;
 pub(crate) mod results;
 pub(crate) mod saved;

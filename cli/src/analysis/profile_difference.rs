@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     fn frame(function: &str, line: u32) -> Frame {
-        Frame { function: function.into(), file: "a.rb".into(), line }
+        Frame { function: function.into(), file: "a.rb".into(), line, source: None }
     }
 
     fn profile(sites: &[(f64, &[(&str, u32)])]) -> SavedProfile {
@@ -181,6 +181,7 @@ mod tests {
             blocks: 1.0,
             samples: 2,
             frames: frames.iter().map(|(name, line)| frame(name, *line)).collect(),
+            ..Site::default()
         };
         SavedProfile {
             pid: 7,

@@ -11,7 +11,17 @@ pub(crate) struct Frame {
     pub function: String,
     /// The source file; of native code, the file that is mapped. Empty: none.
     pub file: String,
-    /// 0: unknown.
+    /// 0: unknown, and of native code.
+    pub line: u32,
+    /// Of native code, the place in the source that was compiled, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<SourceLine>,
+}
+
+/// A line of a source that was compiled.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(crate) struct SourceLine {
+    pub file: String,
     pub line: u32,
 }
 
@@ -19,10 +29,11 @@ impl Frame {
     /// As people read it.
     pub(crate) fn text(&self) -> String {
         let file = self.file.rsplit('/').next().unwrap_or_default();
-        match self.line {
+        match (self.line, &self.source) {
+            (0, Some(source)) => format!("{} ({}:{})", self.function, source.file, source.line),
             _ if file.is_empty() => self.function.clone(),
-            0 => format!("{} ({file})", self.function),
-            line => format!("{} ({}:{line})", self.function, without_package_folder(&self.file)),
+            (0, None) => format!("{} ({file})", self.function),
+            (line, _) => format!("{} ({}:{line})", self.function, without_package_folder(&self.file)),
         }
     }
 }
@@ -43,6 +54,25 @@ pub(crate) struct Site {
     pub samples: u64,
     /// Innermost first.
     pub frames: Vec<Frame>,
+    /// Of the bytes, by the samples. None: not known, in files that were written before it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variance: Option<f64>,
+}
+
+impl Site {
+    /// What one sampled block stands for. It was to be sampled by a chance of one in `blocks`, from which its part of the
+    /// variance follows (Horvitz and Thompson, 1952).
+    pub(crate) fn of_sample(bytes: f64, blocks: f64) -> Site {
+        let variance = bytes * bytes * (1.0 - 1.0 / blocks.max(1.0));
+        Site { bytes, blocks, samples: 1, variance: Some(variance), frames: Vec::new() }
+    }
+
+    /// The variance; where it is not known, as if all samples weighed the same.
+    pub(crate) fn variance_or_guess(&self) -> f64 {
+        let samples = self.samples.max(1) as f64;
+        let unsure = (1.0 - samples / self.blocks.max(samples)).max(0.0);
+        self.variance.unwrap_or(self.bytes * self.bytes / samples * unsure)
+    }
 }
 
 /// The library itself, and the names under which programs call it.
@@ -122,9 +152,21 @@ pub(crate) fn lacks_language(sites: &[Site]) -> bool {
     frames().any(is_interpreter) && !frames().any(says)
 }
 
-/// Index of the frame that people look for: the innermost with a line in a source file, or else the innermost.
+/// Index of the frame that people look for: the innermost with a line of a language; else that of native code.
 pub(crate) fn telling_frame(frames: &[Frame]) -> usize {
-    frames.iter().position(|frame| frame.line > 0).unwrap_or(0)
+    frames.iter().position(|frame| frame.line > 0).unwrap_or_else(|| own_frame(frames))
+}
+
+/// Index of the innermost frame that is none of the standard library of C++ or Rust.
+pub(crate) fn own_frame(frames: &[Frame]) -> usize {
+    frames.iter().position(|frame| !is_of_standard_library(frame)).unwrap_or(0)
+}
+
+/// Containers, strings and allocators of C++ and Rust, which allocate for who calls them.
+fn is_of_standard_library(frame: &Frame) -> bool {
+    let name = frame.function.trim_start_matches('<');
+    let spaces = ["std::", "__gnu_cxx::", "core::", "alloc::", "hashbrown::", "__rustc::", "operator new"];
+    frame.line == 0 && spaces.iter().any(|space| name.starts_with(space))
 }
 
 /// Adds sites with the same frames up; the most bytes first.
@@ -134,6 +176,7 @@ pub(crate) fn merge(sites: impl IntoIterator<Item = Site>) -> Vec<Site> {
         let into = merged.entry(site.frames.clone()).or_default();
         into.bytes += site.bytes;
         into.blocks += site.blocks;
+        into.variance = Some(into.variance.unwrap_or(0.0) + site.variance_or_guess());
         into.samples += site.samples;
         into.frames = site.frames;
     }
@@ -146,6 +189,9 @@ pub(crate) fn merge(sites: impl IntoIterator<Item = Site>) -> Vec<Site> {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Branch {
     pub bytes: f64,
+    pub samples: u64,
+    /// Of the bytes.
+    pub variance: f64,
     pub frame: Frame,
     /// The most bytes first.
     pub below: Vec<Branch>,
@@ -155,7 +201,7 @@ pub(crate) struct Branch {
 pub(crate) fn tree(sites: &[Site]) -> Branch {
     let mut root = Branch::default();
     for site in sites {
-        root.bytes += site.bytes;
+        root.add(site);
         let mut node = &mut root;
         for frame in site.frames.iter().rev() {
             let found = node.below.iter().position(|child| child.frame == *frame);
@@ -164,11 +210,19 @@ pub(crate) fn tree(sites: &[Site]) -> Branch {
                 node.below.push(Branch { frame: frame.clone(), ..Branch::default() });
             }
             node = &mut node.below[index];
-            node.bytes += site.bytes;
+            node.add(site);
         }
     }
     sort(&mut root);
     root
+}
+
+impl Branch {
+    fn add(&mut self, site: &Site) {
+        self.bytes += site.bytes;
+        self.samples += site.samples;
+        self.variance += site.variance_or_guess();
+    }
 }
 
 fn sort(node: &mut Branch) {
@@ -182,7 +236,8 @@ mod tests {
 
     #[test]
     fn packages_are_shown_without_their_folder() {
-        let frame = |file: &str| Frame { function: "f".into(), file: file.into(), line: 3 }.text();
+        let frame =
+            |file: &str| Frame { function: "f".into(), file: file.into(), line: 3, source: None }.text();
         assert_eq!(
             frame("/usr/share/rubygems-integration/all/gems/rack-2.2.6/lib/rack.rb"),
             "f (rack-2.2.6/lib/rack.rb:3)"
@@ -192,12 +247,12 @@ mod tests {
     }
 
     fn frame(function: &str, file: &str) -> Frame {
-        Frame { function: function.into(), file: file.into(), line: 0 }
+        Frame { function: function.into(), file: file.into(), line: 0, source: None }
     }
 
     fn site(bytes: f64, names: &[&str]) -> Site {
         let frames = names.iter().map(|name| frame(name, "a")).collect();
-        Site { bytes, blocks: 1.0, samples: 1, frames }
+        Site { bytes, blocks: 1.0, samples: 1, frames, variance: None }
     }
 
     #[test]
@@ -220,7 +275,7 @@ mod tests {
         let of = |frames: Vec<Frame>| Site { frames, ..Site::default() };
         let native =
             || of(vec![frame("list_append", "/usr/bin/python3.9"), frame("main", "/usr/bin/python3.9")]);
-        let with_line = of(vec![Frame { function: "f".into(), file: "a.py".into(), line: 3 }]);
+        let with_line = of(vec![Frame { function: "f".into(), file: "a.py".into(), line: 3, source: None }]);
         assert!(lacks_language(&[native()]) && !lacks_language(&[native(), with_line]));
         assert!(!lacks_language(&[native(), of(vec![frame("[without Python's lock]", "")])]));
         assert!(!lacks_language(&[site(1.0, &["main"])]) && !lacks_language(&[]));
@@ -279,7 +334,7 @@ mod tests {
 
     #[test]
     fn frames_are_short_to_read() {
-        let ruby = Frame { function: "each".into(), file: "/app/a.rb".into(), line: 7 };
+        let ruby = Frame { function: "each".into(), file: "/app/a.rb".into(), line: 7, source: None };
         assert_eq!(ruby.text(), "each (/app/a.rb:7)");
         assert_eq!(frame("f", "/usr/lib/libz.so.1").text(), "f (libz.so.1)");
         assert_eq!(frame("f", "").text(), "f");

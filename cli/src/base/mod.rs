@@ -1,6 +1,7 @@
 //! What everything else stands on and what knows nothing of memory: failures, numbers for people, the machine, files and
 //! ELF files.
 
+pub(crate) mod demangle;
 pub(crate) mod elf;
 pub(crate) mod failure;
 pub(crate) mod file;

@@ -1,5 +1,7 @@
 //! How numbers, emphasis and notes are shown to people.
 
+use std::io::IsTerminal;
+
 use anstyle::{AnsiColor, Color, Style};
 
 /// Emphasis for our own row and for headings.
@@ -87,6 +89,48 @@ pub(crate) fn bytes(count: f64) -> String {
     }
 }
 
+/// The same with as many digits as an error leaves, which is a part of the bytes: three, two of more than 5 %.
+pub(crate) fn bytes_within(count: f64, uncertainty: f64) -> String {
+    if uncertainty <= 0.05 {
+        bytes(count)
+    } else {
+        rough_bytes(count)
+    }
+}
+
+/// Bytes with two digits.
+fn rough_bytes(count: f64) -> String {
+    if count < 1.0 {
+        return bytes(count);
+    }
+    let unit = 10f64.powi(count.log10().floor() as i32 - 1);
+    let text = bytes((count / unit).round() * unit);
+    match text.split_once(' ') {
+        // Three digits, of which the last says nothing.
+        Some((number, name)) if number.contains('.') => {
+            format!("{} {name}", &number[..3].trim_end_matches('.'))
+        }
+        _ => text,
+    }
+}
+
+/// Between two numbers of bytes, with two digits: `20 to 36 MB`.
+pub(crate) fn bytes_range(low: f64, high: f64) -> String {
+    let [rough, exact] = [rough_bytes, bytes].map(|text| (text(low), text(high)));
+    let (low, high) = if rough.0 == rough.1 { exact } else { rough };
+    match (low.split_once(' '), high.split_once(' ')) {
+        (Some((number, unit)), Some((_, other))) if unit == other => format!("{number} to {high}"),
+        _ => format!("{low} to {high}"),
+    }
+}
+
+/// Columns that a line on stdout may have: those of the terminal, or else 80.
+pub(crate) fn stdout_columns() -> usize {
+    let terminal =
+        std::io::stdout().is_terminal().then(|| ratatui::crossterm::terminal::size().ok()).flatten();
+    terminal.map_or(80, |(columns, _)| usize::from(columns).clamp(80, 200))
+}
+
 /// An amount as `show` writes it, with a sign, also of what grew. What is shown as 0 did not shrink.
 pub(crate) fn signed(amount: f64, show: impl Fn(f64) -> String) -> String {
     let text = show(amount.abs());
@@ -154,6 +198,16 @@ mod tests {
         assert_eq!(bytes(1500.0), "1.50 kB");
         assert_eq!(short_count(123_456.0), "123 k");
         assert_eq!(short_count(999.0), "999");
+    }
+
+    #[test]
+    fn an_error_leaves_two_digits() {
+        let rough = [27_449_000.0, 1e6, 996_000.0, 312_000.0, 1.0, 52.0, 0.0, 9_960.0].map(rough_bytes);
+        assert_eq!(rough, ["27 MB", "1.0 MB", "1.0 MB", "310 kB", "1 B", "52 B", "0 B", "10 kB"]);
+        assert_eq!([0.01, 0.2].map(|part| bytes_within(27_449_000.0, part)), ["27.4 MB", "27 MB"]);
+        assert_eq!(bytes_range(20.1e6, 35.9e6), "20 to 36 MB");
+        assert_eq!(bytes_range(25.06e6, 25.2e6), "25.1 to 25.2 MB");
+        assert_eq!(bytes_range(13_000.0, 2.92e6), "13 kB to 2.9 MB");
     }
 
     #[test]

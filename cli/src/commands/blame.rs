@@ -81,6 +81,7 @@ pub(crate) fn run(arguments: &BlameArguments) -> Result<()> {
     let answer = BlameAnswer {
         black_box: &found.black_box,
         is_watched: found.is_watched,
+        columns: terminal::stdout_columns(),
         accused: &accused,
         sites: &sites,
         tree: &tree,

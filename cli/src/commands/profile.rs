@@ -12,19 +12,22 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
+use regex_lite::Regex;
 use serde::Serialize;
 
+use crate::analysis::profile_lines::{SampledSum, StackFilter};
 use crate::analysis::sites::{self, Branch, Site};
 use crate::base::failure::{Context, Failure, Result, FAILED};
 use crate::base::file;
 use crate::base::machine;
-use crate::base::terminal::{self, bytes};
+use crate::base::terminal::{self, bytes, bytes_range, bytes_within, counted};
 use crate::base::time::{duration, time_between};
 use crate::commands::arguments::process;
 use crate::commands::profile::push::{Push, PushArguments};
 use crate::commands::profile::views::ProfileView;
 use crate::process::proc::Pid;
 use crate::process::tree;
+use crate::show::profile_text::Extent;
 use crate::show::{flame, heap_v2, json, pprof, profile_text};
 
 /// How long a process is sampled, unless the command line says otherwise.
@@ -72,6 +75,7 @@ impl<'a> Report<'a> {
   snug profile 4712 --alone
   snug profile 4711 --view allocated --pprof profile.pb
   snug profile puma --for 5m --view peak
+  snug profile puma --focus 'app/models' --ignore 'Logger'
   snug profile puma --for 5m --html profile.html
   snug profile puma --for 5m --heap-v2 profile.heap
   snug profile 4711 --for 1m --json | jq '.sites[0]'
@@ -84,12 +88,13 @@ impl<'a> Report<'a> {
 Without a restart: sampling is switched on in the process and all below it, as a server's workers are, for the time that \
 --for gives or until Ctrl-C, and then off again; what they allocated is added up. About one block in every 512 KiB allocated becomes a sample, at most 100 a second and at most 0.2 % of the \
 process's CPU time after the first 30 s, with the stack that asked \
-for it: native frames, and the Ruby (3.0 to 3.4) or Python code (3.11 to 3.14) that ran. The numbers are estimates: a line \
-with few samples behind it is uncertain. The files for flame graphs, pprof and jeprof hold function names. The page (--html) has all \
+for it: native frames, and the Ruby (3.0 to 3.4) or Python code (3.11 to 3.14) that ran. The numbers are estimates, \
+each with the samples behind it and the interval in which the true one lies with 95 % confidence. The files for flame graphs, pprof and jeprof hold function names. The page (--html) has all \
 views, with a switch between them. The library keeps no peak: --view peak shows the highest of the moments at which this \
 program looked, ten times a second or less often.
 
 With --, the program is started under snug and sampled from its start until it ends; --for or Ctrl-C ends it earlier. \
+Shown is the peak, as a program frees most of its memory before it ends. \
 The profile follows what the program writes; with --json the program's output goes to stderr. It is of the first process \
 alone, but what that executes and starts is sampled as well, for `snug profile PID --view live`. The program is traced \
 (ptrace(2)) so that it can be read at its end, and no other debugger can be attached. Where that is not permitted it is \
@@ -138,9 +143,21 @@ pub(crate) struct ProfileArguments {
     /// How long to sample [default: 30s; of a PROGRAM, until it ends]
     #[arg(long = "for", value_name = "TIME", value_parser = measuring_time)]
     pub watch_for: Option<Duration>,
-    /// What to show
-    #[arg(long, value_enum, default_value_t = ProfileView::Grown)]
-    pub view: ProfileView,
+    /// What to show [default: grown; of a PROGRAM, peak]
+    #[arg(long, value_enum)]
+    pub view: Option<ProfileView>,
+    /// Only stacks with a function, file or line that matches
+    #[arg(long, value_name = "REGEX", value_parser = pattern, conflicts_with_all = ["diff", "black_box"])]
+    pub focus: Option<Regex>,
+    /// No stacks with a function, file or line that matches
+    #[arg(long, value_name = "REGEX", value_parser = pattern, conflicts_with_all = ["diff", "black_box"])]
+    pub ignore: Option<Regex>,
+    /// Show so many lines that allocated most by themselves [default: 10]
+    #[arg(long, value_name = "COUNT", conflicts_with_all = ["json", "black_box"])]
+    pub top: Option<usize>,
+    /// Show all lines, and the whole tree
+    #[arg(long, conflicts_with_all = ["top", "json", "black_box"])]
+    pub all: bool,
     /// Bytes between two samples, on average [default: 524288]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1024..=1_073_741_824))]
     pub mean_bytes: Option<u32>,
@@ -176,6 +193,10 @@ fn measuring_time(text: &str) -> std::result::Result<Duration, String> {
     time_between(text, 0.1, 86_400.0)
 }
 
+fn pattern(text: &str) -> std::result::Result<Regex, String> {
+    Regex::new(text).map_err(|error| error.to_string())
+}
+
 /// What was measured of a process.
 struct MeasuredProfile {
     pid: Pid,
@@ -189,6 +210,8 @@ struct MeasuredProfile {
     /// The one that was asked for first; the others, if a page shows them.
     views: Vec<MeasuredView>,
     mean_bytes: u64,
+    /// The same at the beginning.
+    first_mean_bytes: u64,
     hides_small_objects: bool,
     /// It is a program that was started for this, and failed by itself.
     failed: bool,
@@ -197,26 +220,52 @@ struct MeasuredProfile {
 struct MeasuredView {
     view: ProfileView,
     sites: Vec<Site>,
+    /// With the sites that were not to be shown; None: there are none.
+    whole_bytes: Option<f64>,
     dropped: u64,
 }
 
 impl ProfileArguments {
+    /// The view that is shown. A program that is started for it has mostly freed all at its end.
+    fn view(&self) -> ProfileView {
+        let usual = if self.program.is_empty() { ProfileView::Grown } else { ProfileView::Peak };
+        self.view.unwrap_or(usual)
+    }
+
     /// Whether the process is to be looked at while it is sampled.
     fn wants_peak(&self) -> bool {
-        self.view == ProfileView::Peak || self.html.is_some()
+        self.view() == ProfileView::Peak || self.html.is_some()
     }
 
     /// The views that are shown: the one that was asked for first.
     fn views(&self) -> impl Iterator<Item = ProfileView> + '_ {
+        let shown = self.view();
         let others = ProfileView::value_variants().iter().filter(|_| self.html.is_some());
-        std::iter::once(self.view).chain(others.copied().filter(|view| *view != self.view))
+        std::iter::once(shown).chain(others.copied().filter(move |view| *view != shown))
+    }
+
+    /// What is shown of all sites of a view.
+    fn chosen(&self, view: ProfileView, all: Vec<Site>, dropped: u64) -> MeasuredView {
+        let filter = StackFilter { focus: self.focus.clone(), ignore: self.ignore.clone() };
+        let whole_bytes = (!filter.is_none()).then(|| SampledSum::of(&all).bytes);
+        let sites = all.into_iter().filter(|site| filter.wants(site)).collect();
+        MeasuredView { view, sites, whole_bytes, dropped }
+    }
+
+    /// How much of it is written for people.
+    fn extent(&self) -> Extent {
+        let usual = Extent::usual(terminal::stdout_columns());
+        match self.all {
+            true => Extent::ALL,
+            false => Extent { top: self.top.unwrap_or(usual.top), ..usual },
+        }
     }
 }
 
 /// Runs the command.
 pub(crate) fn run(arguments: &ProfileArguments) -> Result<()> {
     if !arguments.diff.is_empty() {
-        return diff::run(&arguments.diff, arguments.json);
+        return diff::run(&arguments.diff, arguments.json, &arguments.extent());
     }
     if let (Some(folder), Some(process)) = (&arguments.black_box, &arguments.process) {
         return black_box::run(folder, tree::find_one(process)?, arguments);
@@ -266,11 +315,12 @@ fn write(measured: &MeasuredProfile, arguments: &ProfileArguments, began: Durati
     let written = if arguments.json {
         json::write(json::PROFILE, &report, &mut stdout)
     } else {
-        writeln!(stdout, "{}: {}", measured.subject, summary(&report)).and_then(|()| {
-            profile_text::write_tree(&sites::tree(all), terminal::stdout_colours(), &mut stdout)
+        writeln!(stdout, "{}: {}", measured.subject, summary(&report, measured)).and_then(|()| {
+            profile_text::write(all, &arguments.extent(), terminal::stdout_colours(), &mut stdout)
         })
     };
     written.cannot(|| "write to stdout".into())?;
+    tell_distance(measured, arguments);
     if sites::lacks_language(all) {
         terminal::note(
             "the library does not know this version of its interpreter, so all frames are native: it reads the code of \
@@ -286,6 +336,18 @@ fn write(measured: &MeasuredProfile, arguments: &ProfileArguments, began: Durati
     Ok(())
 }
 
+/// Says that samples were further apart than they were asked to be.
+fn tell_distance(measured: &MeasuredProfile, arguments: &ProfileArguments) {
+    let asked = arguments.mean_bytes.map_or(u64::MAX, u64::from);
+    if measured.mean_bytes > asked && measured.mean_bytes > measured.first_mean_bytes {
+        let (asked, used) = (bytes(asked as f64), bytes(measured.mean_bytes as f64));
+        terminal::note(&format!(
+            "the samples are not {asked} apart, as --mean-bytes asks, but up to {used}: more than 100 a second, or 0.2 % of \
+             the CPU time, are never taken"
+        ));
+    }
+}
+
 /// A view as --view takes it.
 fn view_name(view: ProfileView) -> String {
     view.to_possible_value().map_or_else(String::new, |value| value.get_name().to_string())
@@ -296,7 +358,7 @@ fn page_of(measured: &MeasuredProfile) -> Result<Vec<u8>> {
     let process = format!("{} {}", measured.pid, measured.command);
     let ended_at = machine::now_utc();
     let reports: Vec<Report> = measured.views.iter().map(|view| Report::new(measured, view)).collect();
-    let summaries: Vec<String> = reports.iter().map(summary).collect();
+    let summaries: Vec<String> = reports.iter().map(|report| summary(report, measured)).collect();
     let trees: Vec<Branch> = reports.iter().map(|report| sites::tree(report.sites)).collect();
     let views =
         reports.iter().zip(&summaries).zip(&trees).map(|((report, summary), root)| flame::FlameView {
@@ -328,8 +390,10 @@ fn check_places(arguments: &ProfileArguments) -> Result<()> {
     wanted.try_for_each(|(option, path)| file::check_place(option, path))
 }
 
-fn summary(report: &Report<'_>) -> String {
-    let (total, time) = (bytes(report.total_bytes), duration(report.measured_s));
+fn summary(report: &Report<'_>, measured: &MeasuredProfile) -> String {
+    let estimate = SampledSum::of(report.sites);
+    let time = duration(report.measured_s);
+    let total = bytes_within(estimate.bytes, estimate.uncertainty());
     let what = match report.view {
         ProfileView::Grown => format!("{total} allocated in {time} and still live"),
         ProfileView::Kept => {
@@ -342,8 +406,20 @@ fn summary(report: &Report<'_>) -> String {
     if report.mean_bytes == 0 {
         return "no samples, as the process made no slow call into its allocator".into();
     }
-    let mean = bytes(report.mean_bytes as f64);
-    let mut text = format!("{what}, by samples every {mean}");
+    let (first, last) = (measured.first_mean_bytes as f64, report.mean_bytes as f64);
+    let distance = match first < last {
+        true => format!("{} to {} apart", bytes(first), bytes(last)),
+        false => format!("{} apart", bytes(last)),
+    };
+    let (low, high) = estimate.interval();
+    let range = bytes_range(low, high);
+    let samples = counted(estimate.samples as usize, "sample");
+    let mut text = format!("{what} ({range} with 95 % confidence), by {samples} {distance}");
+    if let Some(whole) =
+        measured.views.iter().find(|view| view.view == report.view).and_then(|view| view.whole_bytes)
+    {
+        text.push_str(&format!("; of {}, the stacks that were asked for", bytes(whole)));
+    }
     if report.dropped > 0 {
         text.push_str(&format!("; {} samples found no room", report.dropped));
     }

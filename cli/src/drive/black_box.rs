@@ -18,7 +18,7 @@ use crate::analysis::black_box::{
 use crate::base::failure::{Context, Failure, Result};
 use crate::base::machine;
 use crate::drive::black_box_folder::{self, BlackBoxFile};
-use crate::drive::sampling::{hides_small_objects, read, read_maps, sites_of, Chosen};
+use crate::drive::sampling::{chosen, hides_small_objects, read, read_maps, sites_of, Chosen};
 use crate::heap::profile::Profile;
 use crate::heap::remote;
 use crate::process::ending::EndingTold;
@@ -387,8 +387,7 @@ impl BlackBoxWatch {
         // What its parent allocated before the fork is the parent's, while that is here.
         let is_forked = all.contains(&note.record.parent);
         let own = profile.live.iter().filter(|sample| !is_forked || !sample.inherited);
-        let chosen: Vec<Chosen> =
-            own.map(|sample| (sample.stack, sample.weight_bytes, sample.blocks, 1)).collect();
+        let chosen: Vec<Chosen> = own.map(chosen).collect();
         self.symbols.map_anew(maps);
         let record = &mut note.record;
         record.mean_bytes = profile.mean_bytes;

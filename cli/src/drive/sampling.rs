@@ -1,12 +1,12 @@
 //! Samples of running processes: switching them on, reading them, and naming where they were taken.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use crate::allocator::control::{self, ControlRequest};
 use crate::allocator::record::SnugProcess;
 use crate::analysis::keeping::{self, KeepingLine, KeptAtStack};
-use crate::analysis::sites::{self, Frame, Site};
+use crate::analysis::sites::{self, Frame, Site, SourceLine};
 use crate::base::failure::{Context, Failure, Result, UNKNOWN};
 use crate::heap::profile::{self, LanguageFrame, LiveSample, Profile, SampledStack};
 use crate::process::maps::{self, Mapping};
@@ -24,8 +24,13 @@ pub(crate) const MEAN_BYTES: u32 = 512 << 10;
 const WATCH_MEAN_BYTES: u32 = 64 << 10;
 /// How long to wait for the answer of a process that sampling is to end in: it ends at its next slow call all the same.
 const SHORT_WAIT: Duration = Duration::from_millis(20);
-/// A stack by its number, and what of it was chosen: bytes, blocks, samples.
-pub(crate) type Chosen = (u32, f64, f64, u64);
+/// A stack by its number, and what of it was chosen, without frames.
+pub(crate) type Chosen = (u32, Site);
+
+/// What a sampled block stands for, at its stack.
+pub(crate) fn chosen(sample: &LiveSample) -> Chosen {
+    (sample.stack, Site::of_sample(sample.weight_bytes, sample.blocks))
+}
 
 /// Settings with sampling behind them, unless it is on by them. The library takes the last of two.
 pub(crate) fn with_sampling(existing: &str, mean_bytes: u32) -> Option<String> {
@@ -61,19 +66,20 @@ pub(crate) fn read_maps(pid: Pid) -> Result<Vec<Mapping>> {
 
 /// Merges what was chosen of a profile into sites with names.
 pub(crate) fn sites_of(symbols: &mut Symbols, profile: &Profile, chosen: Vec<Chosen>) -> Vec<Site> {
-    let found = chosen.into_iter().map(|(number, bytes, blocks, samples)| Site {
-        bytes,
-        blocks,
-        samples,
-        frames: frames_of(profile.stacks.get(&number), |address| native_frame(symbols, address)),
-    });
-    sites::merge(found)
+    let mut names: HashMap<u32, Vec<Frame>> = HashMap::new();
+    let mut frames = |number: u32| {
+        let stack = profile.stacks.get(&number);
+        let named = names.entry(number);
+        named.or_insert_with(|| frames_of(stack, |address| native_frame(symbols, address))).clone()
+    };
+    sites::merge(chosen.into_iter().map(|(number, site)| Site { frames: frames(number), ..site }))
 }
 
 /// The frame at an address in native code.
 pub(crate) fn native_frame(symbols: &mut Symbols, address: u64) -> Frame {
     let place = symbols.place(address);
-    Frame { function: place.function, file: place.path, line: 0 }
+    let source = place.line.map(|line| SourceLine { file: line.file, line: line.line });
+    Frame { function: place.function, file: place.path, line: 0, source }
 }
 
 /// The frame of a stack that people look for. `native` names addresses, where that frame may be native.
@@ -87,7 +93,7 @@ pub(crate) fn telling_frame_of(stack: Option<&SampledStack>, native: impl FnMut(
 }
 
 fn language_frame(frame: &LanguageFrame) -> Frame {
-    Frame { function: frame.label.to_string(), file: frame.path.to_string(), line: frame.line }
+    Frame { function: frame.label.to_string(), file: frame.path.to_string(), line: frame.line, source: None }
 }
 
 /// Names of the frames of a stack, of which `native` names addresses, and what is to be known about them. None: the
@@ -259,7 +265,7 @@ impl SampledProcess {
         let profile = read(pid, page).ok()??;
         let end_ns = kept_until_ns(&profile, begin_ns, monotonic_ns());
         let span_ns = (end_ns - begin_ns) as f64;
-        let mut symbols = Symbols::new(pid, read_maps(pid).ok()?);
+        let mut symbols = Symbols::new(pid, read_maps(pid).ok()?).with_lines();
         let mut by_stack: BTreeMap<u32, KeptAtStack> = BTreeMap::new();
         let stayed = |sample: &&LiveSample| sample.is_of(begin_ns..end_ns);
         for sample in profile.live.iter().filter(stayed) {
@@ -293,9 +299,14 @@ mod tests {
     #[test]
     fn the_telling_frame_is_that_of_the_whole_stack() {
         let native = |address: u64| match address {
-            1 => Frame { function: "malloc".into(), file: "/l/libsnug.so".into(), line: 0 },
-            2 => Frame { function: "grow".into(), file: "/gems/parser.so".into(), line: 0 },
-            _ => Frame { function: "rb_vm_exec".into(), file: "/usr/lib/libruby-3.1.so.3.1".into(), line: 0 },
+            1 => Frame { function: "malloc".into(), file: "/l/libsnug.so".into(), line: 0, source: None },
+            2 => Frame { function: "grow".into(), file: "/gems/parser.so".into(), line: 0, source: None },
+            _ => Frame {
+                function: "rb_vm_exec".into(),
+                file: "/usr/lib/libruby-3.1.so.3.1".into(),
+                line: 0,
+                source: None,
+            },
         };
         let line = |line| LanguageFrame { label: "call".into(), path: "a.rb".into(), line };
         let of = |language: Vec<LanguageFrame>, tags| SampledStack {

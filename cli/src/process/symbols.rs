@@ -1,22 +1,32 @@
 //! Names of functions at addresses in a process, from the symbols of the files that are mapped there, read through its
-//! own root while it runs, or through ours when it has ended.
+//! own root while it runs, or through ours when it has ended. Lines of sources are looked up where they are asked for.
+
+mod lines;
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use object::elf::PT_LOAD;
 use object::read::elf::ProgramHeader;
 
+use crate::base::demangle::demangled;
 use crate::base::elf::{name_in, Elf64, ElfHeaders};
 use crate::base::file::open_regular;
 use crate::process::maps::Mapping;
 use crate::process::proc::Pid;
+use crate::process::symbols::lines::Lines;
+
+pub(crate) use crate::process::symbols::lines::CodeLine;
 
 /// Functions that are kept of a file at most: 100 MB.
 const FUNCTIONS_MAX: usize = 4 << 20;
 /// Names of one function that are looked at.
 const ALIASES_MAX: usize = 100;
+/// What lines of sources may take: memory, and time.
+const LINES_MAX_BYTES: u64 = 512 << 20;
+const LINES_MAX_TIME: Duration = Duration::from_secs(10);
 
 /// A place in native code.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,6 +35,8 @@ pub(crate) struct CodePlace {
     pub function: String,
     /// Empty where no file is mapped: code that was made at run time.
     pub path: String,
+    /// Of the source; None where it is not known, or not looked up.
+    pub line: Option<CodeLine>,
 }
 
 /// Resolves addresses of one process.
@@ -33,13 +45,24 @@ pub(crate) struct Symbols {
     /// In the order of their addresses, as the kernel lists them.
     mappings: Vec<Mapping>,
     files: HashMap<String, Option<FileSymbols>>,
+    /// What looking lines up may still take. None: they are not wanted.
+    lines_left: Option<LinesLeft>,
+}
+
+struct LinesLeft {
+    bytes: u64,
+    time: Duration,
 }
 
 /// The functions of a file, and where its segments are in it. Names are read when they are asked for: a large program has
 /// hundreds of MB of them.
 struct FileSymbols {
     file: File,
-    /// Address, size, and where in the file the name is; in this order.
+    /// What was stripped of it.
+    stripped: Option<File>,
+    /// None: not read yet.
+    lines: Option<Option<Lines>>,
+    /// Address, size, and where in the file the name is, or in what was stripped; in this order.
     functions: Vec<(u64, u64, u64)>,
     /// Offset in the file, length there, address.
     segments: Vec<(u64, u64, u64)>,
@@ -48,12 +71,18 @@ struct FileSymbols {
 impl Symbols {
     /// Of a process with these mappings.
     pub(crate) fn new(pid: Pid, mappings: Vec<Mapping>) -> Symbols {
-        Symbols { root: format!("/proc/{pid}/root"), mappings, files: HashMap::new() }
+        Symbols { root: format!("/proc/{pid}/root"), mappings, files: HashMap::new(), lines_left: None }
     }
 
     /// Of a process that had these mappings, and this one's root.
     pub(crate) fn of_ended(mappings: Vec<Mapping>) -> Symbols {
-        Symbols { root: String::new(), mappings, files: HashMap::new() }
+        Symbols { root: String::new(), mappings, files: HashMap::new(), lines_left: None }
+    }
+
+    /// With lines of sources, where files say them. That takes far longer than names alone.
+    pub(crate) fn with_lines(self) -> Symbols {
+        let left = LinesLeft { bytes: LINES_MAX_BYTES, time: LINES_MAX_TIME };
+        Symbols { lines_left: Some(left), ..self }
     }
 
     /// The same process, or another one with the same root, has these mappings now. Symbols that were read stay.
@@ -66,45 +95,79 @@ impl Symbols {
         let after = self.mappings.partition_point(|mapping| mapping.start <= address);
         let mapping = self.mappings[..after].last().filter(|mapping| address < mapping.end);
         let Some(mapping) = mapping.cloned() else {
-            return CodePlace { function: "[code made at run time]".into(), path: String::new() };
+            return CodePlace { function: "[code made at run time]".into(), ..CodePlace::default() };
         };
         let offset = address - mapping.start + mapping.offset;
         let root = &self.root;
-        let file = self.files.entry(mapping.path.clone()).or_insert_with(|| {
-            let path = format!("{root}{}", mapping.path);
-            if mapping.deleted {
-                None
-            } else {
-                read(Path::new(&path))
-            }
+        let file = self.files.entry(mapping.path.clone()).or_insert_with(|| match mapping.deleted {
+            true => None,
+            false => read(root, &mapping.path),
         });
         let function = file.as_ref().and_then(|file| file.function_at(offset));
+        let line = match (file, &mut self.lines_left) {
+            (Some(file), Some(left)) => file.line_at(offset, left),
+            _ => None,
+        };
         let name = mapping.path.rsplit('/').next().unwrap_or_default();
-        CodePlace { function: function.unwrap_or_else(|| format!("{name}+{offset:#x}")), path: mapping.path }
+        let function = function.map(|name| demangled(&name));
+        CodePlace {
+            function: function.unwrap_or_else(|| format!("{name}+{offset:#x}")),
+            path: mapping.path,
+            line,
+        }
     }
 }
 
 impl FileSymbols {
+    /// The address at an offset in the file, as its symbols have it.
+    fn address_at(&self, offset: u64) -> Option<u64> {
+        let (start, _, address) = self
+            .segments
+            .iter()
+            .find(|(start, length, _)| (*start..start.saturating_add(*length)).contains(&offset))?;
+        address.checked_add(offset - start)
+    }
+
+    /// The line of a source at an offset in the file.
+    fn line_at(&mut self, offset: u64, left: &mut LinesLeft) -> Option<CodeLine> {
+        let address = self.address_at(offset)?;
+        if left.time.is_zero() {
+            return None;
+        }
+        let begin = Instant::now();
+        let files = [Some(&self.file), self.stripped.as_ref()];
+        let read = || files.into_iter().flatten().rev().find_map(|file| Lines::of(file, &mut left.bytes));
+        let found = self.lines.get_or_insert_with(read).as_ref().and_then(|lines| lines.at(address));
+        left.time = left.time.saturating_sub(begin.elapsed());
+        found
+    }
+
     /// The function that holds an offset in the file.
     fn function_at(&self, offset: u64) -> Option<String> {
-        let (start, _, address) =
-            self.segments.iter().find(|(start, length, _)| (*start..start + length).contains(&offset))?;
-        let wanted = address + offset - start;
+        let wanted = self.address_at(offset)?;
         let after = self.functions.partition_point(|(address, _, _)| *address <= wanted);
         let nearest = self.functions[after.checked_sub(1)?].0;
         let first = self.functions[..after].partition_point(|(address, _, _)| *address < nearest);
+        let names = self.stripped.as_ref().unwrap_or(&self.file);
         let aliases = self.functions[first..after].iter().take(ALIASES_MAX);
         let (size, name) =
-            aliases.filter_map(|(_, size, name_at)| Some((*size, name_in(&self.file, *name_at)?))).min()?;
+            aliases.filter_map(|(_, size, name_at)| Some((*size, name_in(names, *name_at)?))).min()?;
         (wanted - nearest < size.max(1)).then_some(name)
     }
 }
 
 /// None if the file can't be read, or is no ELF file of 64 bits.
-fn read(path: &Path) -> Option<FileSymbols> {
-    let file = open_regular(path).ok()?;
-    let (functions, segments) = places(&file)?;
-    Some(FileSymbols { file, functions, segments })
+fn read(root: &str, path: &str) -> Option<FileSymbols> {
+    let file = open_regular(Path::new(&format!("{root}{path}"))).ok()?;
+    let (mut functions, segments) = places(&file)?;
+    // Only the segments of the file itself are in it.
+    let stripped = lines::stripped_part(root, path, &file);
+    let more = stripped.as_ref().and_then(places).map_or_else(Vec::new, |(functions, _)| functions);
+    let stripped = stripped.filter(|_| !more.is_empty());
+    if stripped.is_some() {
+        functions = more;
+    }
+    Some(FileSymbols { file, stripped, lines: None, functions, segments })
 }
 
 /// As `FileSymbols` has them.
@@ -160,6 +223,8 @@ mod tests {
         file.write_all_at(b"f\0g\0e\0h\0", 0).unwrap();
         let file = FileSymbols {
             file,
+            stripped: None,
+            lines: None,
             functions: vec![(0x2000, 0x10, 0), (0x2010, 0, 2), (0x2018, 4, 6), (0x2018, 4, 4)],
             segments: vec![(0x1000, 0x1000, 0x2000)],
         };
@@ -176,7 +241,7 @@ mod tests {
         let last = symbols_bytes / 24 - 1;
         let symbols = [(1, "near", names_bytes - 5, 0x40_0100), (last, "far", 1, 0x40_0200)];
         let file = fake::elf_file(symbols_bytes, names_bytes, &symbols);
-        let symbols = read(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd()))).unwrap();
+        let symbols = read("", &format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
         let function_at = |offset| symbols.function_at(offset).unwrap_or_default();
         assert_eq!([0x100, 0x10f, 0x110, 0x208].map(function_at), ["near", "near", "", "far"]);
     }

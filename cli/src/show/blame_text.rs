@@ -7,7 +7,7 @@ use crate::analysis::profile_difference::LineGrowth;
 use crate::analysis::sites::{Branch, Site};
 use crate::base::terminal::{self, bytes, printable, styled};
 use crate::base::time::duration;
-use crate::show::profile_text;
+use crate::show::profile_text::{self, Extent};
 
 /// Lines that grew are shown so far.
 const GROWN: usize = 5;
@@ -16,6 +16,8 @@ const GROWN: usize = 5;
 pub(crate) struct BlameAnswer<'a> {
     pub black_box: &'a BlackBox,
     pub is_watched: bool,
+    /// Of the terminal.
+    pub columns: usize,
     /// The processes that the lines are of.
     pub accused: &'a [&'a WatchedProcess],
     pub sites: &'a [Site],
@@ -27,6 +29,7 @@ pub(crate) struct BlameAnswer<'a> {
 /// Writes all of it.
 pub(crate) fn write(answer: &BlameAnswer<'_>, colours: bool, out: &mut dyn Write) -> io::Result<()> {
     let black_box = answer.black_box;
+    let extent = Extent::usual(answer.columns);
     writeln!(out, "{}", styled(&printable(&black_box.verdict(answer.is_watched)), terminal::BOLD, colours))?;
     writeln!(out, "{}", memory(black_box))?;
     writeln!(out, "\n{:>7} {:>9} {:>9}  PROCESS", "PID", "RSS", "SAMPLED")?;
@@ -50,7 +53,7 @@ pub(crate) fn write(answer: &BlameAnswer<'_>, colours: bool, out: &mut dyn Write
     let (pids, at) = (pids.join(", "), printable(at));
     let (total, mean) = (bytes(answer.tree.bytes), bytes(mean as f64));
     writeln!(out, "{total} live in PID {pids} at {at}, by samples every {mean}; estimates")?;
-    profile_text::write_tree(answer.tree, colours, out)?;
+    profile_text::write(answer.sites, &extent, colours, out)?;
     let dropped: u64 = answer.accused.iter().map(|process| process.dropped).sum();
     if dropped > 0 {
         writeln!(out, "{dropped} samples found no room, and are missing")?;
@@ -102,8 +105,9 @@ mod tests {
 
     #[test]
     fn the_answer_names_the_line() {
-        let frame = Frame { function: "keep".into(), file: "/app/leak.rb".into(), line: 3 };
-        let sites = [Site { bytes: 9e7, blocks: 9.0, samples: 9, frames: vec![frame.clone()] }];
+        let frame = Frame { function: "keep".into(), file: "/app/leak.rb".into(), line: 3, source: None };
+        let sites =
+            [Site { bytes: 9e7, blocks: 9.0, samples: 9, frames: vec![frame.clone()], ..Site::default() }];
         let live = |bytes| LiveSites {
             at: "2026-11-25T11:02:00Z".into(),
             total_bytes: bytes,
@@ -136,6 +140,7 @@ mod tests {
         let answer = BlameAnswer {
             black_box: &black_box,
             is_watched: false,
+            columns: 80,
             accused: &accused,
             sites: &sites,
             tree: &tree(&sites),
@@ -153,8 +158,12 @@ mod tests {
                 &format!("      8    150 MB   90.0 MB  puma worker 0  {killed}"),
                 "",
                 "90.0 MB live in PID 8 at 2026-11-25T11:02:00Z, by samples every 524 kB; estimates",
-                "    BYTES        WHERE",
-                "  90.0 MB  100%  keep (/app/leak.rb:3)",
+                "     SELF            TOTAL        LINE, OR FUNCTION",
+                "  90.0 MB 100 %    90.0 MB 100 %  keep (/app/leak.rb:3)",
+                "                                  9 samples, 9 blocks",
+                "",
+                "    BYTES       SAMPLES  CALLERS, AND BELOW THEM CALLEES",
+                "  90.0 MB 100 %       9  keep (/app/leak.rb:3)",
                 "",
                 "These lines grew most since 2026-11-25T11:02:00Z:",
                 " +89.0 MB  keep (/app/leak.rb:3)",

@@ -6,8 +6,9 @@ use std::io::{self, Write};
 use askama::Template;
 use serde::Serialize;
 
+use crate::analysis::profile_lines::{flat_lines, FlatLine};
 use crate::analysis::sites::{Branch, Frame, Site};
-use crate::base::terminal::{self, bytes, short_count};
+use crate::base::terminal::{self, bytes, bytes_range, bytes_within, short_count};
 use crate::VERSION;
 
 /// Frames with a smaller share of all are not in the graph by their names: a page can't hold all of a large program.
@@ -18,6 +19,8 @@ const TOO_SMALL: &str = "[too small to show]";
 const REMARK: u8 = 0;
 const NATIVE: u8 = 1;
 const LANGUAGE: u8 = 2;
+/// Lines in the first table.
+const LINES: usize = 20;
 /// Sites in the table, and the callers of each.
 const SITES: usize = 40;
 const CALLERS: usize = 4;
@@ -104,6 +107,8 @@ struct ViewPart<'a> {
     lead: String,
     samples: String,
     dropped: u64,
+    lines: Vec<LineRow>,
+    more_lines: usize,
     sites: Vec<SiteRow>,
     more_sites: usize,
 }
@@ -111,9 +116,26 @@ struct ViewPart<'a> {
 impl<'a> ViewPart<'a> {
     fn new(index: usize, (name, about, sites, root): &NamedView<'a>) -> ViewPart<'a> {
         let total = root.bytes;
+        let share = |bytes: f64| format!("{:.1} %", if total > 0.0 { 100.0 * bytes / total } else { 0.0 });
+        let lines = flat_lines(sites);
+        let line_row = |line: &FlatLine| {
+            let (low, high) = line.own.interval();
+            let unsure = line.own.uncertainty();
+            LineRow {
+                own: bytes_within(line.own.bytes, unsure),
+                own_share: share(line.own.bytes),
+                total: bytes_within(line.total_bytes, unsure),
+                total_share: share(line.total_bytes),
+                interval: bytes_range(low, high),
+                samples: line.own.samples,
+                blocks: short_count(line.own.blocks.round()),
+                code: line.frame.text(),
+                working_for: line.working_for.as_ref().map(Frame::text).unwrap_or_default(),
+            }
+        };
         let row = |site: &Site| SiteRow {
             bytes: bytes(site.bytes),
-            share: format!("{:.1} %", if total > 0.0 { 100.0 * site.bytes / total } else { 0.0 }),
+            share: share(site.bytes),
             blocks: short_count(site.blocks.round()),
             innermost: site.frames.first().map(Frame::text).unwrap_or_default(),
             callers: site.frames.iter().skip(1).take(CALLERS).map(Frame::text).collect(),
@@ -127,13 +149,28 @@ impl<'a> ViewPart<'a> {
                 samples => terminal::counted(samples as usize, "sample"),
             },
             dropped: about.dropped,
+            lines: lines.iter().take(LINES).map(line_row).collect(),
+            more_lines: lines.len().saturating_sub(LINES),
             sites: sites.iter().take(SITES).map(row).collect(),
             more_sites: sites.len().saturating_sub(SITES),
         }
     }
 }
 
-/// A row of the table.
+/// A row of the table of lines.
+struct LineRow {
+    own: String,
+    own_share: String,
+    total: String,
+    total_share: String,
+    interval: String,
+    samples: u64,
+    blocks: String,
+    code: String,
+    working_for: String,
+}
+
+/// A row of the table of stacks.
 struct SiteRow {
     bytes: String,
     share: String,
@@ -150,9 +187,10 @@ impl FlameFrame {
     fn new(branch: &Branch, least_bytes: f64, root_name: &str) -> FlameFrame {
         let frame = &branch.frame;
         let file = frame.file.rsplit('/').next().unwrap_or_default();
-        let place = match frame.line {
-            0 => file.to_string(),
-            line => format!("{}:{line}", frame.file),
+        let place = match (frame.line, &frame.source) {
+            (0, Some(source)) => format!("{}:{}, {file}", source.file, source.line),
+            (0, None) => file.to_string(),
+            (line, _) => format!("{}:{line}", frame.file),
         };
         // Ruby's methods that are written in C have no file, remarks neither; a frame of Python may have no line.
         let is_language = frame.line > 0 || [".rb", ".py"].iter().any(|ending| file.ends_with(ending));
@@ -182,13 +220,18 @@ mod tests {
     use crate::show::written;
 
     fn page(function: &str) -> String {
-        let frame =
-            |function: &str, file: &str, line| Frame { function: function.into(), file: file.into(), line };
+        let frame = |function: &str, file: &str, line| Frame {
+            function: function.into(),
+            file: file.into(),
+            line,
+            source: None,
+        };
         let site = |bytes, inner: &str| Site {
             bytes,
             blocks: 2.0,
             samples: 2,
             frames: vec![frame(inner, "/app/shop.rb", 7), frame("main", "/usr/bin/ruby", 0)],
+            ..Site::default()
         };
         let sites = [site(3_000_000.0, function), site(100.0, "tiny")];
         let about =
@@ -224,7 +267,7 @@ mod tests {
     #[test]
     fn a_page_has_all_views() {
         let frame = Frame { function: "f".into(), ..Frame::default() };
-        let sites = [Site { bytes: 7e6, blocks: 1.0, samples: 9, frames: vec![frame] }];
+        let sites = [Site { bytes: 7e6, blocks: 1.0, samples: 9, frames: vec![frame], ..Site::default() }];
         let tree = sites::tree(&sites);
         let view = |name: &str, summary| FlameView {
             name: name.into(),
@@ -234,7 +277,7 @@ mod tests {
         };
         let two = written(|out| write_views(&[view("live", "LIVE"), view("peak", "PEAK")], out));
         assert!(two.contains("LIVE.") && two.contains("PEAK.") && two.contains("[\"peak\",["), "{two}");
-        assert_eq!(two.matches("data-view=\"peak\" hidden").count(), 2, "{two}");
+        assert_eq!(two.matches("data-view=\"peak\" hidden").count(), 3, "{two}");
         assert!(!two.contains("data-view=\"live\" hidden"), "{two}");
     }
 

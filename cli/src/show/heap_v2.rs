@@ -72,10 +72,19 @@ mod tests {
 
     #[test]
     fn names_come_first_and_sums_are_right() {
-        let frame =
-            |function: &str, file: &str, line| Frame { function: function.into(), file: file.into(), line };
-        let site =
-            |bytes, blocks, frames: &[Frame]| Site { bytes, blocks, samples: 1, frames: frames.to_vec() };
+        let frame = |function: &str, file: &str, line| Frame {
+            function: function.into(),
+            file: file.into(),
+            line,
+            source: None,
+        };
+        let site = |bytes, blocks, frames: &[Frame]| Site {
+            bytes,
+            blocks,
+            samples: 1,
+            frames: frames.to_vec(),
+            ..Site::default()
+        };
         let main = frame("<main>", "/app/b.rb", 7);
         let sites = [
             site(5000.4, 2.0, &[frame("keeps", "/app/a.rb", 3), main.clone()]),

@@ -96,19 +96,20 @@ pub(crate) fn encode(
                 continue;
             }
             let next = functions.len() as u64 + 1;
-            let function = *functions.entry((&frame.function, &frame.file)).or_insert(next);
+            let (file, line_number) = place_of(frame);
+            let function = *functions.entry((&frame.function, file)).or_insert(next);
             if function == next {
                 let mut message = Encoded::default();
                 message.number(1, function);
                 let name = texts.number(&frame.function);
                 message.number(2, name);
                 message.number(3, name);
-                message.number(4, texts.number(&frame.file));
+                message.number(4, texts.number(file));
                 profile.bytes(5, &message.0);
             }
             let mut line = Encoded::default();
             line.number(1, function);
-            line.number(2, frame.line.into());
+            line.number(2, line_number.into());
             let mut location = Encoded::default();
             location.number(1, id);
             location.bytes(4, &line.0);
@@ -125,6 +126,11 @@ pub(crate) fn encode(
     profile.number(12, mean_bytes);
     texts.all.iter().for_each(|text| profile.bytes(6, text.as_bytes()));
     profile.0
+}
+
+/// The file and line that readers show: of the source, if it is known.
+fn place_of(frame: &Frame) -> (&str, u32) {
+    frame.source.as_ref().map_or((&frame.file, frame.line), |source| (&source.file, source.line))
 }
 
 #[cfg(test)]
@@ -161,10 +167,21 @@ mod tests {
 
     #[test]
     fn a_reader_finds_every_site() {
-        let frame = |function: &str, line| Frame { function: function.into(), file: "a.rb".into(), line };
+        let frame = |function: &str, line| Frame {
+            function: function.into(),
+            file: "a.rb".into(),
+            line,
+            source: None,
+        };
         let sites = [
-            Site { bytes: 1e6, blocks: 300.4, samples: 2, frames: vec![frame("f", 3), frame("main", 9)] },
-            Site { bytes: 5.0, blocks: 1.0, samples: 1, frames: vec![frame("main", 9)] },
+            Site {
+                bytes: 1e6,
+                blocks: 300.4,
+                samples: 2,
+                frames: vec![frame("f", 3), frame("main", 9)],
+                ..Site::default()
+            },
+            Site { bytes: 5.0, blocks: 1.0, samples: 1, frames: vec![frame("main", 9)], ..Site::default() },
         ];
         let fields = decode(&encode(&sites, IN_FILES, 7, 8, 512));
         let all = |number: u64| fields.iter().filter(move |field| field.0 == number);

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use crate::analysis::profile_difference::{self, SavedProfile};
 use crate::base::failure::{Context, Failure, Result, USAGE};
 use crate::base::terminal;
-use crate::show::{json, profile_text};
+use crate::show::json;
+use crate::show::profile_text::{self, Extent};
 
 /// Compares two files and writes the answer to stdout.
-pub(super) fn run(files: &[PathBuf], as_json: bool) -> Result<()> {
+pub(super) fn run(files: &[PathBuf], as_json: bool, extent: &Extent) -> Result<()> {
     let [old, new] = files else {
         return Err(Failure::new("--diff takes two files, the older one first").exit_code(USAGE));
     };
@@ -22,7 +23,7 @@ pub(super) fn run(files: &[PathBuf], as_json: bool) -> Result<()> {
     let written = if as_json {
         json::write(json::PROFILE_DIFF, &found, &mut stdout)
     } else {
-        profile_text::write_difference(&found, terminal::stdout_colours(), &mut stdout)
+        profile_text::write_difference(&found, extent, terminal::stdout_colours(), &mut stdout)
     };
     written.cannot(|| "write to stdout".into())
 }

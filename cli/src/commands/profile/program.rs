@@ -105,17 +105,19 @@ pub(super) fn measure(arguments: &ProfileArguments) -> Result<MeasuredProfile> {
     let failed = watch.tell_ending(ended);
     let last = watch.last.take().ok_or_else(|| watch.nothing_read(ended, refusal.is_some()))?;
     watch.tell_gaps(&last, ended, duration, refusal.as_ref());
-    let mut symbols = Symbols::of_ended(last.maps);
-    let views = arguments.views().map(|view| MeasuredView {
-        view,
-        sites: watch.looks.sites(view, &mut symbols, &mut SeenBlocks::default()),
-        dropped: watch.looks.dropped(view),
+    let mut symbols = Symbols::of_ended(last.maps).with_lines();
+    let views = arguments.views().map(|view| {
+        let sites = watch.looks.sites(view, &mut symbols, &mut SeenBlocks::default());
+        arguments.chosen(view, sites, watch.looks.dropped(view))
     });
     let views: Vec<MeasuredView> = views.collect();
     if views[0].sites.is_empty() {
         terminal::note(match watch.looks.last().taken {
             0 => "it allocated too little for a sample; a smaller --mean-bytes takes more",
-            _ => "nothing that was sampled was live at the end; --view allocated shows what was freed, too",
+            _ if arguments.focus.is_some() || arguments.ignore.is_some() => {
+                "no stack is left by --focus and --ignore"
+            }
+            _ => "nothing that was sampled was live then; --view allocated shows what was freed, too",
         });
     }
     Ok(MeasuredProfile {
@@ -126,6 +128,7 @@ pub(super) fn measure(arguments: &ProfileArguments) -> Result<MeasuredProfile> {
         duration: last.at,
         views,
         mean_bytes: watch.looks.last().mean_bytes,
+        first_mean_bytes: arguments.mean_bytes.unwrap_or(MEAN_BYTES).into(),
         hides_small_objects: last.hides_small_objects,
         failed,
     })

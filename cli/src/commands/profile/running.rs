@@ -105,6 +105,7 @@ pub(super) fn measure(root: Pid, arguments: &ProfileArguments) -> Result<Measure
     let duration = watch.begin.elapsed();
     let views = watch.tell_gaps(root).map(|()| watch.views());
     let left_out: Vec<String> = watch.tree.left_out().into_iter().map(String::from).collect();
+    let was_on = watch.tree.was_on();
     if !arguments.keep {
         watch.tree.finish();
     }
@@ -112,6 +113,8 @@ pub(super) fn measure(root: Pid, arguments: &ProfileArguments) -> Result<Measure
     tell_left_out(&left_out);
     let processes = watch.processes.iter().filter(|process| process.is_last(watch.looks)).count();
     let below = terminal::counted(processes.saturating_sub(1), "process");
+    let means = watch.processes.iter().map(|process| process.looks.last().mean_bytes);
+    let mean_bytes = means.max().unwrap_or(0);
     Ok(MeasuredProfile {
         pid: root,
         processes,
@@ -119,7 +122,11 @@ pub(super) fn measure(root: Pid, arguments: &ProfileArguments) -> Result<Measure
         command,
         duration,
         views,
-        mean_bytes: watch.processes.iter().map(|process| process.looks.last().mean_bytes).max().unwrap_or(0),
+        mean_bytes,
+        first_mean_bytes: match was_on {
+            true => mean_bytes,
+            false => arguments.mean_bytes.unwrap_or(MEAN_BYTES).into(),
+        },
         hides_small_objects: watch.processes.iter().any(|process| process.hides_small_objects),
         failed: false,
     })
@@ -268,7 +275,7 @@ impl TreeWatch<'_> {
                 found.extend(process.looks.sites(view, symbols, &mut seen));
                 dropped += process.looks.dropped(view);
             }
-            MeasuredView { view, sites: sites::merge(found), dropped }
+            self.arguments.chosen(view, sites::merge(found), dropped)
         });
         views.collect()
     }
@@ -277,7 +284,8 @@ impl TreeWatch<'_> {
     fn symbols(&self, root: &RootKey) -> Symbols {
         let alive = self.tree.sampled();
         let mut here = alive.iter().map(|(process, _)| process.pid).filter(|pid| root_key(*pid) == *root);
-        here.next().map_or_else(|| Symbols::of_ended(Vec::new()), |pid| Symbols::new(pid, Vec::new()))
+        let symbols = here.next().map(|pid| Symbols::new(pid, Vec::new()));
+        symbols.unwrap_or_else(|| Symbols::of_ended(Vec::new())).with_lines()
     }
 }
 

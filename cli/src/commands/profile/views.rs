@@ -6,8 +6,8 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::analysis::sites::Site;
-use crate::drive::sampling::{kept_until_ns, monotonic_ns, sites_of, Chosen};
-use crate::heap::profile::{LiveSample, Profile};
+use crate::drive::sampling::{chosen, kept_until_ns, monotonic_ns, sites_of, Chosen};
+use crate::heap::profile::{LiveSample, Profile, SampledStack};
 use crate::process::symbols::Symbols;
 
 /// Which blocks a profile shows.
@@ -88,9 +88,8 @@ impl Looks {
         sites_of(symbols, profile, self.selected(view, seen))
     }
 
-    /// What the view shows, by number of the stack: bytes, blocks, samples.
+    /// What the view shows, by number of the stack.
     fn selected(&self, view: ProfileView, seen: &mut SeenBlocks) -> Vec<Chosen> {
-        let chosen = |sample: &LiveSample| (sample.stack, sample.weight_bytes, sample.blocks, 1);
         match view {
             ProfileView::Allocated => self.allocated(),
             ProfileView::Peak => {
@@ -112,17 +111,20 @@ impl Looks {
     }
 
     fn allocated(&self) -> Vec<Chosen> {
+        let none = SampledStack::default();
+        let old = |number| self.before.as_ref().and_then(|before| before.stacks.get(number)).unwrap_or(&none);
         let grown = self.after.stacks.iter().map(|(number, stack)| {
-            let old = self
-                .before
-                .as_ref()
-                .and_then(|before| before.stacks.get(number))
-                .cloned()
-                .unwrap_or_default();
+            let old = old(number);
             let bytes = stack.allocated_bytes - old.allocated_bytes;
-            (*number, bytes, stack.allocated_blocks - old.allocated_blocks, 0)
+            (*number, bytes, stack.allocated_blocks - old.allocated_blocks)
         });
-        grown.filter(|(_, bytes, _, _)| *bytes > 0.0).collect()
+        let grown: Vec<(u32, f64, f64)> = grown.filter(|(_, bytes, _)| *bytes > 0.0).collect();
+        let taken = self.after.taken.saturating_sub(self.before.as_ref().map_or(0, |before| before.taken));
+        let counts = samples_behind(&grown, taken);
+        let site = |((number, bytes, blocks), samples): ((u32, f64, f64), f64)| {
+            (number, Site { bytes, blocks, samples: samples.round().max(1.0) as u64, ..Site::default() })
+        };
+        grown.into_iter().zip(counts).map(site).collect()
     }
 
     /// Blocks that should have been samples of this view, and found no room. The library counts them since sampling was
@@ -138,10 +140,29 @@ impl Looks {
     }
 }
 
+/// How many of all samples each sum of bytes and blocks is of, which the library does not count: by the one distance
+/// between samples at which there would be so many.
+fn samples_behind(sums: &[(u32, f64, f64)], taken: u64) -> Vec<f64> {
+    let at = |mean: f64, bytes: f64, blocks: f64| {
+        let blocks = blocks.max(1.0);
+        blocks * -(-bytes / blocks / mean).exp_m1()
+    };
+    let (mut low, mut high) = (1.0, 2f64.powi(31));
+    for _ in 0..60 {
+        let mean: f64 = f64::sqrt(low * high);
+        let all: f64 = sums.iter().map(|(_, bytes, blocks)| at(mean, *bytes, *blocks)).sum();
+        if all > taken as f64 {
+            low = mean;
+        } else {
+            high = mean;
+        }
+    }
+    sums.iter().map(|(_, bytes, blocks)| at(high, *bytes, *blocks)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::heap::profile::SampledStack;
 
     #[test]
     fn views_choose_samples() {
@@ -166,8 +187,8 @@ mod tests {
         looks.add(highest);
         looks.add(after);
         let bytes = |view| {
-            let mut all: Vec<f64> =
-                looks.selected(view, &mut SeenBlocks::default()).into_iter().map(|found| found.1).collect();
+            let found = looks.selected(view, &mut SeenBlocks::default());
+            let mut all: Vec<f64> = found.into_iter().map(|found| found.1.bytes).collect();
             all.sort_by(f64::total_cmp);
             all
         };
@@ -175,6 +196,14 @@ mod tests {
         assert_eq!(bytes(ProfileView::Grown), [20.0]);
         assert_eq!(bytes(ProfileView::Allocated), [7.0, 30.0]);
         assert_eq!(bytes(ProfileView::Peak), [500.0]);
+    }
+
+    #[test]
+    fn samples_of_sums_are_worked_out() {
+        // 1000 blocks of 1000 bytes, of which a mean of 50 kB takes 20; and 5 that are sampled for sure.
+        let found = samples_behind(&[(1, 1e6, 1000.0), (2, 50e6, 5.0)], 25);
+        assert!((found[0] - 20.0).abs() < 0.5 && (found[1] - 5.0).abs() < 0.01, "{found:?}");
+        assert_eq!(samples_behind(&[], 7), [0.0; 0]);
     }
 
     #[test]
