@@ -30,6 +30,10 @@ static void name_mapping(void *start, size_t length_bytes, const char *name) {
   if (rights_have(RIGHT_OTHERS)) sys_name_mapping(start, length_bytes, name);
 }
 
+void map_set_dumped(void *start, size_t bytes, bool dumped) {
+  if (bytes != 0 && rights_have(RIGHT_OTHERS)) sys_set_dumped(start, bytes, dumped);
+}
+
 struct table table_reserve(size_t max_bytes, const char *name) {
   struct table table = {NULL, round_up(max_bytes, zone.page_bytes), 0, false};
   table.start = sys_reserve(table.reserved_bytes);
@@ -48,6 +52,7 @@ bool table_commit(struct table *table, size_t bytes) {
   if (wanted > table->reserved_bytes) wanted = table->reserved_bytes;
   char *end = table->start + table->committed_bytes;
   size_t more = wanted - table->committed_bytes;
+  if (!table->unreserved) map_set_dumped(end, more, true);
   if (!(table->unreserved ? sys_map_at(end, more) : sys_commit(end, more))) return false;
   table->committed_bytes = wanted;
   return true;
@@ -156,7 +161,24 @@ void map_release_reservations(void) {
   }
 }
 
+static void set_reservations_dumped(bool dumped) {
+  for (size_t i = 0; i < map.table_count; i++) {
+    struct table *table = map.tables[i];
+    size_t rest = table->unreserved ? 0 : table->reserved_bytes - table->committed_bytes;
+    map_set_dumped(table->start + table->committed_bytes, rest, dumped);
+  }
+  if (zone.base == NULL || !map.heap_reserved) return;
+  char *end = page_address(zone.pages);
+  map_set_dumped(end, (size_t)(map.heap.start + map.heap.reserved_bytes - end), dumped);
+  map_set_dumped(map.heap.start, (size_t)(zone.base - map.heap.start), dumped);
+}
+
+void map_dump_reservations(void) { set_reservations_dumped(true); }
+
 void map_apply_options(void) {
+  lock_take(&map.lock, RANK_MAP);
+  set_reservations_dumped(false);
+  lock_give(&map.lock, RANK_MAP);
   if (options.thp == THP_ALWAYS && zone.base != NULL && map.heap_reserved)
     sys_huge_pages(zone.base, zone.reserved_pages * PAGE_BYTES);
 }
@@ -172,7 +194,7 @@ static bool commit_zone(size_t pages) {
   }
   char *start = page_address(zone.pages);
   size_t bytes = (pages - zone.pages) * PAGE_BYTES;
-  if (map.heap_reserved) return sys_commit(start, bytes);
+  if (map.heap_reserved) return map_set_dumped(start, bytes, true), sys_commit(start, bytes);
   if (!sys_map_at(start, bytes)) return false;
   sys_no_huge_pages(start, bytes);
   return true;
@@ -208,6 +230,7 @@ static bool release_heap(char *start, size_t bytes) {
     sys_no_huge_pages(start, bytes);
   }
   name_mapping(start, bytes, "snug heap");
+  map_set_dumped(start, bytes, false);
   return true;
 }
 

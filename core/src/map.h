@@ -51,7 +51,7 @@ struct table {
  * Returns false when not even a minimal zone can be had: then every block gets a mapping of its own. */
 HIDDEN bool map_init(void);
 
-/* After the settings were read: huge pages on the heap, if asked for. */
+/* After the settings were read: huge pages on the heap, if asked for; and what is reserved is left out of core files. */
 HIDDEN void map_apply_options(void);
 
 /* Makes at least `pages` more pages usable. Returns the new zone.pages, or 0 when there is no more. */
@@ -70,6 +70,13 @@ HIDDEN void table_release_rest(struct table *table);
 /* Releases all address space that is reserved and not used, before the program limits its address space. All locks
  * held. */
 HIDDEN void map_release_reservations(void);
+
+/* Whether core files have a range. What is reserved and unused they need not: gcore(1) writes every page of it. What
+ * becomes usable they have again. Not for the kernel's own, but it leaves untouched pages out anyway. */
+HIDDEN void map_set_dumped(void *start, size_t bytes, bool dumped);
+
+/* All of it, from now on: later no such call can be made. All locks held. */
+HIDDEN void map_dump_reservations(void);
 
 /* Whether address space is reserved for the heap to grow into; else it is limited, or was. No lock is held. */
 HIDDEN bool map_heap_is_reserved(void);

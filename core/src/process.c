@@ -138,6 +138,7 @@ enum process_way process_make_way(enum process_way wanted) {
   }
   if (wanted == WAY_SANDBOX) {
     fork_lock_all();
+    map_dump_reservations();
     ended_rights = rights_end();
   }
   return wanted;

@@ -114,6 +114,10 @@ void sys_huge_pages(void *start, size_t length_bytes) {
   call(SYS_madvise, (long)start, (long)length_bytes, MADV_HUGEPAGE, 0, 0, 0);
 }
 
+void sys_set_dumped(void *start, size_t length_bytes, bool dumped) {
+  call(SYS_madvise, (long)start, (long)length_bytes, dumped ? MADV_DODUMP : MADV_DONTDUMP, 0, 0, 0);
+}
+
 void sys_no_huge_pages(void *start, size_t length_bytes) {
   call(SYS_madvise, (long)start, (long)length_bytes, MADV_NOHUGEPAGE, 0, 0, 0);
 }

@@ -24,6 +24,7 @@ bool sys_unmap(void *start, size_t length_bytes);
 void *sys_remap(void *start, size_t old_bytes, size_t new_bytes, bool may_move);
 bool sys_purge(void *start, size_t length_bytes); /* give memory back; reads as zero afterwards */
 void sys_try_purge(void *page); /* once, at start, with a page that nobody needs; else sys_purge is not to be trusted */
+void sys_set_dumped(void *start, size_t length_bytes, bool dumped); /* in core files. RIGHT_OTHERS */
 void sys_huge_pages(void *start, size_t length_bytes);
 void sys_no_huge_pages(void *start, size_t length_bytes);
 bool sys_break_huge_page(

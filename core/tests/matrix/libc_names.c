@@ -1,6 +1,6 @@
 /* glibc's inner names of malloc called by a malloc that stands before the allocator: it must not lead back. Built as a
- * program, with -DLIBRARY as a library that is preloaded before the allocator's, with -DPLAIN as a program for that. Each entry point is passed on by
- * its inner name, and counts; a call that comes back to its own is one too many. Says "ok libc_names". */
+ * program, with -DLIBRARY as a library that is preloaded before the allocator's, with -DPLAIN as a program for that.
+ * Each entry point is passed on by its inner name; from there no call may come back. Says "ok libc_names". */
 #define _GNU_SOURCE
 #include <stddef.h>
 #include <stdint.h>
