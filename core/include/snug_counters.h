@@ -21,7 +21,16 @@
  *  Q2  `answer_to` becomes the `request_check` of what was answered, after `answer` was written. A requester that finds
  *      other words in place of its own was overtaken, and writes them again once the others are answered.
  *  Q3  `request_from` must differ between any two requests: the requester's process, and a number that it counts up.
- *  Q4  A requester overwrites a request that waits only if its process is gone or it has waited for long.
+ *  Q4  A requester overwrites a request that waits only if that is for a purge, and its process is gone or it has
+ *      waited for long: nobody waits for a purge any more, but a setting was promised.
+ *
+ * Wishes: each setting has words of its own, where a request for it waits beside those for others and beside a purge;
+ * of two for one setting the last counts. The words of `lease` ask for samples (the setting `profile`) up to a moment:
+ * who asks says so again before it comes, and if nobody does the library ends them by itself, whatever became of the
+ * requester. A lease changes nothing while `profile` is set, and setting it ends the lease.
+ *  Q5  A requester writes the four words of a wish, and then a number to `wished` that nobody wrote there before:
+ *      `from`. The library looks for wishes when that number changes.
+ *  Q6  `check` must be snug_wish_check() of the other three words and the page's `pid`. As Q1 to Q3 say for requests.
  *
  * How the numbers add up (checked by core/tests/unit/counters):
  *  E1  live blocks of a class   = sum over arenas of outstanding_blocks - those in thread caches
@@ -46,6 +55,7 @@
 #define SNUG_COUNTERS_CLASSES 96 /* rows; class_count says how many are in use */
 #define SNUG_COUNTERS_RETAINED 16
 #define SNUG_COUNTERS_TABLES 8
+#define SNUG_COUNTERS_WISHES 16 /* at least as many as there are settings */
 
 /* One size class of one arena. 48 bytes. */
 struct snug_counters_class {
@@ -62,6 +72,16 @@ struct snug_counters_class {
 struct snug_counters_range {
   uint64_t address; /* 0: none */
   uint64_t reserved_bytes;
+};
+
+/* Another value for a setting. */
+struct snug_counters_wish {
+  uint64_t request;  /* as `request` below: SNUG_REQUEST_SET or SNUG_REQUEST_SWITCH */
+  uint64_t from;     /* Q3 */
+  uint64_t until_ns; /* of a lease: CLOCK_MONOTONIC; else 0 */
+  uint64_t check;    /* Q6; never 0 once there was one */
+  uint64_t answer;   /* by the library, as below */
+  uint64_t answer_to;
 };
 
 struct snug_counters {
@@ -131,6 +151,12 @@ struct snug_counters {
   struct snug_counters_range tables[SNUG_COUNTERS_TABLES]; /* metadata, but for the table of large blocks */
 
   struct snug_counters_range guard_slots; /* of SNUG=guard_samples: sampled blocks, and pages that can't be touched */
+
+  uint64_t wished;            /* Q5 */
+  uint64_t sampling_until_ns; /* of the lease that holds now; 0: none does. A forked child has it from its parent */
+  uint64_t sampling_for;      /* and its `from` */
+  struct snug_counters_wish lease;
+  struct snug_counters_wish wishes[SNUG_COUNTERS_WISHES]; /* by the number of the setting in `settings` */
 };
 
 enum snug_request {
@@ -153,6 +179,11 @@ static inline uint64_t snug_request_check(uint64_t request, uint64_t request_fro
   mixed = (mixed ^ (mixed >> 30)) * UINT64_C(0xbf58476d1ce4e5b9) + request_from;
   mixed = (mixed ^ (mixed >> 27)) * UINT64_C(0x94d049bb133111eb);
   return (mixed ^ (mixed >> 31)) | 1;
+}
+
+/* Q6 */
+static inline uint64_t snug_wish_check(uint64_t request, uint64_t from, uint64_t until_ns, uint32_t pid) {
+  return snug_request_check(snug_request_check(request, from, pid), until_ns, pid);
 }
 
 #endif

@@ -197,7 +197,7 @@ static int set_profile(uint32_t setting) {
 
 static int switch_profile(size_t arena, uint64_t new) {
   (void)arena;
-  if ((new != 0) == (__atomic_load_n(&options.profile, __ATOMIC_RELAXED) != 0)) return 0;
+  if ((new != 0) == control_samples_for_good()) return 0;
   uint32_t setting = setting_when_on();
   __atomic_store_n(&malloc_conf_settings.profile, setting, __ATOMIC_RELAXED);
   return set_profile(new ? setting : 0);
@@ -216,7 +216,7 @@ static int reset_profile(size_t arena, uint64_t new) {
   (void)arena;
   if (!profiles_are_there()) return ENOENT;
   if (new != MALLCTL_NOTHING) {
-    bool is_on = __atomic_load_n(&options.profile, __ATOMIC_RELAXED) != 0;
+    bool is_on = control_samples_for_good();
     uint32_t setting = malloc_conf_profile(new);
     __atomic_store_n(&malloc_conf_settings.profile, setting, __ATOMIC_RELAXED);
     int result = is_on ? set_profile(setting) : 0;

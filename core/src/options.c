@@ -192,6 +192,12 @@ enum option_change options_change(uint32_t number, uint32_t value, bool is_word,
   return OPTION_CHANGED;
 }
 
+uint32_t options_number(const uint32_t *value) {
+  uint32_t number = 0;
+  while (rows[number].value != value) number++;
+  return number;
+}
+
 uint32_t options_live(void) {
   uint32_t bits = 0;
   for (uint32_t i = 0; i < ROW_COUNT; i++) bits |= (uint32_t)rows[i].live << i;

@@ -51,6 +51,9 @@ enum option_change { OPTION_CHANGED, OPTION_UNKNOWN, OPTION_FIXED, OPTION_OUT_OF
  * was a word for on or off. Fills in the range in any case but OPTION_UNKNOWN. */
 HIDDEN enum option_change options_change(uint32_t number, uint32_t value, bool is_word, uint32_t *low, uint32_t *high);
 
+/* The number of the option that is kept there. */
+HIDDEN uint32_t options_number(const uint32_t *value);
+
 /* Bit n: the option of number n can change while the program runs. */
 HIDDEN uint32_t options_live(void);
 

@@ -1,8 +1,11 @@
-//! Asks a running process under snug for a purge or for another setting, by the words of its counters page (the rules
-//! Q1 to Q4 of core/include/snug_counters.h). Nothing stops and no signal is sent: the process answers when it next
+//! Asks a running process under snug for a purge, for another setting, or for samples while this program lives, by the
+//! words of its counters page (the rules Q1 to Q6 of core/include/snug_counters.h). Nothing stops and no signal is sent: the process answers when it next
 //! passes a slow path of its allocator, or its helper thread does.
 
+use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
@@ -12,15 +15,22 @@ use crate::allocator::kinds::closest;
 use crate::allocator::options;
 use crate::base::failure::{Failure, Result, FAILED, UNKNOWN, USAGE};
 use crate::base::machine;
-use crate::heap::counters::{self, Control, Page};
+use crate::heap::counters::{self, Control, Page, Wish, Wishes, WishesLayout};
 use crate::heap::remote;
 use crate::process::proc::{self, Pid, ProcFilesystem, Processes, Stat};
+use crate::process::system;
 use crate::VERSION;
 
 /// Time between two looks for an answer.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// How long a request of somebody else is left to be answered before ours takes its place.
 const LEAVE_OTHERS: Duration = Duration::from_millis(500);
+
+/// The setting that samples.
+const SAMPLING: &str = "profile";
+/// For how long samples are asked for, and how often this is said again: what is killed leaves them on for so long.
+const LEASE_FOR: Duration = Duration::from_secs(15);
+const RENEW_EVERY: Duration = Duration::from_secs(4);
 
 /// Why a process did not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -62,6 +72,12 @@ pub(crate) struct SetOutcome {
     pub settings: String,
     /// None: it is in effect. Else it waits in the process, which will take it at its next slow call.
     pub silence: Option<Silence>,
+    /// The value that waited there before, which this one replaced.
+    pub replaces: Option<u32>,
+    /// Another value took this one's place meanwhile.
+    pub overtaken_by: Option<u32>,
+    /// The process for which samples are taken until it ends, whatever the setting.
+    pub sampling_for: Option<Pid>,
 }
 
 /// Asks a process to give everything back that it can. Waits for the answer up to `timeout`.
@@ -90,23 +106,35 @@ pub(crate) fn set(pid: Pid, key: &str, value: &str, timeout: Duration) -> Result
     let asked = Asked::find(pid)?;
     let page = asked.page()?;
     let (words, number) = checked_set_request(&page, key, value)?;
+    let row = asked.wishes().map(|wishes| wishes.rows[row_of(words)]);
+    let replaces = row.filter(|row| row.waits(page.head.pid)).map(|row| row.value());
     let mut request = ControlRequest::new(asked, words);
+    request.has_row = row.is_some();
     let reply = request.wait(timeout, false)?;
     if let Some(answer) = reply.answer {
         refused(answer, key, value)?;
     }
+    if reply.silence.is_some() && !request.written {
+        return Err(Failure::new(format!(
+            "another setting waits in process {pid}, and its snug {} keeps one at a time",
+            page.head.snug_version
+        ))
+        .advise("try again when the process has done something"));
+    }
     let before = setting(&page.head.settings, key).unwrap_or_default().to_string();
-    let settings = request.asked.page()?.head.settings;
-    Ok(SetOutcome { pid, key: key.into(), before, value: number, settings, silence: reply.silence })
-}
-
-/// Begins to change a setting, without waiting: look at the request until it is answered, or withdraw it.
-///
-/// Fails as `set` does.
-pub(crate) fn begin_to_set(pid: Pid, key: &str, value: &str) -> Result<ControlRequest> {
-    let asked = Asked::find(pid)?;
-    let (words, _) = checked_set_request(&asked.page()?, key, value)?;
-    Ok(ControlRequest::new(asked, words))
+    let after = request.asked.page()?;
+    let sampling = request.asked.wishes().filter(|wishes| wishes.sampling_until_ns != 0);
+    Ok(SetOutcome {
+        pid,
+        key: key.into(),
+        before,
+        value: number,
+        settings: after.head.settings,
+        silence: reply.silence,
+        replaces,
+        overtaken_by: request.overtaken_by,
+        sampling_for: sampling.filter(|_| key == SAMPLING).map(|wishes| wishes.sampling_for as Pid),
+    })
 }
 
 /// Settings of a process that can change while it runs, with their values.
@@ -262,20 +290,48 @@ impl Asked {
         let address = self.address + counters::REQUEST_OFFSET as u64;
         remote::write_memory(self.pid, address, &words).map_err(|_| self.gone())
     }
+
+    /// None: the library is older than that.
+    fn wishes(&self) -> Option<Wishes> {
+        remote::read_wishes(self.pid, self.address)
+    }
+
+    /// Writes a wish, `offset` bytes behind the first of their words, and then says that there is one (Q5).
+    fn write_wish(&self, offset: usize, wish: &Wish) -> Result<()> {
+        let address = self.address + counters::WISHES_OFFSET as u64;
+        let words = [wish.request, wish.from, wish.until_ns, wish.check].map(u64::to_ne_bytes).concat();
+        let write =
+            |address, bytes: &[u8]| remote::write_memory(self.pid, address, bytes).map_err(|_| self.gone());
+        write(address + offset as u64, &words)?;
+        write(address + offset_of!(WishesLayout, wished) as u64, &wish.from.to_ne_bytes())
+    }
 }
 
 /// A request to a process, which may wait there.
-pub(crate) struct ControlRequest {
+struct ControlRequest {
     asked: Asked,
     words: u64,
     from: u64,
+    /// It waits beside others, in the words of its setting.
+    has_row: bool,
+    written: bool,
+    /// The value of a later request for the same setting, which counts instead.
+    overtaken_by: Option<u32>,
     /// The request of somebody else that was seen there, and since when.
     others: Option<(u64, Instant)>,
 }
 
 impl ControlRequest {
     fn new(asked: Asked, words: u64) -> ControlRequest {
-        ControlRequest { asked, words, from: next_from(), others: None }
+        ControlRequest {
+            asked,
+            words,
+            from: next_from(),
+            has_row: false,
+            written: false,
+            overtaken_by: None,
+            others: None,
+        }
     }
 
     fn check(&self, page: &Page) -> u64 {
@@ -286,19 +342,39 @@ impl ControlRequest {
         (page.control.answer_to == self.check(page)).then_some(page.control.answer)
     }
 
-    fn answer(&self) -> Result<Option<u64>> {
-        Ok(self.answer_in(&self.asked.page()?))
-    }
-
     /// The answer, if there is one; else sees to it that the request waits there. Fails if the process has ended.
-    pub(crate) fn look(&mut self) -> Result<Option<u64>> {
+    fn look(&mut self) -> Result<Option<u64>> {
         let page = self.asked.page()?;
+        if self.has_row {
+            return self.look_at_row(&page);
+        }
         let check = self.check(&page);
         let answer = self.answer_in(&page);
-        if answer.is_none() && page.control.request_check != check && may_write(&page, &mut self.others) {
+        let is_there = page.control.request_check == check;
+        if answer.is_none() && !is_there && may_write(&page, self.words, &mut self.others) {
             self.asked.write(self.words, self.from, check)?;
+            self.written = true;
         }
         Ok(answer)
+    }
+
+    fn look_at_row(&mut self, page: &Page) -> Result<Option<u64>> {
+        let wish = Wish::new(self.words, self.from, 0, page.head.pid);
+        let offset = offset_of!(WishesLayout, wishes) + row_of(self.words) * size_of::<Wish>();
+        if !self.written {
+            self.asked.write_wish(offset, &wish)?;
+            self.written = true;
+        }
+        let row = self.asked.wishes().map(|wishes| wishes.rows[row_of(self.words)]).unwrap_or_default();
+        let is_others = row.check != wish.check && row.answer_to != wish.check;
+        // Of two that write at the same time both may be torn.
+        if is_others && Wish::new(row.request, row.from, row.until_ns, page.head.pid).check != row.check {
+            self.written = false;
+        } else if is_others {
+            self.overtaken_by = Some(row.value());
+            return Ok(Some(counters::ANSWER_DONE.into()));
+        }
+        Ok((row.answer_to == wish.check).then_some(row.answer))
     }
 
     /// Has it wait there until it is answered or the time is over. `withdraw`: without an answer it is taken back.
@@ -316,18 +392,140 @@ impl ControlRequest {
         }
         let stat = self.asked.stat()?;
         // It may be answered in the last moment.
-        let answer = if withdraw { self.withdraw()? } else { self.answer()? };
+        let answer = if withdraw { self.withdraw()? } else { self.look()? };
         let silence = answer.is_none().then(|| why_silent(&stat_before, &stat));
         Ok(Reply { answer, silence })
     }
 
     /// Takes it back. Returns the answer, if one came in the last moment.
-    pub(crate) fn withdraw(&self) -> Result<Option<u64>> {
+    fn withdraw(&self) -> Result<Option<u64>> {
         let page = self.asked.page()?;
         if self.answer_in(&page).is_none() && page.control.request_check == self.check(&page) {
             self.asked.write(0, 0, 0)?;
         }
-        self.answer()
+        Ok(self.answer_in(&self.asked.page()?))
+    }
+}
+
+/// The number of the setting that a request is for.
+fn row_of(words: u64) -> usize {
+    (words >> 8 & 0xff) as usize
+}
+
+/// Samples that a process takes while this is held. It ends them by itself soon after nobody asks for them any more,
+/// however this program ended. Where they are on for good this changes nothing.
+pub(crate) struct SamplingLease {
+    held: Arc<Mutex<Held>>,
+    /// Its end ends the thread that asks again and again.
+    renews: Option<Sender<()>>,
+}
+
+/// What is asked for.
+struct Held {
+    asked: Asked,
+    words: u64,
+    /// As it was written last.
+    wish: Wish,
+    /// Somebody else who asks for the same.
+    beside: Option<Pid>,
+}
+
+impl SamplingLease {
+    /// Begins to ask, without waiting.
+    ///
+    /// Fails as `set` does.
+    pub(crate) fn begin(pid: Pid, mean_bytes: u32) -> Result<SamplingLease> {
+        let asked = Asked::find(pid)?;
+        let page = asked.page()?;
+        let words = set_request(&page, SAMPLING, counters::REQUEST_SET, mean_bytes)?;
+        let mut held = Held { asked, words, wish: Wish::default(), beside: None };
+        if held.asked.wishes().is_none() {
+            return Err(Failure::new(format!("the snug in process {pid} does not end samples by itself"))
+                .advise("restart the process with a newer libsnug.so"));
+        }
+        held.renew()?;
+        let held = Arc::new(Mutex::new(held));
+        let (renews, ends) = channel();
+        let shared = Arc::clone(&held);
+        std::thread::spawn(move || {
+            while ends.recv_timeout(RENEW_EVERY) == Err(RecvTimeoutError::Timeout)
+                && lock(&shared).renew().is_ok()
+            {}
+        });
+        Ok(SamplingLease { held, renews: Some(renews) })
+    }
+
+    /// Whether the process has heard of it.
+    pub(crate) fn has_begun(&self) -> Result<bool> {
+        let held = lock(&self.held);
+        let page = held.asked.page()?;
+        let is_taken = held.asked.wishes().is_none_or(|wishes| !wishes.lease.waits(page.head.pid));
+        Ok(is_taken && setting(&page.head.settings, SAMPLING) != Some("0"))
+    }
+
+    /// Asks for the end of the samples. None: somebody else asks for them still.
+    ///
+    /// Fails if the process has ended.
+    pub(crate) fn end(mut self) -> Result<Option<SamplingEnd>> {
+        self.renews = None;
+        let is_ours = lock(&self.held).release()?;
+        Ok(is_ours.then_some(SamplingEnd(self.held)))
+    }
+}
+
+/// The end of samples, which the process hears of at its next slow call.
+pub(crate) struct SamplingEnd(Arc<Mutex<Held>>);
+
+impl SamplingEnd {
+    /// Whether it has, or has ended itself.
+    pub(crate) fn is_heard(&self) -> bool {
+        !matches!(lock(&self.0).waits(), Ok(true))
+    }
+}
+
+fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
+    held.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Held {
+    fn lease(&self) -> Result<(Wish, u32)> {
+        let page = self.asked.page()?;
+        let wishes = self.asked.wishes();
+        Ok((wishes.map(|wishes| wishes.lease).unwrap_or_default(), page.head.pid))
+    }
+
+    /// Asks for the time to come. What somebody else asks for is as good.
+    fn renew(&mut self) -> Result<()> {
+        let (there, pid) = self.lease()?;
+        let now_ns = system::monotonic_time().as_nanos() as u64;
+        let is_whole = there.check == Wish::new(there.request, there.from, there.until_ns, pid).check;
+        if is_whole && there.check != self.wish.check && there.until_ns > now_ns && there.value() != 0 {
+            self.words = there.request;
+            self.beside = Some(there.from as u32 as Pid);
+        }
+        let until_ns = now_ns + LEASE_FOR.as_nanos() as u64;
+        self.write(Wish::new(self.words, next_from(), until_ns, pid))
+    }
+
+    /// Asks no more. False: somebody else still does.
+    fn release(&mut self) -> Result<bool> {
+        let (there, pid) = self.lease()?;
+        let is_shared = self.beside.is_some_and(|pid| std::path::Path::new(&format!("/proc/{pid}")).exists());
+        if there.check != self.wish.check || is_shared {
+            return Ok(false);
+        }
+        self.write(Wish::new(self.words & 0xffff_ffff, next_from(), 0, pid))?;
+        Ok(true)
+    }
+
+    fn write(&mut self, wish: Wish) -> Result<()> {
+        self.wish = wish;
+        self.asked.write_wish(offset_of!(WishesLayout, lease), &wish)
+    }
+
+    fn waits(&self) -> Result<bool> {
+        let (there, pid) = self.lease()?;
+        Ok(there.waits(pid))
     }
 }
 
@@ -340,14 +538,17 @@ fn why_silent(before: &Stat, after: &Stat) -> Silence {
     }
 }
 
-/// Whether a request may be written now (Q4): nobody else's waits there, or its process is gone, or it had its time.
-/// `others` is the request that was seen there and since when.
-fn may_write(page: &Page, others: &mut Option<(u64, Instant)>) -> bool {
+/// Whether a request may be written now (Q4): nobody else's waits there, or it is for a purge and its process is gone or
+/// it had its time, or both are for one setting. `others` is the request that was seen there and since when.
+fn may_write(page: &Page, words: u64, others: &mut Option<(u64, Instant)>) -> bool {
     let Control { request, request_from, request_check, answer_to, .. } = page.control;
     let waits = request_check != answer_to
         && request_check == counters::request_check(request, request_from, page.head.pid);
     if !waits {
         return true;
+    }
+    if request as u32 & 0xff != counters::REQUEST_PURGE {
+        return words as u32 & 0xff != counters::REQUEST_PURGE && row_of(words) == row_of(request);
     }
     let since = match others {
         Some((check, since)) if *check == request_check => *since,
@@ -373,7 +574,8 @@ mod tests {
 
     fn page(settings: &str, live: u64) -> Page {
         let head = Counters { pid: 7, settings: settings.into(), ..Counters::default() };
-        Page { head, control: Control { abilities: 0b1110 | live << 32, ..Control::default() } }
+        let control = Control { abilities: 0b1110 | live << 32, ..Control::default() };
+        Page { head, control }
     }
 
     #[test]
@@ -410,18 +612,25 @@ mod tests {
     fn waiting_requests_of_others_are_respected() {
         let mut page = page("a:1", 1);
         let mut others = None;
-        assert!(may_write(&page, &mut others), "nothing waits");
+        let purge = u64::from(counters::REQUEST_PURGE);
+        assert!(may_write(&page, purge, &mut others), "nothing waits");
         page.control.request = 1;
         page.control.request_from = u64::from(std::process::id());
         page.control.request_check = counters::request_check(1, page.control.request_from, 7);
-        assert!(!may_write(&page, &mut others), "that of a living process waits");
+        assert!(!may_write(&page, purge, &mut others), "that of a living process waits");
         page.control.answer_to = page.control.request_check;
-        assert!(may_write(&page, &mut others), "it was answered");
+        assert!(may_write(&page, purge, &mut others), "it was answered");
         page.control.answer_to = 0;
         page.control.request_from = 0x7fff_fff0;
-        assert!(may_write(&page, &mut others), "a torn one is none");
+        assert!(may_write(&page, purge, &mut others), "a torn one is none");
         page.control.request_check = counters::request_check(1, page.control.request_from, 7);
-        assert!(may_write(&page, &mut others), "its process is gone");
+        assert!(may_write(&page, purge, &mut others), "its process is gone");
+        let of = |setting: u64, value: u64| u64::from(counters::REQUEST_SET) | setting << 8 | value << 32;
+        page.control.request = of(4, 6);
+        page.control.request_check = counters::request_check(of(4, 6), page.control.request_from, 7);
+        assert!(!may_write(&page, purge, &mut others), "a setting was promised");
+        assert!(!may_write(&page, of(3, 1), &mut others), "another setting was promised");
+        assert!(may_write(&page, of(4, 1), &mut others), "of one setting the last counts");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::allocator::facts::{Facts, Image, PreloadFile};
 use crate::allocator::kinds::{is_telling_symbol, Kind};
-use crate::allocator::library;
+use crate::allocator::{library, sampled};
 use crate::base::elf::{self, ElfFacts};
 use crate::base::file::open_regular;
 use crate::base::root::{self, DirectoryRoot};
@@ -149,6 +149,7 @@ impl Inspector {
             Ok(counters) => (counters, None),
             Err(error) => (None, Some(error)),
         };
+        let sampled = sampled::note(pid, counters_at, counters.as_ref(), environment.as_deref());
         let inside_root = DirectoryRoot(root.clone().into());
         let system_preload = root::read_text(&inside_root, "/etc/ld.so.preload").unwrap_or_default();
         Ok(Facts {
@@ -169,6 +170,7 @@ impl Inspector {
             answers_at,
             transparent_huge_pages: self.transparent_huge_pages.clone(),
             place: self.place(pid),
+            notes: sampled.into_iter().collect(),
             ..Facts::default()
         })
     }

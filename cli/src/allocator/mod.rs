@@ -21,5 +21,6 @@ pub(crate) mod program;
 pub(crate) mod record;
 pub(crate) mod report;
 pub(crate) mod residence;
+pub(crate) mod sampled;
 pub(crate) mod stats;
 pub(crate) mod watch;

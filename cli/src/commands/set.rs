@@ -21,7 +21,8 @@ use crate::process::tree;
 
 The options are those of the variable SNUG; `SNUG=help snug run true` lists them. Those that only matter at \
 startup can't be set. Children forked from now on inherit the new value; existing ones keep theirs. A \
-sleeping process takes the setting when it next runs.
+sleeping process takes the setting when it next runs: several wait there beside each other, and of two values for one \
+option the last counts. With profile=0 samples for a snug profile or snug leak that runs end with that.
 
 Exit codes: 0 set, or waiting in a sleeping process; 1 the process uses another allocator, or did not answer \
 though it is running; 2 no such option or value; 3 no such process, or no permission.")]
@@ -73,11 +74,29 @@ fn set(pid: Pid, arguments: &SetArguments) -> Result<()> {
 /// What came of it, for people.
 pub(crate) fn sentence(outcome: &SetOutcome) -> String {
     let SetOutcome { pid, key, before, value, .. } = outcome;
+    let replaced = outcome.replaces.filter(|other| other != value);
+    let replaced =
+        replaced.map(|other| format!(", in place of {other}, which waited there")).unwrap_or_default();
     let why = match outcome.silence {
-        None => return format!("{pid}: {key} is {value} now, was {before}"),
+        None => return done(outcome) + &replaced,
         Some(Silence::Idle) => "sleeps",
         Some(Silence::Busy) => "is running, but made no slow call into its allocator",
         Some(Silence::Stopped) => "is stopped",
     };
-    format!("{pid}: {why}; it takes {key}={value} at its next slow call, and until then keeps {before}")
+    format!(
+        "{pid}: {why}; it takes {key}={value} at its next slow call, and until then keeps {before}{replaced}"
+    )
+}
+
+fn done(outcome: &SetOutcome) -> String {
+    let SetOutcome { pid, key, before, value, .. } = outcome;
+    if let Some(other) = outcome.overtaken_by {
+        return format!("{pid}: {key}={other} was asked for just after {key}={value}, and counts");
+    }
+    match outcome.sampling_for {
+        Some(other) => {
+            format!("{pid}: {key} is {value} as soon as process {other} ends, which takes samples")
+        }
+        None => format!("{pid}: {key} is {value} now, was {before}"),
+    }
 }

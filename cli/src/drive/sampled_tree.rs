@@ -115,8 +115,8 @@ impl SampledTree {
     }
 
     /// Whether all have answered.
-    fn have_begun(&mut self) -> bool {
-        let switches = self.follower.iter_mut().filter_map(|(_, process)| process.note.switch.as_mut());
+    fn have_begun(&self) -> bool {
+        let switches = self.follower.iter().filter_map(|(_, process)| process.note.switch.as_ref());
         // Each is asked, though one has not answered.
         switches.filter_map(|switch| (!switch.has_begun()).then_some(())).count() == 0
     }
@@ -150,10 +150,14 @@ impl SampledTree {
         alive.filter_map(|(_, process)| Some(process.note.left_out.as_ref()?.message.as_str())).collect()
     }
 
-    /// Ends sampling where it began here, also in processes that were forked since the last look.
-    pub(crate) fn finish(mut self) {
+    /// Ends sampling where it began here, also in processes that were forked since the last look; or has it go on.
+    pub(crate) fn finish(mut self, keep: bool) {
         self.look();
         let notes = self.follower.leave_all().into_values().map(|process| process.note);
+        if keep {
+            // A process may have ended.
+            return notes.filter_map(|note| note.switch).for_each(|switch| _ = switch.keep());
+        }
         let requests = notes.filter_map(|note| note.switch?.off().ok()?); // a process may have ended
         await_answers(requests.collect(), ANSWER_WAIT);
     }

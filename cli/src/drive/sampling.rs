@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-use crate::allocator::control::{self, ControlRequest};
+use crate::allocator::control::{self, SamplingEnd, SamplingLease};
 use crate::allocator::record::SnugProcess;
 use crate::analysis::keeping::{self, KeepingLine, KeptAtStack};
 use crate::analysis::sites::{self, Frame, Site, SourceLine};
@@ -155,9 +155,9 @@ struct SampledProcess {
 /// Sampling in one process, which is switched on here unless it is on.
 pub(crate) struct SamplingSwitch {
     pid: Pid,
-    /// It does what it is asked for at its next slow call.
-    begins: Option<ControlRequest>,
-    /// It is to be switched off again.
+    mean_bytes: u32,
+    lease: SamplingLease,
+    /// It was off before, or was switched on here in the process that this one was forked from.
     pub is_ours: bool,
 }
 
@@ -165,47 +165,40 @@ impl SamplingSwitch {
     /// Asks a process to sample. `others_are_ours`: sampling was switched on here in others, and one that was forked since has
     /// it from its parent.
     pub(crate) fn on(pid: Pid, mean_bytes: u32, others_are_ours: bool) -> Result<SamplingSwitch> {
-        let mean = mean_bytes.to_string();
         let settings = control::changeable(pid)?;
         let Some((_, value)) = settings.into_iter().find(|(name, _)| name == SETTING) else {
             return Err(Failure::new(format!("the snug in process {pid} takes no samples"))
                 .advise("restart the process with a newer libsnug.so"));
         };
-        if value != "0" {
-            return Ok(SamplingSwitch { pid, begins: None, is_ours: others_are_ours && value == mean });
-        }
-        let mut begins = control::begin_to_set(pid, SETTING, &mean)?;
-        begins.look()?;
-        Ok(SamplingSwitch { pid, begins: Some(begins), is_ours: true })
+        let is_ours = value == "0" || others_are_ours && value == mean_bytes.to_string();
+        Ok(SamplingSwitch { pid, mean_bytes, lease: SamplingLease::begin(pid, mean_bytes)?, is_ours })
     }
 
     /// Whether the process has answered, or samples anyway.
-    pub(crate) fn has_begun(&mut self) -> bool {
-        if let Some(Ok(Some(_))) = self.begins.as_mut().map(ControlRequest::look) {
-            self.begins = None;
-        }
-        self.begins.is_none()
+    pub(crate) fn has_begun(&self) -> bool {
+        matches!(self.lease.has_begun(), Ok(true))
     }
 
     /// Asks for the end of what began here; None: there is nothing to wait for.
-    pub(crate) fn off(self) -> Result<Option<ControlRequest>> {
-        if !self.is_ours {
-            return Ok(None);
+    pub(crate) fn off(self) -> Result<Option<SamplingEnd>> {
+        self.lease.end()
+    }
+
+    /// Has it go on for good.
+    pub(crate) fn keep(self) -> Result<()> {
+        if self.is_ours {
+            control::set(self.pid, SETTING, &self.mean_bytes.to_string(), SHORT_WAIT)?;
         }
-        let is_on = match &self.begins {
-            Some(begins) => begins.withdraw()?.is_some(),
-            None => true,
-        };
-        is_on.then(|| control::begin_to_set(self.pid, SETTING, "0")).transpose()
+        Ok(())
     }
 }
 
-/// Waits until all these requests are answered or can't be any more, or the time is over. They stay where they are.
-pub(crate) fn await_answers(mut requests: Vec<ControlRequest>, time: Duration) {
+/// Waits until all these processes have heard of the end, or the time is over.
+pub(crate) fn await_answers(mut ends: Vec<SamplingEnd>, time: Duration) {
     let begin = Instant::now();
     loop {
-        requests.retain_mut(|request| matches!(request.look(), Ok(None)));
-        if requests.is_empty() || begin.elapsed() >= time {
+        ends.retain(|end| !end.is_heard());
+        if ends.is_empty() || begin.elapsed() >= time {
             return;
         }
         std::thread::sleep(control::LOOK_EVERY);
@@ -233,7 +226,7 @@ impl WatchedSamples {
     fn begin(&self, process: SnugProcess) -> Result<SampledProcess> {
         let others_are_ours = self.processes.values().any(|other| other.switch.is_ours);
         let switch = SamplingSwitch::on(process.pid, WATCH_MEAN_BYTES, others_are_ours)?;
-        let begin_ns = switch.begins.is_none().then(monotonic_ns);
+        let begin_ns = switch.has_begun().then(monotonic_ns);
         Ok(SampledProcess { process, switch, begin_ns })
     }
 

@@ -136,6 +136,88 @@ pub(crate) struct PlacesLayout {
 /// And, in a still longer one, the address of the slots of sampled guards, and what is reserved there.
 pub(crate) const GUARD_SLOTS_OFFSET: usize = PLACES_OFFSET + size_of::<PlacesLayout>();
 
+/// And, in the longest, wishes: values for settings that others ask for.
+pub(crate) const WISHES_OFFSET: usize = GUARD_SLOTS_OFFSET + size_of::<[u64; 2]>();
+const WISHES: usize = 16;
+
+/// A value that is asked for, as it lies in the page (`struct snug_counters_wish`).
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Wish {
+    pub request: u64,
+    pub from: u64,
+    pub until_ns: u64,
+    pub check: u64,
+    pub answer: u64,
+    pub answer_to: u64,
+}
+
+impl Wish {
+    /// One that is whole, for the process with that page.
+    pub(crate) fn new(request: u64, from: u64, until_ns: u64, pid: u32) -> Wish {
+        let check = request_check(request_check(request, from, pid), until_ns, pid);
+        Wish { request, from, until_ns, check, ..Wish::default() }
+    }
+
+    /// Whether it waits to be taken (Q6).
+    pub(crate) fn waits(&self, pid: u32) -> bool {
+        self.answer_to != self.check
+            && self.check == Wish::new(self.request, self.from, self.until_ns, pid).check
+    }
+
+    /// The value.
+    pub(crate) fn value(&self) -> u32 {
+        (self.request >> 32) as u32
+    }
+}
+
+/// The wishes as they lie in the page.
+#[repr(C)]
+pub(crate) struct WishesLayout {
+    pub wished: u64,
+    pub sampling_until_ns: u64,
+    pub sampling_for: u64,
+    pub lease: Wish,
+    pub wishes: [Wish; WISHES],
+}
+
+/// A copy of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wishes {
+    /// Until when samples are asked for; 0: they are not, or for good.
+    pub sampling_until_ns: u64,
+    /// Who asked for them.
+    pub sampling_for: u32,
+    pub lease: Wish,
+    /// By the number of the setting.
+    pub rows: Vec<Wish>,
+}
+
+impl Wishes {
+    /// Reads a copy of a `WishesLayout`.
+    pub(crate) fn parse(tail: &[u8]) -> Option<Wishes> {
+        if tail.len() < size_of::<WishesLayout>() {
+            return None;
+        }
+        let word = |offset: usize| u64_at(tail, offset);
+        let wish = |at: usize| Wish {
+            request: word(at + offset_of!(Wish, request)),
+            from: word(at + offset_of!(Wish, from)),
+            until_ns: word(at + offset_of!(Wish, until_ns)),
+            check: word(at + offset_of!(Wish, check)),
+            answer: word(at + offset_of!(Wish, answer)),
+            answer_to: word(at + offset_of!(Wish, answer_to)),
+        };
+        let row = |number: usize| wish(offset_of!(WishesLayout, wishes) + number * size_of::<Wish>());
+        Some(Wishes {
+            sampling_until_ns: word(offset_of!(WishesLayout, sampling_until_ns)),
+            sampling_for: word(offset_of!(WishesLayout, sampling_for)) as u32,
+            lease: wish(offset_of!(WishesLayout, lease)),
+            rows: (0..WISHES).map(row).collect(),
+        })
+    }
+}
+
 /// Where `request`, `request_from` and `request_check` follow each other.
 pub(crate) const REQUEST_OFFSET: usize = offset_of!(Layout, control.request);
 
@@ -463,6 +545,17 @@ mod tests {
         ("large_retained_address", PLACES_OFFSET + offset_of!(PlacesLayout, large_retained_address)),
         ("tables", PLACES_OFFSET + offset_of!(PlacesLayout, tables)),
         ("guard_slots", GUARD_SLOTS_OFFSET),
+        ("wished", WISHES_OFFSET + offset_of!(WishesLayout, wished)),
+        ("sampling_until_ns", WISHES_OFFSET + offset_of!(WishesLayout, sampling_until_ns)),
+        ("sampling_for", WISHES_OFFSET + offset_of!(WishesLayout, sampling_for)),
+        ("lease", WISHES_OFFSET + offset_of!(WishesLayout, lease)),
+        ("lease.request", WISHES_OFFSET + offset_of!(WishesLayout, lease.request)),
+        ("lease.from", WISHES_OFFSET + offset_of!(WishesLayout, lease.from)),
+        ("lease.until_ns", WISHES_OFFSET + offset_of!(WishesLayout, lease.until_ns)),
+        ("lease.check", WISHES_OFFSET + offset_of!(WishesLayout, lease.check)),
+        ("lease.answer", WISHES_OFFSET + offset_of!(WishesLayout, lease.answer)),
+        ("lease.answer_to", WISHES_OFFSET + offset_of!(WishesLayout, lease.answer_to)),
+        ("wishes", WISHES_OFFSET + offset_of!(WishesLayout, wishes)),
     ];
     const CLASS_FIELDS: &[(&str, usize)] = &[
         ("size_bytes", offset_of!(ClassLayout, size_bytes)),
@@ -508,6 +601,8 @@ mod tests {
         for (index, (request, from, pid)) in CHECKED.iter().enumerate() {
             let call = format!("snug_request_check({request}ull, {from}ull, {pid}u)");
             source.push_str(&format!("printf(\"check[{index}] %llu\\n\", (unsigned long long){call});\n"));
+            let call = format!("snug_wish_check({request}ull, {from}ull, 5, {pid}u)");
+            source.push_str(&format!("printf(\"wish[{index}] %llu\\n\", (unsigned long long){call});\n"));
         }
         for (name, _) in CLASS_FIELDS {
             let line =
@@ -548,7 +643,7 @@ mod tests {
         for (name, offset) in TAIL_FIELDS {
             assert_eq!(c[&format!("page.{name}")], *offset, "{name}");
         }
-        assert_eq!(c["page"], GUARD_SLOTS_OFFSET + size_of::<[u64; 2]>());
+        assert_eq!(c["page"], WISHES_OFFSET + size_of::<WishesLayout>());
         assert_eq!(c["class"], std::mem::size_of::<ClassLayout>());
         assert_eq!((c["VERSION"], c["ALIGN"]), (VERSION as usize, ALIGN as usize));
         assert_eq!((c["ARENAS"], c["CLASSES"], c["RETAINED"]), (ARENAS, CLASSES, RETAINED));
@@ -557,6 +652,7 @@ mod tests {
         }
         for (index, (request, from, pid)) in CHECKED.iter().enumerate() {
             assert_eq!(c[&format!("check[{index}]")], request_check(*request, *from, *pid) as usize);
+            assert_eq!(c[&format!("wish[{index}]")], Wish::new(*request, *from, 5, *pid).check as usize);
         }
         for (index, byte) in MAGIC.iter().enumerate() {
             assert_eq!(c[&format!("magic[{index}]")], *byte as usize, "magic[{index}]");

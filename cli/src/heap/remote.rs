@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::size_of;
 use std::os::unix::fs::FileExt;
 
 use nix::errno::Errno;
@@ -10,7 +11,7 @@ use nix::unistd::Pid as NixPid;
 
 use crate::base::elf::ElfFacts;
 use crate::heap::answers;
-use crate::heap::counters::{self, Account, Counters};
+use crate::heap::counters::{self, Account, Counters, Wishes, WishesLayout};
 use crate::heap::glibc_heap::HeapSize;
 use crate::process::maps::Mapping;
 use crate::process::proc::Pid;
@@ -66,6 +67,18 @@ fn address_of(elf: &ElfFacts, name: &str, path: &str, maps: &[Mapping]) -> Optio
 pub(crate) fn read_counters(pid: Pid, address: u64) -> Result<Counters, String> {
     let page = read_memory(pid, address, counters::HEAD_BYTES).map_err(|error| error.to_string())?;
     Counters::parse(&page).map_err(|why| why.to_string())
+}
+
+/// Reads the wishes in the page at an address. None: they can't be read, or the library has none.
+pub(crate) fn read_wishes(pid: Pid, address: u64) -> Option<Wishes> {
+    let size = read_memory(pid, address + counters::SIZE_OFFSET as u64, 4).ok()?;
+    let size = u32::from_ne_bytes(size.try_into().ok()?) as usize;
+    if size < counters::WISHES_OFFSET + size_of::<WishesLayout>() {
+        return None;
+    }
+    Wishes::parse(
+        &read_memory(pid, address + counters::WISHES_OFFSET as u64, size_of::<WishesLayout>()).ok()?,
+    )
 }
 
 /// Reads the page at an address, with the size classes of up to `arenas` arenas: as many as the last reading

@@ -266,3 +266,218 @@ TEST(requests_while_threads_work) {
   for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
   snug_check();
 }
+
+/* ---- wishes ---- */
+
+enum { FAR = 1 << 30, OTHER_FAR = FAR - 1, SHORT_LEASE_MS = 20, MODEL_STEPS = 4000 };
+
+static uint64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t in_ms(uint64_t ms) { return now_ns() + ms * 1000000; }
+
+/* Writes a wish as another process would; returns its check. */
+static uint64_t wish_in(struct snug_counters_wish *row, uint64_t words, uint64_t until_ns) {
+  row->request = words;
+  row->from = snug_counters.wished = 4711 | ++asked << 32;
+  row->until_ns = until_ns;
+  return row->check = snug_wish_check(words, row->from, until_ns, snug_counters.pid);
+}
+
+static uint64_t wish_for(const char *name, uint64_t value) {
+  uint64_t number = option_number(name);
+  return wish_in(&snug_counters.wishes[number], words_of(SNUG_REQUEST_SET, number, value), 0);
+}
+
+static void lease(uint64_t value, uint64_t until_ns) {
+  wish_in(&snug_counters.lease, words_of(SNUG_REQUEST_SET, option_number("profile"), value), until_ns);
+}
+
+static uint32_t shown_profile(void) {
+  const char *at = strstr(snug_counters.settings, ",profile:");
+  return at != NULL ? (uint32_t)strtoul(at + strlen(",profile:"), NULL, 10) : UINT32_MAX;
+}
+
+static void take_look(void) { control_look(this_thread.own); }
+
+static void begin_without_samples(void) {
+  options.background = 0;
+  control_set_profile(OTHER_FAR); /* which ends a lease */
+  control_set_profile(0);
+}
+
+TEST(wishes_wait_beside_each_other_and_beside_a_purge) {
+  begin_without_samples();
+  wish_for("purge_cpu_percent", 42);
+  uint64_t last = wish_for("purge_cpu_percent", 43);
+  uint64_t purge_check = ask(words_of(SNUG_REQUEST_PURGE, 0, 0));
+  wish_for("stats_print", 1);
+  lease(FAR, in_ms(60000));
+  CHECK(control_is_asked());
+  take_look();
+  CHECK(options.purge_cpu_percent == 43 && options.stats_print == 1 && options.profile == FAR);
+  CHECK(snug_counters.answer_to == purge_check && (snug_counters.answer & 0xff) == SNUG_ANSWER_DONE);
+  CHECK(snug_counters.wishes[option_number("purge_cpu_percent")].answer_to == last);
+  CHECK(!control_is_asked());
+  options.purge_cpu_percent = 5; /* each is obeyed once, whatever others write */
+  snug_counters.wishes[option_number("purge_cpu_percent")].answer_to = 0;
+  snug_counters.wished++;
+  take_look();
+  CHECK(options.purge_cpu_percent == 5);
+  options.stats_print = 0;
+}
+
+TEST(wishes_are_refused_as_requests_are) {
+  begin_without_samples();
+  uint64_t number = option_number("purge_cpu_percent");
+  struct snug_counters_wish *row = &snug_counters.wishes[number];
+  wish_for("purge_cpu_percent", 101);
+  take_look();
+  CHECK(row->answer == (SNUG_ANSWER_OUT_OF_RANGE | (uint64_t)100 << 32) && row->answer_to == row->check);
+  wish_in(row, words_of(SNUG_REQUEST_SET, number + 1, 1), 0);
+  take_look();
+  CHECK(row->answer == SNUG_ANSWER_UNKNOWN_KIND);
+  wish_in(row, words_of(SNUG_REQUEST_PURGE, number, 1), 0);
+  take_look();
+  CHECK(row->answer == SNUG_ANSWER_UNKNOWN_KIND);
+  wish_for("thp", 1);
+  take_look();
+  CHECK(snug_counters.wishes[option_number("thp")].answer == SNUG_ANSWER_FIXED && options.thp == THP_GROWTH);
+  wish_in(&snug_counters.lease, words_of(SNUG_REQUEST_SET, number, 1), in_ms(60000));
+  take_look();
+  CHECK(snug_counters.lease.answer == SNUG_ANSWER_FIXED);
+  lease((uint64_t)FAR + 1, in_ms(60000));
+  take_look();
+  CHECK((snug_counters.lease.answer & 0xff) == SNUG_ANSWER_OUT_OF_RANGE && options.profile == 0);
+  options.purge_cpu_percent = 3;
+  for (int word = 0; word < 4; word++) {
+    wish_for("purge_cpu_percent", 50 + (uint64_t)word);
+    uint64_t *torn = word == 0 ? &row->request : word == 1 ? &row->from : word == 2 ? &row->until_ns : &row->check;
+    *torn ^= 1 << 9;
+    take_look();
+    CHECK_THAT(options.purge_cpu_percent == 3, "with word %d torn", word);
+  }
+  uint64_t random = 9;
+  for (int i = 0; i < ROUNDS / 10; i++) {
+    uint64_t *words = (uint64_t *)&snug_counters.lease;
+    words[random_next(&random) % ((sizeof snug_counters.lease + sizeof snug_counters.wishes) / 8)] =
+        random_next(&random);
+    snug_counters.wished = random_next(&random);
+    take_look();
+  }
+  CHECK(options.purge_cpu_percent == 3 && options.profile == 0 && options.thp == THP_GROWTH);
+}
+
+TEST(a_lease_ends_by_itself) {
+  begin_without_samples();
+  lease(FAR, in_ms(SHORT_LEASE_MS));
+  take_look();
+  CHECK(options.profile == FAR && shown_profile() == FAR && snug_counters.sampling_until_ns != 0);
+  CHECK((uint32_t)snug_counters.sampling_for == 4711 && !control_samples_for_good());
+  lease(FAR, in_ms(10 * SHORT_LEASE_MS)); /* put off while it holds, seen when the first would be over */
+  sleep_ms(2 * SHORT_LEASE_MS);
+  take_look();
+  CHECK(options.profile == FAR);
+  sleep_ms(11 * SHORT_LEASE_MS);
+  for (int i = 0; i < MAINTAIN_PERIOD; i++) free(malloc(100 * KIB));
+  CHECK(options.profile == 0 && shown_profile() == 0 && snug_counters.sampling_until_ns == 0);
+  lease(FAR, in_ms(SHORT_LEASE_MS)); /* nobody hears of it in time */
+  sleep_ms(2 * SHORT_LEASE_MS);
+  take_look();
+  CHECK(options.profile == 0 && snug_counters.lease.answer_to == snug_counters.lease.check);
+}
+
+static void check_lease_in_child(void) {
+  CHECK(options.profile == FAR && snug_counters.sampling_until_ns != 0);
+  sleep_ms(4 * SHORT_LEASE_MS);
+  take_look();
+  CHECK(options.profile == 0 && shown_profile() == 0);
+}
+
+TEST(a_forked_child_has_the_lease_and_its_end) {
+  begin_without_samples();
+  lease(FAR, in_ms(3 * SHORT_LEASE_MS));
+  take_look();
+  wish_for("purge_cpu_percent", 17); /* of the parent alone */
+  run_in_child(check_lease_in_child);
+  options.purge_cpu_percent = 3;
+  take_look();
+  CHECK(options.purge_cpu_percent == 17);
+}
+
+/* What must hold, by what waits and what was taken: the words in profile_for_good and lease_value are 0 or a mean. */
+struct model {
+  uint64_t percent, stats_print, profile_for_good, lease_value, lease_until_ns;
+  int64_t wished_percent, wished_stats_print, wished_profile; /* -1: nothing waits */
+  bool lease_waits;
+  uint64_t waiting_value, waiting_until_ns;
+};
+
+static void model_looks(struct model *m, uint64_t now) {
+  if (m->wished_percent >= 0) m->percent = (uint64_t)m->wished_percent;
+  if (m->wished_stats_print >= 0) m->stats_print = (uint64_t)m->wished_stats_print;
+  if (m->wished_profile >= 0) m->profile_for_good = (uint64_t)m->wished_profile;
+  if (m->wished_profile > 0) m->lease_until_ns = 0;
+  if (m->lease_waits && m->profile_for_good == 0) {
+    m->lease_value = m->waiting_value;
+    m->lease_until_ns = m->waiting_value != 0 ? m->waiting_until_ns : 0;
+  }
+  if (m->lease_until_ns <= now) m->lease_until_ns = 0;
+  m->wished_percent = m->wished_stats_print = m->wished_profile = -1;
+  m->lease_waits = false;
+}
+
+static void model_step(struct model *m, uint64_t *random) {
+  uint64_t value = random_next(random) % 101;
+  switch (random_next(random) % 8) {
+    case 0: wish_for("purge_cpu_percent", value), m->wished_percent = (int64_t)value; break;
+    case 1: wish_for("stats_print", value % 2), m->wished_stats_print = (int64_t)(value % 2); break;
+    case 2:
+      value = value % 3 == 0 ? OTHER_FAR : 0;
+      wish_for("profile", value), m->wished_profile = (int64_t)value;
+      break;
+    case 3: /* as the program itself does it */
+      control_set_profile(value % 2 ? OTHER_FAR : 0), m->profile_for_good = value % 2 ? OTHER_FAR : 0;
+      if (value % 2) m->lease_until_ns = 0;
+      break;
+    case 4:
+    case 5:
+      m->lease_waits = true;
+      m->waiting_value = value % 4 != 0 ? FAR - value % 2 : 0;
+      m->waiting_until_ns = value % 4 != 0 ? in_ms(value < 8 ? SHORT_LEASE_MS : 3600000) : 0;
+      lease(m->waiting_value, m->waiting_until_ns);
+      break;
+    default: break;
+  }
+}
+
+TEST(whatever_the_order_what_was_promised_holds) {
+  struct model model = {.percent = 3, .wished_percent = -1, .wished_stats_print = -1, .wished_profile = -1};
+  uint64_t random = 11;
+  begin_without_samples();
+  options.purge_cpu_percent = 3;
+  for (int i = 0; i < MODEL_STEPS; i++) {
+    model_step(&model, &random);
+    if (random_next(&random) % 3 != 0) continue;
+    uint64_t end_ns = model.lease_waits ? model.waiting_until_ns : model.lease_until_ns;
+    take_look();
+    model_looks(&model, now_ns());
+    if (end_ns != 0 && end_ns < in_ms(2 * SHORT_LEASE_MS)) { /* too near to say who saw it */
+      sleep_ms(3 * SHORT_LEASE_MS);
+      take_look();
+      model_looks(&model, now_ns());
+    }
+    uint64_t profile = model.profile_for_good != 0 ? model.profile_for_good
+                       : model.lease_until_ns != 0 ? model.lease_value
+                                                   : 0;
+    CHECK_THAT(options.profile == profile && shown_profile() == profile, "step %d: profile %u, not %u", i,
+               options.profile, (uint32_t)profile);
+    CHECK_THAT(options.purge_cpu_percent == model.percent && options.stats_print == model.stats_print, "step %d: %s", i,
+               snug_counters.settings);
+  }
+  options.stats_print = 0;
+  begin_without_samples();
+}

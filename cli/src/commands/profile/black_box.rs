@@ -25,9 +25,7 @@ pub(super) fn run(folder: &Path, pid: Pid, arguments: &ProfileArguments) -> Resu
     let mut watch = BlackBoxWatch::new(&folder, pid)?;
     let message = format!("watching {pid} until it ends; Ctrl-C ends the watch");
     let problem = progress::during(&message, None, || watch.run(Some(&signals)));
-    if !arguments.keep {
-        tree.finish();
-    }
+    tree.finish(arguments.keep);
     let path = watch.path().display().to_string();
     if let Some(problem) = problem {
         return Err(Failure::new(format!("cannot write {path}: {problem}")).exit_code(FAILED));

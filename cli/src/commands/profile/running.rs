@@ -106,9 +106,7 @@ pub(super) fn measure(root: Pid, arguments: &ProfileArguments) -> Result<Measure
     let views = watch.tell_gaps(root).map(|()| watch.views());
     let left_out: Vec<String> = watch.tree.left_out().into_iter().map(String::from).collect();
     let was_on = watch.tree.was_on();
-    if !arguments.keep {
-        watch.tree.finish();
-    }
+    watch.tree.finish(arguments.keep);
     let views = views?;
     tell_left_out(&left_out);
     let processes = watch.processes.iter().filter(|process| process.is_last(watch.looks)).count();

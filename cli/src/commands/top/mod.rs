@@ -25,7 +25,7 @@ use crate::allocator::control;
 use crate::allocator::inspect::Inspector;
 use crate::allocator::watch::{Choice, Watcher};
 use crate::base::failure::{Context, Failure, Result, INTERRUPTED};
-use crate::base::machine;
+use crate::base::{machine, terminal};
 use crate::commands::top::arguments::TopArguments;
 use crate::commands::top::model::{Action, Message, Model};
 use crate::commands::top::view::Palette;
@@ -55,6 +55,7 @@ pub(crate) fn run(arguments: &TopArguments) -> Result<()> {
         watcher.read(now_s());
         std::thread::sleep(ONCE_BETWEEN);
         model.update(watcher.read(now_s()));
+        once::sampled(model.readings()).iter().for_each(|note| terminal::note(note));
         return anstream::stdout()
             .write_all(once::table(model.readings()).as_bytes())
             .cannot(|| "write to stdout".into());

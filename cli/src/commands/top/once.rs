@@ -2,6 +2,7 @@
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
+use crate::allocator::sampled;
 use crate::allocator::watch::Reading;
 use crate::commands::top::columns::{self, Content, COLUMNS};
 
@@ -26,4 +27,15 @@ pub(super) fn table(readings: &[Reading]) -> String {
     let text = table.to_string();
     let lines = text.lines().map(str::trim_end).filter(|line| !line.is_empty());
     lines.map(|line| format!("{line}\n")).collect()
+}
+
+/// Which processes take samples, if any do.
+pub(super) fn sampled(readings: &[Reading]) -> Option<String> {
+    let settings = |reading: &Reading| Some(reading.heap.as_ref()?.account.head.settings.clone());
+    let is_sampled =
+        |reading: &&Reading| settings(reading).is_some_and(|text| sampled::mean_bytes(&text).is_some());
+    let pids: Vec<String> =
+        readings.iter().filter(is_sampled).map(|reading| reading.pid.to_string()).collect();
+    (!pids.is_empty())
+        .then(|| format!("sampling is on in {}; snug check PID says who asked for it", pids.join(", ")))
 }

@@ -7,6 +7,7 @@ use ratatui::widgets::{Block, Borders, Paragraph, Row, Sparkline, Table, TableSt
 use ratatui::Frame;
 
 use crate::allocator::kinds::Kind;
+use crate::allocator::sampled;
 use crate::allocator::watch::{HeapReading, Reading};
 use crate::base::terminal::{self, printable};
 use crate::commands::top::arguments::SortColumn;
@@ -287,7 +288,12 @@ fn detail_lines(reading: &Reading, palette: Palette) -> Vec<Line<'static>> {
             lines.extend(settings_line(reading, &field));
         }
     }
-    for problem in reading.identity.problems.iter().take(2) {
+    let settings = reading.heap.as_ref().map(|heap| heap.account.head.settings.as_str());
+    if let Some(mean) = settings.and_then(sampled::mean_bytes) {
+        let text = format!("sampling   on, profile:{mean}; snug check {} says who asked for it", reading.pid);
+        lines.push(Line::from(Span::styled(text, palette.bad())));
+    }
+    for problem in reading.identity.problems.iter().filter(|problem| problem.id != sampled::ID).take(2) {
         let message = printable(&problem.message);
         lines.push(Line::from(Span::styled(format!("{:<11}{message}", "check"), palette.bad())));
     }
