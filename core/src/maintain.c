@@ -47,10 +47,14 @@ void maintain_look_at_clock(const struct cache *own, uint32_t weight) {
   maintain_claim_copy();
   control_look(own);
   bool ticked = tick_if_due(own, true);
+  void (*after_tick)(void) = __atomic_load_n(&maintain_after_tick, __ATOMIC_RELAXED);
+  if (ticked && after_tick != NULL) after_tick();
   janitor_replace_if_old();
   if (janitor_watches() || (!ticked && judged_just_now(weight))) return;
   if (ticked ? purge_janitor_is_worth() : is_worth_between_ticks()) janitor_start();
 }
+
+void (*maintain_after_tick)(void);
 
 static void after_thread(void) { maintain(1); }
 

@@ -13,6 +13,9 @@ enum {
   MAINTAIN_BIG_BLOCK = 16, /* what a run or a large block counts for */
 };
 
+/* Atomic: called after each tick that a slow path made, with no lock held; NULL: nothing is. */
+HIDDEN extern void (*maintain_after_tick)(void);
+
 HIDDEN void maintain_look_at_clock(const struct cache *own, uint32_t weight);
 
 HIDDEN void maintain_start_janitor(void);

@@ -4,8 +4,8 @@
 #include "fence.h"
 #include "gauges.h"
 #include "lock.h"
+#include "maintain.h"
 #include "poisson.h"
-#include "profile_budget.h"
 #include "python.h"
 #include "ruby.h"
 #include "sys.h"
@@ -40,6 +40,10 @@ static void prepare_languages(void) {
   python_prepare();
 }
 
+static void after_tick(void) {
+  if (__atomic_load_n(&options.profile, __ATOMIC_RELAXED) != 0) profile_budget_tick();
+}
+
 /* Once. False: it can't be, or is being done by another thread just now. */
 static bool prepare_once(bool at_start) {
   uint32_t none = STATE_NONE;
@@ -54,6 +58,7 @@ static bool prepare_once(bool at_start) {
     profile_budget_prepare();
     unwind_prepare(at_start);
     if (at_start || sys_is_glibc()) prepare_languages(); /* D4 */
+    __atomic_store_n(&maintain_after_tick, after_tick, __ATOMIC_RELAXED);
     __atomic_store_n(&profile_arena, arena, __ATOMIC_RELAXED);
     counter_set(&snug_counters.profile_address, (uintptr_t)profile_head);
   }
@@ -86,6 +91,7 @@ static bool follow_setting(struct thread *thread, uint32_t setting, bool at_star
     draw(thread);
   } else {
     thread->until_sample = INT64_MAX;
+    thread->mean_bytes = 0; /* never stale */
   }
   return on;
 }
@@ -100,6 +106,9 @@ bool profile_begin(size_t size_bytes) {
     thread->takes_sample = 0;
     /* Whatever was counted before, the distance to the next sample is distributed as it was at first. */
     if (!on || cache_counts(size_bytes <= PTRDIFF_MAX >> 8 ? size_bytes : 0)) return false;
+  } else if (thread->until_sample >= 0) {
+    draw(thread);
+    return false;
   }
   if (__atomic_load_n(&profile.state, __ATOMIC_ACQUIRE) != STATE_READY) return false;
   thread->takes_sample = 1;

@@ -18,6 +18,7 @@
 #include "base.h"
 #include "cache.h"
 #include "options.h"
+#include "profile_budget.h"
 #include "profile_table.h"
 
 enum { PROFILE_MEAN_BYTES = 512 << 10 }; /* what the setting 1 means */
@@ -43,7 +44,8 @@ static ALWAYS_INLINE bool profile_is_due(size_t size_bytes) {
   struct thread *thread = &this_thread;
   if (size_bytes > CLASS_SMALL_MAX_BYTES) cache_counts(size_bytes <= PTRDIFF_MAX >> 8 ? size_bytes : 0);
   bool follows = thread->profile == __atomic_load_n(&options.profile, __ATOMIC_RELAXED);
-  return unlikely(thread->until_sample < 0 || !follows) && profile_begin(size_bytes);
+  bool is_stale = thread->mean_bytes > __atomic_load_n(&profile_budget_stale_bytes, __ATOMIC_RELAXED);
+  return unlikely(thread->until_sample < 0 || !follows || is_stale) && profile_begin(size_bytes);
 }
 
 /* The block was taken for the request, NULL: it could not be. No lock is held. */

@@ -11,10 +11,10 @@
 #define NS_PER_MS UINT64_C(1000000)
 
 enum {
-  QUIET_SHARE = 4,  /* below so much of what may be taken the mean falls again */
-  RAISE_MAX = 8,    /* times, at once */
-  TICKS_WEIGHT = 8, /* of the usual ones against the last */
-  TICKS_MAX = 4,    /* times the usual ones: in more, another thread ran */
+  RAISE_MAX = 8, /* times, at once */
+  LOWER_MAX = 4,
+  TICKS_STEP = 16, /* the usual ones change by this part at each sample: so they become the median */
+  TICKS_MAX = 4,   /* times the usual ones: in more, another thread ran */
 };
 
 static struct {
@@ -31,7 +31,10 @@ static struct {
   uint64_t ticks_per_ms;          /* 0: unknown */
 } allowance;
 
+uint64_t profile_budget_stale_bytes = UINT64_MAX;
+
 static void set_mean(uint64_t mean_bytes) {
+  counter_set(&profile_budget_stale_bytes, mean_bytes * 2);
   counter_set(&allowance.mean_bytes, mean_bytes);
   counter_set(&profile_head->mean_bytes, mean_bytes);
 }
@@ -69,15 +72,15 @@ void profile_budget_after_fork(void) {
 /* 0: not to be asked for, as in a sandbox that forbids the counter together with all calls. */
 uint64_t profile_budget_ticks(void) { return rights_have(RIGHT_OTHERS) ? sys_ticks() : 0; }
 
-/* The counter runs on while other threads have the CPU, so what is far above the usual counts as a part of it. */
+/* The counter runs on while other threads have the CPU, so what is far above the median counts as a part of it. */
 void profile_budget_spent(uint64_t ticks_before) {
   uint64_t ticks = profile_budget_ticks(), usual = counter_get(&allowance.usual_ticks);
   if (ticks_before == 0 || ticks <= ticks_before) return;
   ticks -= ticks_before;
   if (usual == 0) usual = ticks;
-  if (ticks > usual * TICKS_MAX) ticks = usual * TICKS_MAX;
-  counter_set(&allowance.usual_ticks, (usual * (TICKS_WEIGHT - 1) + ticks) / TICKS_WEIGHT + 1);
-  __atomic_fetch_add(&allowance.spent_ticks, ticks, __ATOMIC_RELAXED);
+  uint64_t step = usual / TICKS_STEP;
+  counter_set(&allowance.usual_ticks, ticks > usual ? usual + step + 1 : usual - step);
+  __atomic_fetch_add(&allowance.spent_ticks, ticks < usual * TICKS_MAX ? ticks : usual * TICKS_MAX, __ATOMIC_RELAXED);
 }
 
 /* As after a restore on another machine: far earlier than another thread's moment may be. */
@@ -93,42 +96,44 @@ static void compare_clocks(uint64_t now) {
   allowance.clock_ticks = ticks;
 }
 
-/* How many samples like those of the window its CPU time pays for; UINT64_MAX: unknown, or as many as there are. */
-static uint64_t affordable(uint64_t now, uint32_t used, uint64_t cpu_ns) {
-  uint64_t spent_ticks = counter_get(&allowance.spent_ticks);
-  bool is_free = now < counter_get(&allowance.free_until_ns);
+/* How many samples like those of the window it may have, by what they took; UINT64_MAX: that is unknown, or does not
+ * matter. */
+static uint64_t affordable(uint64_t passed_ns, uint32_t used, uint64_t cpu_ns, bool is_free) {
   if (is_free || cpu_ns < allowance.cpu_ns || cpu_ns == 0 || allowance.ticks_per_ms == 0) return UINT64_MAX;
-  uint64_t spent_ns = spent_ticks * NS_PER_MS / allowance.ticks_per_ms;
+  uint64_t spent_ns = counter_get(&allowance.spent_ticks) * NS_PER_MS / allowance.ticks_per_ms;
   if (spent_ns == 0) return UINT64_MAX;
-  return used * ((cpu_ns - allowance.cpu_ns) / PROFILE_BUDGET_SHARE) / spent_ns;
+  uint64_t for_cpu = used * ((cpu_ns - allowance.cpu_ns) / PROFILE_BUDGET_SHARE) / spent_ns;
+  uint64_t least = used * (passed_ns / PROFILE_BUDGET_SHARE) / spent_ns;
+  uint64_t least_count = passed_ns * PROFILE_BUDGET_LEAST / WINDOW_NS;
+  if (least > least_count) least = least_count;
+  return for_cpu > least ? for_cpu : least;
 }
 
 /* ---- the mean ---- */
 
-static uint64_t raised(uint64_t mean_bytes, uint32_t used, uint64_t can_pay) {
-  uint64_t times = 2;
-  while (times < RAISE_MAX && used > can_pay * times) times *= 2;
-  mean_bytes *= times;
-  return mean_bytes < PROFILE_MEAN_MAX_BYTES ? mean_bytes : PROFILE_MEAN_MAX_BYTES;
+/* So that there are `most` samples where there were `used`. */
+static void change_mean(uint64_t used, uint64_t most) {
+  uint64_t mean = counter_get(&allowance.mean_bytes), least = counter_get(&allowance.least_bytes);
+  if (used > most * RAISE_MAX) used = most * RAISE_MAX;
+  if (used < most / LOWER_MAX) used = most / LOWER_MAX;
+  mean = most != 0 ? (uint64_t)((double)mean * (double)used / (double)most) : mean * RAISE_MAX;
+  if (mean < least) mean = least;
+  set_mean(mean < PROFILE_MEAN_MAX_BYTES ? mean : PROFILE_MEAN_MAX_BYTES);
 }
 
 /* The purge lock is held. */
 static void look(uint64_t now, uint32_t used) {
   compare_clocks(now);
   uint64_t cpu_ns = rights_have(RIGHT_OTHERS) ? sys_process_cpu_ns() : 0;
-  uint64_t mean = counter_get(&allowance.mean_bytes), least = counter_get(&allowance.least_bytes);
-  uint64_t seconds = (now - counter_get(&allowance.window_ns)) / WINDOW_NS, can_pay = affordable(now, used, cpu_ns);
-  bool is_often = seconds == 0 && used >= PROFILE_BUDGET, ends = true;
-  if (is_often || (used >= PROFILE_BUDGET_LOOK && used > can_pay)) {
-    set_mean(raised(mean, used, is_often && used <= can_pay ? UINT64_MAX / RAISE_MAX : can_pay));
-  } else {
-    uint64_t most = seconds * PROFILE_BUDGET < can_pay ? seconds * PROFILE_BUDGET : can_pay;
-    bool is_quiet = seconds != 0 && used < most / QUIET_SHARE;
-    if (is_quiet && mean > least) set_mean(mean / 2 > least ? mean / 2 : least);
-    /* Of little CPU time few samples say little. */
-    ends = is_quiet || (seconds != 0 && (used >= PROFILE_BUDGET_LOOK || can_pay >= QUIET_SHARE * PROFILE_BUDGET_LOOK));
-  }
-  if (ends) {
+  uint64_t passed_ns = now - counter_get(&allowance.window_ns);
+  bool is_over = passed_ns >= WINDOW_NS, is_free = now < counter_get(&allowance.free_until_ns);
+  uint64_t most = passed_ns * PROFILE_BUDGET / WINDOW_NS;
+  uint64_t can_pay = affordable(passed_ns, used, cpu_ns, is_free);
+  if (can_pay < most) most = can_pay;
+  bool is_burst = used >= PROFILE_BUDGET || (used >= PROFILE_BUDGET_LOOK && used / 2 > can_pay);
+  /* Few samples say little but that they are far too few. */
+  if (is_burst || (is_over && (used >= PROFILE_BUDGET_LOOK || most >= 2 * PROFILE_BUDGET_LOOK + used))) {
+    change_mean(used, most);
     allowance.cpu_ns = cpu_ns;
     begin_window(now);
   } else {
@@ -136,8 +141,7 @@ static void look(uint64_t now, uint32_t used) {
   }
 }
 
-void profile_budget_count(uint64_t now) {
-  uint32_t used = __atomic_add_fetch(&allowance.used, 1, __ATOMIC_RELAXED);
+static void adjust_if_due(uint64_t now, uint32_t used) {
   bool is_due = used >= __atomic_load_n(&allowance.look_at, __ATOMIC_RELAXED);
   uint64_t window_ns = counter_get(&allowance.window_ns);
   if (!is_due && now < window_ns + WINDOW_NS && !is_long_before(now, window_ns)) return;
@@ -149,4 +153,12 @@ void profile_budget_count(uint64_t now) {
   /* Another thread may have begun a window since this sample was. */
   if (now >= counter_get(&allowance.window_ns)) look(now, used);
   purge_unlock();
+}
+
+void profile_budget_count(uint64_t now) {
+  adjust_if_due(now, __atomic_add_fetch(&allowance.used, 1, __ATOMIC_RELAXED));
+}
+
+void profile_budget_tick(void) {
+  adjust_if_due(sys_coarse_time_ns(), __atomic_load_n(&allowance.used, __ATOMIC_RELAXED));
 }

@@ -86,10 +86,12 @@ impl<'a> Report<'a> {
   snug profile puma --for 50s --push http://pyroscope:4040 --push-name 'shop{env=production}'
 
 Without a restart: sampling is switched on in the process and all below it, as a server's workers are, for the time that \
---for gives or until Ctrl-C, and then off again; if snug is killed, within 15 seconds; what they allocated is added up. About one block in every 512 KiB allocated becomes a sample, at most 100 a second and at most 0.2 % of the \
-process's CPU time after the first 30 s, with the stack that asked \
+--for gives or until Ctrl-C, and then off again; if snug is killed, within 15 seconds; what they allocated is added up. \
+About one block in every 512 KiB allocated becomes a sample, at most 100 a second, and after the first 30 s at most 25 or \
+0.5 % of the process's CPU time, with the stack that asked \
 for it: native frames, and the Ruby (3.0 to 3.4) or Python code (3.11 to 3.14) that ran. The numbers are estimates, \
-each with the samples behind it and the interval in which the true one lies with 95 % confidence. The files for flame graphs, pprof and jeprof hold function names. The page (--html) has all \
+each with the samples behind it and the interval in which the true one lies with 95 % confidence. The files for flame \
+graphs, pprof and jeprof hold function names. The page (--html) has all \
 views, with a switch between them. The library keeps no peak: --view peak shows the highest of the moments at which this \
 program looked, ten times a second or less often.
 
