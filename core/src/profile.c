@@ -36,8 +36,8 @@ static void seed(void) {
 uint64_t profile_wanted_mean(uint32_t setting) { return setting > 1 ? setting : PROFILE_MEAN_BYTES; }
 
 static void prepare_languages(void) {
-  ruby_prepare();
-  python_prepare();
+  profile_head->ruby = ruby_prepare();
+  profile_head->python = python_prepare();
 }
 
 static void after_tick(void) {

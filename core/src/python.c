@@ -71,22 +71,27 @@ struct unwind_range python_code(void) {
   return python_is_there() ? python.interpreter.code : (struct unwind_range){0, 0};
 }
 
-void python_prepare(void) {
-  if (python.is_there) return;
-  const unsigned long *version = symbols_variable("Py_Version");
-  const char *type_type = symbols_variable("PyType_Type");
-  if (version == NULL || type_type == NULL || !is_of_type(type_type, type_type)) return;
-  unsigned long minor = *version >> 16;
-  if (minor < VERSION_FIRST || minor > VERSION_LAST) return;
-  python.layout = &layouts[minor - VERSION_FIRST];
+/* Whether all is there that frames of this version are read by. */
+static bool find_types(uint32_t version, const char *type_type) {
+  if (version < VERSION_FIRST || version > VERSION_LAST || !is_of_type(type_type, type_type)) return false;
+  python.layout = &layouts[version - VERSION_FIRST];
   python.code_type = symbols_variable("PyCode_Type");
   python.string_type = symbols_variable("PyUnicode_Type");
-  bool all = python.code_type != NULL && python.string_type != NULL &&
-             (symbols_function(&python.current_state, "PyThreadState_GetUnchecked") ||
-              symbols_function(&python.current_state, "_PyThreadState_UncheckedGet")) &&
-             symbols_function(&python.own_state, "PyGILState_GetThisThreadState") &&
-             interpreter_find(&python.interpreter, python.own_state, (const char *const[]){NULL, NULL});
-  __atomic_store_n(&python.is_there, all, __ATOMIC_RELEASE);
+  return python.code_type != NULL && python.string_type != NULL &&
+         (symbols_function(&python.current_state, "PyThreadState_GetUnchecked") ||
+          symbols_function(&python.current_state, "_PyThreadState_UncheckedGet")) &&
+         symbols_function(&python.own_state, "PyGILState_GetThisThreadState") &&
+         interpreter_find(&python.interpreter, python.own_state, (const char *const[]){NULL, NULL});
+}
+
+uint32_t python_prepare(void) {
+  const char *type_type = symbols_variable("PyType_Type");
+  if (type_type == NULL) return 0;
+  const unsigned long *version = symbols_variable("Py_Version"); /* since 3.11 */
+  uint32_t found = version != NULL ? (uint32_t)(*version >> 16) : 3 << 8;
+  if (!find_types(found, type_type)) return found | SNUG_PROFILE_UNREAD;
+  __atomic_store_n(&python.is_there, true, __ATOMIC_RELEASE);
+  return found;
 }
 
 /* ---- names ---- */

@@ -14,8 +14,9 @@
 #include "base.h"
 #include "profile_table.h"
 
-/* Looks Python's functions and types up, if Python is there. Takes the loader's lock. */
-HIDDEN void python_prepare(void);
+/* Looks Python's functions and types up, if Python is there, and says which it is (snug_profile.h). Takes the loader's
+ * lock. */
+HIDDEN uint32_t python_prepare(void);
 
 /* Adds the frames of Python code, innermost first, and the tags that say what is missing. The native ones are there. */
 HIDDEN void python_add_frames(struct profile_frames *frames);

@@ -15,8 +15,8 @@
 #include "base.h"
 #include "profile_table.h"
 
-/* Looks Ruby's functions up, if Ruby is there. Takes the loader's lock. */
-HIDDEN void ruby_prepare(void);
+/* Looks Ruby's functions up, if Ruby is there, and says which it is (snug_profile.h). Takes the loader's lock. */
+HIDDEN uint32_t ruby_prepare(void);
 
 /* Adds the frames of Ruby code, innermost first, and the tags that say what is missing. The native ones are there. */
 HIDDEN void ruby_add_frames(struct profile_frames *frames);

@@ -127,6 +127,12 @@ fn is_of_file(frame: &Frame) -> bool {
     frame.file.starts_with('/')
 }
 
+/// Whether it is of libc and what belongs to it, which allocate for their callers.
+fn is_of_system(frame: &Frame) -> bool {
+    let file = frame.file.rsplit('/').next().unwrap_or_default();
+    ["libc.", "libc-", "ld-", "libpthread", "libstdc++"].iter().any(|name| file.starts_with(name))
+}
+
 /// One stack of both, innermost first: native frames up to the interpreter, then those of its language. Frames of the
 /// allocator are left out, and so are the interpreter's own by which an extension allocates.
 pub(crate) fn splice(native: Vec<Frame>, language: Vec<Frame>) -> Vec<Frame> {
@@ -143,23 +149,56 @@ pub(crate) fn splice(native: Vec<Frame>, language: Vec<Frame>) -> Vec<Frame> {
     frames
 }
 
-/// Whether the stacks are an interpreter's, and nothing is said of its language: neither lines nor why there are none.
-pub(crate) fn lacks_language(sites: &[Site]) -> bool {
-    let says = |frame: &Frame| {
-        frame.line > 0 || frame.function.ends_with("lock]") || frame.function.ends_with("collector]")
-    };
-    let frames = || sites.iter().flat_map(|site| &site.frames);
-    frames().any(is_interpreter) && !frames().any(says)
+/// What the frame begins and ends with that stands for code of a language that the library does not read.
+const UNREAD: (&str, &str) = ("[code of ", "]");
+
+/// Adds such a frame where the interpreter begins, seen from outside, if it is in the stack at all. `name`: of the language,
+/// and its version.
+pub(crate) fn mark_unread(frames: &mut Vec<Frame>, name: &str) {
+    if let Some(outermost) = frames.iter().rposition(is_interpreter) {
+        let function = format!("{}{name}{}", UNREAD.0, UNREAD.1);
+        frames.insert(outermost + 1, Frame { function, ..Frame::default() });
+    }
 }
 
-/// Index of the frame that people look for: the innermost with a line of a language; else that of native code.
+fn unread(frame: &Frame) -> Option<&str> {
+    let name = frame.function.strip_prefix(UNREAD.0)?.strip_suffix(UNREAD.1)?;
+    Some(name).filter(|_| frame.file.is_empty())
+}
+
+/// What every command that names lines says where the library does not read the code of a process's language. None: it
+/// does, or there is none.
+pub(crate) fn lacks_language<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> Option<String> {
+    frames.into_iter().find_map(unread).map(unread_text)
+}
+
+/// That note, by the language's name and version.
+pub(crate) fn unread_text(name: &str) -> String {
+    format!(
+        "the library does not read the code of {name}, so its frames are native only, and none of its lines is named: it \
+         reads Ruby 3.0 to 3.4 and CPython 3.11 to 3.14"
+    )
+}
+
+/// Index of the frame that people look for: the innermost with a line of a language; else that of native code. Where the
+/// language is not read, not one of its interpreter but of the extension that allocates by it, or what stands for its code.
 pub(crate) fn telling_frame(frames: &[Frame]) -> usize {
     frames.iter().position(|frame| frame.line > 0).unwrap_or_else(|| own_frame(frames))
 }
 
-/// Index of the innermost frame that is none of the standard library of C++ or Rust.
+/// Index of the innermost frame that is none of the standard library of C++ or Rust, nor of an interpreter that is not read.
 pub(crate) fn own_frame(frames: &[Frame]) -> usize {
-    frames.iter().position(|frame| !is_of_standard_library(frame)).unwrap_or(0)
+    let Some(code) = frames.iter().position(|frame| unread(frame).is_some()) else {
+        return frames.iter().position(|frame| !is_of_standard_library(frame)).unwrap_or(0);
+    };
+    let mut inner = frames[..code].iter().take_while(|frame| !runs_language(frame));
+    let is_extension = |frame: &Frame| {
+        !is_interpreter(frame)
+            && is_of_file(frame)
+            && !is_of_system(frame)
+            && !is_of_standard_library(frame)
+    };
+    inner.position(is_extension).unwrap_or(code)
 }
 
 /// Containers, strings and allocators of C++ and Rust, which allocate for who calls them.
@@ -271,14 +310,32 @@ mod tests {
     }
 
     #[test]
-    fn interpreters_that_are_not_known_are_told() {
-        let of = |frames: Vec<Frame>| Site { frames, ..Site::default() };
-        let native =
-            || of(vec![frame("list_append", "/usr/bin/python3.9"), frame("main", "/usr/bin/python3.9")]);
-        let with_line = of(vec![Frame { function: "f".into(), file: "a.py".into(), line: 3, source: None }]);
-        assert!(lacks_language(&[native()]) && !lacks_language(&[native(), with_line]));
-        assert!(!lacks_language(&[native(), of(vec![frame("[without Python's lock]", "")])]));
-        assert!(!lacks_language(&[site(1.0, &["main"])]) && !lacks_language(&[]));
+    fn interpreters_that_are_not_read_are_told_and_are_no_culprits() {
+        let ruby = |function| frame(function, "/opt/lib/libruby.so.4.0.1");
+        let main = || frame("main", "/opt/bin/ruby");
+        let marked = |mut frames: Vec<Frame>| {
+            mark_unread(&mut frames, "Ruby 4.0");
+            frames
+        };
+        let native = [ruby("rb_gc_impl_malloc"), ruby("rb_str_new"), ruby("vm_exec"), main()];
+        let code = marked(native.to_vec());
+        assert_eq!(code.iter().map(Frame::text).collect::<Vec<_>>()[4], "[code of Ruby 4.0]");
+        assert!(lacks_language(&code).unwrap().contains("does not read the code of Ruby 4.0"));
+        // Native samples alone say nothing about the version.
+        assert_eq!(lacks_language(&native), None);
+        assert_eq!(lacks_language(&marked(vec![frame("work", "/opt/bin/server")])), None);
+        let told = |native: &[Frame]| {
+            let frames = marked(native.to_vec());
+            frames[telling_frame(&frames)].text()
+        };
+        assert_eq!(told(&native), "[code of Ruby 4.0]");
+        let extension = frame("grow", "/gems/parser.so");
+        assert_eq!(told(&[ruby("rb_gc_impl_malloc"), extension.clone(), ruby("vm_exec"), main()]), "grow (parser.so)");
+        assert_eq!(told(&[frame("strdup", "/lib/libc.so.6"), ruby("rb_x"), main()]), "[code of Ruby 4.0]");
+        // It calls code of the language, which allocates.
+        assert_eq!(told(&[ruby("rb_str_new"), ruby("rb_yield"), extension, main()]), "[code of Ruby 4.0]");
+        let python = [frame("python3.15+0x2ce4ed", "/usr/bin/python3.15"), main()];
+        assert_eq!(told(&python), "[code of Ruby 4.0]");
     }
 
     #[test]

@@ -104,6 +104,9 @@ pub(crate) fn run(arguments: &BlameArguments) -> Result<()> {
         blame_text::write(&answer, terminal::stdout_colours(), &mut stdout)
     };
     written.cannot(|| "write to stdout".into())?;
+    if let Some(note) = sites::lacks_language(sites.iter().flat_map(|site| &site.frames)) {
+        terminal::note(&note);
+    }
     if accused.iter().any(|process| process.hides_small_objects) {
         terminal::note(
             "Python's own memory for objects of up to 512 bytes is not in here; PYTHONMALLOC=malloc shows it",

@@ -323,11 +323,8 @@ fn write(measured: &MeasuredProfile, arguments: &ProfileArguments, began: Durati
     };
     written.cannot(|| "write to stdout".into())?;
     tell_distance(measured, arguments);
-    if sites::lacks_language(all) {
-        terminal::note(
-            "the library does not know this version of its interpreter, so all frames are native: it reads the code of \
-             Ruby 3.0 to 3.4 and of CPython 3.11 to 3.14",
-        );
+    if let Some(note) = sites::lacks_language(all.iter().flat_map(|site| &site.frames)) {
+        terminal::note(&note);
     }
     if measured.hides_small_objects {
         terminal::note(

@@ -70,7 +70,7 @@ pub(crate) fn sites_of(symbols: &mut Symbols, profile: &Profile, chosen: Vec<Cho
     let mut frames = |number: u32| {
         let stack = profile.stacks.get(&number);
         let named = names.entry(number);
-        named.or_insert_with(|| frames_of(stack, |address| native_frame(symbols, address))).clone()
+        named.or_insert_with(|| frames_of(profile, stack, |address| native_frame(symbols, address))).clone()
     };
     sites::merge(chosen.into_iter().map(|(number, site)| Site { frames: frames(number), ..site }))
 }
@@ -83,12 +83,16 @@ pub(crate) fn native_frame(symbols: &mut Symbols, address: u64) -> Frame {
 }
 
 /// The frame of a stack that people look for. `native` names addresses, where that frame may be native.
-pub(crate) fn telling_frame_of(stack: Option<&SampledStack>, native: impl FnMut(u64) -> Frame) -> Frame {
+pub(crate) fn telling_frame_of(
+    profile: &Profile,
+    stack: Option<&SampledStack>,
+    native: impl FnMut(u64) -> Frame,
+) -> Frame {
     // Native frames have no line.
     if let Some(frame) = stack.and_then(|stack| stack.language.iter().find(|frame| frame.line > 0)) {
         return language_frame(frame);
     }
-    let mut frames = frames_of(stack, native);
+    let mut frames = frames_of(profile, stack, native);
     frames.swap_remove(sites::telling_frame(&frames))
 }
 
@@ -98,12 +102,19 @@ fn language_frame(frame: &LanguageFrame) -> Frame {
 
 /// Names of the frames of a stack, of which `native` names addresses, and what is to be known about them. None: the
 /// library found no room for it.
-fn frames_of(stack: Option<&SampledStack>, native: impl FnMut(u64) -> Frame) -> Vec<Frame> {
+fn frames_of(
+    profile: &Profile,
+    stack: Option<&SampledStack>,
+    native: impl FnMut(u64) -> Frame,
+) -> Vec<Frame> {
     let unknown = SampledStack { tags: profile::TAG_NO_ROOM, ..SampledStack::default() };
     let stack = stack.unwrap_or(&unknown);
     let native = stack.native.iter().copied().map(native);
     let language = stack.language.iter().map(language_frame);
     let mut frames = sites::splice(native.collect(), language.collect());
+    if let (Some(name), true) = (&profile.unread_language, stack.language.is_empty()) {
+        sites::mark_unread(&mut frames, name);
+    }
     let note = |text: &str| Frame { function: text.into(), ..Frame::default() };
     if stack.tags & profile::TAG_RUBY_GC != 0 {
         frames.push(note("[Ruby's collector]"));
@@ -263,7 +274,7 @@ impl SampledProcess {
         let stayed = |sample: &&LiveSample| sample.is_of(begin_ns..end_ns);
         for sample in profile.live.iter().filter(stayed) {
             let kept = by_stack.entry(sample.stack).or_insert_with(|| KeptAtStack {
-                frames: frames_of(profile.stacks.get(&sample.stack), |address| {
+                frames: frames_of(&profile, profile.stacks.get(&sample.stack), |address| {
                     native_frame(&mut symbols, address)
                 }),
                 ..KeptAtStack::default()
@@ -315,12 +326,13 @@ mod tests {
             (Some(SampledStack::default()), "[unknown]"),
             (None, "[unknown]"),
         ];
+        let profile = Profile::default();
         for (stack, expected) in &stacks {
-            let frames = frames_of(stack.as_ref(), native);
-            let found = telling_frame_of(stack.as_ref(), native);
+            let frames = frames_of(&profile, stack.as_ref(), native);
+            let found = telling_frame_of(&profile, stack.as_ref(), native);
             assert_eq!(found, frames[sites::telling_frame(&frames)], "{stack:?}");
             assert_eq!(found.text(), *expected);
         }
-        telling_frame_of(stacks[0].0.as_ref(), |_| panic!("nothing native is named where a line is known"));
+        telling_frame_of(&profile, stacks[0].0.as_ref(), |_| panic!("nothing native is named where a line is known"));
     }
 }

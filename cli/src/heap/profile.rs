@@ -23,6 +23,8 @@ const TABLES_MAX_BYTES: [u64; 3] = [8 << 20, 16 << 20, 4 << 20];
 /// A name and a path are cut here, longer than any of the library's: names may lie over each other in a table that is none.
 const TEXT_MAX_BYTES: usize = 512;
 
+/// Of an interpreter's version: the library does not read its code.
+const UNREAD: u32 = 0x8000_0000;
 /// Tags of a stack (`enum snug_profile_tag`).
 pub(crate) const TAG_RUBY_NO_LOCK: u32 = 2;
 pub(crate) const TAG_RUBY_GC: u32 = 4;
@@ -93,6 +95,8 @@ struct HeadLayout {
     names_address: u64,
     names_bytes: u64,
     names_capacity_bytes: u64,
+    ruby: u32,
+    python: u32,
 }
 
 /// A function of an interpreter's language, and the line that ran. Frames of one function share its name.
@@ -145,6 +149,8 @@ pub(crate) struct Profile {
     pub live: Vec<LiveSample>,
     /// By the number that samples have.
     pub stacks: HashMap<u32, SampledStack>,
+    /// The interpreter in the process whose code the library does not read, such as "Ruby 4.0".
+    pub unread_language: Option<String>,
 }
 
 impl Profile {
@@ -268,6 +274,8 @@ impl Copy {
             mean_bytes: self.head(offset_of!(HeadLayout, mean_bytes)),
             taken: self.head(offset_of!(HeadLayout, taken)),
             dropped: self.head(offset_of!(HeadLayout, dropped)),
+            unread_language: unread("Ruby", u32_at(&self.head, offset_of!(HeadLayout, ruby)))
+                .or_else(|| unread("Python", u32_at(&self.head, offset_of!(HeadLayout, python)))),
             ..Profile::default()
         };
         let generation = u32_at(&self.head, offset_of!(HeadLayout, generation));
@@ -347,6 +355,15 @@ impl Copy {
     }
 }
 
+/// The name and version of an interpreter, if the library does not read its code.
+fn unread(name: &str, version: u32) -> Option<String> {
+    match (version & UNREAD, version >> 8 & 0xff, version & 0xff) {
+        (0, ..) => None,
+        (_, major, 0) if name == "Python" => Some(format!("{name} {major}")),
+        (_, major, minor) => Some(format!("{name} {major}.{minor}")),
+    }
+}
+
 fn u16_at(bytes: &[u8], offset: usize) -> u16 {
     u16::from_ne_bytes(bytes[offset..offset + 2].try_into().expect("two bytes"))
 }
@@ -377,7 +394,7 @@ mod tests {
         expected.extend(offsets!(HeadLayout, "snug_profile": magic version size_bytes sample_size_bytes
             stack_size_bytes name_size_bytes generation changes started_ns mean_bytes taken freed dropped dropped_bytes
             stacks_missed names_missed samples_address sample_count sample_capacity stacks_address stacks_bytes
-            stacks_capacity_bytes names_address names_bytes names_capacity_bytes));
+            stacks_capacity_bytes names_address names_bytes names_capacity_bytes ruby python));
         expected.extend(
             offsets!(SampleLayout, "snug_profile_sample": address size_bytes weight_bytes time_ns stack
             generation thread next blocks),

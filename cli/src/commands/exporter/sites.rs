@@ -4,12 +4,13 @@
 //! What a reading costs: a copy of the tables of samples, and names for stacks that are new. Processes are read as often
 //! as a share of one core pays for, the one that has waited longest first.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::allocator::control;
 use crate::allocator::watch::Reading;
-use crate::analysis::sites::Frame;
-use crate::base::terminal::printable;
+use crate::analysis::sites::{self, Frame};
+use crate::base::terminal::{self, printable};
 use crate::commands::exporter::metrics::Sample;
 use crate::drive::sampling::{native_frame, read_maps, telling_frame_of, SETTING};
 use crate::heap::profile;
@@ -46,6 +47,8 @@ pub(super) struct Sites {
     /// CPU time that reading may still use. The first reading takes what it needs.
     budget_s: f64,
     last_s: Option<f64>,
+    /// It was said that the lines of a language can't be named.
+    is_told: Cell<bool>,
 }
 
 /// What is known of a process that samples.
@@ -92,6 +95,7 @@ impl Sites {
             shown: HashMap::new(),
             budget_s: f64::INFINITY,
             last_s: None,
+            is_told: Cell::new(false),
         }
     }
 
@@ -140,7 +144,7 @@ impl Sites {
                 break;
             }
             let before = system::own_cpu();
-            process.live = process.read(now_s, *pid, *page);
+            process.live = process.read(now_s, *pid, *page, &self.is_told);
             process.read_at_s = Some(now_s);
             self.budget_s -= system::own_cpu().saturating_sub(before).as_secs_f64();
         }
@@ -149,9 +153,18 @@ impl Sites {
 
 impl ProcessSites {
     /// Live bytes by name. None: there are no samples, or they can't be read.
-    fn read(&mut self, now_s: f64, pid: Pid, page: u64) -> Option<BTreeMap<String, f64>> {
+    fn read(
+        &mut self,
+        now_s: f64,
+        pid: Pid,
+        page: u64,
+        is_told: &Cell<bool>,
+    ) -> Option<BTreeMap<String, f64>> {
         let ProcessSites { stacks, addresses, .. } = self;
         let profile = profile::read_live(pid, page, |stack| stacks.0.contains_key(&stack)).ok()??;
+        if let Some(name) = profile.unread_language.as_deref().filter(|_| !is_told.replace(true)) {
+            terminal::note(&sites::unread_text(name));
+        }
         // Symbols are large: read where an address is new, and not kept.
         let mut symbols = None;
         let mut native = |address: u64| {
@@ -164,7 +177,7 @@ impl ProcessSites {
         let mut live: BTreeMap<String, f64> = BTreeMap::new();
         for sample in &profile.live {
             let stack = profile.stacks.get(&sample.stack);
-            let mut find = || name_of(&telling_frame_of(stack, &mut native).text());
+            let mut find = || name_of(&telling_frame_of(&profile, stack, &mut native).text());
             // The table of a copy may end before a stack that is new.
             let is_whole = stack.is_some() || stacks.0.contains_key(&sample.stack);
             let name = if is_whole { stacks.get(sample.stack, now_s, find) } else { find() };

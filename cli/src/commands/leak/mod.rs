@@ -21,6 +21,7 @@ use crate::allocator::record::{Recorder, Recording, Roots, SnugProcess};
 use crate::analysis::assemble;
 use crate::analysis::keeping::KeepingLine;
 use crate::analysis::leak_report::{Findings, LeakReport, LoadMade, Remarks};
+use crate::analysis::sites;
 use crate::analysis::size_growth::{GrowingSize, SizeGrowth};
 use crate::analysis::verdict::{self, Verdict};
 use crate::base::failure::{Context, Failure, Result, FAILED, UNKNOWN, USAGE};
@@ -450,6 +451,8 @@ impl<'a> Session<'a> {
             remarks.notes.push("--requests-from printed no number".into());
         }
         let lines = self.samples.lines();
+        let frames = lines.iter().flat_map(|line| std::iter::once(&line.line).chain(&line.callers));
+        remarks.notes.extend(sites::lacks_language(frames));
         self.end_sampling(now_s);
         let mut source = ProcFilesystem::new();
         children.stop_all(&mut |_| {}, &mut || tree::below_own(&mut source));
