@@ -17,7 +17,7 @@ pub(crate) struct KeptAtStack {
     pub bytes_per_s: f64,
     /// Of that estimate: the sum over samples of the square of each, as they come as a compound Poisson process.
     pub variance: f64,
-    /// The largest of the samples.
+    /// The largest that one of the samples could have been.
     pub largest: f64,
     pub samples: u64,
     /// Innermost first.
@@ -25,11 +25,11 @@ pub(crate) struct KeptAtStack {
 }
 
 impl KeptAtStack {
-    /// Adds one sample.
-    pub(crate) fn add(&mut self, bytes_per_s: f64) {
+    /// Adds one sample. `now`: what it would be, had it been taken when the watch ended.
+    pub(crate) fn add(&mut self, bytes_per_s: f64, now: f64) {
         self.bytes_per_s += bytes_per_s;
         self.variance += bytes_per_s * bytes_per_s;
-        self.largest = self.largest.max(bytes_per_s);
+        self.largest = self.largest.max(bytes_per_s).max(now);
         self.samples += 1;
     }
 
@@ -42,7 +42,8 @@ impl KeptAtStack {
     }
 
     /// The 95 % interval of a sum of weights that come as a Poisson process, by the gamma distribution with their mean and
-    /// variance (Fay and Feuer, 1997); of equal weights that of a Poisson count (Garwood, 1936).
+    /// variance (Fay and Feuer, 1997); of equal weights that of a Poisson count (Garwood, 1936). Its upper end allows for
+    /// one more of the largest weight that there may have been, not only of those that were seen.
     fn interval(&self) -> (f64, f64) {
         let low = gamma_quantile(self.bytes_per_s, self.variance, BEYOND);
         let (one_more, its_variance) =
@@ -120,6 +121,22 @@ pub(crate) struct KeepingLine {
     pub callers: Vec<Frame>,
 }
 
+/// What all lines of a watch keep, by its samples.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct KeptInAll {
+    pub bytes_per_s: f64,
+    pub bytes_per_s_interval: (f64, f64),
+    pub samples: u64,
+}
+
+/// None: nothing was kept.
+pub(crate) fn kept_in_all(stacks: &[KeptAtStack]) -> Option<KeptInAll> {
+    let mut all = KeptAtStack::default();
+    stacks.iter().for_each(|stack| all.extend(stack));
+    let interval = (all.samples > 0).then(|| all.interval())?;
+    Some(KeptInAll { bytes_per_s: all.bytes_per_s, bytes_per_s_interval: interval, samples: all.samples })
+}
+
 /// The lines that stacks lead to, the fastest first.
 pub(crate) fn keeping_lines(stacks: &[KeptAtStack]) -> Vec<KeepingLine> {
     let mut by_line: BTreeMap<&Frame, (KeptAtStack, &KeptAtStack)> = BTreeMap::new();
@@ -156,7 +173,7 @@ mod tests {
             source: None,
         };
         let mut stack = KeptAtStack { frames: frames.iter().map(frame).collect(), ..KeptAtStack::default() };
-        samples.iter().for_each(|bytes_per_s| stack.add(*bytes_per_s));
+        samples.iter().for_each(|bytes_per_s| stack.add(*bytes_per_s, *bytes_per_s));
         stack
     }
 
@@ -255,7 +272,7 @@ mod tests {
                 for weight in [0.5, 1.0, 3.0] {
                     let mut left = truth / 3.0 / weight + random.between(0.0, 1.0).ln();
                     while left > 0.0 {
-                        stack.add(weight);
+                        stack.add(weight, weight);
                         left += random.between(0.0, 1.0).ln();
                     }
                 }

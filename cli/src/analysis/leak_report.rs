@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::allocator::kinds::Kind;
 use crate::allocator::record::Recording;
 use crate::analysis::assemble::{Assembled, LiveSource, Measure};
+use crate::analysis::growth_check::OtherMeasures;
 use crate::analysis::keeping::KeepingLine;
 use crate::analysis::leak_wording::WATCH_ANOTHER;
 use crate::analysis::size_growth::GrowingSize;
@@ -69,6 +70,8 @@ pub(crate) struct Growth {
     pub bytes_per_s_interval: (f64, f64),
     pub bytes_per_request: Option<f64>,
     pub bytes_per_request_interval: Option<(f64, f64)>,
+    /// The lines, or the sizes of blocks, tell of another growth, and the intervals were widened to hold it.
+    pub is_doubtful: bool,
 }
 
 /// What was read, summed over processes; one element per moment.
@@ -111,6 +114,7 @@ pub(crate) struct Findings<'a> {
     pub remarks: Remarks,
     pub lines: Vec<KeepingLine>,
     pub sizes: Vec<GrowingSize>,
+    pub other_measures: OtherMeasures,
 }
 
 /// What the words of the answer rest on.
@@ -126,11 +130,13 @@ pub(super) struct Grounds {
     pub replaced: Option<(usize, f64)>,
     /// As of `Remarks`.
     pub ended: bool,
+    /// Of the growth of all that is in use.
+    pub other_measures: OtherMeasures,
 }
 
 impl Grounds {
     fn of(findings: &Findings) -> Grounds {
-        let Findings { assembled, total, by_age, requests, remarks, .. } = findings;
+        let Findings { assembled, total, by_age, requests, remarks, other_measures, .. } = findings;
         let grows = |verdict: Verdict| matches!(verdict, Verdict::Leak | Verdict::Growing | Verdict::Bloat);
         let lives = assembled.by_age.as_ref();
         let of_worker = by_age.as_ref().zip(lives);
@@ -144,10 +150,15 @@ impl Grounds {
             JudgedOver::Requests => requests,
         };
         let used = judgement.used.as_ref();
+        let live = used.map(|used| trend::classify(x, &series.live, 0.0, used.margin));
+        // Of one worker over its age they say nothing.
+        let growths = used.zip(live.as_ref()).filter(|_| of_worker.is_none());
+        let mapped = growths.map(|(used, live)| (used.growth - live.growth) / used.span_s.max(1e-3));
         Grounds {
             judgement: judgement.clone(),
             by_age: of_worker.is_some(),
-            live: used.map(|used| trend::classify(x, &series.live, 0.0, used.margin)),
+            live,
+            other_measures: mapped.map(|mapped| other_measures.beside(mapped)).unwrap_or_default(),
             heap: series.heap_at_end(),
             replaced: lives.map(|lives| (lives.lives, lives.age_s)),
             ended: remarks.ended,
@@ -171,6 +182,7 @@ impl LeakReport {
             remarks,
             lines,
             sizes,
+            ..
         } = findings;
         let verdict = grounds.judgement.verdict;
         let leaks = verdict == Verdict::Leak;
@@ -201,7 +213,7 @@ impl LeakReport {
             decided_by_age: grounds.by_age,
             series: Points::new(assembled, requests),
         };
-        report.growth = report.growth_of(&grounds.judgement, &assembled.total);
+        report.growth = report.growth_of(&grounds, &assembled.total);
         report.answer = report.answer_to(&grounds);
         report.evidence = report.evidence_for(&grounds);
         report.advice = report.advice_for(&grounds);
@@ -218,7 +230,8 @@ impl LeakReport {
     }
 
     /// `total` is the series of the whole program.
-    fn growth_of(&self, judgement: &Assessment, total: &Series) -> Option<Growth> {
+    fn growth_of(&self, grounds: &Grounds, total: &Series) -> Option<Growth> {
+        let judgement = &grounds.judgement;
         let (trend, values) = match (judgement.verdict, &judgement.used) {
             (Verdict::Leak, Some(used)) => (used, &total.used),
             (Verdict::Growing | Verdict::Bloat, _) => (&judgement.memory, &total.memory),
@@ -229,12 +242,17 @@ impl LeakReport {
         let per_request = made.map(|made| {
             growth_per_request(&self.series.requests, values).unwrap_or_else(|| trend.growth_per(made))
         });
-        let (bytes_per_s, bytes_per_s_interval) = trend.growth_per(trend.span_s);
+        let (bytes_per_s, interval) = trend.growth_per(trend.span_s);
+        let others = grounds.other_measures;
+        let widened = others.widened(bytes_per_s, interval).filter(|_| judgement.verdict == Verdict::Leak);
+        let wider = |end: fn((f64, f64)) -> f64| widened.map_or(1.0, |all| end(all) / end(interval));
+        let (low, high) = (wider(|ends| ends.0), wider(|ends| ends.1));
         Some(Growth {
             bytes_per_s,
-            bytes_per_s_interval,
+            bytes_per_s_interval: widened.unwrap_or(interval),
             bytes_per_request: per_request.map(|(growth, _)| growth),
-            bytes_per_request_interval: per_request.map(|(_, interval)| interval),
+            bytes_per_request_interval: per_request.map(|(_, ends)| (ends.0 * low, ends.1 * high)),
+            is_doubtful: widened.is_some(),
         })
     }
 }
@@ -270,11 +288,13 @@ mod tests {
     use super::*;
     use crate::allocator::record::RecordedProcess;
     use crate::analysis::assemble::ByAge;
+    use crate::analysis::keeping::KeptInAll;
     use crate::analysis::simulate::{draw, BEHAVIOURS};
     use crate::analysis::sites::Frame;
     use crate::analysis::trend::Doubt;
     use crate::analysis::verdict::assess;
     use crate::base::random::Random;
+    use crate::base::terminal::bytes;
 
     fn report(series: Series, live_source: LiveSource, by_age: Option<(Series, usize)>) -> LeakReport {
         report_with(series, live_source, by_age, Remarks::default())
@@ -318,6 +338,7 @@ mod tests {
                 callers: Vec::new(),
             }],
             sizes: Vec::new(),
+            other_measures: OtherMeasures::default(),
         })
     }
 
@@ -542,6 +563,71 @@ mod tests {
         assert!(says(" s and ") && says(" requests"), "{}", report.answer);
     }
 
+    /// So many readings over so many seconds.
+    fn drawn(span_s: f64, of: impl Fn(f64) -> f64) -> Series {
+        let time_s: Vec<f64> = (0..200).map(|reading| f64::from(reading) * span_s / 199.0).collect();
+        let used: Vec<f64> = time_s.iter().map(|time_s| of(*time_s)).collect();
+        let memory = used.iter().map(|used| used + 6e6).collect();
+        Series { time_s, memory, live: used.clone(), heap: used.clone(), used }
+    }
+
+    #[test]
+    fn what_is_flat_at_the_end_is_not_called_rising() {
+        for rise_s in [30.0, 40.0, 50.0, 60.0, 70.0] {
+            for height in [5e6, 20e6, 80e6] {
+                let series = drawn(100.0, |time_s| {
+                    50e6 + height * (time_s / rise_s).min(1.0) + 1e5 * (time_s * 7919.0).sin()
+                });
+                let report = report(series, LiveSource::Counted, None);
+                assert!(!report.answer.contains("still rising"), "{rise_s} {height}: {}", report.answer);
+                let says = report.answer.contains("steady since") || report.verdict == Verdict::Plateau;
+                assert!(says, "{rise_s} {height}: {}", report.answer);
+            }
+        }
+    }
+
+    /// 50 kB a second are 1 GB in six hours, though in three seconds they are little of 8 MB.
+    #[test]
+    fn some_seconds_of_slow_growth_are_not_called_settled() {
+        let series = drawn(3.0, |time_s| 8e6 + 50e3 * time_s + 1e3 * (time_s * 7919.0).sin());
+        let report = report(series, LiveSource::Counted, None);
+        assert_eq!(report.verdict, Verdict::Unclear, "{}", report.answer);
+        assert!(report.answer.contains("too short"), "{}", report.answer);
+        let flat = drawn(3.0, |time_s| 8e6 + 1e3 * (time_s * 7919.0).sin());
+        assert_eq!(super::tests::report(flat, LiveSource::Counted, None).verdict, Verdict::Plateau);
+    }
+
+    #[test]
+    fn a_plateau_says_how_high_it_reaches() {
+        let series = drawn(100.0, |time_s| 3e6 + 44e6 * (time_s / 4.03).fract());
+        let report = report(series, LiveSource::Counted, None);
+        assert_eq!(report.verdict, Verdict::Plateau, "{}", report.answer);
+        let peak = bytes(report.series.memory_bytes.iter().max().copied().unwrap() as f64);
+        assert!(report.answer.contains(&peak), "{peak}: {}", report.answer);
+        assert!(line_with(&report, "RSS: ").ends_with(&format!("at most {peak}")), "{:?}", report.evidence);
+        assert!(report.advice[0].contains(&format!("its peak, {peak}")), "{:?}", report.advice);
+    }
+
+    #[test]
+    fn growth_that_lines_and_sizes_do_not_confirm_is_doubtful() {
+        let lines = |bytes_per_s: f64| KeptInAll {
+            bytes_per_s,
+            bytes_per_s_interval: (0.8 * bytes_per_s, 1.3 * bytes_per_s),
+            samples: 40,
+        };
+        let growth = (2500.0, (2220.0, 2770.0));
+        let widened =
+            |by_lines, by_sizes| OtherMeasures { by_lines, by_sizes }.beside(0.0).widened(growth.0, growth.1);
+        assert_eq!(widened(Some(lines(1000.0)), Some(2400.0)), Some((800.0, 2770.0)));
+        assert_eq!(widened(Some(lines(2000.0)), Some(5000.0)), Some((2220.0, 5000.0)));
+        assert_eq!(widened(None, Some(-500.0)), Some((-500.0, 2770.0)));
+        assert_eq!(widened(Some(lines(2000.0)), Some(3000.0)), None);
+        assert_eq!(widened(Some(KeptInAll { samples: 3, ..lines(10.0) }), None), None);
+        // As much again is mapped beside malloc.
+        let others = OtherMeasures { by_lines: Some(lines(1250.0)), by_sizes: Some(1250.0) }.beside(1250.0);
+        assert_eq!(others.widened(growth.0, growth.1), None);
+    }
+
     #[test]
     fn without_live_bytes_a_leak_is_only_growth() {
         let mut series = line(59.9e6);
@@ -557,6 +643,7 @@ mod tests {
             heap: None,
             replaced: None,
             ended: false,
+            other_measures: OtherMeasures::default(),
         };
         assert!(asked.advice_for(&grounds)[0].contains("--ask-allocator"), "{:?}", asked.advice);
     }
@@ -569,7 +656,8 @@ mod tests {
             let report = report(draw(behaviour, seed), LiveSource::Counted, None);
             assert!(report.answer.ends_with('.') && !report.answer.contains("NaN"), "{}", report.answer);
             assert!(report.evidence.len() >= 3, "{:?}", report.evidence);
-            assert_eq!(report.advice.is_empty(), report.verdict == Verdict::Plateau, "{:?}", report.advice);
+            let is_all_well = report.verdict == Verdict::Plateau && report.peak().is_none();
+            assert_eq!(report.advice.is_empty(), is_all_well, "{:?}", report.advice);
         }
     }
 }

@@ -2,8 +2,9 @@
 
 use crate::allocator::kinds::Kind;
 use crate::analysis::assemble::{LiveSource, Measure};
+use crate::analysis::growth_check::OtherMeasures;
 use crate::analysis::leak_report::{Grounds, Growth, LeakReport};
-use crate::analysis::trend::{Direction, Doubt, Trend, FEWEST_READINGS};
+use crate::analysis::trend::{is_too_short, Direction, Doubt, Trend, FEWEST_READINGS};
 use crate::analysis::verdict::{Assessment, JudgedOver, Verdict};
 use crate::base::terminal::{bytes, counted, number_in, plural, short_count, short_number, signed};
 use crate::base::time::duration;
@@ -11,6 +12,11 @@ use crate::base::time::duration;
 /// What to do about a process that ended while its memory was steady, or in doubt.
 pub(super) const WATCH_ANOTHER: &str =
     "the process ended: watch one that runs longer, under a load that repeats itself";
+
+/// Memory that reaches so many times its level has a peak of its own.
+const PEAK_SHARE: f64 = 1.1;
+/// What is steady from this part of the watch on is flat, whatever it did before.
+const FLAT_FROM: f64 = 0.75;
 
 impl LeakReport {
     fn memory_name(&self) -> &'static str {
@@ -31,6 +37,9 @@ impl LeakReport {
             None => String::new(),
         };
         match judgement.verdict {
+            Verdict::Leak if self.growth.is_some_and(|growth| growth.is_doubtful) => {
+                format!("Leak: what is in use grows by {pace}{of_worker}.")
+            }
             Verdict::Leak => format!("Leak: what the program keeps grows by {pace}{of_worker}."),
             Verdict::Growing => format!(
                 "Growing by {pace}{of_worker}: a leak, or an allocator that holds ever more; {} does not show \
@@ -50,7 +59,10 @@ impl LeakReport {
                     ratio.unwrap_or_default()
                 )
             }
-            Verdict::Plateau => format!("Plateau: memory has settled{}.", self.settled(judgement)),
+            Verdict::Plateau => {
+                let peak = self.peak().map(|peak| format!("; it goes up to {} and down again", bytes(peak)));
+                format!("Plateau: memory has settled{}{}.", self.settled(judgement), peak.unwrap_or_default())
+            }
             Verdict::Unclear => format!("Not enough data: {}.", self.doubt(judgement)),
         }
     }
@@ -103,6 +115,15 @@ impl LeakReport {
         match judgement.doubt {
             Some(Doubt::Short) | None => {
                 format!("only {} readings; at least {} are needed", self.series.time_s.len(), FEWEST_READINGS)
+            }
+            Some(Doubt::Settling) if is_too_short(trend) => {
+                "it grows by little, and the watch is too short to tell whether that goes on".into()
+            }
+            Some(Doubt::Settling)
+                if trend.settled_after_s.is_some_and(|after_s| after_s < FLAT_FROM * trend.span_s) =>
+            {
+                let after_s = trend.settled_after_s.unwrap_or_default();
+                format!("it has been steady since {}, which is not yet long enough", duration(after_s))
             }
             Some(Doubt::Settling) if trend.still_to_come <= trend.margin => {
                 "it rose at first and hardly since: too early to say that it has settled".into()
@@ -163,7 +184,15 @@ impl LeakReport {
                 _ => format!("live bytes are not known: {names} does not report them"),
             });
         }
-        evidence.push(format!("{}: {}", self.memory_name(), self.course(&judgement.memory)));
+        if self.growth.is_some_and(|growth| growth.is_doubtful) {
+            evidence.push(self.other_measures(&grounds.other_measures));
+        }
+        evidence.push(format!(
+            "{}: {}{}",
+            self.memory_name(),
+            self.course(&judgement.memory),
+            self.peak_text()
+        ));
         if let Some((live, held)) = grounds.heap {
             let excess = bytes((held - live).max(0.0));
             evidence.push(match times(held, live) {
@@ -173,6 +202,37 @@ impl LeakReport {
         }
         evidence.extend(self.how_watched(grounds));
         evidence
+    }
+
+    /// Why growth is not certain.
+    fn other_measures(&self, measures: &OtherMeasures) -> String {
+        let (unit_s, unit) = rate_unit(self.watched_s);
+        let by = |name: &str, bytes_per_s: f64| {
+            format!(
+                "by {name} it grows by {} per {unit}",
+                signed(bytes_per_s * unit_s, bytes).trim_start_matches('+')
+            )
+        };
+        let measures = [
+            measures.by_lines.map(|lines| by("the lines that keep", lines.bytes_per_s)),
+            measures.by_sizes.map(|sizes| by("the sizes of blocks", sizes)),
+        ];
+        format!(
+            "how fast is not certain: {}; while a garbage collector warms up, and while caches fill, more comes into use \
+             than the program keeps",
+            measures.into_iter().flatten().collect::<Vec<_>>().join(", ")
+        )
+    }
+
+    /// The highest memory of the watch, if it is well above what it has settled at.
+    pub(super) fn peak(&self) -> Option<f64> {
+        let peak = self.series.memory_bytes.iter().max().copied()? as f64;
+        Some(peak).filter(|peak| *peak > PEAK_SHARE * self.judgement.memory.level)
+    }
+
+    /// `; at most 50.0 MB`.
+    fn peak_text(&self) -> String {
+        self.peak().map_or_else(String::new, |peak| format!("; at most {}", bytes(peak)))
     }
 
     /// How much was read, and over what growth is judged.
@@ -223,6 +283,9 @@ impl LeakReport {
         let judgement = &grounds.judgement;
         let growths = judgement.used.as_ref().zip(grounds.live.as_ref());
         let own_mappings = growths.is_some_and(|(used, live)| live.growth < 0.5 * used.growth);
+        if let (Verdict::Plateau, Some(peak)) = (judgement.verdict, self.peak()) {
+            return vec![format!("set a memory limit above its peak, {}, not above the level", bytes(peak))];
+        }
         let advice: &[&str] = match judgement.verdict {
             Verdict::Leak if own_mappings => &[
                 "most of the growth is not in malloc but in memory that the program maps itself, as Python's object \

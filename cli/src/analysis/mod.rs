@@ -19,6 +19,7 @@ mod fit;
 pub(crate) mod fleet;
 mod floors;
 pub(crate) mod keeping;
+pub(crate) mod growth_check;
 pub(crate) mod leak_report;
 pub(crate) mod leak_wording;
 mod lexer;
@@ -32,6 +33,8 @@ pub(crate) mod scope;
 pub(crate) mod shown_ratio;
 #[cfg(test)]
 mod simulate;
+#[cfg(test)]
+mod simulate_sampling;
 pub(crate) mod sites;
 pub(crate) mod size_growth;
 pub(crate) mod statistics;

@@ -193,10 +193,7 @@ pub(crate) fn own_frame(frames: &[Frame]) -> usize {
     };
     let mut inner = frames[..code].iter().take_while(|frame| !runs_language(frame));
     let is_extension = |frame: &Frame| {
-        !is_interpreter(frame)
-            && is_of_file(frame)
-            && !is_of_system(frame)
-            && !is_of_standard_library(frame)
+        !is_interpreter(frame) && is_of_file(frame) && !is_of_system(frame) && !is_of_standard_library(frame)
     };
     inner.position(is_extension).unwrap_or(code)
 }
@@ -330,7 +327,10 @@ mod tests {
         };
         assert_eq!(told(&native), "[code of Ruby 4.0]");
         let extension = frame("grow", "/gems/parser.so");
-        assert_eq!(told(&[ruby("rb_gc_impl_malloc"), extension.clone(), ruby("vm_exec"), main()]), "grow (parser.so)");
+        assert_eq!(
+            told(&[ruby("rb_gc_impl_malloc"), extension.clone(), ruby("vm_exec"), main()]),
+            "grow (parser.so)"
+        );
         assert_eq!(told(&[frame("strdup", "/lib/libc.so.6"), ruby("rb_x"), main()]), "[code of Ruby 4.0]");
         // It calls code of the language, which allocates.
         assert_eq!(told(&[ruby("rb_str_new"), ruby("rb_yield"), extension, main()]), "[code of Ruby 4.0]");

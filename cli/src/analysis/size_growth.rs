@@ -109,13 +109,25 @@ impl SizeGrowth {
         add(BlockSize::Large, account.head.large_bytes);
     }
 
-    /// The sizes that grow, the fastest first. Each process counts by the share of the time in which it was read: of
+    /// By how much each size grows or shrinks. Each process counts by the share of the time in which it was read: of
     /// workers that are replaced, only some are there at a time.
-    pub(crate) fn growing(&self) -> Vec<GrowingSize> {
+    fn rates(&self) -> BTreeMap<BlockSize, f64> {
         let mut rates: BTreeMap<BlockSize, f64> = BTreeMap::new();
         for ((_, size), slope) in self.slopes.iter().filter(|(_, slope)| slope.read_s > 0.0) {
             *rates.entry(*size).or_default() += slope.value() * slope.read_s / self.read_s;
         }
+        rates
+    }
+
+    /// By how much all sizes together grow, in bytes per second. None: there were too few readings.
+    pub(crate) fn in_all(&self) -> Option<f64> {
+        let is_known = self.slopes.values().any(|slope| slope.count >= READINGS);
+        is_known.then(|| self.rates().values().sum())
+    }
+
+    /// The sizes that grow, the fastest first.
+    pub(crate) fn growing(&self) -> Vec<GrowingSize> {
+        let rates = self.rates();
         let all: f64 = rates.values().filter(|rate| **rate > 0.0).sum();
         let mut growing: Vec<GrowingSize> = rates
             .into_iter()

@@ -30,6 +30,8 @@ pub(super) const FEWEST_READINGS: usize = 24;
 const LATE_STEP: f64 = 0.7;
 /// What is certain to grow, and by this share of the margin, grows; what can't be growing by the margin does not.
 const GROWING_SHARE: f64 = 0.6;
+/// In a watch of less than these seconds growth is fast that is a small part of the level.
+const SHORT_S: f64 = 20.0;
 /// Growth in the second half must reach this share of the growth of the whole, in proportion to its length.
 const LATE_SHARE: f64 = 0.4;
 
@@ -84,6 +86,12 @@ pub(crate) enum Doubt {
     Noise,
 }
 
+/// Whether it grows for certain, by so little that it would count as none in a longer watch: in some seconds that may be
+/// fast.
+pub(super) fn is_too_short(trend: &Trend) -> bool {
+    trend.span_s < SHORT_S && trend.interval.0 > 0.0
+}
+
 /// Whether values at these points can be judged: many of the points differ.
 pub(super) fn suffices(x: &[f64]) -> bool {
     let mut points = x.to_vec();
@@ -122,6 +130,9 @@ pub(super) fn classify(time_s: &[f64], values: &[f64], tolerance: f64, least_mar
         span_s,
     };
     trend.direction = direction(floors, &trend, &fit);
+    if trend.direction == Direction::Steady && is_too_short(&trend) {
+        trend.direction = Direction::Unclear(Doubt::Settling);
+    }
     let grows = trend.direction == Direction::Growing;
     let has_steps = |floors: &Floors| !floors.steps(margin).is_empty();
     if has_steps(floors) && trend.direction != Direction::Steady

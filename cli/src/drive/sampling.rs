@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::allocator::control::{self, SamplingEnd, SamplingLease};
 use crate::allocator::record::SnugProcess;
-use crate::analysis::keeping::{self, KeepingLine, KeptAtStack};
+use crate::analysis::keeping::{self, KeepingLine, KeptAtStack, KeptInAll};
 use crate::analysis::sites::{self, Frame, Site, SourceLine};
 use crate::base::failure::{Context, Failure, Result, UNKNOWN};
 use crate::heap::profile::{self, LanguageFrame, LiveSample, Profile, SampledStack};
@@ -241,10 +241,11 @@ impl WatchedSamples {
         Ok(SampledProcess { process, switch, begin_ns })
     }
 
-    /// Returns the lines whose blocks stayed, the fastest first; of processes that have ended nothing is known.
-    pub(crate) fn lines(&self) -> Vec<KeepingLine> {
-        let kept = self.processes.values().filter_map(SampledProcess::kept);
-        keeping::keeping_lines(&kept.flatten().collect::<Vec<_>>())
+    /// Returns the lines whose blocks stayed, the fastest first, and what all keep; of processes that have ended nothing is
+    /// known.
+    pub(crate) fn lines(&self) -> (Vec<KeepingLine>, Option<KeptInAll>) {
+        let kept: Vec<_> = self.processes.values().filter_map(SampledProcess::kept).flatten().collect();
+        (keeping::keeping_lines(&kept), keeping::kept_in_all(&kept))
     }
 
     /// Ends sampling where it began here.
@@ -279,7 +280,8 @@ impl SampledProcess {
                 }),
                 ..KeptAtStack::default()
             });
-            kept.add(sample.weight_bytes / (span_ns / 1e9));
+            let span_s = span_ns / 1e9;
+            kept.add(sample.weight_bytes / span_s, sample.weight_by(profile.mean_bytes) / span_s);
         }
         Some(by_stack.into_values().collect())
     }
@@ -333,6 +335,8 @@ mod tests {
             assert_eq!(found, frames[sites::telling_frame(&frames)], "{stack:?}");
             assert_eq!(found.text(), *expected);
         }
-        telling_frame_of(&profile, stacks[0].0.as_ref(), |_| panic!("nothing native is named where a line is known"));
+        telling_frame_of(&profile, stacks[0].0.as_ref(), |_| {
+            panic!("nothing native is named where a line is known")
+        });
     }
 }

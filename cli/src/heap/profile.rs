@@ -133,6 +133,13 @@ pub(crate) struct LiveSample {
 }
 
 impl LiveSample {
+    /// What it would stand for, had it been sampled by this mean.
+    pub(crate) fn weight_by(&self, mean_bytes: u64) -> f64 {
+        let size_bytes = self.weight_bytes / self.blocks.max(1.0);
+        let share = -(-size_bytes / mean_bytes.max(1) as f64).exp_m1();
+        size_bytes / share.max(f64::MIN_POSITIVE)
+    }
+
     /// Whether this process allocated the block in that time.
     pub(crate) fn is_of(&self, time_ns: Range<u64>) -> bool {
         !self.inherited && time_ns.contains(&self.time_ns)

@@ -146,7 +146,18 @@ TEST(the_budget_raises_the_mean) {
   allowance.free_until_ns = UINT64_MAX;
   allowance.used = 0;
   profile_budget_count(sys_coarse_time_ns());
-  CHECK(profile_head->mean_bytes == mean / 2);
+  CHECK(profile_head->mean_bytes == mean / 4);
+  stop();
+}
+
+/* Else a thread that was drawn a gigabyte would be seen again after as much. */
+TEST(a_distance_of_long_ago_is_drawn_again) {
+  sample_every(64 * KIB);
+  free(malloc(4000));
+  this_thread.mean_bytes = this_thread.until_sample = 1 << 30;
+  uint64_t taken = profile_head->taken;
+  for (int i = 0; i < 100; i++) free(malloc(100000));
+  CHECK(this_thread.mean_bytes == profile_head->mean_bytes && profile_head->taken > taken);
   stop();
 }
 

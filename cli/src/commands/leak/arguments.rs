@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use crate::base::time::time;
+use crate::base::time::{time, time_between};
 use crate::drive::load::LoadArguments;
 
 /// Find out whether a program leaks and, if not, what its memory does
@@ -47,7 +47,7 @@ can't be run."
 )]
 pub(crate) struct LeakArguments {
     /// How long to watch
-    #[arg(long = "for", value_name = "TIME", default_value = "10m", value_parser = time)]
+    #[arg(long = "for", value_name = "TIME", default_value = "10m", value_parser = watching_time)]
     pub watch_for: Duration,
     /// Time between readings [default: 600 readings in all, fewer if they would cost over 1 % of a core]
     #[arg(long, value_name = "TIME", value_parser = time)]
@@ -97,6 +97,10 @@ pub(crate) enum LeakFailure {
     Fragmented,
     /// not enough data
     Unclear,
+}
+
+fn watching_time(text: &str) -> Result<Duration, String> {
+    time_between(text, 0.1, 366.0 * 86_400.0)
 }
 
 fn parse_percent(text: &str) -> Result<f64, String> {

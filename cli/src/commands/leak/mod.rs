@@ -19,6 +19,7 @@ use crate::allocator::inspect::Inspector;
 use crate::allocator::program::{self, Program};
 use crate::allocator::record::{Recorder, Recording, Roots, SnugProcess};
 use crate::analysis::assemble;
+use crate::analysis::growth_check::OtherMeasures;
 use crate::analysis::keeping::KeepingLine;
 use crate::analysis::leak_report::{Findings, LeakReport, LoadMade, Remarks};
 use crate::analysis::sites;
@@ -98,7 +99,7 @@ fn nothing_read(recording: &Recording, root: Pid) -> Failure {
 
 /// Judges what was seen.
 fn judge(arguments: &LeakArguments, seen: WatchOutcome, root: Pid) -> LeakReport {
-    let WatchOutcome { recording, requests, load, remarks, lines, sizes, .. } = seen;
+    let WatchOutcome { recording, requests, load, remarks, lines, sizes, other_measures, .. } = seen;
     let assembled = assemble::assemble(&recording);
     let tolerance = arguments.tolerance_percent / 100.0;
     let request_unit = requests.unit;
@@ -120,6 +121,7 @@ fn judge(arguments: &LeakArguments, seen: WatchOutcome, root: Pid) -> LeakReport
         remarks,
         lines,
         sizes,
+        other_measures,
     })
 }
 
@@ -240,6 +242,7 @@ struct WatchOutcome {
     failed: bool,
     lines: Vec<KeepingLine>,
     sizes: Vec<GrowingSize>,
+    other_measures: OtherMeasures,
 }
 
 /// One watch.
@@ -450,7 +453,7 @@ impl<'a> Session<'a> {
         if self.counter.is_some() && self.counted.is_none() {
             remarks.notes.push("--requests-from printed no number".into());
         }
-        let lines = self.samples.lines();
+        let (lines, by_lines) = self.samples.lines();
         let frames = lines.iter().flat_map(|line| std::iter::once(&line.line).chain(&line.callers));
         remarks.notes.extend(sites::lacks_language(frames));
         self.end_sampling(now_s);
@@ -469,6 +472,7 @@ impl<'a> Session<'a> {
             failed: failure.is_some(),
             lines,
             sizes: self.sizes.growing(),
+            other_measures: OtherMeasures { by_lines, by_sizes: self.sizes.in_all() },
         }
     }
 }
