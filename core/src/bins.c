@@ -60,6 +60,12 @@ void bins_init(void) {
   ASSERT(first <= REMOTE_OFFSET && grown <= CACHE_BYTES);
 }
 
+bool bins_are_busy(const struct cache *cache) {
+  unsigned busy = 0;
+  for (unsigned i = 1; i < CLASS_COUNT; i++) busy |= __atomic_load_n(&cache->bin[i].busy, __ATOMIC_ACQUIRE);
+  return busy != 0;
+}
+
 /* Around changes of a bin that take more than one store (C5). Meanwhile its blocks are those in `slots`, from
  * change_given to change_end (C7). A fork stops other threads between two instructions, so that the order of stores is
  * all that counts. */
@@ -161,6 +167,7 @@ void bins_let_capacity_go(struct cache *cache) {
   for (unsigned i = 1; i < CLASS_COUNT; i++) {
     struct bin *bin = &cache->bin[i];
     size_t capacity = bin_capacity(bin), count = bin_count(cache, bin), first = first_capacity(i);
+    if (unlikely(bin->busy)) continue; /* C8 */
     if (bin->misses == 0 && capacity != 0) {
       size_t least = capacity > first ? first : 0, smaller = capacity / 2 > first ? capacity / 2 : least;
       if (count > smaller) bin_give(cache, bin, count - smaller);
@@ -200,6 +207,7 @@ void bins_reset(struct cache *cache) {
     struct bin *bin = &cache->bin[i];
     __atomic_store_n(&bin->low, all_bins.first_offset[i], __ATOMIC_RELAXED);
     bin->high = bin->low;
+    bin->busy = 0;
     bin_set_top(bin, bin_start(cache, bin));
   }
   cache->remote_count = cache->remote_misses = 0;

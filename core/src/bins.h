@@ -34,13 +34,14 @@ struct bin {
   uint16_t high;
   uint8_t misses; /* refills and flushes since the owner's last tick */
   uint8_t streak; /* whether the last miss was a refill or a flush */
+  uint8_t busy;   /* atomic: the owner is in a fast path, of a handler or of what that interrupted (C8) */
 };
 _Static_assert(sizeof(struct bin) == CLASS_STRIDE_BYTES, "class_offset_small is in rows of bins");
 
 /* What an owner and a thief agree by. It lies with the cache, which stays when its thread ends. */
 struct door {
   struct cache *cache; /* atomic: the cache it belongs to, or &empty_cache while that is taken away */
-  uint32_t busy;       /* atomic */
+  uint32_t busy;       /* atomic: the owner is in a slow path; what fast paths are in is busy by itself */
 };
 
 struct cache {
@@ -97,6 +98,9 @@ HIDDEN size_t cache_slots(void);
 /* Bytes of blocks in one cache. */
 HIDDEN size_t cache_bytes(const struct cache *cache);
 
+/* Whether the owner is at work in any bin: another thread asks, or a handler of what it interrupted. */
+HIDDEN bool bins_are_busy(const struct cache *cache);
+
 /* For what follows C1 must hold for the caller. */
 
 /* Fills an empty bin with up to `wanted` blocks. requested_bytes and *contended as in slab_take. */
@@ -123,7 +127,7 @@ HIDDEN void bins_drop(struct cache *cache);
 /* The same, where nothing is counted. */
 HIDDEN void bins_reset(struct cache *cache);
 
-/* In a forked child, the cache of a thread that vanished: gives the blocks of the bin that it was changing back (C7). */
+/* In a forked child, of a thread that vanished: gives the blocks of the bin that it was changing back (C7). */
 HIDDEN void bins_end_change(struct cache *cache);
 
 /* Gives all blocks of one cache back; then its bins may be closed. */

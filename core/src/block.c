@@ -115,11 +115,7 @@ static void *take_slow(size_t size_bytes, bool *clean) {
   return likely(block != NULL) ? block : take_big(size_bytes, 1, clean);
 }
 
-/* The fast path may have left it busy. A slow path that this one interrupted has another door (C6). */
-static ALWAYS_INLINE void end_fast_path(void) { cache_end(); }
-
 void *block_take_slow(size_t size_bytes) {
-  end_fast_path();
   start_if_needed();
   bool clean = false;
   void *block = take_slow(size_bytes, &clean);
@@ -141,7 +137,6 @@ void *block_take_zeroed_slow(size_t size_bytes) {
   if (!was_counted && may_have_bin) {
     block = block_take(size_bytes);
   } else {
-    end_fast_path();
     block = take_slow(size_bytes, &clean);
   }
   return block != NULL && !clean ? memset(block, 0, block_size(block)) : block;
@@ -250,7 +245,6 @@ static bool give_beside_joints(void *block, unsigned kind) {
 }
 
 NEVER_INLINE void block_give_slow(void *block) {
-  end_fast_path();
   if (block == NULL) return;
   start_if_needed();
   if (unlikely(aside_is_begun() || aside_holds(block))) return give_aside(block);
@@ -370,7 +364,6 @@ void block_check_size(const void *block, size_t alignment, size_t size_bytes) {
 }
 
 void block_give_sized_slow(void *block, size_t alignment, size_t size_bytes) {
-  end_fast_path();
   if (block == NULL) return;
   if (unlikely(is_only_theirs(block))) return give_to_them(block);
   block_check_size(block, alignment, size_bytes);

@@ -178,6 +178,10 @@ static uint32_t own_thread_id(void) {
   return rights_have(RIGHT_OTHERS) && rights_identity() == IDENTITY_OWN ? sys_thread_id() : 0;
 }
 
+bool cache_is_busy(const struct cache *cache) {
+  return __atomic_load_n(&cache->door.busy, __ATOMIC_ACQUIRE) != 0 || bins_are_busy(cache);
+}
+
 /* A handler interrupted a fast path and forked: if it returns, that goes on with the bin that it found, which must then
  * be as it was. So the cache is left to it, and the thread gets another one. */
 static void abandon_cache(struct thread *thread) {
@@ -188,7 +192,7 @@ static void abandon_cache(struct thread *thread) {
 
 void cache_after_fork(void) {
   struct thread *thread = &this_thread;
-  if (thread->own != NULL && !cache_thread_is_inside() && thread->own->door.busy != 0) abandon_cache(thread);
+  if (thread->own != NULL && !cache_thread_is_inside() && cache_is_busy(thread->own)) abandon_cache(thread);
   caches.survivor = thread->own;
   caches.survivor_thread_id = own_thread_id();
   caches.skipped_locks = lock_passes_over();
@@ -203,7 +207,7 @@ static bool stays_abandoned(struct cache *cache) {
   if (!cache->is_abandoned) return false;
   cache->thread_id = 0; /* who has none never counts as gone */
   __atomic_store_n(&cache->door.cache, cache, __ATOMIC_RELAXED);
-  cache->is_abandoned = __atomic_load_n(&cache->door.busy, __ATOMIC_ACQUIRE) != 0;
+  cache->is_abandoned = cache_is_busy(cache);
   return cache->is_abandoned;
 }
 
@@ -405,7 +409,7 @@ static void rebalance(struct cache *cache, bool contended) {
   cache->contentions = 0;
   if (crowded) cache->quiet_ticks = 0;
   bool lonely = !crowded && cache->arena != 0 && cache->quiet_ticks > QUIET_TICKS;
-  if (!crowded && !lonely) return;
+  if ((!crowded && !lonely) || bins_are_busy(cache)) return; /* C8 */
   if (better_arena(cache, lonely) == cache->arena) return;
   cache_give_all(cache); /* now: a child of vfork(2) that finds a mistake in it must not have the lock */
   lock_take(&caches.lock, RANK_CACHES);
@@ -513,7 +517,7 @@ void cache_flush(void *block, unsigned kind) {
 void cache_empty_own(void) {
   struct cache *cache = try_to_enter();
   if (cache == NULL) return;
-  cache_give_all(cache);
+  if (likely(!bins_are_busy(cache))) cache_give_all(cache); /* C8 */
   cache_leave(cache);
 }
 

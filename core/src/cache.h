@@ -10,10 +10,12 @@
  *
  * A cache can be emptied by another thread, without a lock in the fast path (docs/decisions/0003):
  *   owner: busy = 1; load cache; work on it; busy = 0 (release)
- *   thief: cache = &empty_cache; barrier on all threads; if busy == 0 the cache is ours until we store it back
- * After the barrier either the thief sees busy == 1, or the owner sees the empty cache and comes to the slow path.
+ *   thief: cache = &empty_cache; barrier on all threads; if all busy == 0 the cache is ours until we store it back
+ * After the barrier either the thief sees a busy == 1, or the owner sees the empty cache and comes to the slow path.
+ * Each bin has a busy of its own, since a signal handler may be in another one than what it interrupted; the door's is
+ * for slow paths.
  * Who calls threads in shuts the same doors, for their owners to open: a thief opens only what it shut.
- * Both words, the door, lie in the cache: a thief touches nothing of a thread, which may end at any moment. Most
+ * All that lies in the cache: a thief touches nothing of a thread, which may end at any moment. Most
  * threads release their cache then; one whose first slow call comes in its very last destructors does not, and the
  * next thief finds it gone.
  *
@@ -30,6 +32,8 @@
  *      finds no bin, and its slow path sees that it is inside another one (K5).
  *  C7  While cache->changing is the number of a bin, its blocks are those in change_slots from change_given to
  *      change_end, whatever the bin says: so a child of another thread's fork, which has the class locks, has them.
+ *  C8  A slow path of the owner that finds a bin busy is a handler's, which interrupted a fast path there: it leaves
+ *      that bin as it is, unless its own malloc or free is of the same class.
  */
 #ifndef SNUG_CACHE_H
 #define SNUG_CACHE_H
@@ -92,6 +96,9 @@ HIDDEN void cache_call_in(void);
 
 /* Gives this thread's blocks back to the slabs. */
 HIDDEN void cache_empty_own(void);
+
+/* Whether the owner is at work in it. */
+HIDDEN bool cache_is_busy(const struct cache *cache);
 
 /* In a forked child, before anything else: the first slow call will take the caches of vanished threads in, and seal
  * the slabs. A child that only execs pays nothing. */
@@ -157,23 +164,44 @@ static ALWAYS_INLINE struct cache *door_enter(struct door *door) {
 
 static ALWAYS_INLINE void door_leave(struct door *door) { __atomic_store_n(&door->busy, 0, __ATOMIC_RELEASE); }
 
-static ALWAYS_INLINE void cache_end(void) { door_leave(this_thread.door); }
-
 /* Counts a request of the program. False: its bytes reach the next sample, the slow path's to take. */
 static ALWAYS_INLINE bool cache_counts(size_t size_bytes) {
   return (this_thread.until_sample -= (int64_t)size_bytes) >= 0;
 }
 
-/* A block from the bin of this thread at an offset among its bins, or NULL when it is empty; then busy is left set. */
-static ALWAYS_INLINE void *cache_pop_at(size_t bin_offset) {
+static ALWAYS_INLINE struct bin *bin_at(struct cache *cache, size_t offset) {
+  return (struct bin *)((char *)cache->bin + offset);
+}
+
+static ALWAYS_INLINE void bin_set_busy(struct bin *bin, uint8_t busy) {
+  __atomic_store_n(&bin->busy, busy, busy ? __ATOMIC_RELAXED : __ATOMIC_RELEASE);
+}
+
+/* Into the bin of this thread at an offset: marks it busy. It is the empty cache's where the own one was taken away. */
+static ALWAYS_INLINE struct bin *bin_enter(size_t offset) {
   struct door *door = this_thread.door;
-  struct bin *bin = (struct bin *)((char *)door_enter(door)->bin + bin_offset);
+  bin_set_busy(bin_at((struct cache *)door, offset), 1);
+  __atomic_signal_fence(__ATOMIC_SEQ_CST); /* as in door_enter */
+  return bin_at(__atomic_load_n(&door->cache, __ATOMIC_ACQUIRE), offset);
+}
+
+/* Out of it, when nothing was done there. The door is read again: to keep it costs the fast path an instruction. */
+static ALWAYS_INLINE void bin_leave(size_t offset) {
+  bin_set_busy(bin_at((struct cache *)this_thread.door, offset), 0);
+}
+
+/* A block from the bin of this thread at an offset among its bins, or NULL when it is empty. */
+static ALWAYS_INLINE void *cache_pop_at(size_t bin_offset) {
+  struct bin *bin = bin_enter(bin_offset);
   void **top = bin->top;
-  if (unlikely((uint16_t)(uintptr_t)top == bin->low)) return NULL;
+  if (unlikely((uint16_t)(uintptr_t)top == bin->low)) {
+    bin_leave(bin_offset);
+    return NULL;
+  }
   bin_set_top(bin, --top);
   void *block = *top;
   if (block == NULL) __builtin_unreachable(); /* C2: saves callers a compare */
-  door_leave(door);
+  bin_set_busy(bin, 0);
   return block;
 }
 
@@ -181,16 +209,17 @@ static ALWAYS_INLINE void *cache_pop_at(size_t bin_offset) {
 static ALWAYS_INLINE void *cache_pop(unsigned class_index) { return cache_pop_at(class_index * sizeof(struct bin)); }
 
 /* Puts a block into the bin at an offset; false when it is full, or seems to have been freed just before (where the bin
- * is empty that may be what a neighbour left there: the slow path decides); then busy is left set. */
+ * is empty that may be what a neighbour left there: the slow path decides). */
 static ALWAYS_INLINE bool cache_push_at(size_t bin_offset, void *block) {
-  struct door *door = this_thread.door;
-  struct bin *bin = (struct bin *)((char *)door_enter(door)->bin + bin_offset);
+  struct bin *bin = bin_enter(bin_offset);
   void **top = bin->top;
-  if (unlikely((uint16_t)(uintptr_t)top == bin->high)) return false;
-  if (unlikely(top[-1] == block)) return false;
+  if (unlikely((uint16_t)(uintptr_t)top == bin->high) || unlikely(top[-1] == block)) {
+    bin_leave(bin_offset);
+    return false;
+  }
   *top = block;
   bin_set_top(bin, top + 1);
-  door_leave(door);
+  bin_set_busy(bin, 0);
   return true;
 }
 

@@ -91,8 +91,7 @@ static size_t steal_from(struct victims *victims, bool closes_bins) {
   for (uint32_t i = 0; i < count; i++) {
     struct cache *cache = victims->cache[i];
     if (!cache->is_victim) continue; /* in a child that a handler forked meanwhile, and that has taken stock (K4) */
-    if (ordered && !is_purging_stopped() && __atomic_load_n(&cache->door.busy, __ATOMIC_ACQUIRE) == 0)
-      bytes += empty(cache, closes_bins);
+    if (ordered && !is_purging_stopped() && !cache_is_busy(cache)) bytes += empty(cache, closes_bins);
     reopen_door(cache);
   }
   cache_unlock_owners();

@@ -92,10 +92,17 @@ static void *work(void *argument) {
   return NULL;
 }
 
-static void run_for(double seconds, unsigned threads) {
+/* Beside a thread that empties the others' caches. */
+static void *work_or_trim(void *argument) {
+  if (argument != NULL) return work(argument);
+  while (stress_goes_on()) malloc_trim(0);
+  return NULL;
+}
+
+static void run_for(double seconds, void *(*body)(void *), unsigned threads) {
   stress_end_s = now_s() + seconds;
   set_timer(PERIOD_US, PERIOD_US);
-  run_threads(work, threads);
+  run_threads(body, threads);
   set_timer(0, 0);
 }
 
@@ -154,8 +161,9 @@ int main(int argc, char **argv) {
   struct sigaction action = {.sa_handler = be_guest, .sa_flags = SA_RESTART};
   sigaction(SIGALRM, &action, NULL);
   mask_signal(SIG_BLOCK);
-  run_for(options.seconds / 4, 1);
-  run_for(options.seconds / 4, options.threads);
+  run_for(options.seconds / 6, work, 1);
+  run_for(options.seconds / 6, work, options.threads);
+  run_for(options.seconds / 6, work_or_trim, options.threads);
   test_print(2, "signal_mallocs: %llu handlers returned, %llu ended their process\n", handled, ended);
   return stress_passed("signal_mallocs");
 }

@@ -137,7 +137,7 @@ static void *follow(void *argument) {
   door_enter(this_thread.door);
   done(3);
   wait_for(4);
-  cache_end();
+  door_leave(this_thread.door);
   done(4);
   wait_for(5); /* frees what another arena allocated */
   be_in_arena(1);
@@ -512,7 +512,7 @@ static void *allocate_at_random(void *argument) {
       lock_take(&caches.lock, RANK_CACHES);
       if (this_thread.own != NULL) move_to_arena(this_thread.own, (uint32_t)random_below(&random, 3));
       lock_give(&caches.lock, RANK_CACHES);
-      cache_end();
+      door_leave(this_thread.door);
     }
   }
   for (size_t i = 0; i < LIVE; i++) free(mine[i].start);

@@ -207,6 +207,100 @@ static void give_own_back(void) {
 
 TEST(a_handler_allocates_while_a_cache_is_emptied) { step_through(give_own_back, 7, 500); }
 
+/* ---- amid a fast path ---- */
+
+static size_t guest_bytes;
+static void (*volatile happens_next)(void);
+
+static void after_a_fast_step(int signal_number, siginfo_t *info, void *context) {
+  (void)signal_number, (void)info;
+  greg_t *flags = &((ucontext_t *)context)->uc_mcontext.gregs[REG_EFL];
+  *flags = stepping ? *flags | TRAP_FLAG : *flags & ~(greg_t)TRAP_FLAG;
+  if (!stepping || cache_thread_is_inside() || !own_bin(CLASS)->busy || steps++ != stride) return;
+  stepping = false;
+  free(malloc(guest_bytes));
+  happens_next();
+  visits++;
+  stepping = true;
+}
+
+/* As another thread does that empties all caches, after the handler's own malloc and free. */
+static void be_robbed(void) { steal_caches(0, NULL); }
+
+/* Bins that did not miss shrink, in the handler's next slow path; or the thread moves. */
+static void let_capacity_go(void) {
+  for (unsigned i = 1; i < CLASS_COUNT; i++) this_thread.own->bin[i].misses = 0;
+  cache_tick();
+  free(malloc(12000));
+}
+
+static void move_to_another_arena(void) {
+  this_thread.own->contentions = CONTENTION_LIMIT;
+  this_thread.own->slow_calls = CONTENTION_PERIOD - 1;
+  free(malloc(12000));
+}
+
+static void trim(void) {
+  cache_slow_path_begins();
+  cache_empty_own();
+  cache_slow_path_ends();
+}
+
+/* The block that a fast path serves is nobody else's. */
+static void use_fast_paths(void) {
+  struct piece first = {NULL, 0};
+  for (size_t i = 0; i < 2; i++) {
+    steps = 0;
+    begin_stepping();
+    void *block = malloc(SIZE);
+    stepping = false;
+    fill(&first, block, SIZE);
+    for (size_t j = 0; j < action_blocks; j++) check(&action[j]);
+    steps = 0;
+    begin_stepping();
+    free(block);
+    stepping = false;
+  }
+}
+
+static void step_through_fast_paths(void (*happens)(void)) {
+  struct sigaction before, mine = {.sa_sigaction = after_a_fast_step, .sa_flags = SA_SIGINFO};
+  happens_next = happens;
+  action_blocks = 20;
+  visits = 0;
+  for (stride = 0; stride < 12; stride++) { /* the instruction of each in which the handler comes */
+    burst(100, SIZE);
+    burst(60, guest_bytes);
+    for (size_t i = 0; i < action_blocks; i++) fill(&action[i], malloc(SIZE), SIZE);
+    REQUIRE(capacity(CLASS) > 8 && cached(CLASS) > 2);
+    REQUIRE(sigaction(SIGTRAP, &mine, &before) == 0);
+    use_fast_paths();
+    REQUIRE(sigaction(SIGTRAP, &before, NULL) == 0);
+    for (size_t i = 0; i < 200; i++) fill(&action[action_blocks + i], malloc(SIZE), SIZE);
+    for (size_t i = 0; i < 200 + action_blocks; i++) let_go(&action[i]);
+    cache_check();
+    slab_check();
+  }
+  CHECK_THAT(visits > 10, "%d visits", visits);
+}
+
+/* Of another size than what it interrupts: its bin is another one, which is all that it may change. */
+TEST(a_handler_amid_a_fast_path_leaves_it_its_bin) {
+  static void (*const all[])(void) = {be_robbed, let_capacity_go, move_to_another_arena, trim};
+  if (is_emulated()) return;
+  arena_set_cpus(2);
+  arena_join(0);
+  arena_join(0);
+  freeze_policies();
+  guest_bytes = 704;
+  alarm(TIMEOUT_S);
+  for (size_t i = 0; i < COUNT_OF(all); i++) step_through_fast_paths(all[i]);
+  thaw_policies();
+  arena_leave(0);
+  arena_leave(0);
+  alarm(0);
+}
+
 static void *live_step_by_step(void *argument) {
   struct sigaction *before = argument;
   watch_steps(before);
