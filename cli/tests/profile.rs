@@ -74,6 +74,24 @@ fn what_is_kept_and_what_is_dropped_are_told_apart() {
     assert!(text.contains("keeps (program)"), "{text}");
 }
 
+/// Also where samples begin late: the library asks musl's loader at start only.
+#[test]
+fn functions_under_musl_are_named() {
+    let Some(library) = snug_library() else { return };
+    let scratch = Scratch::new();
+    let (source, program) = (scratch.text("program.c"), scratch.text("program"));
+    std::fs::write(&source, PROGRAM).unwrap();
+    let options = ["-O1", "-g", "-fasynchronous-unwind-tables", "-o", &program, &source];
+    match Command::new("musl-gcc").args(options).status() {
+        Ok(status) => assert!(status.success()),
+        Err(_) => return println!("skipped: there is no musl-gcc"),
+    }
+    let process = start(&mut Command::new(program), &library);
+    let command = ["profile", &process.pid(), "--json", "--for", "2s", "--mean-bytes", "16384"];
+    let json = run(&mut snug(&command)).expect_code(0).json();
+    assert_eq!(first(&json), "keeps", "{json}");
+}
+
 /// Holds 30 MB every now and then, and at its end nothing. With an argument it ends by itself.
 const WAVES: &str = r#"
 #include <stdio.h>

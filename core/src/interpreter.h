@@ -2,10 +2,10 @@
  *
  * It answers by records that it frees when it ends, and its code may be unmapped with its library. It is asked only:
  *
- *  E1  by a thread that is in its code, as far as the stack can be told: another one has no frames of its language. So
- *      one that has ended is left alone, by exit handlers as by a program that goes on;
- *  E2  not from within a function that takes it down, or ends the process after that;
- *  E3  while its code is still where it was: a library may be closed, and another one lie there.
+ *  - by a thread that is in its code, as far as the stack can be told: another one has no frames of its language. So
+ *    one that has ended is left alone, by exit handlers as by a program that goes on;
+ *  - not from within a function that takes it down, or ends the process after that;
+ *  - while its code is still where it was: a library may be closed, and another one lie there.
  */
 #ifndef SNUG_INTERPRETER_H
 #define SNUG_INTERPRETER_H
@@ -23,7 +23,8 @@ struct interpreter {
   char mark[INTERPRETER_MARK_BYTES]; /* what lies there */
 };
 
-/* By one of its functions, and by the names of those of E2, or NULL. Takes the loader's lock. False: it has none. */
+/* By one of its functions, and by the names of those that take it down, or NULL. Takes the loader's lock. False: it
+ * can't be found. */
 HIDDEN bool interpreter_find(struct interpreter *interpreter, const void *function,
                              const char *const endings[INTERPRETER_ENDINGS]);
 

@@ -51,7 +51,7 @@ struct table {
  * Returns false when not even a minimal zone can be had: then every block gets a mapping of its own. */
 HIDDEN bool map_init(void);
 
-/* After the settings were read: huge pages on the heap, if asked for; and what is reserved is left out of core files. */
+/* After the settings were read: huge pages on the heap, if asked for; core files without what is only reserved. */
 HIDDEN void map_apply_options(void);
 
 /* Makes at least `pages` more pages usable. Returns the new zone.pages, or 0 when there is no more. */

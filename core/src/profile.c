@@ -45,7 +45,7 @@ static void after_tick(void) {
 }
 
 /* Once. False: it can't be, or is being done by another thread just now. */
-static bool prepare_once(bool at_start) {
+static bool prepare_once(void) {
   uint32_t none = STATE_NONE;
   if (!__atomic_compare_exchange_n(&profile.state, &none, STATE_PREPARING, false, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE))
     return none == STATE_READY;
@@ -56,8 +56,7 @@ static bool prepare_once(bool at_start) {
   if (ready) {
     seed();
     profile_budget_prepare();
-    unwind_prepare(at_start);
-    if (at_start || sys_is_glibc()) prepare_languages(); /* D4 */
+    if (sys_is_glibc()) prepare_languages();
     __atomic_store_n(&maintain_after_tick, after_tick, __ATOMIC_RELAXED);
     __atomic_store_n(&profile_arena, arena, __ATOMIC_RELAXED);
     counter_set(&snug_counters.profile_address, (uintptr_t)profile_head);
@@ -79,10 +78,10 @@ static void draw(struct thread *thread) {
 }
 
 /* Whether samples are taken at all by this setting; else the thread counts down from far away (D1). */
-static bool follow_setting(struct thread *thread, uint32_t setting, bool at_start) {
+static bool follow_setting(struct thread *thread, uint32_t setting) {
   bool on = false;
   if (setting != 0) {
-    on = prepare_once(at_start);
+    on = prepare_once();
     if (!on && __atomic_load_n(&profile.state, __ATOMIC_RELAXED) == STATE_PREPARING) return false; /* asks again */
   }
   if (__atomic_load_n(&profile.state, __ATOMIC_ACQUIRE) == STATE_READY) take_setting(setting);
@@ -102,7 +101,7 @@ bool profile_begin(size_t size_bytes) {
   uint32_t setting = __atomic_load_n(&options.profile, __ATOMIC_RELAXED);
   if (thread->profile != setting || setting == 0) {
     thread->takes_sample = 1; /* what the loader allocates, if anything */
-    bool on = follow_setting(thread, setting, false);
+    bool on = follow_setting(thread, setting);
     thread->takes_sample = 0;
     /* Whatever was counted before, the distance to the next sample is distributed as it was at first. */
     if (!on || cache_counts(size_bytes <= PTRDIFF_MAX >> 8 ? size_bytes : 0)) return false;
@@ -116,15 +115,19 @@ bool profile_begin(size_t size_bytes) {
 }
 
 void profile_start(bool may_begin) {
+  if (!sys_is_glibc()) { /* D4: later musl's loader can't be asked */
+    unwind_prepare();
+    prepare_languages();
+  }
   uint32_t setting = __atomic_load_n(&options.profile, __ATOMIC_RELAXED);
   if (setting == 0 && !may_begin) return;
   cache_slow_path_begins();
   this_thread.takes_sample = 1;
   if (setting != 0) {
     cache_call_in();
-    follow_setting(&this_thread, setting, true);
+    follow_setting(&this_thread, setting);
   } else {
-    prepare_once(true);
+    prepare_once();
   }
   this_thread.takes_sample = 0;
   cache_slow_path_ends();

@@ -63,8 +63,8 @@ struct found_object {
 };
 extern int find_object(void *address, struct found_object *found) __asm__("_dl_find_object") __attribute__((weak));
 
-void unwind_prepare(bool at_start) {
-  if (find_object != NULL || !at_start || sys_is_glibc() || dl_iterate_phdr == NULL) return;
+void unwind_prepare(void) {
+  if (find_object != NULL || sys_is_glibc() || dl_iterate_phdr == NULL) return;
   if (__atomic_load_n(&object_count, __ATOMIC_RELAXED) == 0) dl_iterate_phdr(note_object, NULL);
 }
 

@@ -14,8 +14,8 @@
 
 #include "base.h"
 
-/* Looks up where tables are, if that may take the loader's lock: musl's must not be taken while it may be held. */
-HIDDEN void unwind_prepare(bool at_start);
+/* At start: looks up where tables are, under musl, whose loader must not be asked while it may be at work. */
+HIDDEN void unwind_prepare(void);
 
 /* Where code lies: a segment of a library or a program, or a function. None: 0 and 0. */
 struct unwind_range {

@@ -56,6 +56,11 @@ TEST(what_is_cut_or_missing_is_not_known) {
   /* A kernel without seccomp. */
   struct rights_status status = rights_parse_status("Uid:\t1\t1\t1\t1\nCapPrm:\t0\nCpus_allowed:\t3\n");
   CHECK(status.complete && status.seccomp == 0 && !status.privileged && status.allowed_cpus == 2);
+  /* gVisor, which says nothing of CPUs, and nothing of users. */
+  status = rights_parse_status("Name:\ta\nCapPrm:\t0\nSeccomp:\t0\nMems_allowed:\t1\n");
+  CHECK(status.complete && status.seccomp == 0 && status.privileged && status.allowed_cpus == 0);
+  CHECK(!rights_parse_status("Name:\ta\nUid:\t1\t1\t1\t1\nCapPrm:\t0\n").complete);
+  CHECK(!rights_parse_status("").complete);
 }
 
 static void begin(const char *text) {

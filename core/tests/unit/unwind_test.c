@@ -17,7 +17,7 @@ static enum unwind_end end;
 
 /* Whether tables, or on aarch64 frame pointers, lead through functions of this program. */
 static bool can_unwind(void) {
-  unwind_prepare(true);
+  unwind_prepare();
   return unwind_tables((uintptr_t)can_unwind) != NULL;
 }
 
