@@ -51,7 +51,7 @@ static uint32_t choose(struct victims *victims, uint32_t first, uint32_t end, ui
  * False: there is nothing to take. The caches lock is held. */
 static bool shut_door(struct cache *cache) {
   if (!cache->in_use) return false; /* any more */
-  if (cache->thread_id != 0 && !sys_thread_exists(snug_counters.pid, cache->thread_id)) {
+  if (cache->thread_id != 0 && !sys_thread_exists(sys_process_id(), cache->thread_id)) {
     cache_release(cache); /* it ended without thread_ends */
     return false;
   }
