@@ -14,6 +14,7 @@ enum {
   ZONE_MIN_CHUNKS = 4,
   TABLES_MAX = SNUG_COUNTERS_TABLES,
   GROW_CHUNKS_MAX = 16, /* 64 MiB: a large heap grows in few system calls */
+  FIRST_PAGES = 256, /* of the first chunk, twice as many at the next need: a write far beyond a block may then show */
 };
 
 struct zone zone __attribute__((aligned(64)));
@@ -21,7 +22,8 @@ struct zone zone __attribute__((aligned(64)));
 static struct {
   struct lock lock; /* rank MAP: growth of the zone and of the tables */
   struct table heap, kind, owner, free_bits, dirty_bits, aged_bits;
-  bool heap_reserved; /* atomic; false: under an address-space limit the heap is mapped as it grows */
+  size_t writable_pages; /* of the heap; those beyond, in its first chunk, were not needed yet. Atomic */
+  bool heap_reserved;    /* atomic; false: under an address-space limit the heap is mapped as it grows */
   struct table *tables[TABLES_MAX];
   size_t table_count;
 } map;
@@ -183,6 +185,16 @@ void map_apply_options(void) {
     sys_huge_pages(zone.base, zone.reserved_pages * PAGE_BYTES);
 }
 
+/* The map lock is held. */
+static bool make_writable_up_to(size_t pages) {
+  size_t before = map.writable_pages;
+  if (pages <= before) return true;
+  map_set_dumped(page_address(before), (pages - before) * PAGE_BYTES, true);
+  if (!sys_commit(page_address(before), (pages - before) * PAGE_BYTES)) return false;
+  __atomic_store_n(&map.writable_pages, pages, __ATOMIC_RELAXED);
+  return true;
+}
+
 /* Makes the heap up to `pages` usable, with its arrays first (M1). */
 static bool commit_zone(size_t pages) {
   ASSERT(pages > zone.pages && pages <= zone.reserved_pages);
@@ -192,12 +204,25 @@ static bool commit_zone(size_t pages) {
       !table_commit(&map.aged_bits, pages / 8)) {
     return false;
   }
+  if (map.heap_reserved) return make_writable_up_to(pages == CHUNK_PAGES ? FIRST_PAGES : pages);
+  if (!make_writable_up_to(zone.pages)) return false;
   char *start = page_address(zone.pages);
   size_t bytes = (pages - zone.pages) * PAGE_BYTES;
-  if (map.heap_reserved) return map_set_dumped(start, bytes, true), sys_commit(start, bytes);
   if (!sys_map_at(start, bytes)) return false;
   sys_no_huge_pages(start, bytes);
+  __atomic_store_n(&map.writable_pages, pages, __ATOMIC_RELAXED);
   return true;
+}
+
+bool map_reach(size_t pages) {
+  size_t writable_pages = __atomic_load_n(&map.writable_pages, __ATOMIC_RELAXED);
+  if (likely(pages <= writable_pages)) return true;
+  lock_take(&map.lock, RANK_MAP);
+  size_t wanted = FIRST_PAGES;
+  while (wanted < pages) wanted *= 2;
+  bool done = make_writable_up_to(wanted < zone.pages ? wanted : zone.pages);
+  lock_give(&map.lock, RANK_MAP);
+  return done;
 }
 
 size_t map_grow(size_t pages) {
@@ -240,7 +265,10 @@ bool map_shrink(size_t pages) {
   char *start = page_address(pages);
   size_t bytes = (zone.pages - pages) * PAGE_BYTES;
   bool done = release_heap(start, bytes);
-  if (done) __atomic_store_n(&zone.pages, pages, __ATOMIC_RELEASE);
+  if (done) {
+    __atomic_store_n(&zone.pages, pages, __ATOMIC_RELEASE);
+    if (pages < map.writable_pages) __atomic_store_n(&map.writable_pages, pages, __ATOMIC_RELAXED);
+  }
   lock_give(&map.lock, RANK_MAP);
   return done;
 }

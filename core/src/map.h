@@ -11,7 +11,7 @@
  * found. Price: 6 bytes per 4 KiB page, and one reservation of address space (docs/decisions/0001).
  *
  *  M1  zone.base (a multiple of 4 MiB), kind, owner never change after map_init; zone.pages grows after the pages below
- *      it are usable, and shrinks only past pages in which no block lives.
+ *      it are usable, those of the first chunk by map_reach, and shrinks only past pages in which no block lives.
  *  M2  kind and owner of a page are written by whoever holds the pages (they are allocated to it), before a pointer
  *      into them is given out. Of a page with live blocks only the arena and the bit of joints change (B6).
  */
@@ -56,6 +56,9 @@ HIDDEN void map_apply_options(void);
 
 /* Makes at least `pages` more pages usable. Returns the new zone.pages, or 0 when there is no more. */
 HIDDEN size_t map_grow(size_t pages);
+
+/* Before pages below this one are taken: they can be written to. False: the system refuses. */
+HIDDEN bool map_reach(size_t pages);
 
 /* A table of at most max_bytes. Its memory reads as zero. start is NULL when it can't be had. */
 HIDDEN struct table table_reserve(size_t max_bytes, const char *name);

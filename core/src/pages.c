@@ -184,6 +184,7 @@ size_t pages_take_locked(size_t count, size_t align_pages, bool *clean) {
   if (found == PAGE_NONE) found = search(false, count, align_pages);
   if (found == PAGE_NONE && grow(count)) found = search(false, count, align_pages);
   ASSERT(found == PAGE_NONE || found % align_pages == 0);
+  if (found != PAGE_NONE && unlikely(!map_reach(found + count))) found = PAGE_NONE;
   if (found != PAGE_NONE) mark_taken(found, count, clean);
   __atomic_store_n(&pages.takes, pages.takes + 1, __ATOMIC_RELAXED);
   return found;
@@ -259,7 +260,7 @@ bool pages_extend_locked(size_t first, size_t count, size_t new_count, bool *cle
   ASSERT(new_count > count);
   size_t next = first + count, more = new_count - count;
   if (first / CHUNK_PAGES != (first + new_count - 1) / CHUNK_PAGES || new_count > PAGES_RUN_MAX) return false;
-  bool can = bits_count(zone.free_bits, next, more) == more;
+  bool can = bits_count(zone.free_bits, next, more) == more && map_reach(next + more);
   if (can) mark_taken(next, more, clean);
   return can;
 }

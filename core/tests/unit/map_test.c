@@ -38,6 +38,7 @@ static void init_once(void) {
 
 /* The pages from..end-1 are usable, read as zero, and so do their descriptions. */
 static void check_usable(size_t from, size_t end) {
+  REQUIRE(map_reach(end));
   for (size_t page = from; page < end; page++) {
     uint64_t *words = (uint64_t *)page_address(page);
     if (words[0] != 0 || words[PAGE_BYTES / 8 - 1] != 0 || page_kind(page) != 0 || zone.owner[page] != 0) {
@@ -97,6 +98,41 @@ TEST(a_limit_of_the_address_space) {
   run_in_child(limit_256_mib);
   run_in_child(limit_64_mib);
   run_in_child(limit_3_mib);
+}
+
+/* Of the first chunk no more can be touched than is taken soon: in a small program a write far beyond shows. */
+static void reach_step_by_step(void) {
+  REQUIRE(map_init() && map_grow(1) == CHUNK_PAGES);
+  size_t end = FIRST_PAGES;
+  check_usable(0, end);
+  check_unreadable(page_address(end));
+  refuse_commit = true;
+  CHECK(map_reach(end) && !map_reach(end + 1));
+  refuse_commit = false;
+  check_usable(end, end + 1);
+  *(volatile char *)page_address(2 * end - 1);
+  check_unreadable(page_address(2 * end));
+  CHECK(map_shrink(0) && map_grow(1) == CHUNK_PAGES);
+  check_unreadable(page_address(FIRST_PAGES));
+}
+
+/* The rest of the first chunk, when the heap grows beyond it, whatever it grows by. */
+static void grow_beyond(void) {
+  REQUIRE(map_init() && map_grow(1) == CHUNK_PAGES && map_grow(1) != 0);
+  check_usable(0, zone_pages());
+}
+
+static void grow_beyond_under_a_limit(void) {
+  REQUIRE(map_init() && map_grow(1) == CHUNK_PAGES);
+  map_release_reservations();
+  REQUIRE(map_grow(1) != 0);
+  check_usable(0, zone_pages());
+}
+
+TEST(the_first_chunk_is_reached_step_by_step) {
+  run_in_child(reach_step_by_step);
+  run_in_child(grow_beyond);
+  run_in_child(grow_beyond_under_a_limit);
 }
 
 TEST(the_zone_grows_by_whole_chunks_of_zeros) {
