@@ -174,6 +174,14 @@ __attribute__((destructor)) static void end_guard(void) {
   cache_slow_path_ends();
 }
 
+/* What this thread freed and nobody looked at since: a double free among it ends the process yet. */
+__attribute__((destructor)) static void look_at_own_cache(void) {
+  if (this_thread.own == NULL || cache_thread_is_inside() || is_second_copy()) return;
+  cache_slow_path_begins();
+  cache_empty_own();
+  cache_slow_path_ends();
+}
+
 __attribute__((destructor)) static void print_statistics(void) {
   if (!__atomic_load_n(&options.stats_print, __ATOMIC_RELAXED) || is_second_copy()) return;
   if (malloc_conf_settings.stats_as_text) {
