@@ -4,7 +4,9 @@
 
 #include "cache.h"
 #include "fatal.h"
+#include "fault.h"
 #include "large.h"
+#include "lock.h"
 #include "maintain.h"
 #include "slab.h"
 #include "sys.h"
@@ -20,7 +22,10 @@ enum {
   WAITING_MEDIUM = 256, /* above: 8 MiB at most */
   WAITING_BIG = 64,
   WAITING_BIG_MAX_BYTES = 64 << 20,
-  BEHIND_BYTES = 256, /* checked behind a mapping's block when there could be no fence */
+  BEHIND_BYTES = 256,  /* checked behind a mapping's block when there could be no fence */
+  RECENT = 4,          /* slots taken last, and half as many freed last, which each call looks at */
+  FAR_BYTES = 4 << 20, /* before the heap: still a mistake with one of its blocks */
+  WATCH_CALLS = 64,    /* blocks from one look at whether faults come to us first to the next */
 };
 
 uint32_t guard_arena;
@@ -150,7 +155,7 @@ static void *take_slot(unsigned class_index, size_t size_bytes) {
     size_t slot_bytes = class_shapes[class_index].size_bytes, slack = slot_bytes - MARK_BYTES - size_bytes;
     check_untouched(block, slot_bytes);
     memset((char *)block + size_bytes, SLACK_BYTE, slack);
-    __atomic_store_n(mark_of(block, slot_bytes), mark_word(block, MARK_LIVE, slack), __ATOMIC_RELAXED);
+    __atomic_store_n(mark_of(block, slot_bytes), mark_word(block, MARK_LIVE, slack), __ATOMIC_RELEASE);
   }
   __atomic_fetch_sub(&taking, 1, __ATOMIC_SEQ_CST);
   return block;
@@ -172,11 +177,66 @@ static void give_slot(char *block) {
                                    __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
     fatal_double_free(block); /* by another thread just now */
   }
+  __atomic_thread_fence(__ATOMIC_RELEASE);
   memset(block, FREED_BYTE, slot_bytes - MARK_BYTES);
   bool small = slot_bytes <= CLASS_SMALL_MAX_BYTES;
   void *oldest = small ? exchange(waiting.small, WAITING_SMALL, &waiting.small_count, block)
                        : exchange(waiting.medium, WAITING_MEDIUM, &waiting.medium_count, block);
   put_back(oldest);
+}
+
+/* ---- what was taken or freed last ---- */
+
+static void *recent[RECENT]; /* atomic: slots, whatever became of them */
+static uint64_t recent_count;
+
+/* Ends the process if the slot is live and somebody wrote beyond its end. Nobody takes it while its class is locked,
+ * and its mark changes before it is filled by a free. */
+static void check_recent_slot(const char *slot) {
+  struct lock *held = slab_lock_taken(slot);
+  if (held == NULL) return;
+  const char *wrong = NULL;
+  size_t slot_bytes = is_slot(slot) ? class_shapes[kind_class(page_kind(page_index(slot)))].size_bytes : 0, slack = 0;
+  if (slot_bytes != 0) {
+    uint64_t *mark = mark_of(slot, slot_bytes), word = __atomic_load_n(mark, __ATOMIC_ACQUIRE);
+    if (is_mark(slot, word, MARK_LIVE, &slack)) {
+      wrong = first_other((const char *)mark - slack, slack, SLACK_BYTE);
+      __atomic_thread_fence(__ATOMIC_ACQUIRE);
+      if (__atomic_load_n(mark, __ATOMIC_RELAXED) != word) wrong = NULL; /* freed just now */
+    } else if (!is_mark(slot, word, MARK_FREED, &slack)) {
+      bool overwritten = (word != 0 || lost_mark(slot, slot_bytes)) && !is_waiting(slot);
+      wrong = overwritten ? (const char *)mark : NULL;
+      slack = slot_bytes - MARK_BYTES; /* nobody knows */
+    }
+  }
+  lock_give(held, RANK_CLASS);
+  if (unlikely(wrong != NULL)) fatal_overflow(slot, slot_bytes - MARK_BYTES - slack);
+}
+
+/* The slots that were freed last; each is nobody else's meanwhile. */
+static void check_last_freed(void **ring, size_t length, const uint64_t *count) {
+  uint64_t turn = __atomic_load_n(count, __ATOMIC_RELAXED);
+  for (uint64_t i = 1; i <= RECENT / 2; i++) {
+    void **place = &ring[(turn - i) % length], *slot = __atomic_exchange_n(place, NULL, __ATOMIC_ACQ_REL);
+    if (slot == NULL) continue;
+    check_untouched(slot, slab_block_size(slot));
+    void *none = NULL;
+    if (!__atomic_compare_exchange_n(place, &none, slot, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) put_back(slot);
+  }
+}
+
+static void note_recent(void *slot) {
+  uint64_t turn = __atomic_fetch_add(&recent_count, 1, __ATOMIC_RELAXED);
+  __atomic_store_n(&recent[turn % RECENT], slot, __ATOMIC_RELAXED);
+}
+
+static void check_recent(void) {
+  for (size_t i = 0; i < RECENT; i++) {
+    const char *slot = __atomic_load_n(&recent[i], __ATOMIC_RELAXED);
+    if (slot != NULL) check_recent_slot(slot);
+  }
+  check_last_freed(waiting.small, WAITING_SMALL, &waiting.small_count);
+  check_last_freed(waiting.medium, WAITING_MEDIUM, &waiting.medium_count);
 }
 
 /* ---- mappings ---- */
@@ -233,6 +293,7 @@ static void *take_mapping(size_t alignment, size_t size_bytes, bool *clean) {
   bool fenced = sys_decommit(end, page_bytes);
   if (!fenced) memset(end, SLACK_BYTE, BEHIND_BYTES);
   *header = (struct header){mark_word(block, MARK_LIVE, 0), block, size_bytes, distance, data_bytes, fenced};
+  sys_make_read_only(start, distance);
   return block;
 }
 
@@ -260,6 +321,7 @@ static void release_mapping(struct header *header) {
 static void give_mapping(struct header *header) {
   uint64_t mark;
   checked_mapping_size(header, &mark);
+  if (!sys_commit(header, header->distance)) return; /* lost, as in release_mapping */
   if (!__atomic_compare_exchange_n(&header->mark, &mark, mark_word(header->block, MARK_FREED, 0), false,
                                    __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
     fatal_double_free(header->block); /* by another thread just now */
@@ -287,8 +349,74 @@ static unsigned class_with_mark(size_t alignment, size_t size_bytes) {
 static void *take_guarded(size_t alignment, size_t size_bytes, bool *clean) {
   unsigned class_index = class_with_mark(alignment, size_bytes);
   void *block = class_index < CLASS_COUNT ? take_slot(class_index, size_bytes) : NULL;
-  return block != NULL ? block : take_mapping(alignment, size_bytes, clean);
+  if (block == NULL) return take_mapping(alignment, size_bytes, clean);
+  note_recent(block);
+  return block;
 }
+
+/* ---- faults ---- */
+
+/* A live slot that begins in the page, the last or the first; NULL: none does. */
+static const char *live_slot_in(size_t page, bool last, size_t *size_bytes) {
+  const char *at = page_address(page);
+  if (!is_slot(at)) return NULL;
+  const struct class_shape *shape = &class_shapes[kind_class(page_kind(page))];
+  const char *first = slab_first_block(at);
+  size_t from = ((size_t)(at - first) + shape->size_bytes - 1) / shape->size_bytes;
+  size_t end = ((size_t)(at - first) + PAGE_BYTES + shape->size_bytes - 1) / shape->size_bytes;
+  if (end > shape->slots) end = shape->slots;
+  for (size_t i = from; i < end; i++) {
+    const char *slot = first + (last ? from + end - 1 - i : i) * shape->size_bytes;
+    size_t slack;
+    if (!is_mark(slot, *mark_of(slot, shape->size_bytes), MARK_LIVE, &slack)) continue;
+    *size_bytes = shape->size_bytes - MARK_BYTES - slack;
+    return slot;
+  }
+  return NULL;
+}
+
+/* The last live slot below an address beyond all pages in use, or the first one above one before them; else NULL. */
+static const char *slot_near(const char *at, size_t *size_bytes) {
+  size_t top = pages_top(), reserved_bytes = zone.reserved_pages * PAGE_BYTES;
+  bool before = at < zone.base && (size_t)(zone.base - at) <= FAR_BYTES;
+  if (!before && ((size_t)(at - zone.base) < top * PAGE_BYTES || (size_t)(at - zone.base) >= reserved_bytes))
+    return NULL;
+  const char *slot = NULL;
+  for (size_t i = 0; i < top && slot == NULL; i++) slot = live_slot_in(before ? i : top - 1 - i, !before, size_bytes);
+  return slot;
+}
+
+/* What the program touched, if it is a page before or behind a block, or what a freed one left. */
+static void look_at_guarded(const void *address, const void *context) {
+  if (cache_thread_is_inside()) return; /* our locks may be this thread's */
+  const char *at = address, *access = sys_kind_of_access(context), *block;
+  size_t size_bytes, slack;
+  cache_slow_path_begins();
+  const char *start = large_block_around(at);
+  struct header *header = start != NULL ? header_at((void *)(uintptr_t)start, NULL) : NULL;
+  bool freed = header != NULL && is_mark(header->block, header->mark, MARK_FREED, &slack);
+  block = header != NULL ? header->block : start == NULL ? slot_near(at, &size_bytes) : NULL;
+  if (header != NULL) size_bytes = header->size_bytes;
+  if (block == NULL) {
+    /* no business of ours */
+  } else if (at < block) {
+    tell_underrun(access, at, block, size_bytes);
+  } else if (at >= block + size_bytes) {
+    tell_overrun(access, at, block, size_bytes);
+  } else if (freed) {
+    tell_use_after_free(access, at, block, size_bytes);
+  }
+  cache_slow_path_ends();
+}
+
+/* The program may have set a handler since. */
+static void watch_faults(void) {
+  static uint32_t calls; /* atomic */
+  if (!SNUG_PREFIXED && __atomic_fetch_add(&calls, 1, __ATOMIC_RELAXED) % WATCH_CALLS == 0)
+    fault_watch(look_at_guarded);
+}
+
+/* ---- all ---- */
 
 void guard_end_waits(void) {
   for (size_t i = 0; i < WAITING_SMALL; i++)
@@ -305,6 +433,8 @@ void *guard_take(size_t alignment, size_t size_bytes, bool *clean) {
   *clean = false;
   if (size_bytes > PTRDIFF_MAX / 2 || alignment > PTRDIFF_MAX / 2) return NULL;
   cache_slow_path_begins();
+  watch_faults();
+  check_recent();
   void *block = take_guarded(alignment, size_bytes, clean);
   if (unlikely(block == NULL)) {
     guard_end_waits();
@@ -321,6 +451,7 @@ void *guard_take(size_t alignment, size_t size_bytes, bool *clean) {
 bool guard_give(void *p) {
   struct header *header = NULL;
   cache_slow_path_begins();
+  check_recent();
   bool slot = is_slot(p);
   if (slot) {
     give_slot(p);

@@ -6,9 +6,10 @@
  *      slot                                            mapping
  *      | asked for            | slack, 0xa5 | mark |   | header, 0xa5 | asked for     | slack | fence |
  *
- * A freed slot is filled with 0xf5 and its memory kept from reuse until some thousand others have been freed; a freed
- * mapping of up to 64 MiB loses its memory, and cannot be touched, until 64 others have been. Blocks that are older
- * than the setting, of the start of the program, are in other arenas and as without it.
+ * The header's page can only be read. Each call looks at the slots that were taken and freed last, and a fault is told
+ * with the block it belongs to. A freed slot is filled with 0xf5 and its memory kept from reuse until some thousand
+ * others have been freed; a freed mapping of up to 64 MiB loses its memory, and cannot be touched, until 64 others have
+ * been. Blocks that are older than the setting, of the start of the program, are in other arenas and as without it.
  *
  *  W1  A slot of the guarded arena ends in a mark, stored whole: of a live block, of a freed one, or zero if none was
  *      there since its page was clean. The mark depends on the address, so what a neighbour wrote is none.

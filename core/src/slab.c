@@ -290,6 +290,19 @@ bool slab_is_taken(const void *p) {
   return !(__atomic_load_n(&slab->bits[slot / 64], __ATOMIC_RELAXED) >> slot % 64 & 1);
 }
 
+struct lock *slab_lock_taken(const void *p) {
+  size_t page = page_index(p);
+  unsigned kind = page < zone_pages() ? page_kind(page) : 0;
+  if (!is_class(kind) || kind_arena(kind) >= ARENA_MAX) return NULL;
+  struct lock *lock = &slabs.heads[kind_arena(kind)][kind_class(kind)].lock;
+  if (!lock_try(lock, RANK_CLASS)) return NULL;
+  bool same = page_kind(page) == kind; /* else the slab was another's before the lock was ours */
+  size_t offset = same ? (size_t)((const char *)p - (const char *)slab_first_block(p)) : 0;
+  if (same && offset % class_shapes[kind_class(kind)].size_bytes == 0 && slab_is_taken(p)) return lock;
+  lock_give(lock, RANK_CLASS);
+  return NULL;
+}
+
 /* The slot that begins at p; ends the process when none does, or it is free. Without the lock: neighbours may change,
  * its bit is the caller's. */
 static ALWAYS_INLINE size_t owned_slot(const struct slab *slab, const struct class_shape *shape, const void *p) {

@@ -59,6 +59,11 @@ HIDDEN const void *slab_first_block(const void *p);
 /* Whether the slot at p is in use now, or was a moment ago. */
 HIDDEN bool slab_is_taken(const void *p);
 
+/* If a slot that is in use begins at p and the lock of its class is free, that lock, taken (rank CLASS): it stays in
+ * use until the lock is given. Else NULL. */
+struct lock;
+HIDDEN struct lock *slab_lock_taken(const void *p);
+
 HIDDEN size_t slab_check(void); /* asserts B1-B8; returns the slabs seen */
 HIDDEN size_t slab_record_count(void);
 

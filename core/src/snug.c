@@ -19,19 +19,19 @@ SMALL
 #include "symbols.c"
 FAST
 #include "hooks.c"
-    SMALL
+SMALL
 #include "rights.c"
-        FAST
+FAST
 #include "lock.c"
-            SMALL
+SMALL
 #include "fatal.c"
 #include "options.c"
 #include "malloc_conf.c"
-                FAST
+FAST
 #include "map.c"
-                    SMALL
+SMALL
 #include "huge.c"
-                        FAST
+FAST
 #include "pages.c"
 #include "run.c"
 #include "large.c"
@@ -42,41 +42,41 @@ FAST
 #include "slab_purge.c"
 #include "bins.c"
 #include "cache.c"
-                            SMALL
+SMALL
 #include "survey.c"
-                                FAST
+FAST
 #include "steal.c"
 #include "gauges.c"
-                                    SMALL
+SMALL
 #include "cgroup.c"
 #include "pressure.c"
-                                        FAST
+FAST
 #include "purge.c"
 #include "tick.c"
-                                            SMALL
+SMALL
 #include "control.c"
 #include "janitor.c"
-                                                FAST
+FAST
 #include "maintain.c"
-                                                    SMALL
-#include "guard.c"
+SMALL
 #include "fault.c"
-                                                        FAST
+#include "guard.c"
+FAST
 #include "unwind.c"
 #include "profile_table.c"
 #include "interpreter.c"
 #include "python.c"
 #include "ruby.c"
-                                                            SMALL
+SMALL
 #include "report.c"
 #include "fence.c"
 #include "profile_budget.c"
 #include "aside.c"
-                                                                FAST
+FAST
 #include "profile.c"
 #include "profile_dump.c"
 #include "block.c"
-                                                                    SMALL
+SMALL
 #include "fork.c"
 #include "stats.c"
 #include "account.c"
@@ -85,7 +85,7 @@ FAST
 #include "start.c"
 #include "process.c"
 #include "unload.c"
-    FAST
+FAST
 #include "api.c"
 #include "jemalloc.c"
 #include "glibc.c"

@@ -74,6 +74,10 @@ bool sys_decommit(void *start, size_t length_bytes) {
   return !failed(call(SYS_mprotect, (long)start, (long)length_bytes, PROT_NONE, 0, 0, 0));
 }
 
+bool sys_make_read_only(void *start, size_t length_bytes) {
+  return !failed(call(SYS_mprotect, (long)start, (long)length_bytes, PROT_READ, 0, 0, 0));
+}
+
 bool sys_reserve_again(void *start, size_t length_bytes) { return reserve_at(start, length_bytes, MAP_FIXED) != NULL; }
 
 void *sys_map(size_t length_bytes) { return map_anonymous(NULL, length_bytes, PROT_READ | PROT_WRITE, 0); }

@@ -14,9 +14,10 @@
 
 /* Memory. Addresses and lengths are multiples of the system's page size. */
 size_t sys_page_size_bytes(void);
-void *sys_reserve(size_t length_bytes);                   /* address space without memory */
-bool sys_commit(void *start, size_t length_bytes);        /* make a reserved range readable and writable */
-bool sys_decommit(void *start, size_t length_bytes);      /* and back; the system charges for it still, as for memory */
+void *sys_reserve(size_t length_bytes);              /* address space without memory */
+bool sys_commit(void *start, size_t length_bytes);   /* make a reserved range readable and writable */
+bool sys_decommit(void *start, size_t length_bytes); /* and back; the system charges for it still, as for memory */
+bool sys_make_read_only(void *start, size_t length_bytes);
 bool sys_reserve_again(void *start, size_t length_bytes); /* and back as it was reserved: charged no more, zeros next */
 void *sys_map(size_t length_bytes);                       /* zeroed memory */
 bool sys_map_at(void *start, size_t length_bytes);        /* zeroed memory there, or nothing */

@@ -7,6 +7,7 @@ int main(int argc, char **argv) {
   char *block = block_of(104);
   expect_double_free(block);
   free(hidden(block));
+  for (int i = 0; i < 10; i++) free(block_of(100)); /* each call looks at the last ones */
   memset(block, 7, hidden_size(112));
   free(hidden(block));
   return 0;

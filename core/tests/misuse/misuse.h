@@ -71,6 +71,26 @@ static inline void expect_write_after_free(const void *address, const void *bloc
       address, block);
 }
 
+/* Of a fault, by a program whose name begins with fault_; the kernel then ends it. */
+static inline void expect_overrun(const void *address, size_t offset, const void *block, size_t size_bytes) {
+  expect(
+      "write beyond the end of a block: %p, at offset %zu of the block of %zu bytes at %p; usual cause: an index or a "
+      "length that is too large, or a string without room for its NUL",
+      address, offset, size_bytes, block);
+}
+
+static inline void expect_underrun(const void *address, size_t before_bytes, const void *block, size_t size_bytes) {
+  expect(
+      "write before the start of a block: %p, %zu bytes before the block of %zu bytes at %p; usual cause: a negative "
+      "index",
+      address, before_bytes, size_bytes, block);
+}
+
+static inline void expect_use_after_free(const void *address, const void *block, size_t size_bytes) {
+  expect("write after free: %p in the block of %zu bytes at %p; usual cause: a pointer that was kept after free",
+         address, size_bytes, block);
+}
+
 /* Starts the program again with SNUG=guard:1, unless it has it. */
 static inline void run_guarded(char **argv) {
   const char *settings = getenv("SNUG");
