@@ -21,9 +21,10 @@ enum { STATE_NONE, STATE_PREPARING, STATE_READY, STATE_REFUSED };
 uint32_t profile_arena;
 
 static struct {
-  uint32_t state;   /* atomic */
-  uint32_t setting; /* atomic: the one that the mean is for */
-  uint64_t random;  /* atomic: counts up by POISSON_GAMMA */
+  uint32_t state;        /* atomic */
+  uint32_t setting;      /* atomic: the one that the mean is for */
+  uint64_t random;       /* atomic: counts up by POISSON_GAMMA */
+  uint32_t ruby, python; /* as in the table's head */
 } profile;
 
 /* ---- switching on ---- */
@@ -36,8 +37,8 @@ static void seed(void) {
 uint64_t profile_wanted_mean(uint32_t setting) { return setting > 1 ? setting : PROFILE_MEAN_BYTES; }
 
 static void prepare_languages(void) {
-  profile_head->ruby = ruby_prepare();
-  profile_head->python = python_prepare();
+  profile.ruby = ruby_prepare();
+  profile.python = python_prepare();
 }
 
 static void after_tick(void) {
@@ -57,6 +58,8 @@ static bool prepare_once(void) {
     seed();
     profile_budget_prepare();
     if (sys_is_glibc()) prepare_languages();
+    profile_head->ruby = profile.ruby;
+    profile_head->python = profile.python;
     __atomic_store_n(&maintain_after_tick, after_tick, __ATOMIC_RELAXED);
     __atomic_store_n(&profile_arena, arena, __ATOMIC_RELAXED);
     counter_set(&snug_counters.profile_address, (uintptr_t)profile_head);
