@@ -99,7 +99,8 @@ struct snug_profile {
   uint64_t names_address;
   uint64_t names_bytes; /* used */
   uint64_t names_capacity_bytes;
-  uint32_t ruby;   /* the version of the interpreter in the process, major << 8 | minor; 0: there was none when sampling */
+  uint32_t
+      ruby; /* the version of the interpreter in the process, major << 8 | minor; 0: there was none when sampling */
   uint32_t python; /* began, or an older library took the samples. With SNUG_PROFILE_UNREAD */
 };
 

@@ -63,8 +63,8 @@ static bool find_functions(const int *version) {
   ruby.has_length_in_word = version[1] >= 2;
   ruby.needs_context = version[1] <= 2;
   if (ruby.needs_context && !find_context()) return false;
-  return symbols_function(&ruby.has_lock, "ruby_thread_has_gvl_p") && symbols_function(&ruby.collects, "rb_during_gc") &&
-         symbols_function(&ruby.path, "rb_profile_frame_path") &&
+  return symbols_function(&ruby.has_lock, "ruby_thread_has_gvl_p") &&
+         symbols_function(&ruby.collects, "rb_during_gc") && symbols_function(&ruby.path, "rb_profile_frame_path") &&
          symbols_function(&ruby.method, "rb_profile_frame_method_name") &&
          symbols_function(&ruby.base_label, "rb_profile_frame_base_label") &&
          interpreter_find(&ruby.interpreter, ruby.walk, (const char *const[]){"ruby_vm_destruct", "ruby_stop"});

@@ -45,7 +45,7 @@ const KEEPERS: [Keeper; 7] = [
 
 /// A sampled block: when it was allocated, what it stands for and would stand for by the last mean, and its line.
 #[derive(Clone, Copy)]
-struct Sample {
+struct Sampled {
     time_s: f64,
     weight: f64,
     size: f64,
@@ -85,7 +85,7 @@ impl Budget {
 }
 
 /// One process on its way.
-struct Process {
+struct MadeUp {
     keeper: Keeper,
     kept_per_s: f64,
     size: f64,
@@ -100,21 +100,21 @@ struct Process {
     old: f64,
     budget: Budget,
     /// Live ones: kept, young, old.
-    samples: [Vec<Sample>; 3],
+    samples: [Vec<Sampled>; 3],
 }
 
 /// Garbage that lives through a collection.
 const PROMOTED: f64 = 0.1;
 
-impl Process {
-    fn draw(random: &mut Random, keeper: Keeper, kept_per_s: f64, span_s: f64) -> Process {
+impl MadeUp {
+    fn draw(random: &mut Random, keeper: Keeper, kept_per_s: f64, span_s: f64) -> MadeUp {
         let garbage_per_s = kept_per_s * random.log_between(5.0, 100.0);
         let (young_s, old_s) = match keeper {
             Keeper::Plain | Keeper::Table | Keeper::Bursts => (0.05, 0.2),
             Keeper::WarmsUp => (random.between(0.3, 2.0), span_s * random.between(0.02, 0.08)),
             _ => (random.between(0.3, 2.0), random.between(2.0, 8.0)),
         };
-        Process {
+        MadeUp {
             keeper,
             kept_per_s,
             size: random.log_between(60.0, 60e3),
@@ -146,7 +146,7 @@ impl Process {
             let weight = self.size / -(-self.size / self.budget.mean).exp_m1();
             for _ in 0..poisson(random, rate * step_s / weight) {
                 let time_s = now_s + step_s * random.between(0.0, 1.0);
-                self.samples[list].push(Sample { time_s, weight, size: self.size, keeps });
+                self.samples[list].push(Sampled { time_s, weight, size: self.size, keeps });
                 taken += 1;
             }
         }
@@ -180,7 +180,7 @@ impl Process {
 
     /// What was kept, by line: that which keeps, and the other.
     fn stacks(&self, begin_s: f64, end_s: f64) -> [KeptAtStack; 2] {
-        let all: Vec<Sample> = self.samples.iter().flatten().copied().collect();
+        let all: Vec<Sampled> = self.samples.iter().flatten().copied().collect();
         let births = all.iter().map(|sample| (sample.time_s - begin_s, sample.weight)).collect();
         let span_s = kept_until(births, end_s - begin_s);
         let mut stacks: [KeptAtStack; 2] = Default::default();
@@ -193,22 +193,21 @@ impl Process {
 }
 
 /// What was found of a program, and whether it holds. None: nothing was said.
-struct Found {
+struct Coverage {
     growth: Option<bool>,
     line: Option<bool>,
     /// The upper end of the interval over its lower end.
     width: f64,
 }
 
-fn watch(keeper: Keeper, seed: u64) -> Found {
+fn watch(keeper: Keeper, seed: u64) -> Coverage {
     let random = &mut Random::new(seed.wrapping_mul(100).wrapping_add(keeper as u64));
     let span_s = random.log_between(60.0, 600.0);
     let rate = random.log_between(50e3, 2e6);
     let level = rate * span_s * random.log_between(0.5, 4.0);
     let count = if keeper == Keeper::Workers { 4 } else { 1 };
     let each = rate / f64::from(count);
-    let mut processes: Vec<Process> =
-        (0..count).map(|_| Process::draw(random, keeper, each, span_s)).collect();
+    let mut processes: Vec<MadeUp> = (0..count).map(|_| MadeUp::draw(random, keeper, each, span_s)).collect();
     let (step_s, begin_s) = (span_s / READINGS as f64, SAMPLED_FROM * span_s);
     let mut series = Series::default();
     let parts = (step_s / 0.05).ceil() as usize;
@@ -218,7 +217,7 @@ fn watch(keeper: Keeper, seed: u64) -> Found {
         for part in 0..parts {
             let now_s = reading as f64 * step_s + part as f64 * part_s;
             if part == read_at {
-                let live = level + processes.iter().map(Process::live).sum::<f64>();
+                let live = level + processes.iter().map(MadeUp::live).sum::<f64>();
                 series.time_s.push(now_s);
                 series.live.push(live);
                 series.heap.push(1.1 * live);
@@ -244,7 +243,7 @@ fn watch(keeper: Keeper, seed: u64) -> Found {
     });
     // What its table grows by on the way counts as kept, or as steps.
     let most = if keeper == Keeper::Table { 1.5 * rate } else { rate };
-    Found {
+    Coverage {
         growth: growth.map(|interval| holds(interval, most)),
         line: line.map(|line| holds(line.bytes_per_s_interval, rate)),
         width: growth.map_or(f64::NAN, |(low, high)| high / low.max(1.0)),
@@ -283,7 +282,7 @@ fn check(seeds: std::ops::Range<u64>) {
     let share = |held: &[bool]| held.iter().filter(|held| **held).count() as f64 / held.len() as f64;
     let (mut all, mut lines, mut failed) = (Vec::new(), Vec::new(), Vec::new());
     for keeper in KEEPERS {
-        let found: Vec<Found> = seeds.clone().map(|seed| watch(keeper, seed)).collect();
+        let found: Vec<Coverage> = seeds.clone().map(|seed| watch(keeper, seed)).collect();
         let growth: Vec<bool> = found.iter().filter_map(|found| found.growth).collect();
         let line: Vec<bool> = found.iter().filter_map(|found| found.line).collect();
         let mut widths: Vec<f64> =

@@ -87,11 +87,11 @@ static double least_of(double one, double other) { return one < other ? one : ot
 /* Whatever the process does, samples take a two-hundredth of its CPU time or less, in the end; or they are few, and take
  * less than that of one CPU. And it takes as many as it may, whatever else has the CPU meanwhile. */
 TEST(samples_cost_little_and_never_end) {
-  static const struct made_up processes[] = {
-      {1, 1e9, 17000, 0},      {1, 1e9, 17000, 200},   {1, 1e8, 5000, 0},       {0.25, 1e9, 17000, 0},
-      {0.25, 1e8, 17000, 100}, {0.01, 1e9, 17000, 0},  {4, 2e9, 17000, 0},      {0.001, 3e9, 60000, 0},
-      {1, 1e10, 100000, 0},    {0.05, 5e8, 200000, 0}, {0.12, 1.7e9, 20000, 3}, {0.04, 5e9, 20000, 4},
-      {0.06, 3e9, 50000, 10},  {0.02, 1e10, 900000, 0}};
+  static const struct made_up processes[] = {{1, 1e9, 17000, 0},     {1, 1e9, 17000, 200},    {1, 1e8, 5000, 0},
+                                             {0.25, 1e9, 17000, 0},  {0.25, 1e8, 17000, 100}, {0.01, 1e9, 17000, 0},
+                                             {4, 2e9, 17000, 0},     {0.001, 3e9, 60000, 0},  {1, 1e10, 100000, 0},
+                                             {0.05, 5e8, 200000, 0}, {0.12, 1.7e9, 20000, 3}, {0.04, 5e9, 20000, 4},
+                                             {0.06, 3e9, 50000, 10}, {0.02, 1e10, 900000, 0}};
   for (size_t i = 0; i < COUNT_OF(processes); i++) {
     const struct made_up *process = &processes[i];
     begin_at(512 * KIB);
