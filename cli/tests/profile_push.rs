@@ -280,13 +280,13 @@ fn its_name_its_place_and_how_it_is_let_in() {
         .expect_code(0);
     let received = server.only();
     assert_eq!(received.path, "/profiles/ingest");
-    assert_eq!(received.query["name"], "shop/web{env=a&b c+d%20,region=eu,view=grown}");
+    assert_eq!(received.query["name"], "shop/web{env=a&b c+d%20,region=eu,view=peak}");
     assert!(received.headers.contains("authorization: bearer secret\n"), "{received:?}");
     let server = FakePyroscope::takes_all();
     push(&program, &server.url, &["--basic-auth-file", &scratch.text("pair")]).expect_code(0);
     let received = server.only();
     assert!(received.headers.contains("authorization: basic yw5uytpvcgvucw==\n"), "{received:?}");
-    assert_eq!(received.query["name"], "program{view=grown}");
+    assert_eq!(received.query["name"], "program{view=peak}");
 }
 
 #[test]

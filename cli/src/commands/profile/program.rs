@@ -117,7 +117,7 @@ pub(super) fn measure(arguments: &ProfileArguments) -> Result<MeasuredProfile> {
             _ if arguments.focus.is_some() || arguments.ignore.is_some() => {
                 "no stack is left by --focus and --ignore"
             }
-            _ => "nothing that was sampled was live then; --view allocated shows what was freed, too",
+            _ => "nothing that was sampled was live when it was looked at; --view allocated shows what was freed, too",
         });
     }
     Ok(MeasuredProfile {
