@@ -1,6 +1,7 @@
 //! The asker: a small library that is preloaded with another allocator and asks it, from within, for its live bytes
 //! (docs/decisions/0027).
 
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use crate::allocator::kinds::{is_telling_symbol, Kind};
@@ -20,7 +21,7 @@ pub(super) const FILE: &str = "asker.so";
 
 /// Where it may lie, best first: beside libsnug.so if SNUG_LIBRARY says where that is, else where it is installed with
 /// the tool, or built.
-fn candidates(executable: &Path, variable: Option<&str>) -> Vec<PathBuf> {
+fn candidates(executable: &Path, variable: Option<&OsStr>) -> Vec<PathBuf> {
     let beside = |path: &Path| path.parent().unwrap_or(Path::new("/")).to_path_buf();
     let library = variable.filter(|path| !path.is_empty()).map(|path| beside(Path::new(path)));
     let near_library = library.iter().flat_map(|directory| [directory.clone(), directory.join("snug")]);
@@ -32,7 +33,7 @@ impl Asker {
     /// Finds it.
     pub(crate) fn find() -> Result<Asker> {
         let executable = std::env::current_exe().unwrap_or_default();
-        let variable = std::env::var("SNUG_LIBRARY").ok();
+        let variable = std::env::var_os("SNUG_LIBRARY");
         let candidates = candidates(&executable, variable.as_deref());
         for path in candidates.iter().filter_map(|path| path.canonicalize().ok()) {
             if let Ok(Some(elf)) = elf::read(&path, &is_telling_symbol) {
@@ -59,7 +60,7 @@ impl Asker {
     }
 
     /// LD_PRELOAD with it first, as it must begin when the allocator has begun.
-    pub(crate) fn prepend_to(&self, preload: Option<&str>) -> String {
+    pub(crate) fn prepend_to(&self, preload: Option<&OsStr>) -> OsString {
         prepend_preload(&self.path, preload)
     }
 }
@@ -82,7 +83,7 @@ mod tests {
 
     #[test]
     fn it_is_looked_for_beside_libsnug_and_then_beside_the_tool() {
-        let found = candidates(Path::new("/usr/bin/snug"), Some("/opt/lib/libsnug.so"));
+        let found = candidates(Path::new("/usr/bin/snug"), Some("/opt/lib/libsnug.so".as_ref()));
         let expected = ["/opt/lib/asker.so", "/opt/lib/snug/asker.so", "/usr/bin/asker.so"];
         assert_eq!(found[..3], expected.map(PathBuf::from));
         assert_eq!(

@@ -1,7 +1,9 @@
 //! Looks up the facts about processes: mapped files, environment, counters. Decides nothing.
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -123,20 +125,20 @@ impl Inspector {
             Some(rest) if rest.starts_with('/') => rest.to_string(),
             _ => path,
         };
-        let executable_path = inside(executable_path);
+        // The kernel writes ends of lines so into the list of mappings.
+        let executable_path = inside(executable_path).replace('\n', "\\012");
         let maps: Vec<Mapping> =
             maps.into_iter().map(|mapping| Mapping { path: inside(mapping.path), ..mapping }).collect();
-        let root = format!("/proc/{pid}/root");
-        let mut images = self.images(pid, &maps, &root);
+        let thread = proc::living(pid);
+        let root = format!("/proc/{thread}/root");
+        let mut images = self.images(thread, &maps, &root);
         let executable_index =
             images.iter().position(|image| image.path == executable_path).ok_or(Hidden::Gone)?;
         let executable = images.remove(executable_index);
-        let environment = self.read(pid, "environ").map(|text| proc::parse_environment(&text));
-        let preload = environment
-            .iter()
-            .flatten()
-            .find(|(name, _)| name == "LD_PRELOAD")
-            .map(|(_, value)| value.as_str());
+        let environment = self.read(pid, "environ").and_then(|text| proc::parse_environment(&text));
+        let entries = environment.as_ref().and_then(|_| self.read(pid, "environ")).unwrap_or_default();
+        let mut entries = entries.split(|byte| *byte == 0);
+        let preload = entries.find_map(|entry| entry.strip_prefix(b"LD_PRELOAD="));
         let preload_files = self.preload_files(preload.unwrap_or_default(), &root);
         let elf_files = images.iter().chain(std::iter::once(&executable));
         let elf_files = elf_files.filter_map(|image| Some((image.path.as_str(), image.elf.as_deref()?)));
@@ -214,8 +216,9 @@ impl Inspector {
             if is_known || !program_files.contains(mapping.path.as_str()) {
                 continue;
             }
-            let file = if mapping.deleted {
-                // What is at the path now is another file; the mapped one is still reachable here.
+            let is_text = !mapping.path.contains(char::REPLACEMENT_CHARACTER);
+            let file = if mapping.deleted || !is_text {
+                // What is at the path now is another file, or not to be named; the mapped one is still reachable here.
                 format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end)
             } else {
                 format!("{root}{}", mapping.path)
@@ -234,7 +237,7 @@ impl Inspector {
     }
 
     /// What an ELF file is.
-    fn elf(&mut self, file: &str) -> Option<Rc<ElfFacts>> {
+    fn elf(&mut self, file: impl AsRef<Path>) -> Option<Rc<ElfFacts>> {
         self.known(file)?.elf.clone()
     }
 
@@ -248,8 +251,8 @@ impl Inspector {
     }
 
     /// What is known of a file, which is read if it is new. None if it can't be read, or is no regular file.
-    fn known(&mut self, file: &str) -> Option<&mut KnownFile> {
-        let opened = open_regular(Path::new(file)).ok()?;
+    fn known(&mut self, file: impl AsRef<Path>) -> Option<&mut KnownFile> {
+        let opened = open_regular(file.as_ref()).ok()?;
         let identity = FileIdentity::of(&opened.metadata().ok()?);
         if !self.files.contains_key(&identity) {
             self.forget_unused(FORGET_AFTER);
@@ -269,12 +272,14 @@ impl Inspector {
         self.files.retain(|_, known| known.used.elapsed() < duration);
     }
 
-    fn preload_files(&mut self, preload: &str, root: &str) -> Vec<(String, PreloadFile)> {
+    fn preload_files(&mut self, preload: &[u8], root: &str) -> Vec<(String, PreloadFile)> {
         let mut files = Vec::new();
-        for path in preload.split([':', ' ']).filter(|path| path.starts_with('/')) {
+        for bytes in preload.split(|byte| b": ".contains(byte)).filter(|path| path.starts_with(b"/")) {
+            let path = String::from_utf8_lossy(bytes);
             // Links of a container lead to its own files.
-            let found = root::file(&DirectoryRoot(root.into()), path).unwrap_or_else(|| path.to_string());
-            let file = format!("{root}{found}");
+            let found = root::file(&DirectoryRoot(root.into()), &path).map(OsString::from);
+            let mut file = OsString::from(root);
+            file.push(found.unwrap_or_else(|| OsStr::from_bytes(bytes).into()));
             let state = match (Path::new(&file).exists(), self.elf(&file)) {
                 (false, _) => PreloadFile::Missing,
                 (true, None) => PreloadFile::NotElf,
@@ -305,7 +310,7 @@ pub(crate) fn facts_before_start(
     listed: &[PathBuf],
 ) -> Facts {
     let environment: Vec<(String, String)> = crate::base::terminal::environment().collect();
-    let preload = std::env::var("LD_PRELOAD").unwrap_or_default();
+    let preload = std::env::var_os("LD_PRELOAD").unwrap_or_default();
     let image_of = |inspector: &mut Inspector, path: &Path, base: u64| -> Image {
         let path_full = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         let text = path_full.display().to_string();
@@ -320,7 +325,7 @@ pub(crate) fn facts_before_start(
         .enumerate()
         .map(|(index, path)| image_of(inspector, path, count - index as u64))
         .collect();
-    let preload_files = inspector.preload_files(&preload, "");
+    let preload_files = inspector.preload_files(preload.as_bytes(), "");
     let system_preload = std::fs::read_to_string("/etc/ld.so.preload").unwrap_or_default();
     Facts {
         pid: 0,

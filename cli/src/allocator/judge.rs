@@ -20,6 +20,7 @@ pub(crate) fn judge(facts: &Facts) -> ProcessReport {
     linkage_problems(facts, &preloaded, allocator.as_ref(), &mut problems);
     image_problems(facts, allocator.as_ref(), &mut problems);
     environment_problems(facts, allocator.as_ref(), &mut problems);
+    unknown_environment(facts, allocator.as_ref(), &mut problems);
     let understood = understood(facts, allocator.as_ref());
     ignored_settings(facts, &understood, &mut problems);
     missing_libraries(facts, &mut problems);
@@ -190,6 +191,21 @@ fn missing_libraries(facts: &Facts, problems: &mut Vec<Problem>) {
             format!("install the package that brings {needed}"),
         ));
     }
+}
+
+/// Where nothing is known of the environment that the process was started with.
+fn unknown_environment(facts: &Facts, used: Option<&AllocatorUsed>, problems: &mut Vec<Problem>) {
+    if facts.environment.is_some() || used.is_none_or(|used| used.kind == Kind::Snug) {
+        return;
+    }
+    problems.push(Problem::new(
+        "environment-unknown",
+        Severity::Note,
+        "the process has written over its environment, as those do that give themselves a title: whether LD_PRELOAD or \
+         settings were in it can't be seen"
+            .into(),
+        "look at what starts it: its unit, its container, or a process above it",
+    ));
 }
 
 /// What is wrong with variables and with the system.
@@ -381,6 +397,16 @@ mod tests {
         let report = judge(&facts);
         assert!(report.uses(Kind::Glibc));
         assert_eq!(ids(&report), ["loaded-later"]);
+    }
+
+    #[test]
+    fn of_an_environment_that_was_overwritten_nothing_is_concluded() {
+        let mut facts = facts(&["libc.so.6"], vec![libc()], "");
+        let is_told =
+            |facts: &Facts| judge(facts).problems.iter().any(|problem| problem.id == "environment-unknown");
+        assert!(!is_told(&facts));
+        facts.environment = None;
+        assert!(is_told(&facts));
     }
 
     /// musl's C library is the loader, which the kernel maps: all else lies below it.

@@ -1,7 +1,9 @@
 //! Finding the shared library of an allocator and its version.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -43,7 +45,7 @@ const SYSTEM_DIRECTORIES: &[&str] = &[
 
 /// Where libsnug.so may lie, best first: SNUG_LIBRARY alone when it is set, else beside the tool, then in the
 /// lib directory next to it. A path without a directory would be looked up by the loader: not what was meant.
-fn snug_candidates(executable: &Path, variable: Option<&str>) -> Vec<PathBuf> {
+fn snug_candidates(executable: &Path, variable: Option<&OsStr>) -> Vec<PathBuf> {
     if let Some(path) = variable.filter(|path| !path.is_empty()) {
         return vec![PathBuf::from(path)];
     }
@@ -56,7 +58,7 @@ fn snug_candidates(executable: &Path, variable: Option<&str>) -> Vec<PathBuf> {
 /// Finds libsnug.so.
 pub(crate) fn find_snug() -> Result<Library> {
     let executable = std::env::current_exe().unwrap_or_default();
-    let variable = std::env::var("SNUG_LIBRARY").ok();
+    let variable = std::env::var_os("SNUG_LIBRARY");
     let candidates = snug_candidates(&executable, variable.as_deref());
     if let Some(found) = candidates.iter().find(|candidate| candidate.exists()) {
         return open(found);
@@ -72,9 +74,10 @@ pub(crate) fn find_snug() -> Result<Library> {
 
 /// Where the loader looks for libraries.
 fn directories() -> Vec<PathBuf> {
-    let search_path = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
-    let first = search_path.split([':', ';']).filter(|directory| !directory.is_empty());
-    first.chain(SYSTEM_DIRECTORIES.iter().copied()).map(PathBuf::from).collect()
+    let search_path = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let first = search_path.as_bytes().split(|byte| b":;".contains(byte)).filter(|part| !part.is_empty());
+    let system = SYSTEM_DIRECTORIES.iter().map(OsStr::new);
+    first.map(OsStr::from_bytes).chain(system).map(PathBuf::from).collect()
 }
 
 /// Every library of an allocator that lies where the loader looks, each once.
@@ -157,11 +160,12 @@ pub(crate) fn open(path: &Path) -> Result<Library> {
 }
 
 /// LD_PRELOAD with a library in front of what was there. A library that is named already is not repeated.
-pub(crate) fn prepend_preload(library: &Path, existing: Option<&str>) -> String {
-    let library = library.display().to_string();
-    let others = existing.unwrap_or_default().split([':', ' ']).filter(|path| !path.is_empty());
-    let kept: Vec<&str> = others.filter(|path| *path != library).collect();
-    std::iter::once(library.as_str()).chain(kept).collect::<Vec<_>>().join(":")
+pub(crate) fn prepend_preload(library: &Path, existing: Option<&OsStr>) -> OsString {
+    let library = library.as_os_str().as_bytes();
+    let others = existing.unwrap_or_default().as_bytes().split(|byte| b": ".contains(byte));
+    let kept = others.filter(|path| !path.is_empty() && *path != library);
+    let all: Vec<&[u8]> = std::iter::once(library).chain(kept).collect();
+    OsString::from_vec(all.join(&b':'))
 }
 
 /// Why LD_PRELOAD can't hold a path: it separates its entries by colons and spaces and knows no quoting.
@@ -296,16 +300,19 @@ mod tests {
         assert_eq!(candidates[0], Path::new("/opt/snug/bin/libsnug.so"));
         assert!(candidates.contains(&PathBuf::from("/opt/snug/bin/../lib/libsnug.so")));
         assert!(candidates.contains(&PathBuf::from("/opt/snug/bin/../lib/snug/libsnug.so.0")));
-        assert_eq!(snug_candidates(Path::new("/x/snug"), Some("/y/l.so")), [PathBuf::from("/y/l.so")]);
-        assert_eq!(snug_candidates(Path::new("/x/snug"), Some("")).len(), 6);
+        assert_eq!(
+            snug_candidates(Path::new("/x/snug"), Some("/y/l.so".as_ref())),
+            [PathBuf::from("/y/l.so")]
+        );
+        assert_eq!(snug_candidates(Path::new("/x/snug"), Some("".as_ref())).len(), 6);
     }
 
     #[test]
     fn preloads_are_kept() {
         let library = Path::new("/l/libsnug.so");
         assert_eq!(prepend_preload(library, None), "/l/libsnug.so");
-        assert_eq!(prepend_preload(library, Some("/a.so /b.so")), "/l/libsnug.so:/a.so:/b.so");
-        assert_eq!(prepend_preload(library, Some("/a.so:/l/libsnug.so")), "/l/libsnug.so:/a.so");
+        assert_eq!(prepend_preload(library, Some("/a.so /b.so".as_ref())), "/l/libsnug.so:/a.so:/b.so");
+        assert_eq!(prepend_preload(library, Some("/a.so:/l/libsnug.so".as_ref())), "/l/libsnug.so:/a.so");
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //! library can reach it.
 
 use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,6 +15,9 @@ use crate::allocator::kinds::{is_telling_symbol, Kind};
 use crate::base::elf::{self, ElfFacts};
 use crate::base::failure::{Context, Failure, Result, NOT_EXECUTABLE, NOT_FOUND};
 use crate::process::system;
+
+/// Variables of an environment.
+pub(crate) type Variables = BTreeMap<String, OsString>;
 
 /// A program that exists and may be executed.
 #[derive(Debug, Clone)]
@@ -27,7 +32,11 @@ pub(crate) struct Program {
 }
 
 /// Finds a program as execvp would and reads what it is.
-pub(crate) fn find(name: &str, path_variable: &str) -> Result<Program> {
+pub(crate) fn find(name: &OsStr) -> Result<Program> {
+    find_in(name, &std::env::var_os("PATH").unwrap_or_default())
+}
+
+fn find_in(name: &OsStr, path_variable: &OsStr) -> Result<Program> {
     let path = locate(name, path_variable)?;
     let mut image = path.clone();
     // The kernel follows at most a few interpreters; so do we.
@@ -74,9 +83,10 @@ fn changes_ids(mode: u32, other_user: bool, other_group: bool) -> bool {
 }
 
 /// Finds the file that execvp would execute.
-fn locate(name: &str, path_variable: &str) -> Result<PathBuf> {
-    if name.contains('/') {
-        let path = PathBuf::from(name);
+fn locate(file: &OsStr, path_variable: &OsStr) -> Result<PathBuf> {
+    let name = file.to_string_lossy();
+    if file.as_bytes().contains(&b'/') {
+        let path = PathBuf::from(file);
         return match std::fs::metadata(&path) {
             Err(error) => Err(Failure::new(format!("cannot run {name}: {error}")).exit_code(NOT_FOUND)),
             Ok(metadata) if metadata.is_dir() => {
@@ -88,8 +98,9 @@ fn locate(name: &str, path_variable: &str) -> Result<PathBuf> {
             Ok(_) => Ok(path),
         };
     }
-    let directories = path_variable.split(':').map(|part| if part.is_empty() { "." } else { part });
-    let candidates: Vec<PathBuf> = directories.map(|directory| Path::new(directory).join(name)).collect();
+    let parts = path_variable.as_bytes().split(|byte| *byte == b':');
+    let directories = parts.map(|part| OsStr::from_bytes(if part.is_empty() { b"." } else { part }));
+    let candidates: Vec<PathBuf> = directories.map(|directory| Path::new(directory).join(file)).collect();
     if let Some(found) = candidates.iter().find(|candidate| candidate.is_file() && is_executable(candidate)) {
         return Ok(found.clone());
     }
@@ -99,7 +110,7 @@ fn locate(name: &str, path_variable: &str) -> Result<PathBuf> {
             .exit_code(NOT_EXECUTABLE));
     }
     let mut failure = Failure::new(format!("program not found: {name}")).exit_code(NOT_FOUND);
-    failure.advice = Some(if Path::new(name).is_file() {
+    failure.advice = Some(if Path::new(file).is_file() {
         format!("it is in this directory, which is not in PATH: write ./{name}")
     } else {
         "it is not in PATH; give its path".into()
@@ -112,7 +123,7 @@ fn is_executable(path: &Path) -> bool {
 }
 
 /// The interpreter that a script's first line names.
-fn script_interpreter(path: &Path) -> Option<String> {
+fn script_interpreter(path: &Path) -> Option<OsString> {
     use std::io::Read;
     let mut start = [0u8; 256];
     let length = std::fs::File::open(path).ok()?.read(&mut start).ok()?;
@@ -120,16 +131,13 @@ fn script_interpreter(path: &Path) -> Option<String> {
 }
 
 /// Reads `#!/usr/bin/env ruby` as `ruby`, and `#!/bin/sh -e` as `/bin/sh`.
-pub(crate) fn parse_script_start(start: &[u8]) -> Option<String> {
+pub(crate) fn parse_script_start(start: &[u8]) -> Option<OsString> {
     let line = start.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
-    let line = String::from_utf8_lossy(line).into_owned();
-    let mut words = line.split_ascii_whitespace();
+    let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     let interpreter = words.next()?;
-    if interpreter.ends_with("/env") {
-        let program = words.find(|word| !word.starts_with('-') && !word.contains('='));
-        return Some(program.unwrap_or(interpreter).to_string());
-    }
-    Some(interpreter.to_string())
+    let is_env = interpreter.ends_with(b"/env");
+    let program = words.find(|word| is_env && !word.starts_with(b"-") && !word.contains(&b'='));
+    Some(OsStr::from_bytes(program.unwrap_or(interpreter)).into())
 }
 
 /// What the dynamic loader answers when asked what it would load.
@@ -152,12 +160,12 @@ impl Listing {
 /// The C library that a program loads. None: it loads none, or its loader can't be asked. That of this tool says
 /// nothing of it: what is released has its own linked into it.
 pub(crate) fn c_library(program: &Program) -> Option<PathBuf> {
-    list_libraries(program, &BTreeMap::new()).ok()?.find(Kind::is_c_library)
+    list_libraries(program, &Variables::new()).ok()?.find(Kind::is_c_library)
 }
 
 /// Asks the dynamic loader what it would load for this program in this environment, without running the program.
 /// The list is empty where the loader can't be asked: only glibc's answers, and not for setuid programs.
-pub(crate) fn list_libraries(program: &Program, environment: &BTreeMap<String, String>) -> Result<Listing> {
+pub(crate) fn list_libraries(program: &Program, environment: &Variables) -> Result<Listing> {
     let is_glibc = program.elf.interpreter.as_ref().is_some_and(|path| path.contains("ld-linux"));
     if !is_glibc || program.setuid {
         return Ok(Listing { libraries: Vec::new(), complaint: String::new() });
@@ -166,19 +174,20 @@ pub(crate) fn list_libraries(program: &Program, environment: &BTreeMap<String, S
     command.envs(environment).env("LD_TRACE_LOADED_OBJECTS", "1").stdin(Stdio::null());
     let output = command.output().cannot(|| format!("ask the loader of {}", program.image.display()))?;
     Ok(Listing {
-        libraries: parse_listing(&String::from_utf8_lossy(&output.stdout)),
+        libraries: parse_listing(&output.stdout),
         complaint: String::from_utf8_lossy(&output.stderr).trim().to_string(),
     })
 }
 
 /// Reads lines `libc.so.6 => /lib/libc.so.6 (0x...)` and `/lib/libx.so (0x...)`.
-fn parse_listing(text: &str) -> Vec<PathBuf> {
-    let path = |line: &str| {
-        let file = line.split(" => ").last()?.trim();
-        let file = file.rsplit_once(" (0x").map_or(file, |(file, _)| file);
-        file.starts_with('/').then(|| PathBuf::from(file))
+fn parse_listing(text: &[u8]) -> Vec<PathBuf> {
+    let place = |line: &[u8], wanted: &[u8]| line.windows(wanted.len()).rposition(|window| window == wanted);
+    let path = |line: &[u8]| {
+        let file = place(line, b" => ").map_or(line, |at| &line[at + 4..]).trim_ascii();
+        let file = place(file, b" (0x").map_or(file, |end| &file[..end]);
+        file.starts_with(b"/").then(|| PathBuf::from(OsStr::from_bytes(file)))
     };
-    text.lines().filter_map(path).collect()
+    text.split(|byte| *byte == b'\n').filter_map(path).collect()
 }
 
 /// Why a library can't be preloaded into a program, with what to do; None if nothing stands in the way.
@@ -279,7 +288,7 @@ mod tests {
             \tlibgone.so => not found\n\t/lib64/ld-linux-x86-64.so.2 (0x7f3)\n";
         let expected =
             ["/opt/a b/libx.so", "/lib/libc.so.6", "/lib64/ld-linux-x86-64.so.2"].map(PathBuf::from);
-        assert_eq!(parse_listing(text), expected);
+        assert_eq!(parse_listing(text.as_bytes()), expected);
     }
 
     #[test]
@@ -301,7 +310,7 @@ mod tests {
 
     #[test]
     fn the_c_library_is_the_programs() {
-        let shell = find("sh", "/bin").unwrap();
+        let shell = find("/bin/sh".as_ref()).unwrap();
         let path = c_library(&shell).unwrap();
         assert_eq!(Kind::from_file_name(&path.display().to_string()), Some(Kind::Glibc));
         assert_eq!(path, std::fs::canonicalize(&path).unwrap());
@@ -311,6 +320,7 @@ mod tests {
 
     #[test]
     fn programs_are_found_as_execvp_does() {
+        let find = |name: &str, path: &str| find_in(name.as_ref(), path.as_ref());
         let found = find("sh", "/nonexistent:/bin").unwrap();
         assert_eq!(found.path, PathBuf::from("/bin/sh"));
         let missing = find("no-such-program", "/bin").unwrap_err();

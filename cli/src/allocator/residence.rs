@@ -87,11 +87,11 @@ pub(crate) fn collect(pid: Pid) -> Result<Residence> {
         std::io::ErrorKind::PermissionDenied => access::explain_refused(pid, &access::ptrace_scope()),
         _ => Failure::new(format!("{what} of process {pid} can't be read: {error}")).exit_code(UNKNOWN),
     };
-    let text =
-        std::fs::read(format!("/proc/{pid}/smaps")).map_err(|error| unreadable("the mappings", error))?;
+    let text = std::fs::read(format!("/proc/{}/smaps", proc::living(pid)))
+        .map_err(|error| unreadable("the mappings", error))?;
     let pages = PageMap::open(pid).map_err(|error| unreadable("the page map", error))?;
     let mappings = smaps::parse_smaps(&text);
-    let status = std::fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = std::fs::read(format!("/proc/{}/status", proc::living(pid))).unwrap_or_default();
 
     let mut claims = Claims::default();
     let mut notes = Vec::new();
@@ -222,7 +222,11 @@ impl Claims {
         self.add(MemoryPart::Stacks, stacks::thread_stacks(pid, mappings, read));
         let data = mappings.iter().filter(|mapping| mapping.has_file && mapping.writable && !mapping.shared);
         let zeroed = data.filter_map(|mapping| {
-            let segments = elf::writable_segments(Path::new(&format!("/proc/{pid}/root{}", mapping.name)));
+            let segments = elf::writable_segments(Path::new(&format!(
+                "/proc/{}/root{}",
+                proc::living(pid),
+                mapping.name
+            )));
             zeroed_variables(mapping, &segments)
         });
         self.add(MemoryPart::Data, zeroed);

@@ -1,6 +1,8 @@
 //! How numbers, emphasis and notes are shown to people.
 
+use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
+use std::os::unix::ffi::OsStrExt;
 
 use anstyle::{AnsiColor, Color, Style};
 
@@ -166,21 +168,32 @@ pub(crate) fn counted(count: usize, thing: &str) -> String {
 
 /// The environment; what is not Unicode is shown as well as it can be.
 pub(crate) fn environment() -> impl Iterator<Item = (String, String)> {
-    let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
+    let text = |value: OsString| value.to_string_lossy().into_owned();
     std::env::vars_os().map(move |(name, value)| (text(name), text(value)))
 }
 
-/// A command line as one would type it: arguments that need quotes have them.
-pub(crate) fn shell_line(arguments: &[String]) -> String {
-    let quote = |argument: &String| {
+/// A command line as one would type it: arguments that need quotes have them, and bytes that are no text are written as
+/// shells read them.
+pub(crate) fn shell_line(arguments: &[impl AsRef<OsStr>]) -> String {
+    let byte = |byte: &u8| match byte {
+        b'\'' | b'\\' => format!("\\{}", char::from(*byte)),
+        b' '..=b'~' => char::from(*byte).to_string(),
+        byte => format!("\\x{byte:02x}"),
+    };
+    let quote = |argument: &OsStr| {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
-        if !argument.is_empty() && argument.chars().all(plain) {
-            argument.clone()
-        } else {
-            format!("'{}'", argument.replace('\'', "'\\''"))
+        match argument.to_str() {
+            Some(text) if !text.is_empty() && text.chars().all(plain) => text.to_string(),
+            Some(text) => format!("'{}'", text.replace('\'', "'\\''")),
+            None => format!("$'{}'", argument.as_bytes().iter().map(byte).collect::<String>()),
         }
     };
-    arguments.iter().map(quote).collect::<Vec<_>>().join(" ")
+    arguments.iter().map(|argument| quote(argument.as_ref())).collect::<Vec<_>>().join(" ")
+}
+
+/// Words as text, for where nothing depends on those of their bytes that are none.
+pub(crate) fn texts(words: &[OsString]) -> Vec<String> {
+    words.iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! The command line: one enum of subcommands. The options of each stand in its module, with all that `--help` says.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -69,19 +71,21 @@ pub(crate) enum Subcommands {
 }
 
 /// Refuses a program whose name is an option: one that was misspelt, and taken for the program.
-pub(crate) fn refuse_unknown_option(command: &str, program: &[String]) -> Result<()> {
-    let Some(word) = program.first().filter(|word| word.len() > 1 && word.starts_with('-')) else {
+pub(crate) fn refuse_unknown_option(command: &str, program: &[OsString]) -> Result<()> {
+    let Some(word) = program.first().filter(|word| word.len() > 1 && word.as_bytes().starts_with(b"-"))
+    else {
         return Ok(());
     };
     // Who writes -- means it.
-    let mut before = std::env::args().take_while(|argument| argument != word);
+    let mut before = std::env::args_os().take_while(|argument| argument != word);
     if before.any(|argument| argument == "--") {
         return Ok(());
     }
     let all = Arguments::command();
     let options = all.find_subcommand(command).into_iter().flat_map(clap::Command::get_arguments);
     let names: Vec<&str> = options.filter_map(clap::Arg::get_long).collect();
-    let written = word.split('=').next().unwrap_or(word).trim_start_matches('-');
+    let word = word.to_string_lossy();
+    let written = word.split('=').next().unwrap_or(&word).trim_start_matches('-');
     let guess = closest(written, names.iter().copied());
     let guess = guess.map_or_else(String::new, |name| format!("did you mean --{name}? "));
     let message = format!("unknown option {word}");

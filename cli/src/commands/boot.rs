@@ -1,5 +1,6 @@
 //! `snug boot`: what a program of Ruby or Python requires as it starts, and what that costs.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -66,7 +67,7 @@ pub(crate) struct BootArguments {
     pub json: bool,
     /// The program and its arguments; options of snug come before it
     #[arg(value_name = "PROGRAM", trailing_var_arg = true, allow_hyphen_values = true, value_hint = clap::ValueHint::CommandWithArguments)]
-    pub program: Vec<String>,
+    pub program: Vec<OsString>,
 }
 
 fn measuring_time(text: &str) -> std::result::Result<Duration, String> {

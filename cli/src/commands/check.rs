@@ -6,6 +6,7 @@
 //! `archive` are file systems to look into.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,7 +17,7 @@ use clap::Args;
 use crate::allocator::inspect::{self, Hidden, Inspector};
 use crate::allocator::kinds::{closest, known_names, AllocatorRow, Kind, ROWS};
 use crate::allocator::packages::{self, Package};
-use crate::allocator::program::{self, Program};
+use crate::allocator::program::{self, Program, Variables};
 use crate::allocator::report::{CheckReport, Problem, ProcessReport, Severity, FAILED_ITSELF};
 use crate::allocator::{changes, judge, library};
 use crate::base::failure::{Context, Failure, Result, FAILED, INTERRUPTED, UNKNOWN, USAGE};
@@ -52,7 +53,7 @@ const LOADING_AT_MOST: Duration = Duration::from_millis(300);
   snug check --expect snug --image rootfs -- env LD_PRELOAD=/usr/lib/snug/libsnug.so puma
 
 For a PID, that process and everything below it; for a NAME, every process of yours with that name (its command, its \
-program's file, or the first word of its title) and everything below them. With --, the program is started, \
+program's file, the first word of its title, or the script or module that an interpreter runs) and everything below them. With --, the program is started, \
 checked for the time that --for gives or until it ends, and stopped; its output goes to stderr.
 
 For a unit, its processes are checked or, if none is running, what its file would start. An image is a \
@@ -96,7 +97,7 @@ pub(crate) struct CheckArguments {
     pub processes: Vec<String>,
     /// A program to start and check; with --image, the program to start in it
     #[arg(last = true, value_name = "PROGRAM")]
-    pub program: Vec<String>,
+    pub program: Vec<OsString>,
 }
 
 /// Runs the command.
@@ -116,7 +117,9 @@ pub(crate) fn run(arguments: &CheckArguments) -> Result<()> {
 fn look(arguments: &CheckArguments, huge_pages: &str) -> Result<Found> {
     let mut inspector = Inspector::new(huge_pages.into());
     match &arguments.image {
-        Some(image) => Ok(Found::readable(subject::image(image, &arguments.program, huge_pages)?)),
+        Some(image) => {
+            Ok(Found::readable(subject::image(image, &terminal::texts(&arguments.program), huge_pages)?))
+        }
         None if arguments.program.is_empty() => named(&mut inspector, arguments, huge_pages),
         None => started_program(&mut inspector, arguments),
     }
@@ -307,17 +310,18 @@ fn set_depths(processes: &mut [ProcessReport]) {
 /// Starts the program, looks at it and its children until the time is over or it ends, and stops it.
 fn started_program(inspector: &mut Inspector, arguments: &CheckArguments) -> Result<Found> {
     let name = &arguments.program[0];
-    let program = program::find(name, &std::env::var("PATH").unwrap_or_default())?;
+    let shown = name.to_string_lossy();
+    let program = program::find(name)?;
     let mut children = Children::new()?;
     let mut command = Command::new(name);
     command.args(&arguments.program[1..]).stdin(Stdio::null()).stdout(Stdio::from(io::stderr()));
     system::isolate(&mut command);
-    let root = command.spawn().cannot(|| format!("run {name}"))?.id() as Pid;
+    let root = command.spawn().cannot(|| format!("run {shown}"))?.id() as Pid;
     let takes = Some(arguments.watch_for);
-    let seen = progress::during(&format!("looking at {name}"), takes, || {
+    let seen = progress::during(&format!("looking at {shown}"), takes, || {
         look_at_children(inspector, &mut children, root, arguments.watch_for)
     });
-    progress::during(&format!("ending {name}"), None, || stop(&mut children));
+    progress::during(&format!("ending {shown}"), None, || stop(&mut children));
     if seen.interrupted {
         return Err(Failure::new("interrupted").exit_code(INTERRUPTED));
     }
@@ -415,14 +419,14 @@ fn before_start(
     program: &Program,
     arguments: &CheckArguments,
 ) -> Result<ProcessReport> {
-    let listed = program::list_libraries(program, &BTreeMap::new())?;
+    let listed = program::list_libraries(program, &Variables::new())?;
     let paths: Vec<PathBuf> = listed.libraries;
     let facts = inspect::facts_before_start(
         inspector,
         &program.image,
         program.elf.clone(),
         program.setuid,
-        &arguments.program,
+        &terminal::texts(&arguments.program),
         &paths,
     );
     Ok(judge::judge(&facts))

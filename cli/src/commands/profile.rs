@@ -7,6 +7,7 @@ mod push;
 mod running;
 mod views;
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -188,7 +189,7 @@ pub(crate) struct ProfileArguments {
     pub json: bool,
     /// A program to start and sample
     #[arg(last = true, value_name = "PROGRAM")]
-    pub program: Vec<String>,
+    pub program: Vec<OsString>,
 }
 
 fn measuring_time(text: &str) -> std::result::Result<Duration, String> {

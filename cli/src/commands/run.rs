@@ -1,5 +1,6 @@
 //! `snug run`: becomes another program, with snug preloaded into it.
 
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 
@@ -42,7 +43,7 @@ pub(crate) struct RunArguments {
     pub this_only: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
-    pub program: Vec<String>,
+    pub program: Vec<OsString>,
 }
 
 /// Runs the command. Returns only if the program can't be started.
@@ -50,7 +51,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<()> {
     refuse_unknown_option("run", &arguments.program).map_err(|failure| failure.exit_code(NOT_STARTED))?;
     let mut prepared = preloaded::prepare(&arguments.program, arguments.this_only)?;
     if let Some(folder) = &arguments.black_box {
-        let existing = std::env::var(VARIABLE).unwrap_or_default();
+        let existing = std::env::var_os(VARIABLE).unwrap_or_default();
         if let Some(settings) = with_sampling(&existing, MEAN_BYTES) {
             prepared.command.env(VARIABLE, settings);
         }

@@ -9,6 +9,7 @@ use crate::base::failure::{Context, Result};
 use crate::base::terminal;
 use crate::commands::arguments::process;
 use crate::commands::exporter;
+use crate::process::proc::Pid;
 use crate::process::tree;
 use crate::show::stats_text::StatsText;
 use crate::show::{json, residence_text};
@@ -45,9 +46,30 @@ pub(crate) struct StatsArguments {
     pub prometheus: bool,
 }
 
+/// Processes below the first one that are named.
+const NAMED_MOST: usize = 5;
+
+/// Says which processes a name stands for as well: of a server that forks its workers the first one does little.
+fn name_others(pid: Pid, name: &str) {
+    let others = tree::below(pid);
+    let named =
+        others.iter().take(NAMED_MOST).map(|(pid, role)| format!("{pid} ({})", terminal::printable(role)));
+    let named: Vec<String> = named.collect();
+    let more = if others.len() > NAMED_MOST { ", ..." } else { "" };
+    if !named.is_empty() {
+        terminal::note(&format!(
+            "this is process {pid} alone; below it are {}{more}: `snug top {name}` shows all",
+            named.join(", ")
+        ));
+    }
+}
+
 /// Runs the command.
 pub(crate) fn run(arguments: &StatsArguments) -> Result<()> {
     let pid = tree::find_one(&arguments.process)?;
+    if arguments.process.parse::<Pid>().is_err() {
+        name_others(pid, &arguments.process);
+    }
     if arguments.prometheus {
         access::look_at(pid)?;
         let metrics = exporter::metrics_of(pid)?;

@@ -1,6 +1,7 @@
 //! Starts a program of Ruby or Python with a hook that tells what is required, and reads its memory at each of these
 //! moments, while the program waits.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
@@ -42,7 +43,7 @@ const LINE_MOST_BYTES: usize = 1 << 16;
 
 /// How a program is to be measured.
 pub(crate) struct BootPlan<'a> {
-    pub program: &'a [String],
+    pub program: &'a [OsString],
     pub with_objects: bool,
     /// What the program writes goes to stderr.
     pub keeps_stdout: bool,
@@ -65,16 +66,17 @@ pub(crate) fn measure(plan: &BootPlan<'_>) -> Result<MeasuredBoot> {
     let folder = tempfile::Builder::new().prefix("snug-boot.").tempdir().cannot(|| "make a folder".into())?;
     let hook = Hook::install(folder.path())?;
     let command = &mut prepared.command;
-    let existing = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let before = |own: String, name: &str, separator: char| match existing(name) {
-        Some(others) => format!("{own}{separator}{others}"),
-        None => own,
+    let existing = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let before = |own: String, name: &str, separator: &str| {
+        let others = existing(name);
+        let words: Vec<OsString> = std::iter::once(own.into()).chain(others).collect();
+        words.join(OsStr::new(separator))
     };
     let path = |name: &str| folder.path().join(name).display().to_string();
     command.env(FOLDER, folder.path());
-    command.env("RUBYLIB", before(path("ruby"), "RUBYLIB", ':'));
-    command.env("RUBYOPT", before("-rsnug_boot_hook".into(), "RUBYOPT", ' '));
-    command.env("PYTHONPATH", before(path("python"), "PYTHONPATH", ':'));
+    command.env("RUBYLIB", before(path("ruby"), "RUBYLIB", ":"));
+    command.env("RUBYOPT", before("-rsnug_boot_hook".into(), "RUBYOPT", " "));
+    command.env("PYTHONPATH", before(path("python"), "PYTHONPATH", ":"));
     if existing(PYTHON_MALLOC).is_none() {
         command.env(PYTHON_MALLOC, "malloc");
     }

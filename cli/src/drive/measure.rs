@@ -2,6 +2,7 @@
 //! measured processes.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,6 +12,7 @@ use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid as NixPid;
 
 use crate::allocator::inspect::Inspector;
+use crate::allocator::program::Variables;
 use crate::analysis::attribution::AllocatorCode;
 use crate::analysis::results::{Evidence, Latency, Loaded, Overhead, Phase, ProcessSeen, Run, Settings};
 use crate::analysis::window::{self, Window};
@@ -44,8 +46,8 @@ const SERVER_AFTER_S: f64 = 5.0;
 pub(crate) struct Request<'a> {
     pub label: &'a str,
     pub round: u32,
-    pub program: &'a [String],
-    pub environment: &'a BTreeMap<String, String>,
+    pub program: &'a [OsString],
+    pub environment: &'a Variables,
     pub target: TrackOptions,
     pub settings: &'a Settings,
     /// How to drive a server; None: the program ends by itself.
@@ -464,7 +466,7 @@ fn spawn(request: &Request, group: Option<&Group>) -> Result<Pid> {
     {
         system::join_group(&mut command, file);
     }
-    let child = command.spawn().cannot(|| format!("run {}", request.program[0]))?;
+    let child = command.spawn().cannot(|| format!("run {}", request.program[0].to_string_lossy()))?;
     Ok(child.id() as Pid)
 }
 

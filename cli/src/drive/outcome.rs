@@ -70,7 +70,10 @@ fn failed_measuring(request: &Request, run: &Run) -> Option<String> {
 /// What to note of a run in which only the loader's word says that the allocator was loaded.
 pub(super) fn unseen(request: &Request, run: &Run) -> Option<String> {
     let nowhere = nowhere_seen(request, run).filter(|_| loader_vouches(request, run))?;
-    Some(format!("{nowhere}; it is only known that the loader accepts it for {}", request.program[0]))
+    Some(format!(
+        "{nowhere}; it is only known that the loader accepts it for {}",
+        request.program[0].to_string_lossy()
+    ))
 }
 
 /// The loader accepted the library before the runs. It would not load it into the processes that may not be read.
@@ -157,10 +160,11 @@ mod tests {
 
     fn judged_as(probed: bool, change: impl FnOnce(&mut Run)) -> (Option<String>, Option<String>) {
         let comparison = fixture::comparison(&[("snug", &[1.0])]);
+        let program = ["server".into()];
         let request = Request {
             label: "snug",
             round: 1,
-            program: &comparison.program,
+            program: &program,
             environment: &BTreeMap::new(),
             ask_allocator: false,
             profile: None,

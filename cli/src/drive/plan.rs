@@ -1,12 +1,13 @@
 //! What will be run: the list of allocators as the user wrote it, each made into an environment, and the order
 //! of the runs. Pure, except for finding libraries.
 
-use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use crate::allocator::asker::{self, Asker};
 use crate::allocator::kinds::{closest, known_names, AllocatorRow, Kind, ROWS};
 use crate::allocator::library::{self, prepend_preload, Library};
+use crate::allocator::program::Variables;
 use crate::base::failure::{Failure, Result};
 use crate::drive::sets::Sets;
 
@@ -221,9 +222,10 @@ pub(crate) fn resolve_all(entries: &[Entry]) -> Result<(Vec<Candidate>, Vec<Fail
 pub(crate) fn environment(
     candidate: &Candidate,
     asker: Option<&Asker>,
-    existing_preload: Option<&str>,
-) -> BTreeMap<String, String> {
-    let mut environment: BTreeMap<String, String> = candidate.variables.iter().cloned().collect();
+    existing_preload: Option<&OsStr>,
+) -> Variables {
+    let variables = candidate.variables.iter().cloned();
+    let mut environment: Variables = variables.map(|(name, value)| (name, value.into())).collect();
     let mut preload =
         candidate.library.as_ref().map(|library| prepend_preload(&library.path, existing_preload));
     if let Some(asker) = asker.filter(|_| asker::no_use(candidate.kind).is_none()) {

@@ -1,5 +1,6 @@
 //! A program that is about to run under snug: found, looked at, and its environment set.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -22,8 +23,8 @@ pub(crate) struct Preloaded {
 
 /// Finds the program and the library. `this_only`: programs that it executes don't inherit snug. Failures have the exit
 /// codes of `snug run`.
-pub(crate) fn prepare(words: &[String], this_only: bool) -> Result<Preloaded> {
-    let program = program::find(&words[0], &std::env::var("PATH").unwrap_or_default())?;
+pub(crate) fn prepare(words: &[OsString], this_only: bool) -> Result<Preloaded> {
+    let program = program::find(&words[0])?;
     let library = library::find_snug()?;
     if let Some(obstacle) = program::preload_obstacle(&program, &library.path, &library.elf) {
         return Err(obstacle.exit_code(NOT_STARTED));
@@ -33,8 +34,8 @@ pub(crate) fn prepare(words: &[String], this_only: bool) -> Result<Preloaded> {
             .advise("copy libsnug.so to another directory and set SNUG_LIBRARY to it")
             .exit_code(NOT_STARTED));
     }
-    let existing = std::env::var("LD_PRELOAD").ok();
-    for other in other_allocators(existing.as_deref()) {
+    let existing = std::env::var_os("LD_PRELOAD");
+    for other in other_allocators(&existing.as_deref().unwrap_or_default().to_string_lossy()) {
         anstream::eprintln!("snug: warning: LD_PRELOAD also holds {other}; snug comes first and is used");
     }
     if let Some(old) = machine::old_kernel() {
@@ -64,11 +65,11 @@ impl Preloaded {
 }
 
 /// Entries of LD_PRELOAD that are allocators other than snug.
-fn other_allocators(existing: Option<&str>) -> Vec<&str> {
+fn other_allocators(existing: &str) -> Vec<&str> {
     let is_other = |path: &&str| {
         Kind::from_file_name(path).is_some_and(|kind| kind != Kind::Snug && !kind.is_c_library())
     };
-    existing.unwrap_or_default().split([':', ' ']).filter(is_other).collect()
+    existing.split([':', ' ']).filter(is_other).collect()
 }
 
 #[cfg(test)]
@@ -77,8 +78,8 @@ mod tests {
 
     #[test]
     fn other_allocators_are_noticed() {
-        let preload = Some("/l/libjemalloc.so.2:/l/libsnug.so /l/libfoo.so");
+        let preload = "/l/libjemalloc.so.2:/l/libsnug.so /l/libfoo.so";
         assert_eq!(other_allocators(preload), ["/l/libjemalloc.so.2"]);
-        assert!(other_allocators(None).is_empty());
+        assert!(other_allocators("").is_empty());
     }
 }

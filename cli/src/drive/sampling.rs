@@ -1,6 +1,7 @@
 //! Samples of running processes: switching them on, reading them, and naming where they were taken.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::{OsStr, OsString};
 use std::time::{Duration, Instant};
 
 use crate::allocator::control::{self, SamplingEnd, SamplingLease};
@@ -33,7 +34,9 @@ pub(crate) fn chosen(sample: &LiveSample) -> Chosen {
 }
 
 /// Settings with sampling behind them, unless it is on by them. The library takes the last of two.
-pub(crate) fn with_sampling(existing: &str, mean_bytes: u32) -> Option<String> {
+pub(crate) fn with_sampling(existing: &OsStr, mean_bytes: u32) -> Option<OsString> {
+    let mut all = existing.to_os_string();
+    let existing = existing.to_string_lossy();
     let settings = existing.split(',').filter_map(|word| word.split_once(':'));
     let sampling = settings.filter(|(name, _)| name.trim() == SETTING);
     let last = sampling.rev().find_map(|(_, value)| value.trim().parse::<u32>().ok());
@@ -41,7 +44,8 @@ pub(crate) fn with_sampling(existing: &str, mean_bytes: u32) -> Option<String> {
         return None;
     }
     let separator = if existing.trim().is_empty() { "" } else { "," };
-    Some(format!("{existing}{separator}{SETTING}:{mean_bytes}"))
+    all.push(format!("{separator}{SETTING}:{mean_bytes}"));
+    Some(all)
 }
 
 /// The samples of a process whose page of counters lies at the address; None: none were ever taken.
@@ -60,7 +64,8 @@ pub(crate) fn monotonic_ns() -> u64 {
 
 /// The mappings of a process.
 pub(crate) fn read_maps(pid: Pid) -> Result<Vec<Mapping>> {
-    let maps = std::fs::read(format!("/proc/{pid}/maps")).cannot(|| format!("read the mappings of {pid}"))?;
+    let maps = std::fs::read(format!("/proc/{}/maps", proc::living(pid)))
+        .cannot(|| format!("read the mappings of {pid}"))?;
     Ok(maps::parse_maps(&maps))
 }
 
@@ -137,9 +142,9 @@ pub(crate) fn hides_small_objects(pid: Pid, profile: &Profile) -> bool {
     if !profile.stacks.values().any(|stack| stack.tags & profile::TAG_PYTHON != 0) {
         return false;
     }
-    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    let mut chosen =
-        proc::parse_environment(&environment).into_iter().filter(|(name, _)| name == "PYTHONMALLOC");
+    let environment = std::fs::read(format!("/proc/{}/environ", proc::living(pid))).unwrap_or_default();
+    let environment = proc::parse_environment(&environment).unwrap_or_default();
+    let mut chosen = environment.into_iter().filter(|(name, _)| name == "PYTHONMALLOC");
     !chosen.any(|(_, allocator)| allocator.starts_with("malloc"))
 }
 
@@ -293,7 +298,7 @@ mod tests {
 
     #[test]
     fn what_the_user_set_stays() {
-        let with = |existing| with_sampling(existing, 4096);
+        let with = |existing: &str| with_sampling(existing.as_ref(), 4096)?.into_string().ok();
         assert_eq!(with("").as_deref(), Some("profile:4096"));
         assert_eq!(with("background:0").as_deref(), Some("background:0,profile:4096"));
         assert_eq!(with("background:0, profile : 1"), None);

@@ -1,15 +1,15 @@
 //! Whether an allocator takes the settings that it is given with `--with`.
 
-use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
 use crate::allocator::kinds::Kind;
+use crate::allocator::program::Variables;
 use crate::base::failure::{Failure, Result};
 use crate::drive::plan::{self, Candidate};
 
 /// What an allocator says against the settings it was given: asked by letting it start with a program that does nothing.
 /// Of snug that is a mistake in the request, of others a note for the reader.
-pub(crate) fn refused(candidate: &Candidate, environment: &BTreeMap<String, String>) -> Result<Vec<String>> {
+pub(crate) fn refused(candidate: &Candidate, environment: &Variables) -> Result<Vec<String>> {
     /// Words of those who do not take a setting.
     const REFUSALS: &[&str] =
         &["invalid", "unknown", "warning", "malformed", "error", "unrecognized", "ignor"];

@@ -14,7 +14,7 @@ use crate::heap::answers;
 use crate::heap::counters::{self, Account, Counters, Wishes, WishesLayout};
 use crate::heap::glibc_heap::HeapSize;
 use crate::process::maps::Mapping;
-use crate::process::proc::Pid;
+use crate::process::proc::{self, Pid};
 
 /// Pages of a stripped static program that are searched, 1 GiB: a process may map its file as often as it likes.
 const SEARCHED_PAGES: usize = 1 << 18;
@@ -155,6 +155,17 @@ pub(crate) fn read_pieces(pid: Pid, addresses: &[u64], length: usize, buffer: &m
     if buffer.is_empty() {
         return Ok(());
     }
+    match read_pieces_of(pid, addresses, length, buffer) {
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => match proc::living(pid) {
+            thread if thread != pid => read_pieces_of(thread, addresses, length, buffer),
+            _ => Err(error),
+        },
+        read => read,
+    }
+}
+
+/// The same of a thread.
+fn read_pieces_of(pid: Pid, addresses: &[u64], length: usize, buffer: &mut [u8]) -> io::Result<()> {
     let Ok(file) = File::open(format!("/proc/{pid}/mem")) else {
         return call_for_pieces(pid, addresses, length, buffer);
     };
@@ -190,6 +201,7 @@ fn call_for_pieces(pid: Pid, addresses: &[u64], length: usize, buffer: &mut [u8]
 /// Writes memory of another process without stopping it.
 pub(crate) fn write_memory(pid: Pid, address: u64, bytes: &[u8]) -> io::Result<()> {
     let remote = [RemoteIoVec { base: address as usize, len: bytes.len() }];
+    let pid = proc::living(pid);
     match process_vm_writev(NixPid::from_raw(pid), &[IoSlice::new(bytes)], &remote) {
         Ok(count) if count == bytes.len() => return Ok(()),
         Err(Errno::EPERM) => return Err(io::ErrorKind::PermissionDenied.into()),

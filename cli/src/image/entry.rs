@@ -126,8 +126,10 @@ fn follow(root: &dyn Root, entry: &EntryCommand) -> Result<Followed, String> {
         let script = crate::allocator::program::parse_script_start(&start);
         let image = match &script {
             None => program.clone(),
-            Some(interpreter) => root::find_program(root, interpreter, &path, "/")
-                .ok_or_else(|| format!("{program} is a script for {interpreter}, which is not in it"))?,
+            Some(interpreter) => root::find_program(root, &interpreter.to_string_lossy(), &path, "/")
+                .ok_or_else(|| {
+                    format!("{program} is a script for {}, which is not in it", interpreter.to_string_lossy())
+                })?,
         };
         let next = if script.is_some() && is_shell(&image) {
             let text = root::read_text(root, &program).unwrap_or_default();

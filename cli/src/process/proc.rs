@@ -84,11 +84,39 @@ impl Processes for ProcFilesystem {
     }
 
     fn read(&mut self, pid: Pid, file: &'static str, buffer: &mut Vec<u8>) -> io::Result<()> {
+        let read = self.read_of_first_thread(pid, file, buffer);
+        let is_ended = |error: &io::Error| error.raw_os_error() == Some(libc::ESRCH);
+        if read.as_ref().map_or_else(is_ended, |()| lacks_memory(file, buffer)) {
+            let thread = living(pid);
+            if thread != pid && file == "stat" {
+                let of_thread = std::fs::read(format!("/proc/{thread}/stat"))?;
+                *buffer = with_memory_of(buffer, &of_thread).unwrap_or_else(|| buffer.clone());
+            } else if thread != pid {
+                return read_anew(thread, file, buffer);
+            }
+        }
+        read
+    }
+
+    fn link(&mut self, pid: Pid, file: &'static str) -> io::Result<PathBuf> {
+        std::fs::read_link(format!("/proc/{pid}/{file}")).or_else(|error| match living(pid) {
+            thread if thread != pid => std::fs::read_link(format!("/proc/{thread}/{file}")),
+            _ => Err(error),
+        })
+    }
+
+    fn forget(&mut self, pid: Pid) {
+        self.stat_files.remove(&pid);
+        self.statm_files.remove(&pid);
+    }
+}
+
+impl ProcFilesystem {
+    fn read_of_first_thread(&mut self, pid: Pid, file: &'static str, buffer: &mut Vec<u8>) -> io::Result<()> {
         let kept = match file {
             "stat" => &mut self.stat_files,
             "statm" => &mut self.statm_files,
-            "smaps_rollup" => return read_rollup(&format!("/proc/{pid}"), buffer),
-            _ => return read_all(&mut File::open(format!("/proc/{pid}/{file}"))?, buffer),
+            _ => return read_anew(pid, file, buffer),
         };
         let read = |file: &File, buffer: &mut Vec<u8>| -> io::Result<()> {
             let mut text = [0; 2048];
@@ -107,14 +135,55 @@ impl Processes for ProcFilesystem {
         }
         Ok(())
     }
+}
 
-    fn link(&mut self, pid: Pid, file: &'static str) -> io::Result<PathBuf> {
-        std::fs::read_link(format!("/proc/{pid}/{file}"))
+/// A thread by which the memory of a process is to be seen: the first, which has its number, unless that has ended and others
+/// run on. Then it stays as a zombie, of which the kernel shows nothing: no mappings, no program, no root.
+pub(crate) fn living(pid: Pid) -> Pid {
+    let stat = |pid: Pid| parse_stat(&std::fs::read(format!("/proc/{pid}/stat")).ok()?);
+    if stat(pid).is_none_or(|stat| !stat.has_ended() || stat.threads <= 1) {
+        return pid;
     }
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let mut threads = threads.filter_map(|entry| entry.file_name().to_str()?.parse::<Pid>().ok());
+    let is_alive = |thread: &Pid| stat(*thread).is_some_and(|stat| !stat.has_ended() && !stat.is_ending());
+    threads.find(is_alive).unwrap_or(pid)
+}
 
-    fn forget(&mut self, pid: Pid) {
-        self.stat_files.remove(&pid);
-        self.statm_files.remove(&pid);
+/// Whether a file has nothing of what the memory of a process has in it.
+fn lacks_memory(file: &str, content: &[u8]) -> bool {
+    match file {
+        "maps" | "smaps" | "smaps_rollup" | "environ" | "cmdline" | "auxv" => content.is_empty(),
+        "statm" => content.starts_with(b"0 "),
+        "stat" => parse_stat(content).is_some_and(|stat| stat.has_ended() && stat.threads > 1),
+        "status" => String::from_utf8_lossy(content).lines().any(|line| line.starts_with("State:\tZ")),
+        _ => false,
+    }
+}
+
+/// The line of `/proc/PID/stat` with what another thread's says of the memory, and of whether it runs.
+fn with_memory_of(stat: &[u8], of_thread: &[u8]) -> Option<Vec<u8>> {
+    /// Of proc(5): state, flags, sizes, limits and places of memory, arguments and environment.
+    const OF_MEMORY: &[usize] = &[3, 9, 23, 24, 26, 27, 28, 45, 46, 47, 48, 49, 50, 51];
+    let fields = |line: &'_ [u8]| -> Option<(usize, Vec<String>)> {
+        let begin = line.iter().rposition(|byte| *byte == b')')? + 2;
+        let text = String::from_utf8_lossy(line.get(begin..)?);
+        Some((begin, text.split_ascii_whitespace().map(String::from).collect()))
+    };
+    let (begin, mut own) = fields(stat)?;
+    let (_, other) = fields(of_thread)?;
+    for field in OF_MEMORY {
+        let place = own.get_mut(field - 3).zip(other.get(field - 3));
+        place.into_iter().for_each(|(own, other)| own.clone_from(other));
+    }
+    Some([&stat[..begin], own.join(" ").as_bytes(), b"\n"].concat())
+}
+
+/// Replaces `buffer` by what a file says now.
+fn read_anew(pid: Pid, file: &str, buffer: &mut Vec<u8>) -> io::Result<()> {
+    match file {
+        "smaps_rollup" => read_rollup(&format!("/proc/{pid}"), buffer),
+        _ => read_all(&mut File::open(format!("/proc/{pid}/{file}"))?, buffer),
     }
 }
 
@@ -311,11 +380,18 @@ pub(crate) fn parse_arguments(text: &[u8]) -> Vec<String> {
     text.split('\0').map(String::from).collect()
 }
 
-/// Splits the NUL-separated `/proc/PID/environ`.
-pub(crate) fn parse_environment(text: &[u8]) -> Vec<(String, String)> {
+/// Splits the NUL-separated `/proc/PID/environ`. None: the process has written something else there, as those do that give
+/// themselves a title, which is longer than the arguments that it replaces.
+pub(crate) fn parse_environment(text: &[u8]) -> Option<Vec<(String, String)>> {
     let text = String::from_utf8_lossy(text);
+    let is_name = |name: &str| !name.is_empty() && !name.contains([' ', '\n']);
+    let begins_with_one = text.split_once('=').is_some_and(|(name, _)| is_name(name) && !name.contains('\0'));
+    let is_written_over = !begins_with_one || text.contains("\0\0") || !text.ends_with('\0');
+    if !text.is_empty() && is_written_over {
+        return None;
+    }
     let pairs = text.split('\0').filter_map(|entry| entry.split_once('='));
-    pairs.map(|(name, value)| (name.to_string(), value.to_string())).collect()
+    Some(pairs.map(|(name, value)| (name.to_string(), value.to_string())).collect())
 }
 
 #[cfg(test)]
@@ -333,6 +409,18 @@ mod tests {
             (stat.user_ticks, stat.system_ticks, stat.start_ticks, stat.rss_pages),
             (30, 4, 12345, 77)
         );
+    }
+
+    #[test]
+    fn memory_is_that_of_a_thread_that_runs_on() {
+        let zombie = b"42 (a) b) Z 7 42 42 0 -1 4194308 100 5 2 0 30 4 0 0 20 0 2 0 12345 0 0 99 0 0 0 0 0";
+        let thread = b"43 (other) S 7 42 42 0 -1 64 1 5 2 0 30 4 0 0 20 0 2 0 99999 1000 77 99 1 2 3 4 5";
+        let merged = parse_stat(&with_memory_of(zombie, thread).unwrap()).unwrap();
+        assert_eq!((merged.name.as_str(), merged.state, merged.flags), ("a) b", 'S', 64));
+        assert_eq!((merged.start_ticks, merged.rss_pages, merged.start_stack), (12345, 77, 3));
+        assert!(lacks_memory("stat", zombie) && !lacks_memory("stat", thread));
+        assert_eq!(with_memory_of(b"", thread), None);
+        assert_eq!(living(std::process::id() as Pid), std::process::id() as Pid);
     }
 
     #[test]
@@ -419,8 +507,16 @@ mod tests {
         assert_eq!(parse_arguments(b"ruby\0\0a b\0"), ["ruby", "", "a b"]);
         assert_eq!(parse_arguments(b"puma: worker 1\0\0\0"), ["puma: worker 1"]);
         assert!(parse_arguments(b"").is_empty());
-        let environment = parse_environment(b"A=1\0LD_PRELOAD=/x:/y\0broken\0");
+        let environment = parse_environment(b"A=1\0LD_PRELOAD=/x:/y\0broken\0").unwrap();
         assert_eq!(environment, [("A".into(), "1".into()), ("LD_PRELOAD".into(), "/x:/y".into())]);
+        assert_eq!(parse_environment(b""), Some(vec![]));
+        assert_eq!(parse_environment(b"BASH_FUNC_f%%=() { x\n}\0").unwrap()[0].0, "BASH_FUNC_f%%");
+        // What titles leave: nothing, an end of theirs, one that looks like a variable, and no end.
+        let left: [&[u8]; 5] =
+            [b"\0\0\0", b"orker [app]\0\0", b"ency=8)\0\0\0\0", b"shop --app=x\0A=1\0", b"A=1"];
+        for text in left {
+            assert_eq!(parse_environment(text), None, "{}", String::from_utf8_lossy(text));
+        }
     }
 
     #[test]

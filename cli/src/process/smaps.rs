@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use crate::base::machine;
-use crate::process::proc::Pid;
+use crate::process::proc::{self, Pid};
 
 /// One mapping, and how much of it is in memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -94,7 +94,7 @@ const BATCH_PAGES: u64 = 1 << 16;
 impl PageMap {
     /// Fails if the process is somebody else's.
     pub(crate) fn open(pid: Pid) -> io::Result<PageMap> {
-        let file = File::open(format!("/proc/{pid}/pagemap"))?;
+        let file = File::open(format!("/proc/{}/pagemap", proc::living(pid)))?;
         Ok(PageMap { file, page_bytes: machine::page_size_bytes() })
     }
 

@@ -15,7 +15,7 @@ use crate::base::demangle::demangled;
 use crate::base::elf::{name_in, Elf64, ElfHeaders};
 use crate::base::file::open_regular;
 use crate::process::maps::Mapping;
-use crate::process::proc::Pid;
+use crate::process::proc::{self, Pid};
 use crate::process::symbols::lines::Lines;
 
 pub(crate) use crate::process::symbols::lines::CodeLine;
@@ -71,7 +71,8 @@ struct FileSymbols {
 impl Symbols {
     /// Of a process with these mappings.
     pub(crate) fn new(pid: Pid, mappings: Vec<Mapping>) -> Symbols {
-        Symbols { root: format!("/proc/{pid}/root"), mappings, files: HashMap::new(), lines_left: None }
+        let root = format!("/proc/{}/root", proc::living(pid));
+        Symbols { root, mappings, files: HashMap::new(), lines_left: None }
     }
 
     /// Of a process that had these mappings, and this one's root.

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use crate::base::failure::{Failure, Result, UNKNOWN};
 use crate::process::command_line::name_matches;
 use crate::process::proc::{parse_stat, Pid, ProcFilesystem, Processes, Stat};
+use crate::process::role::role;
 
 /// This user; None for root, who looks at everybody's.
 pub(crate) fn own_user() -> Option<u32> {
@@ -112,6 +113,18 @@ pub(crate) fn below_own(source: &mut impl Processes) -> Vec<Pid> {
     let own = std::process::id() as Pid;
     let parents = source.all().into_iter().map(|(pid, parent, _)| (pid, parent)).collect();
     descendants(&parents, &[own]).into_iter().filter(|pid| *pid != own).collect()
+}
+
+/// Those below a process, with what each is for.
+pub(crate) fn below(pid: Pid) -> Vec<(Pid, String)> {
+    let mut source = ProcFilesystem::new();
+    let all = source.all();
+    let parents = all.iter().map(|(pid, parent, _)| (*pid, *parent)).collect();
+    let below = descendants(&parents, &[pid]).into_iter().filter(|other| *other != pid);
+    let names: HashMap<Pid, &String> = all.iter().map(|(pid, _, name)| (*pid, name)).collect();
+    below
+        .map(|other| (other, role(&source.arguments(other), names.get(&other).map_or("", |name| name))))
+        .collect()
 }
 
 /// Whether a process has threads that are not about to end.

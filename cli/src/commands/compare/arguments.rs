@@ -1,5 +1,6 @@
 //! The command line of `snug compare`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -108,7 +109,7 @@ pub(crate) struct CompareArguments {
     pub server: ServerArguments,
     /// The program and its arguments
     #[arg(required_unless_present_any = ["list_allocators", "save_set"], trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
-    pub program: Vec<String>,
+    pub program: Vec<OsString>,
 }
 
 /// Runs under each allocator, if nothing says how many.

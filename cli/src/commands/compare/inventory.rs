@@ -17,7 +17,7 @@ pub(super) fn show(sets: &Sets) -> Result<()> {
     for row in ROWS.iter().filter(|row| row.kind != Kind::Musl) {
         if row.kind.is_c_library() {
             // That of the shell stands for the system's.
-            let shell = program::find("sh", "/bin").ok().and_then(|shell| program::c_library(&shell));
+            let shell = program::find("/bin/sh".as_ref()).ok().and_then(|shell| program::c_library(&shell));
             let version = shell.and_then(|path| library::version(row.kind, &path));
             allocators.add_row([row.name, &version.unwrap_or_default(), "the program's own"]);
             continue;

@@ -331,7 +331,10 @@ fn begin(arguments: &CompareArguments, setup: &RunSetup) -> Comparison {
             kind: candidate.kind,
             version: version_of.and_then(|path| library::version(candidate.kind, path)),
             library: path.map(|path| path.display().to_string()),
-            environment: environment.clone(),
+            environment: environment
+                .iter()
+                .map(|(name, value)| (name.clone(), value.to_string_lossy().into_owned()))
+                .collect(),
             inherited: inherited.collect(),
             complaints: complaints.clone(),
         }
@@ -343,7 +346,7 @@ fn begin(arguments: &CompareArguments, setup: &RunSetup) -> Comparison {
         started_at: machine::now_utc(),
         invocation: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
         directory: std::env::current_dir().map(|path| path.display().to_string()).unwrap_or_default(),
-        program: arguments.program.clone(),
+        program: terminal::texts(&arguments.program),
         machine: machine::describe(),
         settings: Settings {
             rounds: arguments.rounds(),

@@ -1,6 +1,7 @@
 //! What is seen of a comparison while it runs: a bar on a terminal, else a line for each run.
 
 use std::cell::Cell;
+use std::ffi::{OsStr, OsString};
 
 use indicatif::ProgressBar;
 
@@ -41,7 +42,7 @@ impl RunProgress {
     }
 
     /// Without a bar nothing would be seen before the first run has ended.
-    pub(super) fn announce(&self, program: &[String], rounds: u32, allocators: &[Allocator]) {
+    pub(super) fn announce(&self, program: &[OsString], rounds: u32, allocators: &[Allocator]) {
         if !self.is_terminal {
             anstream::eprintln!("{}", announcement(program, rounds, allocators, self.until));
         }
@@ -95,7 +96,7 @@ impl RunProgress {
 }
 
 /// What is going to be run.
-fn announcement(program: &[String], rounds: u32, allocators: &[Allocator], until: bool) -> String {
+fn announcement(program: &[impl AsRef<OsStr>], rounds: u32, allocators: &[Allocator], until: bool) -> String {
     let program = plot::shorten(&terminal::shell_line(program), 80);
     let runs = rounds as usize * allocators.len();
     let runs = terminal::counted(runs, "run");

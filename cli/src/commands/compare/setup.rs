@@ -1,13 +1,13 @@
 //! What is settled before the first run of a comparison: which allocators exist, and that each works with the program.
 
-use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use regex_lite::Regex;
 
 use crate::allocator::asker::Asker;
 use crate::allocator::kinds::Kind;
-use crate::allocator::program::{self, Program};
+use crate::allocator::program::{self, Program, Variables};
 use crate::analysis::attribution::AllocatorCode;
 use crate::base::elf;
 use crate::base::failure::{Failure, Result, USAGE};
@@ -19,7 +19,7 @@ use crate::drive::{perf, serving, settings};
 /// What all runs are made of; one element for each candidate.
 pub(super) struct RunSetup<'a> {
     pub candidates: &'a [Candidate],
-    pub environments: Vec<BTreeMap<String, String>>,
+    pub environments: Vec<Variables>,
     /// Whether the loader confirmed that it loads the allocator into the program.
     pub probed: Vec<bool>,
     /// What each says against its settings.
@@ -40,8 +40,8 @@ impl RunSetup<'_> {
     ) -> Result<RunSetup<'a>> {
         let only = arguments.only()?;
         let plan = serving::plan(&arguments.server)?;
-        let program = program::find(&arguments.program[0], &std::env::var("PATH").unwrap_or_default())?;
-        let preloaded = std::env::var("LD_PRELOAD").ok().filter(|value| !value.is_empty());
+        let program = program::find(&arguments.program[0])?;
+        let preloaded = std::env::var_os("LD_PRELOAD").filter(|value| !value.is_empty());
         refuse_preloaded_allocator(preloaded.as_deref())?;
         let asker = arguments.ask_allocator.then(|| find_asker(&program)).transpose()?;
         let profiles = arguments.profile.then(|| profiles(&program, candidates)).transpose()?;
@@ -73,7 +73,7 @@ fn profiles(program: &Program, candidates: &[Candidate]) -> Result<Vec<Allocator
 
 /// Where the allocator is that the program is linked with: a library of its own, or the C library.
 fn own_allocator(program: &Program) -> Result<AllocatorCode> {
-    let listing = program::list_libraries(program, &BTreeMap::new())?;
+    let listing = program::list_libraries(program, &Variables::new())?;
     let code = match listing.find(|kind| !kind.is_c_library()) {
         Some(path) => Some(AllocatorCode::library(&path)),
         None => {
@@ -116,9 +116,9 @@ fn find_asker(program: &Program) -> Result<Asker> {
 }
 
 /// A preload of the caller's that is itself an allocator would be part of every row.
-fn refuse_preloaded_allocator(existing: Option<&str>) -> Result<()> {
-    let paths = existing.unwrap_or_default().split([':', ' ']);
-    for path in paths {
+fn refuse_preloaded_allocator(existing: Option<&OsStr>) -> Result<()> {
+    let existing = existing.unwrap_or_default().to_string_lossy();
+    for path in existing.split([':', ' ']) {
         if let Some(kind) = Kind::from_file_name(path).filter(|kind| !kind.is_c_library()) {
             return Err(Failure::new(format!(
                 "LD_PRELOAD already holds {} ({path}): it would be in every run, also under glibc",
@@ -133,7 +133,7 @@ fn refuse_preloaded_allocator(existing: Option<&str>) -> Result<()> {
 
 /// Asks the dynamic loader whether it would load the library into this program, without running the program.
 /// True if it would; false if the loader can't be asked.
-fn probe(program: &Program, candidate: &Candidate, environment: &BTreeMap<String, String>) -> Result<bool> {
+fn probe(program: &Program, candidate: &Candidate, environment: &Variables) -> Result<bool> {
     let Some(library) = &candidate.library else { return Ok(false) };
     if let Some(obstacle) = program::preload_obstacle(program, &library.path, &library.elf) {
         return Err(obstacle);

@@ -102,6 +102,7 @@ impl Places {
         let environment = source.read(pid, "environ", &mut buffer);
         let asks_for_snug = environment.is_ok()
             && proc::parse_environment(&buffer)
+                .unwrap_or_default()
                 .iter()
                 .any(|(name, value)| name == "LD_PRELOAD" && value.contains(LIBRARY));
         if source.read(pid, "cgroup", &mut buffer).is_err() {

@@ -1,5 +1,6 @@
 //! The command line of `snug leak`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -84,7 +85,7 @@ pub(crate) struct LeakArguments {
     pub process: Option<String>,
     /// A program to run and watch
     #[arg(last = true, value_name = "PROGRAM")]
-    pub program: Vec<String>,
+    pub program: Vec<OsString>,
 }
 
 /// Verdicts of snug leak that a script may want to fail on.

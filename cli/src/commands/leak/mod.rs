@@ -7,7 +7,7 @@
 pub(super) mod arguments;
 mod root_end;
 
-use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use indicatif::ProgressBar;
 
 use crate::allocator::asker::{self, Asker};
 use crate::allocator::inspect::Inspector;
-use crate::allocator::program::{self, Program};
+use crate::allocator::program::{self, Program, Variables};
 use crate::allocator::record::{Recorder, Recording, Roots, SnugProcess};
 use crate::analysis::assemble;
 use crate::analysis::growth_check::OtherMeasures;
@@ -152,8 +152,8 @@ impl LeakFailure {
 }
 
 /// Finds the program and the allocator. Returns the variables to set.
-fn prepare(arguments: &LeakArguments, name: &str) -> Result<BTreeMap<String, String>> {
-    let program = program::find(name, &std::env::var("PATH").unwrap_or_default())?;
+fn prepare(arguments: &LeakArguments, name: &OsStr) -> Result<Variables> {
+    let program = program::find(name)?;
     // Who asks the program's allocator means the one that it has.
     let default = if arguments.ask_allocator { "glibc" } else { "snug" };
     let with = arguments.with.clone().unwrap_or_else(|| default.into());
@@ -171,7 +171,7 @@ fn prepare(arguments: &LeakArguments, name: &str) -> Result<BTreeMap<String, Str
         }
     }
     let asker = arguments.ask_allocator.then(|| find_asker(&program, &candidate)).transpose()?;
-    let existing = std::env::var("LD_PRELOAD").ok().filter(|value| !value.is_empty());
+    let existing = std::env::var_os("LD_PRELOAD").filter(|value| !value.is_empty());
     let environment = plan::environment(&candidate, asker.as_ref(), existing.as_deref());
     for complaint in settings::refused(&candidate, &environment)? {
         terminal::note(&format!("{}: {complaint}", candidate.label));
@@ -208,11 +208,11 @@ fn refuse_to_ask_a_running_process(arguments: &LeakArguments) -> Result<()> {
 }
 
 /// Starts the program; what it writes goes to stderr.
-fn start(arguments: &[String], environment: &BTreeMap<String, String>) -> Result<Pid> {
+fn start(arguments: &[OsString], environment: &Variables) -> Result<Pid> {
     let mut command = Command::new(&arguments[0]);
     command.args(&arguments[1..]).envs(environment).stdin(Stdio::null()).stdout(Stdio::from(io::stderr()));
     system::isolate(&mut command);
-    let child = command.spawn().cannot(|| format!("run {}", arguments[0]))?;
+    let child = command.spawn().cannot(|| format!("run {}", arguments[0].to_string_lossy()))?;
     Ok(child.id() as Pid)
 }
 

@@ -1,5 +1,6 @@
 //! `snug profile -- PROGRAM`: samples of a program that is started for it, read when it is about to end.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
 use std::process::Stdio;
@@ -76,13 +77,13 @@ pub(super) fn measure(arguments: &ProfileArguments) -> Result<MeasuredProfile> {
     let mut children = Children::new()?;
     system::attach(command);
     let (begin, begin_ns) = (Instant::now(), monotonic_ns());
-    let held = system::spawn_held(command).cannot(|| format!("run {}", arguments.program[0]))?;
+    let run = || format!("run {}", arguments.program[0].to_string_lossy());
+    let held = system::spawn_held(command).cannot(run)?;
     let refusal = TracedChild::seize(&held).err();
     if refusal.is_some() && !is_readable(&held) {
         return Err(access::explain_refused(held.pid, &access::ptrace_scope()));
     }
-    let started = TracedChild::start(held, refusal.is_none());
-    let mut child = started.cannot(|| format!("run {}", arguments.program[0]))?;
+    let mut child = TracedChild::start(held, refusal.is_none()).cannot(run)?;
     let mut watch = Watch {
         arguments,
         pid: child.pid,
@@ -106,11 +107,11 @@ pub(super) fn measure(arguments: &ProfileArguments) -> Result<MeasuredProfile> {
     let last = watch.last.take().ok_or_else(|| watch.nothing_read(ended, refusal.is_some()))?;
     watch.tell_gaps(&last, ended, duration, refusal.as_ref());
     let mut symbols = Symbols::of_ended(last.maps).with_lines();
-    let views = arguments.views().map(|view| {
+    let view_of = |view| {
         let sites = watch.looks.sites(view, &mut symbols, &mut SeenBlocks::default());
         arguments.chosen(view, sites, watch.looks.dropped(view))
-    });
-    let views: Vec<MeasuredView> = views.collect();
+    };
+    let views: Vec<MeasuredView> = arguments.views().map(view_of).collect();
     if views[0].sites.is_empty() {
         terminal::note(match watch.looks.last().taken {
             0 => "it allocated too little for a sample; a smaller --mean-bytes takes more",
@@ -135,8 +136,8 @@ pub(super) fn measure(arguments: &ProfileArguments) -> Result<MeasuredProfile> {
 }
 
 /// The value of SNUG that switches sampling on; None: what the user set does already.
-fn settings_for(arguments: &ProfileArguments) -> Option<String> {
-    let existing = std::env::var(VARIABLE).unwrap_or_default();
+fn settings_for(arguments: &ProfileArguments) -> Option<OsString> {
+    let existing = std::env::var_os(VARIABLE).unwrap_or_default();
     let settings = with_sampling(&existing, arguments.mean_bytes.unwrap_or(MEAN_BYTES));
     if settings.is_none() && arguments.mean_bytes.is_some() {
         terminal::note("SNUG switches sampling on already, so --mean-bytes has no effect");

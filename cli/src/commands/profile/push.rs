@@ -219,10 +219,8 @@ fn push_name(text: &str) -> std::result::Result<PushName, String> {
 /// That of the program: the name that was asked for, or the first word of its command line.
 fn default_name(arguments: &ProfileArguments, command: &str) -> PushName {
     let asked = arguments.process.as_deref().filter(|process| process.parse::<u32>().is_err());
-    let word = asked
-        .or(arguments.program.first().map(String::as_str))
-        .or(command.split_whitespace().next())
-        .unwrap_or_default();
+    let program = arguments.program.first().map(|program| program.to_string_lossy());
+    let word = asked.or(program.as_deref()).or(command.split_whitespace().next()).unwrap_or_default();
     let file = word.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     let name: String = file.chars().map(|letter| if is_of_name(letter) { letter } else { '_' }).collect();
     let name = name.trim_matches('_');

@@ -19,7 +19,7 @@ use crate::process::children::Children;
 use crate::process::ending::EndingTold;
 use crate::process::maps::Mapping;
 use crate::process::pace::Pace;
-use crate::process::proc::Pid;
+use crate::process::proc::{self, Pid};
 use crate::process::symbols::Symbols;
 use crate::process::system;
 
@@ -288,8 +288,9 @@ impl TreeWatch<'_> {
 }
 
 fn root_key(pid: Pid) -> RootKey {
-    let mounts = std::fs::read_link(format!("/proc/{pid}/ns/mnt")).unwrap_or_default();
-    let root = std::fs::metadata(format!("/proc/{pid}/root"));
+    let thread = proc::living(pid);
+    let mounts = std::fs::read_link(format!("/proc/{thread}/ns/mnt")).unwrap_or_default();
+    let root = std::fs::metadata(format!("/proc/{thread}/root"));
     let (device, inode) = root.map_or((0, 0), |root| (root.dev(), root.ino()));
     (mounts.to_string_lossy().into_owned(), device, inode)
 }
