@@ -8,10 +8,12 @@ import csv
 import functools
 import hashlib
 import html
+import importlib
 import io
 import json
 import os
 import random
+import sys
 import threading
 import time
 from collections import OrderedDict
@@ -29,6 +31,26 @@ app = Celery("bench", broker=f"redis+socket://{REDIS_SOCKET}")
 app.conf.update(task_ignore_result=True, broker_connection_retry_on_startup=True, worker_prefetch_multiplier=2)
 
 tasks = {}
+# What applications load before they fork, as far as it is installed; and what they keep at hand.
+HEAVY = ("numpy", "pandas", "sqlalchemy.orm", "django.db.models", "rest_framework.settings", "boto3", "pydantic", "asyncio", "http.server",
+         "unittest.mock", "xml.dom.minidom", "email.mime.text", "sqlite3", "decimal", "multiprocessing.pool", "concurrent.futures")
+table = []
+
+
+def boot_heavily():
+    for name in HEAVY:
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            pass
+    rng = random.Random(1)
+    table.extend({"id": number + 1000, "name": f"row {number}", "price": number * 1.5, "tags": [sentence(rng, 2), sentence(rng, 2)],
+                  "place": {"row": number + 5000, "column": f"column {number}"}} for number in range(40_000))
+
+
+def look_up(rng):
+    """Some rows of the table, as a task that needs them does."""
+    return sum(row["price"] + row["place"]["row"] + len(row["tags"][0]) for row in rng.choices(table, k=4000)) if table else 0
 
 
 class Cache:
@@ -71,6 +93,7 @@ def task(function):
     def recorded(number):
         started, outcome = time.monotonic(), "ok"
         try:
+            look_up(random.Random(number))
             function(random.Random(number))
         except Exception as error:
             outcome = f"{function.__name__}({number}): {type(error).__name__}: {error}"
@@ -175,3 +198,7 @@ def receive_upload(rng):
     data = bytes(buffer)
     expect(hashlib.sha1(data).digest() == digest.digest(), "an upload that changed")
     cache.keep(("upload", rng.randrange(600)), data, len(data))
+
+
+if os.environ.get("BENCH_HEAVY", "0") != "0" and "worker" in sys.argv:
+    boot_heavily()

@@ -3,9 +3,11 @@
 Starts a redis-server of its own and Celery under the allocator of our environment, queues seeded tasks, waits
 until all have ended, then while Celery idles, stops it. Measure only the server:
   snug compare --only snug-bench-celery -- bench/workloads/celery/drive
-Celery comes from PyPI, into build/venv-celery; bench/workloads/celery/setup makes that.
+Celery comes from PyPI, into build/venv-celery; bench/workloads/celery/setup makes that. BENCH_PYTHON names another Python
+that has Celery and redis. With --heavy the tasks belong to an application that loads much before it forks.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -15,7 +17,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent.parent
 
 
-PYTHON = ROOT / "build/venv-celery/bin/python"
+OTHER_PYTHON = os.environ.get("BENCH_PYTHON")
+PYTHON = Path(OTHER_PYTHON or ROOT / "build/venv-celery/bin/python")
 CONCURRENCY = {"prefork": 8, "threads": 20}
 # Prefork keeps this much in each process, threads share one cache.
 CACHE_MB = {"prefork": 16, "threads": 64}
@@ -26,6 +29,7 @@ def parse_arguments():
     parser.add_argument("--pool", choices=CONCURRENCY, default="prefork", help="forked processes or threads")
     parser.add_argument("--concurrency", type=options.positive, metavar="N", help="processes or threads (8 or 20)")
     parser.add_argument("--cache-mb", type=int, metavar="MB", help="cached per process (16; threads: 64)")
+    parser.add_argument("--heavy", action="store_true", help="a heavy boot: libraries that are there, and a table of 40,000 rows")
     arguments = options.parse(parser)
     if arguments.concurrency is None:
         arguments.concurrency = CONCURRENCY[arguments.pool]
@@ -41,6 +45,9 @@ def require():
 
 
 def require_virtual_environment():
+    if OTHER_PYTHON:
+        session.require_program(PYTHON)
+        return
     made_from = PYTHON.parent.parent / "requirements.txt"
     if not made_from.exists() or made_from.read_text() != (HERE / "requirements.txt").read_text():
         raise session.WorkloadError(
@@ -55,7 +62,7 @@ def start_server(run, arguments, variables):
         [PYTHON, "-m", "celery", "-A", "bench_tasks", "worker", "-n", "snug-bench-celery@localhost", "-l", "INFO",
          "--pool", arguments.pool, "--concurrency", arguments.concurrency, "--without-mingle", "--without-gossip",
          *(["--include", "snug.celery"] if arguments.hooks else [])],
-        BENCH_CACHE_MB=arguments.cache_mb, **variables)
+        BENCH_CACHE_MB=arguments.cache_mb, BENCH_HEAVY=int(arguments.heavy), **variables)
     run.wait_until(lambda: "snug-bench-celery@localhost ready" in server.log_path.read_text(), "starting Celery")
 
 

@@ -56,5 +56,5 @@ def start(session):
         REDIS_SERVER, "--port", "0", "--unixsocket", socket_path, "--unixsocketperm", "700",
         "--dir", session.directory, "--save", "", "--appendonly", "no", "--daemonize", "no",
     ])
-    session.wait_until(lambda: "ready to accept connections" in process.log_path.read_text(), "starting redis-server")
+    session.wait_until(lambda: "ready to accept connections" in process.log_path.read_text().lower(), "starting redis-server")
     return Redis(socket_path), socket_path
