@@ -16,19 +16,24 @@ from packages.project import ROOT
 from packages.tests.staged import CLEAN, installed, run, temporary
 
 # What a request leaves as cyclic garbage, and what it says of its process.
-SHARED = """import gc, json, os, snug
+SHARED = """import gc, json, os, snug, socket, time
+seen, left = [], []
+def warm(): seen.append("warm()")
 class Node: pass
 def garbage():
     for _ in range(100):
         node = Node(); node.self = node; node.text = bytes(300_000)
 def state():
-    return {"pid": os.getpid(), "frozen": gc.get_freeze_count(), "purged": snug.stats()["purged_bytes"] if snug.active() else None}
+    return {"pid": os.getpid(), "frozen": gc.get_freeze_count(), "malloc": os.environ.get("PYTHONMALLOC"), "purged": snug.stats()["purged_bytes"] if snug.active() else None, "seen": list(seen)}
 gc.set_threshold(1_000_000)
 """
 WSGI = SHARED + """def app(environ, start_response):
-    before = state()
-    if environ["PATH_INFO"] == "/garbage":
-        garbage()
+    before, path = state(), environ["PATH_INFO"]
+    seen.append(environ["HTTP_HOST"] + path if "HTTP_HOST" in environ else path)
+    if path == "/garbage": garbage()
+    if path == "/fails": raise RuntimeError("of a test")
+    if path == "/slow": time.sleep(60)
+    if path == "/opens": left.append(socket.create_server(("127.0.0.1", 0)))
     body = json.dumps(before).encode()
     start_response("200 OK", [("Content-Length", str(len(body)))])
     return [body]
@@ -41,6 +46,8 @@ def work(leave):
     before = state()
     if leave: garbage()
     return before
+@app.task(name="warm.up")
+def warm_up(): seen.append("a task")
 @app.task(name="spike")
 def spike(size):
     bytes(size).count(1)
@@ -65,8 +72,12 @@ def missing(*names):
 class Servers(unittest.TestCase):
     def setUp(self):
         self.folder = temporary(self)
-        (self.folder / "snug").symlink_to(ROOT / "packages/wheel/snug")
+        shutil.copytree(ROOT / "packages/wheel/snug", self.folder / "snug", ignore=shutil.ignore_patterns("__pycache__"))
+        (self.folder / "snug/bin").mkdir()
+        for source, name in (("bin/snug", "snug"), ("lib/libsnug.so.0", "libsnug.so")):
+            (self.folder / "snug/bin" / name).symlink_to(installed() / source)
         (self.folder / "app.py").write_text(WSGI)
+        (self.folder / "fine.py").write_text(WSGI.replace(", snug\n", "\nclass snug: active = staticmethod(lambda: False)\n", 1))
         (self.folder / "tasks.py").write_text(CELERY)
         self.log = self.folder / "log"
 
@@ -81,6 +92,14 @@ class Servers(unittest.TestCase):
                                       stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         self.addCleanup(self.end, server)
         return server
+
+    def run_by_the_wheel(self, *words, **variables):
+        """The same by `python -m snug run`, by whose line of output hooks are known to be on."""
+        return self.start("/usr/bin/python3", "-m", "snug", "run", *words, library=False, SNUG="purge_cpu_percent:0,background:0", **variables)
+
+    def assert_said(self, count=1):
+        """That hooks are on is said once, however many workers there are."""
+        self.assertEqual(self.log.read_text().count("snug: workers share "), count, self.log.read_text())
 
     def end(self, server):
         try:
@@ -130,6 +149,71 @@ class Gunicorn(Servers):
         self.gunicorn("-c", "python:snug.gunicorn", "--threads", "2")
         self.assert_frozen_and_purged()
 
+    def by_the_wheel(self, *options, **variables):
+        self.run_by_the_wheel(*options[:1], "gunicorn", "--bind", f"unix:{self.folder}/http.sock", "--preload", "-w", "2", *options[1:], "app:app", **variables)
+
+    def test_the_wheel_switches_them_on_beside_those_of_a_configuration(self):
+        (self.folder / "gunicorn.conf.py").write_text("def pre_fork(server, worker): print('own pre_fork', flush=True)\n"
+                                                      "def post_request(worker, req): print('own post_request', flush=True)\n")
+        self.by_the_wheel("--", "--threads", "2")
+        self.assert_frozen_and_purged()
+        self.assert_said()
+        self.assertEqual(self.get()["malloc"], "malloc")
+        self.assertIn("own pre_fork", self.log.read_text())
+        self.assertIn("own post_request", self.log.read_text())
+
+    def test_a_configuration_that_has_them_gets_no_second_set(self):
+        (self.folder / "gunicorn.conf.py").write_text("from snug.gunicorn import *\n")
+        self.by_the_wheel("--", PYTHONMALLOC="pymalloc")
+        self.assert_frozen_and_purged()
+        self.assert_said()
+        self.assertEqual(self.get()["malloc"], "pymalloc")
+
+    def test_the_wheel_leaves_them_out_if_asked_to(self):
+        self.by_the_wheel("--no-hooks")
+        answer = self.wait("an answer", self.get)
+        self.assertEqual((answer["frozen"], answer["malloc"]), (0, None))
+        self.assert_said(0)
+
+    def test_a_variable_leaves_them_out_too(self):
+        self.by_the_wheel("--", SNUG_HOOKS="0")
+        self.assertEqual(self.wait("an answer", self.get)["frozen"], 0)
+
+    def test_an_interpreter_without_the_package_finds_it(self):
+        # -P keeps the folder with the package off the path; only the switch is on it.
+        (self.folder / "snug").rename(self.folder / "elsewhere")
+        (self.folder / "wheel").mkdir()
+        (self.folder / "elsewhere").rename(self.folder / "wheel/snug")
+        self.start("gunicorn", "--bind", f"unix:{self.folder}/http.sock", "--preload", "fine:app", library=False,
+                   PYTHONPATH=f"{self.folder}/wheel/snug/auto:{self.folder}")
+        self.assertGreater(self.wait("an answer", self.get)["frozen"], 10_000)
+
+    def test_a_warm_up_is_seen_by_workers_and_its_failures_are_harmless(self):
+        self.gunicorn("-c", "python:snug.gunicorn", SNUG_WARM_UP="/a?b=c /fails app:warm app:nothing http://shop.example/b /opens")
+        self.assertEqual(self.wait("an answer", self.get)["seen"], ["127.0.0.1/a", "127.0.0.1/fails", "warm()", "shop.example/b", "127.0.0.1/opens"])
+        said = self.log.read_text()
+        for words in ("the warm-up goes on without /fails", "the warm-up goes on without app:nothing", "the warm-up left 1 sockets open"):
+            self.assertIn(words, said)
+
+    def test_a_warm_up_ends_in_time(self):
+        self.gunicorn("-c", "python:snug.gunicorn", SNUG_WARM_UP="/a /slow /b", SNUG_WARM_UP_SECONDS="1")
+        self.assertEqual(self.wait("an answer", self.get)["seen"], ["127.0.0.1/a", "127.0.0.1/slow"])
+        self.assertIn("the warm-up ended after 1 s, with 1 of 3 done: /a", self.log.read_text())
+
+    def test_no_warm_up_by_paths_without_preload(self):
+        self.start("gunicorn", "--bind", f"unix:{self.folder}/http.sock", "-c", "python:snug.gunicorn", "app:app", SNUG_WARM_UP="/a")
+        self.assertEqual(self.wait("an answer", self.get)["seen"], [])
+        self.assertIn("here SNUG_WARM_UP takes functions, as package.module:function, and no /a", self.log.read_text())
+
+    def test_applications_of_asgi_are_warmed_up_too(self):
+        script = ("from snug import warm_up\nasync def app(scope, receive, send):\n"
+                  "    print(scope['path'], scope['query_string'], (await receive())['type'])\n"
+                  "    await send({'type': 'http.response.start', 'status': 200, 'headers': []}); await send({'type': 'http.response.body', 'body': b''})\n"
+                  "class App:\n    async def __call__(self, *of_asgi): await app(*of_asgi)\n"
+                  "for one in app, App(): warm_up.request(one, '/p%20q?a=b')")
+        ended = run("/usr/bin/python3", "-c", script, PYTHONPATH=str(self.folder))
+        self.assertEqual((ended.stdout, ended.stderr), ("/p q b'a=b' http.request\n" * 2, ""))
+
     def test_a_worker_that_holds_too_much_is_replaced_after_its_answer(self):
         self.gunicorn("-c", "python:snug.gunicorn", SNUG_RECYCLE_MB="1")
         first = self.wait("an answer", self.get)
@@ -170,6 +254,18 @@ class Uwsgi(Servers):
                    "--import", "snug.uwsgi", "--wsgi-file", "app.py", "--die-on-term")
         self.assert_frozen_and_purged(2.5)  # uWSGI's timers count whole seconds
 
+    def test_the_wheel_prepares_the_process_that_forks(self):
+        self.run_by_the_wheel("uwsgi", "--plugin", "python3", "--master", "--processes", "2", "--http-socket", self.folder / "http.sock",
+                              "--wsgi-file", "app.py", "--die-on-term")
+        self.assert_frozen_and_purged(2.5)
+        self.assert_said()
+
+    def test_workers_that_load_the_application_themselves_have_nothing_to_prepare(self):
+        self.run_by_the_wheel("uwsgi", "--plugin", "python3", "--master", "--processes", "2", "--http-socket", self.folder / "http.sock",
+                              "--wsgi-file", "app.py", "--die-on-term", "--lazy-apps")
+        self.wait("an answer", self.get)
+        self.assert_said(0)
+
 
 @unittest.skipIf(missing("celery", "redis-server"), missing("celery", "redis-server"))
 class Celery(Servers):
@@ -179,8 +275,8 @@ class Celery(Servers):
         self.redis = f"redis+socket://{self.folder}/redis.sock"
         self.wait("redis", (self.folder / "redis.sock").exists)
 
-    def celery(self, *options, **variables):
-        server = self.start("celery", "-A", "tasks", "worker", "-l", "info", "-c", "1", "--without-mingle", "--without-gossip", *options,
+    def celery(self, *options, start=None, **variables):
+        server = (start or self.start)("celery", "-A", "tasks", "worker", "-l", "info", "-c", "1", "--without-mingle", "--without-gossip", *options,
                             REDIS=self.redis, **variables)
         self.wait("Celery", lambda: " ready." in self.log.read_text())
         return server
@@ -198,6 +294,28 @@ class Celery(Servers):
         first = self.tasks(("work", False), ("work", True))[0]
         self.assertGreater(first["frozen"], 10_000)
         self.wait("a purge when idle", lambda: time.sleep(0.9) or self.tasks(("work", False))[0]["purged"] - first["purged"] > 20_000_000)
+
+    def test_the_wheel_switches_them_on(self):
+        self.celery("-c", "2", start=self.run_by_the_wheel)
+        first = self.tasks(("work", False), ("work", True))[0]
+        self.assertGreater(first["frozen"], 10_000)
+        self.assertEqual(first["malloc"], "malloc")
+        self.wait("a purge when idle", lambda: time.sleep(0.9) or self.tasks(("work", False))[0]["purged"] - first["purged"] > 20_000_000)
+        self.assert_said()
+
+    def test_only_forks_of_the_pool_are_prepared(self):
+        (self.folder / "tasks.py").write_text("import os, subprocess, sys\nif not os.fork(): os._exit(0)\nos.wait()\n"
+                                              "subprocess.run(['true'], preexec_fn=os.getpid)\nprint('loaded', file=sys.stderr)\n" + CELERY)
+        self.celery("--include", "snug.celery", "--max-tasks-per-child", "1")
+        self.tasks(("work", False), ("work", False), ("work", False))
+        said = self.log.read_text()
+        self.assertLess(said.index("loaded"), said.index("snug: workers share"))
+        self.assert_said()
+
+    def test_a_warm_up_by_tasks_and_functions(self):
+        self.celery("--include", "snug.celery", SNUG_WARM_UP="tasks:warm warm.up no.task")
+        self.assertEqual(self.tasks(("work", False))[0]["seen"], ["warm()", "a task"])
+        self.assertIn("the warm-up goes on without no.task", self.log.read_text())
 
     def test_threads_purge_when_idle(self):
         self.celery("--include", "snug.celery", "--pool", "threads")

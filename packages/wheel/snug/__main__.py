@@ -1,7 +1,8 @@
 """`python -m snug` and `snug`: the tool, with the library that lies beside it.
 
-    python -m snug run celery -A app worker
-    python -m snug path                        the library's path, for LD_PRELOAD
+    python -m snug run celery -A app worker                under snug, and with its hooks
+    python -m snug run --no-hooks celery -A app worker     without these; so does the variable SNUG_HOOKS=0
+    python -m snug path                                    the library's path, for LD_PRELOAD
     python -m snug --help
 """
 
@@ -9,8 +10,16 @@ import os
 import platform
 import sys
 import sysconfig
+from pathlib import Path
 
 from snug import library_path, tool_path
+
+OPTIONS_WITH_A_VALUE = ("--black-box",)
+FORKING = ("celery", "gunicorn")
+# Small objects lie in slabs then, which a worker leaves as they are; Python's own arenas have holes that it fills.
+MALLOC = {"PYTHONMALLOC": "malloc"}
+# uWSGI takes any option from a variable, too.
+UWSGI = {"UWSGI_IMPORT": "snug.uwsgi", "UWSGI_HOOK_POST_APP": "call:PyRun_SimpleString import snug.uwsgi as s; s.before_fork()"}
 
 
 def main():
@@ -19,12 +28,38 @@ def main():
         print(library_path())
         return 0
     tool = tool_path()
+    words, variables = with_hooks(sys.argv[1:])
     try:
-        os.execve(tool, ["snug", *sys.argv[1:]], {**os.environ, "PATH": search_path()})
+        os.execve(tool, ["snug", *words], {**os.environ, **variables, "PATH": search_path()})
     except OSError as error:
         sys.stderr.write(f"snug: cannot run {tool}: {error.strerror}; it is for Linux on x86-64 or aarch64, as the wheel's "
                          f"name says, and this is {platform.system()} on {platform.machine()}\n")
         return 125
+
+
+def with_hooks(words):
+    """The words for the tool, and variables that switch hooks on in the servers that `run` starts."""
+    if words[:1] != ["run"]:
+        return words, {}
+    place = 1
+    while place < len(words) and words[place].startswith("-") and words[place] not in ("--", "--no-hooks"):
+        place += 2 if words[place] in OPTIONS_WITH_A_VALUE else 1
+    if words[place:place + 1] == ["--no-hooks"]:
+        # For what the program starts, too, as long as it does not say otherwise.
+        return words[:place] + words[place + 1:], {"SNUG_HOOKS": "0"}
+    if os.environ.get("SNUG_HOOKS") == "0":
+        return words, {}
+    folder = str(Path(__file__).resolve().parent / "auto")
+    found = os.environ.get("PYTHONPATH")
+    return words, {"PYTHONPATH": os.pathsep.join([folder, found] if found else [folder]), **variables_of(words[place:])}
+
+
+def variables_of(command):
+    """The variables for a server by its name: `celery`, `python3 -m celery`. What is set stays as it is."""
+    words = [os.path.basename(word) for word in command if word != "--"]
+    name = words[2] if words[:1] and words[0].startswith("python") and words[1:2] == ["-m"] and len(words) > 2 else "".join(words[:1])
+    wanted = {**MALLOC, **UWSGI} if name.startswith("uwsgi") else MALLOC if name in FORKING else {}
+    return {variable: value for variable, value in wanted.items() if variable not in os.environ}
 
 
 def search_path():

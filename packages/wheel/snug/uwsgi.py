@@ -1,9 +1,12 @@
-"""Hooks for uWSGI: `uwsgi --import snug.uwsgi ...`, or `import snug.uwsgi` in the application.
+"""Hooks for uWSGI: `python -m snug run uwsgi ...`, or without the tool `uwsgi --import snug.uwsgi ...`, or `import
+snug.uwsgi` in the application. Without the tool, `--hook-post-app "call:PyRun_SimpleString import snug.uwsgi as s;
+s.before_fork()"` is what makes objects immortal.
 
-Each worker freezes what it was forked with. A worker that had no request for a while collects garbage, and under snug
-purges, on a timer of uWSGI's, which calls between requests; snug.hooks says how often. Of a worker with several threads
-uWSGI 2.0 does not say which are in a request, so there one that takes longer than SNUG_IDLE_SECONDS may have to wait for a
-collection. To replace workers there is uWSGI's own --reload-on-rss, which looks at what they have resident now.
+Before workers are forked, what lives is made immortal and frozen. A worker that had no request for a while collects garbage,
+and under snug purges, on a timer of uWSGI's, which calls between requests; snug.hooks says how often. Of a worker with
+several threads uWSGI 2.0 does not say which are in a request, so there one that takes longer than SNUG_IDLE_SECONDS may
+have to wait for a collection. To replace workers there is uWSGI's own --reload-on-rss, which looks at what they have
+resident now.
 """
 
 import gc
@@ -22,9 +25,17 @@ _collected_at = None
 
 
 @hooks.harmless
+def before_fork():
+    """To be called when an application is loaded; with --lazy-apps workers load theirs, and there is nothing to share."""
+    if uwsgi.worker_id() == 0:
+        hooks.freeze_before_fork()
+
+
+@hooks.harmless
 def _after_fork():
     # Freezing moves the collector's lists and looks at no object, so it may come after the fork, too.
-    gc.freeze()
+    if hooks.state() is None:
+        gc.freeze()
 
 
 @hooks.harmless
