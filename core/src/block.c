@@ -10,6 +10,7 @@
 #include "maintain.h"
 #include "map.h"
 #include "profile.h"
+#include "purge.h"
 #include "run.h"
 #include "ready.h"
 
@@ -51,11 +52,10 @@ static void *take_big(size_t size_bytes, size_t alignment, bool *clean) {
   if (size_bytes > PTRDIFF_MAX) return NULL;
   cache_slow_path_begins();
   void *block = take_run_or_large(size_bytes, alignment, clean);
-  if (unlikely(block == NULL) && size_bytes <= zone.reserved_pages * PAGE_BYTES) {
-    /* A limit: what the heap holds but does not need may be just what is missing. */
-    purge_all(this_thread.own);
-    pages_shrink(); /* in a handler of fork nothing was purged */
+  bool fits_zone = size_bytes <= zone.reserved_pages * PAGE_BYTES;
+  if (unlikely(block == NULL) && fits_zone && purge_for_request(this_thread.own, size_bytes)) {
     block = take_run_or_large(size_bytes, alignment, clean);
+    if (block == NULL) purge_served_nothing();
   }
   maintain(MAINTAIN_BIG_BLOCK);
   cache_slow_path_ends();

@@ -438,10 +438,10 @@ void *guard_take(size_t alignment, size_t size_bytes, bool *clean) {
   void *block = take_guarded(alignment, size_bytes, clean);
   if (unlikely(block == NULL)) {
     guard_end_waits();
-    purge_all(this_thread.own);
-    pages_shrink();
+    bool purged = purge_for_request(this_thread.own, size_bytes);
     *clean = false; /* a slot does not say */
     block = take_guarded(alignment, size_bytes, clean);
+    if (block == NULL && purged) purge_served_nothing();
   }
   maintain(1);
   cache_slow_path_ends();

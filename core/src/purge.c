@@ -19,6 +19,7 @@
 #define MILLISECOND_NS UINT64_C(1000000)
 #define BREAK_COST_NS MILLISECOND_NS     /* to break the huge pages of a chunk, measured 0.9 ms (docs/decisions/0006) */
 #define REPEATS_NS (50 * MILLISECOND_NS) /* so long purge_all repeats what forks cut: each pass shuts all caches */
+#define VAIN_NS (1000 * MILLISECOND_NS)  /* so long no purge follows one that served no request (purge_for_request) */
 
 enum {
   CAP_SMALL_PAGES = 16, /* 64 KiB, while the heap is small */
@@ -39,6 +40,8 @@ enum {
   IDLE_LOOKS_MIN = 3, /* 300 ms */
   IDLE_LOOKS_MAX = 80,
   STOPPED_TURNS = 1000,
+  VAIN_SHIFT = 2,  /* but when this part of the request was freed, */
+  VAIN_PAGES = 16, /* and so many pages */
   LOOK_PAGES = 64, /* 256 KiB, or */
   LOOK_HEAP_SHIFT = 7,
   HUGE_KEEP_SHIFT = 5, /* this part of the heap may be free in chunks of huge pages */
@@ -61,6 +64,8 @@ static struct {
   uint32_t early_ticks;               /* the same: those that went by, EARLY_TICKS at most */
   bool knows_huge_pages;              /* the same: it was read whether the kernel makes them */
   size_t looked_at_pages;             /* the same: the zone when it was last looked whether they are wanted */
+  uint64_t vain_at_ns;                /* atomic: the last purge that served no request, ... */
+  uint64_t vain_held_bytes;           /* the same: and what the heap held then, though not needed */
 } purge = {.excess_pages = CAP_SMALL_PAGES, .idle_looks = IDLE_LOOKS_MIN};
 
 static void earn_tokens(void) {
@@ -388,6 +393,36 @@ size_t purge_all(const struct cache *own) {
     is_repeat = true;
   }
   return bytes;
+}
+
+/* ---- requests that no memory is left for ---- */
+
+/* What the heap holds beside blocks and bins: given back as a whole, or not at all where blocks lie between. */
+static uint64_t held_bytes(void) {
+  size_t zone_end = zone_pages(), used = pages_used();
+  uint64_t bytes = (uint64_t)((zone_end > used ? zone_end - used : 0) + large_retained_pages()) * PAGE_BYTES;
+  for (unsigned i = 1; i < CLASS_COUNT; i++) bytes += free_slot_bytes(i);
+  return bytes;
+}
+
+static bool is_surely_vain(size_t request_bytes) {
+  if (sys_coarse_time_ns() - counter_get(&purge.vain_at_ns) >= VAIN_NS) return false;
+  uint64_t least = request_bytes >> VAIN_SHIFT;
+  if (least < VAIN_PAGES * PAGE_BYTES) least = VAIN_PAGES * PAGE_BYTES;
+  return held_bytes() < counter_get(&purge.vain_held_bytes) + least;
+}
+
+bool purge_for_request(const struct cache *own, size_t request_bytes) {
+  if (is_surely_vain(request_bytes)) return false;
+  purge_all(own);
+  pages_shrink(); /* in a handler of fork nothing was purged */
+  return true;
+}
+
+void purge_served_nothing(void) {
+  if (is_purging_stopped()) return; /* it was not complete */
+  counter_set(&purge.vain_held_bytes, held_bytes());
+  counter_set(&purge.vain_at_ns, sys_coarse_time_ns());
 }
 
 void purge_before_fork(void) {

@@ -79,6 +79,69 @@ static void exhaust_slabs(void) {
   exhaust_and_recover(16000);
 }
 
+/* ---- requests that are too large ---- */
+
+static long faults(void) {
+  struct rusage usage;
+  REQUIRE(getrusage(RUSAGE_SELF, &usage) == 0);
+  return usage.ru_minflt;
+}
+
+/* What fails between a program's usual blocks costs no page faults with these. */
+static void fail_often(size_t size_bytes, const char *what) {
+  enum { TURNS = 1000 };
+  void *kept[64];
+  for (size_t i = 0; i < COUNT_OF(kept); i++) kept[i] = memset(hidden(malloc(100 * KIB)), 1, 100 * KIB);
+  long before = faults();
+  for (int turn = 0; turn < TURNS; turn++) {
+    CHECK_THAT(hidden(malloc(size_bytes - (size_t)turn)) == NULL, "malloc(%zu)", size_bytes - (size_t)turn);
+    free(memset(hidden(malloc(64 * KIB)), 1, 64 * KIB));
+    free(memset(hidden(malloc(3000)), 1, 3000));
+    free(memset(hidden(malloc(2 * MIB)), 1, 64 * KIB));
+  }
+  long more = faults() - before;
+  CHECK_THAT(more < 10 * TURNS, "%ld faults in %d requests of %s", more, TURNS, what);
+  for (size_t i = 0; i < COUNT_OF(kept); i++) free(kept[i]);
+}
+
+static void probe_for_memory(void) {
+  limit_address_space(256 * MIB);
+  size_t most = 256 * MIB; /* that is served now */
+  for (void *block; (block = hidden(malloc(most))) == NULL || (free(block), false);) most -= MIB;
+  fail_often(2 * GIB, "2 GiB");
+  fail_often(most + 2 * MIB, "a little more than there is");
+}
+
+TEST(requests_that_are_too_large_leave_memory_where_it_is) {
+  if (getenv("TEST_EMULATED")) SKIP("the emulator knows no such limit");
+  if (freed_blocks_wait()) SKIP("freed blocks are not used again at once");
+  run_in_child(probe_for_memory);
+}
+
+/* After a request that failed, what is freed serves at once, with what is left of the limit. */
+static void free_what_is_missing(void) {
+  enum { BLOCKS = 900 };
+  static void *blocks[BLOCKS];
+  limit_address_space(128 * MIB);
+  for (int turn = 0; turn < 5; turn++) {
+    for (size_t i = 0; i < BLOCKS; i++) blocks[i] = memset(hidden(malloc(100 * KIB)), 1, 100 * KIB);
+    for (int i = 0; i < 10; i++) CHECK(hidden(malloc(60 * MIB)) == NULL);
+    for (size_t i = BLOCKS / 2; i < BLOCKS; i++) free(blocks[i]);
+    void *large = hidden(malloc(60 * MIB));
+    CHECK_THAT(large != NULL, "turn %d", turn);
+    free(large);
+    for (size_t i = 0; i < BLOCKS / 2; i++) free(blocks[i]);
+    large = hidden(malloc(100 * MIB));
+    CHECK_THAT(large != NULL, "turn %d", turn);
+    free(large);
+  }
+}
+
+TEST(what_is_freed_after_a_failed_request_serves_the_next_at_once) {
+  if (getenv("TEST_EMULATED")) SKIP("the emulator knows no such limit");
+  run_in_child(free_what_is_missing);
+}
+
 TEST(large_blocks_run_out_and_come_back) { run_in_child(exhaust_large); }
 TEST(page_runs_run_out_and_come_back) { run_in_child(exhaust_runs); }
 TEST(slab_blocks_run_out_and_come_back) { run_in_child(exhaust_slabs); }
