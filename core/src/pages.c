@@ -11,6 +11,7 @@ enum {
   PURGE_BATCH = 64,         /* runs given back per time the lock is taken, or */
   PURGE_BATCH_PAGES = 2048, /* so many pages, and the rest of a run: a millisecond's work */
   BATCHES_BEFORE_FORK = 4,
+  UNALIGNED_MAX = 16,   /* chunks with holes long enough that begin at the wrong page, in one search */
   REFUSALS_MAX = 4,     /* batches in which the system refused, in one purge */
   SHRINK_CHUNKS = 16,   /* that the zone shrinks by at a time: 64 MiB, as it grows */
   SPARE_CHUNKS = 4,     /* at ticks so many stay beyond the last one in use, */
@@ -113,21 +114,26 @@ static void raise_to(uint32_t lowest[], size_t length, size_t chunk) {
   for (size_t n = length; n <= PAGES_RUN_MAX && lowest[n] < chunk; n++) lowest[n] = (uint32_t)chunk;
 }
 
-static size_t search(bool dirty_only, size_t count, size_t align_pages) {
+/* In haste, after a few chunks in which only the alignment was amiss, it looks at those alone that have a run in which
+ * the pages fit wherever it begins. */
+static size_t search(bool dirty_only, size_t count, size_t align_pages, bool in_haste) {
   uint32_t *lowest = dirty_only ? pages.lowest_dirty : pages.lowest_free;
-  size_t i, found = PAGE_NONE, unaligned = pages.chunk_count; /* the first chunk where only alignment was amiss */
+  size_t i, found = PAGE_NONE, least = count, unaligned_count = 0;
+  size_t unaligned = pages.chunk_count; /* the first chunk where only alignment was amiss */
   for (i = lowest[count]; i < pages.chunk_count; i++) {
     struct chunk *chunk = &pages.chunks[i];
-    if ((dirty_only ? chunk->longest_dirty : chunk->longest_free) < count) continue;
+    if ((dirty_only ? chunk->longest_dirty : chunk->longest_free) < least) continue;
     size_t longest;
     found = search_chunk(i, dirty_only, count, align_pages, &longest);
     if (found != PAGE_NONE) break;
-    if (longest >= count && unaligned > i) unaligned = i;
     if (dirty_only) {
       chunk->longest_dirty = (uint16_t)longest;
     } else {
       chunk->longest_free = (uint16_t)longest;
     }
+    if (longest < count) continue;
+    if (unaligned > i) unaligned = i;
+    if (in_haste && ++unaligned_count == UNALIGNED_MAX) least = count + align_pages - 1;
   }
   raise_to(lowest, count, i < unaligned ? i : unaligned);
   return found;
@@ -177,12 +183,17 @@ static bool grow(size_t count) {
 void pages_lock(void) { lock_take(&pages.lock, RANK_PAGES); }
 void pages_unlock(void) { lock_give(&pages.lock, RANK_PAGES); }
 
+static size_t search_both(size_t count, size_t align_pages, bool in_haste) {
+  size_t found = pages.dirty_pages >= count ? search(true, count, align_pages, in_haste) : PAGE_NONE;
+  return found != PAGE_NONE ? found : search(false, count, align_pages, in_haste);
+}
+
 size_t pages_take_locked(size_t count, size_t align_pages, bool *clean) {
   ASSERT(count >= 1 && count <= PAGES_RUN_MAX);
   ASSERT(align_pages != 0 && (align_pages & (align_pages - 1)) == 0 && align_pages <= PAGES_RUN_MAX);
-  size_t found = pages.dirty_pages >= count ? search(true, count, align_pages) : PAGE_NONE;
-  if (found == PAGE_NONE) found = search(false, count, align_pages);
-  if (found == PAGE_NONE && grow(count)) found = search(false, count, align_pages);
+  size_t found = search_both(count, align_pages, true);
+  if (found == PAGE_NONE && grow(count)) found = search(false, count, align_pages, true);
+  if (unlikely(found == PAGE_NONE) && align_pages > 1) found = search_both(count, align_pages, false);
   ASSERT(found == PAGE_NONE || found % align_pages == 0);
   if (found != PAGE_NONE && unlikely(!map_reach(found + count))) found = PAGE_NONE;
   if (found != PAGE_NONE) mark_taken(found, count, clean);
@@ -200,7 +211,7 @@ size_t pages_take(size_t count, size_t align_pages, bool *clean) {
 bool pages_have_dirty(size_t count) {
   if (pages_dirty() < count) return false;
   lock_take(&pages.lock, RANK_PAGES);
-  bool have = search(true, count, 1) != PAGE_NONE;
+  bool have = search(true, count, 1, false) != PAGE_NONE;
   lock_give(&pages.lock, RANK_PAGES);
   return have;
 }

@@ -18,6 +18,16 @@ static bool commit_or_refuse(void *start, size_t length_bytes) {
 #include "../../src/options.c"
 #include "../../src/map.c"
 #include "../../src/huge.c"
+
+#include "../../src/bits.h"
+
+/* How often the bits of a chunk are looked at. */
+static size_t looks;
+static size_t counted_find(const uint64_t *words, size_t from, size_t end, bool value) {
+  looks++;
+  return bits_find(words, from, end, value);
+}
+#define bits_find counted_find
 #include "../../src/pages.c"
 #include "unit.h"
 
@@ -382,6 +392,58 @@ TEST(refused_memory_is_no_memory_until_it_is_granted) {
   compare();
   give_all();
   compare();
+}
+
+/* 1 GiB in runs of up to 200 KiB, of which a third is free. */
+enum { MANY_RUNS = 12000, MANY_PAGES = 256 * 1024 };
+static struct range many[MANY_RUNS];
+
+static size_t fill_with_holes(void) {
+  bool clean;
+  size_t count = 0, kept = 0;
+  for (size_t total = 0; total < MANY_PAGES && count < MANY_RUNS; total += many[count++].count) {
+    size_t length = 1 + random_below(&random_state, 50);
+    many[count] = (struct range){pages_take(length, 1, &clean), length};
+    REQUIRE(many[count].first != PAGE_NONE);
+  }
+  for (size_t i = 0; i < count; i++) {
+    if (random_below(&random_state, 10) < 3) {
+      pages_give(many[i].first, many[i].count, 0);
+    } else {
+      many[kept++] = many[i];
+    }
+  }
+  return kept;
+}
+
+static void take_aligned_beside_holes(void) {
+  enum { TURNS = 6000, ALIGNED_PAGES = 16, LOOKS_MAX = 1000 };
+  random_state = 7;
+  fill_with_holes();
+  size_t before = zone_pages(), most = 0;
+  bool clean;
+  looks = 0;
+  for (size_t turn = 0; turn < TURNS; turn++) {
+    size_t looks_before = looks, first = pages_take(ALIGNED_PAGES, ALIGNED_PAGES, &clean);
+    REQUIRE(first != PAGE_NONE && first % ALIGNED_PAGES == 0);
+    if (looks - looks_before > most) most = looks - looks_before;
+  }
+  CHECK_THAT(looks / TURNS < LOOKS_MAX, "%zu looks at bits for each, %zu at most", looks / TURNS, most);
+  size_t more = zone_pages() - before;
+  CHECK_THAT(more < TURNS * ALIGNED_PAGES, "the heap grew by %zu pages for %d", more, TURNS * ALIGNED_PAGES);
+  pages_check();
+  refuse_commit = true;
+  size_t count = 0;
+  while (pages_take(ALIGNED_PAGES, ALIGNED_PAGES, &clean) != PAGE_NONE) count++;
+  for (size_t first = 0; first < zone_pages(); first += ALIGNED_PAGES)
+    CHECK_THAT(bits_count(zone.free_bits, first, ALIGNED_PAGES) != ALIGNED_PAGES, "page %zu would fit", first);
+  CHECK(count != 0);
+  pages_check();
+}
+
+TEST(aligned_runs_are_found_without_a_look_at_every_hole) {
+  init_once();
+  run_in_child(take_aligned_beside_holes);
 }
 
 static size_t broken_page;
