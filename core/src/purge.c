@@ -398,7 +398,7 @@ size_t purge_all(const struct cache *own) {
 /* ---- requests that no memory is left for ---- */
 
 /* What the heap holds beside blocks and bins: given back as a whole, or not at all where blocks lie between. */
-static uint64_t held_bytes(void) {
+static uint64_t unneeded_bytes(void) {
   size_t zone_end = zone_pages(), used = pages_used();
   uint64_t bytes = (uint64_t)((zone_end > used ? zone_end - used : 0) + large_retained_pages()) * PAGE_BYTES;
   for (unsigned i = 1; i < CLASS_COUNT; i++) bytes += free_slot_bytes(i);
@@ -409,7 +409,7 @@ static bool is_surely_vain(size_t request_bytes) {
   if (sys_coarse_time_ns() - counter_get(&purge.vain_at_ns) >= VAIN_NS) return false;
   uint64_t least = request_bytes >> VAIN_SHIFT;
   if (least < VAIN_PAGES * PAGE_BYTES) least = VAIN_PAGES * PAGE_BYTES;
-  return held_bytes() < counter_get(&purge.vain_held_bytes) + least;
+  return unneeded_bytes() < counter_get(&purge.vain_held_bytes) + least;
 }
 
 bool purge_for_request(const struct cache *own, size_t request_bytes) {
@@ -421,7 +421,7 @@ bool purge_for_request(const struct cache *own, size_t request_bytes) {
 
 void purge_served_nothing(void) {
   if (is_purging_stopped()) return; /* it was not complete */
-  counter_set(&purge.vain_held_bytes, held_bytes());
+  counter_set(&purge.vain_held_bytes, unneeded_bytes());
   counter_set(&purge.vain_at_ns, sys_coarse_time_ns());
 }
 
