@@ -160,7 +160,7 @@ mod tests {
 
     fn judged_as(probed: bool, change: impl FnOnce(&mut Run)) -> (Option<String>, Option<String>) {
         let comparison = fixture::comparison(&[("snug", &[1.0])]);
-        let program = ["server".into()];
+        let program = ["ruby".into()];
         let request = Request {
             label: "snug",
             round: 1,
