@@ -22,7 +22,7 @@
 CC = gcc
 OBJCOPY = objcopy
 CARGO ?= cargo
-CARGO_FLAGS = --locked --manifest-path cli/Cargo.toml --target-dir build/cargo
+CARGO_FLAGS = --locked --target-dir build/cargo
 BUILD = build
 PREFIX = /usr/local
 SECONDS = 15
@@ -36,7 +36,7 @@ CORE_LDFLAGS = -shared -nostdlib -Wl,-soname,libsnug.so.0 -Wl,-z,now,-z,nodelete
 CORE_LIBS = -lgcc
 CORE_SOURCES = $(wildcard core/src/*.[ch] core/shared/*.[ch] core/include/*.h)
 SHARED_SOURCES = $(wildcard core/shared/*.c)
-CLI_SOURCES = $(shell find cli/src cli/templates cli/Cargo.toml cli/Cargo.lock -type f 2>/dev/null) VERSION
+CLI_SOURCES = $(shell find crates/*/src crates/*/templates crates/*/Cargo.toml -type f 2>/dev/null) Cargo.toml Cargo.lock VERSION
 
 # Installs the Python packages that the first prerequisite lists, for this project alone, into the folder of the goal.
 define python_tools
@@ -107,13 +107,13 @@ $(BUILD)/libsnug-prefixed.a: $(CORE_SOURCES) core/archive/prefixed_names.h $(PRE
 	$(AR) rcs $@ $(BUILD)/prefixed.o
 
 build/snug: $(CLI_SOURCES) core/include/snug_counters.h | build/deps-build
-	$(CARGO) build --profile quick $(CARGO_FLAGS)
+	$(CARGO) build --package snug --profile quick $(CARGO_FLAGS)
 	@install -m 755 build/cargo/quick/snug $@
 
 # The same, optimised for size, which takes longer: what `make install` installs.
 release: library build/release/snug
 build/release/snug: $(CLI_SOURCES) core/include/snug_counters.h | build/deps-build
-	$(CARGO) build --release $(CARGO_FLAGS)
+	$(CARGO) build --package snug --release $(CARGO_FLAGS)
 	@install -D -m 755 build/cargo/release/snug $@
 
 demo: all build/deps-demo
@@ -171,9 +171,9 @@ programs-%: library ;
 
 # A file of tests at a time would leave the processor idle: most of them wait for the seconds that they measure. The
 # longest come first.
-CLI_TEST = $(CARGO) test --profile quick $(CARGO_FLAGS)
+CLI_TEST = $(CARGO) test --workspace --profile quick $(CARGO_FLAGS)
 RUN_CLI_TEST = MAKEFLAGS= SNUG_REQUIRE_LIBRARY=1 SNUG_REQUIRE_CHROMIUM=1 $(CLI_TEST)
-CLI_TESTS := $(patsubst cli/tests/%.rs,%,$(wildcard cli/tests/*.rs))
+CLI_TESTS := $(patsubst crates/snug/tests/%.rs,%,$(wildcard crates/snug/tests/*.rs))
 CLI_LONGEST = guide leak ask_allocator advise
 CLI_SIDE_BY_SIDE = 3
 CLI_GROUPS = $(addprefix test-cli-,$(CLI_LONGEST) program $(filter-out $(CLI_LONGEST),$(CLI_TESTS)))
@@ -187,7 +187,7 @@ test-cli: programs-cli
 
 .PHONY: $(CLI_GROUPS)
 $(CLI_GROUPS): test-cli-%:
-	$(RUN_CLI_TEST) $(if $(filter program,$*),--bins,--test $*) $(if $(LONG),-- --include-ignored)
+	$(RUN_CLI_TEST) $(if $(filter program,$*),--lib --bins,--test $*) $(if $(LONG),-- --include-ignored)
 
 # With the Rust of Debian 12, which newcomers have, whatever else is installed: crates seldom say which one they need.
 # Where there is no other, clippy has left there what the crates are made of.
@@ -195,9 +195,9 @@ DEBIAN_RUST = PATH=/usr/bin:$$PATH /usr/bin/cargo
 DEBIAN_RUST_BUILD = $(if $(filter /usr/bin/cargo,$(shell command -v $(CARGO))),--profile quick --target-dir build/cargo,--target-dir build/cargo-debian)
 test-rust:
 	@if [ -x /usr/bin/cargo ]; then \
-	  $(DEBIAN_RUST) check --locked --all-targets --manifest-path cli/Cargo.toml $(DEBIAN_RUST_BUILD) \
+	  $(DEBIAN_RUST) check --locked --workspace --all-targets $(DEBIAN_RUST_BUILD) \
 	    --message-format json-render-diagnostics >build/rust-targets.json && \
-	  echo "rust: $$(grep -c '"reason":"compiler-artifact".*"manifest_path":"$(CURDIR)/cli/Cargo.toml"' build/rust-targets.json) passed, 0 failed"; \
+	  echo "rust: $$(grep -c '"reason":"compiler-artifact".*"manifest_path":"$(CURDIR)/crates/' build/rust-targets.json) passed, 0 failed"; \
 	else echo "rust: skipped, there is no Rust of Debian's"; echo "rust: 0 passed, 0 failed, 1 skipped"; fi
 
 test-bench: all
@@ -304,8 +304,8 @@ build/checkers/installed: tools/checkers.txt | build/deps-check
 FORMATTED = $(filter-out %/classes.h %/snug.c,$(shell git ls-files '*.c' '*.h' '*.cpp'))
 format: build/checkers/installed
 	build/checkers/bin/clang-format -i $(FORMATTED)
-	$(CARGO) fmt --manifest-path cli/Cargo.toml
-	$(CARGO) fmt --manifest-path packages/crate/Cargo.toml -- --config-path cli
+	$(CARGO) fmt --all
+	$(CARGO) fmt --manifest-path packages/crate/Cargo.toml -- --config-path .
 	build/checkers/bin/ruff check --fix $(shell git grep -lE '^\#!/usr/bin/(env )?python3$$' -- ':!*.rs') $(shell git ls-files '*.py')
 
 # Rails, Sidekiq and Celery in containers with limits; bench/soak/run --help.

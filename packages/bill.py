@@ -16,7 +16,7 @@ def component(name, version, licence, purl, **more):
 
 
 def crates(architecture):
-    locked = tomllib.loads((ROOT / "cli/Cargo.lock").read_text())["package"]
+    locked = tomllib.loads((ROOT / "Cargo.lock").read_text())["package"]
     checksums = {(package["name"], package["version"]): package.get("checksum") for package in locked}
     for name, version, licence in parts.crates(architecture):
         # Older crates separate alternatives by a slash; SPDX's expressions say OR.

@@ -14,7 +14,7 @@ HEAD = """The tool `snug` contains the following works of others, each under the
 licence is MIT. The library (libsnug.so, libsnug.a) contains nothing of others.
 
 The GNU C Library is linked statically, under the LGPL 2.1: the tool's sources are published whole, and
-`cargo build --release` in their folder cli/ links it with another one. The runtime library of GCC has an exception for
+`cargo build --release` there links it with another one. The runtime library of GCC has an exception for
 programs that a compiler links with it.
 """
 
@@ -36,7 +36,7 @@ def text():
 
 def crates():
     """(name, version, folder of its sources) of each crate that is linked into the tool, on any machine."""
-    described = run("cargo", "metadata", "--locked", "--format-version", "1", "--manifest-path", "cli/Cargo.toml", env=DEBIAN_RUST, stderr=None)
+    described = run("cargo", "metadata", "--locked", "--format-version", "1", env=DEBIAN_RUST, stderr=None)
     folders = {(one["name"], one["version"]): Path(one["manifest_path"]).parent for one in json.loads(described)["packages"]}
     linked = {crate[:2] for architecture in ARCHITECTURES.values() for crate in parts.crates(architecture)}
     return [(*crate, folders[crate]) for crate in sorted(linked)]

@@ -62,12 +62,12 @@ RUNTIME = (
 
 def crates(architecture):
     """(name, version, licence) of each crate that is linked into the tool."""
-    listed = run("cargo", "tree", "--locked", "--manifest-path", "cli/Cargo.toml", "--target", architecture.rust_target,
+    listed = run("cargo", "tree", "--locked", "--package", "snug", "--target", architecture.rust_target,
                  "--edges", "normal,no-proc-macro", "--prefix", "none", "--no-dedupe", "--format", "{p}\t{l}", env=DEBIAN_RUST)
     found = set()
     for line in listed.splitlines():
         crate, _, licence = line.partition("\t")
         name, version = crate.split()[:2]
-        if name != "snug-cli":
+        if "(" not in crate:  # a crate of this repository is followed by its path
             found.add((name, version.removeprefix("v"), licence))
     return sorted(found)

@@ -55,7 +55,7 @@ def compile_tool(architecture, work):
     if not architecture.native:
         places.append(f"--sysroot={rust_library(architecture, work / 'rust')}")
     upper = architecture.rust_target.upper().replace("-", "_")
-    run("/usr/bin/cargo", "build", "--release", "--locked", "--manifest-path", "cli/Cargo.toml", "--target", architecture.rust_target,
+    run("/usr/bin/cargo", "build", "--release", "--locked", "--package", "snug", "--target", architecture.rust_target,
         "--target-dir", work / "cargo",
         env=DEBIAN_RUST | {"RUSTFLAGS": "-Ctarget-feature=+crt-static", "RUSTC_WRAPPER": str(ROOT / "packages/rustc-from-anywhere"),
                            "SNUG_PLACES": "\n".join(places), f"CARGO_TARGET_{upper}_LINKER": architecture.program("gcc")})

@@ -2,7 +2,7 @@
 
 Ruby maps each page of its heap by itself and unmaps those that empty, whatever serves malloc: how many mappings that makes
 says how scattered its objects are, and wanders (docs/decisions/0042-whose-mappings-wander.md). So they are counted apart. As
-in cli/src/heap/interpreters.rs they are found by what they look like: the page begins with the address of a structure
+in crates/snug-heap/src/interpreters.rs they are found by what they look like: the page begins with the address of a structure
 that holds the address of the page's first slot.
 """
 

@@ -2,7 +2,7 @@
 """Runs the commands that README.md and docs/guide show for real servers (Rails, Puma, gunicorn, Celery, Sidekiq).
 
 What a reader would paste is found in the pages: lines "$ snug ..." and words in code that hold one of these servers'
-commands. Only the port, the length and the allocators of a comparison are replaced. cli/tests/guide.rs and packages/tests
+commands. Only the port, the length and the allocators of a comparison are replaced. crates/snug/tests/guide.rs and packages/tests
 run the others.
 """
 

@@ -42,7 +42,7 @@ while True:
 SLEEPER = "import time; kept = [bytes(1000) for _ in range(5000)]; time.sleep(1000)"
 SCRAPES = 30
 SCRAPE_INTERVAL_S = 15
-# What the exporter may spend on PSS beside what its readings cost: PSS_SHARE in cli/src/allocator/watch.rs.
+# What the exporter may spend on PSS beside what its readings cost: PSS_SHARE in crates/snug-live/src/watch.rs.
 PSS_SHARE = 0.005
 
 

@@ -84,8 +84,8 @@ static void begin_at(uint64_t mean_bytes) {
 
 static double least_of(double one, double other) { return one < other ? one : other; }
 
-/* Whatever the process does, samples take a two-hundredth of its CPU time or less, in the end; or they are few, and take
- * less than that of one CPU. And it takes as many as it may, whatever else has the CPU meanwhile. */
+/* Whatever the process does, samples take a two-hundredth of its CPU time or less, in the end; or they are few, and
+ * take less than that of one CPU. And it takes as many as it may, whatever else has the CPU meanwhile. */
 TEST(samples_cost_little_and_never_end) {
   static const struct made_up processes[] = {{1, 1e9, 17000, 0},     {1, 1e9, 17000, 200},    {1, 1e8, 5000, 0},
                                              {0.25, 1e9, 17000, 0},  {0.25, 1e8, 17000, 100}, {0.01, 1e9, 17000, 0},

@@ -1,0 +1,95 @@
+//! Numbers drawn from a seed, and memory of processes that mean harm made of them: for tests.
+
+use std::ops::Range;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+/// SplitMix64 (Steele, Lea and Flood, 2014): the same numbers everywhere and forever.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    #[allow(clippy::should_implement_trait)] // it never ends
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Evenly between 0 and 1.
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    pub fn between(&mut self, low: f64, high: f64) -> f64 {
+        low + (high - low) * self.unit()
+    }
+
+    /// Between two positive numbers, each doubling equally likely.
+    pub fn log_between(&mut self, low: f64, high: f64) -> f64 {
+        (self.between(low.ln(), high.ln())).exp()
+    }
+
+    pub fn chance(&mut self, probability: f64) -> bool {
+        self.unit() < probability
+    }
+
+    /// Normally distributed with variance 1 (Box and Muller).
+    pub fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.unit()).cos()
+    }
+
+    /// From 0 to one less than `end`, which is not 0.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    /// A word as who means harm would leave it where others read: nothing, a small or a large number, one of few bits, any,
+    /// or an address in one of the places, if there are any.
+    pub fn hostile_word(&mut self, places: &[Range<u64>]) -> u64 {
+        match self.below(8) {
+            0 | 1 => 0,
+            2 => self.below(256),
+            3 => u64::MAX - self.below(8192),
+            4 => 1 << self.below(64),
+            5 => self.next(),
+            _ if places.is_empty() => self.below(1 << 20),
+            _ => {
+                let place = &places[self.below(places.len() as u64) as usize];
+                let address = place.start + self.below(place.end - place.start);
+                if self.chance(0.5) {
+                    address & !4095
+                } else {
+                    address
+                }
+            }
+        }
+    }
+
+    /// So many bytes of such words.
+    pub fn hostile_bytes(&mut self, length: usize, places: &[Range<u64>]) -> Vec<u8> {
+        let words = std::iter::repeat_with(|| self.hostile_word(places).to_ne_bytes());
+        words.flatten().take(length).collect()
+    }
+}
+
+/// Runs a test that might never end, and fails then.
+pub fn must_end(test: impl FnOnce() + Send + 'static) {
+    const LIMIT: Duration = Duration::from_secs(120);
+    let (done, ended) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        test();
+        // Whoever waits may have given up.
+        let _ = done.send(());
+    });
+    match ended.recv_timeout(LIMIT) {
+        Err(RecvTimeoutError::Timeout) => panic!("it does not end"),
+        _ => thread.join().expect("it does not panic"),
+    }
+}

@@ -1,0 +1,163 @@
+//! HTTP servers that commands ask or send to: their addresses, whose certificates are believed, and what lets us in.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::prelude::{Engine, BASE64_STANDARD};
+use ureq::http::{header, HeaderValue, Uri};
+use ureq::tls::{parse_pem, Certificate, PemItem, RootCerts, TlsConfig};
+use ureq::typestate::WithBody;
+use ureq::{Agent, RequestBuilder};
+
+use snug_base::failure::{Context, Failure, Result, USAGE};
+
+/// So much of an answer that is not the one expected is shown.
+const SHOWN_LETTERS: usize = 200;
+
+/// What to do where a server lets nobody in.
+pub const HOW_TO_BE_LET_IN: &str =
+    "give a token by --bearer-token-file, or name and password by --basic-auth-file";
+/// What to do where a server sends elsewhere.
+pub const ELSEWHERE: &str =
+    "it sends elsewhere, perhaps to a login page: give the address behind that, or a token";
+
+/// A server, and how it lets us in.
+pub struct Server {
+    agent: Agent,
+    /// The URL in front of what is asked for.
+    base: String,
+    /// For messages: without a password.
+    pub name: String,
+    authorization: Option<HeaderValue>,
+}
+
+/// How to reach a server.
+pub struct Access<'a> {
+    pub timeout: Duration,
+    /// The authorities to trust; None: the public ones.
+    pub ca_file: Option<&'a Path>,
+    pub bearer_token_file: Option<&'a Path>,
+    pub basic_auth_file: Option<&'a Path>,
+    /// The variable with a bearer token, for where there is neither.
+    pub token_variable: &'a str,
+}
+
+impl Server {
+    /// The server that an option gives; nothing is asked yet. Statuses are answers, and redirects are not followed.
+    ///
+    /// `end`: the path that is asked for, which people may leave on the URL; `example`: the option with a URL.
+    pub fn new(url: &str, end: &str, example: &str, access: &Access) -> Result<Server> {
+        let url = url.trim_end_matches('/');
+        let base = url.strip_suffix(end).unwrap_or(url).to_string();
+        let usage = |what: String| Failure::usage(what, format!("write it as {example}"));
+        let uri = base.parse::<Uri>().map_err(|error| usage(format!("{url:?} is no URL: {error}")))?;
+        let scheme = uri.scheme_str().filter(|scheme| ["http", "https"].contains(scheme));
+        let Some(scheme) = scheme else { return Err(usage(format!("{url:?} is no URL of a server"))) };
+        if uri.host().is_none_or(str::is_empty) || uri.query().is_some() {
+            return Err(usage(format!("{url:?} is no URL of a server")));
+        }
+        let name = base.split_once('@').map_or(base.clone(), |(_, server)| format!("{scheme}://{server}"));
+        if access.ca_file.is_some() && scheme == "http" {
+            return Err(Failure::usage("--ca-file is for https", "write the URL as https://HOST:PORT"));
+        }
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_global(Some(access.timeout))
+            .tls_config(tls(access.ca_file)?)
+            .max_redirects(0)
+            .max_redirects_will_error(false);
+        let agent = config.user_agent("snug").build().new_agent();
+        Ok(Server { agent, name, authorization: access.authorization()?, base })
+    }
+
+    /// A request to send something to a path below the server's URL.
+    pub fn post(&self, path: &str) -> RequestBuilder<WithBody> {
+        let request = self.agent.post(format!("{}{path}", self.base));
+        match &self.authorization {
+            Some(value) => request.header(header::AUTHORIZATION, value),
+            None => request,
+        }
+    }
+}
+
+impl Access<'_> {
+    /// What goes into the header Authorization, if anything.
+    fn authorization(&self) -> Result<Option<HeaderValue>> {
+        let read = |path: &Path| {
+            let text = std::fs::read_to_string(path)
+                .cannot(|| format!("read {}", path.display()))
+                .map_err(invalid)?;
+            match text.trim() {
+                "" => Err(Failure::usage(format!("{} is empty", path.display()), "it holds what lets us in")),
+                text => Ok(text.to_string()),
+            }
+        };
+        let bearer = |token: String| format!("Bearer {token}");
+        let text = match (self.bearer_token_file, self.basic_auth_file) {
+            (Some(path), _) => bearer(read(path)?),
+            (None, Some(path)) => {
+                let pair = read(path)?;
+                if !pair.contains(':') {
+                    return Err(Failure::usage(
+                        format!("{} holds no name and password", path.display()),
+                        "write NAME:PASSWORD into it",
+                    ));
+                }
+                format!("Basic {}", BASE64_STANDARD.encode(pair))
+            }
+            (None, None) => match std::env::var(self.token_variable) {
+                Ok(token) if !token.trim().is_empty() => bearer(token.trim().to_string()),
+                _ => return Ok(None),
+            },
+        };
+        let mut value = HeaderValue::from_str(&text).map_err(|_| {
+            Failure::usage("the token or password has letters that no header can carry", "is it that file?")
+        })?;
+        value.set_sensitive(true);
+        Ok(Some(value))
+    }
+}
+
+/// What to do about an error of TLS; None: it is another.
+pub fn tls_advice(error: &ureq::Error) -> Option<&'static str> {
+    let text = error.to_string();
+    match () {
+        () if text.contains("certificate") => {
+            Some("if its certificate is of an authority of your own, give that by --ca-file")
+        }
+        () if text.contains("InvalidContentType") => {
+            Some("it may speak http alone: write http:// in place of https://")
+        }
+        () => None,
+    }
+}
+
+/// The beginning of an answer, to be shown.
+pub fn beginning(text: &str) -> String {
+    text.trim().chars().take(SHOWN_LETTERS).collect()
+}
+
+/// A file that an option names can't be read.
+fn invalid(failure: Failure) -> Failure {
+    failure.exit_code(USAGE)
+}
+
+/// Whose certificates are believed.
+fn tls(ca_file: Option<&Path>) -> Result<TlsConfig> {
+    let Some(path) = ca_file else { return Ok(TlsConfig::default()) };
+    let text = std::fs::read(path).cannot(|| format!("read {}", path.display())).map_err(invalid)?;
+    let certificates: Vec<Certificate<'static>> = parse_pem(&text)
+        .filter_map(|item| match item {
+            Ok(PemItem::Certificate(certificate)) => Some(certificate),
+            _ => None,
+        })
+        .collect();
+    if certificates.is_empty() {
+        return Err(Failure::usage(
+            format!("{} holds no certificate", path.display()),
+            "it is a file that begins with -----BEGIN CERTIFICATE-----",
+        ));
+    }
+    Ok(TlsConfig::builder().root_certs(RootCerts::Specific(Arc::new(certificates))).build())
+}

@@ -1,0 +1,103 @@
+//! The command line of `snug fleet`.
+
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+
+use crate::command_canary::arguments::{step, window};
+use snug_client::prometheus::{metric, moment, PrometheusArguments};
+
+/// Say from Prometheus's data what memory limit and request each container needs under snug
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  snug fleet --prometheus http://localhost:9090 --selector 'namespace=\"shop\"' --canary 'pod=~\".*-canary-.*\"'
+  snug fleet --prometheus http://localhost:9090 --members kube_pod_labels --canary 'label_snug_dev_group=\"canary\"'
+  snug fleet --prometheus http://localhost:9090 --canary 'pod=~\".*-canary-.*\"' --node-memory 14Gi --window 7d --json
+
+What containers need under snug comes from pods that use it, those of --canary; where there are fewer than 5 of a kind, \
+nothing is promised. A limit is above the highest memory of 999 of 1000 such pods, a request above what 9 of 10 need \
+for 95 % of the time, both with 95 % confidence, as pods differ from each other, and for a time like the window: at \
+busier times they need more. Pods that were there for less than half of the window are left out. If a pod under snug \
+came to 95 % of its limit, its kind gets no answer: nobody saw what it would have taken.
+
+Pods of one kind have the namespace, the container's name, and the name of the pod without what Kubernetes puts behind \
+it, and without -canary, -primary or -snug. Memory and limits come from the kubelet's metrics; requests and the size of \
+nodes from kube-state-metrics, if it is there. Where no request is known, the limit is used, as Kubernetes does.
+
+What is freed is the sum of the requests now, less what they could be. It is split into what snug saves and what is there \
+without it, because today's requests exceed what pods need today. Nodes are counted as if only memory filled them.
+
+A token is read from --bearer-token-file or SNUG_PROMETHEUS_TOKEN; name and password, as NAME:PASSWORD, from \
+--basic-auth-file. With https, --ca-file names the certificates of an authority of your own.
+
+Exit codes: 0 there is an answer for some container; 2 the arguments are invalid; 3 there is none, or Prometheus can't \
+be asked.")]
+pub struct FleetArguments {
+    #[command(flatten)]
+    pub server: PrometheusArguments,
+    /// Label matchers that select the pods
+    #[arg(long, value_name = "MATCHERS", default_value = "", hide_default_value = true)]
+    pub selector: String,
+    /// Label matchers that tell pods under snug from the others
+    #[arg(long, value_name = "MATCHERS")]
+    pub canary: String,
+    /// A metric to which --canary applies, joined by namespace and pod: kube_pod_labels
+    #[arg(long, value_name = "METRIC", value_parser = metric)]
+    pub members: Option<String>,
+    /// How far to look back: a day at least shows the peak of a day
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = window)]
+    pub window: Duration,
+    /// Time between readings; the highest value in between counts [default: a 288th of the window, at least 1m]
+    #[arg(long, value_name = "TIME", value_parser = step)]
+    pub step: Option<Duration>,
+    /// The end of the window, as 2026-11-20T12:00:00Z [default: now]
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub end: Option<SystemTime>,
+    /// Memory that pods can use on one node, such as 14Gi [default: the median of kube_node_status_allocatable]
+    #[arg(long, value_name = "SIZE", value_parser = quantity)]
+    pub node_memory: Option<f64>,
+    /// The metric for memory
+    #[arg(long, value_name = "METRIC", default_value = "container_memory_working_set_bytes", value_parser = metric)]
+    pub memory: String,
+    /// The metric for limits; 0 is none
+    #[arg(long, value_name = "METRIC", default_value = "container_spec_memory_limit_bytes", value_parser = metric)]
+    pub limits: String,
+    /// Write JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Bytes as Kubernetes writes them.
+fn quantity(text: &str) -> Result<f64, String> {
+    let number_end = text.find(|letter: char| letter.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(number_end);
+    let factor = match unit {
+        "" => 1.0,
+        "k" => 1e3,
+        "M" => 1e6,
+        "G" => 1e9,
+        "T" => 1e12,
+        "Ki" => 1024.0,
+        "Mi" => 1_048_576.0,
+        "Gi" => 1_073_741_824.0,
+        "Ti" => 1_099_511_627_776.0,
+        _ => return Err("write it as 14Gi or 15G".into()),
+    };
+    let bytes = number.trim().parse::<f64>().ok().map(|number| number * factor);
+    bytes.filter(|bytes| (1e6..1e15).contains(bytes)).ok_or_else(|| "write it as 14Gi or 15G".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_of_kubernetes() {
+        assert_eq!(quantity("14Gi"), Ok(14.0 * 1_073_741_824.0));
+        assert_eq!(quantity("1.5G"), Ok(1.5e9));
+        assert_eq!(quantity("2000000"), Ok(2e6));
+        for wrong in ["", "Gi", "14GB", "-1Gi", "0", "x"] {
+            assert!(quantity(wrong).is_err(), "{wrong}");
+        }
+    }
+}

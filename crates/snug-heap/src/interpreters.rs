@@ -1,0 +1,246 @@
+//! Memory that interpreters map for objects of their own, which malloc never sees: Ruby's slots and Python's arenas.
+//!
+//! No symbol leads there, and offsets differ from version to version. But both divide their memory into pages of a fixed
+//! size that begin with a header, and what the header holds can be checked against the place where it lies:
+//!
+//! - a heap page of Ruby (gc.c, `struct heap_page_body`) begins with the address of its `struct heap_page`, which holds the
+//!   address of the first slot: just behind the header (3.0 to 3.4);
+//! - Ruby's transient heap (transient_heap.c, until 3.2) is 1024 blocks of 32 KiB, of which each begins with the address of
+//!   another one;
+//! - a pool of Python (Objects/obmalloc.c, `struct pool_header`) says its size class, and how far blocks of that size may
+//!   begin, which follows from the class (3.9 to 3.14, of 16 KiB since 3.10).
+
+use std::ops::Range;
+
+use crate::remote;
+use snug_process::proc::Pid;
+use snug_process::smaps::PageMap;
+
+const RUBY_PAGE_BYTES: u64 = 16 << 10;
+/// Since 3.2.
+const RUBY_LONG_PAGE_BYTES: u64 = 64 << 10;
+/// Of `struct heap_page`: the address of the first slot is among its first words.
+const RUBY_HEAD_BYTES: usize = 96;
+/// Slots are aligned to their size, which is at most this.
+const RUBY_FIRST_SLOT_MAX: u64 = 1024;
+
+const TRANSIENT_BLOCK_BYTES: u64 = 32 << 10;
+const TRANSIENT_BLOCKS: usize = 1024;
+
+const PYTHON_POOL_BYTES: u64 = 16 << 10;
+/// Until 3.9.
+const PYTHON_SHORT_POOL_BYTES: u64 = 4 << 10;
+const PYTHON_HEADER_BYTES: usize = 48;
+const PYTHON_CLASSES: u32 = 32;
+const PYTHON_ALIGNMENT: u32 = 16;
+
+/// The pages of Ruby's slots in these ranges.
+pub fn ruby_pages(pid: Pid, pages: &PageMap, ranges: &[Range<u64>]) -> Vec<Range<u64>> {
+    let heads = heads(pid, pages, ranges, RUBY_PAGE_BYTES, 8);
+    let pointed: Vec<(u64, u64)> = heads
+        .into_iter()
+        .map(|(page, head)| (page, word(&head, 0)))
+        .filter(|(_, at)| *at % 8 == 0 && *at != 0 && ranges.iter().any(|range| range.contains(at)))
+        .collect();
+    let places: Vec<u64> = pointed.iter().map(|(_, at)| *at).collect();
+    let found: Vec<u64> = read_all(pid, &places, RUBY_HEAD_BYTES)
+        .into_iter()
+        .zip(pointed)
+        .filter(|(structure, (page, _))| is_ruby_page(structure, *page))
+        .map(|(_, (page, _))| page)
+        .collect();
+    let is_long = found.iter().all(|page| page % RUBY_LONG_PAGE_BYTES == 0);
+    ranges_of(found, if is_long { RUBY_LONG_PAGE_BYTES } else { RUBY_PAGE_BYTES })
+}
+
+/// Whether a `struct heap_page` is that of the page.
+fn is_ruby_page(structure: &[u8], page: u64) -> bool {
+    // Since 3.1 the size of slots comes first, before that their number.
+    let is_count = |at: usize| {
+        let count = u64::from(u16::from_le_bytes([structure[at], structure[at + 1]]));
+        (1..=RUBY_LONG_PAGE_BYTES / 32).contains(&count)
+    };
+    let first_slot = page + 8..=page + RUBY_FIRST_SLOT_MAX;
+    (is_count(0) || is_count(2))
+        && (1..RUBY_HEAD_BYTES / 8).any(|index| first_slot.contains(&word(structure, index)))
+}
+
+/// Ruby's transient heap, if it is in these ranges.
+pub fn ruby_transient_heap(pid: Pid, pages: &PageMap, ranges: &[Range<u64>]) -> Vec<Range<u64>> {
+    let long =
+        |range: &&Range<u64>| range.end - range.start >= TRANSIENT_BLOCK_BYTES * TRANSIENT_BLOCKS as u64;
+    let long: Vec<Range<u64>> = ranges.iter().filter(long).cloned().collect();
+    let heads = heads(pid, pages, &long, TRANSIENT_BLOCK_BYTES, 16);
+    let blocks: Vec<(u64, u64)> = heads.into_iter().map(|(block, head)| (block, word(&head, 1))).collect();
+    transient_heap(&blocks).into_iter().collect()
+}
+
+/// Finds the heap among what could be its blocks: where each lies, and which other one it names. Ascending.
+fn transient_heap(blocks: &[(u64, u64)]) -> Option<Range<u64>> {
+    let bytes = TRANSIENT_BLOCK_BYTES * TRANSIENT_BLOCKS as u64;
+    let windows = blocks
+        .windows(TRANSIENT_BLOCKS)
+        .filter(|window| window[TRANSIENT_BLOCKS - 1].0 - window[0].0 < bytes);
+    let mut heaps =
+        windows.map(|window| (window[0].0..window[0].0 + bytes, window)).filter(|(heap, window)| {
+            let names_block = |next: u64| next % TRANSIENT_BLOCK_BYTES == 0 && heap.contains(&next);
+            let naming = window.iter().filter(|(_, next)| names_block(*next)).count();
+            naming >= TRANSIENT_BLOCKS / 2 && window.iter().all(|(_, next)| *next == 0 || names_block(*next))
+        });
+    heaps.next().map(|(heap, _)| heap)
+}
+
+/// The pools of Python's small objects in these ranges.
+pub fn python_pools(pid: Pid, pages: &PageMap, ranges: &[Range<u64>]) -> Vec<Range<u64>> {
+    for pool_bytes in [PYTHON_POOL_BYTES, PYTHON_SHORT_POOL_BYTES] {
+        let heads = heads(pid, pages, ranges, pool_bytes, PYTHON_HEADER_BYTES);
+        let found: Vec<u64> = heads
+            .into_iter()
+            .filter(|(_, head)| is_python_pool(head, pool_bytes))
+            .map(|(page, _)| page)
+            .collect();
+        if !found.is_empty() {
+            return ranges_of(found, pool_bytes);
+        }
+    }
+    Vec::new()
+}
+
+fn is_python_pool(header: &[u8], pool_bytes: u64) -> bool {
+    let number = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
+    let (blocks, class, next, last) = (number(0), number(36), number(40), number(44));
+    if class >= PYTHON_CLASSES {
+        return false;
+    }
+    let (block_bytes, pool_bytes) = ((class + 1) * PYTHON_ALIGNMENT, pool_bytes as u32);
+    last == pool_bytes - block_bytes && next <= pool_bytes + block_bytes && blocks <= pool_bytes / block_bytes
+}
+
+/// The first bytes of what lies in memory at multiples of `step` in these ranges, with its address.
+fn heads(pid: Pid, pages: &PageMap, ranges: &[Range<u64>], step: u64, length: usize) -> Vec<(u64, Vec<u8>)> {
+    let mut places = Vec::new();
+    for range in ranges {
+        // A range that has gone meanwhile has nothing.
+        let _ = pages.each_present(range.start, range.end, |page| {
+            places
+                .extend((page..page + pages.page_bytes()).step_by(step as usize).filter(|at| at % step == 0));
+        });
+    }
+    let read = read_all(pid, &places, length);
+    places.into_iter().zip(read).collect()
+}
+
+/// Reads pieces; zeros where one can't be read.
+fn read_all(pid: Pid, places: &[u64], length: usize) -> Vec<Vec<u8>> {
+    let mut buffer = vec![0; places.len() * length];
+    if remote::read_pieces(pid, places, length, &mut buffer).is_err() {
+        for (place, piece) in places.iter().zip(buffer.chunks_exact_mut(length)) {
+            if remote::read_into(pid, *place, piece).is_err() {
+                piece.fill(0);
+            }
+        }
+    }
+    buffer.chunks_exact(length).map(<[u8]>::to_vec).collect()
+}
+
+/// Ranges of `bytes` each; those that touch each other become one.
+fn ranges_of(mut starts: Vec<u64>, bytes: u64) -> Vec<Range<u64>> {
+    starts.sort_unstable();
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    for start in starts {
+        match ranges.last_mut() {
+            Some(last) if last.end >= start => last.end = start + bytes,
+            _ => ranges.push(start..start + bytes),
+        }
+    }
+    ranges
+}
+
+fn word(bytes: &[u8], index: usize) -> u64 {
+    u64::from_le_bytes(bytes[index * 8..index * 8 + 8].try_into().expect("eight bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use snug_base::random::{must_end, Random};
+
+    #[test]
+    fn a_pool_must_fit_its_class() {
+        let header = |class: u32, last: u32| {
+            let mut header = vec![0; PYTHON_HEADER_BYTES];
+            header[36..40].copy_from_slice(&class.to_le_bytes());
+            header[40..44].copy_from_slice(&64u32.to_le_bytes());
+            header[44..48].copy_from_slice(&last.to_le_bytes());
+            header
+        };
+        assert!(is_python_pool(&header(3, 16_384 - 64), PYTHON_POOL_BYTES));
+        assert!(!is_python_pool(&header(3, 16_384 - 80), PYTHON_POOL_BYTES));
+        assert!(!is_python_pool(&header(3, 16_384 - 64), PYTHON_SHORT_POOL_BYTES));
+        assert!(is_python_pool(&header(31, 4096 - 512), PYTHON_SHORT_POOL_BYTES));
+        assert!(!is_python_pool(&header(32, 4096 - 528), PYTHON_SHORT_POOL_BYTES));
+        assert!(!is_python_pool(&[0; PYTHON_HEADER_BYTES], PYTHON_POOL_BYTES));
+    }
+
+    #[test]
+    fn a_page_of_slots_must_know_its_place() {
+        let mut structure = vec![0; RUBY_HEAD_BYTES];
+        structure[..2].copy_from_slice(&409u16.to_le_bytes());
+        assert!(!is_ruby_page(&structure, 0x10000));
+        structure[24..32].copy_from_slice(&0x10028u64.to_le_bytes());
+        assert!(is_ruby_page(&structure, 0x10000));
+        assert!(!is_ruby_page(&structure, 0x14000));
+        structure[..2].fill(0);
+        assert!(!is_ruby_page(&structure, 0x10000));
+    }
+
+    #[test]
+    fn blocks_of_a_transient_heap_name_each_other() {
+        const BASE: u64 = 64 << 20;
+        let at = |index: u64| BASE + index * TRANSIENT_BLOCK_BYTES;
+        let mut blocks: Vec<(u64, u64)> = (0..1030).map(|index| (at(index), at(index.max(1) - 1))).collect();
+        (blocks[0].1, blocks[1].1, blocks[2].1, blocks[3].1) = (7, 0, 0, at(9));
+        blocks.iter_mut().skip(1025).for_each(|block| block.1 = 11);
+        assert_eq!(transient_heap(&blocks), Some(at(1)..at(1025)));
+        blocks.remove(500);
+        assert_eq!(transient_heap(&blocks), None);
+        assert_eq!(transient_heap(&[]), None);
+    }
+
+    #[test]
+    fn neighbours_become_one_range() {
+        assert_eq!(ranges_of(vec![0x4000, 0, 0x10000], 0x4000), [0..0x8000, 0x10000..0x14000]);
+    }
+
+    #[test]
+    fn memory_of_who_means_harm_is_searched_to_an_end() {
+        must_end(|| {
+            const BYTES: usize = 1 << 20;
+            let pid = std::process::id() as Pid;
+            let pages = PageMap::open(pid).unwrap();
+            let mut random = Random::new(63);
+            let mut memory = vec![0u8; BYTES + RUBY_LONG_PAGE_BYTES as usize];
+            let start = (memory.as_ptr() as u64).next_multiple_of(RUBY_LONG_PAGE_BYTES);
+            let range = start..start + BYTES as u64;
+            let skipped = (start - memory.as_ptr() as u64) as usize;
+            for _ in 0..20 {
+                let bytes = random.hostile_bytes(BYTES, std::slice::from_ref(&range));
+                memory[skipped..][..BYTES].copy_from_slice(&bytes);
+                let ranges = [range.clone(), start + 1..start + 2];
+                for found in [ruby_pages(pid, &pages, &ranges), python_pools(pid, &pages, &ranges)].concat() {
+                    assert!(found.start < found.end && range.contains(&found.start), "{found:x?}");
+                }
+                assert!(ruby_transient_heap(pid, &pages, &ranges).is_empty(), "too short");
+            }
+            let heap = start..start + 2 * TRANSIENT_BLOCKS as u64 * TRANSIENT_BLOCK_BYTES;
+            let starts = heap.clone().step_by(TRANSIENT_BLOCK_BYTES as usize);
+            let blocks: Vec<_> =
+                starts.map(|block| (block, random.hostile_word(std::slice::from_ref(&heap)))).collect();
+            transient_heap(&blocks);
+            for _ in 0..10_000 {
+                is_python_pool(&random.hostile_bytes(PYTHON_HEADER_BYTES, &[]), PYTHON_SHORT_POOL_BYTES);
+                is_ruby_page(&random.hostile_bytes(RUBY_HEAD_BYTES, std::slice::from_ref(&range)), start);
+            }
+        });
+    }
+}

@@ -1,0 +1,13 @@
+//! What an allocator keeps, read from outside of its process: snug's page of counters and samples, glibc's chunks.
+
+// An unwrap has no reason to tell; an expect says what makes it safe.
+#![deny(clippy::unwrap_used)]
+
+pub mod account;
+pub mod answers;
+pub mod counters;
+pub mod glibc_heap;
+pub mod interpreters;
+pub mod places;
+pub mod profile;
+pub mod remote;

@@ -1,0 +1,49 @@
+//! Growth that is measured in several ways: by what is in use over time, by the samples of blocks that stayed, and by
+//! the counters of sizes. The fit of the first knows its own noise only, and takes a collector that warms up, and lets
+//! ever more garbage gather, for what the program keeps; where the others differ, it is not to be trusted alone. Pure.
+
+use snug_profile::keeping::KeptInAll;
+
+/// By so many times they may differ.
+const DIFFERENCE: f64 = 1.5;
+/// Of fewer samples chance makes as much.
+const FEWEST_SAMPLES: u64 = 4;
+
+/// How fast blocks of malloc add up, measured otherwise than by what is in use.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct OtherMeasures {
+    pub by_lines: Option<KeptInAll>,
+    /// In bytes per second.
+    pub by_sizes: Option<f64>,
+}
+
+impl OtherMeasures {
+    /// The same of all that is in use: so much more is mapped beside malloc, in bytes per second.
+    pub fn beside(self, mapped: f64) -> OtherMeasures {
+        let by_lines = self.by_lines.filter(|lines| lines.samples >= FEWEST_SAMPLES);
+        OtherMeasures {
+            by_lines: by_lines.map(|lines| KeptInAll {
+                bytes_per_s: lines.bytes_per_s + mapped,
+                bytes_per_s_interval: (
+                    lines.bytes_per_s_interval.0 + mapped,
+                    lines.bytes_per_s_interval.1 + mapped,
+                ),
+                ..lines
+            }),
+            by_sizes: self.by_sizes.map(|sizes| sizes + mapped),
+        }
+    }
+
+    /// The interval of growth, widened to hold the other measures. None: they do not differ from it, by chance or by much.
+    pub fn widened(&self, growth: f64, interval: (f64, f64)) -> Option<(f64, f64)> {
+        let differs = |other: f64| other.max(growth) > DIFFERENCE * other.min(growth).max(0.0);
+        let excludes = |(low, high): (f64, f64)| growth < low || high < growth;
+        let lines =
+            self.by_lines.filter(|lines| differs(lines.bytes_per_s) || excludes(lines.bytes_per_s_interval));
+        let sizes = self.by_sizes.filter(|sizes| differs(*sizes));
+        let ends = [lines.map(|lines| lines.bytes_per_s_interval), sizes.map(|sizes| (sizes, sizes))];
+        let mut ends = ends.into_iter().flatten().peekable();
+        ends.peek()?;
+        Some(ends.fold(interval, |all, (low, high)| (all.0.min(low), all.1.max(high))))
+    }
+}

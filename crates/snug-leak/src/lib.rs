@@ -1,0 +1,19 @@
+//! Is it a leak? Trends, intervals, verdicts and the words for them.
+
+// An unwrap has no reason to tell; an expect says what makes it safe.
+#![deny(clippy::unwrap_used)]
+
+pub mod assemble;
+pub mod fit;
+pub mod floors;
+pub mod growth_check;
+pub mod load;
+pub mod report;
+#[cfg(test)]
+mod simulate;
+#[cfg(test)]
+mod simulate_sampling;
+pub mod size_growth;
+pub mod trend;
+pub mod verdict;
+pub mod wording;

@@ -1,0 +1,282 @@
+//! The comparison as a table for people, followed by the sentence that sums it up.
+
+use std::io::{self, Write};
+
+use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table, Width};
+
+use snug_base::terminal::{self, styled};
+use snug_compare::quantities::Quantity;
+use snug_compare::results::{Comparison, SummaryRow};
+use snug_compare::shown_ratio::{self, interval_end, is_telling, TOO_WIDE};
+use snug_compare::view;
+use snug_inspect::kinds::Kind;
+use snug_stats::Ratio;
+
+/// One kind of column: its heading and how to fill a cell. The second line of a cell is the 95 % interval.
+struct TableColumn {
+    heading: String,
+    cell: Box<dyn Fn(&SummaryRow) -> String>,
+}
+
+/// Follows a ratio whose interval holds 1.
+const SAME: &str = " ~";
+/// And one that chance may make among so many.
+const CHANCE: &str = " ?";
+
+/// Writes the table. `colours` allows bold and colours.
+pub fn write(comparison: &Comparison, colours: bool, out: &mut dyn Write) -> io::Result<()> {
+    let columns = columns(comparison);
+    let mut table = Table::new();
+    table.load_preset("     ══                ");
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    let heading = |text: &str| styled(text, terminal::BOLD, colours);
+    let headings = columns.iter().map(|column| {
+        Cell::new(column.heading.lines().map(heading).collect::<Vec<_>>().join("\n"))
+            .set_alignment(CellAlignment::Right)
+    });
+    table.set_header(std::iter::once(Cell::new(heading("allocator"))).chain(headings));
+    for (row, allocator) in comparison.summary.allocators.iter().zip(&comparison.allocators) {
+        let emphasised = allocator.kind == Kind::Snug && colours;
+        let shown = |text: &str| styled(text, terminal::BOLD, emphasised);
+        let faint = |text: &str| styled(text, terminal::FAINT, colours);
+        let cells = columns.iter().map(|column| {
+            let text = (column.cell)(row);
+            let lines = text.split_once('\n').map_or_else(
+                || shown(&text),
+                |(value, interval)| format!("{}\n{}", shown(value), faint(interval)),
+            );
+            Cell::new(lines).set_alignment(CellAlignment::Right)
+        });
+        let mut name: Vec<String> = label_lines(&allocator.label).iter().map(|line| shown(line)).collect();
+        name.extend(allocator.version.as_ref().map(|version| faint(&format!("  {version}"))));
+        let name = name.join("\n");
+        table.add_row(std::iter::once(Cell::new(name)).chain(cells));
+    }
+    if let Some(first) = table.column_mut(0) {
+        first.set_padding((0, 1));
+        first.set_constraint(ColumnConstraint::UpperBoundary(Width::Fixed(40)));
+    }
+    writeln!(out, "{}", heading(&title(comparison)))?;
+    writeln!(out, "{}", table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n"))?;
+    let is_marked = |mark: &str| {
+        let marked = |text: String| text.lines().any(|line| line.ends_with(mark));
+        let rows = &comparison.summary.allocators;
+        rows.iter().any(|row| columns.iter().any(|column| marked((column.cell)(row))))
+    };
+    if is_marked(SAME) {
+        writeln!(out, "~ no difference: the 95 % interval of the ratio holds 1")?;
+    }
+    if is_marked(CHANCE) {
+        writeln!(out, "? may be chance: among as many ratios as the report shows, one such is no surprise")?;
+    }
+    writeln!(out)?;
+    for warning in &comparison.summary.warnings {
+        writeln!(out, "{} {warning}", styled("note:", terminal::WARNING, colours))?;
+    }
+    writeln!(out, "{}", heading(&comparison.summary.conclusion))
+}
+
+fn title(comparison: &Comparison) -> String {
+    let measure = match comparison.summary.memory_measure.as_str() {
+        "pss" => "PSS: pages shared by several processes are divided among them",
+        _ => "RSS",
+    };
+    let which = match &comparison.settings.only {
+        Some(only) => format!("processes that match {only:?}"),
+        None => "the whole process tree".into(),
+    };
+    let spread = match view::run_count(comparison) {
+        None => "one run each".to_string(),
+        Some(runs) => format!("medians of {runs} runs, below them 95 % intervals"),
+    };
+    let when = view::window(comparison).map_or_else(String::new, |window| format!(", {window}"));
+    format!(
+        "Memory in MB ({measure}; {which}{when}), times in s; {spread}; x: times {}",
+        comparison.summary.baseline
+    )
+}
+
+fn columns(comparison: &Comparison) -> Vec<TableColumn> {
+    let mut columns: Vec<TableColumn> = Vec::new();
+    for quantity in view::quantities(comparison) {
+        // Under its own name, which may end in a unit, a metric is shown as the program reported it.
+        let quantity = match quantity.name.starts_with("metric:") {
+            true => Quantity { unit: "", factor: 1.0, ..quantity },
+            false => quantity,
+        };
+        columns.push(value_column(quantity.clone()));
+        columns.extend(quantity.ratio.then(|| ratio_column(quantity, comparison)));
+    }
+    let rows = &comparison.summary.allocators;
+    if rows.iter().any(|row| row.runs + row.failed_runs != rows[0].runs + rows[0].failed_runs) {
+        columns.push(TableColumn { heading: "runs".into(), cell: Box::new(|row| row.runs.to_string()) });
+    }
+    if rows.iter().any(|row| row.failed_runs > 0) {
+        columns.push(TableColumn {
+            heading: "failed\nruns".into(),
+            cell: Box::new(|row| row.failed_runs.to_string()),
+        });
+    }
+    columns
+}
+
+/// The medians of a quantity, those that have a column for their ratio with their interval; a dash where it was not
+/// measured.
+fn value_column(quantity: Quantity) -> TableColumn {
+    let heading = quantity.short.clone();
+    let cell = move |row: &SummaryRow| {
+        let Some(estimate) = row.quantities.get(&quantity.name) else { return "-".into() };
+        let median = view::number(&quantity, estimate.median);
+        let is_wide = quantity.ratio || quantity.name.starts_with("metric:");
+        let Some((low, high)) = estimate.median_interval.filter(|_| is_wide) else { return median };
+        // Student's interval may reach below what the quantity can be.
+        let (low, high) = (low.max(0.0), high);
+        if median.contains(' ') {
+            return format!("{median}\n{}-{}", view::number(&quantity, low), view::number(&quantity, high));
+        }
+        let digits = median.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+        format!("{median}\n{:.digits$}-{:.digits$}", low * quantity.factor, high * quantity.factor)
+    };
+    TableColumn { heading, cell: Box::new(cell) }
+}
+
+/// A dash where there is no ratio, as of values that may be zero; the baseline is once itself.
+fn ratio_column(quantity: Quantity, comparison: &Comparison) -> TableColumn {
+    let label = comparison.summary.baseline.clone();
+    let baseline = comparison.estimate(&label, &quantity.name).copied();
+    let cell = move |row: &SummaryRow| match row.quantities.get(&quantity.name) {
+        Some(_) if row.allocator == label => "1".into(),
+        Some(estimate) => {
+            let ratio = shown_ratio::to_baseline(&quantity, estimate, baseline.as_ref());
+            ratio.map_or_else(|| "-".into(), ratio_text)
+        }
+        None => "-".into(),
+    };
+    TableColumn { heading: "x".into(), cell: Box::new(cell) }
+}
+
+fn ratio_text(ratio: Ratio) -> String {
+    let times = shown_ratio::times(ratio);
+    let same = match ratio {
+        ratio if ratio.no_difference() => SAME,
+        ratio if ratio.may_be_chance() => CHANCE,
+        _ => "",
+    };
+    match ratio.interval {
+        Some((low, high)) if is_telling((low, high)) => {
+            format!("{times}{same}\n{}-{}", interval_end(low), interval_end(high))
+        }
+        Some(_) => format!("{times}{same}\n{TOO_WIDE}"),
+        None => times,
+    }
+}
+
+/// Breaks a long label where its parts meet.
+fn label_lines(label: &str) -> Vec<String> {
+    const WIDTH: usize = 38;
+    let mut lines = vec![String::new()];
+    for part in label.split_inclusive([':', ',', '/']) {
+        let current = lines.last_mut().expect("there is always one line");
+        if !current.is_empty() && current.chars().count() + part.chars().count() > WIDTH {
+            lines.push(format!("  {part}"));
+        } else {
+            current.push_str(part);
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use snug_compare::fixture;
+    use snug_compare::results::{Latency, Percentile, Phase, Serving};
+
+    fn render(comparison: &Comparison) -> String {
+        let mut out = Vec::new();
+        write(comparison, false, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn rows_columns_and_conclusion() {
+        let runs: &[(&str, &[f64])] = &[("glibc", &[100.0, 101.0, 102.0]), ("snug", &[50.0, 50.5, 51.0])];
+        let text = render(&fixture::comparison(runs));
+        let mut lines = text.lines().skip_while(|line| !line.trim_start().starts_with("snug"));
+        let (values, intervals) = (lines.next().unwrap(), lines.next().unwrap());
+        assert!(values.contains("50.5") && values.contains("0.50") && values.contains("1.00 ~"), "{text}");
+        assert!(intervals.contains("49.3-51.7") && intervals.contains("1.0"), "{text}");
+        assert!(text.contains("~ no difference"), "{text}");
+        assert!(text.contains("requests_per_s") && text.contains("page"), "{text}");
+        assert!(text.trim_end().ends_with('.'), "{text}");
+        assert!(!text.contains('\u{1b}'), "no colours asked for: {text}");
+    }
+
+    #[test]
+    fn two_runs_have_no_wild_intervals() {
+        let text = render(&fixture::comparison(&[("glibc", &[10.0, 120.0]), ("snug", &[95.0, 18.0])]));
+        assert!(text.contains("too wide to tell"), "{text}");
+        let number =
+            |word: &str| word.split('-').map(|end| end.parse::<f64>().ok()).collect::<Option<Vec<_>>>();
+        let ranges = text.split_whitespace().filter_map(number).filter(|ends| ends.len() == 2);
+        assert!(ranges.into_iter().all(|ends| ends[1] <= 4.0 * ends[0]), "{text}");
+    }
+
+    #[test]
+    fn servers_show_what_their_clients_saw() {
+        let mut comparison = fixture::comparison(&[("glibc", &[100.0, 101.0]), ("snug", &[50.0, 51.0])]);
+        comparison.settings.serving = Some(Serving::default());
+        for run in &mut comparison.runs {
+            let percentiles = [50.0, 99.0].map(|percent| Percentile { percent, latency_s: percent / 1e4 });
+            run.latency = Some(Latency {
+                requests: 9,
+                failed: 0,
+                requests_per_s: 77.0,
+                percentiles: percentiles.to_vec(),
+            });
+            let phase = |name: &str, start_s, end_s| Phase { name: name.into(), start_s, end_s };
+            run.phases = vec![phase("boot", 0.0, 5.0), phase("idle", 5.0, 9.0)];
+        }
+        comparison.summary = snug_compare::summary::summarise(&comparison);
+        let text = render(&comparison);
+        assert!(text.contains("p99") && text.contains("9.90") && text.contains("idling"), "{text}");
+        assert!(!text.contains("wall"), "how long it was watched says nothing: {text}");
+        assert!(comparison.summary.conclusion.contains("p99 latency"), "{}", comparison.summary.conclusion);
+    }
+
+    #[test]
+    fn failed_runs_are_shown() {
+        let mut comparison = fixture::comparison(&[("glibc", &[100.0]), ("snug", &[50.0])]);
+        comparison.runs[1].failure = Some("crash".into());
+        comparison.summary = snug_compare::summary::summarise(&comparison);
+        let text = render(&comparison);
+        assert!(text.contains("failed"), "{text}");
+    }
+
+    #[test]
+    fn long_labels_are_broken_between_parts() {
+        let lines = label_lines("jemalloc:MALLOC_CONF=narenas:2,dirty_decay_ms:1000,muzzy_decay_ms:0");
+        assert!(lines.len() > 1 && lines.iter().all(|line| line.len() <= 42), "{lines:?}");
+    }
+
+    #[test]
+    fn a_comparison_that_was_stopped_shows_the_runs_there_are() {
+        fixture::assert_stop_is_shown(render);
+    }
+
+    #[test]
+    fn what_may_be_zero_has_no_ratio() {
+        let mut comparison = fixture::comparison(&[("glibc", &[100.0, 101.0]), ("snug", &[50.0, 51.0])]);
+        for run in comparison.runs.iter_mut().filter(|run| run.allocator == "snug") {
+            (run.cpu_user_s, run.cpu_system_s) = (0.0, 0.0);
+        }
+        comparison.summary = snug_compare::summary::summarise(&comparison);
+        let column = columns(&comparison)
+            .into_iter()
+            .skip_while(|column| column.heading != "CPU\ntime")
+            .nth(1)
+            .unwrap();
+        let cells = comparison.summary.allocators.iter().map(|row| (column.cell)(row));
+        assert_eq!(cells.collect::<Vec<_>>(), ["1", "-"]);
+    }
+}

@@ -1,0 +1,150 @@
+//! The command line: one enum of subcommands. The options of each stand in its module, with all that `--help` says.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::advise::AdviseArguments;
+use crate::blame::BlameArguments;
+use crate::boot::BootArguments;
+use crate::check::CheckArguments;
+use crate::compare::arguments::CompareArguments;
+use crate::generate::GenerateArguments;
+use crate::install::InstallArguments;
+use crate::leak::arguments::LeakArguments;
+use crate::profile::ProfileArguments;
+use crate::purge::PurgeArguments;
+use crate::report::ReportArguments;
+use crate::run::RunArguments;
+use crate::set::SetArguments;
+use crate::stats::StatsArguments;
+use snug_base::failure::{Failure, Result};
+use snug_base::time::time_between;
+use snug_exporter::arguments::ExporterArguments;
+use snug_fleet::command_canary::arguments::CanaryArguments;
+use snug_fleet::command_fleet::arguments::FleetArguments;
+use snug_inspect::kinds::closest;
+use snug_top::arguments::TopArguments;
+
+/// snug: which memory allocator a program uses, what it costs, and which one suits it best.
+#[derive(Debug, Parser)]
+#[command(
+    name = "snug",
+    version = snug_base::VERSION,
+    about = "Show and change which memory allocator programs use, and measure what that does to their memory",
+    after_help = "Examples:\n  snug run -- bundle exec puma\n  snug check puma\n  \
+        snug compare --runs 3 -- ruby script.rb\n  snug report a.json b.json\n\n`snug COMMAND --help` has \
+        more.\n\nExit codes: 0 it was done, or the answer is yes; 1 the answer is no, or it failed; 2 the arguments are \
+        invalid; 3 it can't be told: no such process, or no permission; 4 a condition of --fail-if is true; 130 Ctrl-C; \
+        141 the reader of the output went away. snug run ends with the exit code of its program, or 125 to 127.",
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub command: Subcommands,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Subcommands {
+    Run(RunArguments),
+    Check(CheckArguments),
+    Compare(CompareArguments),
+    Report(ReportArguments),
+    Advise(AdviseArguments),
+    Leak(LeakArguments),
+    Top(TopArguments),
+    Stats(StatsArguments),
+    Profile(ProfileArguments),
+    Blame(BlameArguments),
+    Boot(BootArguments),
+    Purge(PurgeArguments),
+    Set(SetArguments),
+    Exporter(ExporterArguments),
+    Install(InstallArguments),
+    Canary(CanaryArguments),
+    Fleet(FleetArguments),
+    #[command(hide = true)]
+    Generate(GenerateArguments),
+}
+
+/// Refuses a program whose name is an option: one that was misspelt, and taken for the program.
+pub(crate) fn refuse_unknown_option(command: &str, program: &[OsString]) -> Result<()> {
+    let Some(word) = program.first().filter(|word| word.len() > 1 && word.as_bytes().starts_with(b"-"))
+    else {
+        return Ok(());
+    };
+    // Who writes -- means it.
+    let mut before = std::env::args_os().take_while(|argument| argument != word);
+    if before.any(|argument| argument == "--") {
+        return Ok(());
+    }
+    let all = Arguments::command();
+    let options = all.find_subcommand(command).into_iter().flat_map(clap::Command::get_arguments);
+    let names: Vec<&str> = options.filter_map(clap::Arg::get_long).collect();
+    let word = word.to_string_lossy();
+    let written = word.split('=').next().unwrap_or(&word).trim_start_matches('-');
+    let guess = closest(written, names.iter().copied());
+    let guess = guess.map_or_else(String::new, |name| format!("did you mean --{name}? "));
+    let message = format!("unknown option {word}");
+    Err(Failure::usage(
+        message,
+        format!("{guess}`snug {command} --help` lists the options; they stand before the program"),
+    ))
+}
+
+/// How long to wait for the answer of a process.
+pub(super) fn waiting_time(text: &str) -> std::result::Result<Duration, String> {
+    time_between(text, 0.0, 3600.0)
+}
+
+/// A PID or a name; no number that can't be a PID.
+pub(super) fn process(text: &str) -> std::result::Result<String, String> {
+    match text.parse::<i64>() {
+        Ok(number) if !(1..=i64::from(i32::MAX)).contains(&number) => Err("it is not a PID".into()),
+        _ if text.is_empty() => Err("it is empty".into()),
+        _ => Ok(text.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use snug_base::time::time;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn times_are_written_in_one_way_everywhere() {
+        let parsed = |text: &str| time(text).map(|time| time.as_millis());
+        assert_eq!(
+            ["2", "2s", "0.5", "500ms", "1m 30s", "1m30s"].map(parsed),
+            [2000, 2000, 500, 500, 90_000, 90_000].map(Ok)
+        );
+        assert!(["-1", "NaN", "inf", "soon", "", "2 x"].map(parsed).iter().all(|parsed| parsed.is_err()));
+        // Every option with a time takes both, whatever its command.
+        for command in Arguments::command().get_subcommands() {
+            for argument in command.get_arguments() {
+                let names = argument.get_value_names().unwrap_or_default();
+                assert!(
+                    !names.iter().any(|name| name.as_str() == "SECONDS"),
+                    "{argument} of {}",
+                    command.get_name()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn every_command_has_an_example() {
+        for command in Arguments::command().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Example"), "{} has no example", command.get_name());
+        }
+    }
+}

@@ -1,0 +1,458 @@
+//! `snug check`: says which allocator processes really use and what is wrong.
+//!
+//! `inspect` looks up `facts` of processes, `judge` decides from them, `report` is what was found, `text` and `json`
+//! write it, `changes` says what to paste. What does not run is looked at from its files: `subject` takes units and
+//! images, `entry` follows a command to the program that stays, `loading` tells what that would load, `root` and
+//! `archive` are file systems to look into.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use snug_base::failure::{Context, Failure, Result, FAILED, INTERRUPTED, UNKNOWN, USAGE};
+use snug_base::time::time;
+use snug_base::{json, machine, progress, terminal};
+use snug_heap::remote;
+use snug_inspect::inspector::{self, Hidden, Inspector};
+use snug_inspect::kinds::{closest, known_names, AllocatorRow, Kind, ROWS};
+use snug_inspect::packages::{self, Package};
+use snug_inspect::program::{self, Program, Variables};
+use snug_inspect::report::{CheckReport, Problem, ProcessReport, Severity, FAILED_ITSELF};
+use snug_inspect::subject::{self, UnitSubject};
+use snug_inspect::{changes, judge, library, unit};
+use snug_process::children::{Children, Waited};
+use snug_process::proc::{Pid, ProcFilesystem, Processes};
+use snug_process::system::{self, Ending};
+use snug_process::tree;
+use snug_report::check_text::CheckText;
+
+/// Time between two looks at a program that was started to be looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(25);
+
+/// A process of which nothing defines malloc is looked at again for so long: it may just start.
+const LOADING_AT_MOST: Duration = Duration::from_millis(300);
+
+/// Show which allocator processes really use, and what is wrong
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "snug check [OPTIONS] <PID|NAME|unit:UNIT>...\n       \
+        snug check [OPTIONS] --image DIR -- PROGRAM [ARGS]...\n       snug check [OPTIONS] -- PROGRAM [ARGS]...",
+    after_help = "Examples:
+  snug check 4711
+  snug check puma --expect snug
+  snug check --expect snug -- bundle exec puma
+  snug check --json sidekiq | jq '.processes[].allocator'
+  snug check --expect jemalloc unit:puma.service
+  snug check --expect snug --image rootfs -- env LD_PRELOAD=/usr/lib/snug/libsnug.so puma
+
+For a PID, that process and everything below it; for a NAME, every process of yours with that name (its command, its \
+program's file, the first word of its title, or the script or module that an interpreter runs) and everything below them. With --, the program is started, \
+checked for the time that --for gives or until it ends, and stopped; its output goes to stderr.
+
+For a unit, its processes are checked or, if none is running, what its file would start. An image is a \
+directory with its root file system; name the command with --, and variables of its Dockerfile with env. Nothing in it \
+is run: snug follows the command through shells and scripts to the program that stays, and reads from the files what that would load. Processes in containers are \
+checked through the container's own root, so the paths shown are those inside.
+
+If processes do not use what --expect says, the answer ends with lines to paste: into a Dockerfile, Kubernetes, \
+systemd, a Procfile or a shell, whichever apply.
+
+Exit codes: 0 nothing is wrong; 1 a process uses another allocator than --expect, or something is wrong; 2 \
+the arguments are invalid; 3 no such process, or the answer is unknown (no permission, or a shell starts it); \
+126, 127 the program can't be run; 130 Ctrl-C."
+)]
+pub(crate) struct CheckArguments {
+    /// Fail unless every process uses this allocator: snug, jemalloc, tcmalloc, mimalloc, snmalloc, rpmalloc, glibc
+    /// or musl
+    #[arg(long, value_name = "ALLOCATOR")]
+    pub expect: Option<String>,
+    /// Write the answer as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// How long to watch a program started with --
+    #[arg(long = "for", value_name = "TIME", default_value = "2s", value_parser = time)]
+    pub watch_for: Duration,
+    /// A systemd unit, running or not: its name, or the path of its file; may be repeated
+    #[arg(long, value_name = "UNIT", conflicts_with = "program")]
+    pub unit: Vec<String>,
+    /// The root file system of an image, in a directory
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["processes", "unit"])]
+    pub image: Option<String>,
+    /// Also write the lines to paste that enable snug (or what --expect says)
+    #[arg(long)]
+    pub lines: bool,
+    /// For a NAME, include processes of all users; root always does
+    #[arg(long)]
+    pub all_users: bool,
+    /// Processes, by PID or by name
+    #[arg(value_name = "PID|NAME|unit:UNIT", required_unless_present_any = ["program", "unit", "image"],
+          conflicts_with = "program")]
+    pub processes: Vec<String>,
+    /// A program to start and check; with --image, the program to start in it
+    #[arg(last = true, value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: &CheckArguments) -> Result<()> {
+    let expected = arguments.expect.as_deref().map(parse_expected).transpose()?;
+    let huge_pages = machine::describe().transparent_huge_pages;
+    let found = look(arguments, &huge_pages)?;
+    if !found.unreadable.is_empty() {
+        anstream::eprintln!("snug: warning: {}", not_permitted(&found.unreadable));
+    }
+    let report = report_on(found, expected, huge_pages, arguments.lines);
+    write(&report, arguments.json)?;
+    answer(&report)
+}
+
+/// Looks at what the arguments name: an image, processes and units, or a program to start.
+fn look(arguments: &CheckArguments, huge_pages: &str) -> Result<Found> {
+    let mut inspector = Inspector::new(huge_pages.into());
+    match &arguments.image {
+        Some(image) => {
+            Ok(Found::readable(subject::image(image, &terminal::texts(&arguments.program), huge_pages)?))
+        }
+        None if arguments.program.is_empty() => named(&mut inspector, arguments, huge_pages),
+        None => started_program(&mut inspector, arguments),
+    }
+}
+
+/// The report, with lines to paste if they are wanted or the expectation is not met.
+fn report_on(found: Found, expected: Option<Kind>, huge_pages: String, lines: bool) -> CheckReport {
+    let Found { mut processes, unreadable } = found;
+    set_depths(&mut processes);
+    let mut report = CheckReport {
+        expected,
+        expectation_met: None,
+        transparent_huge_pages: huge_pages,
+        processes,
+        unreadable,
+        changes: Vec::new(),
+    };
+    report.expectation_met = report.is_as_expected();
+    if lines || report.expectation_met == Some(false) {
+        let kind = expected.unwrap_or(Kind::Snug);
+        let (library, package) = library_or_usual(kind);
+        report.changes = changes::changes(&report, kind, library.as_deref(), package.as_ref());
+    }
+    report
+}
+
+fn write(report: &CheckReport, as_json: bool) -> Result<()> {
+    let mut stdout = anstream::stdout().lock();
+    let written = if as_json {
+        json::write_indented(json::CHECK, report, &mut stdout)
+    } else {
+        CheckText { colours: terminal::stdout_colours() }.write(report, &mut stdout)
+    };
+    written.cannot(|| "write to stdout".into())
+}
+
+/// The library of an allocator on this machine, or where it would be once installed, and the package that has it. None
+/// for a C library's own.
+fn library_or_usual(kind: Kind) -> (Option<PathBuf>, Option<Package>) {
+    let Some(row) = kind.row().filter(|_| !kind.is_c_library()) else { return (None, None) };
+    match library::find_by_kind(kind) {
+        Ok(library) => {
+            let package = library.package();
+            (Some(library.path), package)
+        }
+        Err(_) => once_installed(row),
+    }
+}
+
+/// Where a library would be that is not here, and the package that has it: not each release has the same file.
+fn once_installed(row: &AllocatorRow) -> (Option<PathBuf>, Option<Package>) {
+    let package = packages::package(row);
+    let built = || Some(Path::new("/usr/local/lib").join(row.file_names.first()?));
+    (package.as_ref().map(Package::path).or_else(built), package)
+}
+
+/// The exit code, as a failure where it is not 0. What it means stands in the report already.
+fn answer(report: &CheckReport) -> Result<()> {
+    let code = match (report.expected, report.expectation_met) {
+        (Some(_), Some(true)) => return Ok(()),
+        (Some(_), Some(false)) => FAILED,
+        (Some(_), None) => UNKNOWN,
+        (None, _) if report.worst() == Some(Severity::Error) => FAILED,
+        (None, _) => return Ok(()),
+    };
+    Err(Failure::already_told(code))
+}
+
+/// What was looked at, and what could not be.
+struct Found {
+    processes: Vec<ProcessReport>,
+    unreadable: Vec<Pid>,
+}
+
+impl Found {
+    fn readable(processes: Vec<ProcessReport>) -> Found {
+        Found { processes, unreadable: Vec::new() }
+    }
+}
+
+fn not_permitted(pids: &[Pid]) -> Failure {
+    let list: Vec<String> = pids.iter().map(Pid::to_string).collect();
+    Failure::new(format!("not permitted to look at process {}", list.join(", ")))
+        .advise("run snug check as the user that owns it, or as root")
+        .exit_code(UNKNOWN)
+}
+
+fn parse_expected(name: &str) -> Result<Kind> {
+    Kind::from_name(name).ok_or_else(|| {
+        let hint =
+            closest(name, ROWS.iter().map(|row| row.name)).map(|name| format!("did you mean {name}? "));
+        Failure::new(format!("--expect: unknown allocator '{name}'"))
+            .advise(format!("{}known are {}, musl", hint.unwrap_or_default(), known_names()))
+            .exit_code(USAGE)
+    })
+}
+
+/// Looks at processes and units that are named.
+fn named(inspector: &mut Inspector, arguments: &CheckArguments, huge_pages: &str) -> Result<Found> {
+    let units = arguments.processes.iter().filter_map(|name| name.strip_prefix("unit:"));
+    let units = units.chain(arguments.unit.iter().map(String::as_str));
+    let mut found = Found::readable(Vec::new());
+    let mut roots = Vec::new();
+    for unit in units {
+        match subject::unit(inspector, unit, huge_pages)? {
+            UnitSubject::Running(pids) => roots.extend(pids),
+            UnitSubject::Stopped(stopped) => {
+                anstream::eprintln!(
+                    "snug: {} does not run: this is what its file would start",
+                    unit::full_name(unit)
+                );
+                found.processes.extend(stopped);
+            }
+        }
+    }
+    let mut source = ProcFilesystem::new();
+    let all = source.all();
+    let whose = if arguments.all_users { None } else { tree::own_user() };
+    for name in arguments.processes.iter().filter(|name| !name.starts_with("unit:")) {
+        roots.extend(tree::find_roots(&mut source, &all, name, whose)?);
+    }
+    if !roots.is_empty() {
+        let existing =
+            progress::during("looking at processes", None, || existing_processes(inspector, &all, &roots))?;
+        found.processes.extend(existing.processes);
+        found.unreadable = existing.unreadable;
+    }
+    Ok(found)
+}
+
+/// Looks at processes that run already, and all below them.
+fn existing_processes(inspector: &mut Inspector, all: &[(Pid, Pid, String)], roots: &[Pid]) -> Result<Found> {
+    let parents: BTreeMap<Pid, Pid> = all.iter().map(|(pid, parent, _)| (*pid, *parent)).collect();
+    let own = std::process::id() as Pid;
+    let chosen =
+        tree::descendants(&parents, roots).into_iter().filter(|pid| *pid != own || roots.contains(pid));
+    let mut found = Found::readable(Vec::new());
+    let believed_at = Instant::now() + LOADING_AT_MOST;
+    for pid in chosen {
+        match report_when_loaded(inspector, pid, believed_at) {
+            Ok(report) => found.processes.push(report),
+            Err(Hidden::NotPermitted) => found.unreadable.push(pid),
+            // Ended meanwhile, a zombie or a kernel thread: none of them has an allocator.
+            Err(Hidden::Gone) => {}
+        }
+    }
+    match (found.processes.is_empty(), found.unreadable.is_empty()) {
+        (false, _) => Ok(found),
+        (true, false) => Err(not_permitted(&found.unreadable)),
+        (true, true) => Err(Failure::new("the process has ended or is a kernel thread").exit_code(UNKNOWN)),
+    }
+}
+
+/// What there is to say of a process; of one that just starts, or becomes another program, once its loader is through.
+fn report_when_loaded(
+    inspector: &mut Inspector,
+    pid: Pid,
+    believed_at: Instant,
+) -> std::result::Result<ProcessReport, Hidden> {
+    loop {
+        let facts = inspector.facts(pid);
+        let elf = facts.as_ref().ok().and_then(|facts| facts.executable.elf.as_ref());
+        let is_static = elf.is_none_or(|elf| elf.is_static_program());
+        // Mapped, but its constructor has not run.
+        let is_blank = facts.as_ref().ok().and_then(|facts| facts.counters_error.as_deref());
+        let is_blank = is_blank.is_some_and(|error| !remote::is_refusal(error));
+        let report = facts.map(|facts| judge::judge(&facts));
+        let is_loading = match &report {
+            Ok(report) => is_blank || (report.allocator.is_none() && !is_static),
+            Err(Hidden::Gone) => inspector.is_alive(pid),
+            Err(Hidden::NotPermitted) => false,
+        };
+        if !is_loading || Instant::now() >= believed_at {
+            return report;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+fn set_depths(processes: &mut [ProcessReport]) {
+    for index in 0..processes.len() {
+        let parent = processes[index].parent;
+        let above = processes[..index].iter().find(|process| process.pid == parent && parent > 0);
+        processes[index].depth = above.map_or(0, |process| process.depth + 1);
+    }
+}
+
+/// Starts the program, looks at it and its children until the time is over or it ends, and stops it.
+fn started_program(inspector: &mut Inspector, arguments: &CheckArguments) -> Result<Found> {
+    let name = &arguments.program[0];
+    let shown = name.to_string_lossy();
+    let program = program::find(name)?;
+    let mut children = Children::new()?;
+    let mut command = Command::new(name);
+    command.args(&arguments.program[1..]).stdin(Stdio::null()).stdout(Stdio::from(io::stderr()));
+    system::isolate(&mut command);
+    let root = command.spawn().cannot(|| format!("run {shown}"))?.id() as Pid;
+    let takes = Some(arguments.watch_for);
+    let seen = progress::during(&format!("looking at {shown}"), takes, || {
+        look_at_children(inspector, &mut children, root, arguments.watch_for)
+    });
+    progress::during(&format!("ending {shown}"), None, || stop(&mut children));
+    if seen.interrupted {
+        return Err(Failure::new("interrupted").exit_code(INTERRUPTED));
+    }
+    let mut reports: Vec<(usize, ProcessReport)> = seen.reports.into_values().collect();
+    reports.sort_by_key(|(position, _)| *position);
+    let mut processes: Vec<ProcessReport> = reports.into_iter().map(|(_, report)| report).collect();
+    // Unreadable at one look, perhaps while it became another program, and read at another.
+    let is_read = |pid: &Pid| processes.iter().any(|process| process.pid == *pid);
+    let unreadable: Vec<Pid> = seen.unreadable.into_iter().filter(|pid| !is_read(pid)).collect();
+    if processes.is_empty() && unreadable.is_empty() {
+        processes.push(before_start(inspector, &program, arguments)?);
+    }
+    if processes.is_empty() {
+        return Err(not_permitted(&unreadable));
+    }
+    if let Some(failed) = seen.ending.and_then(Ending::failure) {
+        let at = processes.iter().position(|process| process.pid == root).unwrap_or(0);
+        processes[at].problems.push(failed_itself(&failed));
+    }
+    Ok(Found { processes, unreadable })
+}
+
+/// What was seen of a program that was started.
+#[derive(Default)]
+struct Sightings {
+    /// The last report about each process, with its place among them: in the order of their first.
+    reports: BTreeMap<Pid, (usize, ProcessReport)>,
+    unreadable: BTreeSet<Pid>,
+    /// How the program ended; None: it was still there.
+    ending: Option<Ending>,
+    interrupted: bool,
+}
+
+/// Looks at all below this process until the time is over, `root` has ended, or a signal asks to stop.
+fn look_at_children(
+    inspector: &mut Inspector,
+    children: &mut Children,
+    root: Pid,
+    watch_for: Duration,
+) -> Sightings {
+    let start = Instant::now();
+    let mut source = ProcFilesystem::new();
+    let mut seen = Sightings::default();
+    while start.elapsed() < watch_for && !seen.interrupted {
+        for pid in tree::below_own(&mut source) {
+            match inspector.facts(pid) {
+                Ok(facts) => seen.add(judge::judge(&facts)),
+                Err(Hidden::Gone) => {}
+                Err(Hidden::NotPermitted) => {
+                    seen.unreadable.insert(pid);
+                }
+            }
+        }
+        while let Waited::Ended(reaped) = children.reap() {
+            if reaped.pid == root {
+                seen.ending = Some(reaped.ending);
+            }
+        }
+        if seen.ending.is_some() {
+            break;
+        }
+        seen.interrupted = children.wait_for_signal(LOOK_EVERY);
+    }
+    seen
+}
+
+impl Sightings {
+    fn add(&mut self, mut report: ProcessReport) {
+        // Nobody defines malloc yet: the loader is still at work.
+        if report.allocator.is_none() {
+            return;
+        }
+        let next = self.reports.len();
+        let known = self.reports.get(&report.pid);
+        let (position, parent) =
+            known.map_or((next, report.parent), |(position, old)| (*position, old.parent));
+        // An orphan is shown below the process that started it.
+        report.parent = parent;
+        self.reports.insert(report.pid, (position, report));
+    }
+}
+
+fn failed_itself(failed: &str) -> Problem {
+    Problem {
+        id: FAILED_ITSELF,
+        severity: Severity::Error,
+        message: format!("the program {failed} while it was being checked"),
+        fix: "see what it wrote above; name a command that runs on its own".into(),
+    }
+}
+
+/// What the loader says about a program that ended before it could be looked at.
+fn before_start(
+    inspector: &mut Inspector,
+    program: &Program,
+    arguments: &CheckArguments,
+) -> Result<ProcessReport> {
+    let listed = program::list_libraries(program, &Variables::new())?;
+    let paths: Vec<PathBuf> = listed.libraries;
+    let facts = inspector::facts_before_start(
+        inspector,
+        &program.image,
+        program.elf.clone(),
+        program.setuid,
+        &terminal::texts(&arguments.program),
+        &paths,
+    );
+    Ok(judge::judge(&facts))
+}
+
+/// Ends everything below this process.
+fn stop(children: &mut Children) {
+    let mut source = ProcFilesystem::new();
+    children.stop_all(&mut |_| {}, &mut || tree::below_own(&mut source));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_here_is_named_as_its_package_has_it() {
+        for row in ROWS.iter().filter(|row| row.install.starts_with("apt")) {
+            let (library, package) = once_installed(row);
+            let (library, package) = (library.unwrap(), package.unwrap());
+            assert!(library.ends_with(&package.soname), "{library:?} of {package:?}");
+        }
+        assert_eq!(library_or_usual(Kind::Glibc), (None, None));
+    }
+
+    #[test]
+    fn misspelt_expectations_are_named() {
+        let failure = parse_expected("jemaloc").unwrap_err();
+        assert!(failure.advice.unwrap().contains("did you mean jemalloc?"));
+    }
+}

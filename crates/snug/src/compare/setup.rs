@@ -1,0 +1,155 @@
+//! What is settled before the first run of a comparison: which allocators exist, and that each works with the program.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+use regex_lite::Regex;
+
+use crate::compare::arguments::CompareArguments;
+use snug_base::elf;
+use snug_base::failure::{Failure, Result, USAGE};
+use snug_compare::attribution::AllocatorCode;
+use snug_inspect::asker::Asker;
+use snug_inspect::kinds::Kind;
+use snug_inspect::program::{self, Program, Variables};
+use snug_measure::plan::{self, Candidate};
+use snug_measure::sets::{self, Sets};
+use snug_measure::{perf, serving, settings};
+
+/// What all runs are made of; one element for each candidate.
+pub(super) struct RunSetup<'a> {
+    pub candidates: &'a [Candidate],
+    pub environments: Vec<Variables>,
+    /// Whether the loader confirmed that it loads the allocator into the program.
+    pub probed: Vec<bool>,
+    /// What each says against its settings.
+    pub complaints: Vec<Vec<String>>,
+    /// Where the code of each is, if CPU time is to be sampled.
+    pub profiles: Option<Vec<AllocatorCode>>,
+    pub only: Option<Regex>,
+    pub plan: Option<serving::Plan>,
+    /// The program's own, which answers malloc where no allocator is preloaded.
+    pub c_library: Option<PathBuf>,
+}
+
+impl RunSetup<'_> {
+    /// Fails if the program, an allocator or a setting can't be measured as the arguments say. Runs nothing of the program.
+    pub(super) fn prepare<'a>(
+        arguments: &CompareArguments,
+        candidates: &'a [Candidate],
+    ) -> Result<RunSetup<'a>> {
+        let only = arguments.only()?;
+        let plan = serving::plan(&arguments.server)?;
+        let program = program::find(&arguments.program[0])?;
+        let preloaded = std::env::var_os("LD_PRELOAD").filter(|value| !value.is_empty());
+        refuse_preloaded_allocator(preloaded.as_deref())?;
+        let asker = arguments.ask_allocator.then(|| find_asker(&program)).transpose()?;
+        let profiles = arguments.profile.then(|| profiles(&program, candidates)).transpose()?;
+        let (environments, probed, complaints) = (vec![], vec![], vec![]);
+        let c_library = program::c_library(&program);
+        let mut setup =
+            RunSetup { candidates, environments, probed, complaints, profiles, only, plan, c_library };
+        for candidate in candidates {
+            let environment = plan::environment(candidate, asker.as_ref(), preloaded.as_deref());
+            setup.probed.push(probe(&program, candidate, &environment).map_err(before_start)?);
+            setup.environments.push(environment);
+        }
+        for (candidate, environment) in candidates.iter().zip(&setup.environments) {
+            setup.complaints.push(settings::refused(candidate, environment)?);
+        }
+        Ok(setup)
+    }
+}
+
+/// Where the code of each allocator is. Fails if perf can't sample here, or that can't be said.
+fn profiles(program: &Program, candidates: &[Candidate]) -> Result<Vec<AllocatorCode>> {
+    perf::check()?;
+    let code = |candidate: &Candidate| match &candidate.library {
+        Some(library) => Ok(AllocatorCode::library(&library.path)),
+        None => own_allocator(program),
+    };
+    candidates.iter().map(code).collect()
+}
+
+/// Where the allocator is that the program is linked with: a library of its own, or the C library.
+fn own_allocator(program: &Program) -> Result<AllocatorCode> {
+    let listing = program::list_libraries(program, &Variables::new())?;
+    let code = match listing.find(|kind| !kind.is_c_library()) {
+        Some(path) => Some(AllocatorCode::library(&path)),
+        None => {
+            let path = listing.find(Kind::is_c_library);
+            path.and_then(|path| AllocatorCode::in_c_library(&path, &elf::exported_functions(&path)))
+        }
+    };
+    code.ok_or_else(|| {
+        Failure::usage(
+            format!("--profile can't tell where malloc is in {}", program.image.display()),
+            "leave glibc out of --with, or give a program that is linked dynamically with glibc",
+        )
+    })
+}
+
+/// Turns `--with` into allocators that exist here. Nothing is started before all of it is known to be right.
+pub(super) fn choose_candidates(lists: &[String], sets: &Sets) -> Result<Vec<Candidate>> {
+    let popular = [sets::POPULAR.to_string()];
+    let entries = plan::parse_list(if lists.is_empty() { &popular } else { lists }, sets)?;
+    let (found, missing) = plan::resolve_all(&entries)?;
+    for failure in missing {
+        let first_line = failure.message.lines().next().unwrap_or_default();
+        let advice = failure.advice.map_or_else(String::new, |advice| format!(" ({advice})"));
+        anstream::eprintln!("left out: {}{advice}", first_line.trim_end_matches("; looked for"));
+    }
+    Ok(found)
+}
+
+/// What can't be done is a mistake in the request as long as nothing was run.
+pub(super) fn before_start(failure: Failure) -> Failure {
+    failure.exit_code(USAGE)
+}
+
+fn find_asker(program: &Program) -> Result<Asker> {
+    let asker = Asker::find().map_err(before_start)?;
+    match asker.obstacle(program) {
+        Some(obstacle) => Err(before_start(obstacle)),
+        None => Ok(asker),
+    }
+}
+
+/// A preload of the caller's that is itself an allocator would be part of every row.
+fn refuse_preloaded_allocator(existing: Option<&OsStr>) -> Result<()> {
+    let existing = existing.unwrap_or_default().to_string_lossy();
+    for path in existing.split([':', ' ']) {
+        if let Some(kind) = Kind::from_file_name(path).filter(|kind| !kind.is_c_library()) {
+            return Err(Failure::new(format!(
+                "LD_PRELOAD already holds {} ({path}): it would be in every run, also under glibc",
+                kind.name()
+            ))
+            .advise("unset LD_PRELOAD; snug compare sets it for each run")
+            .exit_code(USAGE));
+        }
+    }
+    Ok(())
+}
+
+/// Asks the dynamic loader whether it would load the library into this program, without running the program.
+/// True if it would; false if the loader can't be asked.
+fn probe(program: &Program, candidate: &Candidate, environment: &Variables) -> Result<bool> {
+    let Some(library) = &candidate.library else { return Ok(false) };
+    if let Some(obstacle) = program::preload_obstacle(program, &library.path, &library.elf) {
+        return Err(obstacle);
+    }
+    let listing = program::list_libraries(program, environment)?;
+    if listing.libraries.is_empty() {
+        return Ok(false);
+    }
+    if listing.libraries.contains(&library.path) {
+        return Ok(true);
+    }
+    let said = if listing.complaint.is_empty() { "nothing" } else { &listing.complaint };
+    Err(Failure::new(format!(
+        "{} would not be loaded into {}; the loader said: {said}",
+        library.path.display(),
+        program.image.display(),
+    ))
+    .advise("check that the library was built for this system, and its dependencies with ldd"))
+}

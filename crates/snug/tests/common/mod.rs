@@ -1,0 +1,272 @@
+//! What the tests of the commands share: running `snug`, small programs, and libraries that may be missing.
+
+#![allow(dead_code)] // Each test file uses its own part.
+
+pub(crate) mod prometheus;
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// A call of the tool with a clean environment.
+pub(crate) fn snug(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_snug"));
+    command.args(arguments).stdin(Stdio::null());
+    for name in ["LD_PRELOAD", "SNUG", "SNUG_LIBRARY", "SNUG_THIS_ONLY", "MALLOC_CONF", "MALLOC_ARENA_MAX"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// The same on a terminal, which mixes stdout and stderr.
+pub(crate) fn snug_in_terminal(arguments: &[&str]) -> Command {
+    let quoted = arguments.iter().map(|argument| format!("'{argument}'")).collect::<Vec<_>>().join(" ");
+    let snug = snug(&[]);
+    let line = format!("stty cols 100; exec '{}' {quoted}", snug.get_program().to_string_lossy());
+    let mut command = Command::new("script");
+    command.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").stdin(Stdio::null());
+    for (name, _) in snug.get_envs() {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// What a call wrote and how it ended.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// Runs a command to its end.
+pub(crate) fn run(command: &mut Command) -> Answer {
+    let Output { status, stdout, stderr } = command.output().expect("snug can be started");
+    Answer {
+        code: status.code(),
+        stdout: String::from_utf8(stdout).expect("stdout is text"),
+        stderr: String::from_utf8(stderr).expect("stderr is text"),
+    }
+}
+
+impl Answer {
+    /// Asserts the exit code; shows all that was written if it is another.
+    #[track_caller]
+    pub(crate) fn expect_code(self, code: i32) -> Answer {
+        assert_eq!(self.code, Some(code), "{self:#?}");
+        self
+    }
+
+    /// Asserts that stderr holds a text.
+    #[track_caller]
+    pub(crate) fn expect_stderr(self, text: &str) -> Answer {
+        assert!(self.stderr.contains(text), "no {text:?} on stderr: {self:#?}");
+        self
+    }
+
+    /// Asserts that stdout holds a text.
+    #[track_caller]
+    pub(crate) fn expect_stdout(self, text: &str) -> Answer {
+        assert!(self.stdout.contains(text), "no {text:?} on stdout: {self:#?}");
+        self
+    }
+
+    /// stdout as JSON.
+    #[track_caller]
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
+    }
+}
+
+/// A directory of one test, removed at its end.
+pub(crate) struct Scratch(pub PathBuf);
+
+impl Scratch {
+    pub(crate) fn new() -> Scratch {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("snug-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("a scratch directory can be made");
+        Scratch(path)
+    }
+
+    /// A path inside.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// A path inside, as text.
+    pub(crate) fn text(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    /// Compiles a C program into this directory and returns its path.
+    pub(crate) fn compile(&self, name: &str, source: &str, options: &[&str]) -> String {
+        let file = self.path(&format!("{name}.c"));
+        std::fs::write(&file, source).expect("the source can be written");
+        let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
+        let output = Command::new(compiler)
+            .arg("-o")
+            .arg(self.path(name))
+            .arg(&file)
+            .args(options)
+            .output()
+            .expect("a C compiler is needed: apt install gcc");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        self.text(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A process that is killed at the end of the test, with its process group where it leads one.
+pub(crate) struct Running(pub Child);
+
+impl Running {
+    pub(crate) fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let group = format!("-{}", self.0.id());
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A program that allocates and then sleeps for the seconds given.
+pub(crate) const SLEEPER: &str = r#"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(int count, char **arguments) {
+  size_t size_bytes = 8u << 20;
+  char *volatile block = malloc(size_bytes);
+  memset(block, 1, size_bytes);
+  usleep((useconds_t)(atof(count > 1 ? arguments[1] : "1") * 1e6));
+  return 0;
+}
+"#;
+
+/// Executes a program under a filter that refuses a system call, as those of some containers do, or an older kernel. Its
+/// arguments are the call's number, the error, and the program.
+pub(crate) const REFUSE_CALL: &str = r#"
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+int main(int count, char **words) {
+  if (count < 4) return 99;
+  struct sock_filter filter[] = {
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, atoi(words[1]), 0, 1),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | atoi(words[2])),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  struct sock_fprog program = {sizeof filter / sizeof filter[0], filter};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) return 99;
+  execv(words[3], words + 3);
+  return 98;
+}
+"#;
+
+/// A server: its port, and what it does, are its arguments. See there.
+pub(crate) const SERVER: &str = include_str!("../programs/server.py");
+
+/// A port that nobody listens on. It is below those that the kernel gives to connections and to who asks for any port:
+/// nobody takes it before the server of the test does.
+pub(crate) fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let any = || 10_000 + (std::process::id() * 61 + NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
+    std::iter::repeat_with(|| any() as u16)
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .expect("there is a port")
+}
+
+/// The path of a library: None, with a line that is seen even when the test passes, if it is not here.
+pub(crate) fn library(variable: &str, candidates: &[&str], required: &str) -> Option<String> {
+    let named = std::env::var(variable).ok();
+    let mut paths = named.iter().map(String::as_str).chain(candidates.iter().copied());
+    if let Some(path) = paths.find(|path| Path::new(path).exists()) {
+        return Some(std::fs::canonicalize(path).expect("it exists").display().to_string());
+    }
+    assert!(std::env::var(required).is_err(), "{required} is set and none of {candidates:?} exists");
+    // The test harness hides what is printed by a test that passes, but not what is written directly.
+    let _ =
+        writeln!(std::io::stderr(), "SKIPPED: none of {candidates:?} exists (set {required}=1 to insist)");
+    None
+}
+
+/// libsnug.so, as the project's build leaves it.
+pub(crate) fn snug_library() -> Option<String> {
+    let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../../build/libsnug.so");
+    library("SNUG_LIBRARY", &[built], "SNUG_REQUIRE_LIBRARY")
+}
+
+/// The same library under jemalloc's name.
+pub(crate) fn snug_as_jemalloc() -> Option<String> {
+    let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../../build/jemalloc/libjemalloc.so.2");
+    library("SNUG_AS_JEMALLOC", &[built], "SNUG_REQUIRE_LIBRARY")
+}
+
+/// Debian's jemalloc.
+pub(crate) fn jemalloc_library() -> Option<String> {
+    let places = [
+        "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2",
+        "/usr/lib/aarch64-linux-gnu/libjemalloc.so.2",
+        "/usr/lib64/libjemalloc.so.2",
+    ];
+    library("JEMALLOC_LIBRARY", &places, "SNUG_REQUIRE_PEERS")
+}
+
+/// Waits until something is so; fails the test if it is not within two minutes, as machines may be busy.
+#[track_caller]
+pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(120), "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Whether a process with this text in its command line exists.
+pub(crate) fn process_exists(text: &str) -> bool {
+    command_lines().iter().any(|line| line.contains(text))
+}
+
+/// Whether a process with just this command line exists: not one that is to start it.
+pub(crate) fn process_runs(line: &str) -> bool {
+    command_lines().iter().any(|other| other.trim_end() == line)
+}
+
+fn command_lines() -> Vec<String> {
+    let entries = std::fs::read_dir("/proc").expect("/proc can be read");
+    let lines = entries.flatten().filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " ")).collect()
+}
+
+/// Interpreters whose frames the library reads: those that are installed, one at least, and those of SNUG_PYTHONS, by
+/// their paths.
+pub(crate) fn pythons() -> Vec<String> {
+    let works = |python: &String| {
+        Command::new(python).arg("--version").output().is_ok_and(|out| out.status.success())
+    };
+    let known = ["python3.11", "python3.12", "python3.13", "python3.14"].map(String::from);
+    let mut found: Vec<String> = known.into_iter().filter(works).collect();
+    let named = std::env::var("SNUG_PYTHONS").unwrap_or_default();
+    found.extend(named.split(':').filter(|path| !path.is_empty()).map(String::from));
+    assert!(!found.is_empty(), "there is no Python of 3.11 to 3.14; SNUG_PYTHONS names some by their paths");
+    found
+}
