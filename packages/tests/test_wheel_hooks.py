@@ -195,6 +195,14 @@ class Gunicorn(Servers):
         for words in ("the warm-up goes on without /fails", "the warm-up goes on without app:nothing", "the warm-up left 1 sockets open"):
             self.assertIn(words, said)
 
+    def test_djangos_connections_are_closed_if_it_is_used(self):
+        for configured in True, False:
+            script = ("import sys, types; from snug import warm_up\n"
+                      f"sys.modules['django.conf'] = types.SimpleNamespace(settings=types.SimpleNamespace(configured={configured}))\n"
+                      "sys.modules['django.db'] = types.SimpleNamespace(connections=types.SimpleNamespace(close_all=lambda: print('closed')))\n"
+                      "warm_up.run(['/'], 5, len)")
+            self.assertEqual(run("/usr/bin/python3", "-c", script, PYTHONPATH=str(self.folder)).stdout, "closed\n" * configured)
+
     def test_a_warm_up_ends_in_time(self):
         self.gunicorn("-c", "python:snug.gunicorn", SNUG_WARM_UP="/a /slow /b", SNUG_WARM_UP_SECONDS="1")
         self.assertEqual(self.wait("an answer", self.get)["seen"], ["127.0.0.1/a", "127.0.0.1/slow"])

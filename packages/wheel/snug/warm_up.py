@@ -82,8 +82,8 @@ def _sockets():
 
 
 def _close_databases():
-    """Connections of Django's, which it opens again where they are needed."""
-    if "django.db" in sys.modules:
+    """Connections of Django's, which it opens again where they are needed; an application may import it and not use it."""
+    if "django.db" in sys.modules and sys.modules["django.conf"].settings.configured:
         sys.modules["django.db"].connections.close_all()
 
 
