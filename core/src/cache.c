@@ -297,6 +297,13 @@ static bool begin_to_watch_thread(struct thread *thread) {
   return begun;
 }
 
+/* By A1. The caches lock is held. */
+static uint32_t cache_owners(void) {
+  uint32_t count = 0;
+  for (unsigned i = 0; i < arena_count(); i++) count += arena_users(i) - arena_is_reserved(i);
+  return count;
+}
+
 /* Gives this thread its cache (back). Returns NULL when it must do without.
  *
  * A slow path changes several words of the thread, of its cache and of what counts them. A handler that interrupts it
@@ -325,7 +332,7 @@ static NEVER_INLINE struct cache *cache_attach(void) {
       thread->door = &cache->door;
       set_arena(cache, 0);
       counter_bump(&snug_counters.caches, 1);
-      if (counter_get(&snug_counters.caches) > 1) rights_saw_thread();
+      if (cache_owners() > 1) rights_saw_thread();
       is_new = true;
     }
   }

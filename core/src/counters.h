@@ -1,6 +1,8 @@
 /* counters.h: the page of counters (core/include/snug_counters.h) as its writers see it.
  *
  * A row of a class is written under that class's lock; everything else with the functions below. Readers take no lock.
+ * Other processes of the same user may write here: what the library reads back decides how much is kept, given back or
+ * reported, never which memory is whose, nor which process this is.
  */
 #ifndef SNUG_COUNTERS_CORE_H
 #define SNUG_COUNTERS_CORE_H

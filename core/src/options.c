@@ -181,6 +181,12 @@ void options_describe(struct text *text) {
   }
 }
 
+const char *options_text(char text[OPTIONS_TEXT_BYTES]) {
+  struct text settings = text_in(text, OPTIONS_TEXT_BYTES);
+  options_describe(&settings);
+  return text;
+}
+
 enum option_change options_change(uint32_t number, uint32_t value, bool is_word, uint32_t *low, uint32_t *high) {
   if (number >= ROW_COUNT) return OPTION_UNKNOWN;
   const struct option_row *row = &rows[number];

@@ -45,6 +45,10 @@ HIDDEN size_t options_likeness(const char *unknown, const char *known);
 /* The effective settings in the syntax of SNUG. */
 HIDDEN void options_describe(struct text *text);
 
+/* The same as a string. The page of counters has it for other processes, who may write there. */
+enum { OPTIONS_TEXT_BYTES = 256 };
+HIDDEN const char *options_text(char text[OPTIONS_TEXT_BYTES]);
+
 enum option_change { OPTION_CHANGED, OPTION_UNKNOWN, OPTION_FIXED, OPTION_OUT_OF_RANGE };
 
 /* Changes the option of that number, as options_describe counts them from 0, while the program runs. is_word: the value

@@ -11,7 +11,7 @@
  *
  *  G1  A run lies in one chunk of 4 MiB; a chunk's summary bounds from above what a search in it can find.
  *  G2  A search takes dirty runs before clean ones, then the lowest chunk, then the best fit: reuse costs no fault, and
- *      high pages empty. Chunks with holes that are aligned may be passed over, unless the zone can't grow.
+ *      high pages empty. It need not find every hole that is aligned, unless the zone can't grow.
  *  G3  dirty_pages counts the dirty bits; a page being purged is neither free nor dirty meanwhile, so nobody takes
  *      it, and the lock is not held during the system call.
  *  G4  settled_pages counts dirty pages that the last purge of their chunk could not give back, and that nothing was

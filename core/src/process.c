@@ -272,7 +272,7 @@ static bool counts_reservations(int resource) {
 }
 
 int process_prlimit(int process_id, int resource, const struct limit *new_limit, struct limit *old_limit) {
-  bool own = process_id == 0 || (uint32_t)process_id == snug_counters.pid;
+  bool own = process_id == 0 || (uint32_t)process_id == rights_pid();
   if (own && counts_reservations(resource) && new_limit != NULL && new_limit->soft != UINT64_MAX) {
     process_release_reservations();
   }

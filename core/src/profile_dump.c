@@ -161,7 +161,7 @@ static void make_name(struct text *name, bool at_exit) {
   if (malloc_conf_settings.prof_prefix[0] == '\0') return;
   text_string(name, malloc_conf_settings.prof_prefix);
   text_char(name, '.');
-  text_number(name, snug_counters.pid);
+  text_number(name, rights_pid());
   text_char(name, '.');
   text_number(name, files++);
   text_string(name, at_exit ? ".f" : ".m");

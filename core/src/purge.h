@@ -28,8 +28,8 @@ HIDDEN void purge_excess(void);
 HIDDEN size_t purge_all(const struct cache *own);
 
 /* The same for a request that failed: what the heap holds but does not need may be just what is missing. False: nothing
- * was done, as a second ago at most that served nothing, and little was freed since. Programs probe for memory, and read
- * lengths from strangers. Who then fails again says so. */
+ * was done, as a second ago at most that served nothing, and little was freed since. Programs probe for memory, and
+ * read lengths from strangers. Who then fails again says so. */
 HIDDEN bool purge_for_request(const struct cache *own, size_t request_bytes);
 HIDDEN void purge_served_nothing(void);
 

@@ -8,8 +8,10 @@
 #include "fork.h"
 #include "gauges.h"
 #include "large.h"
+#include "options.h"
 #include "pages.h"
 #include "profile_table.h"
+#include "rights.h"
 #include "slab.h"
 #include "ready.h"
 #include "sys.h"
@@ -186,10 +188,11 @@ EXPORT int snug_stats_json(void (*write)(void *context, const char *text, size_t
   struct snug_stats stats;
   stats_collect(&stats);
   struct json json = {write, context, true};
+  char settings[OPTIONS_TEXT_BYTES];
   json_text(&json, "{");
   json_string(&json, "version", SNUG_VERSION);
-  json_number(&json, "pid", snug_counters.pid);
-  json_string(&json, "settings", snug_counters.settings);
+  json_number(&json, "pid", rights_pid());
+  json_string(&json, "settings", options_text(settings));
   json_totals(&json, &stats);
   json_counters(&json);
   json_arenas(&json);

@@ -7,6 +7,7 @@
 #include "counters.h"
 #include "mallctl.h"
 #include "malloc_conf.h"
+#include "options.h"
 #include "text.h"
 
 EXPORT void malloc_stats_print(void (*write)(void *context, const char *text), void *context, const char *letters);
@@ -218,16 +219,17 @@ void malloc_stats_print(void (*write)(void *context, const char *text), void *co
   struct printer printer = printer_for(letters);
   printer.write = write != NULL ? write : write_message;
   printer.context = context;
+  char settings[OPTIONS_TEXT_BYTES];
   account_refresh();
   print_text(&printer, printer.json ? "{\"jemalloc\":{" : "___ Begin jemalloc statistics ___\nVersion: \"");
   if (printer.json) {
     print_value(&printer, "version", MALLCTL_TEXT, (union mallctl_value){.text = mallctl_version});
     print_value(&printer, "snug_version", MALLCTL_TEXT, (union mallctl_value){.text = SNUG_VERSION});
-    print_value(&printer, "snug_settings", MALLCTL_TEXT, (union mallctl_value){.text = snug_counters.settings});
+    print_value(&printer, "snug_settings", MALLCTL_TEXT, (union mallctl_value){.text = options_text(settings)});
   } else {
     print_text(&printer, mallctl_version);
     print_text(&printer, "\"\nThis is snug " SNUG_VERSION ", which answers jemalloc's calls. Settings: ");
-    print_text(&printer, snug_counters.settings);
+    print_text(&printer, options_text(settings));
     print_text(&printer, "\n");
   }
   if (printer.general) print_general(&printer);

@@ -84,7 +84,7 @@ $(TESTS_BUILD)/misuse/mistakes: $(TESTS)/misuse/collection/mistakes.c
 
 # ---- stress ----
 
-STRESS_PROGRAMS := exchange $(if $(RUN),,fork_storm profile_storm signal_forks signal_mallocs thread_storm) short_threads idle_threads idle_phases signals exit_handlers
+STRESS_PROGRAMS := exchange $(if $(RUN),,fork_storm profile_storm signal_forks signal_mallocs thread_storm) scribbled_counters short_threads idle_threads idle_phases signals exit_handlers
 # qemu-user 7.2 starts no thread in a child of a process with threads (fork_storm.c), hence without the janitor. It also
 # keeps a record of every page of reserved address space, which each fork would copy, hence the limit.
 EMULATED_STORM = ulimit -v 16000000; SNUG=background:0
