@@ -2,6 +2,7 @@
 
     workloads   the servers, and the harness that their drivers share
     compare     runs `snug compare` on them; summary/ makes a page of its results
+    measured    writes the numbers of README and of the guide, from what is in results
     bytes       where each resident byte of a server is; where: the same by `snug stats --where`
     leaks       programs with a leak in one line, and whether the tool names it
     small_servers   small servers and bursts, under all allocators at once
@@ -17,7 +18,7 @@ LAYERS = (
     "workloads.celery workloads.rails_puma workloads.sidekiq workloads.catalog",
     "workloads.run summary soak",
     "leaks.programs",
-    "bytes compare demo small_servers summarise where leaks.run",
+    "bytes compare demo measured small_servers summarise where leaks.run",
     "large_heap",
     "scaling",
 )

@@ -1,224 +1,103 @@
-"""Tests that README.md and docs/guide/measured.md say what was measured: each number is worked out anew from the runs
-in bench/results. Run: tools/run_unittests.py bench/tests (standard library only)."""
+"""Tests that README.md and docs/guide/measured.md have the numbers that bench/update-measured works out of the runs in
+bench/results, and that it works them out right. Run: tools/run_unittests.py bench/tests (standard library only)."""
 
-import json
-import math
 import re
 import statistics
-import subprocess
 import unittest
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "bench/results/2026-11-27-full"
-SMALL_RESULTS = ROOT / "bench/results/2026-11-25-small"
-README = (ROOT / "README.md").read_text()
-MEASURED = (ROOT / "docs/guide/measured.md").read_text()
-# Columns of README's table, and the workloads that they show.
-WORKLOADS = {"Ruby, 32 threads": "ruby_threads", "Rails on Puma": "rails_puma", "Puma, 3 workers": "rails_puma_cluster",
-             "Sidekiq": "sidekiq", "Celery, 8 processes": "celery_prefork", "Celery, 20 threads": "celery_threads"}
-TUNED = "jemalloc:MALLOC_CONF=narenas:2,dirty_decay_ms:1000,muzzy_decay_ms:0"
-# Rows of the table, and the allocators' names in compare.json.
-ALLOCATORS = {"snug 0.2.0": "snug", "jemalloc 5.3.0, tuned": TUNED, "mimalloc 2.0.9": "mimalloc", "jemalloc 5.3.0": "jemalloc",
-              "glibc 2.36, `MALLOC_ARENA_MAX=2`": "glibc:MALLOC_ARENA_MAX=2", "glibc 2.36": "glibc"}
-SMALL = ("ruby_script", "rails", "gunicorn", "celery", "sidekiq")
+from bench import measured
+
+README = (measured.ROOT / "README.md").read_text()
+KEPT = (measured.RESULTS / "README.md").read_text()
+COMPARISONS = {heading: measured.load(workload) for heading, workload in measured.WORKLOADS.items()}
 
 
-def load(workload, results=RESULTS):
-    return json.loads((results / workload / "compare.json").read_text())
+def table_of(text):
+    """Rows of cells below the headings, without bold."""
+    return [[cell.strip().strip("*") for cell in line.strip("|").split("|")] for line in text.strip().splitlines()[2:]]
 
 
-def medians(comparison, value):
-    """{allocator: median over its runs that went well}"""
-    values = {}
-    for run in comparison["runs"]:
-        if run["failure"] is None:
-            values.setdefault(run["allocator"], []).append(value(run))
-    return {allocator: statistics.median(several) for allocator, several in values.items()}
+def run(allocator, megabytes, failure=None):
+    return {"allocator": allocator, "failure": failure, "memory": {"rss_mean_bytes": megabytes * 1e6, "pss_mean_bytes": 1}}
 
 
-def mean_memory(comparison):
-    """In MB, by the measure of the comparison: PSS where processes fork."""
-    name = f"{comparison['summary']['memory_measure']}_mean_bytes"
-    return medians(comparison, lambda run: run["memory"][name] / 1e6)
+class Pages(unittest.TestCase):
+    def test_each_block_is_what_the_runs_say(self):
+        seen = []
+        for name, mark, block in measured.blocks():
+            with self.subTest(page=name, mark=mark):
+                text = (measured.ROOT / name).read_text()
+                self.assertEqual(measured.with_block(text, name, mark, block), text, "run bench/update-measured")
+            seen.append(name)
+        self.assertEqual({"README.md", "docs/guide/measured.md"}, set(seen))
+
+    def test_readme_has_no_other_decimals(self):
+        """A number that nothing works out does not belong into README: versions do, and the example of an answer."""
+        prose = re.sub(r"<!-- memory:begin -->.*?<!-- memory:end -->|```.*?```|`[^`]*`|\]\([^)]*\)", "", README, flags=re.DOTALL)
+        version = (measured.ROOT / "VERSION").read_text().strip()
+        self.assertEqual(set(re.findall(r"\d+\.\d+(?:\.\d+)*|\d+ %", prose)), {version})
+
+    def test_a_page_without_its_marks_is_refused(self):
+        for text in ("", "<!-- a:begin -->\n<!-- a:end -->\n" * 2):
+            with self.assertRaises(SystemExit):
+                measured.with_block(text, "page.md", "a", "1")
 
 
-COMPARISONS = {workload: load(workload) for workload in WORKLOADS.values()}
-MEMORY = {workload: mean_memory(comparison) for workload, comparison in COMPARISONS.items()}
-FAULTS = {workload: medians(comparison, lambda run: run["minor_faults"] + run["major_faults"])
-          for workload, comparison in COMPARISONS.items()}
-CPU = {workload: medians(comparison, lambda run: run["cpu_user_s"] + run["cpu_system_s"])
-       for workload, comparison in COMPARISONS.items()}
-WALL = {workload: medians(comparison, lambda run: run["wall_s"]) for workload, comparison in COMPARISONS.items()}
+class Numbers(unittest.TestCase):
+    def test_failed_runs_do_not_count(self):
+        comparison = {"summary": {"memory_measure": "rss"}, "runs": [run("a", 1), run("a", 3), run("a", 5), run("a", 90, "crashed"), run("b", 7)]}
+        self.assertEqual(measured.mean_memory(comparison), {"a": 3, "b": 7})
 
+    def test_ratios_are_to_one_peer_or_to_a_choice_of_them(self):
+        values = [{"snug": 2, "x": 4, "y": 8}, {"snug": 9, "x": 3, "y": 1}]
+        self.assertEqual(measured.ratios(values, "x"), [0.5, 3])
+        self.assertEqual(measured.ratios(values, lambda peers: min(peers.values())), [0.5, 9])
+        self.assertEqual(measured.ratios(values, "snug", "y"), [4, 1 / 9])
 
-def allocator_percent(run):
-    """The share of samples of CPU time that were in the allocator, its system calls, or page faults."""
-    samples = run["cpu_samples"]
-    return 100 * sum(samples[part] for part in ("allocator_code", "memory_calls", "page_faults")) / samples["total"]
+    def test_how_changes_are_written(self):
+        self.assertEqual([measured.change(ratio) for ratio in (0.56, 1.2, 1.004)], ["44 % less", "20 % more", "the same"])
+        self.assertEqual(measured.change(0.35, 0.71), "29 to 65 % less")
+        self.assertEqual(measured.change(1.1, 1.3), "10 to 30 % more")
+        self.assertEqual(measured.change(0.86, 1.01), "14 % less to 1 % more")
 
-
-SHARES = {workload: medians(comparison, allocator_percent) for workload, comparison in COMPARISONS.items()}
-
-
-def geometric_mean(allocator, baseline="glibc", values=MEMORY):
-    return statistics.geometric_mean(row[allocator] / row[baseline] for row in values.values())
-
-
-def ratios(values, other):
-    """snug's ratio to another allocator, or to what a function makes of all peers, on each workload."""
-    peers = [{name: value for name, value in row.items() if name != "snug"} for row in values.values()]
-    against = [other(row) if callable(other) else row[other] for row in peers]
-    return [row["snug"] / one for row, one in zip(values.values(), against, strict=True)]
-
-
-def quantities(comparison, allocator):
-    """What `snug report` says of an allocator."""
-    return next(row for row in comparison["summary"]["allocators"] if row["allocator"] == allocator)["quantities"]
-
-
-def text_of(page):
-    return " ".join(page.split())
-
-
-def table_of(page, mark):
-    """(headings, rows) of the table between two marks of a page."""
-    block = re.search(rf"<!-- {mark}:begin -->\n(.*?)<!-- {mark}:end -->", page, re.DOTALL)[1]
-    lines = [[cell.strip().strip("*") for cell in line.strip("|").split("|")] for line in block.splitlines()]
-    return lines[0], lines[2:]
-
-
-class Table(unittest.TestCase):
-    def setUp(self):
-        self.headings, self.rows = table_of(README, "memory")
-
-    def test_each_cell_is_the_median_of_its_runs(self):
-        self.assertEqual(self.headings[1:-1], list(WORKLOADS))
-        self.assertEqual([row[0] for row in self.rows], sorted(ALLOCATORS, key=lambda name: geometric_mean(ALLOCATORS[name])))
-        for name, *cells in self.rows:
-            for heading, cell in zip(self.headings[1:-1], cells[:-1], strict=True):
-                measured = MEMORY[WORKLOADS[heading]][ALLOCATORS[name]]
-                self.assertLessEqual(abs(float(cell) - measured), 0.5, f"{name}, {heading}: {measured}")
-
-    def test_the_allocators_shares_of_cpu_time(self):
-        headings, rows = table_of(MEASURED, "cpu")
-        allocators = ALLOCATORS | {"jemalloc 5.3.1": "./build/peers/libjemalloc.so.5.3.1"}
-        self.assertEqual(headings[1:-1], list(WORKLOADS))
-        self.assertEqual(sorted(row[0] for row in rows), sorted(allocators))
-        for name, *cells in rows:
-            measured = [SHARES[workload][allocators[name]] for workload in WORKLOADS.values()]
-            self.assertEqual(cells[:-1], [f"{percent:.2f}" for percent in measured], name)
-            self.assertEqual(cells[-1], f"{geometric_mean(allocators[name], values=SHARES):.2f}", name)
-
-    def test_the_last_column_is_the_geometric_mean(self):
-        self.assertEqual([row[-1] for row in self.rows], [f"{geometric_mean(ALLOCATORS[row[0]]):.2f}" for row in self.rows])
-
-    def test_names_say_the_versions_that_ran(self):
-        for name, label in ALLOCATORS.items():
-            for comparison in COMPARISONS.values():
-                allocator = next(one for one in comparison["allocators"] if one["label"] == label)
-                version = allocator["version"] or comparison["snug_version"]
-                self.assertTrue(name.startswith(f"{allocator['kind']} {version}"), f"{name}: {version}")
+    def test_the_kept_page_has_the_same_medians(self):
+        """bench/summarise made it by `snug report`, of the same runs."""
+        kept = table_of(re.search(r"^\| mean memory, MB .*?\n\n", KEPT, re.M | re.S)[0])
+        ours = table_of(measured.by_workload("mean memory, MB", COMPARISONS, measured.mean_memory, 0))
+        self.assertEqual(sorted(row[1:] for row in kept), sorted(row[1:] for row in ours))
+        self.assertEqual(len(ours), len(measured.ALLOCATORS))
 
     def test_three_runs_each(self):
-        for workload, comparison in COMPARISONS.items():
-            self.assertEqual(comparison["settings"]["rounds"], 3, workload)
-            self.assertEqual(len(comparison["allocators"]), 7, workload)
+        for comparison in COMPARISONS.values():
+            self.assertEqual(comparison["settings"]["rounds"], 3)
+            self.assertEqual(sorted(one["label"] for one in comparison["allocators"]), sorted(measured.ALLOCATORS))
 
 
-class Sentences(unittest.TestCase):
-    def assert_range(self, page, pattern, values):
-        found = re.search(pattern.replace("RANGE", r"(\d\.\d\d) to (\d\.\d\d)"), text_of(page))
-        self.assertIsNotNone(found, pattern)
-        self.assertEqual(found.groups(), (f"{min(values):.2f}", f"{max(values):.2f}"), pattern)
-
-    def test_page_faults(self):
-        against_median = ratios(FAULTS, lambda peers: statistics.median(peers.values()))
-        self.assert_range(README, "RANGE times glibc's on the servers above", ratios(FAULTS, "glibc"))
-        self.assert_range(MEASURED, "RANGE times as many page faults as the median peer", against_median)
-        self.assert_range(MEASURED, "RANGE times as many as glibc", ratios(FAULTS, "glibc"))
-
-    def test_cpu_time(self):
-        self.assert_range(MEASURED, "CPU time in all was RANGE times glibc's", ratios(CPU, "glibc"))
-        self.assert_range(MEASURED, "and RANGE times jemalloc's", ratios(CPU, "jemalloc"))
-
-    def test_share_of_cpu_time(self):
-        self.assert_range(MEASURED, "That is RANGE times glibc's share", ratios(SHARES, "glibc"))
-        self.assert_range(MEASURED, "RANGE times jemalloc's, and", ratios(SHARES, "jemalloc"))
-        self.assert_range(MEASURED, "and RANGE times tuned jemalloc's", ratios(SHARES, TUNED))
-        text, mean = text_of(README), {peer: geometric_mean("snug", peer, SHARES) for peer in ("glibc", "jemalloc")}
-        self.assertIn(f"share of the CPU time, page faults included, was {mean['glibc']:.2f} times that of glibc and "
-                      f"{mean['jemalloc']:.2f} times that of jemalloc", text)
-
-    def test_what_more_cpu_time_than_jemallocs_buys(self):
-        def cpus_percent(workload, allocator):
-            return SHARES[workload][allocator] * CPU[workload][allocator] / WALL[workload][allocator]
-
-        more = {workload: cpus_percent(workload, "snug") - cpus_percent(workload, "jemalloc") for workload in MEMORY}
-        dearer = [workload for workload, percent in more.items() if percent > 0]
-        saved = [MEMORY[workload]["jemalloc"] - MEMORY[workload]["snug"] for workload in dearer]
-        self.assertIn(f"takes {min(more[w] for w in dearer):.1f} to {max(more.values()):.1f} % of a CPU more and holds "
-                      f"{min(saved):.0f} to {max(saved):.0f} MB less", text_of(MEASURED))
-
-    def test_memory(self):
-        text = text_of(MEASURED)
-        larger = [workload for workload, row in MEMORY.items() if min(row, key=row.get) != "snug"]
-        self.assertEqual(larger, ["celery_threads"])
-        next_best = ratios(MEMORY, lambda peers: min(peers.values()))
-        self.assertEqual(next_best, ratios(MEMORY, TUNED))
-        self.assert_range(MEASURED, "RANGE times that of the next best", next_best)
-        others = [row["snug"] / value for row in MEMORY.values() for name, value in row.items() if name not in ("snug", TUNED)]
-        self.assertIn(f"{math.ceil(max(others) * 100) / 100:.2f} times or less that of every other", text)
-        self.assertIn(f"{geometric_mean('snug'):.2f} times the memory of glibc and {geometric_mean('snug', TUNED):.2f} times "
-                      "that of tuned jemalloc", text)
-
-    def test_small_programs(self):
-        """What they gain is said where people decide, and not only what large ones do."""
-        comparisons = {program: load(program, SMALL_RESULTS) for program in SMALL}
-        memory = {program: mean_memory(comparison) for program, comparison in comparisons.items()}
-        faults = {program: medians(comparison, lambda run: run["minor_faults"] + run["major_faults"])
-                  for program, comparison in comparisons.items()}
-        self.assertTrue(all(comparison["settings"]["rounds"] == 3 for comparison in comparisons.values()))
-        self.assert_range(MEASURED, "Five of them used RANGE times the memory of glibc", ratios(memory, "glibc"))
-        self.assert_range(MEASURED, "and took RANGE times as many page faults", ratios(faults, "glibc"))
-        largest = max(row["glibc"] for row in memory.values())
-        saved = 1 - min(ratios(memory, "glibc"))
-        self.assertIn(f"five programs of at most {math.ceil(largest / 10) * 10} MB each it saved {saved:.0%} or less".replace("%", " %"),
-                      text_of(README))
+class Facts(unittest.TestCase):
+    """What the pages conclude, asked of the runs."""
 
     def test_no_difference_in_speed_is_shown(self):
         """README says so of all six; `snug report` decides."""
-        for workload in WORKLOADS.values():
-            report = [ROOT / "build/snug", "report", RESULTS / workload, "--json", "-"]
-            ended = subprocess.run(report, capture_output=True, text=True)
-            self.assertEqual(ended.returncode, 0, ended.stderr)
-            snug = quantities(json.loads(ended.stdout), "snug")
+        for workload in measured.WORKLOADS.values():
+            snug = measured.quantities(measured.report(workload), "snug")
             speeds = [name for name in snug if name == "wall_s" or name.endswith("_per_s")]
             self.assertGreaterEqual(len(speeds), 2, workload)
             for name in speeds:
                 low, high = snug[name]["ratio"]["interval"]
                 self.assertTrue(low <= 1 <= high, f"{workload}: {name}: {low} to {high}")
 
-    def test_on_which_server_tuned_jemalloc_is_measurably_larger(self):
-        told = []
-        for heading, workload in WORKLOADS.items():
-            report = [ROOT / "build/snug", "report", RESULTS / workload, "--baseline", "snug", "--json", "-"]
-            ended = subprocess.run(report, capture_output=True, text=True)
-            self.assertEqual(ended.returncode, 0, ended.stderr)
-            comparison = json.loads(ended.stdout)
-            name = f"{comparison['summary']['memory_measure']}_mean_bytes"
-            low, _ = quantities(comparison, TUNED)[name]["ratio"]["interval"]
-            told += [heading] if low > 1 else []
-        self.assertEqual(told, ["Ruby, 32 threads", "Rails on Puma", "Sidekiq", "Celery, 8 processes"])
-        self.assertIn("snug used less than tuned jemalloc on five of the six servers. Three runs prove little about each: taken "
-                      "alone, the 95 % intervals of four of the five exclude chance.", text_of(README))
-        self.assertIn("intervals of the ratio to tuned jemalloc exclude chance on Ruby's threads, Rails on Puma, Sidekiq and "
-                      "Celery's processes", text_of(MEASURED))
+    def test_tuned_jemalloc_is_always_the_next_best_and_less_only_once(self):
+        memory = {workload: measured.mean_memory(measured.load(workload)) for workload in measured.WORKLOADS.values()}
+        self.assertEqual([workload for workload, row in memory.items() if min(row, key=row.get) != "snug"], ["celery_threads"])
+        for row in memory.values():
+            self.assertEqual(min((value, name) for name, value in row.items() if name != "snug")[1], measured.TUNED)
 
-    def test_readme_has_no_other_decimals(self):
-        """A number that nothing here checks does not belong into README: versions and those of tables and sentences do."""
-        prose = re.sub(r"<!-- memory:begin -->.*?<!-- memory:end -->|`[^`]*`|\]\([^)]*\)", "", README, flags=re.DOTALL)
-        self.assertEqual(re.findall(r"\d+\.\d+(?:\.\d+)*", prose), ["0.71", "1.18", "0.2.0", "1.26", "2.36"])
+    def test_tuned_jemallocs_cpu_time_is_about_ours(self):
+        """README: "a few percent less memory for about the same CPU time"."""
+        of = COMPARISONS.values()
+        for value, low, high in ((measured.mean_memory, 0.90, 0.99), (measured.cpu_time, 0.97, 1.03), (measured.allocator_share, 0.95, 1.05)):
+            ratio = statistics.geometric_mean(measured.ratios([value(one) for one in of], measured.TUNED))
+            self.assertTrue(low < ratio < high, f"{value.__name__}: {ratio}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Each line of README's table of packages, run on a clean system; what its removal leaves; packages for another machine."""
+"""Each line of the guide's table of packages, run on a clean system; what its removal leaves; packages for another machine."""
 
 import fnmatch
 import os
@@ -21,8 +21,8 @@ BOOKS = ("var/lib/apt", "var/lib/dpkg", "var/cache", "var/log", "etc/ld.so.cache
 
 
 def lines():
-    """The commands of README's table by the name of their row, the first of each alone and in full."""
-    text = (ROOT / "README.md").read_text()
+    """The commands of install.md's table by the name of their row, the first of each alone and in full."""
+    text = (ROOT / "docs/guide/install.md").read_text()
     rows = re.findall(r"^\| ([^|]+) \| (.*`.*) \|$", text.split("| for | install |")[1].split("\n\n")[0], re.M)
     return {name: re.findall(r"`([^`]+)`", commands) for name, commands in rows}
 

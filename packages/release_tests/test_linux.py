@@ -179,8 +179,8 @@ class Alpine(Published):
         self.apk(self.install_line)
         self.use_and_remove()
 
-    def test_readmes_line_and_back(self):
-        line = re.search(r"^\| Alpine \| `(.*)` \|$", (ROOT / "README.md").read_text(), re.M)[1]
+    def test_the_guides_line_and_back(self):
+        line = re.search(r"^\| Alpine \| `(.*)` \|$", (ROOT / "docs/guide/install.md").read_text(), re.M)[1]
         patterns = [word for word in line.split() if word.startswith("./")]
         self.apk(" ".join(line.split()[:3] + [str(path) for pattern in patterns for path in DIST.glob(pattern[2:])]))
         self.use_and_remove()
