@@ -50,8 +50,7 @@ impl Random {
         self.next() % end
     }
 
-    /// A word as who means harm would leave it where others read: nothing, a small or a large number, one of few bits, any,
-    /// or an address in one of the places, if there are any.
+    /// A hostile word: 0, small, huge, of few bits, random, or an address in one of the places, if there are any.
     pub fn hostile_word(&mut self, places: &[Range<u64>]) -> u64 {
         match self.below(8) {
             0 | 1 => 0,

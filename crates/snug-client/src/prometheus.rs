@@ -148,7 +148,7 @@ impl Prometheus {
 
     fn unreachable(&self, error: &ureq::Error) -> Failure {
         let advice = tls_advice(error).unwrap_or(match error {
-            ureq::Error::Timeout(_) => "give it more by --timeout, or ask for less: a shorter --window, a longer --step",
+            ureq::Error::Timeout(_) => "raise --timeout, or ask for less: a shorter --window, a longer --step",
             _ => "is it running, and is that its address? `kubectl port-forward service/prometheus 9090` reaches into a cluster",
         });
         Failure::new(format!("cannot ask Prometheus at {}: {error}", self.server.name))
@@ -161,7 +161,10 @@ impl Prometheus {
         let failure =
             |message: String, advice: &str| Err(Failure::new(message).advise(advice).exit_code(UNKNOWN));
         if let 401 | 403 = status.as_u16() {
-            return failure(format!("{} does not let us in: {status}", self.server.name), HOW_TO_BE_LET_IN);
+            return failure(
+                format!("{} refused our credentials: {status}", self.server.name),
+                HOW_TO_BE_LET_IN,
+            );
         }
         let envelope = match serde_json::from_str::<Envelope>(text) {
             Ok(envelope) => envelope,

@@ -112,7 +112,13 @@ impl Access<'_> {
             },
         };
         let mut value = HeaderValue::from_str(&text).map_err(|_| {
-            Failure::usage("the token or password has letters that no header can carry", "is it that file?")
+            let place = self.bearer_token_file.or(self.basic_auth_file);
+            let place =
+                place.map_or_else(|| self.token_variable.to_string(), |path| path.display().to_string());
+            Failure::usage(
+                format!("what is in {place} has a character that is not allowed in an HTTP header"),
+                "is it the right one? a line break within it is such a character",
+            )
         })?;
         value.set_sensitive(true);
         Ok(Some(value))

@@ -32,12 +32,11 @@ and its children look the same, the parent is the master and the children are wo
 number get the lowest free one, so that restarts create no new time series. Metric names, alert rules and a \
 dashboard are in monitoring/.
 
-With --sites, snug_site_live_bytes says for each process under snug that samples which functions and lines allocated \
-what is live, since sampling was switched on: an estimate. The label site holds the N of a program, which is what has \
-the same role and app, that have most in all its processes; site=\"other\" is the rest. A name that was shown in the \
-last hour keeps its place until another has a quarter more, so that there are few time series. The exporter switches \
-sampling on in no process: start the program with SNUG=profile:1, or use `snug set PID profile=1` or `snug profile \
---keep`. Samples are read as often as half a percent of one core pays for, and so may be older than the other metrics.
+With --sites, snug_site_live_bytes has the live bytes of each process under snug that samples, by function and line, \
+since sampling was switched on: an estimate. For each program (same role and app), the label site names the N call \
+sites with the most live bytes; the rest is site=\"other\". A name that was shown in the last hour keeps its place \
+until another has a quarter more, so that there are few time series. The exporter never switches sampling on: start \
+the program with SNUG=profile:1, or use `snug set PID profile=1` or `snug profile --keep`. Samples are read as often as half a percent of one core pays for, and so may be older than the other metrics.
 
 In a container that shares the host's PIDs, as in a DaemonSet, mount the host's /sys/fs/cgroup and \
 /var/log/containers, read-only, below the folder that --host names.

@@ -11,7 +11,7 @@ use httparse::Status;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use ureq::http::StatusCode;
 
-/// Connections at a time. For one more the oldest is closed: who asks and reads without delay has its answer by then.
+/// Connections at a time. When full, the oldest is closed; a well-behaved client is long done.
 const MOST: usize = 32;
 /// A request's head, its first line and headers, is refused that has not ended after so many bytes.
 const HEAD_MAX_BYTES: usize = 8192;

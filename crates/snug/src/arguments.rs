@@ -33,12 +33,18 @@ use snug_top::arguments::TopArguments;
 #[command(
     name = "snug",
     version = snug_base::VERSION,
-    about = "Show and change which memory allocator programs use, and measure what that does to their memory",
+    about = "Run programs under a better malloc, and see where their memory goes",
     after_help = "Examples:\n  snug run -- bundle exec puma\n  snug check puma\n  \
         snug compare --runs 3 -- ruby script.rb\n  snug report a.json b.json\n\n`snug COMMAND --help` has \
-        more.\n\nExit codes: 0 it was done, or the answer is yes; 1 the answer is no, or it failed; 2 the arguments are \
-        invalid; 3 it can't be told: no such process, or no permission; 4 a condition of --fail-if is true; 130 Ctrl-C; \
-        141 the reader of the output went away. snug run ends with the exit code of its program, or 125 to 127.",
+        more.\n\nExit codes:\n  \
+        0    it was done, or the answer is yes\n  \
+        1    the answer is no, or it failed\n  \
+        2    the arguments are invalid\n  \
+        3    unknown: no such process, or no permission\n  \
+        4    a condition of --fail-if is true\n  \
+        130  Ctrl-C\n  \
+        141  the reader of the output went away\n\n\
+        snug run ends with the exit code of its program, or 125 to 127.",
     subcommand_required = true,
     arg_required_else_help = true
 )]
@@ -76,7 +82,7 @@ pub(crate) fn refuse_unknown_option(command: &str, program: &[OsString]) -> Resu
     else {
         return Ok(());
     };
-    // Who writes -- means it.
+    // An explicit `--` means that the word is the program.
     let mut before = std::env::args_os().take_while(|argument| argument != word);
     if before.any(|argument| argument == "--") {
         return Ok(());

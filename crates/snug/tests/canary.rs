@@ -98,8 +98,8 @@ fn servers_that_do_not_answer() {
     ask(&gone, &[]).expect_code(3).expect_stderr("cannot ask Prometheus at").expect_stderr("port-forward");
     let says =
         |status, text| ask(&FakePrometheus::start(Manner::Says { status, text }).url, &[]).expect_code(3);
-    says(401, "").expect_stderr("does not let us in").expect_stderr("--bearer-token-file");
-    says(403, "<html>").expect_stderr("does not let us in");
+    says(401, "").expect_stderr("refused our credentials").expect_stderr("--bearer-token-file");
+    says(403, "<html>").expect_stderr("refused our credentials");
     says(500, "oops").expect_stderr("answers 500");
     says(302, "").expect_stderr("answers 302");
     says(200, "<html>Grafana")

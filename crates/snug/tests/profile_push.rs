@@ -336,7 +336,7 @@ fn servers_that_do_not_take_it() {
     refuses(400, json, "{\"code\":\"invalid_argument\",\"message\":\"bad profile\"}\nmore").expect_stderr(
         "refuses the profile: 400 Bad Request: {\"code\":\"invalid_argument\",\"message\":\"bad profile\"}\n",
     );
-    refuses(401, json, "").expect_stderr("does not let us in: 401").expect_stderr("--bearer-token-file");
+    refuses(401, json, "").expect_stderr("refused our credentials: 401").expect_stderr("--bearer-token-file");
     refuses(404, json, "404 page not found")
         .expect_stderr("does not take profiles there: 404 Not Found: 404 page not found")
         .expect_stderr("before /ingest");

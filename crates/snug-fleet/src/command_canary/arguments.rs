@@ -23,8 +23,8 @@ names a container, all containers of a pod are added up.
 
 Each quantity is a ratio, canary to baseline, with a 95 % interval that comes from how much pods differ, not \
 readings. Only the same hours and containers of the same age are compared; the first minutes of each container are \
-left out. What stands under CANARY is that of its pods at the hours and ages of the baseline's: BASELINE times RATIO. \
-The answer is one word: better, if memory is lower and nothing worse; worse, if any quantity is; no difference, if \
+left out. CANARY is an adjusted value, BASELINE x RATIO: what the canary's pods would have used had they run at the same \
+hours and been as old as the baseline's. The answer is one word: better, if memory is lower and nothing worse; worse, if any quantity is; no difference, if \
 one as large as --effect is ruled out; or not enough data, with what is missing. Ask as often as you like: of the \
 fleets without a difference, at most 5 % are ever called better or worse.
 

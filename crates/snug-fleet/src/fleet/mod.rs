@@ -15,9 +15,9 @@ use snug_stats as statistics;
 
 /// How sure each limit and each request is, from 0 to 1.
 pub const CONFIDENCE: f64 = 0.95;
-/// Of so many pods a limit is above the peak.
+/// Share of pods whose peak fits the limit.
 pub const LIMIT_SHARE: f64 = 0.999;
-/// Of so many pods a request is above the 95th percentile in time.
+/// Share of pods whose 95th percentile in time fits the request.
 pub const REQUEST_SHARE: f64 = 0.9;
 /// The percentile of a pod's readings that its request is to hold.
 const REQUEST_PERCENTILE: f64 = 0.95;

@@ -50,8 +50,8 @@ pub(crate) struct CompareArguments {
     /// The ratio is that of mean memory, or of the quantity before the colon, named as in --fail-if. The width is that of
     /// the whole interval: 0.78 to 0.82 is 5 % wide. There are at least 6 runs under each allocator, and at most as many
     /// as --runs says; if the intervals are not so narrow by then, the result says so, and the exit code is 0 all the
-    /// same. Intervals are looked at rarely (after 6, 7, 8, 10, 12, 15, 18 rounds ...), because to stop at the first
-    /// moment at which they happen to be narrow would make them too narrow.
+    /// same. Intervals are checked only after 6, 7, 8, 10, 12, 15, 18 ... rounds: checking after every round and stopping
+    /// at the first narrow one would make them look more precise than they are.
     #[arg(long, value_name = "[QUANTITY:]PERCENT")]
     pub until: Option<Goal>,
     /// Allocators: names, or paths of libraries, separated by commas; each may be followed by :VARIABLE=VALUE; may be

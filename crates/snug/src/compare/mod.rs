@@ -65,8 +65,7 @@ impl Measured {
     }
 }
 
-/// Does all that the arguments ask for and writes the results, for another command to go on with; None if they ask for
-/// no run. `observe` is told which allocator runs whenever memory was read, and what was seen.
+/// Runs the comparison and writes its files. None if the arguments only listed or saved something. `observe` is told which allocator runs whenever memory was read, and what was seen.
 pub(crate) fn measure(
     arguments: &CompareArguments,
     observe: &mut dyn FnMut(&Allocator, &Moment),

@@ -35,9 +35,8 @@ far. The verdict is one of:
   plateau     steady, from some moment on
   not enough data
 
-Of a leak under snug two things follow: the sizes of blocks that add up, and the lines that keep what they allocate, by \
-samples from the later part of the watch, of processes that still run at its end (snug profile --help); --no-lines leaves \
-sampling off.
+For a leak under snug the report adds the block sizes that grow and the lines of code that keep them, from samples of the \
+later part of the watch in processes that still run at its end (snug profile --help); --no-lines leaves sampling off.
 
 Growth is what remains after warm-up, waves, bursts and garbage collection have had every chance to explain the \
 readings (docs/decisions/0015). Where workers are replaced, the growth of each over its life counts as well.

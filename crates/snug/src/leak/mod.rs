@@ -313,7 +313,7 @@ impl<'a> Session<'a> {
         let interval = self.arguments.interval.unwrap_or_else(|| {
             self.arguments.watch_for.div_f64(READINGS).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL)
         });
-        // Who names an interval wants it.
+        // An interval given by hand is never changed.
         let share = if self.arguments.interval.is_some() { OVERHEAD_ASKED_FOR } else { OVERHEAD_LIMIT };
         let end_s = self.arguments.watch_for.as_secs_f64();
         let mut pace =

@@ -155,7 +155,7 @@ impl Push {
             200..=299 if is_page => ("does not answer as Pyroscope does", place),
             200..=299 => return Ok(()),
             300..=399 => ("does not take the profile", ELSEWHERE),
-            401 | 403 => ("does not let us in", HOW_TO_BE_LET_IN),
+            401 | 403 => ("refused our credentials", HOW_TO_BE_LET_IN),
             404 | 405 => ("does not take profiles there", place),
             413 => ("refuses the profile", "a larger --mean-bytes, or a shorter --for, makes it smaller"),
             429 => ("refuses the profile", "it has had enough for now: send less often"),
