@@ -348,6 +348,7 @@ static void purge_as_before_a_fork(void) {
   purge.tokens_ns = 0;
   for (size_t i = 0; i < 40; i++) hold(i, memset(malloc(300000), 1, 300000));
   for (size_t i = 0; i < 40; i += 2) let_go(i);
+  last_state = state_of_heap(); /* another fork purges, too: none before this one has begun */
   stepping = true;
   raise(SIGTRAP);
   cache_slow_path_begins();
