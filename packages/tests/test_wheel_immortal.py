@@ -314,6 +314,9 @@ class CPythonsOwnTests(Scripts):
                "test_functools test_gc test_generators test_iter test_list test_property test_slice test_super test_thread test_threading_local "
                "test_tuple test_types test_unpack test_weakset")
 
+    # After gc.unfreeze(), which a test of gc's calls, 3.14 and later stop to track what is immortal.
+    DIFFERENT = {"fails test.test_gc.GCTests.test_get_referents_on_capsule", "fails test.test_gc.GCTests.test_is_tracked"}
+
     def outcome(self, python, kind, module):
         folder = temporary(self)
         ended = subprocess.run([python, ROOT / "packages/tests/run_modules_of_tests.py", kind, f"test.{module}"], capture_output=True, text=True,
@@ -332,6 +335,7 @@ class CPythonsOwnTests(Scripts):
                 for module in modules:
                     *bad, count = self.outcome(python, "immortal", module)
                     ran += int(count.split()[0])
+                    bad = [test for test in bad if test not in self.DIFFERENT]
                     # Unless all passed, as they do without: then there is nothing to compare.
                     with self.subTest(python=python, module=module):
                         self.assertEqual(bad, bad and self.outcome(python, "mortal", module)[:-1])
