@@ -315,7 +315,7 @@ class CPythonsOwnTests(Scripts):
                "test_tuple test_types test_unpack test_weakset")
 
     # After gc.unfreeze(), which a test of gc's calls, 3.14 and later stop to track what is immortal.
-    DIFFERENT = {"fails test.test_gc.GCTests.test_get_referents_on_capsule", "fails test.test_gc.GCTests.test_is_tracked"}
+    DIFFERENT = ("fails test.test_gc.GCTests.test_get_referents_on_capsule", "fails test.test_gc.GCTests.test_is_tracked")
 
     def outcome(self, python, kind, module):
         folder = temporary(self)
