@@ -457,8 +457,10 @@ impl SamplingLease {
     pub fn has_begun(&self) -> Result<bool> {
         let held = lock(&self.held);
         let page = held.asked.page()?;
-        let is_taken = held.asked.wishes().is_none_or(|wishes| !wishes.lease.waits(page.head.pid));
-        Ok(is_taken && setting(&page.head.settings, SAMPLING) != Some("0"))
+        // Where samples are on for good nothing need be heard.
+        let has_begun = |wishes: Wishes| wishes.sampling_until_ns == 0 || !wishes.lease.waits(page.head.pid);
+        let is_on = setting(&page.head.settings, SAMPLING) != Some("0");
+        Ok(is_on && held.asked.wishes().is_none_or(has_begun))
     }
 
     /// Asks for the end of the samples. None: somebody else asks for them still.
