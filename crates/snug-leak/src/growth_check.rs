@@ -4,8 +4,9 @@
 
 use snug_profile::keeping::KeptInAll;
 
-/// By so many times they may differ.
-const DIFFERENCE: f64 = 1.5;
+/// By so many times lines may differ, which know their own interval, and sizes, which are counted.
+const LINES_DIFFER: f64 = 1.5;
+const SIZES_DIFFER: f64 = 1.2;
 /// Of fewer samples chance makes as much.
 const FEWEST_SAMPLES: u64 = 4;
 
@@ -36,11 +37,12 @@ impl OtherMeasures {
 
     /// The interval of growth, widened to hold the other measures. None: they do not differ from it, by chance or by much.
     pub fn widened(&self, growth: f64, interval: (f64, f64)) -> Option<(f64, f64)> {
-        let differs = |other: f64| other.max(growth) > DIFFERENCE * other.min(growth).max(0.0);
+        let differs = |other: f64, by: f64| other.max(growth) > by * other.min(growth).max(0.0);
         let excludes = |(low, high): (f64, f64)| growth < low || high < growth;
-        let lines =
-            self.by_lines.filter(|lines| differs(lines.bytes_per_s) || excludes(lines.bytes_per_s_interval));
-        let sizes = self.by_sizes.filter(|sizes| differs(*sizes));
+        let lines = self
+            .by_lines
+            .filter(|lines| differs(lines.bytes_per_s, LINES_DIFFER) || excludes(lines.bytes_per_s_interval));
+        let sizes = self.by_sizes.filter(|sizes| differs(*sizes, SIZES_DIFFER));
         let ends = [lines.map(|lines| lines.bytes_per_s_interval), sizes.map(|sizes| (sizes, sizes))];
         let mut ends = ends.into_iter().flatten().peekable();
         ends.peek()?;

@@ -621,7 +621,7 @@ mod tests {
         assert_eq!(widened(Some(lines(1000.0)), Some(2400.0)), Some((800.0, 2770.0)));
         assert_eq!(widened(Some(lines(2000.0)), Some(5000.0)), Some((2220.0, 5000.0)));
         assert_eq!(widened(None, Some(-500.0)), Some((-500.0, 2770.0)));
-        assert_eq!(widened(Some(lines(2000.0)), Some(3000.0)), None);
+        assert_eq!(widened(Some(lines(2000.0)), Some(2900.0)), None);
         assert_eq!(widened(Some(KeptInAll { samples: 3, ..lines(10.0) }), None), None);
         // As much again is mapped beside malloc.
         let others = OtherMeasures { by_lines: Some(lines(1250.0)), by_sizes: Some(1250.0) }.beside(1250.0);

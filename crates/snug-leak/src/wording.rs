@@ -119,7 +119,7 @@ impl LeakReport {
             Some(Doubt::Settling) if is_too_short(trend) => {
                 "it grows by little, and the watch is too short to tell whether that goes on".into()
             }
-            Some(Doubt::Settling)
+            Some(Doubt::Settling | Doubt::Noise)
                 if trend.settled_after_s.is_some_and(|after_s| after_s < FLAT_FROM * trend.span_s) =>
             {
                 let after_s = trend.settled_after_s.unwrap_or_default();
