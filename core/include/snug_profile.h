@@ -99,9 +99,10 @@ struct snug_profile {
   uint64_t names_address;
   uint64_t names_bytes; /* used */
   uint64_t names_capacity_bytes;
-  uint32_t
-      ruby; /* the version of the interpreter in the process, major << 8 | minor; 0: there was none when sampling */
-  uint32_t python; /* began, or an older library took the samples. With SNUG_PROFILE_UNREAD */
+  /* Interpreters in the process, major << 8 | minor of each, with SNUG_PROFILE_UNREAD. 0: there was none when sampling
+   * began, or an older library took the samples. */
+  uint32_t ruby;
+  uint32_t python;
 };
 
 /* The interpreter's code is not read: its version is one that the library does not know, or a part of it is missing.
