@@ -3,7 +3,8 @@
 #   make            build/libsnug.so, build/libsnug.a, build/snug; says which packages are missing
 #   make deps       installs those; test, demo, bench and test-programs install what they need by themselves
 #   make demo       a multi-threaded Ruby program under glibc, jemalloc and snug; QUICK=1 for a minute's worth
-#   make test       everything that must hold, in about 40 minutes; SECONDS=... lengthens stress and fuzz
+#   make test       what must hold at every change, in minutes; nothing in it judges times
+#   make test-all   every suite, in about 50 minutes; SECONDS=... lengthens stress and fuzz
 #   make test-programs   all real programs under the preloaded library
 #   make test-systems    Debian 11 to 13, Ubuntu 16.04 and 24.04 in roots of their own; suites compiled for glibc 2.17
 #   make test-jemalloc-users   Ruby --with-jemalloc, a Rust program with jemalloc in it, Redis for musl: built, and run with ours
@@ -53,7 +54,7 @@ library: $(BUILD)/libsnug.so $(BUILD)/libsnug.a $(BUILD)/libsnug-prefixed.a $(BU
 tool: build/snug
 
 # Building installs nothing: it ends with the names of what is missing. Only these goals install it.
-INSTALLING := $(filter test-kubernetes test-fleet test-leaks dist test-dist deps demo test test-programs test-programs-debian test-systems test-jemalloc-users \
+INSTALLING := $(filter test-rest test-all test-kubernetes test-fleet test-leaks dist test-dist deps demo test test-programs test-programs-debian test-systems test-jemalloc-users \
                        bench bench-hooks bench-peers soak,$(MAKECMDGOALS))
 
 # Packages are looked up once; the file remembers that all were there.
@@ -160,9 +161,15 @@ AARCH64 = CC=aarch64-linux-gnu-gcc CXX=aarch64-linux-gnu-g++ AR=aarch64-linux-gn
           G_SLICE=always-malloc RUN='qemu-aarch64 -L /usr/aarch64-linux-gnu' RUN_SMALL='qemu-aarch64 -R 16G -L /usr/aarch64-linux-gnu'
 CLANG_BUILD = CC=clang CXX=clang++ BUILD=build/clang
 
-.PHONY: test-rust test-cli test-bench test-servers test-tools test-monitoring test-guard test-musl test-aarch64 test-clang test-sanitizers
+.PHONY: test-rest test-all test-crates programs-crates test-rust test-cli test-bench test-servers test-tools test-monitoring test-guard test-musl test-aarch64 test-clang test-sanitizers
 test: all build/deps-test
-	+tools/run-tests $(if $(ONLY),$(ONLY),all)
+	+tools/run-tests $(if $(ONLY),$(ONLY),fast)
+
+# What `make test` leaves out, and both.
+test-rest: all build/deps-test
+	+tools/run-tests rest
+test-all: all build/deps-test
+	+tools/run-tests all
 
 # What a suite runs is built by programs-SUITE, where there is something to build: tools/run-tests begins with these, side
 # by side, and suites that share programs then find them.
@@ -172,13 +179,19 @@ programs-%: library ;
 # A file of tests at a time would leave the processor idle: most of them wait for the seconds that they measure. The
 # longest come first.
 CLI_TEST = $(CARGO) test --workspace --profile quick $(CARGO_FLAGS)
-RUN_CLI_TEST = MAKEFLAGS= SNUG_REQUIRE_LIBRARY=1 SNUG_REQUIRE_CHROMIUM=1 $(CLI_TEST)
+RUN_CLI_TEST = MAKEFLAGS= SNUG_REQUIRE_LIBRARY=1 SNUG_REQUIRE_PEERS=1 SNUG_REQUIRE_CHROMIUM=1 $(CLI_TEST)
 CLI_TESTS := $(patsubst crates/snug/tests/%.rs,%,$(wildcard crates/snug/tests/*.rs))
 CLI_LONGEST = guide leak ask_allocator advise
 CLI_SIDE_BY_SIDE = 3
-CLI_GROUPS = $(addprefix test-cli-,$(CLI_LONGEST) program $(filter-out $(CLI_LONGEST),$(CLI_TESTS)))
+CLI_GROUPS = $(addprefix test-cli-,$(CLI_LONGEST) $(filter-out $(CLI_LONGEST),$(CLI_TESTS)))
 programs-cli: all
 	$(CLI_TEST) --no-run
+
+# The unit tests of every crate.
+programs-crates: all
+	$(CLI_TEST) --lib --bins --no-run
+test-crates: programs-crates
+	$(RUN_CLI_TEST) --lib --bins --no-fail-fast $(if $(AGAIN),-- --exact $(AGAIN))
 
 # AGAIN names the tests that are to run, of all files; tools/run-tests gives failed ones a second try.
 test-cli: programs-cli
@@ -187,7 +200,7 @@ test-cli: programs-cli
 
 .PHONY: $(CLI_GROUPS)
 $(CLI_GROUPS): test-cli-%:
-	$(RUN_CLI_TEST) $(if $(filter program,$*),--lib --bins,--test $*) $(if $(LONG),-- --include-ignored)
+	$(RUN_CLI_TEST) --package snug --test $* $(if $(LONG),-- --include-ignored)
 
 # With the Rust of Debian 12, which newcomers have, whatever else is installed: crates seldom say which one they need.
 # Where there is no other, clippy has left there what the crates are made of.
