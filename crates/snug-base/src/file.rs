@@ -1,17 +1,41 @@
 //! Files that a user asked for: refused early where they can't be made, written whole. Files that another process
 //! names: opened only if they are regular files.
 
-use std::fs::{self, File};
-use std::io;
+use std::fs::{self, File, Permissions};
+use std::io::{self, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use super::failure::{Context, Failure, Result, USAGE};
 
-/// Writes `content` to `path`, in place of what the file held. A failure names the file.
+/// Writes `content` to `path`, in place of what the file held: all of it, or what was there stays. A failure names the
+/// file.
 pub fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
-    fs::write(path, content).cannot(|| format!("write {}", path.display()))
+    write_whole(path, content.as_ref()).cannot(|| format!("write {}", path.display()))
+}
+
+/// Beside its place, and then renamed. What is no file, as /dev/stdout, and where only the file may be written: there.
+fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
+    let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    let there = fs::metadata(&place).ok();
+    if there.as_ref().is_some_and(|there| !there.is_file()) {
+        return fs::write(&place, content);
+    }
+    let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".snug-").permissions(Permissions::from_mode(0o666));
+    let mut unfinished = match builder.tempfile_in(folder) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied && there.is_some() => {
+            return fs::write(&place, content);
+        }
+        made => made?,
+    };
+    unfinished.write_all(content)?;
+    if let Some(there) = there {
+        unfinished.as_file().set_permissions(there.permissions())?;
+    }
+    unfinished.persist(&place).map(|_| ()).map_err(|failed| failed.error)
 }
 
 /// Refuses a file that `write` could not make, before the work whose result it would hold. `option` names it.
@@ -42,6 +66,32 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_is_whole_or_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link, fifo) =
+            (folder.path().join("file"), folder.path().join("link"), folder.path().join("fifo"));
+        let count = || fs::read_dir(folder.path()).unwrap().count();
+        // As on a full disk.
+        let full = Path::new("/dev/full");
+        assert!(write(full, "x").unwrap_err().message.contains("/dev/full"));
+        assert!(write(&folder.path().join("none/file"), "x").is_err() && count() == 0);
+        write(&file, "old").unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        write(&link, "new").unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "new");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink() && count() == 2);
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let reader = std::thread::spawn({
+            let fifo = fifo.clone();
+            move || fs::read_to_string(fifo).unwrap()
+        });
+        write(&fifo, "through").unwrap();
+        assert_eq!(reader.join().unwrap(), "through");
+    }
 
     #[test]
     fn only_regular_files_are_opened() {

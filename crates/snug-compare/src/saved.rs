@@ -70,8 +70,8 @@ fn unused_name(name: &str, saved: &[Saved]) -> String {
 }
 
 fn load(path: &Path) -> Result<Comparison> {
-    let text = fs::read_to_string(path).cannot(|| format!("read {}", path.display()))?;
-    parse(&text).map_err(|problem| {
+    let text = fs::read(path).cannot(|| format!("read {}", path.display()))?;
+    parse(&String::from_utf8_lossy(&text)).map_err(|problem| {
         let advice = if problem.contains("newer") {
             format!("this is snug {VERSION}; update it")
         } else {

@@ -56,7 +56,7 @@ pub struct ExporterArguments {
     #[arg(long, value_name = "PATH", conflicts_with = "pid")]
     pub cgroup: Option<PathBuf>,
     /// This process and all below it; may be repeated
-    #[arg(long, value_name = "PID")]
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: Vec<i32>,
     /// Where the host's file system is mounted, to read limits and names of other containers from inside a container
     #[arg(long, value_name = "DIR")]

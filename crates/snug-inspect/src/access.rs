@@ -42,7 +42,7 @@ fn explain_hidden(pid: Pid, hidden: Hidden) -> Failure {
     let failure = match (hidden, owner) {
         (_, None) => Failure::new(format!("there is no process {pid}")),
         (Hidden::Gone, Some(_)) => Failure::new(format!("process {pid} has ended, or is a kernel thread")),
-        (Hidden::NotPermitted, Some(owner)) if owner != geteuid().as_raw() => {
+        (Hidden::NotPermitted, Some(owner)) if owner != geteuid().as_raw() && !geteuid().is_root() => {
             Failure::new(format!("process {pid} belongs to {}", user_name(owner))).advise(match owner {
                 0 => "run this as root".into(),
                 owner => format!("run this as {} or as root", user_name(owner)),
@@ -76,6 +76,14 @@ pub fn ptrace_scope() -> String {
 /// look at their children only, 2 only those who may trace all processes, 3 nobody (Documentation/admin-guide/LSM/Yama.rst
 /// of the kernel).
 pub fn refusal(scope: &str) -> (String, &'static str) {
+    refusal_to(scope, geteuid().is_root())
+}
+
+fn refusal_to(scope: &str, is_root: bool) -> (String, &'static str) {
+    if is_root && scope != "3" {
+        let why = "not all of root's rights are here, as in a container or a sandbox";
+        return (why.into(), "run this outside of it, or in a container with the capability CAP_SYS_PTRACE");
+    }
     let advice = match scope {
         "1" => {
             "run this as root or with the capability CAP_SYS_PTRACE; or allow it for processes of the same user, until \
@@ -115,11 +123,20 @@ mod tests {
             (failure.message.as_str(), failure.exit_code),
             ("there is no process 2147483647", UNKNOWN)
         );
-        let failure = explain_refused(7, "1");
-        assert!(failure.message.contains("kernel.yama.ptrace_scope is 1"));
-        assert!(failure.advice.unwrap().contains("sudo sysctl kernel.yama.ptrace_scope=0"));
-        assert!(explain_refused(7, "2").advice.unwrap().contains("CAP_SYS_PTRACE"));
-        assert!(explain_refused(7, "0").advice.unwrap().contains("root"));
+        assert!(explain_refused(7, "1")
+            .message
+            .starts_with("the kernel does not let you read the memory of process 7: "));
+    }
+
+    #[test]
+    fn root_is_not_told_to_become_root() {
+        for scope in ["", "0", "1", "2", "3"] {
+            let (why, advice) = refusal_to(scope, true);
+            assert!(!advice.contains("as root") && !why.contains("than you"), "{scope}: {why}; {advice}");
+        }
+        assert!(refusal_to("1", false).1.contains("sudo sysctl kernel.yama.ptrace_scope=0"));
+        assert!(refusal_to("2", false).1.contains("CAP_SYS_PTRACE"));
+        assert_eq!(refusal_to("", false).1, "run this as root");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::deploy::{self, Deployment, Snippet};
 use crate::kinds::Kind;
+use crate::linkage::PreloadEffect;
 use crate::packages::Package;
 use crate::report::CheckReport;
 use snug_process::place::Place;
@@ -20,6 +21,9 @@ pub fn changes(
         return Vec::new();
     }
     let root = report.processes.iter().find(|process| process.depth == 0);
+    if let Some(root) = root.filter(|root| root.linkage.preload != PreloadEffect::Works) {
+        return deploy::lines_to_link(kind, &root.linkage);
+    }
     let program = root.map(|root| root.arguments.as_slice()).filter(|program| !is_title(program));
     let program = program.unwrap_or_default();
     let all = deploy::lines(&Deployment { kind, library, package, variables: &[], program });
@@ -57,6 +61,7 @@ mod tests {
     use super::*;
     use crate::facts::Facts;
     use crate::judge;
+    use crate::linkage::{Linkage, Linked};
 
     fn titles(place: Place, kind: Kind) -> Vec<String> {
         texts(&["bundle", "exec", "puma"], place, kind)
@@ -97,6 +102,28 @@ mod tests {
         let shell = texts(&program, Place::Host, Kind::Snug);
         let line = "snug run -- python3 -c 'import time; time.sleep(60)'\n";
         assert!(shell.iter().any(|text| text.ends_with(line)), "{shell:?}");
+    }
+
+    #[test]
+    fn where_no_preload_works_nothing_is_preloaded() {
+        for preload in [PreloadEffect::Never, PreloadEffect::NoEffect, PreloadEffect::Ignored] {
+            for linked in [Linked::Statically, Linked::StaticPie, Linked::Dynamically] {
+                let mut process = judge::judge(&Facts::default());
+                process.linkage = Linkage { preload, linked, ..Linkage::default() };
+                let report = CheckReport {
+                    expected: None,
+                    expectation_met: None,
+                    transparent_huge_pages: String::new(),
+                    processes: vec![process],
+                    unreadable: Vec::new(),
+                    changes: Vec::new(),
+                };
+                let chosen = changes(&report, Kind::Snug, Some(Path::new("/opt/libsnug.so")), None);
+                assert!(chosen[0].text.contains("libsnug.a"), "{chosen:?}");
+                let text: String = chosen.iter().map(|snippet| snippet.text.as_str()).collect();
+                assert!(!text.contains("PRELOAD") && !text.contains("snug run"), "{text}");
+            }
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use crate::kinds::Kind;
+use crate::linkage::{Linkage, Linked};
 use crate::packages::Package;
 use snug_base::terminal;
 
@@ -43,6 +44,30 @@ pub fn lines(deployment: &Deployment) -> Vec<Snippet> {
         kubernetes(deployment),
         shell(deployment),
     ]
+}
+
+/// The lines for a program that no preload reaches: it is linked with the allocator, or made anew so that one does.
+pub fn lines_to_link(kind: Kind, linkage: &Linkage) -> Vec<Snippet> {
+    let archive = match kind {
+        Kind::Snug => "/usr/local/lib/libsnug.a".to_string(),
+        _ => format!("lib{}.a", kind.name()),
+    };
+    let linked = Snippet {
+        title: "Linked",
+        file: "the command that links the program",
+        text: match linkage.linked {
+            Linked::Dynamically => format!("cc -o PROGRAM OBJECTS... {archive} -lpthread\n"),
+            Linked::Statically => format!("cc -static -o PROGRAM OBJECTS... {archive} -lpthread\n"),
+            Linked::StaticPie => format!("cc -static-pie -o PROGRAM OBJECTS... {archive} -lpthread\n"),
+        },
+    };
+    let dynamic = Snippet {
+        title: "Dynamic",
+        file: "the same command, without -static; then a preload works",
+        text: "cc -o PROGRAM OBJECTS...\n".into(),
+    };
+    let is_static = linkage.linked != Linked::Dynamically;
+    std::iter::once(linked).chain(is_static.then_some(dynamic)).collect()
 }
 
 impl Deployment<'_> {

@@ -50,7 +50,10 @@ fn snug_candidates(executable: &Path, variable: Option<&OsStr>) -> Vec<PathBuf> 
         return vec![PathBuf::from(path)];
     }
     let beside = executable.parent().unwrap_or(Path::new("/"));
-    let directories = [beside.to_path_buf(), beside.join("../lib"), beside.join("../lib/snug")];
+    let mut directories = vec![beside.to_path_buf(), beside.join("../lib"), beside.join("../lib/snug")];
+    if beside.ends_with("build/release") {
+        directories.push(beside.join("..")); // where make leaves it
+    }
     let names = ["libsnug.so", "libsnug.so.0"];
     directories.iter().flat_map(|directory| names.map(|name| directory.join(name))).collect()
 }

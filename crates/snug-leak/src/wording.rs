@@ -193,7 +193,8 @@ impl LeakReport {
             self.course(&judgement.memory),
             self.peak_text()
         ));
-        if let Some((live, held)) = grounds.heap {
+        // What an allocator does not see, as what V8 maps, is not its own.
+        if let Some((live, held)) = grounds.heap.filter(|(live, held)| held >= live) {
             let excess = bytes((held - live).max(0.0));
             evidence.push(match times(held, live) {
                 Some(times) => format!("the allocator holds {times} times its live bytes, {excess} more"),

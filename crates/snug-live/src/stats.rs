@@ -116,10 +116,8 @@ mod tests {
 
     #[test]
     fn what_is_unknown_is_explained() {
-        let refused = |scope| why_unknown(Some(Kind::Glibc), Some(Obstacle::Refused), scope);
-        assert!(refused("1").contains("kernel.yama.ptrace_scope is 1"), "{}", refused("1"));
-        assert!(refused("1").contains("as root or with the capability"), "{}", refused("1"));
-        assert!(refused("").contains("run this as root"), "{}", refused(""));
+        let refused = why_unknown(Some(Kind::Glibc), Some(Obstacle::Refused), "1");
+        assert!(refused.starts_with("glibc's heaps may not be read: "), "{refused}");
         assert!(why_unknown(Some(Kind::Glibc), Some(Obstacle::Unsound), "1").contains("try again"));
         assert!(why_unknown(Some(Kind::Jemalloc), None, "1").contains("does not show from outside"));
         assert!(why_unknown(None, None, "1").contains("not known"));

@@ -384,7 +384,8 @@ pub fn with_ending(stem: &Path, ending: &str) -> PathBuf {
 
 /// The last lines of a file, indented; empty if there are none. The file may be long, and have a hole in it.
 pub fn tail(path: &Path) -> String {
-    const LINES: usize = 15;
+    const LINES: usize = 10;
+    const COLUMNS: usize = 200;
     const BYTES: u64 = 64 << 10;
     let mut content = Vec::new();
     let read = File::open(path).and_then(|mut file| -> io::Result<usize> {
@@ -398,7 +399,11 @@ pub fn tail(path: &Path) -> String {
     let text = String::from_utf8_lossy(&content);
     let lines: Vec<&str> = text.lines().collect();
     let shown = &lines[lines.len().saturating_sub(LINES)..];
-    shown.iter().map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n")
+    let cut = |line: &&str| match line.char_indices().nth(COLUMNS) {
+        Some((end, _)) => format!("    {} ...", &line[..end]),
+        None => format!("    {line}"),
+    };
+    shown.iter().map(cut).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -410,13 +415,15 @@ mod tests {
         let path = std::env::temp_dir().join(format!("snug-tail-{}", std::process::id()));
         std::fs::write(&path, (0..100).map(|line| format!("line {line}\n")).collect::<String>()).unwrap();
         let shown = tail(&path);
-        assert_eq!(shown.lines().count(), 15);
+        assert_eq!(shown.lines().count(), 10);
         assert!(shown.ends_with("line 99"));
         // As of a log whose middle was taken out while it grew: nothing could hold so much.
         let mut file = File::options().write(true).open(&path).unwrap();
         file.seek(SeekFrom::Start(1 << 40)).unwrap();
         std::io::Write::write_all(&mut file, b"\nthe end\n").unwrap();
         assert!(tail(&path).ends_with("    the end") && tail(&path).len() < 1 << 20);
+        std::fs::write(&path, "é".repeat(30_000)).unwrap();
+        assert_eq!(tail(&path).chars().count(), 4 + 200 + 4);
         std::fs::remove_file(&path).unwrap();
         assert_eq!(tail(&path), "");
     }

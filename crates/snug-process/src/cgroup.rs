@@ -26,6 +26,7 @@ impl Group {
         let places = places(&own, Path::new("/sys/fs/cgroup"));
         let mut reason = "no memory control group is available here".to_string();
         for place in places.into_iter().filter(may_hold) {
+            remove_left_overs(&place.directory, name);
             let directory = place.directory.join(name);
             if let Err(error) = fs::create_dir(&directory) {
                 reason = format!("cannot make a control group in {}: {error}", place.directory.display());
@@ -69,6 +70,19 @@ impl Drop for Group {
                 return;
             }
             std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+}
+
+/// Removes groups that programs made which were killed since. `name` ends with the identifier of this program.
+fn remove_left_overs(directory: &Path, name: &str) {
+    let Some((prefix, _)) = name.rsplit_once('-') else { return };
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let other = entry.file_name().to_string_lossy().into_owned();
+        let maker = other.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('-')?.parse::<u32>().ok());
+        if maker.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            // One in which something still runs stays.
+            let _ = fs::remove_dir(entry.path());
         }
     }
 }
@@ -121,6 +135,17 @@ mod tests {
         assert_eq!(cache_of("anon 1\nfile 4096\nfile_mapped 12\n"), Some(4096));
         assert_eq!(cache_of("cache 1\nrss 3\ntotal_cache 8192\n"), Some(8192));
         assert_eq!(cache_of("anon 1\n"), None);
+    }
+
+    #[test]
+    fn groups_of_killed_programs_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = format!("snug-compare-{}", std::process::id());
+        let names = ["snug-compare-4194999", "snug-compare-1", "snug-other-4194999", "snug-compare-x", &own];
+        names.iter().for_each(|name| fs::create_dir(folder.path().join(name)).unwrap());
+        remove_left_overs(folder.path(), &own);
+        let stays: Vec<bool> = names.iter().map(|name| folder.path().join(name).exists()).collect();
+        assert_eq!(stays, [false, true, true, true, true]);
     }
 
     #[test]

@@ -249,6 +249,15 @@ pub fn name_matches(wanted: &str, name: &str, executable: &str, arguments: &[Str
         || script(arguments).is_some_and(|script| script == wanted)
 }
 
+/// What an argument of a command means by a process: a PID or a name; no number that can't be a PID.
+pub fn process_named(text: &str) -> std::result::Result<String, String> {
+    match text.parse::<i64>() {
+        Ok(number) if !(1..=i64::from(i32::MAX)).contains(&number) => Err("it is not a PID".into()),
+        _ if text.trim().is_empty() => Err("it is empty".into()),
+        _ => Ok(text.into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

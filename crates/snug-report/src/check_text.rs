@@ -1,20 +1,25 @@
-//! What `snug check` found, for people: one line per process, then what is wrong with its fix, then the verdict.
+//! What `snug check` found, for people: the verdict, one line per process, then what is wrong with its fix, and lines to
+//! paste.
 
 use std::io::{self, Write};
 
 use comfy_table::{Cell, ContentArrangement, Table};
 
 use snug_base::terminal::{self, printable, styled};
+use snug_inspect::deploy::Snippet;
 use snug_inspect::options::{ConfKey, OptionSource};
 use snug_inspect::report::{CheckReport, Problem, ProcessReport, SettingsSource, Severity};
 
 /// Writes text. `colours` allows bold and colours.
 pub struct CheckText {
     pub colours: bool,
+    /// The lines to paste for every way of deploying, and not only for one.
+    pub all_lines: bool,
 }
 
 impl CheckText {
     pub fn write(&self, report: &CheckReport, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "{}\n", styled(&printable(&verdict(report)), terminal::BOLD, self.colours))?;
         writeln!(out, "{}", self.processes(report))?;
         for (place, processes) in grouped_places(report) {
             let of = of_processes(&processes, report);
@@ -47,16 +52,30 @@ impl CheckText {
             writeln!(out, "\n{label} {message}{}", of_processes(&processes, report))?;
             writeln!(out, "  fix: {}", printable(&problem.fix))?;
         }
-        writeln!(out, "\n{}", styled(&printable(&verdict(report)), terminal::BOLD, self.colours))?;
-        if !report.changes.is_empty() {
+        self.changes(report, out)
+    }
+
+    fn changes(&self, report: &CheckReport, out: &mut dyn Write) -> io::Result<()> {
+        // What one tries first.
+        let first = report.changes.iter().find(|change| change.title == "Shell").or(report.changes.first());
+        let shown: Vec<&Snippet> = match self.all_lines {
+            true => report.changes.iter().collect(),
+            false => first.into_iter().collect(),
+        };
+        if !shown.is_empty() {
             writeln!(out, "\nLines that change it:")?;
         }
-        for change in &report.changes {
+        for change in &shown {
             let title = styled(change.title, terminal::BOLD, self.colours);
             writeln!(out, "\n{title} ({}):", change.file)?;
             for line in change.text.lines() {
                 writeln!(out, "{}", format!("    {}", printable(line)).trim_end())?;
             }
+        }
+        let others = report.changes.iter().filter(|change| !shown.contains(change));
+        let others: Vec<&str> = others.map(|change| change.title).collect();
+        if !others.is_empty() {
+            writeln!(out, "\nWith --lines also those for: {}.", others.join(", "))?;
         }
         Ok(())
     }
@@ -294,7 +313,7 @@ mod tests {
 
     fn render(report: &CheckReport) -> String {
         let mut out = Vec::new();
-        CheckText { colours: false }.write(report, &mut out).unwrap();
+        CheckText { colours: false, all_lines: false }.write(report, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -305,7 +324,21 @@ mod tests {
         let text = render(&report(processes, None));
         assert_eq!(text.matches("wrong: bad").count(), 1, "{text}");
         assert!(text.contains("fix: do"));
-        assert!(text.ends_with("All 3 processes use glibc, and something is wrong.\n"), "{text}");
+        assert!(text.starts_with("All 3 processes use glibc, and something is wrong.\n"), "{text}");
+    }
+
+    #[test]
+    fn one_way_to_change_it_is_shown() {
+        let snippet = |title| Snippet { title, file: "f", text: format!("for {title}\n") };
+        let mut report = report(vec![process(1, Kind::Glibc, vec![])], Some(Kind::Snug));
+        report.changes = ["Docker", "systemd", "Shell"].map(snippet).to_vec();
+        let text = render(&report);
+        assert!(text.contains("    for Shell\n") && !text.contains("for Docker"), "{text}");
+        assert!(text.ends_with("\nWith --lines also those for: Docker, systemd.\n"), "{text}");
+        let mut all = Vec::new();
+        CheckText { colours: false, all_lines: true }.write(&report, &mut all).unwrap();
+        let all = String::from_utf8(all).unwrap();
+        assert!(all.contains("for Docker") && !all.contains("With --lines"), "{all}");
     }
 
     #[test]

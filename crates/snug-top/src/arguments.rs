@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use snug_base::time::time_between;
+use snug_process::command_line::process_named as process;
 
 /// Watch the memory of processes live
 #[derive(Debug, Args)]
@@ -32,7 +33,7 @@ Exit codes: 0 quit; 2 the arguments are invalid, or stdout is not a terminal; 3 
 )]
 pub struct TopArguments {
     /// Processes of this name; may be repeated
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = process)]
     pub name: Vec<String>,
     /// Time between readings
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = interval)]
@@ -44,7 +45,7 @@ pub struct TopArguments {
     #[arg(long)]
     pub once: bool,
     /// Processes, by PID or by name
-    #[arg(value_name = "PID|NAME")]
+    #[arg(value_name = "PID|NAME", value_parser = process)]
     pub processes: Vec<String>,
 }
 

@@ -101,18 +101,11 @@ pub(crate) fn refuse_unknown_option(command: &str, program: &[OsString]) -> Resu
     ))
 }
 
+pub(super) use snug_process::command_line::process_named as process;
+
 /// How long to wait for the answer of a process.
 pub(super) fn waiting_time(text: &str) -> std::result::Result<Duration, String> {
     time_between(text, 0.0, 3600.0)
-}
-
-/// A PID or a name; no number that can't be a PID.
-pub(super) fn process(text: &str) -> std::result::Result<String, String> {
-    match text.parse::<i64>() {
-        Ok(number) if !(1..=i64::from(i32::MAX)).contains(&number) => Err("it is not a PID".into()),
-        _ if text.is_empty() => Err("it is empty".into()),
-        _ => Ok(text.into()),
-    }
 }
 
 #[cfg(test)]
@@ -144,6 +137,38 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn no_command_takes_a_process_that_can_be_none() {
+        let mut taken = 0;
+        for command in Arguments::command().get_subcommands() {
+            for argument in command.get_arguments() {
+                let names = argument.get_value_names().unwrap_or_default();
+                let is_of_process = |name: &clap::builder::Str| {
+                    name.split('|').any(|name| name == "PID")
+                        || (name.as_str() == "NAME" && command.get_name() == "top")
+                };
+                if !names.iter().any(is_of_process) {
+                    continue;
+                }
+                for wrong in ["", " ", "0", "2147483648", "-1"] {
+                    let place = argument.get_long().map_or(String::new(), |long| format!("--{long}="));
+                    let words = ["snug", command.get_name(), &format!("{place}{wrong}")].map(String::from);
+                    let words = if wrong == "-1" && place.is_empty() {
+                        vec![words[0].clone(), words[1].clone(), "--".into(), wrong.into()]
+                    } else {
+                        words.to_vec()
+                    };
+                    let is_program =
+                        words.len() == 4 && command.get_arguments().any(|argument| argument.is_last_set());
+                    let refused = Arguments::command().try_get_matches_from(&words);
+                    assert!(is_program || refused.is_err(), "{words:?}");
+                    taken += 1;
+                }
+            }
+        }
+        assert!(taken >= 9 * 5, "{taken}");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
+use crate::arguments::process;
 use snug_base::failure::{Context, Failure, Result, FAILED, INTERRUPTED, UNKNOWN, USAGE};
 use snug_base::time::time;
 use snug_base::{json, machine, progress, terminal};
@@ -24,7 +25,7 @@ use snug_inspect::packages::{self, Package};
 use snug_inspect::program::{self, Program, Variables};
 use snug_inspect::report::{CheckReport, Problem, ProcessReport, Severity, FAILED_ITSELF};
 use snug_inspect::subject::{self, UnitSubject};
-use snug_inspect::{changes, judge, library, unit};
+use snug_inspect::{access, changes, judge, library, unit};
 use snug_process::children::{Children, Waited};
 use snug_process::proc::{Pid, ProcFilesystem, Processes};
 use snug_process::system::{self, Ending};
@@ -59,8 +60,8 @@ directory with its root file system; name the command with --, and variables of 
 is run: snug follows the command through shells and scripts to the program that stays, and reads from the files what that would load. Processes in containers are \
 checked through the container's own root, so the paths shown are those inside.
 
-If processes do not use what --expect says, the answer ends with lines to paste: into a Dockerfile, Kubernetes, \
-systemd, a Procfile or a shell, whichever apply.
+If processes do not use what --expect says, the answer ends with lines to paste; with --lines, with those for a \
+Dockerfile, Kubernetes, systemd, a Procfile and a shell, whichever apply.
 
 Exit codes: 0 nothing is wrong; 1 a process uses another allocator than --expect, or something is wrong; 2 \
 the arguments are invalid; 3 no such process, or the answer is unknown (no permission, or a shell starts it); \
@@ -83,14 +84,14 @@ pub(crate) struct CheckArguments {
     /// The root file system of an image, in a directory
     #[arg(long, value_name = "DIR", conflicts_with_all = ["processes", "unit"])]
     pub image: Option<String>,
-    /// Also write the lines to paste that enable snug (or what --expect says)
+    /// Write the lines to paste that enable snug (or what --expect says), for every way of deploying
     #[arg(long)]
     pub lines: bool,
     /// For a NAME, include processes of all users; root always does
     #[arg(long)]
     pub all_users: bool,
     /// Processes, by PID or by name
-    #[arg(value_name = "PID|NAME|unit:UNIT", required_unless_present_any = ["program", "unit", "image"],
+    #[arg(value_name = "PID|NAME|unit:UNIT", value_parser = process, required_unless_present_any = ["program", "unit", "image"],
           conflicts_with = "program")]
     pub processes: Vec<String>,
     /// A program to start and check; with --image, the program to start in it
@@ -107,7 +108,7 @@ pub(crate) fn run(arguments: &CheckArguments) -> Result<()> {
         anstream::eprintln!("snug: warning: {}", not_permitted(&found.unreadable));
     }
     let report = report_on(found, expected, huge_pages, arguments.lines);
-    write(&report, arguments.json)?;
+    write(&report, arguments)?;
     answer(&report)
 }
 
@@ -144,12 +145,13 @@ fn report_on(found: Found, expected: Option<Kind>, huge_pages: String, lines: bo
     report
 }
 
-fn write(report: &CheckReport, as_json: bool) -> Result<()> {
+fn write(report: &CheckReport, arguments: &CheckArguments) -> Result<()> {
     let mut stdout = anstream::stdout().lock();
-    let written = if as_json {
+    let written = if arguments.json {
         json::write_indented(json::CHECK, report, &mut stdout)
     } else {
-        CheckText { colours: terminal::stdout_colours() }.write(report, &mut stdout)
+        let colours = terminal::stdout_colours();
+        CheckText { colours, all_lines: arguments.lines }.write(report, &mut stdout)
     };
     written.cannot(|| "write to stdout".into())
 }
@@ -201,7 +203,10 @@ impl Found {
 fn not_permitted(pids: &[Pid]) -> Failure {
     let list: Vec<String> = pids.iter().map(Pid::to_string).collect();
     Failure::new(format!("not permitted to look at process {}", list.join(", ")))
-        .advise("run snug check as the user that owns it, or as root")
+        .advise(match nix::unistd::geteuid().is_root() {
+            true => access::refusal(&access::ptrace_scope()).1,
+            false => "run snug check as the user that owns it, or as root",
+        })
         .exit_code(UNKNOWN)
 }
 

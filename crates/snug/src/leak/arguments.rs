@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use crate::arguments::process;
 use snug_base::time::{time, time_between};
 use snug_leak::load::LoadArguments;
 
@@ -80,7 +81,7 @@ pub(crate) struct LeakArguments {
     #[arg(long)]
     pub json: bool,
     /// A process to watch, with everything below it
-    #[arg(value_name = "PID|NAME", required_unless_present = "program", conflicts_with = "program")]
+    #[arg(value_name = "PID|NAME", value_parser = process, required_unless_present = "program", conflicts_with = "program")]
     pub process: Option<String>,
     /// A program to run and watch
     #[arg(last = true, value_name = "PROGRAM")]
