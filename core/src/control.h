@@ -13,6 +13,7 @@
 #include "base.h"
 #include "cache.h"
 #include "counters.h"
+#include "sys.h"
 
 /* Atomic, out of others' reach: the check of the last request answered, the last number of wishes that was looked for,
  * and until when samples are leased, 0 if they are not: then `profile` is set for good. */
@@ -23,10 +24,11 @@ HIDDEN void control_announce(void);
 
 HIDDEN void control_obey(const struct cache *own);
 
-/* Whether a wish may wait, or a lease may be over. */
+/* Whether a wish may wait, or a lease is over. */
 static inline bool control_has_wishes(void) {
+  uint64_t until_ns = __atomic_load_n(&control_lease_until_ns, __ATOMIC_RELAXED);
   return counter_get(&snug_counters.wished) != __atomic_load_n(&control_heard, __ATOMIC_RELAXED) ||
-         __atomic_load_n(&control_lease_until_ns, __ATOMIC_RELAXED) != 0;
+         (until_ns != 0 && until_ns <= sys_coarse_time_ns());
 }
 
 /* Answers what is asked, if something is. own is the caller's cache, NULL for the janitor. No lock is held. */

@@ -128,14 +128,29 @@ OWN(delete_one_sized, "_ZdlPvm");
 OWN(delete_one_aligned, "_ZdlPvSt11align_val_t");
 OWN(delete_array_aligned, "_ZdaPvSt11align_val_t");
 
+/* The next library's function, NULL if there is none. To look it up takes the loader's lock, so once is enough. */
+static void *next_of(const char *symbol, void **known) {
+  static char none;
+  void *next = __atomic_load_n(known, __ATOMIC_RELAXED);
+  if (next == NULL) {
+    void *found = symbols_next(symbol);
+    next = found != NULL ? found : &none;
+    __atomic_store_n(known, next, __ATOMIC_RELAXED);
+  }
+  return next != &none ? next : NULL;
+}
+
+static void *next_nothrow, *next_array_nothrow, *next_aligned_nothrow, *next_array_aligned_nothrow;
+
 /* In whose place these stand: libstdc++'s own call the program's, and catch what it throws. */
-static COLD void *nothrow_of_theirs(const char *symbol, size_t size_bytes, const void *tag) {
-  void *next = symbols_next(symbol);
+static COLD void *nothrow_of_theirs(const char *symbol, void **known, size_t size_bytes, const void *tag) {
+  void *next = next_of(symbol, known);
   return next != NULL ? ((void *(*)(size_t, const void *))next)(size_bytes, tag) : AS_BOUND(new_one)(size_bytes);
 }
 
-static COLD void *nothrow_aligned_of_theirs(const char *symbol, size_t size_bytes, size_t alignment, const void *tag) {
-  void *next = symbols_next(symbol);
+static COLD void *nothrow_aligned_of_theirs(const char *symbol, void **known, size_t size_bytes, size_t alignment,
+                                            const void *tag) {
+  void *next = next_of(symbol, known);
   if (next == NULL) return AS_BOUND(new_one_aligned)(size_bytes, alignment);
   return ((void *(*)(size_t, size_t, const void *))next)(size_bytes, alignment, tag);
 }
@@ -145,11 +160,12 @@ void *new_array(size_t size_bytes) {
   return IS_THEIRS(new_one) ? AS_BOUND(new_one)(size_bytes) : own_new_one(size_bytes);
 }
 void *new_one_nothrow(size_t size_bytes, const void *tag) {
-  if (IS_THEIRS(new_one)) return nothrow_of_theirs(NEW_NOTHROW, size_bytes, tag);
+  if (IS_THEIRS(new_one)) return nothrow_of_theirs(NEW_NOTHROW, &next_nothrow, size_bytes, tag);
   return new_nothrow(1, size_bytes, tag);
 }
 void *new_array_nothrow(size_t size_bytes, const void *tag) {
-  if (IS_THEIRS(new_one) || IS_THEIRS(new_array)) return nothrow_of_theirs(NEW_ARRAY_NOTHROW, size_bytes, tag);
+  if (IS_THEIRS(new_one) || IS_THEIRS(new_array))
+    return nothrow_of_theirs(NEW_ARRAY_NOTHROW, &next_array_nothrow, size_bytes, tag);
   return own_new_one_nothrow(size_bytes, tag);
 }
 void *new_one_aligned(size_t size_bytes, size_t alignment) { return new_throwing(alignment, size_bytes); }
@@ -158,12 +174,14 @@ void *new_array_aligned(size_t size_bytes, size_t alignment) {
   return own_new_one_aligned(size_bytes, alignment);
 }
 void *new_one_aligned_nothrow(size_t size_bytes, size_t alignment, const void *tag) {
-  if (IS_THEIRS(new_one_aligned)) return nothrow_aligned_of_theirs(NEW_ALIGNED_NOTHROW, size_bytes, alignment, tag);
+  if (IS_THEIRS(new_one_aligned))
+    return nothrow_aligned_of_theirs(NEW_ALIGNED_NOTHROW, &next_aligned_nothrow, size_bytes, alignment, tag);
   return new_nothrow(alignment, size_bytes, tag);
 }
 void *new_array_aligned_nothrow(size_t size_bytes, size_t alignment, const void *tag) {
   if (IS_THEIRS(new_one_aligned) || IS_THEIRS(new_array_aligned))
-    return nothrow_aligned_of_theirs(NEW_ARRAY_ALIGNED_NOTHROW, size_bytes, alignment, tag);
+    return nothrow_aligned_of_theirs(NEW_ARRAY_ALIGNED_NOTHROW, &next_array_aligned_nothrow, size_bytes, alignment,
+                                     tag);
   return own_new_one_aligned_nothrow(size_bytes, alignment, tag);
 }
 

@@ -175,7 +175,7 @@ static void set_reservations_dumped(bool dumped) {
   map_set_dumped(map.heap.start, (size_t)(zone.base - map.heap.start), dumped);
 }
 
-void map_dump_reservations(void) { set_reservations_dumped(true); }
+void map_dump_reservations(bool dumped) { set_reservations_dumped(dumped); }
 
 void map_apply_options(void) {
   lock_take(&map.lock, RANK_MAP);

@@ -79,7 +79,7 @@ HIDDEN void map_release_reservations(void);
 HIDDEN void map_set_dumped(void *start, size_t bytes, bool dumped);
 
 /* All of it, from now on: later no such call can be made. All locks held. */
-HIDDEN void map_dump_reservations(void);
+HIDDEN void map_dump_reservations(bool dumped);
 
 /* Whether address space is reserved for the heap to grow into; else it is limited, or was. No lock is held. */
 HIDDEN bool map_heap_is_reserved(void);

@@ -138,7 +138,7 @@ enum process_way process_make_way(enum process_way wanted) {
   }
   if (wanted == WAY_SANDBOX) {
     fork_lock_all();
-    map_dump_reservations();
+    map_dump_reservations(true);
     ended_rights = rights_end();
   }
   return wanted;
@@ -147,7 +147,10 @@ enum process_way process_make_way(enum process_way wanted) {
 static void close_way(enum process_way made, bool succeeded, bool starts_again) {
   if (made == WAY_NONE) return;
   if (made == WAY_SANDBOX) {
-    if (!succeeded) rights_resume(ended_rights);
+    if (!succeeded) {
+      rights_resume(ended_rights);
+      map_dump_reservations(false);
+    }
     fork_unlock_all();
   }
   janitor_resume();

@@ -90,11 +90,15 @@ impl CutName {
         let child = Command::new(&program).arg("600").spawn().expect("sleep is there");
         let process = CutName { child, _folder: folder };
         for _ in 0..1000 {
-            let name = std::fs::read(format!("/proc/{}/comm", process.pid())).expect("it runs");
-            if String::from_utf8(name).is_err() {
+            let read =
+                |file: &str| std::fs::read(format!("/proc/{}/{file}", process.pid())).expect("it runs");
+            // It has its name before its memory is the new program's.
+            if String::from_utf8(read("comm")).is_err()
+                && read("maps").windows(5).any(|part| part == b"libc.")
+            {
                 return process;
             }
-            std::thread::sleep(Duration::from_millis(5)); // the kernel names it after its start is known
+            std::thread::sleep(Duration::from_millis(5));
         }
         panic!("the name of process {} is not cut", process.pid());
     }
