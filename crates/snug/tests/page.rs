@@ -62,7 +62,7 @@ int main(void) {
 /// What a script at the end of a flame graph does and sees.
 const LOOK_AT_FLAME: &str = r##"<script>
 const frames = () => [...document.querySelectorAll('.graph button')];
-const named = (name) => frames().find((frame) => frame.textContent === name);
+const named = (name) => frames().find((frame) => frame.textContent.split(/[ (]/)[0] === name);
 const width = (frame) => Math.round(frame.getBoundingClientRect().width);
 const graph = document.querySelector('.graph');
 const result = { all: frames()[0].textContent, same: width(frames()[0]) === Math.round(graph.clientWidth) };
