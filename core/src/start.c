@@ -178,7 +178,7 @@ __attribute__((destructor)) static void end_guard(void) {
 __attribute__((destructor)) static void look_at_own_cache(void) {
   if (this_thread.own == NULL || cache_thread_is_inside() || is_second_copy()) return;
   /* A copy by clone(2) has the locks as they were. */
-  if (rights_identity_at_end() != IDENTITY_OWN) return;
+  if (rights_identity() != IDENTITY_OWN) return;
   cache_slow_path_begins();
   cache_empty_own();
   cache_slow_path_ends();
