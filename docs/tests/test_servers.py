@@ -31,7 +31,8 @@ LIBRARY = ROOT / "build/libsnug.so"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs/guide").glob("*.md")))
 # How each server's command begins.
 SERVERS = ("bin/rails server", "bundle exec puma", "gunicorn", "celery -A", "sidekiq -")
-OF_A_PACKAGE = r"python -m snug |bundle exec snug "  # with a wheel or a gem installed: packages/tests
+# With a wheel or a gem installed, or an image unpacked: packages/tests and crates/snug/tests.
+OF_A_PACKAGE = r"""(SNUG_\w+="[^"]*" )?(python -m snug |bundle exec snug )|gunicorn -c python:snug|celery --include snug|snug check .*--image """
 COMMAND_SECONDS = 240
 
 
