@@ -163,7 +163,7 @@ void map_release_reservations(void) {
   }
 }
 
-static void set_reservations_dumped(bool dumped) {
+void map_dump_reservations(bool dumped) {
   for (size_t i = 0; i < map.table_count; i++) {
     struct table *table = map.tables[i];
     size_t rest = table->unreserved ? 0 : table->reserved_bytes - table->committed_bytes;
@@ -175,11 +175,9 @@ static void set_reservations_dumped(bool dumped) {
   map_set_dumped(map.heap.start, (size_t)(zone.base - map.heap.start), dumped);
 }
 
-void map_dump_reservations(bool dumped) { set_reservations_dumped(dumped); }
-
 void map_apply_options(void) {
   lock_take(&map.lock, RANK_MAP);
-  set_reservations_dumped(false);
+  map_dump_reservations(false);
   lock_give(&map.lock, RANK_MAP);
   if (options.thp == THP_ALWAYS && zone.base != NULL && map.heap_reserved)
     sys_huge_pages(zone.base, zone.reserved_pages * PAGE_BYTES);

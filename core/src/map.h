@@ -78,7 +78,7 @@ HIDDEN void map_release_reservations(void);
  * becomes usable they have again. Not for the kernel's own, but it leaves untouched pages out anyway. */
 HIDDEN void map_set_dumped(void *start, size_t bytes, bool dumped);
 
-/* All of it, from now on: later no such call can be made. All locks held. */
+/* The same of all that is reserved: true before a sandbox, in which no such call can be made. The map lock is held. */
 HIDDEN void map_dump_reservations(bool dumped);
 
 /* Whether address space is reserved for the heap to grow into; else it is limited, or was. No lock is held. */
