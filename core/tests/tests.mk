@@ -84,9 +84,10 @@ $(TESTS_BUILD)/misuse/mistakes: $(TESTS)/misuse/collection/mistakes.c
 
 # ---- stress ----
 
-STRESS_PROGRAMS := exchange $(if $(RUN),,fork_storm profile_storm signal_forks signal_mallocs thread_storm) scribbled_counters short_threads idle_threads idle_phases signals exit_handlers
-# qemu-user 7.2 starts no thread in a child of a process with threads (fork_storm.c), hence without the janitor. It also
-# keeps a record of every page of reserved address space, which each fork would copy, hence the limit.
+# qemu-user 7.2 starts no thread in a child of a process with threads, hence without the janitor for what forks beside
+# threads. It also keeps a record of every page of reserved address space, which each fork would copy, hence the limit.
+FORKING_STRESS := fork_storm scribbled_counters
+STRESS_PROGRAMS := exchange $(if $(RUN),,$(FORKING_STRESS) profile_storm signal_forks signal_mallocs thread_storm) short_threads idle_threads idle_phases signals exit_handlers
 EMULATED_STORM = ulimit -v 16000000; SNUG=background:0
 STRESS_ARGUMENTS = --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 STRESS_TIMEOUT_S = $(shell echo $$(($(SECONDS) * 2 + 120)))
@@ -103,7 +104,7 @@ $(TESTS_BUILD)/stress/dlopen_snug: $(TESTS)/stress/dlopen_snug.c $(TEST_HEADERS)
 	$(TEST_CC) -o $@ $< -ldl
 
 .PHONY: test-stress programs-stress
-programs-stress: $(addprefix $(TESTS_BUILD)/stress/,$(STRESS_PROGRAMS) fork_storm dlopen_loop dlopen_snug) $(PLUGIN) \
+programs-stress: $(addprefix $(TESTS_BUILD)/stress/,$(STRESS_PROGRAMS) $(FORKING_STRESS) dlopen_loop dlopen_snug) $(PLUGIN) \
                  $(call test_names_cxx,stress)
 test-stress: programs-stress
 	@status=0; $(RUN_TESTS) stress $(STRESS_TIMEOUT_S) "$(RUN)" \
@@ -112,7 +113,7 @@ test-stress: programs-stress
 	  $(if $(LIB),"$(TESTS_BUILD)/stress/dlopen_snug $(STRESS_ARGUMENTS) --path $(abspath $(LIB))") \
 	  $(foreach program,$(call test_names_cxx,stress),"$(program) $(STRESS_ARGUMENTS)") || status=1; \
 	$(if $(RUN),($(EMULATED_STORM) $(RUN_TESTS) stress/emulated $(STRESS_TIMEOUT_S) "$(RUN)" \
-	  "$(TESTS_BUILD)/stress/fork_storm $(STRESS_ARGUMENTS)") || status=1;) exit $$status
+	  $(foreach program,$(FORKING_STRESS),"$(TESTS_BUILD)/stress/$(program) $(STRESS_ARGUMENTS)")) || status=1;) exit $$status
 
 # With the core compiled into the program under a sanitizer. The runtimes of ASan and TSan call malloc and setrlimit
 # before they are ready, and so must not get ours: the core's entry points get other names there, and the test programs
