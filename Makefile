@@ -12,7 +12,7 @@
 #   make test-kubernetes the policy and the chart of packages/kubernetes in a real API server, which the first run compiles
 #   make test-fleet 40 real servers, half of them under snug, and what snug canary says of them; 8 minutes
 #   make test-leaks  leaks planted in 240 programs: is the guilty line named first? Half an hour; LEAK_SEEDS=n
-#   make soak       Rails, Sidekiq and Celery for HOURS=12 (or MINUTES=n) in containers with limits: does anything grow?
+#   make soak       Rails, Sidekiq and Celery for HOURS=12 (or MINUTES=n, RESUME=DIR) in containers with limits: does anything grow?
 #   make bench      all servers of bench/workloads under all allocators; hours; QUICK=1 for their short form
 #   make site       the documents as web pages, in build/site
 #   make check      structure and format of the sources; make format applies the format
@@ -321,13 +321,14 @@ format: build/checkers/installed
 	$(CARGO) fmt --manifest-path packages/crate/Cargo.toml -- --config-path .
 	build/checkers/bin/ruff check --fix $(shell git grep -lE '^\#!/usr/bin/(env )?python3$$' -- ':!*.rs') $(shell git ls-files '*.py')
 
-# Rails, Sidekiq and Celery in containers with limits; bench/soak/run --help.
+# Rails, Sidekiq and Celery in containers with limits; bench/soak/run --help. RESULTS=DIR begins a soak there, RESUME=DIR
+# goes on with it.
 HOURS = 12
 MINUTES = $(shell echo $$(($(HOURS) * 60)))
 .PHONY: soak
 soak: all build/deps-bench build/deps-soak
 	bench/workloads/celery/setup
-	bench/soak/run --minutes $(MINUTES)
+	bench/soak/run --minutes $(MINUTES) $(if $(RESUME),--resume $(RESUME)) $(if $(RESULTS),--results $(RESULTS))
 
 # Files that are not written by install(1) are for all users as well, whatever the umask of the one who installs.
 install-library: library

@@ -27,12 +27,25 @@ class ContainerError(Exception):
     """The text says what to do."""
 
 
-def enter_own_namespace():
-    """Runs this program again where it may unmount the second hierarchy, which podman's runtime refuses to see."""
-    if os.geteuid() != 0 or OWN_NAMESPACE in os.environ or not UNIFIED.is_dir() or shutil.which("unshare") is None:
+# Seconds since boot at which a slice shall begin, besides as it is: short before milliseconds overflow 31 and 32 bits, and
+# years of uptime.
+UPTIMES = ((1 << 31) // 1000 - 1200, (1 << 32) // 1000 - 1200, 1200 * 24 * 3600)
+
+
+def enter_own_namespaces(slices_before):
+    """Runs this program again where it may unmount the second hierarchy, which podman's runtime refuses to see, and where
+    the time since boot differs from slice to slice."""
+    if os.geteuid() != 0 or OWN_NAMESPACE in os.environ or shutil.which("unshare") is None:
         return
-    script = f'umount {UNIFIED}; exec "$@"'
-    os.execvpe("unshare", ["unshare", "-m", "sh", "-c", script, "sh", sys.executable, *sys.orig_argv[1:]],
+    options, script = ["-m"], 'exec "$@"'
+    if UNIFIED.is_dir():
+        script = f"umount {UNIFIED}; {script}"
+    if (turn := slices_before % (len(UPTIMES) + 1)) > 0:
+        offset = UPTIMES[turn - 1] - int(time.clock_gettime(time.CLOCK_BOOTTIME))
+        clocks = ["-T", f"--monotonic={offset}", f"--boottime={offset}"]
+        if offset > 0 and subprocess.run(["unshare", *clocks, "true"], capture_output=True).returncode == 0:
+            options += clocks
+    os.execvpe("unshare", ["unshare", *options, "sh", "-c", script, "sh", sys.executable, *sys.orig_argv[1:]],
                {**os.environ, OWN_NAMESPACE: "1"})
 
 

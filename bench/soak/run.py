@@ -1,20 +1,24 @@
 """Runs Rails, Sidekiq and Celery under snug for hours, in containers with memory limits, and says whether anything grows.
 
   bench/soak/run --minutes 720 --results DIRECTORY
+  bench/soak/run --minutes 100 --resume DIRECTORY    one more slice of the same soak
 
 Rounds of a minute, or longer where the machine is slow: work for a share of it, then some seconds of quiet, for which
 Ruby collects its garbage and Celery's workers are renewed and do the same tasks each time, then a sample of each service:
 live bytes, resident memory, mappings, threads, descriptors.
-Workers are renewed and memory runs short now and then. DIRECTORY gets samples.csv and README.md with the verdict.
+Workers are renewed, memory runs short, all workers are deployed anew, work comes in bursts or not at all, as PHASES says.
+DIRECTORY gets samples.csv, slices.json and README.md with the verdict, and state/, what the services keep on disk.
+Many slices add up: each starts the services again where the last left off, with another time since boot (as far as root
+may say so), and the verdict is of all. A slice may be interrupted in any way.
 Status 0: all flat, no process of a service killed; 1: something grew, failed or was killed; 3: undecided, which needs
 more time. SIGINT, SIGTERM and SIGHUP end it after the present round, with the page; a second one at once, without.
 """
 
 import argparse
-import csv
 import datetime
 import json
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -27,6 +31,7 @@ from pathlib import Path
 from ..workloads.harness import session
 from . import containers, mappings, page, services
 from .kills import Kills
+from .slices import ENDED, Slices, SlicesError
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -36,19 +41,24 @@ MB = 1 << 20
 QUIET_SECONDS = 6
 WATCH_ENDS_EARLIER = 5  # seconds before the services end
 ROUND_SECONDS = 60
-PRESSURE_EVERY = 7  # rounds
+# Every so many rounds, the first of which the round's number is a multiple; else it is day, with work as it comes.
+PHASES = (("deploy", 20), ("night", 9), ("pressure", 7), ("burst", 6))
 PRESSURE_SHARE, PRESSURE_SECONDS = 0.96, 8
 PRESSURE_STEP = 4 * MB
-COLUMNS = ("minute", "service", "live_bytes", "resident_bytes", "maps", "maps_but_ruby",
+COLUMNS = ("slice", "minute", "phase", "service", "live_bytes", "resident_bytes", "maps", "maps_but_ruby",
            *(f"maps_{kind}" for kind in mappings.KINDS), "threads", "descriptors", "processes", "used_bytes", "errors",
            "service_kills", "pressure_kills", "load")
 
 
-def sample(service, minute, cli, kills):
-    """One row of samples.csv: sums over the processes of a service; of mappings the most that one process has, in all, but
+def phase_of(number):
+    return next((name for name, every in PHASES if number % every == 0), "day")
+
+
+def sample(service, minute, phase, cli, kills):
+    """One row of samples.csv but for the slice: sums over the processes of a service; of mappings the most that one process has, in all, but
     for those of Ruby's heap, and of each kind."""
     pids = service.container.processes()
-    row = dict.fromkeys(COLUMNS, 0)
+    row = dict.fromkeys(COLUMNS[1:], 0)
     for pid in pids:
         try:
             shown = subprocess.run([cli, "stats", "--json", str(pid)], capture_output=True, text=True)
@@ -69,7 +79,7 @@ def sample(service, minute, cli, kills):
             row["descriptors"] += len(os.listdir(f"/proc/{pid}/fd"))
         except (FileNotFoundError, ProcessLookupError):
             continue  # it has just been renewed
-    row |= {"minute": minute, "service": service.name, "processes": len(pids), "used_bytes": service.container.used_bytes() or 0,
+    row |= {"minute": minute, "phase": phase, "service": service.name, "processes": len(pids), "used_bytes": service.container.used_bytes() or 0,
             "errors": service.errors, "service_kills": kills.of_service, "pressure_kills": kills.of_pressure,
             "load": round(os.getloadavg()[0], 2)}
     return row
@@ -123,21 +133,25 @@ def press(container, share=PRESSURE_SHARE, seconds=PRESSURE_SECONDS):
 
 
 class Soak:
-    def __init__(self, arguments, directory, kind):
-        self.arguments, self.directory, self.kind = arguments, directory, kind
+    def __init__(self, arguments, directory, kind, slices):
+        self.arguments, self.directory, self.kind, self.slices = arguments, directory, kind, slices
         self.cli = shutil.copy(arguments.cli, directory / "snug")
         shown = subprocess.run(["git", "-C", ROOT, "log", "-1", "--format=%h"], capture_output=True, text=True)
-        self.commit = shown.stdout.strip() or "unknown"  # now: hours later it may be another
+        slices.add(began=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"), planned_minutes=arguments.minutes,
+                   commit=shown.stdout.strip() or "unknown", linux=platform.release(), container=kind.kind, niceness=os.nice(0),
+                   busy_share=arguments.busy_share, uptime_hours=round(time.clock_gettime(time.CLOCK_BOOTTIME) / 3600),
+                   note=arguments.note)
         self.services = []
-        self.failures, self.rows = [], []
-        self.watches, self.watched = {}, {}  # by service: `snug leak` at work, what it said
+        self.failures = slices.now["failures"]
+        self.watches = {}  # by service: `snug leak` at work
         self.kills = {}  # by service
         self.rounds = 0
         self.ending = False  # before its time
 
     def start(self):
         for kind in services.ALL:
-            service = kind(self.directory, self.arguments.library)
+            self.slices.restore(kind.name, self.directory / kind.name)
+            service = kind(self.directory, self.arguments.library, self.slices.units_of(kind.name))
             self.services.append(service)
             service.start(self.kind)
             self.kills[service.name] = Kills(service.container)
@@ -170,29 +184,48 @@ class Soak:
                 watch.send_signal(signal.SIGINT)  # says what it knows
             said = watch.communicate(timeout=60)[0]
             if watch.returncode == 0:
-                self.watched[name] = json.loads(said)
+                self.slices.now["watched"][name] = page.watched(json.loads(said))
             else:
                 self.failures.append(f"{name}: snug leak failed with {watch.returncode}")
 
-    def round(self, number, soak_began, writer):
+    def round(self, number, soak_began):
         began = time.monotonic()
+        phase = phase_of(number)
         work_ends = began + (ROUND_SECONDS - QUIET_SECONDS - 4) * self.arguments.busy_share
-        self.in_parallel(lambda service: service.work_until(work_ends))
-        if number % services.RENEW_EVERY == 0:
+        if phase == "night":
+            time.sleep(max(0, work_ends - time.monotonic()))
+        else:
+            self.in_parallel(lambda service: (service.burst_until if phase == "burst" else service.work_until)(work_ends))
+        if phase == "deploy":
+            self.in_parallel(lambda service: service.deploy())
+        elif number % services.RENEW_EVERY == 0:
             self.in_parallel(lambda service: service.renew())
-        if number % PRESSURE_EVERY == 0:
+        if phase == "pressure":
             self.in_parallel(self.press_and_work)
         self.in_parallel(lambda service: service.settle())
         time.sleep(max(QUIET_SECONDS, began + ROUND_SECONDS - 2 - time.monotonic()))
         minute = round((time.monotonic() - soak_began) / 60, 1)
+        rows = []
         for service in self.services:
             self.look_for_kills(service)
             if not service.container.running():
                 self.failures.append(f"{service.name} ended by itself:\n{service.log()[-2000:]}")
                 continue
-            self.rows.append(sample(service, minute, self.cli, self.kills[service.name]))
-            writer.writerow(self.rows[-1])
+            rows.append(sample(service, minute, phase, self.cli, self.kills[service.name]))
+        self.slices.note(rows)
+        self.note_progress(minute, phase)
         time.sleep(max(0, began + ROUND_SECONDS - time.monotonic()))
+
+    def note_progress(self, minute, phase):
+        now = self.slices.now
+        now["phases"][phase] = now["phases"].get(phase, 0) + 1
+        now |= {"minutes": minute, "rounds": self.rounds,
+                "work": {service.name: {"units": service.units, "renewed": service.renewed, "errors": service.errors}
+                         for service in self.services},
+                "pressures": sum(kills.pressures for kills in self.kills.values()),
+                "pressure_kills": sum(kills.of_pressure for kills in self.kills.values()),
+                "service_kills": sum(kills.of_service for kills in self.kills.values())}
+        self.slices.save()
 
     def press_and_work(self, service):
         def press_it():
@@ -215,17 +248,14 @@ class Soak:
         if killed:
             self.failures.append(f"{service.name}: {killed}")
 
-    def run(self, file):
-        writer = csv.DictWriter(file, COLUMNS)
-        writer.writeheader()
+    def run(self):
         began = time.monotonic()
         settled, ends = (began + 60 * self.arguments.minutes * share for share in (page.WARM_UP_SHARE, 1))
         while (now := time.monotonic()) < ends and not self.failures and not self.ending:
             if now >= settled and not self.watches:
                 self.watch(ends - now)
             self.rounds += 1
-            self.round(self.rounds, began, writer)
-            file.flush()
+            self.round(self.rounds, began)
         self.end_watches()
         for service in self.services:
             if service.errors:
@@ -245,14 +275,18 @@ class Soak:
         for service in reversed(self.services):
             try:
                 service.stop()
+                self.slices.keep(service.name, service.kept_files())
             except Exception as error:
                 print(f"{service.name}: {error}", file=sys.stderr)
+        self.slices.now["state"] = ENDED
+        self.slices.save()
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=int, default=720, metavar="N", help="how long (720)")
-    parser.add_argument("--results", type=Path, metavar="DIRECTORY", help="where samples.csv and README.md go (build/soak/DATE-TIME)")
+    parser.add_argument("--results", type=Path, metavar="DIRECTORY", help="a new folder for the soak (build/soak/DATE-TIME)")
+    parser.add_argument("--resume", type=Path, metavar="DIRECTORY", help="go on with the soak in this folder")
     parser.add_argument("--busy-share", type=float, default=0.8, metavar="S", help="share of each round with work (0.8)")
     parser.add_argument("--library", default=str(ROOT / "build/libsnug.so"))
     parser.add_argument("--cli", default=str(ROOT / "build/snug"))
@@ -260,6 +294,8 @@ def parse_arguments():
     arguments = parser.parse_args()
     if arguments.minutes < 1 or not 0 < arguments.busy_share <= 1:
         parser.error("--minutes must be at least 1, --busy-share above 0 and at most 1")
+    if arguments.results and arguments.resume:
+        parser.error("--results begins a soak, --resume goes on with one: give one of them")
     if arguments.results is None:
         arguments.results = ROOT / "build/soak" / datetime.datetime.now().strftime("%Y-%m-%d-%H%M")
     return arguments
@@ -272,23 +308,30 @@ def on_signals(handler):
 
 def main():
     arguments = parse_arguments()
-    containers.enter_own_namespace()
-    arguments.results.mkdir(parents=True, exist_ok=True)
+    slices = Slices(arguments.resume or arguments.results, COLUMNS)
+    try:
+        services.require_programs()
+        if arguments.resume:
+            slices.resume()
+        else:
+            slices.begin()
+    except (SlicesError, session.WorkloadError) as error:
+        sys.exit(f"bench/soak/run: {error}")
+    containers.enter_own_namespaces(len(slices.all))
     on_signals(lambda received, _frame: sys.exit(128 + received))
     with tempfile.TemporaryDirectory(prefix="soak-", ignore_cleanup_errors=True) as directory, containers.chosen() as kind:
-        soak = Soak(arguments, Path(directory), kind)
+        soak = Soak(arguments, Path(directory), kind, slices)
         on_signals(lambda received, _frame: soak.end(received))
         try:
             soak.start()
-            with open(arguments.results / "samples.csv", "w", encoding="utf-8", newline="") as file:
-                soak.run(file)
+            soak.run()
         except (containers.ContainerError, services.ServiceError, session.WorkloadError) as error:
             soak.failures.append(str(error))
         finally:
             on_signals(signal.SIG_IGN)  # what is left to do takes seconds
             soak.stop()
-    text, status = page.write(soak, arguments)
-    (arguments.results / "README.md").write_text(text)
+    text, status = page.write(slices)
+    (slices.directory / "README.md").write_text(text)
     print(text)
     return status
 

@@ -33,14 +33,22 @@ class ServiceError(Exception):
 class Service:
     """One of them. Subclasses say `name`, `limit_mb`, `command()`, `ready()` and `work(unit)`, which returns its errors."""
 
-    def __init__(self, directory, library):
+    CALM = BUSY = 1  # how much is asked of it at once, calm and in a burst
+
+    def __init__(self, directory, library, first_unit=0):
         self.directory = directory / self.name
-        self.directory.mkdir()
+        self.directory.mkdir(exist_ok=True)
         self.library = shutil.copy(library, self.directory)  # a rebuild must not reach it
         self.container = None
         self.errors = 0
-        self.units = 0
+        self.first_unit = self.next_unit = first_unit
+        self.at_once = self.CALM
         self.renewed = 0
+
+    @property
+    def units(self):
+        """How many units of work it did in this slice."""
+        return self.next_unit - self.first_unit
 
     def start(self, containers):
         command, variables = self.command()
@@ -57,11 +65,26 @@ class Service:
 
     def work_until(self, deadline):
         while time.monotonic() < deadline:
-            self.errors += self.work(self.units)
-            self.units += 1
+            self.errors += self.work(self.next_unit)
+            self.next_unit += 1
+
+    def burst_until(self, deadline):
+        """The same with much more at once."""
+        self.at_once = self.BUSY
+        try:
+            self.work_until(deadline)
+        finally:
+            self.at_once = self.CALM
 
     def renew(self):
         """Ends one worker for another, if the service does not see to that itself."""
+
+    def deploy(self):
+        """Renews all workers, as a new version would."""
+
+    def kept_files(self):
+        """What it keeps on disk from one slice to the next."""
+        return []
 
     def settle(self):
         """Brings it into a state whose memory can be compared from round to round: it does the same work each time, also
@@ -80,10 +103,11 @@ class Service:
 
 class Rails(Service):
     name, limit_mb = "rails", 512
-    WORKERS, REQUESTS, CLIENTS = 2, 60, 4
+    WORKERS, REQUESTS = 2, 60
+    CALM, BUSY = 4, 16  # clients
 
     def command(self):
-        database.create(self.directory / "shop.sqlite3", SEED)
+        _create_once(self.directory / "shop.sqlite3")
         return ([rails.PUMA, "-C", rails.SHOP / "config/puma.rb", "--tag", "soak-rails", rails.SHOP / "config.ru"],
                 {"SHOP_DIRECTORY": self.directory, "SHOP_WORKERS": self.WORKERS, "RAILS_ENV": "production",
                  "RACK_ENV": "production"})
@@ -95,7 +119,7 @@ class Rails(Service):
         result = self.directory / "load.json"
         done = subprocess.run(
             [sys.executable, "-B", "-m", "bench.workloads.rails_puma.load", "--socket", self.directory / "puma.sock", "--seed", str(SEED),
-             "--requests", str(self.REQUESTS), "--first", str(unit * self.REQUESTS), "--concurrency", str(self.CLIENTS),
+             "--requests", str(self.REQUESTS), "--first", str(unit * self.REQUESTS), "--concurrency", str(self.at_once),
              "--result", result], timeout=UNIT_SECONDS, capture_output=True, text=True)
         if done.returncode != 0:
             raise ServiceError(f"the clients of rails failed:\n{done.stderr[-2000:]}")
@@ -116,14 +140,22 @@ class Rails(Service):
             time.sleep(0.2)
         self.renewed += 1
 
+    def deploy(self):
+        for _ in range(self.WORKERS):
+            self.renew()
+
+    def kept_files(self):
+        return [self.directory / "shop.sqlite3"]
+
 
 class Queued(Service):
     """A service that takes jobs from redis and notes each one's end there (harness/jobs.py)."""
 
-    UNIT = 40
+    UNIT = 40  # jobs
+    CALM, BUSY = 1, 4  # units in the queue at once
 
-    def __init__(self, directory, library):
-        super().__init__(directory, library)
+    def __init__(self, directory, library, first_unit=0):
+        super().__init__(directory, library, first_unit)
         self.redis_process = None
 
     def start_redis(self):
@@ -143,9 +175,11 @@ class Queued(Service):
         return socket_path
 
     def work(self, unit):
-        self.queue(unit)
+        for again in range(self.at_once):
+            self.queue(unit + again)
+        wanted = self.UNIT * self.at_once
         deadline = time.monotonic() + UNIT_SECONDS
-        while (done := self.redis.command("LLEN", jobs.DONE_LIST)) < self.UNIT:
+        while (done := self.redis.command("LLEN", jobs.DONE_LIST)) < wanted:
             if not self.container.running():
                 raise ServiceError(f"{self.name} ended:\n{self.log()[-3000:]}")
             if time.monotonic() > deadline:
@@ -156,7 +190,7 @@ class Queued(Service):
         bad = [entry for entry in ended if not entry.endswith(" ok")]
         for entry in bad[:3]:
             print(f"{self.name}: a job failed: {entry}", file=sys.stderr)
-        return len(bad) + self.UNIT - done
+        return len(bad) + wanted - done
 
     def stop(self):
         super().stop()
@@ -172,7 +206,7 @@ class Sidekiq(Queued):
     def command(self):
         self.drive = sidekiq
         socket_path = self.start_redis()
-        database.create(self.directory / "shop.sqlite3", SEED)
+        _create_once(self.directory / "shop.sqlite3")
         return ([self.drive.SIDEKIQ, "-g", "soak-sidekiq", "-c", self.THREADS, "-e", "production",
                  "-r", self.drive.HERE / "jobs.rb"],
                 {"SHOP_DIRECTORY": self.directory, "BENCH_REDIS_SOCKET": socket_path,
@@ -180,6 +214,9 @@ class Sidekiq(Queued):
 
     def ready(self):
         return self.redis.command("SCARD", "processes") > 0
+
+    def kept_files(self):
+        return [self.directory / "shop.sqlite3"]
 
     def queue(self, unit):
         self.drive.queue_jobs(self.redis, SimpleNamespace(seed=SEED, count=self.UNIT), unit)
@@ -191,7 +228,6 @@ class Celery(Queued):
 
     def command(self):
         self.drive = celery
-        self.drive.require_virtual_environment()
         self.variables = {"PYTHONPATH": str(self.drive.HERE), "BENCH_REDIS_SOCKET": str(self.start_redis()),
                           "PYTHONDONTWRITEBYTECODE": "1"}
         return ([self.drive.PYTHON, "-m", "celery", "-A", "bench_tasks", "worker", "-n", "soak-celery@localhost", "-l", "INFO",
@@ -221,6 +257,17 @@ class Celery(Queued):
                               env={**os.environ, **self.variables}, timeout=UNIT_SECONDS, capture_output=True, text=True)
         if done.returncode != 0:
             raise ServiceError(f"Celery's producer failed:\n{done.stderr[-2000:]}")
+
+
+def require_programs():
+    """Raises WorkloadError where a service cannot start before something is installed, which is no failure of a soak."""
+    celery.require_virtual_environment()
+
+
+def _create_once(path):
+    """The shop's database, unless an earlier slice left it."""
+    if not path.exists():
+        database.create(path, SEED)
 
 
 ALL = (Rails, Sidekiq, Celery)

@@ -1,7 +1,6 @@
 """bench/soak: what it calls flat, growing and undecided, whose mappings are whose, and whom the kernel killed."""
 
 import contextlib
-import io
 import json
 import os
 import random
@@ -17,7 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
-from bench.soak import containers, mappings, page, run, trend
+from bench.soak import containers, mappings, page, run, slices, trend
 from bench.soak.kills import Kills
 from bench.workloads.harness import memory
 
@@ -29,7 +28,7 @@ LIBRARY = Path(__file__).resolve().parents[2] / "build/libsnug.so"
 
 class Counts(unittest.TestCase):
     def verdict(self, values):
-        return trend.of_counts(values, 3).verdict
+        return trend.of_counts([values], 3).verdict
 
     def test_what_stays_is_flat(self):
         rng = random.Random(1)
@@ -55,7 +54,7 @@ class Memory(unittest.TestCase):
         return values
 
     def verdicts(self, count, **how):
-        return [trend.of_memory(self.samples(count, seed=seed, **how), 5).verdict for seed in range(100)]
+        return [trend.of_memory([self.samples(count, seed=seed, **how)], 5).verdict for seed in range(100)]
 
     def test_twelve_hours_tell_what_grows_from_what_does_not(self):
         self.assertGreaterEqual(self.verdicts(540).count("flat"), 80)
@@ -67,26 +66,39 @@ class Memory(unittest.TestCase):
             self.assertEqual(self.verdicts(540, alike=alike).count("growing"), 0)
             self.assertLessEqual(self.verdicts(540, grows_by=0.05, alike=alike).count("flat"), 8)
 
+    def test_slices_add_up(self):
+        """Each start has a level of its own, and what is too short to fit a line through says nothing."""
+        def slices(seed, grows_by=0.0):
+            return [[level * 50e6 + value for value in self.samples(75, grows_by, seed=100 * seed + level)] for level in range(16)] + [[1e9] * 3]
+        verdicts = [trend.of_memory(slices(seed), 5).verdict for seed in range(50)]
+        self.assertGreaterEqual(verdicts.count("flat"), 40)
+        self.assertEqual(verdicts.count("growing"), 0)
+        grown = [trend.of_memory(slices(seed, grows_by=0.4), 5) for seed in range(50)]
+        self.assertEqual({trend_.verdict for trend_ in grown}, {"growing"})
+        inside = sum(low <= 0.4 * 300e6 <= high for low, high in (trend_.interval for trend_ in grown))
+        self.assertGreaterEqual(inside, 42)
+
     def test_a_short_time_decides_little(self):
         self.assertEqual(set(self.verdicts(15)), {"undecided"})
         self.assertGreaterEqual(self.verdicts(60).count("undecided"), 70)
-        self.assertEqual(trend.of_memory([], 5).verdict, "undecided")
+        self.assertEqual(trend.of_memory([[]], 5).verdict, "undecided")
 
     def test_what_stays_to_the_byte_is_flat(self):
-        self.assertEqual(trend.of_memory([5e6] * 30, 5).verdict, "flat")
+        self.assertEqual(trend.of_memory([[5e6] * 30], 5).verdict, "flat")
 
     def test_the_tool_says_its_word(self):
         """Its JSON has what the page needs, whatever it says of so short a time."""
         program = "import time\nkept = []\nfor _ in range(600):\n    kept.append(bytes(200_000))\n    time.sleep(0.01)"
         ended = subprocess.run([SNUG, "leak", "--for", "4s", "--no-lines", "--json", "--", sys.executable, "-c", program],
                                capture_output=True, text=True)
-        self.assertRegex(page._watched({"rails": json.loads(ended.stdout)})[0],
-                         "PSS: rails (steady|growing|undecided) and (steady|growing|undecided)[.]$")
+        said = page.watched(json.loads(ended.stdout))
+        self.assertRegex(page._watched([{"watched": {"rails": said}}])[0],
+                         "slice by slice: rails (steady|growing|undecided) and (steady|growing|undecided)[.]$")
 
 
 class Page(unittest.TestCase):
     def rows(self, service, count, **columns):
-        same = {"service": service, "live_bytes": 2e8, "resident_bytes": 3e8, "maps_but_ruby": 390, "maps_ruby": 150,
+        same = {"slice": 1, "service": service, "live_bytes": 2e8, "resident_bytes": 3e8, "maps_but_ruby": 390, "maps_ruby": 150,
                 "threads": 3, "descriptors": 5}
         return [same | {name: value(minute) for name, value in columns.items()} for minute in range(count)]
 
@@ -98,8 +110,9 @@ class Page(unittest.TestCase):
         self.assertTrue(all(page._row(*entry).startswith("| ") for entry in found))
 
     def test_a_short_soak_says_so(self):
-        self.assertIn("Not the 12 hours", page._shorter(65)[0])
-        self.assertEqual(page._shorter(719.4), [])
+        self.assertIn("Not the 12 hours", page._shorter(65, 65)[0])
+        self.assertEqual(page._shorter(719.4, 719.4), [])
+        self.assertIn("No service ran longer than 100 minutes", page._shorter(800, 100)[0])
 
     def test_what_wanders_is_shown_and_all_else_is_judged(self):
         """More mappings are Ruby's own affair, unless they are not of its heap."""
@@ -121,13 +134,13 @@ class Clock(unittest.TestCase):
         soak.rounds, soak.watches, soak.ending = 0, {}, False
         watched = []
         soak.watch = lambda seconds: (watched.append(seconds), soak.watches.update(rails=None))
-        soak.round = lambda number, _began, _writer: do_round(soak, number)
+        soak.round = lambda number, _began: do_round(soak, number)
         soak.end_watches = lambda: None
         return soak, watched
 
     def test_a_signal_ends_it_after_the_round(self):
         soak, _ = self.soak(60, lambda soak, number: soak.end(signal.SIGTERM) if number == 2 else None)
-        soak.run(io.StringIO())
+        soak.run()
         self.assertEqual((soak.rounds, soak.failures), (2, []))
         with self.assertRaises(SystemExit):
             soak.end(signal.SIGTERM)
@@ -135,11 +148,79 @@ class Clock(unittest.TestCase):
     def test_it_takes_as_long_as_asked_for_however_slow_the_rounds(self):
         soak, watched = self.soak(1 / 60, lambda _soak, _number: time.sleep(0.15))
         began = time.monotonic()
-        soak.run(io.StringIO())
+        soak.run()
         self.assertGreaterEqual(time.monotonic() - began, 1)
         self.assertLessEqual(soak.rounds, 7)
         self.assertEqual(len(watched), 1)
         self.assertLessEqual(watched[0], 0.75)
+
+
+class InSlices(unittest.TestCase):
+    """The folder of a soak whose slices end in every way."""
+
+    COLUMNS = ("slice", "minute", "service", "live_bytes")
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name) / "soak"
+
+    def opened(self):
+        found = slices.Slices(self.folder, self.COLUMNS)
+        found.resume()
+        return found
+
+    def row(self, minute):
+        return {"minute": minute, "service": "rails", "live_bytes": 5}
+
+    def test_what_was_interrupted_counts_as_far_as_it_came(self):
+        first = slices.Slices(self.folder, self.COLUMNS)
+        first.begin()
+        first.add(commit="a")
+        first.note([self.row(1.5)])
+        first.now["work"] = {"rails": {"units": 7}}
+        first.save()
+        with open(self.folder / "samples.csv", "a", encoding="utf-8") as file:
+            file.write("1,2.5")  # the machine ended here
+        second = self.opened()
+        self.assertEqual([(ran["slice"], ran["state"]) for ran in second.all], [(1, "interrupted")])
+        self.assertEqual(second.rows, [{"slice": 1, **self.row(1.5)}])
+        second.add(commit="b")
+        second.note([self.row(1)])
+        second.now["state"] = slices.ENDED
+        second.save()
+        third = self.opened()
+        self.assertEqual([(row["slice"], row["minute"]) for row in third.rows], [(1, 1.5), (2, 1)])
+        self.assertEqual([ran["state"] for ran in third.all], ["interrupted", "ended"])
+        self.assertEqual((third.units_of("rails"), third.units_of("celery")), (7, 0))
+
+    def test_a_folder_is_begun_once_and_gone_on_with_only_if_it_is_a_soaks(self):
+        with self.assertRaisesRegex(slices.SlicesError, "holds no soak to go on with.*--results begins one"):
+            self.opened()
+        first = slices.Slices(self.folder, self.COLUMNS)
+        first.begin()
+        first.add()
+        with self.assertRaisesRegex(slices.SlicesError, "--resume .* goes on with it"):
+            slices.Slices(self.folder, self.COLUMNS).begin()
+
+    def test_services_find_again_what_they_kept(self):
+        first = slices.Slices(self.folder, self.COLUMNS)
+        first.begin()
+        own = self.folder.parent / "rails"
+        own.mkdir()
+        (own / "shop.sqlite3").write_text("rows")
+        first.keep("rails", [own / "shop.sqlite3", own / "never made"])
+        shutil.rmtree(own)
+        first.restore("rails", own)
+        self.assertEqual([(path.name, path.read_text()) for path in own.iterdir()], [("shop.sqlite3", "rows")])
+        first.restore("celery", self.folder.parent / "celery")
+        self.assertFalse((self.folder.parent / "celery").exists())
+
+    def test_every_phase_comes_within_a_slice(self):
+        seen = [run.phase_of(number) for number in range(1, 61)]
+        for name, _ in run.PHASES:
+            self.assertGreaterEqual(seen.count(name), 2, name)
+        self.assertGreaterEqual(seen.count("day"), 30)
 
 
 def started(test, command, **options):
@@ -251,7 +332,7 @@ class Storage(unittest.TestCase):
 
     def test_a_signal_leaves_nothing_either(self):
         script = (f"import os, pathlib, sys\nfrom bench.soak import containers, run, services\nos.geteuid = lambda: 0\n"
-                  f"containers.BUILD = pathlib.Path({str(self.build)!r})\nservices.ALL = ()\n"
+                  f"containers.BUILD = pathlib.Path({str(self.build)!r})\nservices.ALL = ()\nservices.require_programs = lambda: None\n"
                   f"sys.argv = ['run', '--results', {str(self.folder / 'results')!r}, '--cli', '/bin/true', '--library', '/bin/true']\nsys.exit(run.main())")
         process = subprocess.Popen([sys.executable, "-c", script], cwd=Path(__file__).resolve().parents[2], text=True, stderr=subprocess.PIPE,
                                    env={**os.environ, **self.variables, containers.OWN_NAMESPACE: "1"})
