@@ -19,7 +19,7 @@ from ..workloads.sidekiq import drive as sidekiq
 
 SEED = 1
 MB = 1 << 20
-UNIT_SECONDS = 300  # a unit of work that takes longer has failed
+UNIT_SECONDS = 600  # a unit of work, a start or a renewal that takes longer has failed, also beside other work
 
 RENEW_EVERY = 5  # rounds
 SETTLING_UNITS = 2
@@ -54,7 +54,7 @@ class Service:
         command, variables = self.command()
         self.container = containers.start(self.name, command, {"LD_PRELOAD": self.library, "RUBYOPT": f"-r{COLLECT}", **variables},
                                           self.limit_mb * MB, self.directory)
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + UNIT_SECONDS
         while not self.ready():
             if not self.container.running() or time.monotonic() > deadline:
                 raise ServiceError(f"{self.name} did not start:\n{self.log()[-3000:]}")
@@ -133,10 +133,10 @@ class Rails(Service):
             return
         booted = self.log().count(") booted")
         os.kill(worker, signal.SIGTERM)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + UNIT_SECONDS
         while self.log().count(") booted") <= booted:
             if time.monotonic() > deadline:
-                raise ServiceError("Puma did not replace a worker within a minute")
+                raise ServiceError(f"Puma did not replace a worker within {UNIT_SECONDS} s")
             time.sleep(0.2)
         self.renewed += 1
 
@@ -241,10 +241,10 @@ class Celery(Queued):
         """Renews the workers first, or samples would show how old they happen to be. What grows from one worker to the
         next grows in the process that forks them."""
         old = set(memory.process_tree(self.container.pid)[1:])
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + UNIT_SECONDS
         while len(workers := set(memory.process_tree(self.container.pid)[1:])) < self.PROCESSES or workers & old:
             if time.monotonic() > deadline:
-                raise ServiceError("Celery did not replace its workers within a minute")
+                raise ServiceError(f"Celery did not replace its workers within {UNIT_SECONDS} s")
             for pid in workers & old:  # again: one that has just been forked still has the signals of its parent
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
