@@ -137,7 +137,7 @@ class Soak:
         self.arguments, self.directory, self.kind, self.slices = arguments, directory, kind, slices
         self.cli = shutil.copy(arguments.cli, directory / "snug")
         shown = subprocess.run(["git", "-C", ROOT, "log", "-1", "--format=%h"], capture_output=True, text=True)
-        slices.add(began=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"), planned_minutes=arguments.minutes,
+        slices.add(began=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"), planned_minutes=arguments.minutes,
                    commit=shown.stdout.strip() or "unknown", linux=platform.release(), container=kind.kind, niceness=os.nice(0),
                    busy_share=arguments.busy_share, uptime_hours=round(time.clock_gettime(time.CLOCK_BOOTTIME) / 3600),
                    note=arguments.note)
