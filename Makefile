@@ -9,7 +9,7 @@
 #   make test-systems    Debian 11 to 13, Ubuntu 16.04 and 24.04 in roots of their own; suites compiled for glibc 2.17
 #   make test-jemalloc-users   Ruby --with-jemalloc, a Rust program with jemalloc in it, Redis for musl: built, and run with ours
 #   make test-system     a whole Debian with the library in /etc/ld.so.preload, in a container: DEBIAN=12 or 13
-#   make test-kubernetes the policy and the chart of packages/kubernetes in a real API server, which the first run compiles
+#   make test-kubernetes the policy and the chart of deploy/kubernetes in a real API server, which the first run compiles
 #   make test-fleet 40 real servers, half of them under snug, and what snug canary says of them; 8 minutes
 #   make test-leaks  leaks planted in 240 programs: is the guilty line named first? Half an hour; LEAK_SEEDS=n
 #   make soak       Rails, Sidekiq and Celery for HOURS=12 (or MINUTES=n, RESUME=DIR) in containers with limits: does anything grow?
@@ -149,7 +149,8 @@ include core/tests/preload/preload.mk
 include core/tests/matrix/matrix.mk
 include core/tests/jemalloc_users/users.mk
 include bench/traces/traces.mk
-include packages/packages.mk
+include deploy/deploy.mk
+include release/release.mk
 
 # The library is the same; its archive and the programs are compiled for musl.
 MUSL = CC=musl-gcc CXX= BUILD=build/musl LIB=$(CURDIR)/build/libsnug.so
@@ -161,7 +162,7 @@ AARCH64 = CC=aarch64-linux-gnu-gcc CXX=aarch64-linux-gnu-g++ AR=aarch64-linux-gn
           G_SLICE=always-malloc RUN='qemu-aarch64 -L /usr/aarch64-linux-gnu' RUN_SMALL='qemu-aarch64 -R 16G -L /usr/aarch64-linux-gnu'
 CLANG_BUILD = CC=clang CXX=clang++ BUILD=build/clang
 
-.PHONY: test-rest test-all test-crates programs-crates test-rust test-cli test-bench test-servers test-tools test-monitoring test-guard test-musl test-aarch64 test-clang test-sanitizers
+.PHONY: test-rest test-all test-crates programs-crates test-rust test-cli test-bench test-servers test-tools test-guard test-musl test-aarch64 test-clang test-sanitizers
 test: all build/deps-test
 	+tools/run-tests $(if $(ONLY),$(ONLY),fast)
 
@@ -235,27 +236,11 @@ test-site: all build/site-tools/installed
 build/site-tools/installed: docs/site/requirements.txt | build/deps-check
 	$(python_tools)
 
-test-monitoring: all build/monitoring-tools/installed
-	tools/run_unittests.py monitoring/tests $(AGAIN)
-
-# Real servers under load as the pods of a fleet, for minutes, hence not in make test. SEED=n: another load, other halves.
-.PHONY: test-fleet
-test-fleet: all build/deps-test
-	tools/run_unittests.py monitoring/tests/fleet $(AGAIN)
-
 # Leaks in seeded programs of six kinds, looked for by snug leak and snug profile; bench/leaks/run --help.
 LEAK_SEEDS = 40
 .PHONY: test-leaks
 test-leaks: all build/deps-test
 	bench/leaks/run --seeds $(LEAK_SEEDS)
-
-# The dashboards, by the builders that Grafana makes of its schemas.
-.PHONY: dashboards
-dashboards: build/monitoring-tools/installed
-	build/monitoring-tools/bin/python monitoring/dashboards
-
-build/monitoring-tools/installed: monitoring/requirements.txt | build/deps-check
-	$(python_tools)
 
 # Under other C libraries and processors the seeded ones run for a third of the time, or 2 seconds: they look for what is
 # different there.
@@ -318,7 +303,7 @@ FORMATTED = $(filter-out %/classes.h %/snug.c,$(shell git ls-files '*.c' '*.h' '
 format: build/checkers/installed
 	build/checkers/bin/clang-format -i $(FORMATTED)
 	$(CARGO) fmt --all
-	$(CARGO) fmt --manifest-path packages/crate/Cargo.toml -- --config-path .
+	$(CARGO) fmt --manifest-path bindings/crate/Cargo.toml -- --config-path .
 	build/checkers/bin/ruff check --fix $(shell git grep -lE '^\#!/usr/bin/(env )?python3$$' -- ':!*.rs') $(shell git ls-files '*.py')
 
 # Rails, Sidekiq and Celery in containers with limits; bench/soak/run --help. RESULTS=DIR begins a soak there, RESUME=DIR

@@ -46,7 +46,7 @@ def parse_arguments():
     parser.add_argument("--with", dest="allocators", action="append", metavar="LIST",
                         help="allocators as snug compare takes them (Debian's, those of build/peers, and snug)")
     parser.add_argument("--hooks", action="store_true",
-                        help=f"each allocator a second time, the server with the hooks of packages/ ({HOOKS_VARIABLE}=1 in its label)")
+                        help=f"each allocator a second time, the server with the hooks of bindings/ ({HOOKS_VARIABLE}=1 in its label)")
     parser.add_argument("--profile", action="store_true", help="also the share of CPU time that goes into memory, by perf")
     parser.add_argument("--idle-seconds", type=float, metavar="S",
                         help="quiet time after the load, half of which passes before hooks act (5; quick: 2; ruby_threads: 3, 1)")

@@ -16,7 +16,7 @@ from pathlib import Path
 from .workloads.harness import memory
 
 ROOT = Path(__file__).resolve().parents[1]
-SERVER = ROOT / "monitoring/tests/fleet/server.rb"
+SERVER = ROOT / "deploy/monitoring/tests/fleet/server.rb"
 BURSTS = ROOT / "bench/bursts.c"
 LIBRARIES = Path("/usr/lib") / f"{os.uname().machine}-linux-gnu"
 ALLOCATORS = {

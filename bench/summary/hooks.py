@@ -1,4 +1,4 @@
-"""What hooks of packages/ and the allocator each add, where servers were measured with hooks and without. Pure.
+"""What hooks of bindings/ and the allocator each add, where servers were measured with hooks and without. Pure.
 
 snug with hooks over the best peer without is the product of two ratios: snug over that peer, both without hooks, which is
 the allocator's, and snug with hooks over snug without, which is the hooks'.

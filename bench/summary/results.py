@@ -50,7 +50,7 @@ class Row:
     name: str
     kind: str
     tuned: bool = False  # by settings in its environment
-    hooks: bool = False  # the server had the hooks of packages/
+    hooks: bool = False  # the server had the hooks of bindings/
     good: int = 0  # runs
     failed: int = 0
     values: dict = field(default_factory=dict)
@@ -104,7 +104,7 @@ def display_name(allocator):
 
 
 def has_hooks(allocator):
-    """Whether the server had the hooks of packages/."""
+    """Whether the server had the hooks of bindings/."""
     return allocator["environment"].get(HOOKS_VARIABLE, "0") != "0"
 
 

@@ -15,7 +15,7 @@
 #
 # It does not know which allocator it runs on. Run it as
 #   snug compare -- bench/workloads/ruby_threads.rb [--quick]
-# With BENCH_HOOKS=1 its tasks tell packages/gem when they run, so that it collects garbage when none does.
+# With BENCH_HOOKS=1 its tasks tell bindings/gem when they run, so that it collects garbage when none does.
 
 require "json"
 require "zlib"
@@ -326,7 +326,7 @@ class Run < PooledRun
 
   # As other workloads with hooks, it is idle after half of the quiet time.
   def make_idle
-    $LOAD_PATH.unshift(File.expand_path("../../packages/gem/lib", __dir__))
+    $LOAD_PATH.unshift(File.expand_path("../../bindings/gem/lib", __dir__))
     require "snug/idle"
     ENV["SNUG_IDLE_SECONDS"] = (@settings.idle_seconds / 2.0).to_s
     Snug::Idle.new

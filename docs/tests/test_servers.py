@@ -2,7 +2,7 @@
 """Runs the commands that README.md and docs/guide show for real servers (Rails, Puma, gunicorn, Celery, Sidekiq).
 
 What a reader would paste is found in the pages: lines "$ snug ..." and words in code that hold one of these servers'
-commands. Only the port, the length and the allocators of a comparison are replaced. crates/snug/tests/guide.rs and packages/tests
+commands. Only the port, the length and the allocators of a comparison are replaced. crates/snug/tests/guide.rs and bindings/tests
 run the others.
 """
 
@@ -31,7 +31,7 @@ LIBRARY = ROOT / "build/libsnug.so"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs/guide").glob("*.md")))
 # How each server's command begins.
 SERVERS = ("bin/rails server", "bundle exec puma", "gunicorn", "celery -A", "sidekiq -")
-# With a wheel or a gem installed, or an image unpacked: packages/tests and crates/snug/tests.
+# With a wheel or a gem installed, or an image unpacked: bindings/tests, release/tests and crates/snug/tests.
 OF_A_PACKAGE = r"""(SNUG_\w+="[^"]*" )?(python -m snug |bundle exec snug )|gunicorn -c python:snug|celery --include snug|snug check .*--image """
 COMMAND_SECONDS = 240
 

@@ -26,7 +26,7 @@ class PythonLayers(unittest.TestCase):
             self.assertEqual(self.found(text), [], text)
 
     def test_the_packages_own_layers_are_known_and_kept(self):
-        for package in ("bench", "packages"):
+        for package in ("bench", "release"):
             self.assertGreater(len(CHECK.python_layers(CHECK.PROJECT / package)), 3)
         self.assertEqual(list(CHECK.layers_of_python()), [])
 

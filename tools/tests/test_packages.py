@@ -62,7 +62,7 @@ class BareSystem:
             else:
                 (self.path / name).symlink_to(shutil.which(name))
         (self.project / "build").mkdir(parents=True)
-        for name in ("Makefile", "VERSION", "core", "bench", "tools", "crates", "Cargo.toml", "Cargo.lock", "packages"):
+        for name in ("Makefile", "VERSION", "core", "bench", "tools", "crates", "Cargo.toml", "Cargo.lock", "release", "deploy"):
             (self.project / name).symlink_to(ROOT / name)
         # A tree of its own for the one script that finds its folder by its place.
         (self.project / "tools").unlink()

@@ -4,7 +4,7 @@ import argparse
 import os
 from pathlib import Path
 
-PACKAGES = Path(__file__).resolve().parents[3] / "packages"
+BINDINGS = Path(__file__).resolve().parents[3] / "bindings"
 # What bench/compare --hooks puts beside an allocator's settings.
 HOOKS_VARIABLE = "BENCH_HOOKS"
 
@@ -21,7 +21,7 @@ def parser(name, description, unit, full_count, quick_count):
                         help="times that load and idle phase are repeated (1)")
     result.add_argument("--idle-seconds", type=float, metavar="S", help="quiet time after each burst (5; quick: 2)")
     result.add_argument("--hooks", action="store_true", default=os.environ.get(HOOKS_VARIABLE, "0") != "0",
-                        help=f"the server has the hooks of packages/, whatever its allocator; also {HOOKS_VARIABLE}=1")
+                        help=f"the server has the hooks of bindings/, whatever its allocator; also {HOOKS_VARIABLE}=1")
     result.add_argument("--seed", type=int, default=1, metavar="N", help="what the work is (1)")
     return result
 
@@ -40,7 +40,7 @@ def hook_variables(arguments):
     """The variables that a server with hooks needs: where they are, and when it is idle, so that a short run has idle moments."""
     if not arguments.hooks:
         return {}
-    return {"RUBYLIB": PACKAGES / "gem/lib", "PYTHONPATH": PACKAGES / "wheel", "PYTHONDONTWRITEBYTECODE": 1,
+    return {"RUBYLIB": BINDINGS / "gem/lib", "PYTHONPATH": BINDINGS / "wheel", "PYTHONDONTWRITEBYTECODE": 1,
             "SNUG_IDLE_SECONDS": arguments.idle_seconds / 2}
 
 

@@ -30,7 +30,7 @@ containers have the labels namespace, pod and container, whose names come from t
 /var/log/containers; the label group is canary in containers that use snug or were to, else baseline. Where a process \
 and its children look the same, the parent is the master and the children are workers. Workers without a \
 number get the lowest free one, so that restarts create no new time series. Metric names, alert rules and a \
-dashboard are in monitoring/.
+dashboard are in deploy/monitoring/.
 
 With --sites, snug_site_live_bytes has the live bytes of each process under snug that samples, by function and line, \
 since sampling was switched on: an estimate. For each program (same role and app), the label site names the N call \

@@ -1,5 +1,5 @@
 //! `snug canary` against a stand-in for Prometheus: answers, exit codes, and what it says when there is no answer.
-//! monitoring/tests has it against a real server.
+//! deploy/monitoring/tests has it against a real server.
 
 mod common;
 

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use common::{snug_library, Running, Scratch};
 
 /// What a command of a skipped block must be about. Those for real servers are run by docs/tests, those that ask
-/// Prometheus by monitoring/tests; what --push sends is in profile_push.rs.
+/// Prometheus by deploy/monitoring/tests; what --push sends is in profile_push.rs.
 const SKIPPED: &[&str] = &[
     "docker",
     "podman",
@@ -198,7 +198,7 @@ impl Place {
             std::fs::write(place.scratch.path(name), text).unwrap();
             std::fs::set_permissions(place.scratch.path(name), PermissionsExt::from_mode(0o755)).unwrap();
         }
-        for name in ["monitoring", "bench", "docs"] {
+        for name in ["deploy", "bench", "docs"] {
             if project().join(name).exists() {
                 symlink(project().join(name), place.scratch.path(name)).unwrap();
             }

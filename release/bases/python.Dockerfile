@@ -1,0 +1,13 @@
+# Debian's Python with snug active in every process: for `FROM snug-python:VERSION`. Made by release/base-images.
+ARG BASE
+ARG SNUG
+FROM ${SNUG} AS snug
+
+FROM ${BASE}
+RUN apt-get -qq update && \
+    DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends ca-certificates python3 python3-venv && \
+    rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/apt /var/log/dpkg.log
+COPY --from=snug / /opt/snug/
+RUN ln -s /opt/snug/snug /usr/local/bin/snug
+ENV LD_PRELOAD=/opt/snug/libsnug.so
+CMD ["python3"]

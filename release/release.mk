@@ -1,0 +1,25 @@
+# release.mk: what is released, and how it is tested. Included by the top-level Makefile.
+#
+#   make dist           everything that is released, for x86-64 and aarch64, in build/dist
+#   make test-packages  gem, wheel, crate, buildpack, manifests, made of what `make` built: installed, and programs run under them
+#   make test-dist      builds that twice, and installs each package on a clean system; most of an hour
+#   make dist DIST_FLAGS='--architectures x86_64 --formats linux'
+
+.PHONY: dist
+dist: build/deps-dist build/dist-tools/installed
+	release/dist $(DIST_FLAGS)
+
+build/dist-tools/installed: release/requirements.txt | build/deps-check
+	$(python_tools)
+
+# Needs root and a network: systems are made by debootstrap, once, in build/roots.
+.PHONY: test-dist
+test-dist: dist
+	tools/run_unittests.py release/install_tests
+
+.PHONY: test-packages
+test-packages: all build/dist-tools/installed
+	tools/run_unittests.py release/tests
+	tools/run_unittests.py bindings/tests
+	tools/run_unittests.py deploy/tests
+	build/dist-tools/bin/python tools/run_unittests.py deploy/kubernetes/tests
