@@ -12,7 +12,7 @@ from bench.summary import goals, hooks, keep, page, results, shown
 
 BENCH = Path(__file__).resolve().parent.parent
 
-KEPT = BENCH / "results/2026-11-22-prefork/rails_puma_4_workers"
+KEPT = BENCH / "results/2026-11-27-full/rails_puma_cluster"
 MACHINE = {"cpu": "CPU", "cpus": 2, "memory_bytes": 8 << 30, "system": "Debian", "kernel": "6.1",
            "architecture": "x86_64", "transparent_huge_pages": "madvise"}
 
