@@ -102,6 +102,17 @@ class Gems(unittest.TestCase):
                             **variables | {"HOME": str(home)})
         self.assertEqual(said, "true\n")
 
+    def test_bundler_starts_puma_with_hooks_that_no_line_names(self):
+        variables, home = self.install(self.of_platform)
+        (home / "Gemfile").write_text('gem "snug"\ngem "puma"\n')
+        (home / "puma.rb").write_text(PUMA.replace("plugin :snug\n", "") % home)
+        in_bundle = "bundle", "exec", "--gemfile", home / "Gemfile", "snug", "run"
+        variables["HOME"] = str(home)
+        self.assertIn("worker, true, true\n", self.succeed(*in_bundle, "puma", "-C", home / "puma.rb", **variables))
+        asked = "ruby", "-e", "p defined?(Snug::Auto), ENV['SNUG_HOOKS'], ENV['RUBYOPT'].to_s.include?('auto')"
+        self.assertEqual(self.succeed(*in_bundle, *asked, **variables), '"constant"\nnil\nfalse\n')
+        self.assertEqual(self.succeed(*in_bundle, "--no-hooks", *asked, **variables), 'nil\n"0"\nfalse\n')
+
     def test_without_a_compiler_the_gem_of_the_sources_says_so(self):
         home = temporary(self)
         ended = run("gem", "install", "--local", "--no-document", self.of_sources, GEM_HOME=str(home), CC="no-such-compiler")

@@ -4,8 +4,8 @@ require "fiddle"
 
 # snug: a malloc(3) that gives memory back to the kernel.
 #
-# An allocator must be there when a program starts, so loading this changes nothing: `bundle exec snug run puma` starts a
-# program under it. In such a program:
+# An allocator must be there when a program starts: `bundle exec snug run puma` starts a program under it. Loading this switches
+# hooks on in Puma and Sidekiq then (snug/auto), and changes nothing under other allocators. In such a program:
 #
 #   Snug.active?                        # => true
 #   Snug.stats[:live_requested_bytes]   # => 3506176
@@ -95,3 +95,4 @@ module Snug
 end
 
 require "snug/railtie" if defined?(Rails::Railtie)
+require "snug/auto" if Snug.active?

@@ -1,18 +1,8 @@
 # frozen_string_literal: true
 
-require "snug"
+require "snug/hooks"
 
 module Snug
-  # Runs what a hook does, and returns what that returns. What it raises is said once in each process, and the server goes on.
-  def self.harmless
-    yield
-  rescue StandardError, NotImplementedError => e
-    return if @said_in == Process.pid
-
-    @said_in = Process.pid
-    warn "snug: a hook failed, and the server goes on: #{e.class}: #{e.message}"
-  end
-
   # Collects garbage, and under snug gives free memory back, in the moments in which this process has nothing to do: when
   # the last request or job has ended SNUG_IDLE_SECONDS ago (2; 0: never), none has begun since, and the last collection
   # is SNUG_COLLECT_SECONDS ago (30). A thread does it, which the first end starts in each process; what begins
@@ -30,8 +20,8 @@ module Snug
 
     def initialize
       self.class.all << self
-      @idle_seconds = setting("SNUG_IDLE_SECONDS", 2)
-      @collect_seconds = setting("SNUG_COLLECT_SECONDS", 30)
+      @idle_seconds = Snug.setting("SNUG_IDLE_SECONDS", 2)
+      @collect_seconds = Snug.setting("SNUG_COLLECT_SECONDS", 30)
       @lock = Mutex.new
       @running = 0
       @ended = Queue.new
@@ -107,15 +97,6 @@ module Snug
         GC.start
         Snug.purge if Snug.active?
       end
-    end
-
-    def setting(name, default)
-      text = ENV.fetch(name, "")
-      value = text.empty? ? default : Float(text, exception: false)
-      return value if value && value >= 0
-
-      warn "snug: #{name}=#{text} is not a number from 0 up, so it stays #{default}"
-      default
     end
 
     def now

@@ -5,6 +5,7 @@
 # under snug gives free memory back; that matters most with FORK_PER_JOB=false. See Snug::Idle.
 require "resque"
 require "snug/idle"
+require "snug/warm_up"
 
 module Snug
   # Resque calls its hooks in the worker's main thread, and ends the worker if one of them raises.
@@ -12,7 +13,10 @@ module Snug
     IDLE = Idle.new
     private_constant :IDLE
 
-    ::Resque.before_first_fork { Snug.harmless { Snug.prepare_fork } }
+    ::Resque.before_first_fork do
+      Snug.harmless { WarmUp.run }
+      Hooks.before_fork
+    end
     # Since Resque 2.0.
     ::Resque.queue_empty { IDLE.pause } if ::Resque.respond_to?(:queue_empty)
   end

@@ -1,9 +1,11 @@
 # frozen_string_literal: true
 
-# `gem "snug", require: %w[snug snug/sidekiq]` in the Gemfile, or `require "snug/sidekiq"`: a Sidekiq process that has no
-# job for a while collects garbage, and under snug gives free memory back. See Snug::Idle.
+# Hooks for Sidekiq, which `snug run`, `gem "snug"` in a Gemfile under snug, or `require "snug/sidekiq"` under any allocator switch
+# on: a process that has no job for a while collects garbage, and under snug gives free memory back. See Snug::Idle.
+# What SNUG_WARM_UP names is done before the first job.
 require "sidekiq"
 require "snug/idle"
+require "snug/warm_up"
 
 module Snug
   # Tells jobs that run from idle moments.
@@ -19,4 +21,5 @@ end
 Sidekiq.configure_server do |config|
   # First, so that a job of which another middleware does something has not ended before that has.
   config.server_middleware { |chain| chain.prepend Snug::SidekiqMiddleware }
+  config.on(:startup) { Snug.harmless { Snug::WarmUp.run } }
 end

@@ -4,7 +4,11 @@
 # Queue makes its heap ready before it forks its workers, and a worker that has no job for a while collects garbage, as with
 # snug/active_job.
 require "snug/active_job"
+require "snug/warm_up"
 
 ActiveSupport.on_load(:solid_queue) do
-  SolidQueue.on_start { Snug.harmless { Snug.prepare_fork } }
+  SolidQueue.on_start do
+    Snug.harmless { Snug::WarmUp.run }
+    Snug::Hooks.before_fork
+  end
 end
