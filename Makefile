@@ -55,7 +55,7 @@ tool: build/snug
 
 # Building installs nothing: it ends with the names of what is missing. Only these goals install it.
 INSTALLING := $(filter test-rest test-all test-kubernetes test-fleet test-leaks dist test-dist deps demo test test-programs test-programs-debian test-systems test-jemalloc-users \
-                       bench bench-hooks bench-peers soak,$(MAKECMDGOALS))
+                       bench bench-hooks bench-forks bench-peers soak,$(MAKECMDGOALS))
 
 # Packages are looked up once; the file remembers that all were there.
 build/deps-%: tools/install-deps
@@ -139,6 +139,13 @@ bench-hooks: all build/deps-bench
 	bench/compare --check
 	-bench/peers/build
 	bench/compare --hooks --idle-seconds 6 $(if $(QUICK),--quick)
+
+# Servers that fork much (Celery, gunicorn, Puma), with nothing, with gc.freeze() or Process.warmup by hand, and with hooks.
+bench-forks: all build/deps-bench
+	bench/workloads/heavy/setup
+	bench/compare --check --forks
+	-bench/peers/build
+	bench/compare --forks --idle-seconds 6 --runs 5 $(if $(QUICK),--quick)
 
 # ---- tests: each target prints "N passed, N failed"; the fragments say how to run one alone ----
 

@@ -15,7 +15,7 @@
 LAYERS = (
     "workloads.harness peers",
     "workloads.shop",
-    "workloads.celery workloads.rails_puma workloads.sidekiq workloads.catalog",
+    "workloads.heavy workloads.celery workloads.gunicorn workloads.rails_puma workloads.sidekiq workloads.catalog",
     "workloads.run summary soak",
     "leaks.programs",
     "bytes compare demo measured small_servers summarise where leaks.run",

@@ -17,7 +17,7 @@ from pathlib import Path
 from .summary import keep
 from .workloads import catalog
 from .workloads.harness import foreground, session
-from .workloads.harness.options import HOOKS_VARIABLE
+from .workloads.harness.options import BY_HAND, HOOKS_VARIABLE, OURS
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -33,6 +33,7 @@ DEBIAN_ALLOCATORS = (
     "tcmalloc",
     "mimalloc",
 )
+AS_THE_WHEEL_STARTS_IT = f"snug:{HOOKS_VARIABLE}={OURS}:PYTHONMALLOC=malloc"
 INTERRUPTED = 130
 
 
@@ -40,13 +41,16 @@ def parse_arguments():
     parser = argparse.ArgumentParser(prog="bench/compare", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter,
                                      epilog="Example: bench/compare rails_puma sidekiq --runs 5")
-    parser.add_argument("names", nargs="*", metavar="WORKLOAD", help=f"default: all ({catalog.names()})")
+    parser.add_argument("names", nargs="*", metavar="WORKLOAD", help=f"of {catalog.names()} (all but {', '.join(one.name for one in catalog.WORKLOADS if one.forks_much)})")
     parser.add_argument("--runs", type=int, default=3, help="runs under each allocator, interleaved (3)")
     parser.add_argument("--quick", action="store_true", help="the short form of each workload")
     parser.add_argument("--with", dest="allocators", action="append", metavar="LIST",
                         help="allocators as snug compare takes them (Debian's, those of build/peers, and snug)")
     parser.add_argument("--hooks", action="store_true",
                         help=f"each allocator a second time, the server with the hooks of bindings/ ({HOOKS_VARIABLE}=1 in its label)")
+    parser.add_argument("--forks", action="store_true",
+                        help=f"the servers with many forks, each allocator with nothing, with gc.freeze() or Process.warmup by hand "
+                             f"({HOOKS_VARIABLE}={BY_HAND}), and with the hooks; snug also with PYTHONMALLOC=malloc, as the wheel starts it")
     parser.add_argument("--profile", action="store_true", help="also the share of CPU time that goes into memory, by perf")
     parser.add_argument("--idle-seconds", type=float, metavar="S",
                         help="quiet time after the load, half of which passes before hooks act (5; quick: 2; ruby_threads: 3, 1)")
@@ -68,8 +72,8 @@ def allocators():
     return [*DEBIAN_ALLOCATORS, *(f"./{os.path.relpath(peer, ROOT)}" for peer in peers), "snug"]
 
 
-def with_hooks(lists):
-    """Each allocator of lists, as --with takes them, followed by itself with hooks. A comma separates allocators unless
+def with_hooks(lists, kinds=(OURS,)):
+    """Each allocator of lists, as --with takes them, followed by itself with hooks of these kinds. A comma separates allocators unless
     what follows is the next setting of MALLOC_CONF and its like: a name, a colon, and no = before another comma."""
     names = []
     for text in lists:
@@ -80,7 +84,8 @@ def with_hooks(lists):
             else:
                 names.append(part)
     # Before other settings: what comes behind a MALLOC_CONF is part of it.
-    return [variant for name in names for variant in (name, ":".join((name.partition(":")[0], f"{HOOKS_VARIABLE}=1", *name.split(":", 1)[1:])))]
+    return [variant for name in names for variant in (
+        name, *(":".join((name.partition(":")[0], f"{HOOKS_VARIABLE}={kind}", *name.split(":", 1)[1:])) for kind in kinds))]
 
 
 def compare(workload, arguments, names, work, kept):
@@ -136,7 +141,7 @@ def main():
     if not os.access(SNUG, os.X_OK):
         print("bench/compare: build/snug is missing; run: make", file=sys.stderr)
         return 1
-    workloads = [catalog.find(name) for name in arguments.names] or catalog.WORKLOADS
+    workloads = [catalog.find(name) for name in arguments.names] or (catalog.forking() if arguments.forks else catalog.by_default())
     if obstacles := missing(workloads, arguments.profile):
         print("bench/compare: nothing was measured, since not all of it can be here:", *obstacles, sep="\n  ", file=sys.stderr)
         return 1
@@ -147,7 +152,9 @@ def main():
     kept = arguments.out or (work / "kept" if arguments.quick else HERE / "results" / day)
     kept = kept.resolve()
     names = arguments.allocators or allocators()
-    if arguments.hooks:
+    if arguments.forks:
+        names = [*with_hooks(names, (BY_HAND, OURS)), AS_THE_WHEEL_STARTS_IT]
+    elif arguments.hooks:
         names = with_hooks(names)
     if not arguments.allocators:
         seconds = sum(w.quick_seconds if arguments.quick else w.full_seconds for w in workloads)

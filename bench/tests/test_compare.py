@@ -36,12 +36,14 @@ class Missing(unittest.TestCase):
         """One that is not there is named for each workload that needs it, and for no other."""
         nowhere = "/nowhere/at/all"
         for module, name, who in (
-                (rails, "PUMA", "rails_puma, rails_puma_cluster"), (sidekiq, "SIDEKIQ", "sidekiq"),
-                (redis, "REDIS_SERVER", "sidekiq, celery_prefork, celery_threads"), (session, "RUBY", "ruby_threads, rails_puma, rails_puma_cluster, sidekiq, ruby_swing"),
-                (celery, "PYTHON", "celery_prefork, celery_threads")):
+                (rails, "PUMA", "rails_puma, rails_puma_cluster, rails_puma_cluster_8"), (sidekiq, "SIDEKIQ", "sidekiq"),
+                (redis, "REDIS_SERVER", "sidekiq, celery_prefork, celery_threads, celery_heavy, celery_heavy_24"),
+                (session, "RUBY", "ruby_threads, rails_puma, rails_puma_cluster, sidekiq, ruby_swing, rails_puma_cluster_8"),
+                (celery, "PYTHON", "celery_prefork, celery_threads"),
+                (celery, "HEAVY_PYTHON", "celery_heavy, celery_heavy_24, gunicorn_heavy")):
             with self.subTest(name), mock.patch.object(session, "require_program", self.all_but(nowhere)), \
                     mock.patch.object(session, "require_ruby", lambda *_: session.require_program(session.RUBY)), \
-                    mock.patch.object(celery, "require_virtual_environment", self.environment(celery.PYTHON)), \
+                    mock.patch.object(celery, "require_made", self.environments(celery.PYTHON, celery.HEAVY_PYTHON)), \
                     mock.patch.object(module, name, Path(nowhere) if module is celery else nowhere):
                 found, = compare.missing(catalog.WORKLOADS, profile=False)
                 self.assertEqual(found.partition(":")[0], who)
@@ -53,10 +55,10 @@ class Missing(unittest.TestCase):
                 raise session.WorkloadError(f"{path} is missing; run: tools/install-deps bench")
         return require
 
-    def environment(self, there):
-        def require():
-            if there != celery.PYTHON:
-                raise session.WorkloadError("build/venv-celery is missing; run: bench/workloads/celery/setup")
+    def environments(self, *there):
+        def require(python, *_):
+            if python not in there:
+                raise session.WorkloadError(f"{python} is missing; run: bench/workloads/celery/setup")
         return require
 
     def test_an_environment_that_is_missing_or_old(self):
@@ -130,10 +132,10 @@ class Main(unittest.TestCase):
 
 class Make(unittest.TestCase):
     def test_what_is_missing_is_said_before_peers_are_built(self):
-        for goal, options in (("bench", " --profile"), ("bench-hooks", "")):
+        for goal, setup, options in (("bench", "celery", " --profile"), ("bench-hooks", "celery", ""), ("bench-forks", "heavy", " --forks")):
             with self.subTest(goal):
                 lines = self.lines(goal)
-                places = [lines.index(line) for line in ("bench/workloads/celery/setup", f"bench/compare --check{options}", "bench/peers/build")]
+                places = [lines.index(line) for line in (f"bench/workloads/{setup}/setup", f"bench/compare --check{options}", "bench/peers/build")]
                 self.assertEqual(places, sorted(places))
         self.assertIn("bench/compare --check", self.lines("bench", "PROFILE="))
 

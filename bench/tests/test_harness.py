@@ -9,6 +9,7 @@ import sys
 import time
 import unittest
 from pathlib import Path
+from unittest import mock
 
 from bench import compare
 from bench.workloads import catalog
@@ -71,12 +72,20 @@ class HooksTest(unittest.TestCase):
             "jemalloc:BENCH_HOOKS=1:MALLOC_CONF=narenas:2,dirty_decay_ms:0", "./x.so:A=1", "./x.so:BENCH_HOOKS=1:A=1",
             "snug", "snug:BENCH_HOOKS=1"])
 
+    def test_by_hand_too_where_much_is_forked(self):
+        self.assertEqual(compare.with_hooks(["glibc:A=1"], ("by_hand", "1")), ["glibc:A=1", "glibc:BENCH_HOOKS=by_hand:A=1", "glibc:BENCH_HOOKS=1:A=1"])
+
     def test_what_a_server_with_hooks_gets(self):
         parser = options.parser("x", "of a test", "things", 10, 1)
         self.assertEqual(options.hook_variables(options.parse(parser, ["--quick"])), {})
         variables = options.hook_variables(options.parse(parser, ["--quick", "--hooks"]))
         self.assertEqual(variables["SNUG_IDLE_SECONDS"], 1)
         self.assertTrue((variables["RUBYLIB"] / "snug/sidekiq.rb").exists() and (variables["PYTHONPATH"] / "snug/celery.py").exists())
+        by_hand = options.parse(parser, ["--hooks", "by_hand"])
+        self.assertEqual(options.hook_variables(by_hand), {"BENCH_BY_HAND": 1})
+        self.assertEqual(options.python_variables(by_hand, "/a", "/b")["PYTHONPATH"], "/a:/b")
+        with mock.patch.dict(os.environ, {"BENCH_HOOKS": "0"}):
+            self.assertFalse(options.parse(options.parser("x", "of a test", "things", 10, 1), []).hooks)
 
 
 class MetricsTest(unittest.TestCase):
@@ -161,6 +170,19 @@ class MemoryTest(unittest.TestCase):
         shell.wait()
         self.assertGreater(memory.idle_metrics(os.getpid())["idle_rss_mb"], 1)
 
+    def test_a_watch_sees_what_processes_share_once(self):
+        script = "import os, time; held = bytearray(b'x' * 60_000_000); [os.fork() and 0 for _ in range(2)]; print(flush=True); time.sleep(60)"
+        with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, start_new_session=True) as program:
+            for _ in range(4):
+                program.stdout.readline()
+            with mock.patch.object(memory, "WATCH_SECONDS", 0.05), memory.Watch(program.pid) as watch:
+                deadline = time.monotonic() + 60
+                while len(watch.seen_mb) < 3 and time.monotonic() < deadline:
+                    time.sleep(0.05)
+            os.killpg(program.pid, signal.SIGKILL)
+        found = watch.metrics()["anonymous_pss_mb"]
+        self.assertTrue(60 < found < 180, found)
+
     def test_the_oldest_is_who_started_first(self):
         first = subprocess.Popen(["sleep", "60"])
         time.sleep(0.1)  # start times are in ticks
@@ -184,7 +206,7 @@ class MemoryTest(unittest.TestCase):
         parent.stdout.readline(), parent.stdout.readline()
         try:
             found = memory.idle_metrics(parent.pid)
-            self.assertEqual(list(found), ["idle_pss_mb", "worker_private_mb"])
+            self.assertEqual(list(found), ["idle_pss_mb", "idle_anonymous_pss_mb", "worker_private_mb"])
             self.assertTrue(9.4 < found["worker_private_mb"] < 20, found)
             self.assertEqual(list(memory.idle_metrics(memory.process_tree(parent.pid)[1])), ["idle_rss_mb"])
         finally:
@@ -232,6 +254,11 @@ class CatalogTest(unittest.TestCase):
         for workload in catalog.WORKLOADS:
             self.assertTrue(os.access(workload.command_line()[0], os.X_OK), workload.name)
             self.assertIs(catalog.find(workload.name), workload)
+
+    def test_what_forks_much_is_measured_apart(self):
+        self.assertNotIn("celery_heavy", [workload.name for workload in catalog.by_default()])
+        self.assertEqual([workload.name for workload in catalog.forking()],
+                         ["rails_puma_cluster", "celery_heavy", "celery_heavy_24", "gunicorn_heavy", "rails_puma_cluster_8"])
 
     def test_no_driver_matches_the_expression_of_its_server(self):
         for workload in catalog.WORKLOADS:

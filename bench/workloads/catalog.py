@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .celery import drive as celery
+from .gunicorn import drive as gunicorn
 from .harness import session
 from .rails_puma import drive as rails
 from .sidekiq import drive as sidekiq
@@ -27,6 +28,7 @@ class Workload:
     only: str = ""  # the --only of `snug compare` that measures just the server; empty: the whole program
     full_seconds: int = 60  # about how long one run takes
     quick_seconds: int = 15
+    forks_much: bool = False  # measured only if named, or by bench/compare --forks
 
     def command_line(self, *arguments):
         """What to execute, as a list; paths are absolute."""
@@ -51,6 +53,14 @@ WORKLOADS = (
              ("celery/drive", "--pool", "threads"), celery.require, "snug-bench-celery", 50, 12),
     Workload("ruby_swing", "30 Ruby threads that make and drop arrays of strings: a heap that swings",
              ("ruby_swing.rb",), require_pool, full_seconds=90, quick_seconds=5),
+    Workload("celery_heavy", "a large application on Celery with 8 forked processes",
+             ("celery/drive", "--heavy"), celery.require_heavy, "snug-bench-celery", 60, 25, forks_much=True),
+    Workload("celery_heavy_24", "the same with 24 forked processes",
+             ("celery/drive", "--heavy", "--concurrency", "24"), celery.require_heavy, "snug-bench-celery", 80, 40, forks_much=True),
+    Workload("gunicorn_heavy", "a large application on gunicorn --preload with 8 workers",
+             ("gunicorn/drive",), gunicorn.require, "snug-bench-gunicorn", 50, 20, forks_much=True),
+    Workload("rails_puma_cluster_8", "rails_puma with 8 forked workers of 5 threads, preload_app",
+             ("rails_puma/drive", "--workers", "8"), rails.require, "snug-bench-rails", 60, 20, forks_much=True),
 )
 
 
@@ -59,5 +69,15 @@ def find(name):
     return next((workload for workload in WORKLOADS if workload.name == name), None)
 
 
-def names():
-    return ", ".join(workload.name for workload in WORKLOADS)
+def names(forking=True):
+    return ", ".join(workload.name for workload in WORKLOADS if forking or not workload.forks_much)
+
+
+def by_default():
+    """What is measured if nothing is named."""
+    return [workload for workload in WORKLOADS if not workload.forks_much]
+
+
+def forking():
+    """The servers that fork much: those whose memory hooks decide."""
+    return [workload for workload in WORKLOADS if workload.forks_much or workload.name == "rails_puma_cluster"]

@@ -8,7 +8,6 @@ import csv
 import functools
 import hashlib
 import html
-import importlib
 import io
 import json
 import os
@@ -18,39 +17,19 @@ import threading
 import time
 from collections import OrderedDict
 
+import boot
 import redis
-from celery import Celery
+from boot import WORDS, look_up, sentence
+from celery import Celery, signals
 
 DONE_LIST = "bench:done"
 CACHE_LIMIT_BYTES = int(os.environ.get("BENCH_CACHE_MB", "16")) * 1_000_000
 REDIS_SOCKET = os.environ["BENCH_REDIS_SOCKET"]
-WORDS = ("anchor basin canal dock estuary ferry gale harbour inlet jetty keel lagoon mast narrows oar pier quay "
-         "reef sail tide vessel wharf yacht").split()
 
 app = Celery("bench", broker=f"redis+socket://{REDIS_SOCKET}")
 app.conf.update(task_ignore_result=True, broker_connection_retry_on_startup=True, worker_prefetch_multiplier=2)
 
 tasks = {}
-# What applications load before they fork, as far as it is installed; and what they keep at hand.
-HEAVY = ("numpy", "pandas", "sqlalchemy.orm", "django.db.models", "rest_framework.settings", "boto3", "pydantic", "asyncio", "http.server",
-         "unittest.mock", "xml.dom.minidom", "email.mime.text", "sqlite3", "decimal", "multiprocessing.pool", "concurrent.futures")
-table = []
-
-
-def boot_heavily():
-    for name in HEAVY:
-        try:
-            importlib.import_module(name)
-        except ImportError:
-            pass
-    rng = random.Random(1)
-    table.extend({"id": number + 1000, "name": f"row {number}", "price": number * 1.5, "tags": [sentence(rng, 2), sentence(rng, 2)],
-                  "place": {"row": number + 5000, "column": f"column {number}"}} for number in range(40_000))
-
-
-def look_up(rng):
-    """Some rows of the table, as a task that needs them does."""
-    return sum(row["price"] + row["place"]["row"] + len(row["tags"][0]) for row in rng.choices(table, k=4000)) if table else 0
 
 
 class Cache:
@@ -118,10 +97,6 @@ def fingerprint(value):
 def wait(rng, longest_ms):
     """Stands for a database or a service that answers when it likes."""
     time.sleep(rng.random() * longest_ms / 1000)
-
-
-def sentence(rng, words):
-    return " ".join(rng.choices(WORDS, k=words))
 
 
 def size_bytes(rng):
@@ -200,5 +175,6 @@ def receive_upload(rng):
     cache.keep(("upload", rng.randrange(600)), data, len(data))
 
 
-if os.environ.get("BENCH_HEAVY", "0") != "0" and "worker" in sys.argv:
-    boot_heavily()
+if "worker" in sys.argv:
+    boot.load()
+    signals.worker_init.connect(boot.by_hand)

@@ -3,8 +3,9 @@
 Starts a redis-server of its own and Celery under the allocator of our environment, queues seeded tasks, waits
 until all have ended, then while Celery idles, stops it. Measure only the server:
   snug compare --only snug-bench-celery -- bench/workloads/celery/drive
-Celery comes from PyPI, into build/venv-celery; bench/workloads/celery/setup makes that. BENCH_PYTHON names another Python
-that has Celery and redis. With --heavy the tasks belong to an application that loads much before it forks.
+Celery comes from PyPI, into build/venv-celery; bench/workloads/celery/setup makes that. With --heavy the tasks belong to an
+application that loads much before it forks, in build/venv-heavy, which bench/workloads/heavy/setup makes. BENCH_PYTHON
+names another Python that has Celery and redis.
 """
 
 import os
@@ -19,6 +20,8 @@ ROOT = HERE.parent.parent.parent
 
 OTHER_PYTHON = os.environ.get("BENCH_PYTHON")
 PYTHON = Path(OTHER_PYTHON or ROOT / "build/venv-celery/bin/python")
+HEAVY_PYTHON = Path(OTHER_PYTHON or ROOT / "build/venv-heavy/bin/python")
+BOOT = HERE.parent / "heavy"  # what a large application loads, and what its environment is made of
 CONCURRENCY = {"prefork": 8, "threads": 20}
 # Prefork keeps this much in each process, threads share one cache.
 CACHE_MB = {"prefork": 16, "threads": 64}
@@ -45,44 +48,60 @@ def require():
 
 
 def require_virtual_environment():
+    require_made(PYTHON, HERE, "build/venv-celery", "tools/install-deps bench && bench/workloads/celery/setup")
+
+
+def require_heavy():
+    """The same for an application that loads much."""
+    session.require_program(redis.REDIS_SERVER)
+    require_heavy_environment()
+
+
+def require_heavy_environment():
+    require_made(HEAVY_PYTHON, BOOT, "build/venv-heavy", "bench/workloads/heavy/setup")
+
+
+def require_made(python, folder, name, command):
+    """Fails unless the environment of this interpreter was made from the folder's present list."""
     if OTHER_PYTHON:
-        session.require_program(PYTHON)
+        session.require_program(python)
         return
-    made_from = PYTHON.parent.parent / "requirements.txt"
-    if not made_from.exists() or made_from.read_text() != (HERE / "requirements.txt").read_text():
-        raise session.WorkloadError(
-            "build/venv-celery is missing or outdated; run: tools/install-deps bench && bench/workloads/celery/setup")
+    made_from = python.parent.parent / "requirements.txt"
+    if not made_from.exists() or made_from.read_text() != (folder / "requirements.txt").read_text():
+        raise session.WorkloadError(f"{name} is missing or outdated; run: {command}")
+
+
+def python_of(arguments):
+    return HEAVY_PYTHON if arguments.heavy else PYTHON
 
 
 def start_server(run, arguments, variables):
-    hooks = options.hook_variables(arguments)
-    paths = [str(place["PYTHONPATH"]) for place in (variables, hooks) if place]
-    variables = {**hooks, **variables, "PYTHONPATH": ":".join(paths)}
     server = run.start_server(
-        [PYTHON, "-m", "celery", "-A", "bench_tasks", "worker", "-n", "snug-bench-celery@localhost", "-l", "INFO",
+        [python_of(arguments), "-m", "celery", "-A", "bench_tasks", "worker", "-n", "snug-bench-celery@localhost", "-l", "INFO",
          "--pool", arguments.pool, "--concurrency", arguments.concurrency, "--without-mingle", "--without-gossip",
-         *(["--include", "snug.celery"] if arguments.hooks else [])],
+         *(["--include", "snug.celery"] if arguments.hooks == options.OURS else [])],
         BENCH_CACHE_MB=arguments.cache_mb, BENCH_HEAVY=int(arguments.heavy), **variables)
-    run.wait_until(lambda: "snug-bench-celery@localhost ready" in server.log_path.read_text(), "starting Celery")
+    run.wait_until(lambda: "snug-bench-celery@localhost ready" in server.log_path.read_text(), "starting Celery", 180)
 
 
 def queue_tasks(run, arguments, variables, burst):
     producer = run.start_helper(
-        "enqueue", [PYTHON, HERE / "enqueue.py", arguments.count, arguments.seed, burst], **variables)
+        "enqueue", [python_of(arguments), HERE / "enqueue.py", arguments.count, arguments.seed, burst], **variables)
     run.wait_for_helper(producer, timeout_seconds=300)
 
 
 def drive(run, arguments):
-    require_virtual_environment()
+    (require_heavy if arguments.heavy else require_virtual_environment)()
     client, redis_socket = redis.start(run)
-    variables = {"PYTHONPATH": HERE, "BENCH_REDIS_SOCKET": redis_socket, "PYTHONDONTWRITEBYTECODE": 1}
+    variables = {**options.python_variables(arguments, HERE, BOOT), "BENCH_REDIS_SOCKET": redis_socket}
     start_server(run, arguments, variables)
     run.note_server_processes()
+    watch = memory.Watch(run.server.popen.pid)
     tasks_per_s, durations_ms, errors = jobs.run_bursts(
-        run, client, arguments, lambda burst: queue_tasks(run, arguments, variables, burst))
+        run, client, arguments, lambda burst: queue_tasks(run, arguments, variables, burst), watch)
     idle = memory.idle_metrics(run.server.popen.pid)
     errors += run.count_lost_processes() + run.stop_server()
-    return {"tasks_per_s": tasks_per_s, **metrics.latencies(durations_ms), **idle, "errors": errors}
+    return {"tasks_per_s": tasks_per_s, **metrics.latencies(durations_ms), **watch.metrics(), **idle, "errors": errors}
 
 
 if __name__ == "__main__":

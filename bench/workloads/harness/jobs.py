@@ -3,6 +3,7 @@
 Each job, when it ends, appends "MILLISECONDS ok" or "MILLISECONDS problem" to the list DONE_LIST of redis.
 """
 
+import contextlib
 import sys
 import time
 
@@ -12,16 +13,18 @@ NO_PROGRESS_SECONDS = 120
 NO_PROGRESS_SECONDS_AFTER_LOSS = 10
 
 
-def run_bursts(session, redis, arguments, queue_jobs):
-    """Queues the jobs of each burst with queue_jobs(burst) and waits for them and the quiet time after.
+def run_bursts(session, redis, arguments, queue_jobs, watch=None):
+    """Queues the jobs of each burst with queue_jobs(burst) and waits for them and the quiet time after. A watch
+    of the memory lasts as long as there is work.
 
     Returns (jobs per second while there was work, milliseconds of each job, number of errors).
     """
     durations_ms, errors, busy_seconds = [], 0, 0.0
     for burst in range(arguments.bursts):
         started = time.monotonic()
-        queue_jobs(burst)
-        missing, ended = _wait(session, redis, arguments.count)
+        with watch or contextlib.nullcontext():
+            queue_jobs(burst)
+            missing, ended = _wait(session, redis, arguments.count)
         busy_seconds += ended - started
         errors += missing + _gather(redis, durations_ms)
         time.sleep(arguments.idle_seconds)

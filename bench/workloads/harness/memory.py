@@ -3,12 +3,14 @@
 import os
 import re
 import statistics
+import threading
 from pathlib import Path
 
 SNUG = "libsnug.so"
 # snug's heap and its maps adjoin each other, in address space of which at least this much is reserved in one piece.
 RESERVATION_BYTES = 32 << 30
 GUARD_MAX_BYTES = 64 << 10  # what may not be touched below a stack
+WATCH_SECONDS = 0.5
 MAPPING = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) (\S+) \S+ \S+ (\d+)\s*(.*)$")
 
 
@@ -51,13 +53,44 @@ def idle_metrics(root_pid):
     """What a server has while it idles: {"idle_rss_mb": ...} of a single process, {"idle_pss_mb": ...} of a family.
 
     Of forked workers also what they have written to and share with nobody (Private_Dirty), in the mean:
-    {"worker_private_mb": ...}, under snug also {"worker_private_outside_mb": ...}, which is not malloc's: the
+    {"worker_private_mb": ...}, and of all processes {"idle_anonymous_pss_mb": ...}; under snug also {"worker_private_outside_mb": ...}, which is not malloc's: the
     interpreter's own heap, stacks, data of libraries.
     """
     pids = process_tree(root_pid)
     field, name = ("Rss", "rss") if len(pids) == 1 else ("Pss", "pss")
     resident_bytes = sum(rolled_up(pid, field) or 0 for pid in pids)
-    return {f"idle_{name}_mb": resident_bytes / 1e6, **_worker_metrics(pids[1:])}
+    anonymous = {"idle_anonymous_pss_mb": anonymous_pss_mb(root_pid)} if len(pids) > 1 else {}
+    return {f"idle_{name}_mb": resident_bytes / 1e6, **anonymous, **_worker_metrics(pids[1:])}
+
+
+class Watch:
+    """What all processes of a server share out of anonymous memory while this is entered, twice a second: Pss_Anon, by which
+    programs and libraries, and what is mapped of files, are left out. {"anonymous_pss_mb": the mean}"""
+
+    def __init__(self, root_pid):
+        self.root_pid = root_pid
+        self.seen_mb = []
+
+    def __enter__(self):
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._over.set()
+        self._thread.join()
+
+    def _look(self):
+        while not self._over.wait(WATCH_SECONDS):
+            self.seen_mb.append(anonymous_pss_mb(self.root_pid))
+
+    def metrics(self):
+        return {"anonymous_pss_mb": statistics.fmean(self.seen_mb)} if self.seen_mb else {}
+
+
+def anonymous_pss_mb(root_pid):
+    return sum(rolled_up(pid, "Pss_Anon") or 0 for pid in process_tree(root_pid)) / 1e6
 
 
 def _worker_metrics(workers):

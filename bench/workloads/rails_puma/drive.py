@@ -39,9 +39,9 @@ def start_server(run, arguments):
     workers = arguments.workers
     server = run.start_server(
         [PUMA, "-C", SHOP / "config/puma.rb", "--tag", "snug-bench-rails", SHOP / "config.ru"],
-        SHOP_DIRECTORY=run.directory, SHOP_WORKERS=workers, SHOP_HOOKS=int(arguments.hooks), **options.hook_variables(arguments), RAILS_ENV="production", RACK_ENV="production")
+        SHOP_DIRECTORY=run.directory, SHOP_WORKERS=workers, SHOP_HOOKS=int(arguments.hooks == options.OURS), **options.hook_variables(arguments), RAILS_ENV="production", RACK_ENV="production")
     sign, times = (") booted", workers) if workers else ("Use Ctrl-C to stop", 1)
-    run.wait_until(lambda: server.log_path.read_text().count(sign) >= times, "starting Puma")
+    run.wait_until(lambda: server.log_path.read_text().count(sign) >= times, "starting Puma", 180)
 
 
 def send_load(run, arguments, burst):
@@ -66,9 +66,10 @@ def drive(run, arguments):
     session.require_program(PUMA)
     start_server(run, arguments)
     run.note_server_processes()
-    bursts = []
+    bursts, watch = [], memory.Watch(run.server.popen.pid)
     for burst in range(arguments.bursts):
-        bursts.append(send_load(run, arguments, burst))
+        with watch:
+            bursts.append(send_load(run, arguments, burst))
         time.sleep(arguments.idle_seconds)
         run.check_running()
     idle = memory.idle_metrics(run.server.popen.pid)
@@ -76,7 +77,7 @@ def drive(run, arguments):
     durations_ms = [duration for result in bursts for duration in result["durations_ms"]]
     return {
         "requests_per_s": len(durations_ms) / sum(result["seconds"] for result in bursts),
-        **metrics.latencies(durations_ms), **idle, "errors": errors,
+        **metrics.latencies(durations_ms), **watch.metrics(), **idle, "errors": errors,
     }
 
 

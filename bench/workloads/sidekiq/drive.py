@@ -34,7 +34,7 @@ def start_server(run, arguments, client, redis_socket):
     run.start_server(
         [SIDEKIQ, "-g", "snug-bench-sidekiq", "-c", arguments.threads, "-e", "production", "-r", HERE / "jobs.rb"],
         SHOP_DIRECTORY=run.directory, BENCH_REDIS_SOCKET=redis_socket, SHOP_CACHE_MB=CACHE_MB, RAILS_ENV="production",
-        SHOP_HOOKS=int(arguments.hooks), **options.hook_variables(arguments))
+        SHOP_HOOKS=int(arguments.hooks == options.OURS), **options.hook_variables(arguments))
     run.wait_until(lambda: client.command("SCARD", "processes") > 0, "starting Sidekiq")
 
 

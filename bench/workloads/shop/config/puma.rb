@@ -12,6 +12,9 @@ plugin :snug if ENV["SHOP_HOOKS"] == "1"
 workers workers_wanted
 if workers_wanted.positive?
   preload_app!
-  before_fork { ActiveRecord::Base.connection_pool.disconnect! }
+  before_fork do
+    ActiveRecord::Base.connection_pool.disconnect!
+    Process.warmup if ENV["BENCH_BY_HAND"] && Process.respond_to?(:warmup)
+  end
   on_worker_boot { ActiveRecord::Base.establish_connection }
 end
