@@ -6,6 +6,7 @@ The library gives nothing back by itself here (purge_cpu_percent:0, background:0
 import json
 import shutil
 import unittest
+from pathlib import Path
 
 from bindings.tests import test_wheel_hooks
 from bindings.tests.test_wheel_hooks import missing
@@ -156,8 +157,8 @@ class Puma(RubyServers):
         self.assertLess(state["copied_bytes"], page["shared_bytes"])
 
     def page_of(self, pid):
-        for line in open(f"/proc/{pid}/maps"):
-            if line.rstrip().endswith("/dev/zero (deleted)"):
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            if line.endswith("/dev/zero (deleted)"):
                 with open(f"/proc/{pid}/mem", "rb") as memory:
                     memory.seek(int(line.split("-")[0], 16))
                     text = memory.read(4096)
