@@ -2,6 +2,7 @@
 #
 #   make dist           everything that is released, for x86-64 and aarch64, in build/dist
 #   make test-packages  gem, wheel, crate, buildpack, manifests, made of what `make` built: installed, and programs run under them
+#   make test-suites    suites of packages for Python with everything immortal, as before a fork, against without; hours
 #   make test-dist      builds that twice, and installs each package on a clean system; most of an hour
 #   make dist DIST_FLAGS='--architectures x86_64 --formats linux'
 
@@ -16,6 +17,14 @@ build/dist-tools/installed: release/requirements.txt | build/deps-check
 .PHONY: test-dist
 test-dist: dist
 	tools/run_unittests.py release/install_tests
+
+# The suites of numpy, SQLAlchemy, Django, pydantic and Celery, and CPython's own, with everything immortal and without. Hours, and
+# a network for pip; SUITES="celery django" runs only these, SUITES_PYTHON=python3.14 with another Python.
+SUITES_PYTHON = python3.13
+.PHONY: test-suites
+test-suites:
+	bindings/tests/run_suites_of_packages.py --python $(SUITES_PYTHON) $(SUITES)
+	$(if $(SUITES),,SNUG_TEST_PYTHONS=$$(command -v $(SUITES_PYTHON)) SNUG_TEST_MODULES=all tools/run_unittests.py bindings/tests bindings.tests.test_wheel_immortal.CPythonsOwnTests)
 
 .PHONY: test-packages
 test-packages: all build/dist-tools/installed

@@ -29,7 +29,7 @@ gc.set_threshold(1_000_000)
 """
 WSGI = SHARED + """def app(environ, start_response):
     before, path = state(), environ["PATH_INFO"]
-    seen.append(environ["HTTP_HOST"] + path if "HTTP_HOST" in environ else path)
+    seen.append(environ["wsgi.url_scheme"] + "://" + environ["HTTP_HOST"] + path if "HTTP_HOST" in environ else path)
     if path == "/garbage": garbage()
     if path == "/fails": raise RuntimeError("of a test")
     if path == "/slow": time.sleep(60)
@@ -52,6 +52,13 @@ def warm_up(): seen.append("a task")
 def spike(size):
     bytes(size).count(1)
     return os.getpid()
+@app.task(name="forks")
+def forks(count):
+    from billiard import Process
+    children = [Process(target=state) for _ in range(count)]
+    for child in children: child.start()
+    for child in children: child.join()
+    return [child.exitcode for child in children] + [os.waitstatus_to_exitcode(os.system("exit 3"))]
 kept = []
 @app.task(name="keep")
 def keep(size):
@@ -188,9 +195,18 @@ class Gunicorn(Servers):
                    PYTHONPATH=f"{self.folder}/wheel/snug/auto:{self.folder}")
         self.assertGreater(self.wait("an answer", self.get)["frozen"], 10_000)
 
+    def test_workers_after_a_reload_are_served_and_nothing_is_prepared_twice(self):
+        server = self.gunicorn("-c", "python:snug.gunicorn")
+        first = self.wait("an answer", self.get)["pid"]
+        server.send_signal(signal.SIGHUP)
+        self.wait("another worker", lambda: (self.get() or {"pid": first})["pid"] != first)
+        self.assert_frozen_and_purged()
+        self.assert_said()
+
     def test_a_warm_up_is_seen_by_workers_and_its_failures_are_harmless(self):
-        self.gunicorn("-c", "python:snug.gunicorn", SNUG_WARM_UP="/a?b=c /fails app:warm app:nothing http://shop.example/b /opens")
-        self.assertEqual(self.wait("an answer", self.get)["seen"], ["127.0.0.1/a", "127.0.0.1/fails", "warm()", "shop.example/b", "127.0.0.1/opens"])
+        self.gunicorn("-c", "python:snug.gunicorn", SNUG_WARM_UP="/a?b=c /fails app:warm app:nothing https://shop.example/b /opens")
+        self.assertEqual(self.wait("an answer", self.get)["seen"], [
+            "http://127.0.0.1/a", "http://127.0.0.1/fails", "warm()", "https://shop.example/b", "http://127.0.0.1/opens"])
         said = self.log.read_text()
         for words in ("the warm-up goes on without /fails", "the warm-up goes on without app:nothing", "the warm-up left 1 sockets open"):
             self.assertIn(words, said)
@@ -205,7 +221,7 @@ class Gunicorn(Servers):
 
     def test_a_warm_up_ends_in_time(self):
         self.gunicorn("-c", "python:snug.gunicorn", SNUG_WARM_UP="/a /slow /b", SNUG_WARM_UP_SECONDS="1")
-        self.assertEqual(self.wait("an answer", self.get)["seen"], ["127.0.0.1/a", "127.0.0.1/slow"])
+        self.assertEqual(self.wait("an answer", self.get)["seen"], ["http://127.0.0.1/a", "http://127.0.0.1/slow"])
         self.assertIn("the warm-up ended after 1 s, with 1 of 3 done: /a", self.log.read_text())
 
     def test_no_warm_up_by_paths_without_preload(self):
@@ -215,12 +231,12 @@ class Gunicorn(Servers):
 
     def test_applications_of_asgi_are_warmed_up_too(self):
         script = ("from snug import warm_up\nasync def app(scope, receive, send):\n"
-                  "    print(scope['path'], scope['query_string'], (await receive())['type'])\n"
+                  "    print(scope['scheme'], scope['path'], scope['query_string'], (await receive())['type'])\n"
                   "    await send({'type': 'http.response.start', 'status': 200, 'headers': []}); await send({'type': 'http.response.body', 'body': b''})\n"
                   "class App:\n    async def __call__(self, *of_asgi): await app(*of_asgi)\n"
                   "for one in app, App(): warm_up.request(one, '/p%20q?a=b')")
         ended = run("/usr/bin/python3", "-c", script, PYTHONPATH=str(self.folder))
-        self.assertEqual((ended.stdout, ended.stderr), ("/p q b'a=b' http.request\n" * 2, ""))
+        self.assertEqual((ended.stdout, ended.stderr), ("http /p q b'a=b' http.request\n" * 2, ""))
 
     def test_a_worker_that_holds_too_much_is_replaced_after_its_answer(self):
         self.gunicorn("-c", "python:snug.gunicorn", SNUG_RECYCLE_MB="1")
@@ -318,6 +334,12 @@ class Celery(Servers):
         self.tasks(("work", False), ("work", False), ("work", False))
         said = self.log.read_text()
         self.assertLess(said.index("loaded"), said.index("snug: workers share"))
+        self.assert_said()
+
+    def test_tasks_may_fork(self):
+        self.celery("--include", "snug.celery")
+        self.assertEqual(self.tasks(("forks", 3), ("forks", 1)), [[0, 0, 0, 3], [0, 3]])
+        self.assertEqual(self.log.read_text().count("a hook failed"), 0)
         self.assert_said()
 
     def test_a_warm_up_by_tasks_and_functions(self):

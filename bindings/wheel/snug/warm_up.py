@@ -1,7 +1,7 @@
 """A server's first requests or tasks, before it forks: what they load, compile and cache is then shared by all workers,
 instead of being made by each. Opt-in, since the application's code runs in the process that forks:
 
-    SNUG_WARM_UP="/ /products?page=2 http://shop.example/"     requests to the application, for gunicorn with --preload
+    SNUG_WARM_UP="/ /products?page=2 https://shop.example/"    requests to the application, for gunicorn with --preload
     SNUG_WARM_UP="tasks.report"                                tasks without arguments, for Celery
     SNUG_WARM_UP="shop.warm:up"                                functions of any module, for all
     SNUG_WARM_UP_SECONDS                                       all of it takes at most this long (10)
@@ -90,7 +90,7 @@ def _close_databases():
 def request(application, target):
     """One GET of a path or a URL, to an application of WSGI or ASGI."""
     address = urlsplit(target)
-    fields = {"host": address.netloc or "127.0.0.1", "path": unquote(address.path) or "/", "query": address.query}
+    fields = {"scheme": address.scheme or "http", "host": address.netloc or "127.0.0.1", "path": unquote(address.path) or "/", "query": address.query}
     if inspect.iscoroutinefunction(application) or inspect.iscoroutinefunction(type(application).__call__):
         import asyncio
 
@@ -101,10 +101,10 @@ def request(application, target):
         LOG.warning("snug: the warm-up's %s was answered with %d", target, status)
 
 
-def _wsgi(application, host, path, query):
+def _wsgi(application, scheme, host, path, query):
     from wsgiref.util import setup_testing_defaults
 
-    environ = {"HTTP_HOST": host, "PATH_INFO": path, "QUERY_STRING": query, "REMOTE_ADDR": "127.0.0.1"}
+    environ = {"wsgi.url_scheme": scheme, "HTTPS": "on" if scheme == "https" else "off", "HTTP_HOST": host, "PATH_INFO": path, "QUERY_STRING": query, "REMOTE_ADDR": "127.0.0.1"}
     setup_testing_defaults(environ)
     statuses = []
 
@@ -122,8 +122,8 @@ def _wsgi(application, host, path, query):
     return statuses[-1]
 
 
-async def _asgi(application, host, path, query):
-    scope = {"type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1", "method": "GET", "scheme": "http",
+async def _asgi(application, scheme, host, path, query):
+    scope = {"type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1", "method": "GET", "scheme": scheme,
              "path": path, "raw_path": path.encode(), "root_path": "", "query_string": query.encode(), "headers": [(b"host", host.encode())],
              "client": ("127.0.0.1", 0), "server": ("127.0.0.1", 80)}
     statuses = []

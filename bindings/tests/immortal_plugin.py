@@ -1,0 +1,39 @@
+"""A plugin of pytest's for run_suites_of_packages.py: makes immortal what lives when all tests are collected, and writes what becomes
+of each test into a file.
+
+SNUG_SUITE is "immortal" or "mortal"; SNUG_SUITE_RESULTS names the file.
+"""
+
+import os
+import sys
+
+results = {}
+
+
+def begin():
+    """Of any runner of tests, when all is loaded."""
+    if os.environ["SNUG_SUITE"] == "immortal":
+        from snug import hooks
+
+        hooks.freeze_before_fork()
+        if not hooks.state()["immortal"]:
+            sys.exit(hooks.state()["reason"])
+
+
+def end():
+    with open(os.environ["SNUG_SUITE_RESULTS"], "w", encoding="utf-8") as file:
+        file.writelines(f"{outcome} {name}\n" for name, outcome in sorted(results.items()))
+
+
+def pytest_collection_finish(session):
+    begin()
+
+
+def pytest_runtest_logreport(report):
+    # Set-up and end count, too: the worst of the three is what became of it.
+    if results.get(report.nodeid) not in ("failed", "skipped") and (report.when == "call" or report.outcome != "passed"):
+        results[report.nodeid] = report.outcome
+
+
+def pytest_sessionfinish(session, exitstatus):
+    end()
