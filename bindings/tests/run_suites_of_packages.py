@@ -36,7 +36,7 @@ class Suite:
 SUITES = {
     "numpy": Suite("numpy==2.5.5", ("hypothesis",), ("--pyargs", "numpy._core", "numpy.lib", "numpy.ma", "numpy.linalg", "numpy.random"), sources=False),
     "sqlalchemy": Suite("sqlalchemy==2.1.9", ("greenlet",), ("test/base", "test/engine", "test/sql", "test/orm")),
-    "pydantic": Suite("pydantic==2.14.4", ("pytest-benchmark", "pytest-mock", "dirty-equals", "jsonschema", "faker", "email-validator", "tzdata",
+    "pydantic": Suite("pydantic==2.14.4", ("pytest-benchmark", "pytest-run-parallel", "pytest-mock", "dirty-equals", "jsonschema", "faker", "email-validator", "tzdata",
                                            "cloudpickle", "packaging"), ("tests", "--benchmark-disable", "--ignore=tests/mypy", "--ignore=tests/pyright")),
     "celery": Suite("celery==5.5.3", ("pytest-subtests", "pytest-click", "pytest-celery", "redis==5.2.1", "tblib", "cryptography", "requests", "pyyaml", "pydantic",
                                             "boto3", "pymongo", "msgpack", "pytest-order"), ("t/unit",)),
