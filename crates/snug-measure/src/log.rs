@@ -16,23 +16,12 @@ const TAIL_BYTES: u64 = 8 << 20;
 /// What is in between goes in pieces of this size at least.
 const PIECE_BYTES: u64 = 8 << 20;
 
-/// What was written to a log from one moment to another.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct LogPart {
-    pub before: Vec<u8>,
-    /// Bytes that came then and are not kept.
-    pub left_out: u64,
-    pub after: Vec<u8>,
-}
-
 /// A file to which a program writes. What lies in its middle is taken out of the file while the program goes on.
 pub struct Log {
     path: PathBuf,
     file: File,
     /// What lies between the head and here is a hole.
     hole_end: u64,
-    /// What lies before this was read.
-    read_end: u64,
     /// False: the file system makes no holes.
     can_shrink: bool,
 }
@@ -42,7 +31,7 @@ impl Log {
     pub fn open(path: &Path) -> io::Result<Log> {
         let file = File::options().read(true).write(true).open(path)?;
         let path = path.to_path_buf();
-        Ok(Log { path, file, hole_end: HEAD_BYTES, read_end: 0, can_shrink: true })
+        Ok(Log { path, file, hole_end: HEAD_BYTES, can_shrink: true })
     }
 
     /// Gives back what has become the middle since.
@@ -58,23 +47,6 @@ impl Log {
         if self.can_shrink {
             self.hole_end = end;
         }
-    }
-
-    /// Reads what was written since this was called last, without the middle.
-    pub fn read_on(&mut self) -> io::Result<LogPart> {
-        let (start, length) = (self.read_end, self.length()?);
-        let middle = HEAD_BYTES.max(start)..self.middle_end(length).max(start);
-        let left_out = middle.end - middle.start;
-        let read = |start: u64, end: u64| {
-            let mut text = vec![0; end.min(length).saturating_sub(start) as usize];
-            self.file.read_exact_at(&mut text, start).map(|()| text)
-        };
-        let part = match left_out {
-            0 => LogPart { before: read(start, length)?, left_out, after: Vec::new() },
-            _ => LogPart { before: read(start, HEAD_BYTES)?, left_out, after: read(middle.end, length)? },
-        };
-        self.read_end = length;
-        Ok(part)
     }
 
     /// Takes the middle out of the file, whether it is a hole or not: a line says what was left out. The program must have
@@ -166,38 +138,6 @@ mod tests {
                 kept.starts_with("00000000 x") && kept.contains("\n00000059 x") && kept.contains("[snug: ")
             );
         }
-    }
-
-    #[test]
-    fn what_is_read_on_is_all_but_the_middle() {
-        let path = std::env::temp_dir().join(format!("snug-read-log-{}", std::process::id()));
-        let mut program = File::create(&path).unwrap();
-        let mut log = Log::open(&path).unwrap();
-        let numbers = |text: &[u8]| {
-            let text = String::from_utf8_lossy(text);
-            let words = text.split_whitespace().filter_map(|word| word.parse().ok());
-            words.collect::<Vec<u32>>()
-        };
-        let mut begin = 0;
-        // Few at a time: all of them are read, though the file keeps but the last.
-        for end in [2, 9, 16, 23, 30] {
-            write_lines(&mut program, begin..end);
-            log.trim();
-            let part = log.read_on().unwrap();
-            assert_eq!((numbers(&part.before), part.left_out), ((begin..end).collect(), 0));
-            begin = end;
-        }
-        write_lines(&mut program, 30..80);
-        log.trim();
-        let LogPart { before, left_out, after } = log.read_on().unwrap();
-        assert!(before.is_empty() && after.len() as u64 <= TAIL_BYTES + PIECE_BYTES);
-        assert_eq!(after.len() as u64 + left_out, 50_000_000);
-        assert!(numbers(&after).contains(&79));
-        assert_eq!(log.read_on().unwrap(), LogPart::default());
-        let whole = Log::open(&path).unwrap().read_on().unwrap();
-        std::fs::remove_file(&path).unwrap();
-        assert_eq!(whole.before.len() as u64, HEAD_BYTES);
-        assert_eq!((numbers(&whole.before)[0], whole.after), (0, after));
     }
 
     #[test]

@@ -12,7 +12,6 @@ use nix::unistd::Pid as NixPid;
 use crate::http::Clients;
 use crate::log::Log;
 use crate::probe::{self, Probe};
-use crate::reported::LoadReader;
 use crate::serving::{Amount, Load, Plan, Ready};
 use snug_base::failure::{Context, Failure, Result};
 use snug_compare::results::{Latency, Phase};
@@ -70,8 +69,6 @@ struct CommandLoad {
     stop_s: Option<f64>,
     told: bool,
     ended: Option<Ending>,
-    /// Has read what all runs wrote that are over.
-    reader: LoadReader,
 }
 
 /// What to do next.
@@ -213,7 +210,6 @@ impl<'a> Drive<'a> {
                 stop_s: amount.time.map(|time| now_s + time.as_secs_f64()),
                 told: false,
                 ended: None,
-                reader: LoadReader::default(),
             }),
         })
     }
@@ -270,33 +266,15 @@ impl<'a> Drive<'a> {
         if is_over {
             // What it left in the background.
             let _ = signal::killpg(NixPid::from_raw(command.pid), Signal::SIGKILL);
-            return self.read_report(command.reader);
+            self.logs.close_load()?;
+            return Ok(Step::Over);
         }
         let Some(Load::Command(line)) = &self.plan.load else { return Ok(Step::Over) };
-        self.logs.read_load(&mut command.reader)?;
         command.pid = self.logs.start_command(line, false)?;
         command.runs_left -= 1;
         command.ended = None;
         self.stage = stage(Work::Command(command));
         Ok(Step::NextPhase)
-    }
-
-    /// Takes over what a load command says of its requests.
-    fn read_report(&mut self, mut reader: LoadReader) -> Result<Step> {
-        self.logs.read_load(&mut reader)?;
-        self.logs.close_load()?;
-        let left_out = reader.left_out;
-        let reported = reader.finish();
-        if let (1.., Some(_)) = (left_out, &reported) {
-            let note = "the load wrote more than is kept of it: reports in the middle don't count";
-            self.notes.push(note.into());
-        }
-        let (latency, failure) = reported.map_or((None, None), |load| (load.latency, load.failure));
-        self.latency = latency;
-        Ok(match failure {
-            Some(why) => Step::Failed(format!("{why} ({})", self.logs.path("load.stdout").display())),
-            None => Step::Over,
-        })
     }
 }
 
@@ -334,17 +312,6 @@ impl Logs<'_> {
             stdout.trim();
             stderr.trim();
         }
-    }
-
-    /// Reads what the load has written since.
-    fn read_load(&mut self, reader: &mut LoadReader) -> Result<()> {
-        if let Some(LoadLogs { stdout, .. }) = &mut self.load {
-            let part = stdout.read_on().cannot(|| "read what the load wrote".into())?;
-            reader.read(&part.before);
-            reader.leave_out(part.left_out);
-            reader.read(&part.after);
-        }
-        Ok(())
     }
 
     fn close_load(&mut self) -> Result<()> {

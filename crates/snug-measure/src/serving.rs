@@ -29,12 +29,8 @@ pub struct ServerArguments {
     pub ready_timeout: Duration,
     /// A shell command that generates the load; it is not measured. A non-zero exit status fails the run
     ///
-    /// snug reads the reports that wrk, wrk2, ab, hey and h2load print to stdout: the request rate, latency percentiles
-    /// where they are printed (wrk --latency), and failed requests, which fail the run: connection errors, timeouts,
-    /// and statuses of 400 and above (for ab, everything but 2xx). Responses of different lengths, which ab counts as
-    /// failed, don't fail it. Whatever the command, lines 'snug-metric: NAME=VALUE' on its stdout become columns, and
-    /// 'snug-metric: errors=N' with N above 0 fails the run. A rate among these (a NAME that ends in _per_s) replaces
-    /// the rate and the latencies of the tool's report, and errors replaces its failures.
+    /// Lines 'snug-metric: NAME=VALUE' on its stdout become columns, and 'snug-metric: errors=N' with N above 0 fails
+    /// the run. Tools such as wrk exit with 0 though requests failed: print what they say of errors as such a line.
     #[arg(long, value_name = "COMMAND", requires = "serving",
           conflicts_with_all = ["requests", "concurrency", "path", "header", "allow_status"])]
     pub load: Option<String>,

@@ -181,18 +181,11 @@ fn failed_requests_fail_the_run() {
     server.expect_gone();
 }
 
-/// What wrk prints, with one more line.
-fn wrk_report(more: &str) -> String {
-    include_str!("data/wrk.txt").replace("Requests/sec:", &format!("{more}Requests/sec:"))
-}
-
 #[test]
-fn reports_of_tools_that_make_load_are_read() {
+fn lines_of_the_load_are_columns() {
     let server = Server::new();
-    let report = server.scratch.text("report");
-    let load = format!("cat {report}");
-    let call = |more: &str, options: &[&str]| {
-        std::fs::write(&report, wrk_report(more)).unwrap();
+    let call = |lines: &str, options: &[&str]| {
+        let load = format!("printf '{lines}'");
         let fixed = [
             "--with",
             "glibc,glibc:MALLOC_ARENA_MAX=2",
@@ -205,24 +198,13 @@ fn reports_of_tools_that_make_load_are_read() {
         ];
         server.compare(&[&fixed, options].concat(), "")
     };
-    let answer =
-        call("", &["--fail-if", "glibc.latency_p99 > 3 ms and glibc.requests_per_s > 1000"]).expect_code(4);
-    assert!(answer.stdout.contains("requests") && answer.stdout.contains("p99"), "{answer:#?}");
-    let latency = &server.run()["latency"];
-    assert_eq!(latency["requests"], 31555);
-    assert!((latency["requests_per_s"].as_f64().unwrap() - 31535.48).abs() < 1e-6, "{latency}");
-    for plot in ["frontier.svg", "latency.svg"] {
-        assert!(server.scratch.path("out").join(plot).exists(), "{plot}");
-    }
-    let errors = "  Socket errors: connect 0, read 1, write 0, timeout 2\n  Non-2xx or 3xx responses: 30\n";
-    call(errors, &[])
-        .expect_code(1)
-        .expect_stderr("33 of 31556 requests failed; wrk says: Socket errors")
-        .expect_stderr("Non-2xx or 3xx responses: 30")
-        .expect_stderr("1-glibc.load.stdout");
-    // Who counts errors by itself is believed.
-    call(&format!("{errors}snug-metric: errors=0\n"), &[]).expect_code(0);
-    call("snug-metric: errors=2\n", &[]).expect_code(1).expect_stderr("reported 2 errors");
+    let lines = r"snug-metric: p99_ms=3.5\nsnug-metric: requests_per_s=1200.5\nsnug-metric: errors=0\n";
+    let rate = ["--fail-if", "glibc.requests_per_s > 1000", "--fail-if", "glibc.metric.p99_ms > 3 ms"];
+    let answer = call(lines, &rate).expect_code(4).expect_stderr("holds: 1200 > 1000");
+    assert!(answer.stdout.contains("requests/s") && answer.stdout.contains("p99"), "{answer:#?}");
+    assert_eq!(server.run()["metrics"]["requests_per_s"], 1200.5);
+    assert!(server.scratch.path("out/frontier.svg").exists());
+    call(r"snug-metric: errors=2\n", &[]).expect_code(1).expect_stderr("reported 2 errors");
     server.expect_gone();
 }
 
@@ -235,43 +217,19 @@ fn noise(bytes: u32) -> String {
 }
 
 #[test]
-fn all_reports_count_though_not_all_is_kept_that_the_load_writes() {
+fn the_log_of_a_load_that_runs_again_and_again_is_bounded() {
     let server = Server::new();
-    let (report, runs) = (server.scratch.text("report"), server.scratch.text("runs"));
-    std::fs::write(&report, wrk_report("")).unwrap();
     let noise = noise(12_000_000);
-    let load = format!("{noise}; {noise} >&2; cat {report}; echo >> {runs}; sleep 0.2");
-    for warm in [0, 1] {
-        let _ = std::fs::remove_file(&runs);
-        let mut options = vec!["--ready", "PORT", "--load", &load, "--load-for", "2s", "--idle", "0s"];
-        if warm == 1 {
-            options.extend(["--warmup", "1"]);
-        }
-        server.compare(&options, "").expect_code(0);
-        let runs = std::fs::read_to_string(&runs).unwrap().lines().count() - warm;
-        let requests = server.run()["latency"]["requests"].as_u64().unwrap();
-        assert!(runs >= 3, "{runs} runs");
-        // The last run was stopped, maybe between its report and its line.
-        assert!([runs as u64, runs as u64 + 1].contains(&(requests / 31555)), "{requests}, {runs} runs");
-        for ending in ["stdout", "stderr"] {
-            let log = std::fs::read(server.scratch.path(&format!("out/logs/1-glibc.load.{ending}"))).unwrap();
-            assert!(log.len() as u64 <= LOG_BYTES, "{ending}: {} bytes", log.len());
-            assert!(!log.contains(&0), "{ending} has a hole");
-            assert!(String::from_utf8(log).unwrap().contains("[snug: "), "{ending}");
-        }
+    let load = format!("{noise}; {noise} >&2; echo snug-metric: pages=7; sleep 0.2");
+    let options = ["--ready", "PORT", "--load", &load, "--load-for", "2s", "--warmup", "1", "--idle", "0s"];
+    server.compare(&options, "").expect_code(0);
+    assert_eq!(server.run()["metrics"]["pages"], 7.0);
+    for ending in ["stdout", "stderr"] {
+        let log = std::fs::read(server.scratch.path(&format!("out/logs/1-glibc.load.{ending}"))).unwrap();
+        assert!(log.len() as u64 <= LOG_BYTES, "{ending}: {} bytes", log.len());
+        assert!(!log.contains(&0), "{ending} has a hole");
+        assert!(String::from_utf8(log).unwrap().contains("[snug: "), "{ending}");
     }
-}
-
-#[test]
-fn what_is_not_kept_of_a_load_is_told_where_reports_are_missing() {
-    let server = Server::new();
-    let report = server.scratch.text("report");
-    std::fs::write(&report, wrk_report("")).unwrap();
-    let noise = noise(30_000_000);
-    let load = format!("cat {report}; {noise}; cat {report}; {noise}; cat {report}");
-    let answer = server.compare(&["--ready", "PORT", "--load", &load, "--idle", "0s"], "").expect_code(0);
-    answer.expect_stdout("reports in the middle don't count");
-    assert_eq!(server.run()["latency"]["requests"], 2 * 31555);
 }
 
 #[test]

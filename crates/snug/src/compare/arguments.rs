@@ -24,8 +24,8 @@ use snug_report::output::OutputArguments;
   snug compare --with popular,./build/libmine.so --save-set mine; snug compare --with mine -- ./program
   snug compare --only 'puma|ruby' --out results -- ./load-test.sh
   snug compare --ready 3000 --requests 5000 --concurrency 8 --path / --path /search?q=a -- bundle exec puma -p 3000
-  snug compare --ready 'line:Listening on' --load 'wrk -d 30 http://localhost:3000/' --idle 20s -- ./server
-  snug compare --fail-if 'snug.rss_mean > 0.8 * glibc.rss_mean' --markdown comment.md -- ./load-test.sh
+  snug compare --ready 'line:Listening on' --load ./load.sh --idle 20s -- ./server
+  snug compare --fail-if 'snug.rss_mean > 0.8x' --markdown comment.md -- ./load-test.sh
 
 Under each allocator in turn, the program runs to its end as often as --runs says, with an empty stdin. (With \
 --ready, it is started, put under load, left idle and stopped.) Its output goes to files in OUT/logs. Lines \
@@ -97,7 +97,7 @@ pub(crate) struct CompareArguments {
     /// --fail-if it is allocator_cpu_percent.
     #[arg(long)]
     pub profile: bool,
-    /// Exit with 4 if this is true, such as "snug.rss_mean > 0.8 * glibc.rss_mean"; may be repeated
+    /// Exit with 4 if this is true, such as "snug.rss_mean > 0.8x"; may be repeated
     #[arg(long, value_name = "CONDITION", long_help = condition_help())]
     pub fail_if: Vec<String>,
     /// Carry on with the other runs when one fails, unless all of the first round do
@@ -135,11 +135,11 @@ impl CompareArguments {
 
 fn condition_help() -> String {
     format!(
-        "Exit with 4 if this is true, such as \"snug.rss_mean > 0.8 * glibc.rss_mean\"; may be repeated\n\n\
-         Names are ALLOCATOR.QUANTITY, the medians of the runs. Quote an allocator whose name has more than \
-         letters and digits: \"'glibc:MALLOC_ARENA_MAX=2'.rss_mean\". {} Numbers may have the units kB MB GB \
-         KiB MiB GiB us ms s %; + - * / ( ) and the word \"and\" work. Conditions are checked for mistakes \
-         before the first run.",
+        "Exit with 4 if this is true, such as \"snug.rss_mean > 500 MB\"; may be repeated\n\n\
+         NAME.QUANTITY OPERATOR NUMBER: the median of an allocator's runs, one of < <= > >= == !=, and a number with its \
+         unit: kB MB GB KiB MiB GiB us ms s, or x, as in \"snug.rss_mean > 0.8x\", which is 0.8 times that of the \
+         baseline: glibc as it is, or else the first allocator. {} Conditions are checked for mistakes before the first \
+         run.",
         quantities::help()
     )
 }
