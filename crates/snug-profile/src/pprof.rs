@@ -57,9 +57,7 @@ impl Texts {
 /// What the two values of a sample are called: their number, and their bytes.
 pub type ValueNames = (&'static str, &'static str);
 
-/// As pprof calls what a heap profile in a file has.
-pub const IN_FILES: ValueNames = ("objects", "space");
-/// As Go calls what is live, and what was allocated. Servers that collect profiles know these.
+/// As Go calls what is live, and what was allocated. Servers that collect profiles know these alone.
 pub const LIVE: ValueNames = ("inuse_objects", "inuse_space");
 pub const ALLOCATED: ValueNames = ("alloc_objects", "alloc_space");
 
@@ -177,7 +175,7 @@ mod tests {
             },
             Site { bytes: 5.0, blocks: 1.0, samples: 1, frames: vec![frame("main", 9)], ..Site::default() },
         ];
-        let fields = decode(&encode(&sites, IN_FILES, 7, 8, 512));
+        let fields = decode(&encode(&sites, LIVE, 7, 8, 512));
         let all = |number: u64| fields.iter().filter(move |field| field.0 == number);
         let texts: Vec<String> = all(6).map(|field| String::from_utf8(field.2.clone()).unwrap()).collect();
         assert_eq!(texts[0], "");

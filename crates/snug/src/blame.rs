@@ -147,7 +147,7 @@ fn write_files(arguments: &BlameArguments, answer: &BlameAnswer<'_>) -> Result<(
             path,
             pprof::encode(
                 sites,
-                pprof::IN_FILES,
+                pprof::LIVE,
                 since.as_nanos() as u64,
                 (black_box.ran_s * 1e9) as u64,
                 mean,

@@ -3,13 +3,12 @@
 mod black_box;
 mod diff;
 mod program;
-mod push;
 mod running;
 mod views;
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
@@ -17,7 +16,6 @@ use regex_lite::Regex;
 use serde::Serialize;
 
 use crate::arguments::process;
-use crate::profile::push::{Push, PushArguments};
 use crate::profile::views::ProfileView;
 use snug_base::failure::{Context, Failure, Result, FAILED};
 use snug_base::terminal::{self, bytes, bytes_range, bytes_within, counted};
@@ -84,7 +82,7 @@ impl<'a> Report<'a> {
   snug profile 4711 --view live --json > new.json
   snug profile --diff old.json new.json
   snug profile puma --black-box /volume
-  snug profile puma --for 50s --push http://pyroscope:4040 --push-name 'shop{env=production}'
+  snug profile puma --for 50s --pprof - | curl --data-binary @- 'http://pyroscope:4040/ingest?format=pprof&name=shop'
 
 Without a restart: sampling is switched on in the process and all below it, as a server's workers are, for the time that \
 --for gives or until Ctrl-C, and then off again; if snug is killed, within 15 seconds; what they allocated is added up. \
@@ -105,13 +103,9 @@ read while it runs, and what it allocated last is missing.
 
 To see everything since the start of a server, run it with SNUG=profile:1, and use --view live.
 
---push sends what is shown to Pyroscope, or to what takes profiles as it does (POST /ingest, as pprof), after it is shown. \
-It is one profile: cron or a timer of systemd repeats it. A server that asks who sends takes a bearer token from \
---bearer-token-file or SNUG_PUSH_TOKEN, or a name and password from --basic-auth-file. With https, --ca-file names the \
-certificates of an authority of your own.
+With --pprof -, the profile for pprof is all that goes to stdout, and the rest to stderr.
 
-Exit codes: 0 shown; 1 the process uses another allocator, the program failed by itself, or the server of --push did not \
-take the profile; 2 the arguments or files are \
+Exit codes: 0 shown; 1 the process uses another allocator, or the program failed by itself; 2 the arguments or files are \
 invalid; 3 no such process, no permission to look at it, or it ended before it could be read; 125 libsnug.so is missing or \
 can't be loaded into this program; 126, 127 the program can't be run."
 )]
@@ -173,7 +167,7 @@ pub(crate) struct ProfileArguments {
     /// Also write a page with a flame graph of each view, for a browser
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Also write the profile for pprof and speedscope
+    /// Also write the profile for pprof, Pyroscope and speedscope; - is stdout, and the rest goes to stderr
     #[arg(long, value_name = "FILE")]
     pub pprof: Option<PathBuf>,
     /// Also write the profile for jeprof and others that read jemalloc's
@@ -182,8 +176,6 @@ pub(crate) struct ProfileArguments {
     /// Also write folded stacks, for flame graphs
     #[arg(long, value_name = "FILE")]
     pub folded: Option<PathBuf>,
-    #[command(flatten)]
-    pub push: PushArguments,
     /// Write JSON
     #[arg(long)]
     pub json: bool,
@@ -255,6 +247,11 @@ impl ProfileArguments {
         MeasuredView { view, sites, whole_bytes, dropped }
     }
 
+    /// Whether the profile for pprof is what stdout is for; then it is all of that.
+    fn pprof_takes_stdout(&self) -> bool {
+        self.pprof.as_deref() == Some(Path::new("-"))
+    }
+
     /// How much of it is written for people.
     fn extent(&self) -> Extent {
         let usual = Extent::usual(terminal::stdout_columns());
@@ -274,7 +271,6 @@ pub(crate) fn run(arguments: &ProfileArguments) -> Result<()> {
         return black_box::run(folder, tree::find_one(process)?, arguments);
     }
     check_places(arguments)?;
-    let push = Push::new(&arguments.push)?;
     let measured = match &arguments.process {
         Some(process) => running::measure(tree::find_one(process)?, arguments)?,
         None => program::measure(arguments)?,
@@ -282,9 +278,6 @@ pub(crate) fn run(arguments: &ProfileArguments) -> Result<()> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let began = now.saturating_sub(measured.duration);
     write(&measured, arguments, began)?;
-    if let Some(push) = push {
-        push.send(&measured, arguments, began)?;
-    }
     if measured.failed {
         return Err(Failure::already_told(FAILED));
     }
@@ -298,7 +291,12 @@ fn write(measured: &MeasuredProfile, arguments: &ProfileArguments, began: Durati
     if let Some(path) = &arguments.pprof {
         let nanoseconds = |time: Duration| time.as_nanos() as u64;
         let (began_ns, duration_ns) = (nanoseconds(began), nanoseconds(measured.duration));
-        file::write(path, pprof::encode(all, pprof::IN_FILES, began_ns, duration_ns, measured.mean_bytes))?;
+        let names = if shown.view == ProfileView::Allocated { pprof::ALLOCATED } else { pprof::LIVE };
+        let encoded = pprof::encode(all, names, began_ns, duration_ns, measured.mean_bytes);
+        match arguments.pprof_takes_stdout() {
+            true => std::io::stdout().write_all(&encoded).cannot(|| "write to stdout".into())?,
+            false => file::write(path, encoded)?,
+        }
     }
     if let Some(path) = &arguments.heap_v2 {
         let mut text = Vec::new();
@@ -314,15 +312,18 @@ fn write(measured: &MeasuredProfile, arguments: &ProfileArguments, began: Durati
     if let Some(path) = &arguments.html {
         file::write(path, &page_of(measured)?)?;
     }
-    let mut stdout = anstream::stdout().lock();
-    let written = if arguments.json {
-        json::write(json::PROFILE, &report, &mut stdout)
-    } else {
-        writeln!(stdout, "{}: {}", measured.subject, summary(&report, measured)).and_then(|()| {
-            profile_text::write(all, &arguments.extent(), terminal::stdout_colours(), &mut stdout)
-        })
+    // A profile that has stdout must be all that is there.
+    let (mut out, colours): (Box<dyn Write>, bool) = match arguments.pprof_takes_stdout() {
+        true => (Box::new(anstream::stderr().lock()), false),
+        false => (Box::new(anstream::stdout().lock()), terminal::stdout_colours()),
     };
-    written.cannot(|| "write to stdout".into())?;
+    let written = if arguments.json {
+        json::write(json::PROFILE, &report, &mut out)
+    } else {
+        writeln!(out, "{}: {}", measured.subject, summary(&report, measured))
+            .and_then(|()| profile_text::write(all, &arguments.extent(), colours, &mut out))
+    };
+    written.cannot(|| "write the profile".into())?;
     tell_distance(measured, arguments);
     if let Some(note) = sites::lacks_language(all.iter().flat_map(|site| &site.frames)) {
         terminal::note(&note);

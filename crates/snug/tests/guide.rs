@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use common::{snug_library, Running, Scratch};
 
 /// What a command of a skipped block must be about. Those for real servers are run by docs/tests, those that ask
-/// Prometheus by deploy/monitoring/tests; what --push sends is in profile_push.rs.
+/// Prometheus by deploy/monitoring/tests.
 const SKIPPED: &[&str] = &[
     "docker",
     "podman",
@@ -27,7 +27,7 @@ const SKIPPED: &[&str] = &[
     "kubectl",
     "helm",
     "--prometheus",
-    "--push",
+    "curl",
     "systemctl",
     "heroku",
     "sudo",

@@ -101,6 +101,21 @@ fn child_of(snug: &Child) -> String {
 }
 
 #[test]
+fn a_profile_for_pprof_can_be_all_that_goes_to_stdout() {
+    let Some(place) = Place::new() else { return };
+    let program = place.compile("program", r#"int main(void) { many(keeps); puts("the program's"); }"#);
+    let call = || place.profile(&["--mean-bytes", "16384", "--pprof", "-", "--", &program]);
+    let output = call().output().unwrap();
+    let holds = |text: &str| output.stdout.windows(text.len()).any(|window| window == text.as_bytes());
+    assert!(holds("inuse_space") && holds("keeps"), "{output:?}");
+    assert!(!holds("the program's") && !holds("with 95 % confidence"), "{output:?}");
+    let rest = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(rest.contains("the program's") && rest.contains("with 95 % confidence"), "{rest}");
+    let closed = call().stdout(Stdio::from(std::fs::File::create("/dev/full").unwrap())).output().unwrap();
+    assert_eq!(closed.status.code(), Some(1), "what can't be written is said: {closed:?}");
+}
+
+#[test]
 fn a_program_that_ends_at_once_is_read_at_its_end() {
     let Some(place) = Place::new() else { return };
     let program = place.compile("program", r#"int main(void) { many(keeps); puts("the program's"); }"#);

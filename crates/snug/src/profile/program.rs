@@ -69,7 +69,7 @@ pub(super) fn measure(arguments: &ProfileArguments) -> Result<MeasuredProfile> {
     if let Some(settings) = settings_for(arguments) {
         command.env(VARIABLE, settings);
     }
-    if arguments.json {
+    if arguments.json || arguments.pprof_takes_stdout() {
         let stderr = io::stderr().as_fd().try_clone_to_owned().cannot(|| "copy stderr".into())?;
         command.stdout(Stdio::from(stderr));
     }
