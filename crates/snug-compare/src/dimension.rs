@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use crate::lexer::{self, Token};
 use crate::quantities;
 use snug_base::terminal::{self, signed, three_digits};
 
@@ -12,8 +11,6 @@ pub enum Dimension {
     None,
     Bytes,
     Seconds,
-    /// Something for which there is no name, such as bytes times seconds.
-    Other,
 }
 
 const UNITS: &[(&str, f64, Dimension)] = &[
@@ -27,7 +24,7 @@ const UNITS: &[(&str, f64, Dimension)] = &[
     ("us", 1e-6, Dimension::Seconds),
     ("ms", 1e-3, Dimension::Seconds),
     ("s", 1.0, Dimension::Seconds),
-    ("%", 0.01, Dimension::None),
+    ("", 1.0, Dimension::None),
     ("/s", 1.0, Dimension::None),
 ];
 
@@ -52,7 +49,14 @@ impl Dimension {
     /// A number with such a unit in that of quantities, and what it counts.
     pub fn read(value: f64, unit: &str) -> Result<(f64, Dimension), String> {
         let known = UNITS.iter().find(|(name, _, _)| *name == unit);
-        let names = || UNITS.iter().map(|(name, _, _)| *name).collect::<Vec<_>>().join(" ");
+        let names = || {
+            UNITS
+                .iter()
+                .map(|(name, _, _)| *name)
+                .filter(|name| !name.is_empty())
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
         let (_, factor, dimension) =
             known.ok_or_else(|| format!("unknown unit {unit:?}; known are {}", names()))?;
         Ok((value * factor, *dimension))
@@ -64,7 +68,7 @@ impl Dimension {
             Dimension::Bytes => terminal::bytes(amount),
             Dimension::Seconds if amount < 1.0 => format!("{} ms", three_digits(amount * 1e3)),
             Dimension::Seconds => format!("{} s", three_digits(amount)),
-            Dimension::None | Dimension::Other => three_digits(amount),
+            Dimension::None => three_digits(amount),
         });
         text.trim_start_matches('+').into()
     }
@@ -76,7 +80,6 @@ impl fmt::Display for Dimension {
             Dimension::None => "a plain number",
             Dimension::Bytes => "bytes",
             Dimension::Seconds => "seconds",
-            Dimension::Other => "a product of units",
         })
     }
 }
@@ -86,19 +89,23 @@ pub fn unit_hint(meant: Dimension) -> &'static str {
     match meant {
         Dimension::Bytes => ": write a unit, as in 500 MB",
         Dimension::Seconds => ": write a unit, as in 20 ms",
-        Dimension::None | Dimension::Other => "",
+        Dimension::None => "",
     }
+}
+
+/// A number and what stands behind it.
+pub fn number(text: &str) -> Option<(f64, &str)> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && !"-.".contains(c)).unwrap_or(text.len());
+    Some((text[..end].parse().ok()?, text[end..].trim()))
 }
 
 /// Bytes as conditions have them: 300 kB, 1.5MB.
 pub fn bytes(text: &str) -> Result<f64, String> {
-    match lexer::tokens(text)?.as_slice() {
-        [Token::Number(value, unit)] => match Dimension::read(*value, unit) {
-            Ok((bytes, Dimension::Bytes)) => Ok(bytes),
-            _ if *value == 0.0 => Ok(0.0),
-            _ => Err("write a size with its unit, as in 500 kB or 2 MB".into()),
-        },
-        _ => Err("write a size as in 500 kB or 2 MB".into()),
+    let (value, unit) = number(text.trim()).ok_or("write a size as in 500 kB or 2 MB")?;
+    match Dimension::read(value, unit) {
+        Ok((bytes, Dimension::Bytes)) if bytes >= 0.0 => Ok(bytes),
+        _ if value == 0.0 => Ok(0.0),
+        _ => Err("write a size with its unit, as in 500 kB or 2 MB".into()),
     }
 }
 

@@ -13,12 +13,10 @@ pub mod dimension;
 pub mod fixture;
 #[cfg(test)]
 mod false_alarms;
-pub mod lexer;
 pub mod overview;
 pub mod quantities;
 pub mod results;
 pub mod saved;
-pub mod scope;
 pub mod shown_ratio;
 pub mod summary;
 pub mod until;

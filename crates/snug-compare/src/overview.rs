@@ -4,7 +4,7 @@
 use crate::quantities::{self, Quantity, Wanted};
 use crate::results::Comparison;
 use crate::saved::Saved;
-use crate::{scope, shown_ratio, view};
+use crate::{shown_ratio, view};
 use snug_base::failure::{Failure, Result, USAGE};
 use snug_inspect::kinds::Kind;
 
@@ -103,7 +103,7 @@ fn quantity(comparison: &Comparison, name: &str) -> Result<Option<Quantity>> {
         "throughput" => view::throughput_quantity(comparison),
         "p99" => Some("latency_p99_s".into()),
         name => Some(
-            scope::quantity_name(name)
+            quantities::quantity_name(name)
                 .map_err(|problem| Failure::new(format!("--overview: {problem}")).exit_code(USAGE))?,
         ),
     };

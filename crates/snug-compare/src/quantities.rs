@@ -1,6 +1,8 @@
 //! The table of quantities: everything about a run that has a number, once. The terminal's table, the report, CSV,
 //! `--fail-if`, the help and docs/guide/json.md take names, headings, units and order from here. Pure.
 
+use snug_inspect::kinds::closest;
+
 /// A quantity.
 #[derive(Debug)]
 pub struct QuantityRow {
@@ -243,20 +245,55 @@ fn reported(name: &str, metric: &str) -> Quantity {
     Quantity { name: name.into(), heading, short: metric.into(), unit, factor, wanted, ratio: false }
 }
 
+/// Endings of names that may be left out.
+const ENDINGS: &[&str] = &["", "_bytes", "_s"];
+
+/// The full name of a quantity: what the summary calls it.
+pub fn quantity_name(name: &str) -> Result<String, String> {
+    if let Some(metric) = name.strip_prefix("metric.").or_else(|| name.strip_prefix("metric:")) {
+        return Ok(format!("metric:{metric}"));
+    }
+    let (phase, rest) = match split_phase(name) {
+        ("", rest) => (String::new(), rest),
+        (phase, rest) => (format!("{phase}."), rest),
+    };
+    // Percentiles are written p99.9, and called p99_9.
+    let rest = if rest.starts_with("latency_p") { rest.replace('.', "_") } else { rest.to_string() };
+    let fits = |full: &String| find(full).is_some() || percentile(full).is_some();
+    let found = ENDINGS.iter().map(|ending| format!("{rest}{ending}")).find(fits);
+    if let Some(row) = found.as_deref().and_then(find).filter(|row| !row.by_phase) {
+        if !phase.is_empty() {
+            return Err(format!("{name:?}: {} is measured of whole runs only", row.name));
+        }
+    }
+    found.map(|found| format!("{phase}{found}")).ok_or_else(|| {
+        let names = short_names();
+        let guess = closest(&rest, names.iter().copied());
+        let guess = guess.map_or_else(String::new, |guess| format!(" (did you mean {phase}{guess}?)"));
+        format!(
+            "no quantity {name:?}{guess}; there are {}, latency_p50 and other percentiles, each also of a phase, as \
+             idle.rss_mean, and metric.NAME for what the program prints",
+            names.join(", ")
+        )
+    })
+}
+
 /// The names for `--fail-if`, without the endings that may be left out.
 pub fn short_names() -> Vec<&'static str> {
     ROWS.iter().map(|row| row.name.strip_suffix("_bytes").unwrap_or(row.name)).collect()
+}
+
+/// A name without the ending that may be left out.
+pub fn without_unit(name: &str) -> &str {
+    let short = name.strip_suffix("_bytes").or(name.strip_suffix("_s"));
+    short.filter(|_| !name.ends_with("_per_s")).unwrap_or(name)
 }
 
 /// The end of the help of `--fail-if`.
 pub fn help() -> String {
     let names = |by_phase: bool| {
         let names = ROWS.iter().filter(|row| row.by_phase == by_phase);
-        let short = |row: &QuantityRow| {
-            let name = row.name.strip_suffix("_bytes").or(row.name.strip_suffix("_s"));
-            name.filter(|_| !row.name.ends_with("_per_s")).unwrap_or(row.name).to_string()
-        };
-        names.map(short).collect::<Vec<_>>().join(", ")
+        names.map(|row| without_unit(row.name)).collect::<Vec<_>>().join(", ")
     };
     format!(
         "Quantities of a run, and of each phase of a server, as load.cpu: {}. Of a run only: {} and other percentiles; \
@@ -269,6 +306,18 @@ pub fn help() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture;
+
+    #[test]
+    fn every_quantity_of_a_comparison_can_be_named() {
+        for comparison in [fixture::server(), fixture::comparison(&[("glibc", &[1.0])])] {
+            for row in &comparison.summary.allocators {
+                for name in row.quantities.keys() {
+                    assert_eq!(quantity_name(name).as_ref(), Ok(name), "add it to quantities::ROWS");
+                }
+            }
+        }
+    }
 
     #[test]
     fn units_follow_from_names() {

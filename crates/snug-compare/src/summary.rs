@@ -17,7 +17,9 @@ const FEWEST_READINGS: f64 = 6.0;
 
 /// Computes the summary of all runs so far.
 pub fn summarise(comparison: &Comparison) -> Summary {
-    summarise_against(comparison, &baseline(&comparison.allocators))
+    let is_plain = |allocator: &Allocator| allocator.kind == Kind::Glibc && allocator.environment.is_empty();
+    let baseline = comparison.allocators.get(baseline(comparison.allocators.iter().map(is_plain)));
+    summarise_against(comparison, baseline.map_or("", |allocator| &allocator.label))
 }
 
 /// The same with ratios to the allocator of this label.
@@ -85,11 +87,9 @@ fn correct_for_many(comparison: &Comparison, summary: &mut Summary) {
     }
 }
 
-/// What ratios refer to: glibc as it is, or else the first that was asked for.
-fn baseline(allocators: &[Allocator]) -> String {
-    let plain = |allocator: &&Allocator| allocator.kind == Kind::Glibc && allocator.environment.is_empty();
-    let found = allocators.iter().find(plain).or(allocators.first());
-    found.map_or_else(String::new, |allocator| allocator.label.clone())
+/// The place of what ratios refer to: glibc as it is, or else the first that was asked for.
+pub fn baseline(mut is_plain_glibc: impl Iterator<Item = bool>) -> usize {
+    is_plain_glibc.position(|is_plain| is_plain).unwrap_or(0)
 }
 
 fn memory_measure(runs: &[Run]) -> String {

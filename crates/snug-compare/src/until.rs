@@ -6,9 +6,8 @@
 
 use std::str::FromStr;
 
-use crate::quantities::named;
+use crate::quantities::{named, quantity_name};
 use crate::results::{Comparison, Until};
-use crate::scope;
 use snug_base::terminal::short_number;
 use snug_stats::Ratio;
 
@@ -32,7 +31,7 @@ impl FromStr for Goal {
     /// Understands `5%` and `requests_per_s:3%`.
     fn from_str(text: &str) -> Result<Goal, String> {
         let (quantity, number) = match text.rsplit_once(':') {
-            Some((name, number)) => (Some(scope::quantity_name(name.trim())?), number),
+            Some((name, number)) => (Some(quantity_name(name.trim())?), number),
             None => (None, text),
         };
         let number = number.trim();

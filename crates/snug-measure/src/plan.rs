@@ -43,6 +43,13 @@ pub struct Candidate {
     pub variables: Vec<(String, String)>,
 }
 
+impl Candidate {
+    /// glibc as it is.
+    pub fn is_plain_glibc(&self) -> bool {
+        self.kind == Kind::Glibc && self.library.is_none() && self.variables.is_empty()
+    }
+}
+
 impl Entry {
     /// The entry as the user would write it again.
     pub fn label(&self) -> String {

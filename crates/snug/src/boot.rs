@@ -12,8 +12,8 @@ use snug_base::{json, progress, terminal, time};
 use snug_boot::recorder::{self, BootPlan};
 use snug_boot::report::BootReport;
 use snug_boot::{difference, text};
-use snug_compare::scope::Scope;
-use snug_compare::{condition, dimension};
+use snug_compare::condition::{self, Scope};
+use snug_compare::dimension;
 use snug_profile::difference as saved_profile;
 
 /// Show what each required library costs in memory and time as a program starts
@@ -26,7 +26,7 @@ use snug_profile::difference as saved_profile;
   snug boot -- python3 -c 'import app'
   snug boot --cut-off 2MB --objects -- bundle exec rails runner 1
   snug boot --json -- bundle exec rails runner 1 > main.json
-  snug boot --diff main.json --fail-if 'new.live > 1.05 * old.live' -- bundle exec rails runner 1
+  snug boot --diff main.json --fail-if 'new.live > 1.05x' -- bundle exec rails runner 1
   snug boot --for 20s -- bundle exec puma
 
 The program runs under snug, with a hook that Ruby and Python load before it (by RUBYOPT and PYTHONPATH). At each file that \
@@ -59,7 +59,7 @@ pub(crate) struct BootArguments {
     /// Show which libraries cost more than in a file that --json wrote: in a second file, or now
     #[arg(long, value_name = "FILE", num_args = 1..=2, value_hint = clap::ValueHint::FilePath)]
     pub diff: Vec<PathBuf>,
-    /// Exit with 4 if this is true, such as "boot.live > 200 MB" or "new.live > 1.05 * old.live"; may be repeated
+    /// Exit with 4 if this is true, such as "boot.live > 200 MB" or "new.live > 1.05x", which is 1.05 times that of old; may be repeated
     #[arg(long, value_name = "CONDITION")]
     pub fail_if: Vec<String>,
     /// Write JSON; what the program writes goes to stderr then
@@ -128,10 +128,11 @@ fn measure(arguments: &BootArguments) -> Result<(BootReport, bool)> {
 /// What conditions may speak of; before the first run there are no values.
 fn scopes(arguments: &BootArguments, old: Option<&BootReport>, new: Option<&BootReport>) -> Vec<Scope> {
     let scope = |label: &str, report: Option<&BootReport>| Scope {
-        file: None,
         label: label.into(),
         names: BootReport::QUANTITIES,
         quantities: report.map(BootReport::quantities).unwrap_or_default(),
+        baseline: (label == "new").then_some(0),
+        ..Scope::default()
     };
     match arguments.diff.is_empty() {
         true => vec![scope("boot", new)],

@@ -11,11 +11,11 @@ use snug_base::failure::{Context, Failure, Result};
 use snug_base::file;
 use snug_base::terminal::{self, styled};
 use snug_compare::change::{Changes, Origin};
+use snug_compare::condition::{self, Scope};
 use snug_compare::results::Comparison;
 use snug_compare::saved::{self, Saved};
-use snug_compare::scope::Scope;
 use snug_compare::view::Difference;
-use snug_compare::{condition, overview, summary};
+use snug_compare::{overview, summary};
 use snug_report::output::{self, OutputArguments};
 use snug_report::{overview as show, table};
 
@@ -28,7 +28,7 @@ use snug_report::{overview as show, table};
   snug report results/compare.json --baseline jemalloc
   snug report yesterday.json today.json
   snug report laptop=a/compare.json staging=b/compare.json --html report.html --markdown comment.md
-  snug report main.json branch.json --fail-if 'branch.snug.rss_mean > 1.05 * main.snug.rss_mean'
+  snug report main.json branch.json --fail-if 'branch.snug.rss_mean > 1.05x'
   snug report --overview=memory,throughput --baseline jemalloc puma/ sidekiq/ celery/
 
 FILE is a compare.json that snug compare wrote, or the directory it is in. Several files are compared with the first, \
@@ -39,10 +39,10 @@ Exit codes: 0; 1 a file can't be written, or --fail-if can't be decided; 2 the a
 file is no result of this or an older snug compare; 4 a condition of --fail-if is true."
 )]
 pub(crate) struct ReportArguments {
-    /// Exit with 4 if this is true, such as "snug.rss_mean > 0.8 * glibc.rss_mean"; may be repeated
+    /// Exit with 4 if this is true, such as "snug.rss_mean > 0.8x"; may be repeated
     ///
-    /// As for `snug compare`. If there are several files, names begin with that of the file:
-    /// "today.snug.rss_mean > 1.05 * yesterday.snug.rss_mean".
+    /// As for `snug compare`. If there are several files, names begin with that of the file, and x is times what the
+    /// same allocator has in the first: "today.snug.rss_mean > 1.05x".
     #[arg(long, value_name = "CONDITION")]
     pub fail_if: Vec<String>,
     /// One table of all files, with a row for each allocator and a column for each file: for comparisons of
@@ -70,7 +70,7 @@ pub(crate) struct ReportArguments {
 pub(crate) fn run(arguments: &ReportArguments) -> Result<()> {
     output::check(&arguments.output)?;
     let files = saved::load_all(&arguments.files)?;
-    let scopes = scopes(&files);
+    let scopes = scopes(&files, arguments.baseline.as_deref());
     let conditions = condition::parse_all(&arguments.fail_if, &scopes)?;
     if !arguments.overview.is_empty() {
         write_overview(arguments, &files)?;
@@ -90,13 +90,26 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<()> {
 }
 
 /// What conditions may speak of: allocators, each with its file if there are several.
-fn scopes(files: &[Saved]) -> Vec<Scope> {
-    let several = files.len() > 1;
+fn scopes(files: &[Saved], baseline: Option<&str>) -> Vec<Scope> {
+    let [first, others @ ..] = files else { return Vec::new() };
+    let rows = &first.comparison.summary.allocators;
+    let place = |label: &str| rows.iter().position(|row| row.allocator == label);
     let mut scopes = Vec::new();
     for file in files {
         for row in &file.comparison.summary.allocators {
-            let file = several.then(|| file.name.clone());
-            scopes.push(Scope { file, label: row.allocator.clone(), names: &[], quantities: row.medians() });
+            // That of this file, or the same allocator in the first file.
+            let label = match others {
+                [] => baseline.unwrap_or(&file.comparison.summary.baseline),
+                _ => &row.allocator,
+            };
+            let itself = scopes.len();
+            scopes.push(Scope {
+                file: (!others.is_empty()).then(|| file.name.clone()),
+                label: row.allocator.clone(),
+                names: &[],
+                quantities: row.medians(),
+                baseline: place(label).filter(|place| *place != itself),
+            });
         }
     }
     scopes

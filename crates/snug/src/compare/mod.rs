@@ -21,9 +21,8 @@ use crate::compare::setup::{before_start, choose_candidates, RunSetup};
 use snug_base::failure::{Context, Failure, Result};
 use snug_base::{machine, terminal, VERSION};
 use snug_compare::change::Origin;
-use snug_compare::condition::{self, Condition};
+use snug_compare::condition::{self, Condition, Scope};
 use snug_compare::results::{Allocator, Comparison, Run, Settings, Summary, FORMAT, FORMAT_VERSION};
-use snug_compare::scope::Scope;
 use snug_compare::summary;
 use snug_compare::until::{self, Goal};
 use snug_inspect::library;
@@ -237,8 +236,13 @@ fn save_set(sets: &mut Sets, name: &str, with: &[String]) -> Result<()> {
 
 /// What conditions may speak of, before anything was measured.
 fn scopes(candidates: &[Candidate]) -> Vec<Scope> {
-    let scope = |candidate: &Candidate| Scope { label: candidate.label.clone(), ..Scope::default() };
-    candidates.iter().map(scope).collect()
+    let baseline = summary::baseline(candidates.iter().map(Candidate::is_plain_glibc));
+    let scope = |(place, candidate): (usize, &Candidate)| Scope {
+        label: candidate.label.clone(),
+        baseline: (place != baseline).then_some(baseline),
+        ..Scope::default()
+    };
+    candidates.iter().enumerate().map(scope).collect()
 }
 
 /// Writes what was measured, also when not all could be, and turns failed runs into a failure.
