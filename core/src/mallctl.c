@@ -4,11 +4,15 @@
 #include <string.h>
 
 #include "account.h"
+#include "aside.h"
 #include "cache.h"
 #include "control.h"
+#include "fence.h"
+#include "guard.h"
 #include "janitor.h"
 #include "large.h"
 #include "maintain.h"
+#include "mallctl_rows.h"
 #include "malloc_conf.h"
 #include "options.h"
 #include "profile.h"
@@ -28,83 +32,12 @@ const char mallctl_version[] = "5.3.1-0-snug-" SNUG_VERSION;
 
 /* ---- what can be read ---- */
 
-static union mallctl_value as_number(uint64_t number) { return (union mallctl_value){.number = number}; }
-static union mallctl_value as_text(const char *text) { return (union mallctl_value){.text = text}; }
-
-#define CONSTANT(name, value) \
-  static union mallctl_value name(size_t arena) { return (void)arena, value; }
-
-CONSTANT(get_zero, as_number(0))
-CONSTANT(get_one, as_number(1))
-CONSTANT(get_disabled, as_text("disabled"))
-CONSTANT(get_false_text, as_text("false"))
-CONSTANT(get_no_text, as_text(""))
-CONSTANT(get_free_text, as_text("free"))
-CONSTANT(get_version, as_text(mallctl_version))
-CONSTANT(get_debug, as_number(SNUG_DEBUG))
-CONSTANT(get_quantum, as_number(16))
-CONSTANT(get_page, as_number(PAGE_BYTES))
-CONSTANT(get_tcache_max, as_number(CLASS_MAX_BYTES))
-CONSTANT(get_large_min, as_number(LARGE_MIN_BYTES))
-CONSTANT(get_epoch, as_number(account_epoch()))
-CONSTANT(get_background, as_number(__atomic_load_n(&options.background, __ATOMIC_RELAXED)))
-CONSTANT(get_stats_print, as_number(__atomic_load_n(&options.stats_print, __ATOMIC_RELAXED)))
-CONSTANT(get_stats_letters, as_text(malloc_conf_settings.stats_letters))
-CONSTANT(get_abort_conf, as_number(malloc_conf_settings.abort_conf))
-CONSTANT(get_confirm, as_number(malloc_conf_settings.confirm))
-CONSTANT(get_zeroes, as_number(malloc_conf_settings.zero))
-CONSTANT(get_xmalloc, as_number(malloc_conf_settings.xmalloc))
-CONSTANT(get_decay, as_number((uint64_t)malloc_conf_settings.dirty_decay_ms))
-CONSTANT(get_thp, as_text(options.thp == THP_NEVER ? "never" : options.thp == THP_ALWAYS ? "always" : "default"))
-CONSTANT(get_thread_arena, as_number(this_thread.tag >> ARENA_SHIFT))
-
-static union mallctl_value get_arenas_max(size_t arena) {
-  (void)arena;
-  return as_number(options.arenas_max != 0 ? options.arenas_max : ARENA_MAX);
-}
-
-static union mallctl_value get_arenas(size_t arena) {
-  (void)arena;
-  return as_number(account_read(ACCOUNT_ARENAS));
-}
-
-#define FROM_ACCOUNT(name, which) CONSTANT(name, as_number(account_read(which)))
-
-FROM_ACCOUNT(get_allocated, ACCOUNT_ALLOCATED)
-FROM_ACCOUNT(get_active, ACCOUNT_ACTIVE)
-FROM_ACCOUNT(get_metadata, ACCOUNT_METADATA)
-FROM_ACCOUNT(get_resident, ACCOUNT_RESIDENT)
-FROM_ACCOUNT(get_mapped, ACCOUNT_MAPPED)
-FROM_ACCOUNT(get_retained, ACCOUNT_RETAINED)
-FROM_ACCOUNT(get_janitors, ACCOUNT_JANITORS)
-FROM_ACCOUNT(get_janitors_ever, ACCOUNT_JANITORS_EVER)
-
 /* Of one arena, or of all. What arenas share counts as the first one's, so that sums are right. */
 static bool has_shared(size_t arena) { return arena == MALLCTL_ALL_ARENAS || arena == 0; }
 
-static union mallctl_value get_small(size_t arena) {
-  return as_number(arena == MALLCTL_ALL_ARENAS ? account_read(ACCOUNT_SMALL) : account_small_bytes((uint32_t)arena));
+static uint64_t small_bytes(size_t arena) {
+  return arena == MALLCTL_ALL_ARENAS ? account_read(ACCOUNT_SMALL) : account_small_bytes((uint32_t)arena);
 }
-
-static union mallctl_value shared_number(size_t arena, enum account which, size_t unit_bytes) {
-  return as_number(has_shared(arena) ? account_read(which) / unit_bytes : 0);
-}
-
-#define SHARED(name, which, unit_bytes) \
-  static union mallctl_value name(size_t arena) { return shared_number(arena, which, unit_bytes); }
-
-SHARED(get_shared_large, ACCOUNT_LARGE, 1)
-SHARED(get_shared_large_blocks, ACCOUNT_LARGE_BLOCKS, 1)
-SHARED(get_shared_mapped, ACCOUNT_MAPPED, 1)
-SHARED(get_shared_retained, ACCOUNT_RETAINED, 1)
-SHARED(get_shared_metadata, ACCOUNT_METADATA, 1)
-SHARED(get_shared_resident, ACCOUNT_RESIDENT, 1)
-SHARED(get_shared_pactive, ACCOUNT_ACTIVE, PAGE_BYTES)
-SHARED(get_shared_pdirty, ACCOUNT_DIRTY, PAGE_BYTES)
-SHARED(get_shared_purges, ACCOUNT_PURGES, 1)
-SHARED(get_shared_purged, ACCOUNT_PURGED, PAGE_BYTES)
-SHARED(get_shared_cached, ACCOUNT_CACHED, 1)
-SHARED(get_shared_threads, ACCOUNT_THREADS, 1)
 
 /* ---- arenas and caches of the caller's own ---- */
 
@@ -115,22 +48,15 @@ static struct {
 } created;
 
 /* A number that the flags of mallocx take as a hint; nothing is ever in such an arena, and its numbers say so. */
-static union mallctl_value create_arena(size_t arena) {
-  (void)arena;
+static uint64_t create_arena(void) {
   uint32_t count = __atomic_fetch_add(&created.arenas, 1, __ATOMIC_RELAXED);
-  return as_number(FIRST_CREATED + count % (MALLCTL_ALL_ARENAS - FIRST_CREATED));
+  return FIRST_CREATED + count % (MALLCTL_ALL_ARENAS - FIRST_CREATED);
 }
 
-static union mallctl_value create_cache(size_t arena) {
-  (void)arena;
-  return as_number(__atomic_fetch_add(&created.caches, 1, __ATOMIC_RELAXED));
-}
+static uint64_t create_cache(void) { return __atomic_fetch_add(&created.caches, 1, __ATOMIC_RELAXED); }
 
 /* To be flushed or destroyed: it holds nothing. */
-static int forget_cache(size_t arena, uint64_t new) {
-  (void)arena;
-  return new < __atomic_load_n(&created.caches, __ATOMIC_RELAXED) ? 0 : EFAULT;
-}
+static int forget_cache(uint64_t new) { return new < __atomic_load_n(&created.caches, __ATOMIC_RELAXED) ? 0 : EFAULT; }
 
 static bool was_created(size_t arena) {
   uint32_t count = __atomic_load_n(&created.arenas, __ATOMIC_RELAXED);
@@ -139,21 +65,18 @@ static bool was_created(size_t arena) {
 
 /* ---- what can be written or done ---- */
 
-static int refresh_account(size_t arena, uint64_t new) {
-  (void)arena, (void)new;
+static int refresh_account(void) {
   account_refresh();
   return 0;
 }
 
-static int purge_arenas(size_t arena, uint64_t new) {
-  (void)arena, (void)new;
+static int purge_arenas(void) {
   start_if_needed();
   maintain_give_all_back();
   return 0;
 }
 
-static int flush_own(size_t arena, uint64_t new) {
-  (void)arena, (void)new;
+static int flush_own(void) {
   start_if_needed();
   if (cache_thread_is_inside()) return EAGAIN; /* K5 */
   cache_slow_path_begins();
@@ -163,8 +86,7 @@ static int flush_own(size_t arena, uint64_t new) {
 }
 
 /* When this returns with false the helper thread has ended. */
-static int switch_background(size_t arena, uint64_t new) {
-  (void)arena;
+static int switch_background(uint64_t new) {
   start_if_needed();
   if (cache_thread_is_inside()) return EAGAIN; /* K5 */
   cache_slow_path_begins();
@@ -195,8 +117,7 @@ static int set_profile(uint32_t setting) {
   return done ? 0 : EAGAIN;
 }
 
-static int switch_profile(size_t arena, uint64_t new) {
-  (void)arena;
+static int switch_profile(uint64_t new) {
   if ((new != 0) == control_samples_for_good()) return 0;
   uint32_t setting = setting_when_on();
   __atomic_store_n(&malloc_conf_settings.profile, setting, __ATOMIC_RELAXED);
@@ -204,16 +125,14 @@ static int switch_profile(size_t arena, uint64_t new) {
 }
 
 /* A path, or nothing: then prof_prefix says how it is called. */
-static int dump_profile(size_t arena, uint64_t new) {
-  (void)arena;
+static int dump_profile(uint64_t new) {
   if (!profiles_are_there()) return ENOENT;
   const char *path = new != MALLCTL_NOTHING ? (const char *)(uintptr_t)new : NULL;
   return profile_dump(path) ? 0 : EFAULT;
 }
 
 /* The binary logarithm of another distance, or nothing. */
-static int reset_profile(size_t arena, uint64_t new) {
-  (void)arena;
+static int reset_profile(uint64_t new) {
   if (!profiles_are_there()) return ENOENT;
   if (new != MALLCTL_NOTHING) {
     bool is_on = control_samples_for_good();
@@ -231,152 +150,87 @@ static int reset_profile(size_t arena, uint64_t new) {
 
 static unsigned lg_of(uint64_t number) { return 63 - (unsigned)__builtin_clzll(number | 1); }
 
-CONSTANT(get_prof_active, as_number(__atomic_load_n(&options.profile, __ATOMIC_RELAXED) != 0))
-CONSTANT(get_lg_sample, as_number(lg_of(profile_mean_bytes(setting_when_on()))))
-CONSTANT(get_opt_prof, as_number(malloc_conf_settings.prof))
-CONSTANT(get_opt_prof_active, as_number(malloc_conf_settings.prof_active))
-CONSTANT(get_opt_prof_final, as_number(malloc_conf_settings.prof_final))
-CONSTANT(get_opt_prof_prefix, as_text(malloc_conf_settings.prof_prefix))
-CONSTANT(get_opt_lg_sample, as_number(lg_of(profile_wanted_mean(malloc_conf_settings.first_profile))))
-CONSTANT(get_never, as_number((uint64_t)-1))
+/* ---- the values ---- */
 
-/* Only what is so already may be written: */
-static int only_true(size_t arena, uint64_t new) {
-  (void)arena;
-  return new ? 0 : EPERM;
-}
-static int only_one(size_t arena, uint64_t new) {
-  (void)arena;
-  return new == 1 ? 0 : EINVAL;
+static uint64_t arenas_max(void) { return options.arenas_max != 0 ? options.arenas_max : ARENA_MAX; }
+
+static const char *text_read(enum value value) {
+  switch (value) {
+    case VALUE_DISABLED: return "disabled";
+    case VALUE_FALSE_TEXT: return "false";
+    case VALUE_FREE_TEXT: return "free";
+    case VALUE_VERSION: return mallctl_version;
+    case VALUE_STATS_LETTERS: return malloc_conf_settings.stats_letters;
+    case VALUE_THP: return options.thp == THP_NEVER ? "never" : options.thp == THP_ALWAYS ? "always" : "default";
+    case VALUE_OPT_PROF_PREFIX: return malloc_conf_settings.prof_prefix;
+    default: return "";
+  }
 }
 
-/* ---- the table ---- */
+static uint64_t number_read(enum value value, size_t arena) {
+  switch (value) {
+    case VALUE_ONE: return 1;
+    case VALUE_NEVER: return (uint64_t)-1;
+    case VALUE_DEBUG: return SNUG_DEBUG;
+    case VALUE_QUANTUM: return 16;
+    case VALUE_PAGE: return PAGE_BYTES;
+    case VALUE_TCACHE_MAX: return CLASS_MAX_BYTES;
+    case VALUE_LARGE_MIN: return LARGE_MIN_BYTES;
+    case VALUE_EPOCH: return account_epoch();
+    case VALUE_BACKGROUND: return __atomic_load_n(&options.background, __ATOMIC_RELAXED);
+    case VALUE_STATS_PRINT: return __atomic_load_n(&options.stats_print, __ATOMIC_RELAXED);
+    case VALUE_ABORT_CONF: return malloc_conf_settings.abort_conf;
+    case VALUE_CONFIRM: return malloc_conf_settings.confirm;
+    case VALUE_ZEROES: return malloc_conf_settings.zero;
+    case VALUE_XMALLOC: return malloc_conf_settings.xmalloc;
+    case VALUE_DECAY: return (uint64_t)malloc_conf_settings.dirty_decay_ms;
+    case VALUE_ARENAS_MAX: return arenas_max();
+    case VALUE_THREAD_ARENA: return this_thread.tag >> ARENA_SHIFT;
+    case VALUE_SMALL_BYTES: return small_bytes(arena);
+    case VALUE_PROF_ACTIVE: return __atomic_load_n(&options.profile, __ATOMIC_RELAXED) != 0;
+    case VALUE_PROF_LG_SAMPLE: return lg_of(profile_mean_bytes(setting_when_on()));
+    case VALUE_OPT_PROF: return malloc_conf_settings.prof;
+    case VALUE_OPT_PROF_ACTIVE: return malloc_conf_settings.prof_active;
+    case VALUE_OPT_PROF_FINAL: return malloc_conf_settings.prof_final;
+    case VALUE_OPT_LG_SAMPLE: return lg_of(profile_wanted_mean(malloc_conf_settings.first_profile));
+    case VALUE_NEW_ARENA: return create_arena();
+    case VALUE_NEW_CACHE: return create_cache();
+    default: return 0;
+  }
+}
 
-struct row {
-  const char *name; /* # is an arena */
-  enum mallctl_type type;
-  union mallctl_value (*get)(size_t arena); /* NULL: it can't be read */
-  int (*set)(size_t arena, uint64_t new);   /* NULL: it can't be written */
-};
+static uint64_t shared_of(enum value value, size_t arena) {
+  uint64_t number = has_shared(arena) ? account_read((enum account)(value % VALUE_OF_ACCOUNT)) : 0;
+  return value < VALUE_SHARED_PAGES ? number : number / PAGE_BYTES;
+}
 
-static const struct row rows_of_tree[] = {
-    {"version", MALLCTL_TEXT, get_version, NULL},
-    {"epoch", MALLCTL_U64, get_epoch, refresh_account},
-    {"background_thread", MALLCTL_BOOL, get_background, switch_background},
-    {"max_background_threads", MALLCTL_SIZE, get_one, only_one},
+static union mallctl_value value_of(const struct row *row, size_t arena) {
+  enum value value = row->get;
+  if (row->type == MALLCTL_TEXT) return (union mallctl_value){.text = text_read(value)};
+  return (union mallctl_value){.number = value >= VALUE_SHARED       ? shared_of(value, arena)
+                                         : value >= VALUE_OF_ACCOUNT ? account_read(value - VALUE_OF_ACCOUNT)
+                                                                     : number_read(value, arena)};
+}
 
-    {"config.cache_oblivious", MALLCTL_BOOL, get_zero, NULL},
-    {"config.debug", MALLCTL_BOOL, get_debug, NULL},
-    {"config.fill", MALLCTL_BOOL, get_zero, NULL},
-    {"config.lazy_lock", MALLCTL_BOOL, get_zero, NULL},
-    {"config.malloc_conf", MALLCTL_TEXT, get_no_text, NULL},
-    {"config.opt_safety_checks", MALLCTL_BOOL, get_zero, NULL},
-    {"config.prof", MALLCTL_BOOL, get_one, NULL},
-    {"config.prof_libgcc", MALLCTL_BOOL, get_zero, NULL},
-    {"config.prof_libunwind", MALLCTL_BOOL, get_zero, NULL},
-    {"config.stats", MALLCTL_BOOL, get_one, NULL},
-    {"config.utrace", MALLCTL_BOOL, get_zero, NULL},
-    {"config.xmalloc", MALLCTL_BOOL, get_one, NULL},
+/* What is written, done or given: MALLCTL_NOTHING is no value. */
+static int do_action(const struct row *row, size_t arena, uint64_t new) {
+  switch ((enum action)row->set) {
+    case DO_NOTHING: break;
+    case DO_KEEP: return value_of(row, arena).number == new ? 0 : row->type == MALLCTL_SIZE ? EINVAL : EPERM;
+    case DO_REFRESH: return refresh_account();
+    case DO_SWITCH_BACKGROUND: return switch_background(new);
+    case DO_SWITCH_PROFILE: return switch_profile(new);
+    case DO_DUMP: return dump_profile(new);
+    case DO_RESET: return reset_profile(new);
+    case DO_FLUSH: return flush_own();
+    case DO_PURGE: return purge_arenas();
+    case DO_FORGET_CACHE: return forget_cache(new);
+  }
+  return EPERM;
+}
 
-    {"opt.abort", MALLCTL_BOOL, get_zero, NULL},
-    {"opt.abort_conf", MALLCTL_BOOL, get_abort_conf, NULL},
-    {"opt.confirm_conf", MALLCTL_BOOL, get_confirm, NULL},
-    {"opt.retain", MALLCTL_BOOL, get_one, NULL},
-    {"opt.dss", MALLCTL_TEXT, get_disabled, NULL},
-    {"opt.narenas", MALLCTL_UNSIGNED, get_arenas_max, NULL},
-    {"opt.percpu_arena", MALLCTL_TEXT, get_disabled, NULL},
-    {"opt.oversize_threshold", MALLCTL_SIZE, get_large_min, NULL},
-    {"opt.background_thread", MALLCTL_BOOL, get_background, NULL},
-    {"opt.max_background_threads", MALLCTL_SIZE, get_one, NULL},
-    {"opt.dirty_decay_ms", MALLCTL_SIGNED, get_decay, NULL},
-    {"opt.muzzy_decay_ms", MALLCTL_SIGNED, get_zero, NULL},
-    {"opt.stats_print", MALLCTL_BOOL, get_stats_print, NULL},
-    {"opt.stats_print_opts", MALLCTL_TEXT, get_stats_letters, NULL},
-    {"opt.junk", MALLCTL_TEXT, get_false_text, NULL},
-    {"opt.zero", MALLCTL_BOOL, get_zeroes, NULL},
-    {"opt.xmalloc", MALLCTL_BOOL, get_xmalloc, NULL},
-    {"opt.tcache", MALLCTL_BOOL, get_one, NULL},
-    {"opt.tcache_max", MALLCTL_SIZE, get_tcache_max, NULL},
-    {"opt.thp", MALLCTL_TEXT, get_thp, NULL},
-    {"opt.metadata_thp", MALLCTL_TEXT, get_disabled, NULL},
-    {"opt.zero_realloc", MALLCTL_TEXT, get_free_text, NULL},
-
-    {"opt.prof", MALLCTL_BOOL, get_opt_prof, NULL},
-    {"opt.prof_prefix", MALLCTL_TEXT, get_opt_prof_prefix, NULL},
-    {"opt.prof_active", MALLCTL_BOOL, get_opt_prof_active, NULL},
-    {"opt.prof_thread_active_init", MALLCTL_BOOL, get_one, NULL},
-    {"opt.lg_prof_sample", MALLCTL_SIZE, get_opt_lg_sample, NULL},
-    {"opt.lg_prof_interval", MALLCTL_SIGNED, get_never, NULL},
-    {"opt.prof_accum", MALLCTL_BOOL, get_one, NULL},
-    {"opt.prof_gdump", MALLCTL_BOOL, get_zero, NULL},
-    {"opt.prof_final", MALLCTL_BOOL, get_opt_prof_final, NULL},
-    {"opt.prof_leak", MALLCTL_BOOL, get_zero, NULL},
-
-    {"prof.active", MALLCTL_BOOL, get_prof_active, switch_profile},
-    {"prof.thread_active_init", MALLCTL_BOOL, get_one, only_true},
-    {"prof.dump", MALLCTL_TEXT, NULL, dump_profile},
-    {"prof.reset", MALLCTL_SIZE, NULL, reset_profile},
-    {"prof.interval", MALLCTL_U64, get_zero, NULL},
-    {"prof.lg_sample", MALLCTL_SIZE, get_lg_sample, NULL},
-
-    {"thread.arena", MALLCTL_UNSIGNED, get_thread_arena, NULL},
-    {"thread.tcache.enabled", MALLCTL_BOOL, get_one, only_true},
-    {"thread.tcache.flush", MALLCTL_ACTION, NULL, flush_own},
-    {"thread.idle", MALLCTL_ACTION, NULL, flush_own},
-
-    {"arena.#.initialized", MALLCTL_BOOL, get_one, NULL},
-    {"arena.#.decay", MALLCTL_ACTION, NULL, purge_arenas},
-    {"arena.#.purge", MALLCTL_ACTION, NULL, purge_arenas},
-
-    {"tcache.create", MALLCTL_UNSIGNED, create_cache, NULL},
-    {"tcache.flush", MALLCTL_UNSIGNED, NULL, forget_cache},
-    {"tcache.destroy", MALLCTL_UNSIGNED, NULL, forget_cache},
-
-    {"arenas.create", MALLCTL_UNSIGNED, create_arena, NULL},
-    {"arenas.narenas", MALLCTL_UNSIGNED, get_arenas, NULL},
-    {"arenas.dirty_decay_ms", MALLCTL_SIGNED, get_decay, NULL},
-    {"arenas.muzzy_decay_ms", MALLCTL_SIGNED, get_zero, NULL},
-    {"arenas.nbins", MALLCTL_UNSIGNED, get_zero, NULL}, /* Redis 8 asserts that it is known */
-    {"arenas.quantum", MALLCTL_SIZE, get_quantum, NULL},
-    {"arenas.page", MALLCTL_SIZE, get_page, NULL},
-    {"arenas.tcache_max", MALLCTL_SIZE, get_tcache_max, NULL},
-
-    {"stats.allocated", MALLCTL_SIZE, get_allocated, NULL},
-    {"stats.active", MALLCTL_SIZE, get_active, NULL},
-    {"stats.metadata", MALLCTL_SIZE, get_metadata, NULL},
-    {"stats.metadata_thp", MALLCTL_SIZE, get_zero, NULL},
-    {"stats.resident", MALLCTL_SIZE, get_resident, NULL},
-    {"stats.mapped", MALLCTL_SIZE, get_mapped, NULL},
-    {"stats.retained", MALLCTL_SIZE, get_retained, NULL},
-    {"stats.background_thread.num_threads", MALLCTL_SIZE, get_janitors, NULL},
-    {"stats.background_thread.num_runs", MALLCTL_U64, get_janitors_ever, NULL},
-    {"stats.arenas.#.nthreads", MALLCTL_UNSIGNED, get_shared_threads, NULL},
-    {"stats.arenas.#.dss", MALLCTL_TEXT, get_disabled, NULL},
-    {"stats.arenas.#.dirty_decay_ms", MALLCTL_SIGNED, get_decay, NULL},
-    {"stats.arenas.#.muzzy_decay_ms", MALLCTL_SIGNED, get_zero, NULL},
-    {"stats.arenas.#.pactive", MALLCTL_SIZE, get_shared_pactive, NULL},
-    {"stats.arenas.#.pdirty", MALLCTL_SIZE, get_shared_pdirty, NULL},
-    {"stats.arenas.#.pmuzzy", MALLCTL_SIZE, get_zero, NULL},
-    {"stats.arenas.#.mapped", MALLCTL_SIZE, get_shared_mapped, NULL},
-    {"stats.arenas.#.retained", MALLCTL_SIZE, get_shared_retained, NULL},
-    {"stats.arenas.#.base", MALLCTL_SIZE, get_shared_metadata, NULL},
-    {"stats.arenas.#.internal", MALLCTL_SIZE, get_zero, NULL},
-    {"stats.arenas.#.metadata_thp", MALLCTL_SIZE, get_zero, NULL},
-    {"stats.arenas.#.tcache_bytes", MALLCTL_SIZE, get_shared_cached, NULL},
-    {"stats.arenas.#.resident", MALLCTL_SIZE, get_shared_resident, NULL},
-    {"stats.arenas.#.dirty_npurge", MALLCTL_U64, get_shared_purges, NULL},
-    {"stats.arenas.#.dirty_purged", MALLCTL_U64, get_shared_purged, NULL},
-    {"stats.arenas.#.muzzy_npurge", MALLCTL_U64, get_zero, NULL},
-    {"stats.arenas.#.muzzy_purged", MALLCTL_U64, get_zero, NULL},
-    {"stats.arenas.#.small.allocated", MALLCTL_SIZE, get_small, NULL},
-    {"stats.arenas.#.large.allocated", MALLCTL_SIZE, get_shared_large, NULL},
-    {"stats.arenas.#.large.curlextents", MALLCTL_SIZE, get_shared_large_blocks, NULL},
-};
-
-enum { TREE_ROWS = sizeof rows_of_tree / sizeof rows_of_tree[0] };
-
-static bool is_epoch(const struct row *row) { return row->set == refresh_account; }
-static bool may_be_nothing(const struct row *row) { return row->set == dump_profile || row->set == reset_profile; }
+static bool is_epoch(const struct row *row) { return row->set == DO_REFRESH; }
+static bool may_be_nothing(const struct row *row) { return row->set == DO_DUMP || row->set == DO_RESET; }
 
 /* ---- names and MIBs ---- */
 
@@ -416,7 +270,7 @@ static bool parse_arena(const char *part, size_t length, size_t *arena) {
 }
 
 static bool arena_exists(size_t arena) {
-  return arena <= get_arenas(0).number || arena == MALLCTL_ALL_ARENAS || was_created(arena);
+  return arena <= account_read(ACCOUNT_ARENAS) || arena == MALLCTL_ALL_ARENAS || was_created(arena);
 }
 
 /* Whether the row agrees with the name in its part of this depth. */
@@ -492,9 +346,7 @@ static size_t size_of(enum mallctl_type type) {
 }
 
 /* As much of the value as there is room for; EINVAL if that is not its size. */
-static int read_value(const struct row *row, size_t arena, void *old, size_t *old_bytes) {
-  if (old == NULL || old_bytes == NULL) return 0;
-  union mallctl_value v = row->get(arena);
+static int give_value(const struct row *row, union mallctl_value v, void *old, size_t *old_bytes) {
   bool b = v.number != 0;
   unsigned u = (unsigned)v.number;
   const void *from = row->type == MALLCTL_BOOL       ? (const void *)&b
@@ -504,6 +356,33 @@ static int read_value(const struct row *row, size_t arena, void *old, size_t *ol
   *old_bytes = room < wanted ? room : wanted;
   memcpy(old, from, *old_bytes);
   return room == wanted ? 0 : EINVAL;
+}
+
+static int read_value(const struct row *row, size_t arena, void *old, size_t *old_bytes) {
+  if (old == NULL || old_bytes == NULL) return 0;
+  return give_value(row, value_of(row, arena), old, old_bytes);
+}
+
+/* The arena that the block at `pointer` is from; what arenas share is the first one's. False: it is none of ours. */
+static bool arena_of_block(const void *pointer, uint64_t *arena) {
+  size_t page = page_index(pointer), size_bytes;
+  unsigned kind = page < zone_pages() ? page_kind(page) : 0;
+  *arena = is_class(kind) && !arena_is_reserved(kind_arena(kind)) ? kind_arena(kind) : 0;
+  if (is_class(kind) || kind == KIND_RUN || fence_holds(pointer) || aside_holds(pointer)) return true;
+  return page >= zone_pages() && (large_size(pointer) != 0 || (guard_is_on() && guard_size(pointer, &size_bytes)));
+}
+
+static int look_up(const struct row *row, void *old, size_t *old_bytes, const void *new_value, size_t new_bytes) {
+  union mallctl_value arena;
+  const void *pointer;
+  if (new_value == NULL || new_bytes != sizeof pointer) return EINVAL;
+  if (cache_thread_is_inside()) return EAGAIN; /* K5 */
+  memcpy(&pointer, new_value, sizeof pointer);
+  cache_slow_path_begins();
+  bool found = arena_of_block(pointer, &arena.number);
+  cache_slow_path_ends();
+  if (!found) return EINVAL;
+  return old != NULL && old_bytes != NULL ? give_value(row, arena, old, old_bytes) : 0;
 }
 
 static uint64_t number_from(const struct row *row, const void *new_value) {
@@ -517,20 +396,21 @@ static uint64_t number_from(const struct row *row, const void *new_value) {
 static int act(const struct row *row, size_t arena, void *old, size_t *old_bytes, void *new_value, size_t new_bytes) {
   if (row->type == MALLCTL_ACTION) {
     if (old != NULL || old_bytes != NULL || new_value != NULL || new_bytes != 0) return EPERM;
-    return row->set(arena, 0);
+    return do_action(row, arena, 0);
   }
-  if (row->get == NULL && (old != NULL || old_bytes != NULL)) return EPERM;
-  if (row->get == NULL && new_value == NULL) {
-    return new_bytes != 0 || !may_be_nothing(row) ? EINVAL : row->set(arena, MALLCTL_NOTHING);
+  if (row->get == VALUE_LOOKUP) return look_up(row, old, old_bytes, new_value, new_bytes);
+  if (row->get == VALUE_NONE && (old != NULL || old_bytes != NULL)) return EPERM;
+  if (row->get == VALUE_NONE && new_value == NULL) {
+    return new_bytes != 0 || !may_be_nothing(row) ? EINVAL : do_action(row, arena, MALLCTL_NOTHING);
   }
-  if (row->set == NULL && (new_value != NULL || new_bytes != 0)) return EPERM;
+  if (row->set == DO_NOTHING && (new_value != NULL || new_bytes != 0)) return EPERM;
   if (new_value != NULL && new_bytes != size_of(row->type)) return EINVAL;
   if (is_epoch(row)) {
-    if (new_value != NULL) row->set(arena, 0);
+    if (new_value != NULL) do_action(row, arena, 0);
     return read_value(row, arena, old, old_bytes);
   }
   int result = read_value(row, arena, old, old_bytes);
-  return result != 0 || new_value == NULL ? result : row->set(arena, number_from(row, new_value));
+  return result != 0 || new_value == NULL ? result : do_action(row, arena, number_from(row, new_value));
 }
 
 int mallctl(const char *name, void *old, size_t *old_bytes, void *new_value, size_t new_bytes) {
@@ -573,10 +453,10 @@ int mallctlnametomib(const char *name, size_t *mib, size_t *mib_length) {
 bool mallctl_row(size_t index, const char **name, enum mallctl_type *type, bool *of_arena) {
   if (index >= TREE_ROWS) return false;
   *name = rows_of_tree[index].name;
-  bool creates = rows_of_tree[index].get == create_arena || rows_of_tree[index].get == create_cache;
+  bool creates = rows_of_tree[index].get >= VALUE_NEW_ARENA && rows_of_tree[index].get <= VALUE_LOOKUP;
   *type = creates ? MALLCTL_ACTION : rows_of_tree[index].type;
   *of_arena = strchr(*name, '#') != NULL;
   return true;
 }
 
-union mallctl_value mallctl_value_of(size_t index, size_t arena) { return rows_of_tree[index].get(arena); }
+union mallctl_value mallctl_value_of(size_t index, size_t arena) { return value_of(&rows_of_tree[index], arena); }

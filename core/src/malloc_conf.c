@@ -204,6 +204,11 @@ _Static_assert((int)MALLOC_CONF_LETTERS_BYTES == (int)OPTION_WORD_BYTES, "the le
 
 /* ---- lists ---- */
 
+static bool is_called(const struct conf_key *key, const char *name) {
+  size_t length = strcspn(key->name, "*");
+  return strncmp(key->name, name, length) == 0 && (key->name[length] == '*' || name[length] == '\0');
+}
+
 /* What asks for something of profiles asks for nothing while there are none, and whether there are shows at the end. */
 static bool is_of_profiles(const struct conf_key *key) {
   return strncmp(key->name, "prof_", 5) == 0 || strncmp(key->name, "lg_prof_", 8) == 0;
@@ -219,7 +224,7 @@ static void set_pair(const struct pair *pair, bool only_confirm) {
   for (size_t i = 0; i < CONF_KEY_COUNT; i++) {
     const struct conf_key *key = &conf_keys[i];
     int64_t value;
-    if (strcmp(pair->name, key->name) != 0) continue;
+    if (!is_called(key, pair->name)) continue;
     bool good = parse_pair(pair, key, &value);
     if (only_confirm) {
       if (good) confirm_pair(pair, key);

@@ -39,7 +39,7 @@ enum conf_effect {
 };
 
 struct conf_key {
-  const char *name;
+  char name[28]; /* * at its end stands for anything */
   uint8_t class; /* enum conf_class, and so on */
   uint8_t value;
   uint8_t effect;
@@ -86,6 +86,7 @@ static const struct conf_key conf_keys[] = {
     ALREADY("tcache", CONF_BOOL, SHARED),
     ALREADY("tcache_max", CONF_NUMBER, SHARED),
     ALREADY("lg_tcache_max", CONF_NUMBER, SHARED),
+    ALREADY("tcache_ncached_max", CONF_WORD, SHARED),
     ALREADY("tcache_nslots_small_min", CONF_NUMBER, SHARED),
     ALREADY("tcache_nslots_small_max", CONF_NUMBER, SHARED),
     ALREADY("tcache_nslots_large", CONF_NUMBER, SHARED),
@@ -95,11 +96,13 @@ static const struct conf_key conf_keys[] = {
     ALREADY("lg_tcache_flush_small_div", CONF_NUMBER, SHARED),
     ALREADY("lg_tcache_flush_large_div", CONF_NUMBER, SHARED),
     ALREADY("percpu_arena", CONF_WORD, SHARED),
+    ALREADY("narenas_ratio", CONF_WORD, SHARED),
     ALREADY("max_background_threads", CONF_NUMBER, "there is one helper thread at most"),
     ALREADY("retain", CONF_BOOL, "the heap keeps its addresses"),
     ALREADY("metadata_thp", CONF_WORD, NO_HUGE),
     ALREADY("huge_arena_pac_thp", CONF_BOOL, NO_HUGE),
     ALREADY("hpa", CONF_BOOL, NO_HUGE),
+    ALREADY("hpa_*", CONF_WORD, NO_HUGE),
     ALREADY("oversize_threshold", CONF_NUMBER, "blocks of 1 MiB and more have a mapping of their own"),
     ALREADY("lg_extent_max_active_fit", CONF_NUMBER, OWN_EXTENTS),
     ALREADY("cache_oblivious", CONF_BOOL, OWN_EXTENTS),
@@ -113,6 +116,7 @@ static const struct conf_key conf_keys[] = {
     ALREADY("abort", CONF_BOOL, "misuse always ends the process, with a message"),
     ALREADY("debug_double_free_max_scan", CONF_NUMBER, "double frees are found when blocks reach their slab"),
     ALREADY("calloc_madvise_threshold", CONF_NUMBER, "calloc knows which pages are zero"),
+    ALREADY("log", CONF_WORD, "it is for those who write jemalloc"),
     ALREADY("stats_interval_opts", CONF_WORD, "there is no stats_interval"),
     ALREADY("prof_accum", CONF_BOOL, "profiles always count what was ever allocated, too"),
     ALREADY("prof_unbias", CONF_BOOL, "each sample has a weight of its own, and profiles have sums of weights"),
@@ -142,8 +146,11 @@ static const struct conf_key conf_keys[] = {
     ABSENT("stats_interval", CONF_SIGNED, "statistics are printed at exit only, by stats_print:true"),
     ABSENT("utrace", CONF_BOOL, "calls are not traced"),
     ABSENT("zero_realloc", CONF_WORD, "realloc(p, 0) frees p, as in the C library"),
+    ABSENT("experimental_infallible_new", CONF_BOOL, "operator new throws bad_alloc; xmalloc:true ends the process"),
+    ABSENT("lg_san_uaf_align", CONF_SIGNED, "SNUG=guard:1 finds who uses freed blocks"),
     ABSENT("san_guard_small", CONF_NUMBER, "SNUG=guard:1 guards all blocks"),
     ABSENT("san_guard_large", CONF_NUMBER, "SNUG=guard:1 guards all blocks"),
+    ALREADY("experimental_*", CONF_WORD, OWN_EXTENTS),
 };
 
 enum { CONF_KEY_COUNT = sizeof conf_keys / sizeof conf_keys[0] };

@@ -217,4 +217,15 @@ TEST(calls_mix) {
   for (size_t i = 0; i < BLOCKS; i++) free(live[i].block);
 }
 
+/* jemalloc leaves it undefined. */
+TEST(nothing_is_freed) {
+  if (!snug_is_active()) SKIP("not snug");
+  dallocx(NULL, 0);
+  sdallocx(NULL, 50, MALLOCX_ALIGN(64));
+  free(hidden(malloc(50)));
+  dallocx(NULL, MALLOCX_TCACHE_NONE);
+  sdallocx(NULL, 5 * MIB, 0);
+  CHECK(sallocx(NULL, 0) == 0);
+}
+
 int main(int argc, char **argv) { return run_tests(argc, argv); }

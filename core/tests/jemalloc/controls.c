@@ -1,4 +1,4 @@
-/* controls.c: mallctl and its MIBs: every name, every error, and what the answers are worth. */
+/* controls.c: mallctl and its MIBs: errors, and what the answers are worth. names.c asks for every name. */
 #include <pthread.h>
 
 #include "../../include/jemalloc/jemalloc.h"
@@ -43,119 +43,6 @@ static void refresh(void) {
 
 /* ---- names ---- */
 
-static const char *const bools[] = {"background_thread",
-                                    "config.cache_oblivious",
-                                    "config.debug",
-                                    "config.fill",
-                                    "config.lazy_lock",
-                                    "config.opt_safety_checks",
-                                    "config.prof",
-                                    "config.prof_libgcc",
-                                    "config.prof_libunwind",
-                                    "config.stats",
-                                    "config.utrace",
-                                    "config.xmalloc",
-                                    "opt.abort",
-                                    "opt.abort_conf",
-                                    "opt.confirm_conf",
-                                    "opt.retain",
-                                    "opt.background_thread",
-                                    "opt.stats_print",
-                                    "opt.zero",
-                                    "opt.xmalloc",
-                                    "opt.tcache",
-                                    "opt.prof",
-                                    "opt.prof_active",
-                                    "opt.prof_thread_active_init",
-                                    "opt.prof_accum",
-                                    "opt.prof_gdump",
-                                    "opt.prof_final",
-                                    "opt.prof_leak",
-                                    "prof.active",
-                                    "prof.thread_active_init",
-                                    "thread.tcache.enabled",
-                                    "arena.0.initialized"};
-static const char *const unsigneds[] = {"opt.narenas", "thread.arena", "arenas.narenas", "arenas.nbins",
-                                        "stats.arenas.0.nthreads"};
-static const char *const longs[] = {"epoch",
-                                    "max_background_threads",
-                                    "opt.oversize_threshold",
-                                    "opt.max_background_threads",
-                                    "opt.dirty_decay_ms",
-                                    "opt.muzzy_decay_ms",
-                                    "opt.tcache_max",
-                                    "opt.lg_prof_sample",
-                                    "opt.lg_prof_interval",
-                                    "prof.interval",
-                                    "prof.lg_sample",
-                                    "arenas.dirty_decay_ms",
-                                    "arenas.muzzy_decay_ms",
-                                    "arenas.quantum",
-                                    "arenas.page",
-                                    "arenas.tcache_max",
-                                    "stats.allocated",
-                                    "stats.active",
-                                    "stats.metadata",
-                                    "stats.metadata_thp",
-                                    "stats.resident",
-                                    "stats.mapped",
-                                    "stats.retained",
-                                    "stats.background_thread.num_threads",
-                                    "stats.background_thread.num_runs",
-                                    "stats.arenas.0.pactive",
-                                    "stats.arenas.4096.pdirty",
-                                    "stats.arenas.4096.pmuzzy",
-                                    "stats.arenas.0.mapped",
-                                    "stats.arenas.0.retained",
-                                    "stats.arenas.0.base",
-                                    "stats.arenas.0.internal",
-                                    "stats.arenas.0.metadata_thp",
-                                    "stats.arenas.0.tcache_bytes",
-                                    "stats.arenas.0.resident",
-                                    "stats.arenas.0.dirty_npurge",
-                                    "stats.arenas.0.dirty_purged",
-                                    "stats.arenas.0.muzzy_npurge",
-                                    "stats.arenas.0.muzzy_purged",
-                                    "stats.arenas.4096.small.allocated",
-                                    "stats.arenas.4096.large.allocated",
-                                    "stats.arenas.0.dirty_decay_ms",
-                                    "stats.arenas.0.muzzy_decay_ms"};
-static const char *const texts[] = {
-    "version", "config.malloc_conf", "opt.dss",          "opt.percpu_arena", "opt.stats_print_opts", "opt.junk",
-    "opt.thp", "opt.metadata_thp",   "opt.zero_realloc", "opt.prof_prefix",  "stats.arenas.0.dss"};
-static const char *const actions[] = {"thread.tcache.flush", "thread.idle",      "arena.0.purge",
-                                      "arena.0.decay",       "arena.4096.purge", "arena.4096.decay"};
-
-static void check_sizes(const char *name, size_t size) {
-  char value[32];
-  for (size_t room = 0; room < sizeof value; room++) {
-    size_t bytes = room;
-    memset(value, 0x55, sizeof value);
-    int result = mallctl(name, value, &bytes, NULL, 0);
-    CHECK_THAT(result == (room == size ? 0 : EINVAL), "%s into %zu bytes: %d", name, room, result);
-    CHECK_THAT(bytes == (room < size ? room : size), "%s into %zu bytes: %zu", name, room, bytes);
-    for (size_t i = bytes; i < sizeof value; i++) CHECK_THAT(value[i] == 0x55, "%s wrote byte %zu", name, i);
-  }
-  CHECK_THAT(mallctl(name, NULL, NULL, NULL, 0) == 0, "%s without a place", name);
-}
-
-TEST(every_value_has_its_size) {
-  for (size_t i = 0; i < COUNT_OF(bools); i++) read_bool(bools[i]), check_sizes(bools[i], sizeof(bool));
-  for (size_t i = 0; i < COUNT_OF(unsigneds); i++)
-    read_unsigned(unsigneds[i]), check_sizes(unsigneds[i], sizeof(unsigned));
-  for (size_t i = 0; i < COUNT_OF(longs); i++) read_size(longs[i]), check_sizes(longs[i], sizeof(size_t));
-  for (size_t i = 0; i < COUNT_OF(texts); i++) read_text(texts[i]), check_sizes(texts[i], sizeof(char *));
-}
-
-TEST(actions_are_neither_read_nor_written) {
-  size_t value = 1, bytes = sizeof value;
-  for (size_t i = 0; i < COUNT_OF(actions); i++) {
-    CHECK_THAT(mallctl(actions[i], NULL, NULL, NULL, 0) == 0, "%s", actions[i]);
-    CHECK_THAT(mallctl(actions[i], &value, &bytes, NULL, 0) == EPERM, "%s", actions[i]);
-    CHECK_THAT(mallctl(actions[i], NULL, NULL, &value, bytes) == EPERM, "%s", actions[i]);
-  }
-}
-
 TEST(what_can_only_be_read_is_not_written) {
   size_t value = 1;
   CHECK(mallctl("version", NULL, NULL, &value, sizeof value) == EPERM);
@@ -190,68 +77,7 @@ TEST(names_that_are_none) {
   }
 }
 
-/* What callers would rely on, and is not there. */
-TEST(what_would_be_false_is_not_there) {
-  static const char *const absent[] = {"arenas.lookup",
-                                       "arenas.nlextents",
-                                       "arenas.bin.0.size",
-                                       "arena.0.reset",
-                                       "arena.0.destroy",
-                                       "arena.0.extent_hooks",
-                                       "arena.0.name",
-                                       "arena.0.retain_grow_limit",
-                                       "arena.0.dss",
-                                       "experimental.utilization.query",
-                                       "experimental.utilization.batch_query",
-                                       "experimental.hooks.install",
-                                       "thread.allocated",
-                                       "thread.allocatedp",
-                                       "thread.deallocated",
-                                       "thread.deallocatedp",
-                                       "thread.prof.name",
-                                       "thread.prof.active",
-                                       "prof.gdump",
-                                       "prof.prefix",
-                                       "prof.stats.bins.0.live",
-                                       "opt.prof_log",
-                                       "stats.mutexes.ctl.num_ops",
-                                       "stats.arenas.0.small.nmalloc",
-                                       "stats.arenas.0.bins.0.curregs",
-                                       "stats.zero_reallocs"};
-  if (!snug_is_active()) SKIP("not snug");
-  for (size_t i = 0; i < COUNT_OF(absent); i++) {
-    uint64_t value = 0;
-    size_t bytes = sizeof value;
-    CHECK_THAT(mallctl(absent[i], &value, &bytes, NULL, 0) == ENOENT, "%s", absent[i]);
-    CHECK_THAT(mallctl(absent[i], NULL, NULL, &value, bytes) == ENOENT, "%s", absent[i]);
-  }
-  CHECK(read_bool("config.prof") && mallctl(NULL, NULL, NULL, NULL, 0) == EINVAL);
-}
-
 /* ---- MIBs ---- */
-
-TEST(every_name_has_a_mib) {
-  const char *const *const lists[] = {bools, unsigneds, longs, texts, actions};
-  const size_t counts[] = {COUNT_OF(bools), COUNT_OF(unsigneds), COUNT_OF(longs), COUNT_OF(texts), COUNT_OF(actions)};
-  for (size_t list = 0; list < COUNT_OF(lists); list++) {
-    for (size_t i = 0; i < counts[list]; i++) {
-      const char *name = lists[list][i];
-      size_t mib[8], length = COUNT_OF(mib), parts = 1;
-      char by_name[8] = {0}, by_mib[8] = {0};
-      for (const char *at = name; *at != '\0'; at++) parts += *at == '.';
-      int result = mallctlnametomib(name, mib, &length);
-      CHECK_THAT(result == 0 && length == parts, "%s: %d, %zu parts", name, result, length);
-      if (lists[list] == actions) {
-        CHECK_THAT(mallctlbymib(mib, length, NULL, NULL, NULL, 0) == 0, "%s", name);
-        continue;
-      }
-      size_t bytes = lists[list] == bools ? sizeof(bool) : lists[list] == unsigneds ? sizeof(unsigned) : 8;
-      CHECK_THAT(mallctlbymib(mib, length, by_mib, &bytes, NULL, 0) == 0, "%s by MIB", name);
-      CHECK(mallctl(name, by_name, &bytes, NULL, 0) == 0);
-      CHECK_THAT(memcmp(by_name, by_mib, sizeof by_name) == 0, "%s differs by MIB", name);
-    }
-  }
-}
 
 TEST(a_mib_takes_other_arenas) {
   size_t mib[5], length = COUNT_OF(mib), all = 0, first = 0, bytes = sizeof all;

@@ -78,6 +78,7 @@ const KEYS: &[KeyRow] = &[
     key("tcache", KeyClass::Already, KeyValue::Bool, Effect::None, "threads share all slabs, and keep few blocks for themselves, as many as they use"),
     key("tcache_max", KeyClass::Already, KeyValue::Number, Effect::None, "threads share all slabs, and keep few blocks for themselves, as many as they use"),
     key("lg_tcache_max", KeyClass::Already, KeyValue::Number, Effect::None, "threads share all slabs, and keep few blocks for themselves, as many as they use"),
+    key("tcache_ncached_max", KeyClass::Already, KeyValue::Word, Effect::None, "threads share all slabs, and keep few blocks for themselves, as many as they use"),
     key("tcache_nslots_small_min", KeyClass::Already, KeyValue::Number, Effect::None, "threads share all slabs, and keep few blocks for themselves, as many as they use"),
     key("tcache_nslots_small_max", KeyClass::Already, KeyValue::Number, Effect::None, "threads share all slabs, and keep few blocks for themselves, as many as they use"),
     key("tcache_nslots_large", KeyClass::Already, KeyValue::Number, Effect::None, "threads share all slabs, and keep few blocks for themselves, as many as they use"),
@@ -87,11 +88,13 @@ const KEYS: &[KeyRow] = &[
     key("lg_tcache_flush_small_div", KeyClass::Already, KeyValue::Number, Effect::None, "threads share all slabs, and keep few blocks for themselves, as many as they use"),
     key("lg_tcache_flush_large_div", KeyClass::Already, KeyValue::Number, Effect::None, "threads share all slabs, and keep few blocks for themselves, as many as they use"),
     key("percpu_arena", KeyClass::Already, KeyValue::Word, Effect::None, "threads share all slabs, and keep few blocks for themselves, as many as they use"),
+    key("narenas_ratio", KeyClass::Already, KeyValue::Word, Effect::None, "threads share all slabs, and keep few blocks for themselves, as many as they use"),
     key("max_background_threads", KeyClass::Already, KeyValue::Number, Effect::None, "there is one helper thread at most"),
     key("retain", KeyClass::Already, KeyValue::Bool, Effect::None, "the heap keeps its addresses"),
     key("metadata_thp", KeyClass::Already, KeyValue::Word, Effect::None, "tables have no huge pages; thp says where the heap has"),
     key("huge_arena_pac_thp", KeyClass::Already, KeyValue::Bool, Effect::None, "tables have no huge pages; thp says where the heap has"),
     key("hpa", KeyClass::Already, KeyValue::Bool, Effect::None, "tables have no huge pages; thp says where the heap has"),
+    key("hpa_*", KeyClass::Already, KeyValue::Word, Effect::None, "tables have no huge pages; thp says where the heap has"),
     key("oversize_threshold", KeyClass::Already, KeyValue::Number, Effect::None, "blocks of 1 MiB and more have a mapping of their own"),
     key("lg_extent_max_active_fit", KeyClass::Already, KeyValue::Number, Effect::None, "it is about how jemalloc keeps extents; the heap here has none"),
     key("cache_oblivious", KeyClass::Already, KeyValue::Bool, Effect::None, "it is about how jemalloc keeps extents; the heap here has none"),
@@ -105,6 +108,7 @@ const KEYS: &[KeyRow] = &[
     key("abort", KeyClass::Already, KeyValue::Bool, Effect::None, "misuse always ends the process, with a message"),
     key("debug_double_free_max_scan", KeyClass::Already, KeyValue::Number, Effect::None, "double frees are found when blocks reach their slab"),
     key("calloc_madvise_threshold", KeyClass::Already, KeyValue::Number, Effect::None, "calloc knows which pages are zero"),
+    key("log", KeyClass::Already, KeyValue::Word, Effect::None, "it is for those who write jemalloc"),
     key("stats_interval_opts", KeyClass::Already, KeyValue::Word, Effect::None, "there is no stats_interval"),
     key("prof_accum", KeyClass::Already, KeyValue::Bool, Effect::None, "profiles always count what was ever allocated, too"),
     key("prof_unbias", KeyClass::Already, KeyValue::Bool, Effect::None, "each sample has a weight of its own, and profiles have sums of weights"),
@@ -133,8 +137,11 @@ const KEYS: &[KeyRow] = &[
     key("stats_interval", KeyClass::Absent, KeyValue::Signed, Effect::None, "statistics are printed at exit only, by stats_print:true"),
     key("utrace", KeyClass::Absent, KeyValue::Bool, Effect::None, "calls are not traced"),
     key("zero_realloc", KeyClass::Absent, KeyValue::Word, Effect::None, "realloc(p, 0) frees p, as in the C library"),
+    key("experimental_infallible_new", KeyClass::Absent, KeyValue::Bool, Effect::None, "operator new throws bad_alloc; xmalloc:true ends the process"),
+    key("lg_san_uaf_align", KeyClass::Absent, KeyValue::Signed, Effect::None, "SNUG=guard:1 finds who uses freed blocks"),
     key("san_guard_small", KeyClass::Absent, KeyValue::Number, Effect::None, "SNUG=guard:1 guards all blocks"),
     key("san_guard_large", KeyClass::Absent, KeyValue::Number, Effect::None, "SNUG=guard:1 guards all blocks"),
+    key("experimental_*", KeyClass::Already, KeyValue::Word, Effect::None, "it is about how jemalloc keeps extents; the heap here has none"),
     // malloc_conf:end
 ];
 
@@ -220,7 +227,7 @@ fn read_pair(name: &str, value: Option<&str>) -> Pair {
         sets,
         text,
     };
-    let Some(row) = KEYS.iter().find(|row| row.name == name) else {
+    let Some(row) = KEYS.iter().find(|row| row.is_called(name)) else {
         let hint = nearest(name).map(|nearest| format!("; did you mean {nearest}:...?"));
         return pair(
             KeyFate::Ignored,
@@ -241,6 +248,11 @@ fn read_pair(name: &str, value: Option<&str>) -> Pair {
 }
 
 impl KeyRow {
+    /// A `*` at the end of a row's name stands for anything.
+    fn is_called(&self, name: &str) -> bool {
+        self.name.strip_suffix('*').map_or(self.name == name, |beginning| name.starts_with(beginning))
+    }
+
     /// A value as a number, words as 0; None if it is none that the key can have.
     fn parse(&self, value: &str) -> Option<i64> {
         let number = || match value.strip_prefix('-').unwrap_or(value) {
@@ -392,8 +404,18 @@ mod tests {
     }
 
     #[test]
+    fn a_star_stands_for_any_ending() {
+        assert_eq!(fates("hpa_dirty_mult:0.25,hpa_:1,hpa:true"), [KeyFate::NotNeeded; 3]);
+        assert_eq!(fates("hpa_dirty_mult,xhpa_:1"), [KeyFate::Ignored; 2]);
+        assert_eq!(
+            fates("experimental_tcache_gc:true,experimental_infallible_new:true"),
+            [KeyFate::NotNeeded, KeyFate::NotThere]
+        );
+    }
+
+    #[test]
     fn every_beginning_of_a_key_suggests_one() {
-        for row in KEYS {
+        for row in KEYS.iter().filter(|row| !row.name.ends_with('*')) {
             assert!(nearest(&format!("{}=1", row.name)) == Some(row.name), "{}", row.name);
         }
     }
