@@ -17,19 +17,13 @@
 #include "sys.c"
 SMALL
 #include "symbols.c"
-FAST
 #include "hooks.c"
-SMALL
 #include "rights.c"
-FAST
 #include "lock.c"
-SMALL
 #include "fatal.c"
 #include "options.c"
 #include "malloc_conf.c"
-FAST
 #include "map.c"
-SMALL
 #include "huge.c"
 FAST
 #include "pages.c"
@@ -39,7 +33,9 @@ FAST
 #include "slab_record.c"
 #include "slab_join.c"
 #include "slab.c"
+SMALL
 #include "slab_purge.c"
+FAST
 #include "bins.c"
 #include "cache.c"
 SMALL
@@ -50,8 +46,8 @@ FAST
 SMALL
 #include "cgroup.c"
 #include "pressure.c"
-FAST
 #include "purge.c"
+FAST
 #include "tick.c"
 SMALL
 #include "control.c"
@@ -74,7 +70,9 @@ SMALL
 #include "aside.c"
 FAST
 #include "profile.c"
+SMALL
 #include "profile_dump.c"
+FAST
 #include "block.c"
 SMALL
 #include "fork.c"
