@@ -145,13 +145,7 @@ fn write_files(arguments: &BlameArguments, answer: &BlameAnswer<'_>) -> Result<(
         let since = written.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok()).unwrap_or_default();
         file::write(
             path,
-            pprof::encode(
-                sites,
-                pprof::LIVE,
-                since.as_nanos() as u64,
-                (black_box.ran_s * 1e9) as u64,
-                mean,
-            ),
+            pprof::encode(sites, pprof::LIVE, since.as_nanos() as u64, (black_box.ran_s * 1e9) as u64, mean),
         )?;
     }
     if let Some(path) = &arguments.folded {
