@@ -1,4 +1,4 @@
-"""Writes the numbers of README.md and docs/guide/measured.md between their marks, from the runs in bench/results.
+"""Writes the numbers of README.md and docs/explanation/measured.md between their marks, from the runs in bench/results.
 
     bench/update-measured            rewrites the tables
     bench/update-measured --check    only says whether they are up to date; exit status 1 if not
@@ -192,10 +192,10 @@ def blocks():
     """(page, mark, what belongs between the marks)"""
     comparisons = {heading: load(workload) for heading, workload in WORKLOADS.items()}
     yield "README.md", "memory", summary(comparisons)
-    yield "docs/guide/measured.md", "ratios", details(comparisons)
-    yield "docs/guide/measured.md", "memory", by_workload("mean memory, MB", comparisons, mean_memory, 0)
-    yield "docs/guide/measured.md", "cpu", by_workload("CPU time for the allocator, %", comparisons, allocator_share, 2)
-    yield "docs/guide/measured.md", "small", small_programs()
+    yield "docs/explanation/measured.md", "ratios", details(comparisons)
+    yield "docs/explanation/measured.md", "memory", by_workload("mean memory, MB", comparisons, mean_memory, 0)
+    yield "docs/explanation/measured.md", "cpu", by_workload("CPU time for the allocator, %", comparisons, allocator_share, 2)
+    yield "docs/explanation/measured.md", "small", small_programs()
 
 
 def with_block(text, name, mark, block):

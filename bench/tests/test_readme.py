@@ -1,4 +1,4 @@
-"""Tests that README.md and docs/guide/measured.md have the numbers that bench/update-measured works out of the runs in
+"""Tests that README.md and docs/explanation/measured.md have the numbers that bench/update-measured works out of the runs in
 bench/results, and that it works them out right. Run: tools/run_unittests.py bench/tests (standard library only)."""
 
 import re
@@ -29,7 +29,7 @@ class Pages(unittest.TestCase):
                 text = (measured.ROOT / name).read_text()
                 self.assertEqual(measured.with_block(text, name, mark, block), text, "run bench/update-measured")
             seen.append(name)
-        self.assertEqual({"README.md", "docs/guide/measured.md"}, set(seen))
+        self.assertEqual({"README.md", "docs/explanation/measured.md"}, set(seen))
 
     def test_readme_has_no_other_decimals(self):
         """A number that nothing works out does not belong into README: versions do, and the example of an answer."""

@@ -263,7 +263,7 @@ class Hooks(unittest.TestCase):
             table = text.partition(heading)[2].partition("\n\n")[0]
             return [[cell.strip() for cell in line.split("|")[2:-1]] for line in table.splitlines()[2:]]
 
-        guide = (BENCH.parent / "docs/guide/hooks.md").read_text()
+        guide = (BENCH.parent / "docs/how-to/hooks.md").read_text()
         page_text = (BENCH / "results" / re.search(r"results/([\w-]+)/README.md", guide)[1] / "README.md").read_text()
         memory, idle = (cells(page_text, f"| {name}: workload") for name in ("mean memory", "memory when idle"))
         self.assertEqual(cells(guide, "| snug with hooks, ×"),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the commands that README.md and docs/guide show for real servers (Rails, Puma, gunicorn, Celery, Sidekiq).
+"""Runs the commands that README.md and the guide show for real servers (Rails, Puma, gunicorn, Celery, Sidekiq).
 
 What a reader would paste is found in the pages: lines "$ snug ..." and words in code that hold one of these servers'
 commands. Only the port, the length and the allocators of a comparison are replaced. crates/snug/tests/guide.rs and bindings/tests
@@ -28,7 +28,7 @@ from ports import free_port
 
 SNUG = ROOT / "build/snug"
 LIBRARY = ROOT / "build/libsnug.so"
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs/guide").glob("*.md")))
+PAGES = (ROOT / "README.md", *sorted(page for folder in ("tutorial", "how-to", "reference", "explanation") for page in (ROOT / "docs" / folder).glob("*.md")))
 # How each server's command begins.
 SERVERS = ("bin/rails server", "bundle exec puma", "gunicorn", "celery -A", "sidekiq -")
 # With a wheel or a gem installed, or an image unpacked: bindings/tests, release/tests and crates/snug/tests.

@@ -13,7 +13,7 @@ from release.project import ROOT, VERSION
 
 def dockerfiles():
     """The Dockerfiles of the guide, by the image that they begin with."""
-    blocks = re.findall(r"```dockerfile\n(.*?)```", (ROOT / "docs/guide/roll-out.md").read_text(), re.S)
+    blocks = re.findall(r"```dockerfile\n(.*?)```", (ROOT / "docs/how-to/roll-out-containers.md").read_text(), re.S)
     return {re.search(r"^FROM (\S+)", block, re.M)[1]: block for block in blocks}
 
 

@@ -22,7 +22,7 @@ BOOKS = ("var/lib/apt", "var/lib/dpkg", "var/cache", "var/log", "etc/ld.so.cache
 
 def lines():
     """The commands of install.md's table by the name of their row, the first of each alone and in full."""
-    text = (ROOT / "docs/guide/install.md").read_text()
+    text = (ROOT / "docs/how-to/install.md").read_text()
     rows = re.findall(r"^\| ([^|]+) \| (.*`.*) \|$", text.split("| for | install |")[1].split("\n\n")[0], re.M)
     return {name: re.findall(r"`([^`]+)`", commands) for name, commands in rows}
 
@@ -85,7 +85,7 @@ class Lines(Clean):
     def test_any_linux(self):
         self.run_in_dist(self.line("any Linux"))
         self.root.run(f'snug run -- ruby -e "{RUBY}"')
-        removal = re.search(r"^(tar -tf snug-.*)$", (ROOT / "docs/guide/roll-out.md").read_text(), re.M)[1]
+        removal = re.search(r"^(tar -tf snug-.*)$", (ROOT / "docs/how-to/roll-out.md").read_text(), re.M)[1]
         self.run_in_dist(removal)
         # Folders that others use, too, stay.
         self.assertEqual([name for name in self.files() - self.before if "snug" in name or not (self.root.path / name).is_dir()], [])
@@ -177,7 +177,7 @@ printf 'all:\ninstall:\n\tinstall -D ruby %s/bin/ruby\n' "$prefix" >Makefile
         (source / "configure").chmod(0o755)
         self.root.run("tar -C /srv -czf /srv/ruby-3.3.6.tar.gz ruby-3.3.6; mkdir -p /srv/definitions; "
                       "echo 'install_package ruby-3.3.6 http://localhost/ruby-3.3.6.tar.gz standard' >/srv/definitions/3.3.6")
-        section = (ROOT / "docs/guide/roll-out.md").read_text().split("## Ruby that is built with it")[1].split("\n## ")[0]
+        section = (ROOT / "docs/how-to/roll-out-languages.md").read_text().split("## Ruby that is built with it")[1].split("\n## ")[0]
         export, build, install = (re.search(pattern, section, re.M)[0] for pattern in ("^export CPPFLAGS.*$", "^.* ruby-build .*$", "^.* rbenv .*$"))
         variables = f"export RUBY_BUILD_CACHE_PATH=/srv RUBY_BUILD_DEFINITIONS=/srv/definitions; {export}; "
         self.run_in_dist(f"{variables}{build}; {install}", network=True)

@@ -23,7 +23,7 @@ APK = shutil.which(os.environ.get("APK", "apk"))
 
 def repository_lines(system, site):
     """The guide's commands for a system that installs from repositories, which are at the address `site`."""
-    rows = (ROOT / "docs/guide/roll-out.md").read_text().split("### Repositories of your own")[1]
+    rows = (ROOT / "docs/how-to/install.md").read_text().split("## Repositories of your own")[1]
     row = re.search(rf"^\| {system} \| (.*) \|$", rows, re.M)[1]
     return [line.replace("https://packages.example.com", site) for line in re.findall(r"`([^`]+)`", row)]
 
@@ -180,7 +180,7 @@ class Alpine(Published):
         self.use_and_remove()
 
     def test_the_guides_line_and_back(self):
-        line = re.search(r"^\| Alpine \| `(.*)` \|$", (ROOT / "docs/guide/install.md").read_text(), re.M)[1]
+        line = re.search(r"^\| Alpine \| `(.*)` \|$", (ROOT / "docs/how-to/install.md").read_text(), re.M)[1]
         patterns = [word for word in line.split() if word.startswith("./")]
         self.apk(" ".join(line.split()[:3] + [str(path) for pattern in patterns for path in DIST.glob(pattern[2:])]))
         self.use_and_remove()

@@ -1,4 +1,4 @@
-// What a Java server does that goes through malloc, for docs/guide/other-languages.md: direct buffers, and gzip, whose state is
+// What a Java server does that goes through malloc, for docs/how-to/other-languages.md: direct buffers, and gzip, whose state is
 // outside of the heap of Java; and maps and strings, which are in it. Seeded; then quiet for 3 s.
 //
 //   java bench/workloads/other/Server.java [REQUESTS]

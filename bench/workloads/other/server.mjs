@@ -1,4 +1,4 @@
-// What a Node server does that goes through malloc, for docs/guide/other-languages.md: request bodies in Buffers, gzip and
+// What a Node server does that goes through malloc, for docs/how-to/other-languages.md: request bodies in Buffers, gzip and
 // hashes in libuv's threads; and JSON objects, which are V8's own. Seeded; the same work each time, then quiet for 3 s.
 //
 //   node bench/workloads/other/server.mjs [REQUESTS]

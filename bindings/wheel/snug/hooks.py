@@ -5,7 +5,7 @@ Nothing here raises into the server that calls it: what goes wrong is logged und
 are variables of the environment:
 
     SNUG_WARM_UP           requests, tasks or functions before the first fork (snug.warm_up)
-    SNUG_IMMORTAL=0        leaves the counts of objects alone before a fork (docs/guide/hooks.md says when)
+    SNUG_IMMORTAL=0        leaves the counts of objects alone before a fork (docs/how-to/hooks.md says when)
     SNUG_IDLE_SECONDS      without a request or a task until a worker counts as idle (2); 0: never collect when idle
     SNUG_COLLECT_SECONDS   at least this long from one collection of a worker to its next (30)
     SNUG_RECYCLE_MB        gunicorn replaces a worker that holds more than this many MB (0: never)

@@ -1,4 +1,4 @@
-//! Results as JSON, for scripts and for later commands. docs/guide/json.md describes the formats.
+//! Results as JSON, for scripts and for later commands. docs/reference/json.md describes the formats.
 
 use std::io::{self, Write};
 

@@ -1,5 +1,5 @@
 //! The table of quantities: everything about a run that has a number, once. The terminal's table, the report, CSV,
-//! `--fail-if`, the help and docs/guide/json.md take names, headings, units and order from here. Pure.
+//! `--fail-if`, the help and docs/reference/json.md take names, headings, units and order from here. Pure.
 
 use snug_inspect::kinds::closest;
 
@@ -353,8 +353,8 @@ mod tests {
 
     #[test]
     fn the_guide_describes_every_quantity() {
-        let page = include_str!("../../../docs/guide/json.md");
+        let page = include_str!("../../../docs/reference/json.md");
         let missing = ROWS.iter().map(|row| row.name).filter(|name| !page.contains(&format!("`{name}`")));
-        assert_eq!(missing.collect::<Vec<_>>(), [""; 0], "docs/guide/json.md lacks them");
+        assert_eq!(missing.collect::<Vec<_>>(), [""; 0], "docs/reference/json.md lacks them");
     }
 }

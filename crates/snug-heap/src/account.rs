@@ -151,7 +151,7 @@ mod tests {
         let json = serde_json::to_value(unknown).unwrap();
         assert_eq!(json["counted"], false);
         for name in ["cached_bytes", "dirty_bytes", "metadata_bytes"] {
-            assert_eq!(json[name], 0, "as docs/guide/json.md says");
+            assert_eq!(json[name], 0, "as docs/reference/json.md says");
         }
     }
 }

@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn the_guide_shows_the_same_dockerfile() {
-        let guide = include_str!("../../../docs/guide/roll-out.md");
+        let guide = include_str!("../../../docs/how-to/roll-out-containers.md");
         let library = Path::new("/usr/local/lib/libsnug.so");
         let deployment = Deployment {
             kind: Kind::Snug,

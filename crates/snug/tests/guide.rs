@@ -1,4 +1,4 @@
-//! Runs the commands that README.md and docs/guide show: each line `$ COMMAND` of a fenced block of ```console, and
+//! Runs the commands that README.md and the guide in docs show: each line `$ COMMAND` of a fenced block of ```console, and
 //! the commands in README's table, in order, in one directory for each page. A small server and a script stand in for the reader's.
 //!
 //! What stands for the reader's own is replaced: PID 4711 by that of a process called puma, which runs under snug and
@@ -254,17 +254,23 @@ impl Place {
     }
 }
 
+/// The folders of docs with what users read.
+const FOLDERS: [&str; 4] = ["tutorial", "how-to", "reference", "explanation"];
+
+fn pages_of_the_guide() -> Vec<PathBuf> {
+    let folders = FOLDERS.iter().map(|name| project().join("docs").join(name));
+    let files = folders.flat_map(|folder| std::fs::read_dir(folder).unwrap()).map(|entry| entry.unwrap().path());
+    let mut pages: Vec<PathBuf> = files.filter(|path| path.extension().is_some_and(|end| end == "md")).collect();
+    pages.sort();
+    assert!(pages.len() > 20, "only {pages:?} were found");
+    pages
+}
+
 #[test]
 fn commands_of_the_guide() {
     let Some(library) = snug_library() else { return };
     let mut pages: Vec<PathBuf> = vec![project().join("README.md")];
-    let guide = std::fs::read_dir(project().join("docs/guide")).unwrap();
-    pages.extend(
-        guide
-            .map(|entry| entry.unwrap().path())
-            .filter(|path| path.extension().is_some_and(|end| end == "md")),
-    );
-    pages.sort();
+    pages.extend(pages_of_the_guide());
     let user = String::from_utf8(Command::new("id").arg("-un").output().unwrap().stdout).unwrap();
     let mut failures = Vec::new();
     let (mut ran, mut skipped) = (0, Vec::new());
@@ -326,8 +332,7 @@ fn passed_over(page: &str) -> Vec<(usize, &str)> {
 #[test]
 fn no_command_of_the_guide_is_passed_over() {
     assert_eq!(passed_over("a\n\n    make\n\n```ini\n\n    b\n```\nc\n    d\n```sh\nls\n```\n").len(), 2);
-    for entry in std::fs::read_dir(project().join("docs/guide")).unwrap() {
-        let path = entry.unwrap().path();
+    for path in pages_of_the_guide() {
         let found = std::fs::read_to_string(&path).unwrap();
         let found = passed_over(&found);
         assert!(found.is_empty(), "{}: commands belong into blocks of ```console: {found:?}", path.display());
@@ -336,12 +341,9 @@ fn no_command_of_the_guide_is_passed_over() {
 
 #[test]
 fn pages_are_linked_from_the_index() {
-    let index = std::fs::read_to_string(project().join("docs/guide/README.md")).unwrap();
-    for entry in std::fs::read_dir(project().join("docs/guide")).unwrap() {
-        let name = entry.unwrap().file_name().to_string_lossy().into_owned();
-        assert!(
-            name == "README.md" || index.contains(&format!("({name})")),
-            "{name} is not in docs/guide/README.md"
-        );
+    let index = std::fs::read_to_string(project().join("docs/README.md")).unwrap();
+    for page in pages_of_the_guide() {
+        let name = page.strip_prefix(project().join("docs")).unwrap().display();
+        assert!(index.contains(&format!("({name})")), "{name} is not in docs/README.md");
     }
 }

@@ -1,4 +1,4 @@
-//! docs/guide/json.md names every field of the JSON that the commands write.
+//! docs/reference/json.md names every field of the JSON that the commands write.
 
 mod common;
 
@@ -8,7 +8,7 @@ use common::prometheus::{FakePrometheus, Manner};
 use common::{run, snug, snug_library, Scratch};
 use serde_json::Value;
 
-const PAGE: &str = include_str!("../../../docs/guide/json.md");
+const PAGE: &str = include_str!("../../../docs/reference/json.md");
 /// Objects whose fields are somebody else's: names of settings, of variables, of metrics, or described elsewhere.
 const OPEN: &[&str] =
     &["settings", "settings_from", "environment", "inherited", "metrics", "memory", "counters", "quantities"];
@@ -47,7 +47,7 @@ fn assert_described(command: &str, json: &Value) {
     fields(json, &mut names);
     assert!(names.len() > 5, "{json}");
     let missing: Vec<&String> = names.iter().filter(|name| !section.contains(&format!("`{name}`"))).collect();
-    assert!(missing.is_empty(), "docs/guide/json.md does not describe, of snug {command}: {missing:?}");
+    assert!(missing.is_empty(), "docs/reference/json.md does not describe, of snug {command}: {missing:?}");
 }
 
 #[test]

@@ -17,7 +17,7 @@ import urllib.parse
 import recorded_prometheus
 from test_monitoring import PROJECT, SNUG, get
 
-GUIDE = PROJECT / "docs/guide/canary.md"
+GUIDE = PROJECT / "docs/how-to/canary.md"
 HOURS = 4
 STEP_S = 120
 # Pods of deployments: a canary that holds 15 % less, one that is the same, one that is killed for lack of memory, and one

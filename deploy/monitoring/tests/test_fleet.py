@@ -21,7 +21,7 @@ import unittest
 import recorded_prometheus
 from test_monitoring import PROJECT, SNUG
 
-GUIDE = PROJECT / "docs/guide/fleet.md"
+GUIDE = PROJECT / "docs/how-to/fleet.md"
 STEP_S = 900
 MIB = 1 << 20
 SPREAD = 0.08

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[3]
 SITE = ROOT / "build/site"
 BROWSER_SECONDS = 120
 WIDTHS = (1280, 390)  # CSS pixels: a desktop, a phone
-LOOKED_AT = ("index.html", "docs/guide/index.html", "docs/guide/jemalloc.html", "commands/compare.html", "examples/index.html",
+LOOKED_AT = ("index.html", "docs/index.html", "docs/how-to/jemalloc.html", "commands/compare.html", "examples/index.html",
              "examples/report.html", "examples/profile.html", "bench/results/2026-11-27-full/index.html", "docs/decisions/0004-purging-is-paid-in-cpu-time.html")
 # Shows pages in windows of a width, one after the other, and tells the server how wide their content and their window are.
 FRAMES = """<!doctype html><body><script>
@@ -113,10 +113,11 @@ class Site(unittest.TestCase):
             self.assertEqual(foreign, [], path)
 
     def test_every_document_and_command_has_its_page(self):
-        for path in (ROOT / "docs/guide").glob("*.md"):
-            name = "index" if path.stem == "README" else path.stem
-            self.assertIn(SITE / f"docs/guide/{name}.html", self.pages)
-            self.assertIn(f"docs/guide/{name}.html", self.pages[SITE / "index.html"].links)
+        pages = [path for folder in ("tutorial", "how-to", "reference", "explanation") for path in (ROOT / "docs" / folder).glob("*.md")]
+        self.assertGreater(len(pages), 20)
+        for name in ("docs/index", *(str(path.relative_to(ROOT).with_suffix("")) for path in pages)):
+            self.assertIn(SITE / f"{name}.html", self.pages)
+            self.assertIn(f"{name}.html", self.pages[SITE / "index.html"].links)
         listed = subprocess.run([ROOT / "build/snug", "--help"], capture_output=True, text=True).stdout
         commands = re.findall(r"^  ([a-z]+) ", listed.partition("Commands:")[2].partition("\n\n")[0], re.M)
         self.assertGreater(len(commands), 10)

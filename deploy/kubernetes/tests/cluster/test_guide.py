@@ -16,7 +16,7 @@ import control_plane
 from control_plane import PROGRAMS, ROOT, ControlPlane, wait_for
 from pods import Cluster, container, image_of, injected, pod
 
-README, GUIDE = ROOT / "deploy/kubernetes/README.md", ROOT / "docs/guide/canary.md"
+README, GUIDE = ROOT / "deploy/kubernetes/README.md", ROOT / "docs/how-to/canary.md"
 
 
 def commands(page):

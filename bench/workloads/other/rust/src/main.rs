@@ -1,4 +1,4 @@
-//! What a Rust server does with memory, for docs/guide/other-languages.md: threads make requests' bodies of many sizes,
+//! What a Rust server does with memory, for docs/how-to/other-languages.md: threads make requests' bodies of many sizes,
 //! parse them into maps of strings, and keep some in a cache that all share, from which others leave. Seeded; the same work
 //! each time, then quiet for 3 s. With the feature `snug` its allocator is the crate snug-alloc.
 //!
