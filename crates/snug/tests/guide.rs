@@ -259,8 +259,10 @@ const FOLDERS: [&str; 4] = ["tutorial", "how-to", "reference", "explanation"];
 
 fn pages_of_the_guide() -> Vec<PathBuf> {
     let folders = FOLDERS.iter().map(|name| project().join("docs").join(name));
-    let files = folders.flat_map(|folder| std::fs::read_dir(folder).unwrap()).map(|entry| entry.unwrap().path());
-    let mut pages: Vec<PathBuf> = files.filter(|path| path.extension().is_some_and(|end| end == "md")).collect();
+    let files =
+        folders.flat_map(|folder| std::fs::read_dir(folder).unwrap()).map(|entry| entry.unwrap().path());
+    let mut pages: Vec<PathBuf> =
+        files.filter(|path| path.extension().is_some_and(|end| end == "md")).collect();
     pages.sort();
     assert!(pages.len() > 20, "only {pages:?} were found");
     pages
