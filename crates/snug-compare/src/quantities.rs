@@ -296,7 +296,7 @@ pub fn help() -> String {
         names.map(|row| without_unit(row.name)).collect::<Vec<_>>().join(", ")
     };
     format!(
-        "Quantities of a run, and of each phase of a server, as load.cpu: {}. Of a run only: {} and other percentiles; \
+        "Quantities of a run, and of each phase of a server, as load.cpu: {}. For a run only: {} and other percentiles; \
          metric.NAME is what the program prints, in the unit that NAME ends in: _bytes, _mb, _per_s, _ms or _s.",
         names(true),
         names(false)

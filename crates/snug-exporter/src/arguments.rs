@@ -27,7 +27,7 @@ Each process has the labels allocator, role and worker: 'puma worker' and '2', f
 Sidekiq, Resque, Solid Queue, Celery, gunicorn and PostgreSQL give themselves, else from the script or the program; \
 and app, where the title of Puma, Sidekiq or gunicorn names the application, or the pod's name does. Processes in \
 containers have the labels namespace, pod and container, whose names come from those of the files in \
-/var/log/containers; the label group is canary in containers that use snug or were to, else baseline. Where a process \
+/var/log/containers; the label group is canary in containers that use snug or should, else baseline. Where a process \
 and its children look the same, the parent is the master and the children are workers. Workers without a \
 number get the lowest free one, so that restarts create no new time series. Metric names, alert rules and a \
 dashboard are in deploy/monitoring/.
@@ -73,7 +73,7 @@ pub struct ExporterArguments {
     /// Also estimate what is live under glibc, in processes below 500 MB, for at most 2 % of a core
     #[arg(long)]
     pub estimates: bool,
-    /// Also export live bytes by function and line, of the N with most in each program, for processes that sample
+    /// Also export live bytes by function and line, for the N call sites with the most in each program, where processes sample
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=100))]
     pub sites: Option<u8>,
     /// Write the metrics once and exit

@@ -35,7 +35,7 @@ waiting out. A file's cost includes all that it requires itself, and counts agai
 others are named beside it. A library's cost is the sum of its files, each without what it requires. Memory freed \
 meanwhile is subtracted, so a cost may be negative.
 
-Of several processes, snug measures the first that loads the hook, and what it executes. Python then allocates through \
+If there are several processes, snug measures the first that loads the hook, and what it executes. Python then allocates through \
 malloc alone (PYTHONMALLOC=malloc, unless you set it), since its own small blocks can't be seen from outside; Ruby's slots \
 appear only in RSS.
 

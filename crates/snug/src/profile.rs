@@ -84,9 +84,9 @@ impl<'a> Report<'a> {
   snug profile puma --black-box /volume
   snug profile puma --for 50s --pprof - | curl --data-binary @- 'http://pyroscope:4040/ingest?format=pprof&name=shop'
 
-Without a restart: sampling is switched on in the process and all below it, as a server's workers are, for the time that \
---for gives or until Ctrl-C, and then off again; if snug is killed, within 15 seconds; what they allocated is added up. \
-About one block in every 512 KiB allocated becomes a sample, at most 100 a second, and after the first 30 s at most 25 or \
+No restart is needed: snug switches sampling on in the process and all below it, such as a server's workers, for the time \
+that --for gives or until Ctrl-C, and adds up what they allocate. Then sampling goes off again, within 15 seconds even if \
+snug is killed. About one block in every 512 KiB allocated becomes a sample, at most 100 a second, and after the first 30 s at most 25 or \
 0.5 % of the process's CPU time, with the stack that asked \
 for it: native frames, and the Ruby (3.0 to 3.4) or Python code (3.11 to 3.14) that ran. The numbers are estimates, \
 each with the samples behind it and the interval in which the true one lies with 95 % confidence. The files for flame \
@@ -95,9 +95,9 @@ views, with a switch between them. The library keeps no peak: --view peak shows 
 program looked, ten times a second or less often.
 
 With --, the program is started under snug and sampled from its start until it ends; --for or Ctrl-C ends it earlier. \
-Shown is the peak, as a program frees most of its memory before it ends. \
-The profile follows what the program writes; with --json the program's output goes to stderr. It is of the first process \
-alone, but what that executes and starts is sampled as well, for `snug profile PID --view live`. The program is traced \
+snug shows the peak, because a program frees most of its memory before it ends. \
+The profile follows what the program writes; with --json the program's output goes to stderr. It covers the first process \
+alone; programs that this one executes or starts are sampled as well, for `snug profile PID --view live`. The program is traced \
 (ptrace(2)) so that it can be read at its end, and no other debugger can be attached. Where that is not permitted it is \
 read while it runs, and what it allocated last is missing.
 
@@ -149,7 +149,7 @@ pub(crate) struct ProfileArguments {
     /// No stacks with a function, file or line that matches
     #[arg(long, value_name = "REGEX", value_parser = pattern, conflicts_with_all = ["diff", "black_box"])]
     pub ignore: Option<Regex>,
-    /// Show so many lines that allocated most by themselves [default: 10]
+    /// How many lines to show, of those that allocated most by themselves [default: 10]
     #[arg(long, value_name = "COUNT", conflicts_with_all = ["json", "black_box"])]
     pub top: Option<usize>,
     /// Show all lines, and the whole tree

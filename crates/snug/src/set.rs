@@ -22,8 +22,8 @@ use snug_process::tree;
 
 The options are those of the variable SNUG; `SNUG=help snug run true` lists them. Those that only matter at \
 startup can't be set. Children forked from now on inherit the new value; existing ones keep theirs. A \
-sleeping process takes the setting when it next runs: several wait there beside each other, and of two values for one \
-option the last counts. With profile=0 samples for a snug profile or snug leak that runs end with that.
+sleeping process takes its settings when it next runs; if an option was set twice by then, the last value counts. \
+profile=0 also ends the samples of a snug profile or snug leak that is running.
 
 Exit codes: 0 set, or waiting in a sleeping process; 1 the process uses another allocator, or did not answer \
 though it is running; 2 no such option or value; 3 no such process, or no permission.")]

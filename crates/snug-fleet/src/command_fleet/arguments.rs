@@ -18,13 +18,13 @@ What containers need under snug comes from pods that use it, those of --canary; 
 nothing is promised. A limit is above the highest memory of 999 of 1000 such pods, a request above what 9 of 10 need \
 for 95 % of the time, both with 95 % confidence, as pods differ from each other, and for a time like the window: at \
 busier times they need more. Pods that were there for less than half of the window are left out. If a pod under snug \
-came to 95 % of its limit, its kind gets no answer: nobody saw what it would have taken.
+came to 95 % of its limit, its kind gets no answer: it might have needed more.
 
 Pods of one kind have the namespace, the container's name, and the name of the pod without what Kubernetes puts behind \
 it, and without -canary, -primary or -snug. Memory and limits come from the kubelet's metrics; requests and the size of \
 nodes from kube-state-metrics, if it is there. Where no request is known, the limit is used, as Kubernetes does.
 
-What is freed is the sum of the requests now, less what they could be. It is split into what snug saves and what is there \
+The memory freed is the sum of today's requests, less what they could be. It is split into what snug saves and what is there \
 without it, because today's requests exceed what pods need today. Nodes are counted as if only memory filled them.
 
 A token is read from --bearer-token-file or SNUG_PROMETHEUS_TOKEN; name and password, as NAME:PASSWORD, from \

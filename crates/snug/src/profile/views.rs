@@ -22,7 +22,7 @@ pub(crate) enum ProfileView {
     Live,
     /// Allocated during the measurement, freed or not
     Allocated,
-    /// Live when the most was, of the moments at which the process was looked at, ten times a second or less often
+    /// Live at the highest of the moments at which snug looked, ten times a second or less often
     Peak,
 }
 
