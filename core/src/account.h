@@ -41,7 +41,7 @@ HIDDEN uint64_t account_epoch(void);
 
 HIDDEN uint64_t account_read(enum account which);
 
-/* Of the blocks in slabs, those of this arena; 0 if it is not in use. What caches hold is taken off by its share. */
+/* Bytes of this arena's blocks in slabs, less its share of what caches hold; 0 if it is not in use. */
 HIDDEN uint64_t account_small_bytes(uint32_t arena);
 
 #endif

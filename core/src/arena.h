@@ -53,7 +53,7 @@ HIDDEN uint32_t arena_cpus(void);
 /* Arenas that threads may spread over: as many as CPUs, or fewer by option. */
 HIDDEN uint32_t arena_allowed(void);
 
-/* Of these the one with the fewest users. */
+/* The one of these with the fewest users. */
 HIDDEN unsigned arena_least_used(void);
 
 /* An arena for guarded blocks alone (W1, W2), or for sampled ones, whose slabs are zero at first, and that neither

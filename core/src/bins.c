@@ -32,7 +32,7 @@ static struct {
   uint16_t grown_offset[CLASS_SMALL_LAST + 1];                     /* where the grown slots of a small class begin */
 } all_bins;
 
-/* Of a bin that opens; 0: it grows from one slot. */
+/* The capacity of a bin that opens; 0: it grows from one slot. */
 static size_t first_capacity(unsigned class_index) {
   size_t size_bytes = class_shapes[class_index].size_bytes;
   if (size_bytes <= 128) return 8;

@@ -29,7 +29,7 @@ static COLD void give_kept(void) {
 
 void block_start(void) { cache_gives_kept = give_kept; }
 
-/* Of a block that is no business of the heap's, or not yet. Marks behind blocks stay until they are checked. */
+/* Frees a block that the heap must not see, or not yet. Marks behind blocks stay until they are checked. */
 static COLD void give_aside(void *block) {
   if (aside_holds(block)) return aside_give(block);
   aside_keep(block, !guard_is_on() && !fence_holds(block));

@@ -83,7 +83,7 @@ HIDDEN void *block_take_aligned(size_t alignment, size_t size_bytes, bool *clean
  * no slab can be had) may take a longer one. */
 HIDDEN size_t block_size_for(size_t alignment, size_t size_bytes);
 
-/* What handlers freed amid a slow path is given at its end from now on. Called once, at start. */
+/* From now on the end of a slow path frees what handlers freed amid it. Called once, at start. */
 HIDDEN void block_start(void);
 
 /* From now on every byte of every new block is zero, and of old ones what they grow by. Thread caches end. */
@@ -113,8 +113,8 @@ HIDDEN __typeof(free) free_of_this_copy;
 /* Makes the block size_bytes (at least 1) long; it may move. NULL: no memory, the block stays as it is. */
 HIDDEN void *block_resize(void *block, size_t size_bytes);
 
-/* What a block of block_bytes holds goes to another one, which was asked for with size_bytes, and it is given back. All
- * that may be used of both goes along, whatever the program asked for: it can be told how much that is. */
+/* Copies a block of block_bytes to another one, which was asked for with size_bytes, and gives it back. Copies all that
+ * may be used of both, whatever the program asked for: it can be told how much that is. */
 HIDDEN void block_move(void *block, size_t block_bytes, void *to, size_t size_bytes);
 
 /* The same, but it stays where it is. False: not possible, nothing changed. */

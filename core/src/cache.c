@@ -446,7 +446,7 @@ static ALWAYS_INLINE void note_miss(struct bin *bin, unsigned streak) {
   if (bin->misses < UINT8_MAX) bin->misses++;
 }
 
-/* What the bin takes more, so many frees less will be seen. */
+/* The more a bin takes, the fewer frees will be seen. */
 static void grow_bin(struct cache *cache, unsigned class_index) {
   this_thread.upkeep_due += (uint32_t)bin_grow(cache, class_index);
 }

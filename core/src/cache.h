@@ -14,7 +14,7 @@
  * After the barrier either the thief sees a busy == 1, or the owner sees the empty cache and comes to the slow path.
  * Each bin has a busy of its own, since a signal handler may be in another one than what it interrupted; the door's is
  * for slow paths.
- * Who calls threads in shuts the same doors, for their owners to open: a thief opens only what it shut.
+ * A thread that calls others in shuts the same doors, for their owners to open: a thief opens only what it shut.
  * All that lies in the cache: a thief touches nothing of a thread, which may end at any moment. Most
  * threads release their cache then; one whose first slow call comes in its very last destructors does not, and the
  * next thief finds it gone.
@@ -26,7 +26,7 @@
  *      gives those to their slab. All are of one arena, the owner's (its tag): others go to the remote blocks. But a
  *      slab may be adopted by another arena in the instant in which the first thread joins its arena and frees.
  *  C4  door.cache is &empty_cache or the cache it lies in. empty_cache is empty and full at once in every class.
- *      Of an unused cache nothing counts, and all may read as zero: find_unused sets it up.
+ *      Nothing in an unused cache counts, and all may read as zero: find_unused sets it up.
  *  C5  Outside `changing`, any instant shows a whole bin: one store of top takes a block in or out.
  *  C6  While a slow path uses its own cache, the thread's door is nobody's: the fast path of a signal handler then
  *      finds no bin, and its slow path sees that it is inside another one (K5).
@@ -70,7 +70,7 @@ static ALWAYS_INLINE void cache_slow_path_begins(void) {
 
 HIDDEN extern void (*cache_gives_kept)(void); /* NULL: not yet */
 
-/* What handlers freed meanwhile is given now (aside.h). */
+/* Frees what handlers freed meanwhile (aside.h). */
 static ALWAYS_INLINE void cache_slow_path_ends(void) {
   __atomic_signal_fence(__ATOMIC_SEQ_CST);
   uint32_t inside = --this_thread.inside;
@@ -128,7 +128,7 @@ HIDDEN uint64_t cache_sign_of_life(const struct cache *cache);
 /* Makes the cache an unused one. The lock is held, and its thread does not use it (any more). */
 HIDDEN void cache_release(struct cache *cache);
 
-/* What is called when a thread has given its cache up at its end, in its slow path and with no lock held. Set once, at
+/* Called when a thread has given its cache up at its end, in its slow path and with no lock held. Set once, at
  * start. */
 HIDDEN extern void (*cache_after_thread)(void);
 
@@ -146,7 +146,7 @@ HIDDEN void cache_reset_locks(void);
 
 /* ---- fast paths ---- */
 
-/* Where among the bins that of a size of at most CLASS_SMALL_MAX_BYTES is. */
+/* The offset among the bins of the one for a size of at most CLASS_SMALL_MAX_BYTES. */
 static ALWAYS_INLINE size_t bin_offset_of(size_t size_bytes) { return class_offset_small[(size_bytes + 15) / 16]; }
 
 /* The class of a size of at most CLASS_MAX_BYTES. */

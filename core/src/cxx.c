@@ -110,7 +110,7 @@ OPERATOR(void delete_array_sized_aligned(void *, size_t, size_t), "_ZdaPvmSt11al
 OPERATOR(void delete_one_aligned_nothrow(void *, size_t, const void *), "_ZdlPvSt11align_val_tRKSt9nothrow_t");
 OPERATOR(void delete_array_aligned_nothrow(void *, size_t, const void *), "_ZdaPvSt11align_val_tRKSt9nothrow_t");
 
-/* What a program may replace and others then have to call ([new.delete]): whether it did. */
+/* Operators that a program may replace, and others must call then ([new.delete]): whether it did. */
 #define OWN(name, mangled) extern __typeof(name) own_##name __attribute__((alias(mangled))) HIDDEN
 #define IS_THEIRS(name) unlikely(AS_BOUND(name) != own_##name)
 

@@ -22,10 +22,10 @@ COLD void tell_overrun(const char *access, const void *address, const void *bloc
 COLD void tell_underrun(const char *access, const void *address, const void *block, size_t size_bytes);
 COLD void tell_use_after_free(const char *access, const void *address, const void *block, size_t size_bytes);
 
-/* What is called between the line of the next of the others and the end. NULL: nothing. */
+/* Has this called between the line of the next of the others and the end. NULL: nothing. */
 void tell_more_by(void (*explain)(void));
 
-/* What is called before the end of a child of vfork(2), whose thread-local variables are its parent's. */
+/* Has this called before the end of a child of vfork(2), whose thread-local variables are its parent's. */
 void leave_borrowed_by(void (*leave)(void));
 
 /* One line on stderr that starts with "snug: warning: ". */

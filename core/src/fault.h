@@ -7,9 +7,9 @@
  *  F1  Each action of the program that we came in front of has a handler of ours to itself, for good. So what the
  *      program kept as "the action before" and sets again, or calls, leads to what was there then.
  *  F2  A handler of ours changes nothing that the kernel does for the program's: same flags, same mask, same arguments.
- *      Where there was none the kernel's own action follows, with the registers of the fault.
+ *      If there was none, the kernel's own action follows, with the registers of the fault.
  *  F3  What a handler is told is trusted only if the kernel called it: programs call the one before theirs with less.
- *      Where there was none before, such a call makes the kernel's action the process's: the access, made again, ends
+ *      If there was none before, such a call makes the kernel's action the process's: the access, made again, ends
  *      it.
  */
 #ifndef SNUG_FAULT_H

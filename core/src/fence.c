@@ -134,7 +134,7 @@ static void tell_of(const struct slot *slot) {
 
 /* ---- faults ---- */
 
-/* Of the fence between two slots: which one's block is nearer? */
+/* Which slot's block is nearer to an address in the fence between two. */
 static uint32_t nearer_slot(const char *address, uint32_t number) {
   uint32_t next = number + 1;
   if (address < slot_end(number) || next >= fence.count) return number;

@@ -80,7 +80,7 @@ static uint64_t mark_word(const void *block, unsigned kind, size_t slack_bytes) 
   return mix(block) ^ ((uint64_t)slack_bytes << 8 | kind);
 }
 
-/* Whether a word is the mark of that kind for the block; then with which slack. */
+/* Whether a word is the block's mark of that kind; stores the slack that it says. */
 static bool is_mark(const void *block, uint64_t word, unsigned kind, size_t *slack_bytes) {
   uint64_t rest = word ^ mix(block);
   *slack_bytes = rest >> 8;
@@ -386,7 +386,7 @@ static const char *slot_near(const char *at, size_t *size_bytes) {
   return slot;
 }
 
-/* What the program touched, if it is a page before or behind a block, or what a freed one left. */
+/* Reports what the program touched, if it is a page before or behind a block, or what a freed one left. */
 static void look_at_guarded(const void *address, const void *context) {
   if (cache_thread_is_inside()) return; /* our locks may be this thread's */
   const char *at = address, *access = sys_kind_of_access(context), *block;

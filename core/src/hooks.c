@@ -9,8 +9,8 @@
 __attribute__((weak)) int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void),
                                             void *library);
 
-/* Of the object this is linked into, by which libc knows whose handlers are whose. There is none where that brings no
- * crtbegin.o, as libsnug.so, which stays for good. */
+/* The handle of the object this is linked into, by which libc knows whose handlers are whose. Objects without
+ * crtbegin.o have none, such as libsnug.so, which stays for good. */
 extern void *__dso_handle __attribute__((weak)) HIDDEN;
 
 #define NAP_NS UINT64_C(1000000)

@@ -20,7 +20,7 @@ static struct {
   bool is_wanted, is_given_up;     /* atomic; written under the purge lock */
 } huge;
 
-/* Who finds a chunk finds the table, too. */
+/* A caller that sees a chunk counted here sees its table, too. */
 size_t huge_chunks(void) { return __atomic_load_n(&huge.chunks, __ATOMIC_ACQUIRE); }
 
 bool huge_may_be_at(size_t page) {
@@ -40,7 +40,7 @@ static void note_all(size_t from, size_t end, bool may_have) {
   for (size_t chunk = from / CHUNK_PAGES; chunk < count; chunk++) note(chunk, may_have);
 }
 
-/* What huge pages can be noted in, up to page `end`. Kernels before 5.4 can't break them: then there shall be none. */
+/* Makes the table that notes huge pages up to page `end`. Kernels before 5.4 can't break them: they get no table. */
 static bool have_table(size_t end) {
   if (huge.has_no_table || zone.page_bytes != PAGE_BYTES) return false;
   if (huge.table.start == NULL) {

@@ -28,7 +28,7 @@ bool interpreter_find(struct interpreter *interpreter, const void *function,
   return true;
 }
 
-/* Where the program is the interpreter, what began the first thread lies in its code, too: that frame counts not. */
+/* If the program is the interpreter, the code that began the first thread is inside, too: that frame does not count. */
 static bool is_inside(const struct interpreter *interpreter, const struct profile_frames *frames) {
   bool inside = frames->native_end != UNWIND_OUTMOST;
   for (size_t i = 0; i < frames->native_count; i++) {

@@ -103,14 +103,14 @@ static bool is_needed(uint32_t vain) {
   return is_wanted() && !is_told_to_end() && vain < VAIN_PURGES && purge_janitor_is_worth();
 }
 
-/* What the program frees from LEAVES on starts another one, so what it freed before must be seen here. */
+/* Memory that the program frees from LEAVES on starts another one; what it freed before must be seen here. */
 static bool stays_after_all(uint32_t vain) {
   __atomic_store_n(&janitor.state, LEAVES, __ATOMIC_RELAXED);
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
   return is_needed(vain) && turn_from(LEAVES, WATCHES);
 }
 
-/* What the program frees while all is given back starts no other one, so it looks again. */
+/* Memory that the program frees while all is given back starts no other one, so it looks again. */
 static void watch(void) {
   bool own_files = false;
   uint32_t vain = 0;
@@ -165,7 +165,7 @@ static uint64_t age_ns(void) {
 
 /* The lock is held, and no other one runs on the stack. Whether the system let it start. */
 static bool start_thread(void) {
-  /* What one of the parent's that had to be left running held (K4). */
+  /* The block of a janitor of the parent's that had to be left running (K4). */
   for (size_t i = 0; SNUG_DEBUG && i < THREAD_BLOCK_WORDS; i++) janitor.thread_block[i] = 0;
   uintptr_t *block = &janitor.thread_block[THREAD_BLOCK_WORDS / 2];
   block[0] = block[2] = (uintptr_t)block; /* where x86-64 looks for it */
@@ -191,7 +191,7 @@ static bool may_start(void) { return SNUG_JANITOR && finds_variables() && is_wan
  * held, and rights may have ended since this thread last asked (S1). */
 static bool is_ours_to_start(void) { return rights_identity() == IDENTITY_OWN && rights_may_start_thread(); }
 
-/* Who has the lock and gives it without having seen the flag is seen to have given it: that is what the fence is for,
+/* If a thread gives the lock without having seen the flag, it is seen to have given it: that is what the fence is for,
  * here and in janitor_start_again. */
 static bool take_turn(void) {
   if (lock_try(&janitor.lock, RANK_JANITOR)) return true;

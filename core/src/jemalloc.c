@@ -58,7 +58,7 @@ static void *resize_aligned(void *block, size_t block_bytes, size_t alignment, s
   return result;
 }
 
-/* Of a block that was block_bytes long: what it grew by. */
+/* Zeroes what a block that was block_bytes long grew by. */
 static void zero_rest(char *block, size_t block_bytes, size_t new_bytes) {
   if (new_bytes > block_bytes) memset(block + block_bytes, 0, new_bytes - block_bytes);
 }

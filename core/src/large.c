@@ -128,8 +128,8 @@ uint64_t large_frees(void) { return __atomic_load_n(&large.freed_count, __ATOMIC
 
 size_t large_retained_pages(void) { return __atomic_load_n(&large.retained_pages, __ATOMIC_RELAXED); }
 
-/* How much worse than one of the right length a retained mapping is: bytes to cut off, or to fault in. SIZE_MAX: it is
- * not of use. One that is much longer is left for those who need it. */
+/* The cost of a retained mapping, compared with one of the right length: bytes to cut off, or to fault in. SIZE_MAX: it
+ * is of no use. Mappings that are much longer are left for blocks that need them. */
 static size_t misfit(const struct large *candidate, size_t bytes, size_t alignment) {
   size_t length = candidate->mapped_bytes;
   if (candidate->start == NULL || (uintptr_t)candidate->start & (alignment - 1)) return SIZE_MAX;
@@ -190,8 +190,8 @@ static void merge_refused(struct large *range) {
   }
 }
 
-/* Where the system allows no mapping more the table can't grow, but has the row of the block that was freed. Without
- * room the address space is lost. */
+/* If the system allows no further mapping, the table can't grow, but it has the row of the block that was freed.
+ * Without room the address space is lost. */
 static void remember_refused(struct large range) {
   lock_take(&large.lock, RANK_LARGE);
   merge_refused(&range);
@@ -251,7 +251,7 @@ static void unmap(const struct large *block) {
 
 /* ---- mappings ---- */
 
-/* What was long enough for huge pages, and is not any more. */
+/* Takes back the advice of huge pages from a mapping that is no longer long enough for them. */
 static void forgo_huge_pages(char *start, size_t old_bytes, size_t bytes) {
   if (old_bytes >= LARGE_HUGE_PAGES_BYTES && bytes < LARGE_HUGE_PAGES_BYTES) sys_no_huge_pages(start, bytes);
 }
@@ -373,8 +373,8 @@ size_t large_size(const void *p) {
   return bytes;
 }
 
-/* What another thread changes is whole within the time that is waited here, unless it does not run for so long; what
- * this one does, but for an instant in which the table grows, has all rows at any time. */
+/* Changes by another thread are whole within the time that is waited here, unless it does not run for so long. Changes
+ * by this one leave all rows in the table at any time, but for an instant in which it grows. */
 size_t large_size_amid(const void *p) {
   bool locked = lock_take_soon(&large.lock, RANK_LARGE);
   const struct large *row = find_live(p);

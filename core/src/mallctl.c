@@ -32,7 +32,7 @@ const char mallctl_version[] = "5.3.1-0-snug-" SNUG_VERSION;
 
 /* ---- what can be read ---- */
 
-/* Of one arena, or of all. What arenas share counts as the first one's, so that sums are right. */
+/* One arena, or all. What arenas share counts as the first one's, so that sums are right. */
 static bool has_shared(size_t arena) { return arena == MALLCTL_ALL_ARENAS || arena == 0; }
 
 static uint64_t small_bytes(size_t arena) {

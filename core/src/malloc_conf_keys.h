@@ -1,5 +1,5 @@
 /* malloc_conf_keys.h: the keys of MALLOC_CONF, jemalloc's list of settings, and what each means here. The one table of
- * them: malloc_conf.c reads settings by it, and tools/update-options writes docs/guide/jemalloc.md from it. */
+ * them: malloc_conf.c reads settings by it, and tools/update-options writes docs/how-to/jemalloc.md from it. */
 #ifndef SNUG_MALLOC_CONF_KEYS_H
 #define SNUG_MALLOC_CONF_KEYS_H
 

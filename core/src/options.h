@@ -38,7 +38,7 @@ enum { OPTION_WORD_BYTES = 48 }; /* of names and values, as lists of settings ha
  * nothing. Returns where it stopped. */
 HIDDEN const char *options_next_word(const char *from, const char *ends, char word[OPTION_WORD_BYTES]);
 
-/* How much a name that nobody knows resembles one that is: characters in a row. Below OPTION_ALIKE: not at all. */
+/* Similarity of an unknown name to an option's: characters in a row. Below OPTION_ALIKE there is none. */
 enum { OPTION_ALIKE = 3 };
 HIDDEN size_t options_likeness(const char *unknown, const char *known);
 

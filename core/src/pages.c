@@ -18,7 +18,7 @@ enum {
   SPARE_HEAP_SHIFT = 3, /* and this part of the heap, as much as it grows by */
 };
 
-/* What a search in a chunk can find at most; exact after a search failed there (G1). */
+/* The most that a search in a chunk can find; exact after a search failed there (G1). */
 struct chunk {
   uint16_t longest_free;
   uint16_t longest_dirty;

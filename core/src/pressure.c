@@ -35,7 +35,7 @@ size_t pressure_most_pages(void) { return __atomic_load_n(&most_pages, __ATOMIC_
 
 void pressure_allow(size_t pages) { __atomic_store_n(&most_pages, pages, __ATOMIC_RELAXED); }
 
-/* Where so many pages hold memory now. */
+/* Whether the last sweep is lost, now that resident_pages hold memory. */
 static bool last_sweep_is_lost(size_t resident_pages) {
   size_t again = resident_pages > pressure.left_pages ? resident_pages - pressure.left_pages : 0;
   return pressure.gone_pages <= pressure.limit_pages >> LITTLE_SHIFT || again > pressure.gone_pages / 2;
@@ -88,7 +88,7 @@ bool pressure_judge_sweep(uint64_t now_ns, size_t resident_pages) {
   return false;
 }
 
-/* Of what a cut sweep gave, all that was not taken again by now, before the next one. */
+/* Pages that a cut sweep gave back and that were not taken again by now, before the next one. */
 static size_t still_gone_pages(size_t resident_pages) {
   size_t again = resident_pages > pressure.cut_left_pages ? resident_pages - pressure.cut_left_pages : 0;
   return pressure.cut_gone_pages > again ? pressure.cut_gone_pages - again : 0;

@@ -74,7 +74,7 @@ static struct counts counts_of(const struct snug_profile_stack *stack) {
   return counts;
 }
 
-/* Of the process or of a stack, all its threads together. */
+/* Counts of the process or of a stack, all its threads together. */
 static void put_counts(struct profile_file *file, const struct counts *counts) {
   char buffer[DUMP_PIECE_BYTES];
   struct text piece = text_in(buffer, sizeof buffer);

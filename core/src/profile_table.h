@@ -57,7 +57,7 @@ HIDDEN const struct snug_profile_name *profile_table_name_at(uint32_t offset);
 /* Puts a sample in; address, size_bytes, weight_bytes, time_ns, thread and blocks are set. Sets its stack; 0: there was
  * no room. False: there was none for the sample. */
 HIDDEN bool profile_table_add(struct snug_profile_sample *sample, const struct profile_frames *frames);
-/* Of a stack with its frames. */
+/* The size of a stack with its frames. */
 static inline size_t profile_stack_bytes(const struct snug_profile_stack *stack) {
   return sizeof *stack + ((size_t)stack->native_frames + stack->language_frames) * sizeof(uint64_t);
 }
@@ -78,7 +78,7 @@ HIDDEN void profile_table_inherit(void);
  * offset 8, the last ends at *used_bytes. NULL: no memory, or the table was abandoned. */
 HIDDEN char *profile_table_copy_stacks(size_t *used_bytes, size_t *mapped_bytes);
 
-/* What is live counts as no sample any more, and nothing as allocated so far. */
+/* Forgets samples of live blocks, and what was allocated so far. */
 HIDDEN void profile_table_reset(void);
 
 /* Nothing is live any more: what is on the table is not to be trusted, or touched. */

@@ -102,9 +102,9 @@ static void set_due(size_t pages) {
 
 static bool at_any_price(void) { return options.purge_cpu_percent == 100; }
 
-/* How much of what was freed a moment ago waits for a tick, however small the heap: a part of the room up to the
- * container's limit, which others use, too; none near that, in a program that has just begun and may soon end, or where
- * no janitor can take it from an idle program. */
+/* Pages freed a moment ago that wait for a tick, however small the heap: a part of the room up to the container's
+ * limit, which others use, too; none near that, in a program that has just begun and may soon end, or where no janitor
+ * can take them from an idle program. */
 static size_t young_min_pages(void) {
   bool can_have_janitor = __atomic_load_n(&options.background, __ATOMIC_RELAXED) != 0 && rights_may_start_thread();
   if (purge.early_ticks < EARLY_TICKS || pressure_is_near() || !can_have_janitor) return 0;
@@ -159,7 +159,7 @@ static uint64_t slab_purgeable_bytes(void) {
   return bytes + (bin_bytes() < unpurged_bytes ? bin_bytes() : unpurged_bytes);
 }
 
-/* How many of so many pages the tokens pay for. */
+/* The part of these pages that the tokens pay for. */
 static size_t affordable_pages(size_t pages) {
   size_t paid = purge.tokens_ns > 0 ? (size_t)(purge.tokens_ns / PAGE_COST_NS) : 0;
   if (at_any_price() || paid >= pages) return pages;
@@ -207,7 +207,7 @@ static size_t give_back(size_t pages, bool only_aged) {
   return unmapped + purged;
 }
 
-/* Where more than `most` pages are dirty, gives back all above three quarters of that, or aged ones only, within the
+/* If more than `most` pages are dirty, gives back all above three quarters of that, or aged ones only, within the
  * budget. The purge lock is held. */
 static void purge_within_budget(size_t most, bool only_aged) {
   earn_tokens();
@@ -238,8 +238,8 @@ void purge_excess(void) {
   lock_give(&purge.lock, RANK_PURGE);
 }
 
-/* How much must be there to be given back for a janitor to be worth its thread. More if the last one found next to
- * nothing, although so much was freed: it lay beside live blocks. */
+/* The least that a janitor must find to be worth its thread. It is more if the last one found next to nothing, although
+ * so much was freed: it lay beside live blocks. */
 static uint64_t janitor_bytes(void) {
   bool in_vain = purge_was_in_vain();
   uint64_t minimum = in_vain || counter_get(&snug_counters.caches) < 2 ? JANITOR_CAREFUL_MIN_BYTES : JANITOR_MIN_BYTES;
@@ -254,7 +254,7 @@ static uint64_t purgeable_page_bytes(void) {
 
 bool purge_janitor_is_worth_for_pages(void) { return purgeable_page_bytes() > janitor_bytes(); }
 
-/* What can go for certain, if nobody uses it. */
+/* Bytes that can go for certain, if nobody uses them. */
 static uint64_t purgeable_bytes(void) {
   uint64_t ended_bytes = (uint64_t)cache_ended_count() * CACHE_TOUCHED_BYTES;
   return purgeable_page_bytes() + ended_bytes + (steal_is_allowed() ? counter_get(&snug_counters.cached_bytes) : 0);
@@ -397,7 +397,7 @@ size_t purge_all(const struct cache *own) {
 
 /* ---- requests that no memory is left for ---- */
 
-/* What the heap holds beside blocks and bins: given back as a whole, or not at all where blocks lie between. */
+/* Bytes that the heap holds beside blocks and bins: given back as a whole, or not at all where blocks lie between. */
 static uint64_t unneeded_bytes(void) {
   size_t zone_end = zone_pages(), used = pages_used();
   uint64_t bytes = (uint64_t)((zone_end > used ? zone_end - used : 0) + large_retained_pages()) * PAGE_BYTES;

@@ -24,7 +24,7 @@ HIDDEN void purge_excess(void);
 
 /* Gives everything back that can be: idle caches, pages in slabs, free pages, retained mappings, what caches of ended
  * threads lie in, free space at the end of the zone. Returns the bytes of memory that went.
- * What forks cut is repeated once at least, and until that has taken 50 ms. */
+ * A purge that forks cut is repeated once at least, and until that has taken 50 ms. */
 HIDDEN size_t purge_all(const struct cache *own);
 
 /* The same for a request that failed: what the heap holds but does not need may be just what is missing. False: nothing
@@ -54,7 +54,7 @@ HIDDEN bool purge_was_in_vain(void);
 /* Whether enough could be given back that a janitor is worth its thread. */
 HIDDEN bool purge_janitor_is_worth(void);
 
-/* Whether so much was freed that it may be: without a look at what each class has free, which other CPUs write. */
+/* Whether enough was freed for that to be possible. Does not read what each class has free, which other CPUs write. */
 HIDDEN bool purge_janitor_may_be_worth(void);
 
 /* Asks maintain() to look again when a little more was freed than now. */

@@ -3,7 +3,7 @@
 #include "interpreter.h"
 #include "symbols.h"
 
-/* Of CPython's objects, of all its versions that are read here. */
+/* Offsets in CPython's objects, in all its versions that are read here. */
 enum {
   OBJECT_REFERENCES = 0, /* the low half tells whether there are any */
   OBJECT_TYPE = 8,

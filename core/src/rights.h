@@ -89,7 +89,7 @@ HIDDEN enum identity rights_identity_at_end(void);
 /* The memory is this process's own from now on. Returns its id, 0 when that can't be asked. */
 HIDDEN uint32_t rights_own_memory(void);
 
-/* Of the process that owns the memory; 0: unknown. */
+/* The PID of the process that owns the memory; 0: unknown. */
 HIDDEN uint32_t rights_pid(void);
 
 /* Whether the memory is a copy made by clone(2) without our handlers that nobody has claimed yet. */

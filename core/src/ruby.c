@@ -3,7 +3,7 @@
 #include "interpreter.h"
 #include "symbols.h"
 
-/* Of Ruby's C interface (ruby/debug.h, ruby/thread.h, ruby/internal). */
+/* Types of Ruby's C interface (ruby/debug.h, ruby/thread.h, ruby/internal). */
 typedef uintptr_t ruby_value;
 
 enum {

@@ -59,8 +59,8 @@ static struct holes holes_of(unsigned class_index) {
   return holes;
 }
 
-/* Where blocks are joined and freed all the time, each costs a search and two locks, and slabs of their own would cost
- * neither: for how many ticks, this one included, nothing is joined. */
+/* Ticks, this one included, for which nothing is joined. Blocks that are joined and freed all the time cost a search
+ * and two locks each, and slabs of their own would cost neither. */
 static uint32_t ticks_of_rest(void) {
   uint32_t joined = __atomic_exchange_n(&joins.joined, 0, __ATOMIC_RELAXED);
   uint32_t came_back = __atomic_exchange_n(&joins.came_back, 0, __ATOMIC_RELAXED);

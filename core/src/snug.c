@@ -4,7 +4,7 @@
 #define _GNU_SOURCE
 #endif
 
-/* What is between SMALL and FAST is no part of malloc and free: gcc makes it small instead of fast. */
+/* Code between SMALL and FAST is no part of malloc and free: gcc makes it small instead of fast. */
 #ifdef __clang__
 #define SMALL
 #define FAST

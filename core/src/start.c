@@ -174,7 +174,7 @@ __attribute__((destructor)) static void end_guard(void) {
   cache_slow_path_ends();
 }
 
-/* What this thread freed and nobody looked at since: a double free among it ends the process yet. */
+/* Looks at what this thread freed and nobody has looked at: a double free among it still ends the process. */
 __attribute__((destructor)) static void look_at_own_cache(void) {
   if (this_thread.own == NULL || cache_thread_is_inside() || is_second_copy()) return;
   /* A copy by clone(2) has the locks as they were. */

@@ -14,7 +14,7 @@ EXPORT void malloc_stats_print(void (*write)(void *context, const char *text), v
 
 enum { PIECE_BYTES = 512 };
 
-/* Where it goes. Whoever writes may allocate: no lock is held. */
+/* Where it goes. The function that writes may allocate: no lock is held. */
 struct printer {
   void (*write)(void *context, const char *text);
   void *context;

@@ -22,8 +22,8 @@ struct victims {
   struct cache *cache[VICTIMS_MAX];
 };
 
-/* Whether the owner was away for so many ticks, and has left blocks, or may be gone. Of many caches each is looked at
- * every few ticks only: what counts are ticks. */
+/* Whether the owner was away for this many ticks and has left blocks, or may be gone. If there are many caches, each is
+ * looked at every few ticks only, so ticks count and not looks. */
 static bool is_worth_a_theft(struct cache *cache, uint32_t ticks) {
   uint64_t life = cache_sign_of_life(cache);
   uint32_t before = cache->idle_ticks;

@@ -29,7 +29,7 @@ HIDDEN uint64_t survey_activity(void);
 HIDDEN bool survey_before_theft(const struct cache *cache);
 HIDDEN void survey_after_theft(struct cache *cache, bool was_seen);
 
-/* What an unused cache counts for, before its memory goes. The purge lock is held. */
+/* Takes an unused cache off the sums, before its memory goes. The purge lock is held. */
 HIDDEN void survey_forget(struct cache *cache);
 
 /* Brings the counter cached_bytes up to date, by the next slice, and then the purge lock is held, or by all caches. */

@@ -126,7 +126,7 @@ void sys_no_huge_pages(void *start, size_t length_bytes) {
   call(SYS_madvise, (long)start, (long)length_bytes, MADV_NOHUGEPAGE, 0, 0, 0);
 }
 
-/* What is said of a part of a huge page concerns no other part, so the kernel breaks it first. */
+/* Advice for a part of a huge page concerns no other part, so the kernel breaks the page first. */
 bool sys_break_huge_page(void *page) {
   return !failed(call(SYS_madvise, (long)page, (long)sys_page_size_bytes(), COLD_ADVICE, 0, 0, 0));
 }

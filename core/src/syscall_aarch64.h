@@ -64,7 +64,7 @@ static inline long clone3_raw(const void *description, size_t size_bytes, void (
   return x0;
 }
 
-/* Of what a handler of a signal is told: the registers as it found them: x0 to x30, sp, pc. */
+/* The interrupted registers, from what a signal handler is told: x0 to x30, sp, pc. */
 static inline const void *interrupted_registers(const void *context) {
   return ((const ucontext_t *)context)->uc_mcontext.regs;
 }

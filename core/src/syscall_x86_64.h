@@ -58,7 +58,7 @@ static inline long clone3_raw(const void *description, size_t size_bytes, void (
   return result;
 }
 
-/* Of what a handler of a signal is told: the registers as it found them, in the kernel's order. */
+/* The interrupted registers, from what a signal handler is told, in the kernel's order. */
 static inline const void *interrupted_registers(const void *context) {
   return ((const ucontext_t *)context)->uc_mcontext.gregs;
 }

@@ -37,7 +37,7 @@ static struct {
   bool has_limit;           /* atomic: the container has a memory limit */
 } ticks;
 
-/* Whether so much time has passed since the last moment, 0: never yet. A clock that went back counts as that: a process
+/* Whether period_ns has passed since the last time, 0: never yet. A clock that went back counts as that: a process
  * that was restored on a machine that has run for less would wait for as long as the first one had run. */
 static bool has_passed(uint64_t last_ns, uint64_t now, uint64_t period_ns) {
   return last_ns == 0 || now >= last_ns + period_ns || now + CLOCK_BACK_NS < last_ns;

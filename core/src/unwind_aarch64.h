@@ -8,7 +8,7 @@ struct machine {
   uint64_t pc, sp, fp;
 };
 
-/* Where a program's addresses end: libraries lie right below. More than 48 bits the kernel gives to nobody who does not
+/* Where a program's addresses end: libraries lie right below. The kernel gives more than 48 bits only to programs that
  * ask for it, by a hint to mmap(2). */
 #define ADDRESSES_END (UINT64_C(1) << 48)
 

@@ -13,7 +13,7 @@ struct machine {
   uint32_t known; /* bit n: of register n the value is known */
 };
 
-/* Where a program's addresses end, with 57 bits, too: the kernel gives more to nobody who does not ask for it, by a
+/* Where a program's addresses end, with 57 bits, too: the kernel gives more only to programs that ask for it, by a
  * hint to mmap(2). */
 #define ADDRESSES_END (UINT64_C(1) << 47)
 

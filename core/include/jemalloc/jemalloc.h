@@ -1,5 +1,5 @@
 /* jemalloc/jemalloc.h: jemalloc's calls beside malloc(3), as snug answers them: for programs written for jemalloc that
- * are compiled for libsnug.so, or for its other file libjemalloc.so.2. Written for snug; docs/guide/jemalloc.md says
+ * are compiled for libsnug.so, or for its other file libjemalloc.so.2. Written for snug; docs/how-to/jemalloc.md says
  * what each call does here, and what is not there.
  *
  * All functions are safe to call from any thread; none is async-signal-safe.

@@ -1,6 +1,6 @@
 /* work: blocks of all sizes from one or several threads, a second of quiet, the same again, a child that does so, too.
- * Whoever lives under the C library's own malloc must live here: system calls beyond those of malloc are kept to what
- * the options ask for.
+ * A program that lives under the C library's own malloc must live here: system calls beyond those of malloc are kept to
+ * what the options ask for.
  *
  *   work [--rules FILE [--by prctl|syscall|none]] [--cold] [--threads N] [--fork]
  *

@@ -1,7 +1,7 @@
 /* aside_test.c: a handler forks while its thread changes the heap, and its child allocates before it returns (K4). */
 #include "../../src/sys.c"
 
-/* Who forks here is the only thread: the locks that the fork waits for are its own. */
+/* The thread that forks here is the only one: the locks that the fork waits for are its own. */
 static void no_sleep(uint64_t duration_ns) { (void)duration_ns; }
 #define sys_sleep no_sleep
 #include "above_sys.h"

@@ -28,7 +28,7 @@ static void fork_and_allocate(void) {
 
 static void *live[100]; /* what some threads have when they fork */
 
-/* Whoever gets one of these blocks, too, writes over it. */
+/* A second owner of one of these blocks would write over it. */
 static void check_that_no_block_is_served_twice(void) {
   for (size_t i = 0; i < MANY; i++) fill_pattern(blocks[i] = malloc(SIZE), SIZE, COUNT_OF(live) + i);
   for (size_t i = 0; i < MANY; i++) {

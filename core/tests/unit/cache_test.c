@@ -332,7 +332,7 @@ static void *follow_the_setting(void *argument) {
   return NULL;
 }
 
-/* Who calls a thread in shuts the same door as a thief. */
+/* Calling a thread in shuts the same door as a thief does. */
 TEST(a_thread_that_was_called_in_comes_though_its_cache_was_stolen) {
   enum { SETTING = 1 << 30 }; /* no sample is taken */
   pthread_t thread;

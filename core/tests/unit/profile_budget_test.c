@@ -126,7 +126,7 @@ TEST(estimates_are_unbiased_while_the_mean_changes) {
   CHECK_THAT(most >= 4 * least, "the mean was %llu to %llu", (unsigned long long)least, (unsigned long long)most);
 }
 
-/* Who looks for some seconds gets as many samples as ever. */
+/* A look of some seconds gets as many samples as ever. */
 TEST(the_first_seconds_are_free) {
   static const struct made_up process = {0.05, 1e9, 17000, 0};
   begin_at(512 * KIB);

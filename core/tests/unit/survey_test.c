@@ -443,8 +443,8 @@ TEST(a_stopped_purge_leaves_ended_caches_for_the_next_one) {
   disperse();
 }
 
-/* Who attaches meanwhile gets another one; it is unused again afterwards, unless a child of a handler's fork (K4) has
- * used it. */
+/* A thread that attaches meanwhile gets another one; it is unused again afterwards, unless a child of a handler's fork
+ * (K4) has used it. */
 TEST(a_cache_whose_memory_goes_is_nobodys_meanwhile) {
   make_crowd(SOME);
   crowd_ends();
