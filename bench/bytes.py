@@ -129,7 +129,7 @@ def cells_of(readings):
     """The cells of a workload's row, but for its name."""
     means = {name: statistics.fmean(reading.total(name) for reading in readings) for name in (*PLACES, "rss")}
     shown = {name: round(means[name] / 1e6, 1) for name in (*PLACES, "rss")}
-    # Of the numbers beside it, as they are printed (docs/decisions/0021).
+    # Worked out from the numbers beside it, as they are printed (docs/decisions/0021).
     ratio = f"{(shown['rss'] - shown['outside']) / shown['live']:.2f}" if shown["live"] else ""
     idle = idle_reading(readings)
     after = ["", ""]

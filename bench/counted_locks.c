@@ -28,7 +28,7 @@ static struct {
 
 static uint64_t thread_cpu_ns(void);
 
-/* Whoever was interrupted under a lock says nothing of how long it is held. */
+/* A thread that was interrupted under a lock says nothing of how long it is held. */
 enum { INTERRUPTED_TICKS = 50000 };
 
 static size_t own_row(void) {

@@ -7,8 +7,8 @@
  *   taken         for some ns of work between two turns at one lock, and what is done under it (0 or 4 lines are
  *                 changed): how many ns pass per turn of one thread alone, and of either of two
  *
- * Each is the least of so many bursts of so many turns that fit into a time slice, since whatever else runs only adds; of
- * two threads at one lock it is the median, as in the least one thread may have come after the other.
+ * Each is the least of several bursts of turns that fit into a time slice, since whatever else runs only adds. For two
+ * threads at one lock it is the median, as in the least one thread may have come after the other.
  *
  *   lock_costs BURSTS
  */
@@ -46,7 +46,7 @@ static void pin(intptr_t number) {
   if (CPU_COUNT(&one) == 1) sched_setaffinity(0, sizeof one, &one);
 }
 
-/* Whoever waits for longer than a line takes gives its CPU away: the other thread does not run. */
+/* A thread that waits for longer than a line takes gives its CPU away: the other one does not run. */
 static void wait_for(uint32_t *word, uint32_t value) {
   for (int i = 0; __atomic_load_n(word, __ATOMIC_ACQUIRE) < value; i++) {
     if (i < PATIENCE) {

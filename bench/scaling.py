@@ -22,7 +22,7 @@ from .small_servers import ROOT, environment_of
 PATTERNS = ("own", "handed", "batches")
 TRACE = ROOT / "bench/traces/small/ruby.trace"
 CPUS = (1, 2, 4, 8, 16, 32, 64)
-# Of the requests of bench/patterns.c, 16 to 1,008 bytes and all as likely, so many are of the most frequent class (896 to 1,024).
+# The share of the most frequent class (896 to 1,024) in the requests of bench/patterns.c, 16 to 1,008 bytes and all as likely.
 HOTTEST_CLASS = 0.13
 GLOBAL_LOCKS = ("records", "pages", "large", "map")  # one each; those of classes are one per class and arena
 FAR = 3  # a line from another socket or another group of cores costs so much more than here: an assumption

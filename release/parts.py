@@ -1,4 +1,4 @@
-"""What of others is linked into the tool: crates, and what every static program of Rust's has. The bill of materials and the
+"""Parts of others that are linked into the tool: crates, and what every static program of Rust's has. The bill of materials and the
 licences both come from here."""
 
 import dataclasses

@@ -109,7 +109,7 @@ def measure(kind, seed, tool, folder, watch_s):
 
 
 def fewest(trials):
-    """How many of so many must be found: 95 %, less two standard deviations, so that chance seldom fails a right tool."""
+    """The number that must be found, of this many: 95 %, less two standard deviations, so that chance seldom fails a right tool."""
     return WANTED * trials - 2 * (WANTED * (1 - WANTED) * trials) ** 0.5
 
 

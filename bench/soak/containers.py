@@ -260,7 +260,7 @@ class ControlGroup(Bare):
 
     @staticmethod
     def _forbid_swap(group, limit_bytes):
-        """Where the machine has any, what is beyond the limit would go there, and nothing would ever be killed."""
+        """With swap, memory beyond the limit would go there, and nothing would ever be killed."""
         for name, value in [("memory.memsw.limit_in_bytes", limit_bytes), ("memory.swap.max", 0)]:
             if (group / name).exists():
                 (group / name).write_text(str(value))

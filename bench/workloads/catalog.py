@@ -15,7 +15,7 @@ ROOT = HERE.parent.parent
 
 
 def require_pool():
-    """Of the programs in Ruby alone."""
+    """For the programs in Ruby alone."""
     session.require_ruby("concurrent")
 
 

@@ -8,7 +8,7 @@ from release.project import VERSION
 from release.tests.staged import ARCHITECTURE, installed, run, temporary
 
 FILLED = "held = Array.new(20000) { |i| 'x' * 3000 }; "
-# Of a Rails application only what a Railtie needs.
+# The part of a Rails application that a Railtie needs.
 RAILS = """require "logger"; require "rails"; require "snug"
 class App < Rails::Application; config.eager_load = false; config.logger = Logger.new($stdout); end
 App.initialize!

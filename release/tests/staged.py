@@ -11,7 +11,7 @@ from release import staging
 from release.project import ARCHITECTURES, ROOT
 
 ARCHITECTURE = ARCHITECTURES[platform.machine()]
-# Whoever tests under a preloaded library or with settings must not hand them on.
+# A preloaded library or settings of the tests' own environment must not be handed on.
 CLEAN = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/nonexistent"}
 
 

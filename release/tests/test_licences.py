@@ -34,7 +34,7 @@ class Licences(unittest.TestCase):
         self.assertEqual(content["dependencies"][0]["dependsOn"], [one["bom-ref"] for one in content["components"]])
 
     def test_the_bill_has_all_that_the_linker_takes(self):
-        """Of packages, by its own account of a program that is linked as the tool is."""
+        """The packages, by the linker's own account of a program that is linked as the tool is."""
         folder = staged.temporary(self)
         program, account = folder / "main.rs", folder / "account"
         program.write_text("fn main() { std::thread::spawn(|| println!(\"{:?}\", std::env::args())).join().unwrap() }\n")

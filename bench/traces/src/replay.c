@@ -220,7 +220,7 @@ static void take_turn(struct worker *self) {
   r->work_ns += monotonic_ns() - start_ns - r->paused_ns;
 }
 
-/* Who has the next turn: the thread of the next event, or the conductor if there is something to start or join. */
+/* The owner of the next turn: the thread of the next event, or the conductor if there is one to start or join. */
 static struct worker *next_worker(struct replay *r) {
   if (r->ended || r->next_event >= r->trace->event_count) return &r->conductor;
   struct worker *next = &r->workers[r->trace->events[r->next_event].thread];

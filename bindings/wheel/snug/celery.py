@@ -26,7 +26,7 @@ def switch_on():
 
 @hooks.harmless
 def _before_fork():
-    # Of all forks only those of the pool, in the main process: tasks and the application may fork, too.
+    # Only forks of the pool, in the main process: tasks and the application may fork, too.
     if getattr(_creating, "a_worker", False) and current_process().name == "MainProcess":
         hooks.freeze_before_fork(call=_do)
 

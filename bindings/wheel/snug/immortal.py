@@ -130,7 +130,7 @@ def _counts_as_expected(counts):
 
 
 class _Types(dict):
-    """Of each type, whether its objects may become immortal."""
+    """Whether objects of each type may become immortal."""
 
     def __missing__(self, kind):
         self[kind] = may = not _dies(kind)

@@ -191,7 +191,7 @@ class Monitoring(unittest.TestCase):
         self.assertRegex(version, r"^2\.")
 
     def test_sites_are_few_and_their_bytes_plausible(self):
-        """Of the worker that samples. One line keeps 20 MB; what another drops again is live for moments."""
+        """Sites of the worker that samples. One line keeps 20 MB; another drops what it allocates at once."""
         top = self.prometheus.wait_for("snug_site_live_bytes > 10e6")
         self.assertEqual([found["metric"]["worker"] for found in top], ["0"])
         self.assertNotEqual(top[0]["metric"]["site"], "other")

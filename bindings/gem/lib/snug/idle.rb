@@ -49,7 +49,7 @@ module Snug
       end
     end
 
-    # Of a server with one thread, which calls this between two jobs when no other waits: collects in this thread, unless the
+    # For a server with one thread, which calls this between two jobs when no other waits: collects in this thread, unless the
     # last collection was less than SNUG_COLLECT_SECONDS ago.
     def pause
       return if @idle_seconds.zero? || (Idle.collected_at && now < Idle.collected_at + @collect_seconds)

@@ -10,7 +10,7 @@ LIBRARY = "/opt/snug/libsnug.so"
 IMAGE = "registry.example.com/snug:0.2.0"
 ASKS = {"snug.dev/inject": "true"}
 PLACE = {"name": "snug", "mountPath": "/opt/snug", "readOnly": True}
-# Of a container that a namespace of PodSecurity's profile "restricted" admits.
+# The settings of a container that a namespace of PodSecurity's profile "restricted" admits.
 RESTRICTED = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "runAsNonRoot": True, "runAsUser": 10001,
               "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"}}
 
@@ -39,7 +39,7 @@ def has_snug(entry):
 
 
 def injected(found):
-    """Of each container of a pod, whether it has snug. What is there must be whole: the volume, its filler, the label."""
+    """Whether each container of a pod has snug. If it has, all parts must be there: the volume, its filler, the label."""
     each = [has_snug(entry) for entry in found["spec"]["containers"]]
     volumes = [volume for volume in found["spec"].get("volumes", []) if volume["name"] == "snug"]
     fillers = [entry for entry in found["spec"].get("initContainers", []) if entry["name"] == "snug"]
@@ -51,7 +51,7 @@ def injected(found):
 
 
 def image_of(found):
-    """Of a pod's image volume."""
+    """The reference of a pod's image volume."""
     return next((volume["image"]["reference"] for volume in found["spec"].get("volumes", []) if "image" in volume), None)
 
 
