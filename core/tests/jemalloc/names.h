@@ -1,6 +1,6 @@
 /* names.h: jemalloc's names: those of mallctl as the manual of 5.3.0 lists them, with the type and the rights that it
  * says, a few beyond it, and the keys that 5.3.0 and 5.3.1 read in MALLOC_CONF; and what snug does about each. names.c
- * asks for them, and `make check` compares them with mallctl_rows.h, malloc_conf_keys.h and docs/guide/jemalloc.md.
+ * asks for them, and `make check` compares them with mallctl_rows.h, malloc_conf_keys.h and docs/how-to/jemalloc.md.
  *
  * <i> and <j> are numbers; of the counters of a mutex one stands for all. */
 #ifndef JEMALLOC_NAMES_H
