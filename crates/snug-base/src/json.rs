@@ -18,6 +18,7 @@ pub const LEAK: Format = ("snug-leak", 1);
 pub const PROFILE: Format = ("snug-profile", 1);
 pub const PROFILE_DIFF: Format = ("snug-profile-diff", 1);
 pub const STATS_WHERE: Format = ("snug-stats-where", 1);
+pub const STATS_COPIED: Format = ("snug-stats-copied", 1);
 pub const STATS: Format = ("snug-stats", 1);
 
 /// What all formats begin with.

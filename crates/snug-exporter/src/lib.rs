@@ -208,6 +208,7 @@ impl Exporter {
                     rss_bytes: reading.rss_bytes,
                     pss_bytes: reading.pss_bytes,
                     swap_bytes: reading.swap_bytes,
+                    hooks: reading.hooks.clone(),
                     cpu_s: ticks(reading.stat.user_ticks + reading.stat.system_ticks),
                     minor_faults: reading.stat.minor_faults,
                     major_faults: reading.stat.major_faults,

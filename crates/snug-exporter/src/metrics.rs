@@ -9,6 +9,7 @@ use snug_base::failure::{Context, Result};
 use snug_base::VERSION;
 use snug_heap::account::Heap;
 use snug_heap::glibc_heap::HeapSize;
+use snug_inspect::sharing::ForkHooks;
 use snug_process::memory_group::Cgroup;
 
 /// What is exported of one process. Memory is in bytes.
@@ -25,6 +26,7 @@ pub(crate) struct Sample {
     pub rss_bytes: u64,
     pub pss_bytes: Option<u64>,
     pub swap_bytes: Option<u64>,
+    pub hooks: Option<ForkHooks>,
     pub cpu_s: f64,
     pub minor_faults: u64,
     pub major_faults: u64,
@@ -98,6 +100,25 @@ const PROCESS_COUNTERS: &[(&str, &str, Value<Sample>)] = &[
     ("snug_process_major_page_faults_total", "Page faults that read a file or swap.", |sample| {
         Some(sample.major_faults as f64)
     }),
+];
+
+/// Of the process that was prepared, and of its workers: no sum counts twice what they share.
+const HOOKS_GAUGES: &[(&str, &str, Value<ForkHooks>)] = &[
+    (
+        "snug_hooks_shared_bytes",
+        "Of a process that hooks prepared for forks: what it shared with workers at the first fork.",
+        |hooks| hooks.is_prepared.then_some(hooks.state.shared_bytes as f64),
+    ),
+    (
+        "snug_hooks_immortal_objects",
+        "Of that process: objects that hooks made immortal before it.",
+        |hooks| hooks.is_prepared.then_some(hooks.state.objects as f64),
+    ),
+    (
+        "snug_hooks_copied_bytes",
+        "Of a worker of such a process: how much of what was shared it has copied since, estimated.",
+        |hooks| hooks.copied_bytes.map(|bytes| bytes as f64),
+    ),
 ];
 
 const HEAP_GAUGES: &[(&str, &str, Value<Heap>)] = &[
@@ -188,10 +209,15 @@ pub(crate) fn text(samples: &[Sample], cgroups: &[NamedCgroup], own: &Own) -> Re
         .iter()
         .filter_map(|(labels, sample)| Some((labels.clone(), sample.glibc_heap.as_ref()?)))
         .collect();
+    let hooks: Vec<(Vec<LabelPair>, &ForkHooks)> = labelled
+        .iter()
+        .filter_map(|(labels, sample)| Some((labels.clone(), sample.hooks.as_ref()?)))
+        .collect();
     let groups: Vec<(Vec<LabelPair>, &Cgroup)> =
         cgroups.iter().map(|named| (cgroup_labels(named), &named.cgroup)).collect();
     table(&mut families, PROCESS_GAUGES, MetricType::GAUGE, &labelled);
     table(&mut families, PROCESS_COUNTERS, MetricType::COUNTER, &labelled);
+    table(&mut families, HOOKS_GAUGES, MetricType::GAUGE, &hooks);
     table(&mut families, HEAP_GAUGES, MetricType::GAUGE, &heaps);
     table(&mut families, HEAP_COUNTERS, MetricType::COUNTER, &heaps);
     families.push(family(
@@ -315,6 +341,7 @@ fn info_labels(sample: &Sample) -> Vec<LabelPair> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use snug_heap::hooks::HooksState;
 
     #[test]
     fn metrics_have_types_and_labels() {
@@ -331,6 +358,12 @@ mod tests {
                 allocator: "snug".into(),
                 group: FleetGroup::Canary,
                 swap_bytes: Some(77),
+                hooks: Some(ForkHooks {
+                    group: 1,
+                    is_prepared: false,
+                    state: HooksState { shared_bytes: 9000, ..HooksState::default() },
+                    copied_bytes: Some(600),
+                }),
                 heap: Some(heap),
                 sites: vec![("say \"\\\" (a.rb:1)\n".into(), 70.4), ("other".into(), 0.0)],
                 ..Sample::default()
@@ -356,6 +389,14 @@ mod tests {
         assert!(text.contains(site) && text.contains(r#",site="other"} 0"#), "{text}");
         assert!(!text.contains(r#"snug_heap_live_bytes{allocator="glibc""#), "what is not known is left out");
         assert!(text.contains(r#"snug_glibc_live_bytes{allocator="glibc",group="baseline"} 3000"#), "{text}");
+        assert!(
+            text.contains(r#"snug_hooks_copied_bytes{allocator="snug",group="canary",app="shop""#),
+            "{text}"
+        );
+        assert!(
+            !text.contains("snug_hooks_shared_bytes"),
+            "that of workers counts once, where it was prepared"
+        );
         assert!(!text.contains("snug_cgroup"), "families without values are left out");
     }
 

@@ -27,10 +27,10 @@ const RUBY_FIRST_SLOT_MAX: u64 = 1024;
 const TRANSIENT_BLOCK_BYTES: u64 = 32 << 10;
 const TRANSIENT_BLOCKS: usize = 1024;
 
-const PYTHON_POOL_BYTES: u64 = 16 << 10;
+pub(crate) const PYTHON_POOL_BYTES: u64 = 16 << 10;
 /// Until 3.9.
 const PYTHON_SHORT_POOL_BYTES: u64 = 4 << 10;
-const PYTHON_HEADER_BYTES: usize = 48;
+pub(crate) const PYTHON_HEADER_BYTES: usize = 48;
 const PYTHON_CLASSES: u32 = 32;
 const PYTHON_ALIGNMENT: u32 = 16;
 
@@ -106,7 +106,7 @@ pub fn python_pools(pid: Pid, pages: &PageMap, ranges: &[Range<u64>]) -> Vec<Ran
     Vec::new()
 }
 
-fn is_python_pool(header: &[u8], pool_bytes: u64) -> bool {
+pub(crate) fn is_python_pool(header: &[u8], pool_bytes: u64) -> bool {
     let number = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
     let (blocks, class, next, last) = (number(0), number(36), number(40), number(44));
     if class >= PYTHON_CLASSES {

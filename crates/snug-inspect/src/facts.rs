@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use crate::kinds::Kind;
 use crate::report::Problem;
+use crate::sharing::ForkHooks;
 use snug_base::elf::ElfFacts;
 use snug_heap::counters::Counters;
 use snug_process::place::Place;
@@ -41,6 +42,8 @@ pub struct Facts {
     pub counters_error: Option<String>,
     /// Where an allocator that is asked leaves its answers.
     pub answers_at: Option<u64>,
+    pub is_forked: bool,
+    pub hooks: Option<ForkHooks>,
     pub transparent_huge_pages: String,
     /// Libraries that are nowhere: who needs them, and their names. For programs that do not run.
     pub missing: Vec<(String, String)>,

@@ -6,6 +6,7 @@ use crate::inspector::{Hidden, Inspector};
 use crate::judge;
 use crate::kinds::Kind;
 use crate::report::{AllocatorUsed, Problem};
+use crate::sharing::ForkHooks;
 use snug_heap::counters::Account;
 use snug_heap::glibc_heap::{self, HeapSize};
 use snug_heap::remote;
@@ -72,6 +73,8 @@ pub trait Allocators {
     fn estimate(&mut self, pid: Pid) -> Option<HeapSize>;
     /// The user whose process it is.
     fn owner(&mut self, pid: Pid) -> Option<u32>;
+    /// What hooks did before a fork.
+    fn hooks(&mut self, pid: Pid) -> Option<ForkHooks>;
 
     /// What is live in a process and what its allocator holds, where that can be counted, estimated or asked for. `arenas`:
     /// how many its page of counters had when it was read last.
@@ -123,6 +126,10 @@ impl Allocators for Inspector {
     fn owner(&mut self, pid: Pid) -> Option<u32> {
         tree::owner(pid)
     }
+
+    fn hooks(&mut self, pid: Pid) -> Option<ForkHooks> {
+        self.fork_hooks(pid)
+    }
 }
 
 #[cfg(any(test, feature = "testing"))]
@@ -139,6 +146,7 @@ pub mod fake {
         /// Of all others.
         pub otherwise: Kind,
         pub owners: HashMap<Pid, u32>,
+        pub hooks: HashMap<Pid, ForkHooks>,
         pub taken_blocks: u64,
         pub identified: u32,
         pub broken: bool,
@@ -154,6 +162,7 @@ pub mod fake {
                 kinds: HashMap::new(),
                 otherwise: Kind::Glibc,
                 owners: HashMap::new(),
+                hooks: HashMap::new(),
                 taken_blocks: 0,
                 identified: 0,
                 broken: false,
@@ -208,6 +217,10 @@ pub mod fake {
 
         fn owner(&mut self, pid: Pid) -> Option<u32> {
             Some(*self.owners.get(&pid).unwrap_or(&1000))
+        }
+
+        fn hooks(&mut self, pid: Pid) -> Option<ForkHooks> {
+            self.hooks.get(&pid).cloned()
         }
     }
 }

@@ -11,14 +11,15 @@ use std::time::{Duration, Instant};
 
 use crate::facts::{Facts, Image, PreloadFile};
 use crate::kinds::{is_telling_symbol, Kind};
+use crate::sharing::ForkHooks;
 use crate::{library, sampled};
 use snug_base::elf::{self, ElfFacts};
 use snug_base::file::open_regular;
 use snug_base::root::{self, DirectoryRoot};
-use snug_heap::remote;
+use snug_heap::{hooks, remote};
 use snug_process::maps::{self, Mapping};
 use snug_process::place::{self, Place, Signs};
-use snug_process::proc::{self, Pid, ProcFilesystem, Processes};
+use snug_process::proc::{self, Pid, ProcFilesystem, Processes, Stat};
 
 /// What was learned of a file is forgotten when no process that was looked at had it for so long.
 const FORGET_AFTER: Duration = Duration::from_secs(600);
@@ -136,8 +137,7 @@ impl Inspector {
         let executable = images.remove(executable_index);
         let environment = self.read(pid, "environ").and_then(|text| proc::parse_environment(&text));
         let entries = environment.as_ref().and_then(|_| self.read(pid, "environ")).unwrap_or_default();
-        let mut entries = entries.split(|byte| *byte == 0);
-        let preload = entries.find_map(|entry| entry.strip_prefix(b"LD_PRELOAD="));
+        let preload = entries.split(|byte| *byte == 0).find_map(|entry| entry.strip_prefix(b"LD_PRELOAD="));
         let preload_files = self.preload_files(preload.unwrap_or_default(), &root);
         let elf_files = images.iter().chain(std::iter::once(&executable));
         let elf_files = elf_files.filter_map(|image| Some((image.path.as_str(), image.elf.as_deref()?)));
@@ -169,11 +169,34 @@ impl Inspector {
             counters,
             counters_error,
             answers_at,
+            is_forked: self.is_forked(&stat),
+            hooks: self.hooks_in(pid, &buffer),
             transparent_huge_pages: self.transparent_huge_pages.clone(),
             place: self.place(pid),
             notes: sampled.into_iter().collect(),
             ..Facts::default()
         })
+    }
+
+    /// Whether a process runs what its parent ran when it forked: an exec would have moved its stack.
+    fn is_forked(&mut self, stat: &Stat) -> bool {
+        let parent = self.read(stat.parent, "stat").and_then(|text| proc::parse_stat(&text));
+        self.source.forget(stat.parent);
+        stat.start_stack != 0 && parent.is_some_and(|parent| parent.start_stack == stat.start_stack)
+    }
+
+    /// What hooks did to it, or to what forked it.
+    pub(crate) fn fork_hooks(&mut self, pid: Pid) -> Option<ForkHooks> {
+        let maps_text = self.read(pid, "maps")?;
+        self.hooks_in(pid, &maps_text)
+    }
+
+    /// The same by its mappings.
+    fn hooks_in(&mut self, pid: Pid, maps_text: &[u8]) -> Option<ForkHooks> {
+        let page = hooks::find(pid, maps_text)?;
+        let status = self.read(pid, "status")?;
+        let rollup = self.read(pid, "smaps_rollup").and_then(|text| proc::parse_smaps_rollup(&text));
+        Some(ForkHooks::new(page, &status, rollup))
     }
 
     /// Its container or its unit.

@@ -52,6 +52,8 @@ pub fn judge(facts: &Facts) -> ProcessReport {
         settings,
         settings_source,
         counters: facts.counters.clone(),
+        is_forked: facts.is_forked,
+        hooks: facts.hooks.clone(),
         problems,
     }
 }

@@ -25,5 +25,6 @@ pub mod preloaded;
 pub mod program;
 pub mod report;
 pub mod sampled;
+pub mod sharing;
 pub mod subject;
 pub mod unit;

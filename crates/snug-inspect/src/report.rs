@@ -8,6 +8,7 @@ use crate::deploy::Snippet;
 use crate::kinds::Kind;
 use crate::linkage::Linkage;
 use crate::options::{ConfKey, OptionSource};
+use crate::sharing::ForkHooks;
 use snug_heap::counters::Counters;
 use snug_process::place::Place;
 use snug_process::proc::Pid;
@@ -56,6 +57,10 @@ pub struct ProcessReport {
     /// The keys of MALLOC_CONF, and of /etc/malloc.conf, and what snug makes of each. Empty under other allocators.
     pub malloc_conf: Vec<ConfKey>,
     pub counters: Option<Counters>,
+    /// It shares memory with its parent since that forked it: it has executed no other program.
+    pub is_forked: bool,
+    /// What hooks did before that, in the process that forks, too.
+    pub hooks: Option<ForkHooks>,
     pub problems: Vec<Problem>,
 }
 

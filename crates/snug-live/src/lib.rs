@@ -4,6 +4,7 @@
 #![deny(clippy::unwrap_used)]
 
 pub mod control;
+pub mod copied;
 pub mod outcome_text;
 pub mod record;
 pub mod residence;

@@ -2,7 +2,8 @@
 //! Knows nothing of how readings are shown. `choice` says which processes, `reading` what is known of each.
 //!
 //! What a reading costs: one line of `/proc/PID/stat` and one copy of a few KB per process. Which allocator a
-//! process uses is found once and again after an exec. PSS makes the kernel walk all pages of a process, so it is
+//! process uses is found once and again after an exec. PSS makes the kernel walk all pages of a process, and hooks show
+//! among its mappings, so both are
 //! read as often as a share of one core pays for, the oldest first. So are, if they are wanted, estimates of what is live
 //! under glibc, which read its whole heap.
 
@@ -19,6 +20,7 @@ use snug_base::machine;
 use snug_heap::glibc_heap::HeapSize;
 use snug_inspect::identity::{Allocators, Identity};
 use snug_inspect::kinds::Kind;
+use snug_inspect::sharing::ForkHooks;
 use snug_process::follow::{Depth, Follower, Process};
 use snug_process::proc::{self, Pid, Processes};
 use snug_process::{role, system, tree};
@@ -46,6 +48,7 @@ struct Known {
     pss_bytes: Option<u64>,
     swap_bytes: Option<u64>,
     pss_at_s: Option<f64>,
+    hooks: Option<ForkHooks>,
     heap: Option<HeapReading>,
     glibc_heap: Option<HeapSize>,
     glibc_heap_at_s: Option<f64>,
@@ -225,6 +228,7 @@ impl<P: Processes, A: Allocators> Watcher<P, A> {
                 process.note.pss_bytes = rollup.map(|rollup| rollup.pss_bytes);
                 process.note.swap_bytes = rollup.map(|rollup| rollup.swap_bytes);
                 process.note.pss_at_s = Some(now_s);
+                process.note.hooks = self.allocators.hooks(pid);
             }
             self.pss_budget_s -=
                 system::own_cpu().saturating_sub(before).max(Duration::from_micros(20)).as_secs_f64();
@@ -285,6 +289,7 @@ impl<P: Processes, A: Allocators> Watcher<P, A> {
             rss_bytes: stat.rss_pages * self.page_size_bytes,
             pss_bytes: known.pss_bytes,
             swap_bytes: known.swap_bytes,
+            hooks: known.hooks.clone(),
             cpu_cores: before
                 .map(|(then_s, then)| per_s(stat.ticks(), then.ticks(), *then_s) / self.ticks_per_s),
             faults_per_s: before.map(|(then_s, then)| per_s(stat.minor_faults, then.minor_faults, *then_s)),

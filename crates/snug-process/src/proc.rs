@@ -307,6 +307,8 @@ pub struct Rollup {
     /// Private_Clean + Private_Dirty: what would be gone if the process ended (USS).
     pub uss_bytes: u64,
     pub lazy_free_bytes: u64,
+    /// Written, and mapped by others as well: of a forked process, what it has not copied.
+    pub shared_dirty_bytes: u64,
     /// Not backed by a file.
     pub anonymous_bytes: u64,
     pub huge_bytes: u64,
@@ -331,6 +333,7 @@ pub fn parse_smaps_rollup(text: &[u8]) -> Option<Rollup> {
             }
             "Pss:" => rollup.pss_bytes += bytes,
             "Private_Clean:" | "Private_Dirty:" => rollup.uss_bytes += bytes,
+            "Shared_Dirty:" => rollup.shared_dirty_bytes += bytes,
             "Anonymous:" => rollup.anonymous_bytes += bytes,
             "LazyFree:" => rollup.lazy_free_bytes += bytes,
             "AnonHugePages:" => rollup.huge_bytes += bytes,
@@ -442,11 +445,12 @@ mod tests {
     #[test]
     fn rollup_in_bytes() {
         let text = b"55a-7ff ---p 0 00:00 0 [rollup]\nRss: 100 kB\nPss: 60 kB\nPss_Anon: 1 kB\n\
-            Private_Clean: 5 kB\nPrivate_Dirty: 40 kB\nAnonymous: 44 kB\nLazyFree: 8 kB\nAnonHugePages: 0 kB\nSwap: 1 kB\n";
+            Shared_Dirty: 3 kB\nPrivate_Clean: 5 kB\nPrivate_Dirty: 40 kB\nAnonymous: 44 kB\nLazyFree: 8 kB\nAnonHugePages: 0 kB\nSwap: 1 kB\n";
         let rollup = parse_smaps_rollup(text).unwrap();
         assert_eq!(rollup.rss_bytes, 100 << 10);
         assert_eq!(rollup.pss_bytes, 60 << 10);
         assert_eq!((rollup.uss_bytes, rollup.anonymous_bytes), (45 << 10, 44 << 10));
+        assert_eq!(rollup.shared_dirty_bytes, 3 << 10);
         assert_eq!((rollup.lazy_free_bytes, rollup.swap_bytes), (8 << 10, 1 << 10));
         assert_eq!(parse_smaps_rollup(b""), None);
     }

@@ -15,6 +15,7 @@ pub struct ResidentMapping {
     pub end: u64,
     /// Where in its file it begins.
     pub offset: u64,
+    pub readable: bool,
     pub writable: bool,
     pub executable: bool,
     pub shared: bool,
@@ -66,6 +67,7 @@ fn parse_head(line: &str) -> Option<ResidentMapping> {
         start: u64::from_str_radix(start, 16).ok()?,
         end: u64::from_str_radix(end, 16).ok()?,
         offset: u64::from_str_radix(offset, 16).ok()?,
+        readable: permissions.first() == Some(&b'r'),
         writable: permissions.get(1) == Some(&b'w'),
         executable: permissions.get(2) == Some(&b'x'),
         shared: permissions.get(3) == Some(&b's'),
@@ -88,6 +90,30 @@ pub struct PageState {
     pub swapped: bool,
 }
 
+/// An entry of `/proc/PID/pagemap` (Documentation/admin-guide/mm/pagemap.rst of the kernel).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PageEntry(u64);
+
+impl PageEntry {
+    pub fn is_present(self) -> bool {
+        self.0 >> 63 & 1 != 0
+    }
+
+    pub fn is_swapped(self) -> bool {
+        self.0 >> 62 & 1 != 0
+    }
+
+    /// It is of a file, or of shared memory.
+    pub fn is_of_file(self) -> bool {
+        self.0 >> 61 & 1 != 0
+    }
+
+    /// No other process has it.
+    pub fn is_exclusive(self) -> bool {
+        self.0 >> 56 & 1 != 0
+    }
+}
+
 /// So many pages are looked at at a time.
 const BATCH_PAGES: u64 = 1 << 16;
 
@@ -104,11 +130,16 @@ impl PageMap {
 
     /// Reads the states of the pages from `start` to `end`, both multiples of a page.
     pub fn states(&self, start: u64, end: u64) -> io::Result<Vec<PageState>> {
+        let state = |entry: PageEntry| PageState { present: entry.is_present(), swapped: entry.is_swapped() };
+        Ok(self.entries(start, end)?.into_iter().map(state).collect())
+    }
+
+    /// All that is said of them.
+    pub fn entries(&self, start: u64, end: u64) -> io::Result<Vec<PageEntry>> {
         let mut entries = vec![0; ((end - start) / self.page_bytes * 8) as usize];
         self.file.read_exact_at(&mut entries, start / self.page_bytes * 8)?;
-        // Bits 63 and 62 of an entry (Documentation/admin-guide/mm/pagemap.rst of the kernel).
-        let state = |entry: &[u8]| PageState { present: entry[7] & 0x80 != 0, swapped: entry[7] & 0x40 != 0 };
-        Ok(entries.chunks_exact(8).map(state).collect())
+        let entry = |bytes: &[u8]| PageEntry(u64::from_ne_bytes(bytes.try_into().expect("eight bytes")));
+        Ok(entries.chunks_exact(8).map(entry).collect())
     }
 
     /// Calls back with the address of each page from `start` to `end`, rounded outwards to pages, that is in memory.

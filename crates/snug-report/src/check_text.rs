@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use comfy_table::{Cell, ContentArrangement, Table};
 
+use crate::hooks_text;
 use snug_base::terminal::{self, printable, styled};
 use snug_inspect::deploy::Snippet;
 use snug_inspect::options::{ConfKey, OptionSource};
@@ -34,6 +35,9 @@ impl CheckText {
                 _ => "settings in the environment",
             };
             writeln!(out, "\n{source}{}: {}", of_processes(&processes, report), printable(&settings))?;
+        }
+        for line in hooks_text::lines(report) {
+            writeln!(out, "\nhooks: {}", printable(&line))?;
         }
         for (keys, processes) in grouped_conf_keys(report) {
             writeln!(out, "\nMALLOC_CONF, key by key{}:", of_processes(&processes, report))?;
@@ -296,6 +300,8 @@ mod tests {
             settings_source: SettingsSource::Environment,
             malloc_conf: Vec::new(),
             counters: None,
+            is_forked: false,
+            hooks: None,
             problems,
         }
     }

@@ -69,6 +69,7 @@ fn reading(pid: i32, role: &str, kind: Kind, megabytes: u64) -> Reading {
         threads: 5,
         heap: (kind == Kind::Snug).then_some(heap),
         glibc_heap: None,
+        hooks: None,
         rss_history: vec![10_000_000, 20_000_000, megabytes * 1_000_000],
         live_history: vec![],
     }

@@ -9,9 +9,10 @@ use snug_base::failure::{Context, Result};
 use snug_base::{json, terminal};
 use snug_exporter as exporter;
 use snug_inspect::access;
-use snug_live::{residence, stats};
+use snug_live::{copied, residence, stats};
 use snug_process::proc::Pid;
 use snug_process::tree;
+use snug_report::copied_text;
 use snug_report::residence_text;
 use snug_report::stats_text::StatsText;
 
@@ -21,12 +22,19 @@ use snug_report::stats_text::StatsText;
   snug stats 4711
   snug stats 4711 --classes
   snug stats 4711 --where
+  snug stats gunicorn --copied
   snug stats 4711 --json | jq .heap.live_allocated_bytes
 
 The process is not stopped. Live memory is counted under snug and estimated under glibc, from the chunks in its \
 heaps; other allocators don't expose it. Both need permission to ptrace: where kernel.yama.ptrace_scope is 1, root or \
 the capability CAP_SYS_PTRACE. With --where each resident page counts in one line: blocks of malloc, what interpreters map \
-for their objects, stacks, code, files. To see many processes, use snug top; to keep their history, snug exporter.
+for their objects, stacks, code, files.
+
+With --copied each page that a forked worker no longer shares with its parent is compared with the parent's, byte by byte, \
+and counts in one line: of several causes that with which the page would have been copied without the others, too. It says \
+which part hooks, a warm-up or a purge before the fork would save: docs/how-to/hooks.md.
+
+To see many processes, use snug top; to keep their history, snug exporter.
 
 Exit codes: 0 shown; 2 the arguments are invalid; 3 no such process, or no permission to look at it.")]
 pub(crate) struct StatsArguments {
@@ -39,6 +47,10 @@ pub(crate) struct StatsArguments {
     /// Show what all resident memory is, in a table that adds up to RSS
     #[arg(long = "where", conflicts_with_all = ["classes", "prometheus"])]
     pub residence: bool,
+    /// Show what forked workers share with their parent, what they have copied since, and why: the process's, or those
+    /// below it
+    #[arg(long, conflicts_with_all = ["classes", "prometheus", "residence"])]
+    pub copied: bool,
     /// Write JSON
     #[arg(long, conflicts_with = "prometheus")]
     pub json: bool,
@@ -68,13 +80,22 @@ fn name_others(pid: Pid, name: &str) {
 /// Runs the command.
 pub(crate) fn run(arguments: &StatsArguments) -> Result<()> {
     let pid = tree::find_one(&arguments.process)?;
-    if arguments.process.parse::<Pid>().is_err() {
+    if arguments.process.parse::<Pid>().is_err() && !arguments.copied {
         name_others(pid, &arguments.process);
     }
     if arguments.prometheus {
         access::look_at(pid)?;
         let metrics = exporter::metrics_of(pid)?;
         return anstream::stdout().write_all(metrics.as_bytes()).cannot(|| "write to stdout".into());
+    }
+    if arguments.copied {
+        let copied = copied::collect(pid)?;
+        let mut stdout = anstream::stdout().lock();
+        let written = match arguments.json {
+            true => json::write_indented(json::STATS_COPIED, &copied, &mut stdout),
+            false => copied_text::write(&copied, terminal::stdout_colours(), &mut stdout),
+        };
+        return written.cannot(|| "write to stdout".into());
     }
     if arguments.residence {
         let residence = residence::collect(pid)?;

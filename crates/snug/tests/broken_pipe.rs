@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use common::prometheus::{FakePrometheus, Manner};
@@ -64,6 +65,11 @@ fn a_reader_that_leaves_ends_every_command_quietly() {
     };
     let (sleeper, busy) = (start("sleeper", SLEEPER), start("busy", BUSY));
     let (pid, busy_pid) = (sleeper.pid(), busy.pid());
+    let mut server = Command::new("/usr/bin/python3");
+    server.args(["-c", "import os, time; os.fork(); print(flush=True); time.sleep(120)"]).process_group(0);
+    let mut server = Running(server.stdout(Stdio::piped()).spawn().unwrap());
+    std::io::Read::read_exact(server.0.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+    let forked = server.pid();
     let saved = scratch.text("saved");
     run(&mut snug(&["compare", "--runs", "1", "--with", "glibc", "--out", &saved, "--", "sleep", "0.2"]))
         .expect_code(0);
@@ -106,6 +112,8 @@ fn a_reader_that_leaves_ends_every_command_quietly() {
         call(&["stats", &pid]),
         call(&["stats", "--json", &pid]),
         call(&["stats", "--prometheus", &pid]),
+        call(&["stats", "--copied", &forked]),
+        call(&["stats", "--copied", "--json", &forked]),
         call(&["purge", "--wait", "0.2", &pid]),
         call(&["purge", "--wait", "0.2", &pid, &pid]),
         call(&["set", "--wait", "0.2", &pid, "purge_cpu_percent=3"]),

@@ -3,6 +3,7 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::os::unix::process::CommandExt;
 
 use common::prometheus::{FakePrometheus, Manner};
 use common::{run, snug, snug_library, Scratch};
@@ -75,6 +76,13 @@ fn every_field_is_described() {
         "stats --where",
         &run(&mut snug(&["stats", "--where", "--json", &pid])).expect_code(0).json(),
     );
+    let mut forked = std::process::Command::new("/usr/bin/python3");
+    let forked = forked.args(["-c", "import os, time; os.fork(); print(flush=True); time.sleep(60)"]);
+    let mut forked = forked.process_group(0).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    std::io::Read::read_exact(forked.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+    let forked = common::Running(forked);
+    let copied = run(&mut snug(&["stats", "--copied", "--json", &forked.pid()])).expect_code(0);
+    assert_described("stats --copied", &copied.json());
     assert_described("stats", &run(&mut snug(&["stats", "--json", &pid])).expect_code(0).json());
     // Nothing runs there that could answer: that is told, too.
     assert_described("purge", &run(&mut snug(&["purge", "--json", "--wait", "200ms", &pid])).json());

@@ -4,6 +4,7 @@ use snug_heap::counters::Account;
 use snug_heap::glibc_heap::HeapSize;
 use snug_inspect::identity::Identity;
 use snug_inspect::kinds::Kind;
+use snug_inspect::sharing::ForkHooks;
 use snug_process::proc::{Pid, Stat};
 
 /// One process at one moment.
@@ -23,6 +24,8 @@ pub struct Reading {
     pub pss_bytes: Option<u64>,
     /// Known with PSS.
     pub swap_bytes: Option<u64>,
+    /// What hooks did before a fork. Known with PSS.
+    pub hooks: Option<ForkHooks>,
     /// CPU time per time, in cores; None at the first reading.
     pub cpu_cores: Option<f64>,
     pub faults_per_s: Option<f64>,

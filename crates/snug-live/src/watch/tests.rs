@@ -1,6 +1,7 @@
 //! Watches made-up processes.
 
 use crate::watch::*;
+use snug_heap::hooks::HooksState;
 use snug_inspect::identity::fake::FakeAllocators;
 use snug_process::fake::FakeProcesses;
 
@@ -72,7 +73,11 @@ fn rates_are_between_two_readings() {
     let mut watcher = watcher(Choice { pids: vec![10], ..Choice::default() });
     watcher.allocators.kinds.insert(10, Kind::Snug);
     watcher.ticks_per_s = 10.0;
+    let hooks =
+        ForkHooks { group: 1, is_prepared: false, state: HooksState::default(), copied_bytes: Some(5) };
+    watcher.allocators.hooks.insert(11, hooks.clone());
     let first = watcher.read(0.0);
+    assert_eq!((&first[0].hooks, &first[1].hooks), (&None, &Some(hooks)));
     assert_eq!(first[0].cpu_cores, None);
     assert_eq!(first[0].live_bytes(), Some(5000));
     assert_eq!(first[0].heap.as_ref().unwrap().taken_bytes_per_s, None);
