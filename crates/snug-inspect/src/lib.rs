@@ -28,3 +28,4 @@ pub mod sampled;
 pub mod sharing;
 pub mod subject;
 pub mod unit;
+pub mod wheel;

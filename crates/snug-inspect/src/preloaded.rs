@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::kinds::Kind;
-use crate::{library, program};
+use crate::wheel::Hooks;
+use crate::{library, program, wheel};
 use snug_base::failure::{Failure, Result, NOT_EXECUTABLE, NOT_FOUND, NOT_STARTED};
 use snug_base::machine;
 
@@ -18,6 +19,8 @@ const THIS_ONLY: &str = "SNUG_THIS_ONLY";
 /// A program, ready to be executed with snug preloaded.
 pub struct Preloaded {
     pub command: Command,
+    /// Those that could be switched on.
+    hooks: Option<Hooks>,
     path: PathBuf,
 }
 
@@ -50,10 +53,31 @@ pub fn prepare(words: &[OsString], this_only: bool) -> Result<Preloaded> {
     } else {
         command.env_remove(THIS_ONLY);
     }
-    Ok(Preloaded { command, path: program.path })
+    Ok(Preloaded { command, hooks: wheel::hooks(words, &program), path: program.path })
 }
 
 impl Preloaded {
+    /// Switches hooks on, unless they are unwanted. Returns what to say of it.
+    pub fn switch_hooks(&mut self, wanted: bool) -> Option<String> {
+        if !wanted {
+            // For what the program starts, too, as long as it does not say otherwise.
+            self.command.env(wheel::SWITCH, "0");
+            return None;
+        }
+        if std::env::var_os(wheel::SWITCH).is_some_and(|value| value == "0") {
+            return None;
+        }
+        let hooks = self.hooks.as_ref()?;
+        let path = hooks.python_path(std::env::var_os("PYTHONPATH").as_deref())?;
+        self.command.env("PYTHONPATH", path);
+        let missing = hooks.variables.iter().filter(|(name, _)| std::env::var_os(name).is_none());
+        let missing: Vec<&(&str, &str)> = missing.collect();
+        self.command.envs(missing.iter().map(|(name, value)| (name, value)));
+        let malloc = missing.iter().find(|(name, _)| *name == "PYTHONMALLOC");
+        let malloc = malloc.map_or_else(String::new, |(name, value)| format!(", with {name}={value}"));
+        Some(format!("hooks for {} are on{malloc}; --no-hooks leaves them out", hooks.server))
+    }
+
     /// Why it could not be executed after all.
     pub fn not_executed(&self, error: &io::Error) -> Failure {
         let exit_code = match error.raw_os_error() {

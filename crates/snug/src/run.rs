@@ -18,6 +18,7 @@ use snug_profile::sampling::{with_sampling, MEAN_BYTES, VARIABLE};
     override_usage = "snug run [OPTIONS] [--] PROGRAM [ARGS]...",
     after_help = "Examples:
   snug run -- bundle exec puma
+  snug run -- celery -A app worker
   snug run --black-box /volume -- bundle exec puma
   snug run --this-only -- python3 -m celery -A app worker
   SNUG=verbose:1 snug run -- ruby -e 1
@@ -25,6 +26,10 @@ use snug_profile::sampling::{with_sampling, MEAN_BYTES, VARIABLE};
 libsnug.so is searched for next to this program, in ../lib and in ../lib/snug, unless SNUG_LIBRARY names it. \
 It is put before anything already in LD_PRELOAD. snug then becomes the program, so signals and the exit code \
 are the program's own.
+
+Where snug's wheel is installed for the program's Python, hooks for celery, gunicorn and uwsgi are switched on, as \
+`python -m snug run` does, by PYTHONPATH and PYTHONMALLOC=malloc; what is set stays. In Ruby `gem \"snug\"` in the Gemfile \
+does it. docs/guide/hooks.md says what they are for.
 
 With --black-box a second process, snug-black-box, watches the program and its workers. It is a child of the program, but \
 wait(2) never reports it; it holds none of the program's files open, ends with the program, and no snug command counts it as \
@@ -42,6 +47,9 @@ pub(crate) struct RunArguments {
     /// Don't pass snug on to programs that this one executes
     #[arg(long)]
     pub this_only: bool,
+    /// Leave the hooks for Celery, gunicorn, uWSGI, Puma and Sidekiq out, as SNUG_HOOKS=0 does
+    #[arg(long)]
+    pub no_hooks: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
@@ -51,6 +59,9 @@ pub(crate) struct RunArguments {
 pub(crate) fn run(arguments: &RunArguments) -> Result<()> {
     refuse_unknown_option("run", &arguments.program).map_err(|failure| failure.exit_code(NOT_STARTED))?;
     let mut prepared = preloaded::prepare(&arguments.program, arguments.this_only)?;
+    if let Some(said) = prepared.switch_hooks(!arguments.no_hooks) {
+        anstream::eprintln!("snug: {said}");
+    }
     if let Some(folder) = &arguments.black_box {
         let existing = std::env::var_os(VARIABLE).unwrap_or_default();
         if let Some(settings) = with_sampling(&existing, MEAN_BYTES) {

@@ -132,3 +132,65 @@ fn a_library_for_another_machine_is_refused() {
         .expect_code(125)
         .expect_stderr("wrong architecture");
 }
+
+/// A virtual environment with a server and, unless told otherwise, the wheel. The server shows its variables.
+fn virtual_environment(scratch: &Scratch, wheel: bool) -> String {
+    let path = |name: &str| scratch.path(name);
+    let python = std::fs::canonicalize("/usr/bin/python3").unwrap();
+    let name = python.file_name().unwrap().to_str().unwrap();
+    let packages = path("venv/lib").join(name).join("site-packages/snug/auto");
+    std::fs::create_dir_all(path("venv/bin")).unwrap();
+    std::fs::create_dir_all(&packages).unwrap();
+    std::fs::write(path("venv/pyvenv.cfg"), "home = /usr/bin\ninclude-system-site-packages = false\n")
+        .unwrap();
+    std::os::unix::fs::symlink(&python, path("venv/bin/python")).unwrap();
+    if wheel {
+        std::fs::write(packages.join("sitecustomize.py"), "import sys; sys.hooks_are_on = True").unwrap();
+    }
+    let server = scratch.text("venv/bin/celery");
+    let script = format!(
+        "#!{}\nimport os, sys\nprint(hasattr(sys, 'hooks_are_on'), os.environ.get('PYTHONMALLOC'), os.environ.get('SNUG_HOOKS'))\n",
+        scratch.text("venv/bin/python")
+    );
+    std::fs::write(&server, script).unwrap();
+    std::process::Command::new("chmod").args(["+x", &server]).status().unwrap();
+    server
+}
+
+#[test]
+fn hooks_of_the_wheel_are_switched_on_where_it_is() {
+    let Some(library) = snug_library() else { return };
+    let scratch = Scratch::new();
+    let server = virtual_environment(&scratch, true);
+    let run_with = |words: &[&str], variables: &[(&str, &str)]| {
+        let mut command = snug(&["run"]);
+        command.args(words).env("SNUG_LIBRARY", &library).envs(variables.iter().copied());
+        for name in ["PYTHONPATH", "PYTHONMALLOC", "SNUG_HOOKS"] {
+            if !variables.iter().any(|(set, _)| *set == name) {
+                command.env_remove(name);
+            }
+        }
+        run(&mut command).expect_code(0)
+    };
+    let python = scratch.text("venv/bin/python");
+    let answer = run_with(&["--", &server, "worker"], &[]);
+    assert_eq!(answer.stdout, "True malloc None\n", "{answer:#?}");
+    assert_eq!(
+        answer.stderr.matches("snug: hooks for celery are on, with PYTHONMALLOC=malloc; --no-hooks").count(),
+        1
+    );
+    let answer = run_with(&["--", &server], &[("PYTHONMALLOC", "pymalloc"), ("PYTHONPATH", "/nowhere")]);
+    assert_eq!(answer.stdout, "True pymalloc None\n", "{answer:#?}");
+    assert!(answer.stderr.contains("hooks for celery are on; "), "{answer:#?}");
+    let answer = run_with(&["--no-hooks", "--", &server], &[]);
+    assert_eq!((answer.stdout.as_str(), answer.stderr.as_str()), ("False None 0\n", ""));
+    let answer = run_with(&["--", &server], &[("SNUG_HOOKS", "0")]);
+    assert_eq!((answer.stdout.as_str(), answer.stderr.as_str()), ("False None 0\n", ""));
+    // Another program is left alone, and so is a server whose Python has no wheel.
+    let show = "import os, sys; print(hasattr(sys, 'hooks_are_on'), os.environ.get('PYTHONMALLOC'))";
+    let answer = run_with(&["--", &python, "-c", show], &[]);
+    assert_eq!((answer.stdout.as_str(), answer.stderr.as_str()), ("False None\n", ""));
+    let other = Scratch::new();
+    let answer = run_with(&["--", &virtual_environment(&other, false)], &[]);
+    assert_eq!((answer.stdout.as_str(), answer.stderr.as_str()), ("False None None\n", ""));
+}

@@ -1,0 +1,151 @@
+//! The hooks of snug's wheel, where it is installed for the Python that a program is about to run in: variables that switch
+//! them on, the same as `python -m snug run` sets.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use crate::program::Program;
+
+/// 0 leaves all hooks out, of the gem, too.
+pub const SWITCH: &str = "SNUG_HOOKS";
+/// Servers that have hooks, and whose names say so.
+const SERVERS: &[&str] = &["celery", "gunicorn", "uwsgi"];
+/// uWSGI imports no module of its own; it takes options from variables.
+const UWSGI: &[(&str, &str)] = &[
+    ("UWSGI_IMPORT", "snug.uwsgi"),
+    ("UWSGI_HOOK_POST_APP", "call:PyRun_SimpleString import snug.uwsgi as s; s.before_fork()"),
+];
+
+/// What switches hooks on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hooks {
+    pub server: String,
+    /// The folder that Python is to look into first.
+    pub folder: PathBuf,
+    /// What is set where it is not set yet.
+    pub variables: Vec<(&'static str, &'static str)>,
+}
+
+/// The hooks of a server that has some, if the wheel is there.
+pub fn hooks(words: &[OsString], program: &Program) -> Option<Hooks> {
+    let server = server(words)?;
+    let mut variables = vec![("PYTHONMALLOC", "malloc")];
+    if server.starts_with("uwsgi") {
+        variables.extend(UWSGI);
+    }
+    Some(Hooks { folder: folder(&program.image)?, server, variables })
+}
+
+impl Hooks {
+    /// PYTHONPATH with the folder first. None: it is there already.
+    pub fn python_path(&self, existing: Option<&OsStr>) -> Option<OsString> {
+        let existing = existing.filter(|existing| !existing.is_empty());
+        let parts: Vec<PathBuf> =
+            existing.map(|existing| std::env::split_paths(existing).collect()).unwrap_or_default();
+        if parts.iter().any(|part| part.ends_with("snug/auto")) {
+            return None;
+        }
+        std::env::join_paths(std::iter::once(self.folder.clone()).chain(parts)).ok()
+    }
+}
+
+/// The server that a command starts: `celery -A app worker`, `python3 -m celery`.
+fn server(words: &[OsString]) -> Option<String> {
+    let name = |index: usize| Some(Path::new(words.get(index)?).file_name()?.to_string_lossy().into_owned());
+    let first = name(0)?;
+    let is_module = first.starts_with("python") && words.get(1).is_some_and(|word| word == "-m");
+    let named = if is_module { name(2)? } else { first };
+    SERVERS.iter().any(|server| named == *server || named.starts_with("uwsgi")).then_some(named)
+}
+
+/// Where the wheel has what Python reads at its start, for this interpreter, or for uWSGI beside one.
+fn folder(image: &Path) -> Option<PathBuf> {
+    let real = image.canonicalize().ok();
+    let version = real.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+    // As python3.11: other versions have folders of their own under the same prefix.
+    let version = version.filter(|name| name.starts_with("python3."));
+    let prefixes = [Some(image), real.as_deref()].into_iter().flatten();
+    for prefix in prefixes.filter_map(|path| path.parent()?.parent()) {
+        let folders = ["lib", "lib64", "local/lib"].map(|name| prefix.join(name));
+        let pythons =
+            folders.iter().flat_map(|folder| std::fs::read_dir(folder).into_iter().flatten().flatten());
+        let fits = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name == "python3"
+                || version.as_ref().map_or(name.starts_with("python3."), |version| name == *version)
+        };
+        let pythons = pythons.map(|entry| entry.path()).filter(fits);
+        let packages =
+            pythons.flat_map(|path| ["site-packages", "dist-packages"].map(|name| path.join(name)));
+        let mut hooks = packages.map(|path| path.join("snug/auto"));
+        if let Some(found) = hooks.find(|path| path.join("sitecustomize.py").is_file()) {
+            return Some(found);
+        }
+        // A virtual environment sees no other packages, unless it says so; and then they are found by its interpreter's.
+        let settings = std::fs::read_to_string(prefix.join("pyvenv.cfg")).ok();
+        if settings.is_some_and(|text| !text.contains("include-system-site-packages = true")) {
+            return None;
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<OsString> {
+        text.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn servers_are_known_by_their_names() {
+        let known = |text: &str| server(&words(text));
+        assert_eq!(known("/srv/venv/bin/celery -A app worker").as_deref(), Some("celery"));
+        assert_eq!(known("python3.12 -m gunicorn app:app").as_deref(), Some("gunicorn"));
+        assert_eq!(known("uwsgi-core --ini x").as_deref(), Some("uwsgi-core"));
+        for other in ["python3 celery.py", "puma", "sh -c celery", "python3 -m http.server", "python3 -m"] {
+            assert_eq!(known(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn the_folder_is_that_of_the_interpreter() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = |name: &str| scratch.path().join(name);
+        let install = |name: &str| {
+            let folder = path(name).join("snug/auto");
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("sitecustomize.py"), "").unwrap();
+            folder
+        };
+        let link = |name: &str, to: &Path| {
+            std::fs::create_dir_all(path(name).parent().unwrap()).unwrap();
+            std::os::unix::fs::symlink(to, path(name)).unwrap();
+            path(name)
+        };
+        std::fs::create_dir_all(path("usr/bin")).unwrap();
+        std::fs::write(path("usr/bin/python3.11"), "").unwrap();
+        let system = link("usr/bin/python3", &path("usr/bin/python3.11"));
+        assert_eq!(folder(&system), None);
+        install("usr/lib/python3.12/site-packages");
+        assert_eq!(folder(&system), None, "another version's");
+        let of_system = install("usr/local/lib/python3.11/dist-packages");
+        assert_eq!(folder(&system).unwrap(), of_system);
+        let virtual_one = link("venv/bin/python", &system);
+        assert_eq!(folder(&virtual_one).unwrap(), of_system);
+        std::fs::write(path("venv/pyvenv.cfg"), "include-system-site-packages = false\n").unwrap();
+        assert_eq!(folder(&virtual_one), None);
+        let own = install("venv/lib/python3.11/site-packages");
+        assert_eq!(folder(&virtual_one).unwrap(), own);
+    }
+
+    #[test]
+    fn the_folder_is_put_first_once() {
+        let hooks = Hooks { server: "celery".into(), folder: "/v/snug/auto".into(), variables: vec![] };
+        assert_eq!(hooks.python_path(None).unwrap(), "/v/snug/auto");
+        assert_eq!(hooks.python_path(Some(OsStr::new(""))).unwrap(), "/v/snug/auto");
+        assert_eq!(hooks.python_path(Some(OsStr::new("/a:/b"))).unwrap(), "/v/snug/auto:/a:/b");
+        assert_eq!(hooks.python_path(Some(OsStr::new("/a:/w/snug/auto"))), None, "the wheel did it");
+    }
+}
