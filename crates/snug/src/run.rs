@@ -29,7 +29,7 @@ are the program's own.
 
 Where snug's wheel is installed for the program's Python, hooks for celery, gunicorn and uwsgi are switched on, as \
 `python -m snug run` does, by PYTHONPATH and PYTHONMALLOC=malloc; what is set stays. In Ruby `gem \"snug\"` in the Gemfile \
-does it. docs/guide/hooks.md says what they are for.
+does it. docs/how-to/hooks.md says what they are for.
 
 With --black-box a second process, snug-black-box, watches the program and its workers. It is a child of the program, but \
 wait(2) never reports it; it holds none of the program's files open, ends with the program, and no snug command counts it as \
