@@ -1,5 +1,5 @@
-//! What an ELF file says about itself: for which machine it is, what it needs, and which of the symbols that
-//! matter to us it defines. Knows nothing of processes or of allocators' policies.
+//! ELF files: for which machine one it is, what it needs, and which of the symbols that matter to us it defines. Knows
+//! nothing of processes or of allocators' policies.
 
 mod tables;
 

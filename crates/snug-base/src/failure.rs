@@ -1,4 +1,4 @@
-//! What went wrong, and what to do about it. Every error that reaches the user is one of these; only `main`
+//! Failures: what went wrong, and what to do about it. Every error that reaches the user is one of these; only `main`
 //! prints it and turns it into an exit code.
 
 use std::error::Error;

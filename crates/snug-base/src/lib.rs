@@ -1,4 +1,5 @@
-//! What the others stand on and what knows nothing of memory: failures, numbers for people, the machine, files and ELF files.
+//! The ground of the other crates, which knows nothing of memory: failures, numbers for people, the machine, files and
+//! ELF files.
 
 // An unwrap has no reason to tell; an expect says what makes it safe.
 #![deny(clippy::unwrap_used)]

@@ -1,4 +1,4 @@
-//! What machine this is, as far as it matters to measurements of memory. Names nobody and nothing private.
+//! The machine, as far as it matters to measurements of memory. Names nobody and nothing private.
 
 use std::fs;
 use std::time::SystemTime;

@@ -1,4 +1,4 @@
-//! What a terminal shows while a command waits: a bar on stderr, or a spinner where nobody knows for how long. Where
+//! Progress on a terminal while a command waits: a bar on stderr, or a spinner where nobody knows for how long. Where
 //! stderr is no terminal nothing is written.
 
 use std::io::{self, IsTerminal};

@@ -1,4 +1,4 @@
-//! How numbers, emphasis and notes are shown to people.
+//! Numbers, emphasis and notes for people.
 
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;

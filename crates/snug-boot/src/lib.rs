@@ -1,4 +1,4 @@
-//! What a program's boot takes: memory and time of each file that it requires.
+//! The cost of a program's boot: memory and time of each file that it requires.
 
 // An unwrap has no reason to tell; an expect says what makes it safe.
 #![deny(clippy::unwrap_used)]

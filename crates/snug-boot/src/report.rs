@@ -1,5 +1,4 @@
-//! What a program requires as it starts, and what that costs: from what its hook tells to a tree of files, and sums by
-//! library. Pure.
+//! The report on a program's boot: from the lines of its hook to a tree of files, and sums by library. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

@@ -1,4 +1,4 @@
-//! What a program requires as it starts and what that costs, for people: a tree, and sums by library.
+//! The cost of all that a program requires as it starts, for people: a tree, and sums by library.
 
 use std::io::{self, Write};
 

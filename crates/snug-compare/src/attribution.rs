@@ -1,5 +1,8 @@
-//! Where CPU time went, from samples: into the allocator's code, into its system calls, into page faults. Pure. What a
-//! run takes drifts with what else the machine does; which share of its samples this is hardly does.
+//! CPU time by samples: into the allocator's code, into its system calls, into page faults. Pure. What a run takes
+//! drifts with what else the machine does; which share of its samples this is hardly does.
+//!
+//! The text of `perf script` is read, and not perf.data by the crate linux-perf-data, which gives records: the names of
+//! the kernel's functions, the mappings, and the addresses in files, which perf script has worked out, would be ours.
 
 use std::collections::HashSet;
 use std::io::{self, BufRead};

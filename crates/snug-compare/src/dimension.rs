@@ -1,4 +1,4 @@
-//! What values count, and the units in which people write them: 300 kB, 20 ms. Pure.
+//! Dimensions of values, and the units in which people write them: 300 kB, 20 ms. Pure.
 
 use std::fmt;
 

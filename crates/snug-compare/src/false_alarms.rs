@@ -1,4 +1,5 @@
-//! How often a report shows a difference where there is none: two copies of one allocator, compared again and again.
+//! A test of how often a report shows a difference where there is none: two copies of one allocator, compared again and
+//! again.
 
 use crate::fixture;
 use crate::results::Comparison;

@@ -1,4 +1,4 @@
-//! When a comparison has runs enough: `snug compare --until 5%`. Pure.
+//! The rule that ends a comparison once it has runs enough: `snug compare --until 5%`. Pure.
 //!
 //! An interval that is looked at again and again, until it is narrow, is more often narrow by chance, and then holds the
 //! truth less often than it says. So it is looked at for the first time after a number of runs, and then rarely: each

@@ -1,5 +1,5 @@
-//! What the written reports show of a comparison, in words and numbers ready to print: which quantities, in which
-//! unit, and what each ratio means. Markdown and HTML only lay it out. Pure.
+//! The view of a comparison that written reports show, in words and numbers ready to print: quantities, units, and what
+//! each ratio means. Markdown and HTML only lay it out. Pure.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! What a reader should know before believing the numbers of a comparison. Pure.
+//! Warnings about a comparison, to be read before its numbers. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What the samples of a run, or of a part of it, come to: means, peaks and final values. Pure.
+//! Means, peaks and final values of the samples of a run, or of a part of it. Pure.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

@@ -1,4 +1,4 @@
-//! Which labels a process has: few, and the same ones after a restart. Pure.
+//! Labels of a process: few, and the same ones after a restart. Pure.
 //!
 //! A label that names a process by its PID makes new time series forever. Here a process is its role and its number
 //! among those of that role: as its title says, or else the lowest number that is free.

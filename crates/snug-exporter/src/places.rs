@@ -1,4 +1,4 @@
-//! Where processes run: their control group, their container, and whether that is of the canary. Remembered while they
+//! Places of processes: their control group, their container, and whether that is of the canary. Remembered while they
 //! live: a process that moves to another control group is rare.
 
 use std::collections::{HashMap, HashSet};

@@ -1,4 +1,4 @@
-//! Which container a process runs in, and what Kubernetes calls it.
+//! The container of a process, and its names in Kubernetes.
 //!
 //! The container's identifier is in the path of the control group, which everybody may read. Its names are those of the
 //! files that a kubelet keeps in /var/log/containers for whoever collects logs: POD_NAMESPACE_CONTAINER-ID.log, links

@@ -1,4 +1,4 @@
-//! Which functions and lines hold the memory of processes that sample: the few with most in each program, by names of
+//! Functions and lines that hold the memory of processes that sample: the few with most in each program, by names of
 //! which there are few, too. Nothing here switches sampling on.
 //!
 //! What a reading costs: a copy of the tables of samples, and names for stacks that are new. Processes are read as often

@@ -1,4 +1,4 @@
-//! What containers need, for people.
+//! The needs of containers, for people.
 
 use std::io::{self, Write};
 

@@ -1,5 +1,7 @@
 //! The heap of a process under snug in numbers for people and metrics, from its page of counters. Pure.
 
+#![allow(missing_docs)] // docs/guide/json.md describes the fields
+
 use serde::{Serialize, Serializer};
 
 use crate::counters::{sum, Account, Class};

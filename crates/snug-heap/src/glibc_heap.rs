@@ -1,4 +1,4 @@
-//! How many bytes are live in the heaps of glibc's malloc, estimated from outside without stopping the process.
+//! Live bytes in the heaps of glibc's malloc, estimated from outside without stopping the process.
 //!
 //! glibc keeps no counters, but its chunks lie one behind the other, and each says how long it is and whether the one
 //! before it is in use (malloc/malloc.c, "Chunk layout"). So a walk finds what is live: through the brk heap, through

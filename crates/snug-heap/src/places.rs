@@ -1,4 +1,4 @@
-//! Where snug keeps blocks and what describes them in a process, by its page of counters.
+//! Addresses of snug's blocks, and of what describes them, in a process, by its page of counters.
 
 use std::mem::{offset_of, size_of};
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Which lines to paste to change what was found. Pure.
+//! Lines to paste that change what was found. Pure.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! What a command of an image or of a unit would really start, and which allocator it would get: shells, scripts and
-//! small launchers are followed to the program that stays. Nothing is run.
+//! The program that a command of an image or of a unit would really start, and its allocator: shells, scripts and small
+//! launchers are followed to the program that stays. Nothing is run.
 
 use std::os::unix::fs::MetadataExt;
 use std::rc::Rc;

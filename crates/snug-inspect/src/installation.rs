@@ -1,6 +1,5 @@
-//! What `snug install` puts into a directory, and how: each file is written beside its place, brought to the disk, and
-//! renamed, so that whoever opens it finds the old file or the new one, whole
-//! (docs/decisions/0030).
+//! The work of `snug install` in a directory: each file is written beside its place, brought to the disk, and renamed,
+//! so that whoever opens it finds the old file or the new one, whole (docs/decisions/0030).
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};

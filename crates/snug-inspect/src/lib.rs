@@ -1,4 +1,5 @@
-//! Which allocator a process, a program, an image or a unit uses, how it got there, what is wrong, and which allocators there are.
+//! The allocator that a process, a program, an image or a unit uses: which it is, how it got there, what is wrong, and
+//! which allocators there are.
 
 // An unwrap has no reason to tell; an expect says what makes it safe.
 #![deny(clippy::unwrap_used)]

@@ -1,4 +1,4 @@
-//! What kind of program it is: how it is linked, with which C library, and what follows for a preloaded library. Pure.
+//! The linkage of a program: how, with which C library, and what follows for a preloaded library. Pure.
 
 use serde::Serialize;
 

@@ -1,5 +1,5 @@
-//! What the dynamic loader would map for a program, told from files alone: for programs of another machine or of an
-//! image, where no loader can be asked. Follows ld.so(8) and, for musl, its manual; `$LIB` and caches are left out.
+//! The dynamic loader's work for a program, told from files alone: for programs of another machine or of an image,
+//! where no loader can be asked. Follows ld.so(8) and, for musl, its manual; `$LIB` and caches are left out.
 
 use std::collections::{HashSet, VecDeque};
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! Which package of this system brings an allocator: their names differ between releases of Debian and Ubuntu
+//! Packages of this system that bring an allocator: their names differ between releases of Debian and Ubuntu
 //! (libmimalloc2.0 and libmimalloc3; libtcmalloc-minimal4 and libtcmalloc-minimal4t64).
 
 use std::env::consts::ARCH;

@@ -1,4 +1,4 @@
-//! What is wrong with LD_PRELOAD: libraries that it names and that are not loaded, or have no effect. Pure, as `judge`.
+//! Problems of LD_PRELOAD: libraries that it names and that are not loaded, or have no effect. Pure, as `judge`.
 
 use crate::facts::{Facts, Image, PreloadFile};
 use crate::report::{AllocatorUsed, How, Problem, Severity};

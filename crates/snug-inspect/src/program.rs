@@ -1,5 +1,5 @@
-//! What a program is before it runs: where it lies, what the kernel will really execute, and whether a preloaded
-//! library can reach it.
+//! A program before it runs: where it lies, what the kernel will really execute, and whether a preloaded library can
+//! reach it.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};

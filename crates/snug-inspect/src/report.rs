@@ -1,4 +1,4 @@
-//! What `snug check` found, as plain data for its writers.
+//! The report of `snug check`, as plain data for its writers.
 
 use std::collections::BTreeMap;
 

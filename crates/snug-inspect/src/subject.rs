@@ -1,4 +1,4 @@
-//! What can be checked without being a process: units and programs in root file systems.
+//! Subjects that can be checked without being a process: units and programs in root file systems.
 
 use std::path::Path;
 

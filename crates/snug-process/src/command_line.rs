@@ -1,4 +1,4 @@
-//! What a command line runs: names by which people know a process. Pure.
+//! Command lines: names by which people know a process. Pure.
 
 /// An interpreter of scripts, and what of its command line is no script.
 struct Interpreter {

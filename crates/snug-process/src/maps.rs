@@ -1,4 +1,4 @@
-//! What lies where in the memory of a process: lines of `/proc/PID/maps`. Pure.
+//! Mappings of a process: lines of `/proc/PID/maps`. Pure.
 
 /// One line of `/proc/PID/maps` that has a file behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! When to look at processes again. Pure: told what looking cost.
+//! The pace at which to look at processes again. Pure: told what looking cost.
 
 /// When to look next: at first every few milliseconds, so that short programs are seen, then at a regular
 /// interval, and never so often that looking costs more than its share of a core.

@@ -1,4 +1,4 @@
-//! Where a process runs: its container or its systemd unit, from its namespaces and control group. Pure.
+//! The place of a process: its container or its systemd unit, from its namespaces and control group. Pure.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! What the name of a pod says of what it belongs to. Pure.
+//! The owner of a pod, by the pod's name. Pure.
 
 /// The letters that Kubernetes makes names of: no vowels, nothing that looks like another.
 const RANDOM_LETTERS: &str = "bcdfghjklmnpqrstvwxz2456789";

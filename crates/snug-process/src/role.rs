@@ -1,4 +1,4 @@
-//! What a process does in its application, as its title or its command line says: `puma worker 2`. Pure.
+//! The role of a process in its application, as its title or its command line says: `puma worker 2`. Pure.
 
 use crate::command_line;
 

@@ -1,4 +1,4 @@
-//! Where the stacks of a process's threads lie: around their stack pointers, as far as the C library says, or a limit.
+//! Stacks of a process's threads: around their stack pointers, as far as the C library says, or a limit.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Which processes belong together: by PID, by name, and everything below them.
+//! Processes that belong together: by PID, by name, and everything below them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;

@@ -51,6 +51,7 @@ impl BlackBoxFile {
         BlackBoxFile { path: folder.join(&name), beside: folder.join(format!(".{name}")), current: None }
     }
 
+    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -98,7 +99,9 @@ pub fn check(folder: &Path) -> Result<PathBuf> {
 
 /// A file that was found, and what is in it.
 pub struct FoundBlackBox {
+    /// Where it is.
     pub path: PathBuf,
+    /// What it says.
     pub black_box: BlackBox,
     /// Its program, or its watch at least, runs.
     pub is_watched: bool,

@@ -1,5 +1,7 @@
 //! Two saved profiles of a program: which lines have more than before.
 
+#![allow(missing_docs)] // docs/guide/json.md describes the fields
+
 use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;

@@ -19,6 +19,7 @@ pub struct KeptAtStack {
     pub variance: f64,
     /// The largest that one of the samples could have been.
     pub largest: f64,
+    /// How many there are.
     pub samples: u64,
     /// Innermost first.
     pub frames: Vec<Frame>,
@@ -112,10 +113,13 @@ fn last_rise(births: &[(f64, f64)], end: f64, least: f64) -> Option<f64> {
 /// A line, and how fast what it allocated and did not free adds up.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct KeepingLine {
+    /// An estimate.
     pub bytes_per_s: f64,
     /// The rate lies in here with 95 % confidence.
     pub bytes_per_s_interval: (f64, f64),
+    /// Samples behind it.
     pub samples: u64,
+    /// The function and its line.
     pub line: Frame,
     /// The callers in the stack that keeps most, the nearest first.
     pub callers: Vec<Frame>,
@@ -124,8 +128,11 @@ pub struct KeepingLine {
 /// What all lines of a watch keep, by its samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KeptInAll {
+    /// An estimate.
     pub bytes_per_s: f64,
+    /// The rate lies in here with 95 % confidence.
     pub bytes_per_s_interval: (f64, f64),
+    /// Samples behind it.
     pub samples: u64,
 }
 

@@ -1,5 +1,6 @@
 //! Samples of allocations: which lines hold memory, their differences, the black box, and the formats in which profiles are written.
 
+#![warn(missing_docs)]
 // An unwrap has no reason to tell; an expect says what makes it safe.
 #![deny(clippy::unwrap_used)]
 

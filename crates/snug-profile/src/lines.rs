@@ -17,8 +17,11 @@ const MANY: f64 = 10_000.0;
 /// A sum of samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct SampledSum {
+    /// An estimate.
     pub bytes: f64,
+    /// Likewise.
     pub blocks: f64,
+    /// Samples behind them.
     pub samples: u64,
     /// Of the bytes.
     pub variance: f64,
@@ -32,6 +35,7 @@ impl SampledSum {
         sum
     }
 
+    /// Adds a site.
     pub fn add(&mut self, site: &Site) {
         self.bytes += site.bytes;
         self.blocks += site.blocks;
@@ -78,6 +82,7 @@ impl Branch {
 /// What was allocated at a line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FlatLine {
+    /// The line.
     pub frame: Frame,
     /// By itself; in C++ and Rust with the containers that it uses.
     pub own: SampledSum,
@@ -132,6 +137,7 @@ impl StackFilter {
         self.focus.is_none() && self.ignore.is_none()
     }
 
+    /// Whether a site is to be shown.
     pub fn wants(&self, site: &Site) -> bool {
         let texts: Vec<String> = match self.is_none() {
             true => Vec::new(),

@@ -59,6 +59,7 @@ pub type ValueNames = (&'static str, &'static str);
 
 /// As Go calls what is live, and what was allocated. Servers that collect profiles know these alone.
 pub const LIVE: ValueNames = ("inuse_objects", "inuse_space");
+/// The same of what was allocated, freed or not.
 pub const ALLOCATED: ValueNames = ("alloc_objects", "alloc_space");
 
 /// The profile. `time_ns`: since the epoch, when it began; `mean_bytes`: between two samples.

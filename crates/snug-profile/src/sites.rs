@@ -1,5 +1,5 @@
-//! Which code allocated: sampled stacks under one name for each frame, native and of an interpreter, merged and as a
-//! tree.
+//! Sites, the code that allocated: sampled stacks under one name for each frame, native and of an interpreter, merged
+//! and as a tree.
 
 use std::collections::BTreeMap;
 
@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 /// A function, and the line of it that ran.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Frame {
+    /// Its name.
     pub function: String,
     /// The source file; of native code, the file that is mapped. Empty: none.
     pub file: String,
@@ -21,7 +22,9 @@ pub struct Frame {
 /// A line of a source that was compiled.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SourceLine {
+    /// The source file.
     pub file: String,
+    /// The line in it.
     pub line: u32,
 }
 
@@ -48,7 +51,9 @@ fn without_package_folder(path: &str) -> &str {
 /// What was allocated at one stack: estimates.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Site {
+    /// Bytes.
     pub bytes: f64,
+    /// Blocks.
     pub blocks: f64,
     /// Samples behind the estimates.
     pub samples: u64,
@@ -224,10 +229,13 @@ pub fn merge(sites: impl IntoIterator<Item = Site>) -> Vec<Site> {
 /// Callers above callees: what was allocated in a function or below it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Branch {
+    /// An estimate.
     pub bytes: f64,
+    /// Samples behind it.
     pub samples: u64,
     /// Of the bytes.
     pub variance: f64,
+    /// The function.
     pub frame: Frame,
     /// The most bytes first.
     pub below: Vec<Branch>,

@@ -6,20 +6,26 @@
 //! Nonparametric Statistical Methods, 3rd ed., 4.2 and 4.3). Fewer than 6 runs, or 4 of each, can't give 95 % that way:
 //! then they are Student's and, of the logarithms, Welch's, which suppose that runs scatter evenly to both sides.
 
+#![warn(missing_docs)]
+
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, Normal, StudentsT};
 
 /// A quantity over the runs of one allocator.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
+    /// Arithmetic mean.
     pub mean: f64,
+    /// Middle value.
     pub median: f64,
+    /// Of the sample; None for one run.
     pub standard_deviation: Option<f64>,
     /// 95 % confidence interval of the mean; None for one run.
     pub interval: Option<(f64, f64)>,
     /// 95 % confidence interval of the median; None for one run or two.
     #[serde(default)]
     pub median_interval: Option<(f64, f64)>,
+    /// How many times the baseline it is, where there is one.
     pub ratio: Option<Ratio>,
 }
 

@@ -1,4 +1,4 @@
-//! What `snug top` shows and how keys change it. Pure: reading processes and drawing are elsewhere.
+//! The state of `snug top`, and how keys change it. Pure: reading processes and drawing are elsewhere.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 

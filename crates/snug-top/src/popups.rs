@@ -1,4 +1,4 @@
-//! What `snug top` lays over the processes: help, and the settings of one.
+//! The popups of `snug top`: help, and the settings of one process.
 
 use ratatui::layout::Rect;
 use ratatui::style::Style;

@@ -1,5 +1,5 @@
-//! What a canary does to the pods of a fleet: ratios between two groups of pods that run at the same time, and one word.
-//! Pure.
+//! The effect of a canary on the pods of a fleet: ratios between two groups of pods that run at the same time, and one
+//! word. Pure.
 //!
 //! Pods are the units. A thousand readings of one pod say little more than ten: it keeps its level. So a pod's readings
 //! become means of blocks of time, groups are compared within the same blocks and the same age of containers, and an

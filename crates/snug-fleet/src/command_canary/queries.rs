@@ -1,4 +1,4 @@
-//! What Prometheus is asked, and how its answers become readings of pods.
+//! Queries to Prometheus, and how its answers become readings of pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 

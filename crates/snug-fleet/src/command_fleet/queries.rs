@@ -1,4 +1,4 @@
-//! What Prometheus is asked for a fleet, and how its answers become pods.
+//! Queries to Prometheus for a fleet, and how its answers become pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 

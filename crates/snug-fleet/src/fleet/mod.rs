@@ -1,4 +1,4 @@
-//! What memory limit and request each container needs, now and under snug, by how much memory its pods used. Pure.
+//! Memory limits and requests that containers need, now and under snug, by how much memory their pods used. Pure.
 //!
 //! Pods are the units: of each, the highest of its readings counts, and the 95th percentile. Their logarithms are taken
 //! for normally distributed; a tolerance bound of them is above nearly all pods that are like these, on a time like this.

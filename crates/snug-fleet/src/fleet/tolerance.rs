@@ -1,4 +1,5 @@
-//! How far above the mean of a sample a bound must lie, to be above nearly all of what the sample was drawn from.
+//! The tolerance bound: how far above the mean of a sample it must lie, to be above nearly all of what the sample was
+//! drawn from.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
