@@ -14,7 +14,7 @@ enum {
   LOST_RACE_SPINS = 1000,
 };
 
-#define RANGE_BYTES (UINT64_C(16) << 30)
+#define RANGE_BYTES (UINT64_C(1) << 30) /* reserved, which counts as address space */
 #define RANGE_MIN_BYTES (UINT64_C(1) << 20)
 #define ROOM_MIN_BYTES ((size_t)16 << 20) /* of a process that limits its address space */
 

@@ -98,7 +98,6 @@ bool cache_init(void) {
   if (caches.table.start == NULL) return false;
   table_register(&caches.table);
   caches.start = (char *)round_up((uintptr_t)caches.table.start, CACHE_BYTES);
-  sys_no_huge_pages(caches.table.start, caches.table.reserved_bytes);
   caches.sees_thread_ends = hooks_watch_threads(thread_ends);
   leave_borrowed_by(leave_slow_paths);
   if (rights_have(RIGHT_OTHERS))
@@ -152,12 +151,20 @@ void cache_put_back(struct cache *const batch[], uint32_t count) {
   lock_give(&caches.lock, RANK_CACHES);
 }
 
+/* Room for the next cache. What is said of the first is said of those by which the table gets longer. */
+static bool commit_next(uint32_t number) {
+  size_t end = (size_t)(caches.start - caches.table.start) + (size_t)(number + 1) * CACHE_BYTES;
+  if (number >= caches.capacity || !table_commit(&caches.table, end)) return false;
+  const struct table *table = &caches.table;
+  if (number == 0) sys_no_huge_pages(table->start, table->unreserved ? table->committed_bytes : table->reserved_bytes);
+  return true;
+}
+
 /* The unused cache with the lowest number. The caches lock is held. */
 static struct cache *find_unused(void) {
   caches.unused_from = (uint32_t)bits_find(caches.unused, caches.unused_from, caches.count, true);
   uint32_t number = caches.unused_from;
-  size_t end = (size_t)(caches.start - caches.table.start) + (size_t)(number + 1) * CACHE_BYTES;
-  if (number == caches.count && (number >= caches.capacity || !table_commit(&caches.table, end))) return NULL;
+  if (number == caches.count && !commit_next(number)) return NULL;
   struct cache *cache = cache_number(number);
   bins_reset(cache);
   __atomic_store_n(&cache->door.cache, &empty_cache, __ATOMIC_RELAXED);

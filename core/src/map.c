@@ -14,6 +14,8 @@ enum {
   ZONE_MIN_CHUNKS = 4,
   TABLES_MAX = SNUG_COUNTERS_TABLES,
   GROW_CHUNKS_MAX = 16, /* 64 MiB: a large heap grows in few system calls */
+  SPARE_CHUNKS_MIN = 8, /* 32 MiB are reserved beyond the zone, */
+  SPARE_CHUNKS_MAX = 64, /* of a large one an eighth, up to 256 MiB */
   FIRST_PAGES = 256, /* of the first chunk, twice as many at the next need: a write far beyond a block may then show */
 };
 
@@ -21,9 +23,11 @@ struct zone zone __attribute__((aligned(64)));
 
 static struct {
   struct lock lock; /* rank MAP: growth of the zone and of the tables */
-  struct table heap, kind, owner, free_bits, dirty_bits, aged_bits;
+  struct table kind, owner, free_bits, dirty_bits, aged_bits;
+  char *reserved_end;    /* of the heap, while it is reserved */
   size_t writable_pages; /* of the heap; those beyond, in its first chunk, were not needed yet. Atomic */
   bool heap_reserved;    /* atomic; false: under an address-space limit the heap is mapped as it grows */
+  char *free_addresses, *free_addresses_end; /* where tables may be placed: at start, later under the pages lock */
   struct table *tables[TABLES_MAX];
   size_t table_count;
 } map;
@@ -36,11 +40,36 @@ void map_set_dumped(void *start, size_t bytes, bool dumped) {
   if (bytes != 0 && rights_have(RIGHT_OTHERS)) sys_set_dumped(start, bytes, dumped);
 }
 
+/* Among the addresses before the heap nothing is mapped but what tables have committed. */
 struct table table_reserve(size_t max_bytes, const char *name) {
-  struct table table = {NULL, round_up(max_bytes, zone.page_bytes), 0, false};
+  struct table table = {NULL, round_up(max_bytes, zone.page_bytes), 0, false, name};
+  if (round_up(table.reserved_bytes, CHUNK_BYTES) <= (size_t)(map.free_addresses_end - map.free_addresses)) {
+    table.start = map.free_addresses;
+    map.free_addresses += round_up(table.reserved_bytes, CHUNK_BYTES);
+    table.unreserved = true;
+    return table;
+  }
   table.start = sys_reserve(table.reserved_bytes);
   if (table.start != NULL) name_mapping(table.start, table.reserved_bytes, name);
   return table;
+}
+
+/* Makes a mapping longer that ends here, as long as nobody else has the addresses behind it. */
+static bool lengthen(char *end, size_t more_bytes) {
+  size_t page_bytes = zone.page_bytes;
+  return sys_remap(end - page_bytes, page_bytes, page_bytes + more_bytes, false) != NULL;
+}
+
+static bool commit_more(const struct table *table, size_t more_bytes) {
+  char *end = table->start + table->committed_bytes;
+  if (!table->unreserved) {
+    map_set_dumped(end, more_bytes, true);
+    return sys_commit(end, more_bytes);
+  }
+  if (table->committed_bytes != 0 && lengthen(end, more_bytes)) return true;
+  if (!sys_map_at(end, more_bytes)) return false;
+  name_mapping(end, more_bytes, table->name);
+  return true;
 }
 
 /* Commits so that `bytes` from the start are usable. Tables grow in steps, for few system calls and few
@@ -52,10 +81,7 @@ bool table_commit(struct table *table, size_t bytes) {
   size_t wanted = round_up(bytes, zone.page_bytes);
   if (wanted < table->committed_bytes + step) wanted = table->committed_bytes + step;
   if (wanted > table->reserved_bytes) wanted = table->reserved_bytes;
-  char *end = table->start + table->committed_bytes;
-  size_t more = wanted - table->committed_bytes;
-  if (!table->unreserved) map_set_dumped(end, more, true);
-  if (!(table->unreserved ? sys_map_at(end, more) : sys_commit(end, more))) return false;
+  if (!commit_more(table, wanted - table->committed_bytes)) return false;
   table->committed_bytes = wanted;
   return true;
 }
@@ -75,23 +101,60 @@ void table_release_rest(struct table *table) {
 }
 
 static void release(struct table *table) {
-  if (table->start != NULL) sys_unmap(table->start, table->reserved_bytes);
+  if (table->start != NULL && !table->unreserved) sys_unmap(table->start, table->reserved_bytes);
   table->start = NULL;
 }
 
-/* Reserves a zone of `pages` with its arrays. Under a limit the heap's own address space is not reserved, only looked
- * for: the limit counts reserved space, too. */
-static bool reserve_zone(size_t pages, bool limited) {
-  size_t heap_bytes = pages * PAGE_BYTES + CHUNK_BYTES; /* the last to begin at a whole chunk */
+static bool reserve_tables(size_t pages) {
   map.kind = table_reserve(pages * sizeof zone.kind[0], "snug page kinds");
   map.owner = table_reserve(pages * sizeof zone.owner[0], "snug page owners");
   map.free_bits = table_reserve(pages / 8, "snug free pages");
   map.dirty_bits = table_reserve(pages / 8, "snug dirty pages");
   map.aged_bits = table_reserve(pages / 8, "snug aged pages");
-  map.heap = (struct table){sys_reserve(limited ? CHUNK_BYTES : heap_bytes), heap_bytes, 0, limited};
-  if (map.kind.start != NULL && map.owner.start != NULL && map.free_bits.start != NULL &&
-      map.dirty_bits.start != NULL && map.aged_bits.start != NULL && map.heap.start != NULL) {
-    zone.reserved_pages = pages;
+  return map.kind.start != NULL && map.owner.start != NULL && map.free_bits.start != NULL &&
+         map.dirty_bits.start != NULL && map.aged_bits.start != NULL;
+}
+
+/* What stays reserved beyond a zone of so many pages. */
+static size_t spare_bytes(size_t pages) {
+  size_t chunks = pages / CHUNK_PAGES / 8;
+  if (chunks < SPARE_CHUNKS_MIN) chunks = SPARE_CHUNKS_MIN;
+  return (chunks < SPARE_CHUNKS_MAX ? chunks : SPARE_CHUNKS_MAX) * CHUNK_BYTES;
+}
+
+/* Finds addresses for the heap, and before them for all tables, far enough from others' that what is mapped later does
+ * not come near; then gives nearly all of it back (docs/decisions/0052). */
+static bool find_addresses(size_t zone_bytes) {
+  size_t margin = round_up(zone_bytes / 8 * 3, CHUNK_BYTES), tables = round_up(zone_bytes / 32 + 2 * GIB, CHUNK_BYTES);
+  size_t all_bytes = margin + tables + CHUNK_BYTES + zone_bytes + margin;
+  char *all = sys_reserve(all_bytes);
+  if (all == NULL) return false;
+  zone.base = (char *)round_up((uintptr_t)all + margin + tables, CHUNK_BYTES); /* so runs can be aligned by index */
+  map.reserved_end = zone.base + spare_bytes(0);
+  if (!sys_unmap(map.reserved_end, (size_t)(all + all_bytes - map.reserved_end))) map.reserved_end = all + all_bytes;
+  if (sys_unmap(all, (size_t)(zone.base - all))) {
+    map.free_addresses = zone.base - tables;
+    map.free_addresses_end = zone.base;
+  }
+  return true;
+}
+
+/* Under a limit: a base with free address space above it. The kernel hands out addresses downwards, so the space below
+ * the lowest mapping is free; half a limit further down nothing will come in the way soon. */
+static bool find_limited_addresses(size_t zone_bytes) {
+  char *probe = sys_reserve(CHUNK_BYTES);
+  if (probe == NULL) return false;
+  sys_unmap(probe, CHUNK_BYTES);
+  size_t below = (size_t)probe / 2 < 2 * zone_bytes ? (size_t)probe / 2 : 2 * zone_bytes;
+  zone.base = (char *)round_down((size_t)probe - below, CHUNK_BYTES);
+  return true;
+}
+
+/* Under a limit, which counts reserved space, the heap's own addresses are not reserved, only looked for. */
+static bool reserve_zone(size_t zone_bytes, bool limited) {
+  bool found = limited || find_addresses(zone_bytes);
+  if (found && reserve_tables(zone_bytes / PAGE_BYTES) && (!limited || find_limited_addresses(zone_bytes))) {
+    zone.reserved_pages = zone_bytes / PAGE_BYTES;
     map.heap_reserved = !limited;
     return true;
   }
@@ -100,18 +163,10 @@ static bool reserve_zone(size_t pages, bool limited) {
   release(&map.free_bits);
   release(&map.dirty_bits);
   release(&map.aged_bits);
-  if (map.heap.start != NULL) sys_unmap(map.heap.start, limited ? CHUNK_BYTES : heap_bytes);
-  map.heap.start = NULL;
+  if (found && !limited) sys_unmap(zone.base, (size_t)(map.reserved_end - zone.base));
+  map.free_addresses = map.free_addresses_end = NULL;
+  zone.base = NULL;
   return false;
-}
-
-/* Under a limit: a base with free address space above it. The kernel hands out addresses downwards, so the space below
- * the lowest mapping is free; half a limit further down nothing will come in the way soon. */
-static void place_limited_heap(size_t heap_bytes) {
-  char *probe = map.heap.start;
-  sys_unmap(probe, CHUNK_BYTES);
-  size_t below = (size_t)probe / 2 < 2 * heap_bytes ? (size_t)probe / 2 : 2 * heap_bytes;
-  map.heap.start = (char *)round_down((size_t)probe - below, CHUNK_BYTES);
 }
 
 bool map_init(void) {
@@ -124,15 +179,13 @@ bool map_init(void) {
   for (;; zone_bytes /= 2) {
     zone_bytes = round_down(zone_bytes, CHUNK_BYTES);
     if (zone_bytes < ZONE_MIN_CHUNKS * CHUNK_BYTES) return false;
-    if (reserve_zone(zone_bytes / PAGE_BYTES, limited)) break;
+    if (reserve_zone(zone_bytes, limited)) break;
   }
-  if (limited) {
-    place_limited_heap(zone_bytes);
-  } else {
-    sys_no_huge_pages(map.heap.start, zone_bytes + CHUNK_BYTES); /* docs/decisions/0006 */
-    name_mapping(map.heap.start, zone_bytes + CHUNK_BYTES, "snug heap");
+  if (!limited) {
+    size_t bytes = (size_t)(map.reserved_end - zone.base);
+    sys_no_huge_pages(zone.base, bytes); /* docs/decisions/0006 */
+    name_mapping(zone.base, bytes, "snug heap");
   }
-  zone.base = (char *)round_up((uintptr_t)map.heap.start, CHUNK_BYTES); /* so that runs can be aligned by their index */
   counter_set(&snug_counters.heap_address, (uintptr_t)zone.base);
   zone.kind = (uint16_t *)map.kind.start;
   zone.owner = (uint32_t *)map.owner.start;
@@ -149,18 +202,16 @@ bool map_init(void) {
 
 bool map_heap_is_reserved(void) { return __atomic_load_n(&map.heap_reserved, __ATOMIC_RELAXED); }
 
+static bool give_heap_reservation_up(void) {
+  char *end = page_address(zone.pages);
+  if (!sys_unmap(end, (size_t)(map.reserved_end - end))) return false;
+  __atomic_store_n(&map.heap_reserved, false, __ATOMIC_RELAXED);
+  return true;
+}
+
 void map_release_reservations(void) {
   for (size_t i = 0; i < map.table_count; i++) table_release_rest(map.tables[i]);
-  if (zone.base == NULL || !map.heap_reserved) return;
-  char *end = page_address(zone.pages), *reserved_end = map.heap.start + map.heap.reserved_bytes;
-  size_t before = (size_t)(zone.base - map.heap.start); /* at a whole chunk */
-  if (before != 0 && sys_unmap(map.heap.start, before)) {
-    map.heap.start += before;
-    map.heap.reserved_bytes -= before;
-  }
-  if (end != reserved_end && sys_unmap(end, (size_t)(reserved_end - end))) {
-    __atomic_store_n(&map.heap_reserved, false, __ATOMIC_RELAXED);
-  }
+  if (zone.base != NULL && map.heap_reserved) give_heap_reservation_up();
 }
 
 void map_dump_reservations(bool dumped) {
@@ -171,8 +222,7 @@ void map_dump_reservations(bool dumped) {
   }
   if (zone.base == NULL || !map.heap_reserved) return;
   char *end = page_address(zone.pages);
-  map_set_dumped(end, (size_t)(map.heap.start + map.heap.reserved_bytes - end), dumped);
-  map_set_dumped(map.heap.start, (size_t)(zone.base - map.heap.start), dumped);
+  map_set_dumped(end, (size_t)(map.reserved_end - end), dumped);
 }
 
 void map_apply_options(void) {
@@ -180,7 +230,7 @@ void map_apply_options(void) {
   map_dump_reservations(false);
   lock_give(&map.lock, RANK_MAP);
   if (options.thp == THP_ALWAYS && zone.base != NULL && map.heap_reserved)
-    sys_huge_pages(zone.base, zone.reserved_pages * PAGE_BYTES);
+    sys_huge_pages(zone.base, (size_t)(map.reserved_end - zone.base));
 }
 
 /* The map lock is held. */
@@ -193,6 +243,16 @@ static bool make_writable_up_to(size_t pages) {
   return true;
 }
 
+/* Keeps some addresses reserved beyond the heap, at least a page: what is said of them is said of more (M3). */
+static bool reserve_beyond(size_t pages) {
+  char *end = page_address(pages);
+  if (end < map.reserved_end) return true;
+  size_t more_bytes = (size_t)(end - map.reserved_end) + spare_bytes(pages);
+  if (!lengthen(map.reserved_end, more_bytes)) return false;
+  map.reserved_end += more_bytes;
+  return true;
+}
+
 /* Makes the heap up to `pages` usable, with its arrays first (M1). */
 static bool commit_zone(size_t pages) {
   ASSERT(pages > zone.pages && pages <= zone.reserved_pages);
@@ -202,6 +262,7 @@ static bool commit_zone(size_t pages) {
       !table_commit(&map.aged_bits, pages / 8)) {
     return false;
   }
+  if (map.heap_reserved && !reserve_beyond(pages) && !give_heap_reservation_up()) return false;
   if (map.heap_reserved) return make_writable_up_to(pages == CHUNK_PAGES ? FIRST_PAGES : pages);
   if (!make_writable_up_to(zone.pages)) return false;
   char *start = page_address(zone.pages);
@@ -257,6 +318,13 @@ static bool release_heap(char *start, size_t bytes) {
   return true;
 }
 
+/* Of a heap that was much larger. */
+static void unmap_beyond_spare(void) {
+  char *kept_end = page_address(zone.pages) + spare_bytes(zone.pages);
+  if (!map.heap_reserved || kept_end >= map.reserved_end) return;
+  if (sys_unmap(kept_end, (size_t)(map.reserved_end - kept_end))) map.reserved_end = kept_end;
+}
+
 bool map_shrink(size_t pages) {
   ASSERT(pages % CHUNK_PAGES == 0 && pages <= zone.pages);
   lock_take(&map.lock, RANK_MAP);
@@ -266,6 +334,7 @@ bool map_shrink(size_t pages) {
   if (done) {
     __atomic_store_n(&zone.pages, pages, __ATOMIC_RELEASE);
     if (pages < map.writable_pages) __atomic_store_n(&map.writable_pages, pages, __ATOMIC_RELAXED);
+    unmap_beyond_spare();
   }
   lock_give(&map.lock, RANK_MAP);
   return done;

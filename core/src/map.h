@@ -2,18 +2,22 @@
  *
  * It does not know slabs or runs, only the two flat arrays that name them:
  *
- *      zone.base                                   zone.base + zone.pages * 4 KiB        ... reserved
+ *      zone.base                                   zone.base + zone.pages * 4 KiB     a little more: reserved
  *      | page 0 | page 1 | page 2 | ...            |                                     |
  *      kind[0]    kind[1]  kind[2]     16 bits: 0 no block begins; joints << 15 | arena << 8 | class; KIND_RUN
  *      owner[0]   owner[1] owner[2]    32 bits: number of the slab record; of a run's first page its length and slack
  *
  * Flat, because a free then needs one compare (ours?) and one load (class), and a foreign pointer is certain to be
- * found. Price: 6 bytes per 4 KiB page, and one reservation of address space (docs/decisions/0001).
+ * found. Price: 6 bytes per 4 KiB page (docs/decisions/0001). For 256 GiB or more of heap, and for the arrays beside it,
+ * addresses are looked for at start where nobody else comes near. They are not kept: all is lengthened in place as it
+ * is needed, and the process has hardly more addresses mapped than it uses (docs/decisions/0052).
  *
  *  M1  zone.base (a multiple of 4 MiB), kind, owner never change after map_init; zone.pages grows after the pages below
  *      it are usable, those of the first chunk by map_reach, and shrinks only past pages in which no block lives.
  *  M2  kind and owner of a page are written by whoever holds the pages (they are allocated to it), before a pointer
  *      into them is given out. Of a page with live blocks only the arena and the bit of joints change (B6).
+ *  M3  While the heap is reserved, at least a page beyond zone.pages is. mremap lengthens it, which keeps what was said
+ *      of it: name, huge pages, core files. Where it can't, the heap is reserved no more, and mapped as it grows.
  */
 #ifndef SNUG_MAP_H
 #define SNUG_MAP_H
@@ -33,21 +37,22 @@ struct zone {
   uint64_t *free_bits;  /* module pages, under its lock */
   uint64_t *dirty_bits; /* the same */
   uint64_t *aged_bits;  /* the same */
-  size_t reserved_pages;
+  size_t reserved_pages; /* so large may the zone become: addresses were looked for, and tables have room */
   size_t page_bytes; /* of the system; at least PAGE_BYTES */
 };
 
 HIDDEN extern struct zone zone;
 
-/* A table that grows in place, in address space reserved once. */
+/* A table that grows in place. */
 struct table {
   char *start;
   size_t reserved_bytes;
   size_t committed_bytes;
-  bool unreserved; /* its space beyond committed_bytes was released: it grows while the addresses behind it are free */
+  bool unreserved; /* beyond committed_bytes nothing is mapped: it grows while the addresses behind it are free */
+  const char *name;
 };
 
-/* Reserves the zone and its arrays. Called once, before any other thread can be here.
+/* Finds a place for the zone and its arrays. Called once, before any other thread can be here.
  * Returns false when not even a minimal zone can be had: then every block gets a mapping of its own. */
 HIDDEN bool map_init(void);
 
@@ -81,7 +86,7 @@ HIDDEN void map_set_dumped(void *start, size_t bytes, bool dumped);
 /* The same of all that is reserved: true before a sandbox, in which no such call can be made. The map lock is held. */
 HIDDEN void map_dump_reservations(bool dumped);
 
-/* Whether address space is reserved for the heap to grow into; else it is limited, or was. No lock is held. */
+/* Whether some address space is reserved for the heap to grow into; else it is limited, or was. No lock is held. */
 HIDDEN bool map_heap_is_reserved(void);
 
 /* Makes the zone end after `pages`; nothing above may be in use, dirty or not. The system charges for it no more. */

@@ -12,7 +12,7 @@
 #include "../../src/sys.c"
 
 /* The system's answers, refused on demand. */
-static bool refuse_commit, refuse_reserve;
+static bool refuse_commit, refuse_reserve, refuse_remap;
 static bool reserve_again_or_refuse(void *start, size_t length_bytes) {
   return !refuse_reserve && sys_reserve_again(start, length_bytes);
 }
@@ -21,6 +21,14 @@ static bool commit_or_refuse(void *start, size_t length_bytes) {
   return !refuse_commit && sys_commit(start, length_bytes);
 }
 #define sys_commit commit_or_refuse
+static bool map_at_or_refuse(void *start, size_t length_bytes) {
+  return !refuse_commit && sys_map_at(start, length_bytes);
+}
+#define sys_map_at map_at_or_refuse
+static void *remap_or_refuse(void *start, size_t old_bytes, size_t new_bytes, bool may_move) {
+  return refuse_remap ? NULL : sys_remap(start, old_bytes, new_bytes, may_move);
+}
+#define sys_remap remap_or_refuse
 #include "../../src/fatal.c"
 #include "../../src/rights.c"
 #include "../../src/lock.c"
@@ -135,6 +143,39 @@ TEST(the_first_chunk_is_reached_step_by_step) {
   run_in_child(grow_beyond_under_a_limit);
 }
 
+/* Others have the addresses behind: all before them can be used, and is described, to the last chunk. */
+static void grow_to_a_neighbour(void) {
+  REQUIRE(map_init() && map_grow(1) != 0);
+  char *others = map.reserved_end + 5 * CHUNK_PAGES * PAGE_BYTES;
+  REQUIRE(sys_map_at(others, zone.page_bytes));
+  size_t before = zone_pages(), after;
+  check_usable(0, before);
+  while ((after = map_grow(1)) != 0) {
+    check_usable(before, after);
+    before = after;
+  }
+  CHECK_THAT(page_address(before) == others, "%p of %p", (void *)page_address(before), (void *)others);
+  CHECK(!map_heap_is_reserved() && map_grow(1) == 0);
+  CHECK(map_shrink(before - CHUNK_PAGES) && map_grow(1) == before);
+  CHECK(sys_unmap(others, zone.page_bytes) && map_grow(1) == before + CHUNK_PAGES);
+}
+
+/* As in a sandbox that lacks mremap. */
+static void grow_without_mremap(void) {
+  refuse_remap = true;
+  REQUIRE(map_init());
+  for (size_t before = 0; before < 64 * CHUNK_PAGES; before = zone_pages()) {
+    REQUIRE(map_grow(1) != 0);
+    check_usable(before, zone_pages());
+  }
+  CHECK(!map_heap_is_reserved());
+}
+
+TEST(growth_in_place_ends_at_others_alone) {
+  run_in_child(grow_to_a_neighbour);
+  run_in_child(grow_without_mremap);
+}
+
 TEST(the_zone_grows_by_whole_chunks_of_zeros) {
   init_once();
   CHECK(zone.page_bytes >= PAGE_BYTES && zone.page_bytes == sys_page_size_bytes());
@@ -217,8 +258,7 @@ TEST(what_the_zone_shrinks_by_is_charged_no_more) {
   init_once();
   while (zone_pages() < 16 * CHUNK_PAGES) REQUIRE(map_grow(CHUNK_PAGES) != 0);
   struct heap_mappings before = heap_mappings();
-  size_t below = (size_t)(zone.base - map.heap.start); /* of the same mapping */
-  CHECK_THAT(before.count == 2 && before.charged_bytes - zone_pages() * PAGE_BYTES <= below, "%zu mappings, %zu of %zu",
+  CHECK_THAT(before.count == 2 && before.charged_bytes == zone_pages() * PAGE_BYTES, "%zu mappings, %zu of %zu",
              before.count, before.charged_bytes, zone_pages() * PAGE_BYTES);
   for (int turn = 0; turn < 3; turn++) {
     size_t end = zone_pages() - 3 * CHUNK_PAGES;
@@ -245,6 +285,29 @@ TEST(a_zone_that_may_not_be_reserved_again_shrinks_all_the_same) {
   REQUIRE(map_grow(2 * CHUNK_PAGES) >= pages);
   *(volatile char *)page_address(end) = 0;
   refuse_reserve = false;
+}
+
+/* What is reserved beyond the zone is little, whatever the zone was once. */
+static void check_reserved(const char *when) {
+  size_t bytes = (size_t)(map.reserved_end - page_address(zone_pages())), eighth = zone_pages() / 8 * PAGE_BYTES;
+  CHECK_THAT(bytes >= zone.page_bytes && bytes <= (eighth > 32 * MIB ? eighth : 32 * MIB) && bytes <= 256 * MIB,
+             "%s: %zu MiB beyond %zu pages", when, bytes / MIB, zone_pages());
+}
+
+TEST(little_is_reserved_beyond_the_zone) {
+  init_once();
+  size_t pages = zone_pages();
+  check_reserved("at first");
+  while (zone_pages() < 4096 * CHUNK_PAGES) {
+    REQUIRE(map_grow(1) != 0);
+    check_reserved("growing");
+  }
+  if (!is_emulated()) CHECK_THAT(heap_mappings().count == 2, "%zu mappings", heap_mappings().count);
+  while (zone_pages() > pages + 4 * CHUNK_PAGES) {
+    CHECK(map_shrink(zone_pages() - (zone_pages() - pages) / 2 / CHUNK_PAGES * CHUNK_PAGES));
+    check_reserved("shrinking");
+  }
+  if (!is_emulated()) CHECK_THAT(heap_mappings().count == 2, "%zu mappings", heap_mappings().count);
 }
 
 TEST(growth_ends_with_the_reservation) {
