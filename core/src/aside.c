@@ -45,7 +45,7 @@ static char *reserve(uint64_t *bytes) {
     if (start == NULL) continue;
     bool keeps_all = wanted == most || !sys_unmap(start + wanted / 4, wanted - wanted / 4);
     *bytes = keeps_all ? wanted : wanted / 4;
-    map_set_dumped(start, *bytes, false);
+    map_try_set_dumped(start, *bytes, false);
     return start;
   }
   return NULL;
@@ -76,7 +76,7 @@ static bool commit(size_t bytes) {
   size_t wanted = round_up(bytes + committed / 4, zone.page_bytes), end = range_bytes();
   if (wanted > end) wanted = end;
   if (bytes > end) return false;
-  map_set_dumped(aside.start + committed, wanted - committed, true);
+  map_try_set_dumped(aside.start + committed, wanted - committed, true);
   if (!sys_commit(aside.start + committed, wanted - committed)) return false;
   while (committed < wanted &&
          !__atomic_compare_exchange_n(&aside.committed, &committed, wanted, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {

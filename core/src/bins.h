@@ -1,6 +1,6 @@
 /* bins.h: what a thread's cache is made of: a bin for each class, where its blocks lie, how many it may hold.
  *
- * It does not know whose a cache is, nor when blocks are wanted: cache.h does, whose invariants (C1 to C6) say who may
+ * It does not know whose a cache is, nor when blocks are wanted: cache.h does, whose invariants (C1 to C9) say who may
  * change a bin, and how. It takes no lock; blocks that leave go to slab.h.
  *
  *      cache (64 KiB of address space, at a multiple of 64 KiB; two pages touched)

@@ -53,9 +53,10 @@ static void *take_big(size_t size_bytes, size_t alignment, bool *clean) {
   cache_slow_path_begins();
   void *block = take_run_or_large(size_bytes, alignment, clean);
   bool fits_zone = size_bytes <= zone.reserved_pages * PAGE_BYTES;
-  if (unlikely(block == NULL) && fits_zone && purge_for_request(this_thread.own, size_bytes)) {
+  uint64_t left_bytes;
+  if (unlikely(block == NULL) && fits_zone && purge_for_request(this_thread.own, size_bytes, &left_bytes)) {
     block = take_run_or_large(size_bytes, alignment, clean);
-    if (block == NULL) purge_served_nothing();
+    if (block == NULL) purge_served_nothing(left_bytes);
   }
   maintain(MAINTAIN_BIG_BLOCK);
   cache_slow_path_ends();

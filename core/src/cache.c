@@ -17,6 +17,7 @@ enum {
   QUIET_TICKS = 100,      /* ten seconds without contention: back to arena 0 */
   UNSEAL_CHILD_SHIFT = 1, /* in a child a sealed slab serves again when half of it is free */
   CALLED_IN_AT_ONCE = 128,
+  TAKEN_IN_AT_ONCE = 16, /* caches of vanished threads: a child's first slow call copies at most a page of each */
   STREAK_REFILL = 1,
   STREAK_FLUSH = 2,
 };
@@ -27,12 +28,14 @@ __thread struct thread this_thread FIXED_TLS = {.door = &empty_cache.door};
 static struct {
   struct lock lock; /* rank CACHES: who owns which cache */
   struct table table;
-  char *start;                      /* of cache 0, at a multiple of CACHE_BYTES */
-  uint32_t count;                   /* caches ever used; atomic, rises under the lock */
-  uint64_t unused[CACHES_MAX / 64]; /* one bit for each of these that has no owner; under the lock */
-  uint32_t unused_from;             /* none below this number; under the lock */
-  uint64_t ended[CACHES_MAX / 64];  /* the same of those without an owner that hold memory; under the lock */
-  uint32_t ended_count;             /* atomic, written under the lock */
+  char *start;                        /* of cache 0, at a multiple of CACHE_BYTES */
+  uint32_t count;                     /* caches ever used; atomic, rises under the lock */
+  uint64_t unused[CACHES_MAX / 64];   /* one bit for each of these that has no owner; under the lock */
+  uint32_t unused_from;               /* none below this number; under the lock */
+  uint64_t ended[CACHES_MAX / 64];    /* the same of those without an owner that hold memory; under the lock */
+  uint32_t ended_count;               /* atomic, written under the lock */
+  uint64_t vanished[CACHES_MAX / 64]; /* in a child: those to be taken in (C9); under the lock */
+  uint32_t vanished_count;            /* atomic, written under the lock */
   uint32_t capacity;
   uint32_t tick __attribute__((aligned(64))); /* atomic; read in slow paths: no neighbour that changes often */
   bool closed;                  /* no thread has a cache any more, or will have one; atomic, set under the lock */
@@ -151,6 +154,45 @@ void cache_put_back(struct cache *const batch[], uint32_t count) {
   lock_give(&caches.lock, RANK_CACHES);
 }
 
+/* In a child, after the fork. The caches lock is held. */
+static void take_in(struct cache *cache, bool stays) {
+  cache->is_victim = false; /* of a thief at work when a handler forked (K4) */
+  if (!caches.skipped_locks) bins_end_change(cache);
+  if (!cache->changing) cache_give_all(cache); /* else what the bins hold can't be known: lost to the child */
+  bins_reset(cache);
+  set_in_use(cache, stays);
+}
+
+/* Returns how far it came. The caches lock is held. */
+static uint32_t take_some_in(uint32_t first, uint32_t end) {
+  for (int i = 0; i < TAKEN_IN_AT_ONCE && caches.vanished_count != 0; i++) {
+    first = (uint32_t)bits_find(caches.vanished, first, end, true);
+    if (first == end) return end;
+    struct cache *cache = cache_number(first);
+    take_in(cache, false);
+    counter_add(&snug_counters.cached_bytes, -__atomic_exchange_n(&cache->counted_bytes, 0, __ATOMIC_RELAXED)); /* H1 */
+    bits_set(caches.vanished, first, 1, false);
+    __atomic_store_n(&caches.vanished_count, caches.vanished_count - 1, __ATOMIC_RELAXED);
+  }
+  return caches.vanished_count != 0 ? first : end;
+}
+
+bool cache_has_vanished(void) { return __atomic_load_n(&caches.vanished_count, __ATOMIC_RELAXED) != 0; }
+
+bool cache_take_vanished_in(uint32_t first, uint32_t end) {
+  while (first < end && cache_has_vanished()) {
+    if (is_purging_stopped()) return false;
+    lock_take(&caches.lock, RANK_CACHES);
+    first = take_some_in(first, end);
+    lock_give(&caches.lock, RANK_CACHES);
+  }
+  return true;
+}
+
+static uint32_t lowest_unused(void) {
+  return caches.unused_from = (uint32_t)bits_find(caches.unused, caches.unused_from, caches.count, true);
+}
+
 /* Room for the next cache. What is said of the first is said of those by which the table gets longer. */
 static bool commit_next(uint32_t number) {
   size_t end = (size_t)(caches.start - caches.table.start) + (size_t)(number + 1) * CACHE_BYTES;
@@ -162,8 +204,11 @@ static bool commit_next(uint32_t number) {
 
 /* The unused cache with the lowest number. The caches lock is held. */
 static struct cache *find_unused(void) {
-  caches.unused_from = (uint32_t)bits_find(caches.unused, caches.unused_from, caches.count, true);
-  uint32_t number = caches.unused_from;
+  uint32_t number = lowest_unused();
+  if (unlikely(number == caches.capacity) && cache_has_vanished()) {
+    take_some_in(0, number);
+    number = lowest_unused();
+  }
   if (number == caches.count && !commit_next(number)) return NULL;
   struct cache *cache = cache_number(number);
   bins_reset(cache);
@@ -228,39 +273,45 @@ void cache_after_copy(void) {
 
 /* In a child: all but the cache of the only thread become unused ones. Whoever was attaching or ending at the fork may
  * have left its cache, the counts and the bits between two stores (K4): all are set anew from which are in use. Unused
- * ones are not written to: they lie in pages shared with the parent. Returns how many are left. */
+ * ones are not written to: they lie in pages shared with the parent. Nor are, for now, those of many threads, each of
+ * which is a page to copy: thieves take them in (C9). Returns how many are left. */
 static uint32_t keep_survivor(void) {
-  uint32_t left = 0;
+  uint32_t left = 0, others = 0;
+  bool may_wait = !caches.skipped_locks && !is_closed();
   arena_forget_users();
   caches.unused_from = 0;
   for (uint32_t i = 0; i < caches.count; i++) {
     struct cache *cache = cache_number(i);
+    bool stays = cache == caches.survivor || cache == this_thread.own; /* own: attached since (K4) */
+    bool vanished = cache->in_use && !stays && !cache->is_abandoned, waits = vanished && may_wait;
+    waits = waits && ++others > TAKEN_IN_AT_ONCE;
+    bits_set(caches.vanished, i, 1, waits);
+    if (waits) {
+      counter_bump(&snug_counters.cached_bytes, cache->counted_bytes);
+      continue;
+    }
     if (cache->counted_bytes != 0) cache->counted_bytes = 0;
     if (!cache->in_use) {
       bits_set(caches.unused, i, 1, true);
       continue;
     }
     if (unlikely(stays_abandoned(cache))) continue;
-    cache->is_victim = false; /* of a thief at work when a handler forked (K4) */
-    if (!caches.skipped_locks) bins_end_change(cache);
-    if (!cache->changing) cache_give_all(cache); /* else what the bins hold can't be known: lost to the child */
-    bins_reset(cache);
-    bool stays = cache == caches.survivor || cache == this_thread.own; /* own: attached since (K4) */
-    set_in_use(cache, stays);
+    take_in(cache, stays);
     if (!stays) continue;                         /* its thread does not exist here */
     cache->thread_id = caches.survivor_thread_id; /* a new one, in the child */
     arena_join(cache->arena);
     left++;
   }
   caches.ended_count = (uint32_t)bits_count(caches.ended, 0, caches.count);
+  caches.vanished_count = (uint32_t)bits_count(caches.vanished, 0, caches.count);
   return left;
 }
 
 /* The child's first slow call. Blocks cached before the fork lie in pages shared with the parent: they go back, into
  * slabs that are then sealed, so that the child writes to pages of its own. The caches lock is held. */
 static void take_stock_after_fork(void) {
-  counter_set(&snug_counters.caches, keep_survivor());
   counter_set(&snug_counters.cached_bytes, 0);
+  counter_set(&snug_counters.caches, keep_survivor());
   bins_after_fork();
   slab_lock_all();
   slab_seal(UNSEAL_CHILD_SHIFT);
@@ -393,6 +444,7 @@ void cache_call_in(void) {
 }
 
 void cache_close(void) {
+  cache_take_vanished_in(0, cache_used_count());
   lock_take(&caches.lock, RANK_CACHES); /* who is attaching still gets a cache, the next one does not */
   __atomic_store_n(&caches.closed, true, __ATOMIC_RELAXED);
   lock_give(&caches.lock, RANK_CACHES);

@@ -34,6 +34,9 @@
  *      change_end, whatever the bin says: so a child of another thread's fork, which has the class locks, has them.
  *  C8  A slow path of the owner that finds a bin busy is a handler's, which interrupted a fast path there: it leaves
  *      that bin as it is, unless its own malloc or free is of the same class.
+ *  C9  In a child of more than a few threads, caches of vanished ones stay in use, as they were at the fork, in pages
+ *      shared with the parent, until thieves come by, who take them in before they look at them: a slice at each tick,
+ *      all at a purge of everything. Nobody else looks into them but to read.
  */
 #ifndef SNUG_CACHE_H
 #define SNUG_CACHE_H
@@ -118,6 +121,11 @@ HIDDEN void cache_unlock_owners(void);
 HIDDEN uint32_t cache_used_count(void);
 HIDDEN uint32_t cache_end_number(void); /* the same; 0 after cache_close */
 HIDDEN struct cache *cache_number(uint32_t number);
+
+/* For steal.h, in a child (C9): of the caches from number `first` up to `end`, those of vanished threads are taken in.
+ * False: a fork waits, and some may be left. */
+HIDDEN bool cache_take_vanished_in(uint32_t first, uint32_t end);
+HIDDEN bool cache_has_vanished(void); /* any at all */
 
 /* Whether this is a child of fork that has not yet seen which caches have owners. */
 HIDDEN bool cache_is_after_fork(void);

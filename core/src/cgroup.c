@@ -22,11 +22,12 @@ struct memory_limit {
   char directory[PATH_BYTES]; /* empty: no limit */
   const struct memory_files *files;
   uint64_t limit_bytes;
+  uint64_t room_bytes; /* up to it, when it was searched for */
 };
 
 /* One caller at a time: the purge lock. */
 static struct memory_limit limits[2];
-static struct memory_limit *memory = &limits[0];      /* the tightest one; its files are read again and again */
+static struct memory_limit *memory = &limits[0];      /* the nearest one; its files are read again and again */
 static struct memory_limit *found_limit = &limits[1]; /* by a search for it */
 static bool is_searched;                              /* since that was asked for last, whether it could be or not */
 static uint32_t failed_searches;                      /* of those asked for, in a row */
@@ -119,13 +120,31 @@ static bool for_each_level(const char *controller, void (*visit)(const char *dir
   }
 }
 
+static bool read_usage(const char *directory, const struct memory_files *files, uint64_t *bytes) {
+  return read_in(directory, files->usage, file_content, sizeof file_content) != 0 && read_number(file_content, bytes);
+}
+
+/* Without file cache; read at different moments. */
+static bool subtract_cache(const char *directory, const struct memory_files *files, uint64_t *bytes) {
+  if (read_in(directory, "memory.stat", file_content, sizeof file_content) == 0) return false;
+  uint64_t cached =
+      cgroup_stat_value(file_content, files->cache_keys[0]) + cgroup_stat_value(file_content, files->cache_keys[1]);
+  *bytes = *bytes > cached ? *bytes - cached : 0;
+  return true;
+}
+
+/* Of those of all levels the one counts that leaves the least room, by what its own group holds: a slice of many
+ * services may be full where each of them is far from a limit of its own. */
 static void note_limit(const char *directory, const struct memory_files *files) {
   char content[NUMBER_BYTES];
-  uint64_t limit;
+  uint64_t limit, held = 0;
   if (read_in(directory, files->limit, content, sizeof content) == 0 || !read_number(content, &limit)) return;
-  if (limit >= rights_physical_bytes() || (found_limit->directory[0] != '\0' && limit >= found_limit->limit_bytes))
-    return;
+  if (limit >= rights_physical_bytes()) return;
+  if (read_usage(directory, files, &held)) subtract_cache(directory, files, &held);
+  uint64_t room = limit > held ? limit - held : 0;
+  if (found_limit->directory[0] != '\0' && room >= found_limit->room_bytes) return;
   found_limit->limit_bytes = limit;
+  found_limit->room_bytes = room;
   found_limit->files = files;
   struct text text = text_in(found_limit->directory, sizeof found_limit->directory);
   text_string(&text, directory);
@@ -160,7 +179,7 @@ static void search_for_limit(void) {
   if (!find_limit() && ++failed_searches >= SEARCHES) memory->directory[0] = '\0';
 }
 
-/* Reads the known limit again. Another number, or none: another limit may be the tightest now. */
+/* Reads the known limit again. Another number, or none: another limit may be the nearest now. */
 static bool limit_has_changed(void) {
   char content[NUMBER_BYTES];
   uint64_t limit;
@@ -179,19 +198,11 @@ bool cgroup_memory(struct cgroup_memory *reading, bool asks_for_limit) {
     find_limit();
   }
   if (!cgroup_has_memory_limit()) return false;
-  uint64_t usage;
-  if (read_in(memory->directory, memory->files->usage, file_content, sizeof file_content) == 0 ||
-      !read_number(file_content, &usage))
-    return false;
-  reading->held_bytes = usage;
+  if (!read_usage(memory->directory, memory->files, &reading->held_bytes)) return false;
   reading->limit_bytes = memory->limit_bytes;
   if (!cgroup_is_near_limit(reading)) return true; /* the ordinary case: one file */
   if (!asks_for_limit && limit_has_changed()) return cgroup_memory(reading, true);
-  if (read_in(memory->directory, "memory.stat", file_content, sizeof file_content) == 0) return false;
-  uint64_t file_bytes = cgroup_stat_value(file_content, memory->files->cache_keys[0]) +
-                        cgroup_stat_value(file_content, memory->files->cache_keys[1]);
-  reading->held_bytes = usage > file_bytes ? usage - file_bytes : 0; /* read at different moments */
-  return true;
+  return subtract_cache(memory->directory, memory->files, &reading->held_bytes);
 }
 
 static void least_cpus(uint32_t *cpus, uint64_t quota, uint64_t period) {

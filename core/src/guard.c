@@ -438,10 +438,11 @@ void *guard_take(size_t alignment, size_t size_bytes, bool *clean) {
   void *block = take_guarded(alignment, size_bytes, clean);
   if (unlikely(block == NULL)) {
     guard_end_waits();
-    bool purged = purge_for_request(this_thread.own, size_bytes);
+    uint64_t left_bytes;
+    bool purged = purge_for_request(this_thread.own, size_bytes, &left_bytes);
     *clean = false; /* a slot does not say */
     block = take_guarded(alignment, size_bytes, clean);
-    if (block == NULL && purged) purge_served_nothing();
+    if (block == NULL && purged) purge_served_nothing(left_bytes);
   }
   maintain(1);
   cache_slow_path_ends();

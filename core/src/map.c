@@ -13,8 +13,8 @@
 enum {
   ZONE_MIN_CHUNKS = 4,
   TABLES_MAX = SNUG_COUNTERS_TABLES,
-  GROW_CHUNKS_MAX = 16, /* 64 MiB: a large heap grows in few system calls */
-  SPARE_CHUNKS_MIN = 8, /* 32 MiB are reserved beyond the zone, */
+  GROW_CHUNKS_MAX = 16,  /* 64 MiB: a large heap grows in few system calls */
+  SPARE_CHUNKS_MIN = 8,  /* 32 MiB are reserved beyond the zone, */
   SPARE_CHUNKS_MAX = 64, /* of a large one an eighth, up to 256 MiB */
   FIRST_PAGES = 256, /* of the first chunk, twice as many at the next need: a write far beyond a block may then show */
 };
@@ -38,6 +38,12 @@ static void name_mapping(void *start, size_t length_bytes, const char *name) {
 
 void map_set_dumped(void *start, size_t bytes, bool dumped) {
   if (bytes != 0 && rights_have(RIGHT_OTHERS)) sys_set_dumped(start, bytes, dumped);
+}
+
+void map_try_set_dumped(void *start, size_t bytes, bool dumped) {
+  if (!lock_try(&map.lock, RANK_MAP)) return;
+  map_set_dumped(start, bytes, dumped);
+  lock_give(&map.lock, RANK_MAP);
 }
 
 /* Among the addresses before the heap nothing is mapped but what tables have committed. */

@@ -8,9 +8,9 @@
  *      owner[0]   owner[1] owner[2]    32 bits: number of the slab record; of a run's first page its length and slack
  *
  * Flat, because a free then needs one compare (ours?) and one load (class), and a foreign pointer is certain to be
- * found. Price: 6 bytes per 4 KiB page (docs/decisions/0001). For 256 GiB or more of heap, and for the arrays beside it,
- * addresses are looked for at start where nobody else comes near. They are not kept: all is lengthened in place as it
- * is needed, and the process has hardly more addresses mapped than it uses (docs/decisions/0052).
+ * found. Price: 6 bytes per 4 KiB page (docs/decisions/0001). At start addresses are looked for where nobody else comes
+ * near, for a heap of 256 GiB or more and the arrays beside it. They are not kept: all is lengthened in place as it is
+ * needed, and the process has hardly more addresses mapped than it uses (docs/decisions/0052).
  *
  *  M1  zone.base (a multiple of 4 MiB), kind, owner never change after map_init; zone.pages grows after the pages below
  *      it are usable, those of the first chunk by map_reach, and shrinks only past pages in which no block lives.
@@ -34,11 +34,11 @@ struct zone {
   size_t pages; /* usable; atomic, written under the map lock */
   uint16_t *kind;
   uint32_t *owner;
-  uint64_t *free_bits;  /* module pages, under its lock */
-  uint64_t *dirty_bits; /* the same */
-  uint64_t *aged_bits;  /* the same */
+  uint64_t *free_bits;   /* module pages, under its lock */
+  uint64_t *dirty_bits;  /* the same */
+  uint64_t *aged_bits;   /* the same */
   size_t reserved_pages; /* so large may the zone become: addresses were looked for, and tables have room */
-  size_t page_bytes; /* of the system; at least PAGE_BYTES */
+  size_t page_bytes;     /* of the system; at least PAGE_BYTES */
 };
 
 HIDDEN extern struct zone zone;
@@ -82,6 +82,9 @@ HIDDEN void map_release_reservations(void);
 /* Whether core files have a range. What is reserved and unused they need not: gcore(1) writes every page of it. What
  * becomes usable they have again. Not for the kernel's own, but it leaves untouched pages out anyway. */
 HIDDEN void map_set_dumped(void *start, size_t bytes, bool dumped);
+
+/* The same for who waits for no lock (aside.h): not said while another one has the lock, as who enters a sandbox. */
+HIDDEN void map_try_set_dumped(void *start, size_t bytes, bool dumped);
 
 /* The same of all that is reserved: true before a sandbox, in which no such call can be made. The map lock is held. */
 HIDDEN void map_dump_reservations(bool dumped);

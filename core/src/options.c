@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "counters.h"
 #include "fatal.h"
 #include "sys.h"
 
@@ -33,6 +34,7 @@ static const struct option_row {
 };
 
 enum { ROW_COUNT = sizeof rows / sizeof rows[0], MESSAGE_BYTES = 320, HELP_LINE_BYTES = 160 };
+_Static_assert(ROW_COUNT <= SNUG_COUNTERS_WISHES, "each setting has words of its own");
 
 /* SNUG=help: the table, on stderr. */
 static void print_help(void) {

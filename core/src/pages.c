@@ -426,7 +426,7 @@ size_t pages_purge(size_t keep_pages, bool only_aged) {
 
 size_t pages_purge_before_fork(void) {
   lock_take(&pages.lock, RANK_PAGES);
-  struct purge_walk walk = {false, pages.chunk_count, 0, 0}; /* without the purge lock, and it would take long */
+  struct purge_walk walk = {false, pages.chunk_count, 0, 0}; /* to break huge pages would take long */
   for (int i = 0; i < BATCHES_BEFORE_FORK && purge_batch(&walk, SIZE_MAX, false); i++) continue;
   lock_give(&pages.lock, RANK_PAGES);
   return walk.purged;

@@ -373,10 +373,11 @@ bool purge_if_limit_is_near(const struct cache *own) {
   return true;
 }
 
-size_t purge_all(const struct cache *own) {
-  size_t bytes = 0;
+/* Whether nothing cut the last turn. */
+static bool purge_in_turns(const struct cache *own, size_t *bytes) {
   uint64_t repeats_ns = 0;
   bool is_repeat = false;
+  *bytes = 0;
   for (int turn = 0; turn < STOPPED_TURNS && repeats_ns < REPEATS_NS; turn++) {
     if (is_purging_stopped() && !lock_held_by_fork()) { /* another thread forks */
       sys_sleep(MILLISECOND_NS);
@@ -388,10 +389,16 @@ size_t purge_all(const struct cache *own) {
     bool is_all = purge_all_locked(own, &more_bytes);
     if (is_repeat) repeats_ns += sys_coarse_time_ns() - began_ns;
     lock_give(&purge.lock, RANK_PURGE);
-    bytes += more_bytes;
-    if (likely(is_all) || lock_held_by_fork()) break;
+    *bytes += more_bytes;
+    if (likely(is_all) || lock_held_by_fork()) return is_all;
     is_repeat = true;
   }
+  return false;
+}
+
+size_t purge_all(const struct cache *own) {
+  size_t bytes;
+  purge_in_turns(own, &bytes);
   return bytes;
 }
 
@@ -409,19 +416,24 @@ static bool is_surely_vain(size_t request_bytes) {
   if (sys_coarse_time_ns() - counter_get(&purge.vain_at_ns) >= VAIN_NS) return false;
   uint64_t least = request_bytes >> VAIN_SHIFT;
   if (least < VAIN_PAGES * PAGE_BYTES) least = VAIN_PAGES * PAGE_BYTES;
-  return unneeded_bytes() < counter_get(&purge.vain_held_bytes) + least;
+  uint64_t held = unneeded_bytes(), before = counter_get(&purge.vain_held_bytes);
+  if (held < before)
+    counter_set(&purge.vain_held_bytes, held); /* some was taken: what is freed next counts from here */
+  return held < before + least;
 }
 
-bool purge_for_request(const struct cache *own, size_t request_bytes) {
+bool purge_for_request(const struct cache *own, size_t request_bytes, uint64_t *left_bytes) {
   if (is_surely_vain(request_bytes)) return false;
-  purge_all(own);
+  size_t bytes;
+  bool is_all = purge_in_turns(own, &bytes);
   pages_shrink(); /* in a handler of fork nothing was purged */
+  *left_bytes = is_all ? unneeded_bytes() : UINT64_MAX;
   return true;
 }
 
-void purge_served_nothing(void) {
-  if (is_purging_stopped()) return; /* it was not complete */
-  counter_set(&purge.vain_held_bytes, unneeded_bytes());
+void purge_served_nothing(uint64_t left_bytes) {
+  if (left_bytes == UINT64_MAX) return; /* another one may serve */
+  counter_set(&purge.vain_held_bytes, left_bytes);
   counter_set(&purge.vain_at_ns, sys_coarse_time_ns());
 }
 

@@ -29,9 +29,9 @@ HIDDEN size_t purge_all(const struct cache *own);
 
 /* The same for a request that failed: what the heap holds but does not need may be just what is missing. False: nothing
  * was done, as a second ago at most that served nothing, and little was freed since. Programs probe for memory, and
- * read lengths from strangers. Who then fails again says so. */
-HIDDEN bool purge_for_request(const struct cache *own, size_t request_bytes);
-HIDDEN void purge_served_nothing(void);
+ * read lengths from strangers. Who then fails again says so, with what was left: what is freed meanwhile is no part. */
+HIDDEN bool purge_for_request(const struct cache *own, size_t request_bytes, uint64_t *left_bytes);
+HIDDEN void purge_served_nothing(uint64_t left_bytes);
 
 /* purge_all for the janitor, after so many looks, one every 100 ms, without activity: 3 at first. When most of what an
  * idle purge gave back is wanted again before the budget has paid for it, the next one waits for twice as many looks,

@@ -1,5 +1,7 @@
 #include "slab.h"
 
+#include <string.h>
+
 #include "bits.h"
 #include "counters.h"
 #include "fatal.h"
@@ -104,6 +106,13 @@ static struct slab *slab_adopt(unsigned arena, unsigned class_index) {
   return NULL;
 }
 
+/* Joined blocks that serve for a class: calloc's fast path zeroes as much as the class has. They are the caller's by now:
+ * a write to memory may take as long as whoever watches it likes, and no lock waits for that. */
+static COLD void zero_beyond_class(unsigned class_index, void *const *blocks, size_t count) {
+  size_t size_bytes = class_shapes[class_index].size_bytes;
+  for (size_t i = 0; i < count; i++) memset((char *)blocks[i] + size_bytes, 0, slab_block_size(blocks[i]) - size_bytes);
+}
+
 void slab_take_noting(unsigned arena, unsigned class_index, void **blocks, size_t wanted, size_t requested_bytes,
                       bool *contended, uint32_t *taken) {
   ASSERT(wanted != 0 && requested_bytes <= class_shapes[class_index].size_bytes);
@@ -142,6 +151,7 @@ void slab_take_noting(unsigned arena, unsigned class_index, void **blocks, size_
   for (size_t i = 0; left != 0 && i < wanted - left; i++) blocks[i] = blocks[i + left];
   __atomic_store_n(taken, (uint32_t)(wanted - left), __ATOMIC_RELEASE);
   lock_give(&head->lock, RANK_CLASS);
+  if (unlikely(joined != 0)) zero_beyond_class(class_index, blocks, joined);
 }
 
 size_t slab_take(unsigned arena, unsigned class_index, void **blocks, size_t wanted, size_t requested_bytes,

@@ -1,7 +1,5 @@
 #include "slab_join.h"
 
-#include <string.h>
-
 #include "fatal.h"
 #include "pages.h"
 
@@ -140,8 +138,7 @@ static void join(struct slab *slab, size_t first, size_t slots) {
   slab->free = (uint16_t)(slab->free - slots);
 }
 
-/* Blocks of so many slots each for a class, in pages that hold memory. What they are longer than that reads as zero:
- * calloc's fast path zeroes as much as the class has. Returns how many. */
+/* Blocks of so many slots each for a class, in pages that hold memory. Returns how many. */
 static size_t join_in(struct slab *slab, size_t slots, unsigned class_index, void **blocks, size_t wanted) {
   const struct class_shape *shape = shape_of(slab);
   size_t size_bytes = class_shapes[class_index].size_bytes, alignment = size_bytes & -size_bytes, count = 0;
@@ -159,9 +156,7 @@ static size_t join_in(struct slab *slab, size_t slots, unsigned class_index, voi
       }
       if (!make_joints(slab)) return count;
       join(slab, start, slots);
-      char *block = page_address(slab->page) + start * shape->size_bytes;
-      memset(block + size_bytes, 0, slots * shape->size_bytes - size_bytes);
-      blocks[wanted - ++count] = block;
+      blocks[wanted - ++count] = page_address(slab->page) + start * shape->size_bytes;
       start += slots;
     }
     if (start < end) start = end;

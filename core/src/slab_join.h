@@ -16,8 +16,9 @@
 HIDDEN void slab_join_tick(void);
 
 /* Takes up to `wanted` blocks that serve for those of a class out of slabs of smaller classes of the same arena; stores
- * them downwards from blocks[wanted - 1]. requested_bytes as in slab_take. The lock of the class is held. Returns how
- * many; 0 also when there are few holes. */
+ * them downwards from blocks[wanted - 1]. requested_bytes as in slab_take. The lock of the class is held. What a
+ * block is longer than the class is for the caller to zero, without it. Returns how many; 0 also when there are few
+ * holes. */
 HIDDEN size_t slab_take_joined(unsigned arena, unsigned class_index, void **blocks, size_t wanted,
                                size_t requested_bytes);
 

@@ -104,16 +104,18 @@ size_t steal_caches(uint32_t ticks, const struct cache *own) {
   size_t bytes = 0;
   if (cache_is_after_fork()) return 0; /* owners may be gone */
   /* After vfork(2) owners run on in the parent; in a copy that nobody has claimed nobody knows who is left. */
-  if (!steal_is_allowed() || rights_identity() != IDENTITY_OWN) return 0;
+  bool may_steal = steal_is_allowed();
+  if ((!may_steal && !cache_has_vanished()) || rights_identity() != IDENTITY_OWN) return 0;
   uint32_t count = cache_end_number(), left = ticks != 0 && survey_slice() < count ? survey_slice() : count;
   thief.ticks += ticks != 0;
   while (left != 0 && !is_purging_stopped()) {
     struct victims victims;
     uint32_t first = thief.next < count ? thief.next : 0;
     uint32_t end = left < count - first ? first + left : count;
-    thief.next = choose(&victims, first, end, ticks, own);
+    if (!cache_take_vanished_in(first, end)) break;
+    thief.next = may_steal ? choose(&victims, first, end, ticks, own) : end;
     left -= thief.next - first;
-    bytes += steal_from(&victims, ticks == 0);
+    if (may_steal) bytes += steal_from(&victims, ticks == 0);
   }
   return bytes;
 }

@@ -260,6 +260,31 @@ TEST(a_limit_that_changes_is_seen) {
   }
 }
 
+/* As services in a slice: the own limit is lower, and that of the group above, which holds others, too, is near. */
+TEST(the_limit_counts_that_leaves_the_least_room) {
+  struct file slice[] = {OWN_V2,
+                         {"/sys/fs/cgroup/a/b/memory.max", "1000000000\n"},
+                         {"/sys/fs/cgroup/a/b/memory.current", "300000000\n"},
+                         {"/sys/fs/cgroup/a/b/memory.stat", "inactive_file 0\n"},
+                         {"/sys/fs/cgroup/a/memory.max", "4000000000\n"},
+                         {"/sys/fs/cgroup/a/memory.current", "3900000000\n"},
+                         {"/sys/fs/cgroup/a/memory.stat", "inactive_file 0\n"},
+                         {"/sys/fs/cgroup/memory.max", "9000000000\n"},
+                         {NULL, NULL}};
+  use_files(slice);
+  CHECK(memory_is_nearly_full() && memory->limit_bytes == 4000000000);
+  slice[6].content = "inactive_file 3000000000\n"; /* most of it is cache */
+  use_files(slice);
+  CHECK(!memory_is_nearly_full() && memory->limit_bytes == 1000000000);
+  slice[2].content = "950000000\n";
+  slice[6].content = "inactive_file 100000000\n"; /* the own one is nearer again, a minute later */
+  cgroup_search_memory_limit();
+  CHECK(memory_is_nearly_full() && memory->limit_bytes == 1000000000);
+  slice[2].content = slice[5].content = NULL; /* where nothing is said of usage, the lowest */
+  use_files(slice);
+  CHECK(!memory_is_nearly_full() && memory->limit_bytes == 1000000000);
+}
+
 TEST(where_a_limit_was_raised_another_may_be_the_tightest) {
   struct file nested[] = {OWN_V2,
                           {"/sys/fs/cgroup/a/b/memory.max", "1000000000\n"},

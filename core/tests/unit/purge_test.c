@@ -537,3 +537,42 @@ TEST(after_a_short_stop_the_rest_is_worth_a_janitor) {
   CHECK(are_holes_gone());
   end_holes();
 }
+
+/* What others free between a purge and the request that fails after it may serve the next one. */
+TEST(what_is_freed_since_a_vain_purge_is_purged_for_the_next_request) {
+  uint64_t left_bytes;
+  start_again(2);
+  now_ns += 2000 * MILLISECOND; /* since any other */
+  CHECK(purge_for_request(this_thread.own, MIB, &left_bytes));
+  make_dirty(1024);
+  purge_served_nothing(left_bytes);
+  CHECK(purge_for_request(this_thread.own, MIB, &left_bytes) && pages_dirty() == 0);
+  purge_served_nothing(left_bytes);
+  CHECK(!purge_for_request(this_thread.own, MIB, &left_bytes));
+  now_ns += 2000 * MILLISECOND;
+  CHECK(purge_for_request(this_thread.own, MIB, &left_bytes));
+}
+
+/* What was there at the vain purge, and is taken, makes no room for what is freed. */
+TEST(what_is_taken_since_a_vain_purge_does_not_hide_what_is_freed) {
+  uint64_t left_bytes;
+  start_again(2);
+  now_ns += 2000 * MILLISECOND; /* since any other */
+  CHECK(purge_for_request(this_thread.own, MIB, &left_bytes));
+  purge_served_nothing(left_bytes + 4096 * PAGE_BYTES);
+  CHECK(!purge_for_request(this_thread.own, MIB, &left_bytes));
+  make_dirty(1024);
+  CHECK(purge_for_request(this_thread.own, MIB, &left_bytes));
+}
+
+/* Nor does one that a fork cut. */
+TEST(a_purge_that_was_cut_is_not_known_to_be_vain) {
+  uint64_t left_bytes;
+  start_again(2);
+  now_ns += 2000 * MILLISECOND; /* since any other */
+  purge_stop(true);
+  CHECK(purge_for_request(this_thread.own, MIB, &left_bytes));
+  purge_stop(false);
+  purge_served_nothing(left_bytes);
+  CHECK(purge_for_request(this_thread.own, MIB, &left_bytes));
+}

@@ -318,13 +318,17 @@ static void take_stock(void) {
   check_what_is_left();
 }
 
-static void take_stock_of_unused_ones(void) {
+static void check_first_call_copies(long most) {
   struct rusage before, after;
   getrusage(RUSAGE_SELF, &before);
   free(malloc(SIZE));
   getrusage(RUSAGE_SELF, &after);
   long copied = after.ru_minflt - before.ru_minflt;
-  if (!is_emulated()) CHECK_THAT(copied < LOTS / 10, "%ld pages were copied", copied);
+  if (!is_emulated()) CHECK_THAT(copied < most, "%ld pages were copied", copied);
+}
+
+static void take_stock_of_unused_ones(void) {
+  check_first_call_copies(LOTS / 10);
   take_stock();
 }
 
@@ -338,6 +342,95 @@ TEST(a_child_leaves_pages_of_unused_caches_alone) {
   disperse();
 }
 
+static void take_stock_of_vanished_ones(void) {
+  uint64_t in_use = outstanding(CLASS), cached = snug_counters.cached_bytes;
+  check_first_call_copies(100);
+  CHECK_THAT(outstanding(CLASS) + TAKEN_IN_AT_ONCE + 2 >= in_use && snug_counters.caches == 1, "%d blocks went",
+             (int)(in_use - outstanding(CLASS)));
+  CHECK(snug_counters.cached_bytes <= cached && snug_counters.cached_bytes + 2 * TAKEN_IN_AT_ONCE * SIZE >= cached);
+  CHECK(cache_has_vanished());
+}
+
+static void all_are_in(uint64_t in_use) {
+  CHECK_THAT(outstanding(CLASS) + LOTS <= in_use + 16, "%d of %d blocks came back", (int)(in_use - outstanding(CLASS)),
+             LOTS);
+  CHECK(!cache_has_vanished());
+  gauges_refresh(true);
+  cache_empty_own();
+  gauges_refresh(true);
+  check_what_is_left();
+}
+
+static void take_all_in_at_ticks(void) {
+  uint64_t in_use = outstanding(CLASS);
+  take_stock_of_vanished_ones();
+  uint32_t ticks = turn();
+  for (uint32_t i = 0; i < ticks; i++) {
+    uint64_t before = outstanding(CLASS);
+    steal_caches(IDLE, this_thread.own);
+    CHECK_THAT(before - outstanding(CLASS) <= survey_slice(), "%d at a tick", (int)(before - outstanding(CLASS)));
+  }
+  all_are_in(in_use);
+}
+
+static void take_all_in_at_a_purge(void) {
+  uint64_t in_use = outstanding(CLASS);
+  size_t bytes;
+  take_stock_of_vanished_ones();
+  CHECK(purge_all_locked(this_thread.own, &bytes));
+  all_are_in(in_use);
+}
+
+/* Where membarrier may not be called nobody steals, but what is nobody's needs none. */
+static void take_all_in_without_rights(void) {
+  uint64_t in_use = outstanding(CLASS);
+  take_stock_of_vanished_ones();
+  rights_end();
+  steal_caches(0, this_thread.own);
+  all_are_in(in_use);
+}
+
+/* A fork that waits ends it, and the child of a child has the rest. */
+static void take_the_rest_in(void) {
+  check_first_call_copies(100);
+  size_t bytes;
+  CHECK(purge_all_locked(this_thread.own, &bytes) && !cache_has_vanished());
+  CHECK(snug_counters.caches == 1);
+  for (uint32_t i = 0; i < caches.count; i++) CHECK(cache_number(i)->in_use == (cache_number(i) == this_thread.own));
+}
+
+static void take_half_in_and_fork(void) {
+  take_stock_of_vanished_ones();
+  purge_stop(true);
+  CHECK(!cache_take_vanished_in(0, caches.count) && cache_has_vanished());
+  purge_stop(false);
+  CHECK(cache_take_vanished_in(0, caches.count / 2) && cache_has_vanished());
+  thaw_policies();
+  run_in_child(take_the_rest_in);
+}
+
+/* A child that needs as many caches as there can be. */
+static void take_in_what_a_thread_needs(void) {
+  take_stock_of_vanished_ones();
+  caches.capacity = caches.count;
+  for (uint32_t i = 1; i < caches.count; i++) attach_another();
+  lock_take(&caches.lock, RANK_CACHES);
+  CHECK(find_unused() == NULL && !cache_has_vanished());
+  lock_give(&caches.lock, RANK_CACHES);
+}
+
+TEST(a_child_takes_the_caches_of_vanished_threads_in_bit_by_bit) {
+  static void (*const bodies[])(void) = {take_all_in_at_ticks, take_all_in_at_a_purge, take_all_in_without_rights,
+                                         take_half_in_and_fork, take_in_what_a_thread_needs};
+  for (size_t i = 0; i < COUNT_OF(bodies); i++) {
+    make_crowd(LOTS);
+    for (uint32_t k = 0; k < LOTS; k++) use(crowd[k]);
+    held_bytes();
+    fork_into(bodies[i]);
+    disperse();
+  }
+}
+
 /* As threads that were attaching or ending at the fork leave it, where a handler forked (K4). */
 static void take_stock_of_a_mess(void) {
   snug_counters.caches += 5;
@@ -346,6 +439,7 @@ static void take_stock_of_a_mess(void) {
   bits_set(caches.unused, SOME / 3, 1, true);
   caches.unused_from = SOME;
   cache_number(SOME / 4)->is_victim = true;
+  caches.skipped_locks = true;
   take_stock();
 }
 
