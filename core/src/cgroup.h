@@ -13,8 +13,9 @@ struct cgroup_memory {
   uint64_t limit_bytes;
 };
 
-/* Reads how much of a limit is in use, of that which left the least room when it was searched for, and with asks_for_limit, or near it, whether that limit is still what
- * it was: one file, or two; near it three. False without a limit, or where its use can't be read. */
+/* Reads how much of a limit is in use, of that which left the least room when it was searched for, and with
+ * asks_for_limit, or near it, whether that limit is still what it was: one file, or two; near it three. False without a
+ * limit, or where its use can't be read. */
 HIDDEN bool cgroup_memory(struct cgroup_memory *reading, bool asks_for_limit);
 
 /* Whether a limit was found when it was last asked for. */

@@ -106,8 +106,8 @@ static struct slab *slab_adopt(unsigned arena, unsigned class_index) {
   return NULL;
 }
 
-/* Joined blocks that serve for a class: calloc's fast path zeroes as much as the class has. They are the caller's by now:
- * a write to memory may take as long as whoever watches it likes, and no lock waits for that. */
+/* Joined blocks that serve for a class: calloc's fast path zeroes as much as the class has. They are the caller's by
+ * now: a write to memory may take as long as whoever watches it likes, and no lock waits for that. */
 static COLD void zero_beyond_class(unsigned class_index, void *const *blocks, size_t count) {
   size_t size_bytes = class_shapes[class_index].size_bytes;
   for (size_t i = 0; i < count; i++) memset((char *)blocks[i] + size_bytes, 0, slab_block_size(blocks[i]) - size_bytes);
