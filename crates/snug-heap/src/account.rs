@@ -1,6 +1,6 @@
 //! The heap of a process under snug in numbers for people and metrics, from its page of counters. Pure.
 
-#![allow(missing_docs)] // docs/guide/json.md describes the fields
+#![allow(missing_docs)] // docs/reference/json.md describes the fields
 
 use serde::{Serialize, Serializer};
 

@@ -1,6 +1,6 @@
 //! The black box of a program: what is written of it while it runs, when, and what that says after its end. Pure.
 
-#![allow(missing_docs)] // docs/guide/json.md describes the fields
+#![allow(missing_docs)] // docs/reference/json.md describes the fields
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! Two saved profiles of a program: which lines have more than before.
 
-#![allow(missing_docs)] // docs/guide/json.md describes the fields
+#![allow(missing_docs)] // docs/reference/json.md describes the fields
 
 use std::collections::BTreeMap;
 
