@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// SplitMix64 (Steele, Lea and Flood, 2014): the same numbers everywhere and forever.
 pub struct Random(u64);
@@ -91,4 +92,54 @@ pub fn must_end(test: impl FnOnce() + Send + 'static) {
         Err(RecvTimeoutError::Timeout) => panic!("it does not end"),
         _ => thread.join().expect("it does not panic"),
     }
+}
+
+/// Calls a reader of what others write with changed copies of samples: it must neither panic nor take long. That is the
+/// same few thousand in every run or, with `SNUG_FUZZ_SECONDS`, others for so long (`make fuzz`).
+pub fn fuzz(samples: &[&[u8]], read: fn(&[u8])) {
+    let seconds = std::env::var("SNUG_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
+    let begin = Instant::now();
+    let first = seconds.map_or(0, |_: u64| u64::from(std::process::id()) << 32);
+    let is_over = |count: u64| match seconds {
+        Some(seconds) => begin.elapsed() > Duration::from_secs(seconds),
+        None => count == 3000,
+    };
+    for seed in (first..).take_while(|seed| !is_over(seed - first)) {
+        let changed = Arc::new(changed(&mut Random::new(seed), samples));
+        let input = Arc::clone(&changed);
+        let asked = Instant::now();
+        let outcome = std::panic::catch_unwind(move || read(&input));
+        let text = changed.escape_ascii();
+        assert!(outcome.is_ok() && asked.elapsed() < Duration::from_secs(30), "seed {seed}: {text}");
+    }
+}
+
+/// A copy of a sample with a few pieces lost, doubled, replaced by others or by numbers that mean harm.
+fn changed(random: &mut Random, samples: &[&[u8]]) -> Vec<u8> {
+    let any = |random: &mut Random| samples[random.below(samples.len() as u64) as usize];
+    let piece = |random: &mut Random, bytes: &[u8]| {
+        let begin = random.below(bytes.len() as u64 + 1) as usize;
+        begin..bytes.len().min(begin + 1 + random.log_between(1.0, 200.0) as usize)
+    };
+    let mut bytes = any(random).to_vec();
+    for _ in 0..=random.below(6) {
+        let place = piece(random, &bytes);
+        let new = match random.below(8) {
+            0 => Vec::new(),
+            1 => bytes[place.clone()].repeat(1 + random.below(3) as usize),
+            2 => random.hostile_word(&[]).to_string().into_bytes(),
+            3 => format!("{:x}", random.hostile_word(&[])).into_bytes(),
+            4 => random.hostile_bytes(place.len(), &[]),
+            5 => bytes[place.clone()].iter().map(|byte| byte ^ 1 << random.below(8)).collect(),
+            6 => {
+                let other = any(random);
+                other[piece(random, other)].to_vec()
+            }
+            _ => [&b"\n"[..], b"\0", b"-", b" ", b"\xff", b"9e999", b"\"", b"[", b"{"]
+                [random.below(9) as usize]
+                .to_vec(),
+        };
+        bytes.splice(place, new);
+    }
+    bytes
 }

@@ -6,8 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use serde::Deserialize;
-use ureq::http::Response;
-use ureq::Body;
+use ureq::http::StatusCode;
 
 use crate::server::{beginning, tls_advice, Access, Server, ELSEWHERE, HOW_TO_BE_LET_IN};
 use snug_base::failure::{Failure, Result, UNKNOWN};
@@ -143,7 +142,7 @@ impl Prometheus {
         let mut response = request.send_form(form).map_err(|error| self.unreachable(&error))?;
         let limited = response.body_mut().with_config().limit(ANSWER_BYTES_MOST).lossy_utf8(true);
         let text = limited.read_to_string().map_err(|error| self.unreachable(&error))?;
-        self.understand(&response, &text, query)
+        understand(&self.server.name, response.status(), &text, query)
     }
 
     fn unreachable(&self, error: &ureq::Error) -> Failure {
@@ -155,47 +154,34 @@ impl Prometheus {
             .advise(advice)
             .exit_code(UNKNOWN)
     }
+}
 
-    fn understand(&self, response: &Response<Body>, text: &str, query: &str) -> Result<Vec<Matrix>> {
-        let status = response.status();
-        let failure =
-            |message: String, advice: &str| Err(Failure::new(message).advise(advice).exit_code(UNKNOWN));
-        if let 401 | 403 = status.as_u16() {
-            return failure(
-                format!("{} refused our credentials: {status}", self.server.name),
-                HOW_TO_BE_LET_IN,
-            );
+/// Reads what the server of this name answers.
+fn understand(name: &str, status: StatusCode, text: &str, query: &str) -> Result<Vec<Matrix>> {
+    let failure =
+        |message: String, advice: &str| Err(Failure::new(message).advise(advice).exit_code(UNKNOWN));
+    if let 401 | 403 = status.as_u16() {
+        return failure(format!("{name} refused our credentials: {status}"), HOW_TO_BE_LET_IN);
+    }
+    let envelope = match serde_json::from_str::<Envelope>(text) {
+        Ok(envelope) => envelope,
+        Err(_) if status.is_success() || status.as_u16() == 404 => {
+            let begin = beginning(text);
+            let advice = "give the address that is before /api/v1, without a page of a user interface";
+            return failure(format!("{name} does not answer as Prometheus does ({status}): {begin}"), advice);
         }
-        let envelope = match serde_json::from_str::<Envelope>(text) {
-            Ok(envelope) => envelope,
-            Err(_) if status.is_success() || status.as_u16() == 404 => {
-                let begin = beginning(text);
-                let advice = "give the address that is before /api/v1, without a page of a user interface";
-                return failure(
-                    format!("{} does not answer as Prometheus does ({status}): {begin}", self.server.name),
-                    advice,
-                );
-            }
-            Err(_) if status.is_redirection() => {
-                return failure(format!("{} answers {status}", self.server.name), ELSEWHERE);
-            }
-            Err(_) => {
-                return failure(format!("{} answers {status}", self.server.name), "its log has the reason")
-            }
-        };
-        match envelope {
-            Envelope { status, data: Some(data), .. }
-                if status == "success" && data.result_type == "matrix" =>
-            {
-                Ok(data.result)
-            }
-            Envelope { error, .. } => {
-                let error = error.unwrap_or_else(|| "it gives no reason".into());
-                failure(
-                    format!("{} refuses the query: {error}", self.server.name),
-                    &format!("the query is {query}"),
-                )
-            }
+        Err(_) if status.is_redirection() => {
+            return failure(format!("{name} answers {status}"), ELSEWHERE);
+        }
+        Err(_) => return failure(format!("{name} answers {status}"), "its log has the reason"),
+    };
+    match envelope {
+        Envelope { status, data: Some(data), .. } if status == "success" && data.result_type == "matrix" => {
+            Ok(data.result)
+        }
+        Envelope { error, .. } => {
+            let error = error.unwrap_or_else(|| "it gives no reason".into());
+            failure(format!("{name} refuses the query: {error}"), &format!("the query is {query}"))
         }
     }
 }
@@ -259,5 +245,13 @@ mod tests {
         assert_eq!(parts, [(0, 19_990), (20_000, 20_005)]);
         let parts: Vec<_> = TimeRange { from_s: 100, to_s: 100, step_s: 60 }.parts().collect();
         assert_eq!(parts, [(100, 100)]);
+    }
+
+    #[test]
+    fn fuzzed_answers() {
+        let sample = br#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"pod":"a"},"values":[[1,"2.5"],[61,"NaN"]]}]}}"#;
+        snug_base::random::fuzz(&[sample, br#"{"status":"error","error":"no"}"#], |bytes| {
+            let _ = understand("a", StatusCode::OK, &String::from_utf8_lossy(bytes), "up");
+        });
     }
 }

@@ -305,4 +305,11 @@ mod tests {
             "\tffffffff81710b04 [unknown] ([unknown])\n\t 10100 malloc (/lib/libm.so)\n"
         ));
     }
+
+    #[test]
+    fn fuzzed_samples_of_perf() {
+        snug_base::random::fuzz(&[SCRIPT.as_bytes(), b"PERF_RECORD_FORK(8:8):(7:7)\n"], |bytes| {
+            attribute(bytes, &[], HashSet::from([8]), &|pid| pid == 7).unwrap();
+        });
+    }
 }

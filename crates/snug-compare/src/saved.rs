@@ -291,4 +291,11 @@ mod tests {
         assert_eq!(read.summary.conclusion, comparison.summary.conclusion);
         assert_eq!(read.runs[0].samples, comparison.runs[0].samples);
     }
+
+    #[test]
+    fn fuzzed_comparisons() {
+        snug_base::random::fuzz(&[json().to_string().as_bytes()], |bytes| {
+            let _ = parse(&String::from_utf8_lossy(bytes));
+        });
+    }
 }

@@ -298,4 +298,11 @@ mod tests {
         }
         assert!(begin.elapsed() >= SHORT);
     }
+
+    #[test]
+    fn fuzzed_requests() {
+        snug_base::random::fuzz(&[b"GET /metrics HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n\r\n"], |bytes| {
+            respond(bytes, &mut |_, _| refusal(StatusCode::NOT_FOUND));
+        });
+    }
 }

@@ -11,6 +11,8 @@ pub mod ending;
 #[allow(clippy::unwrap_used)]
 pub mod fake;
 pub mod follow;
+#[cfg(test)]
+mod fuzzed;
 pub mod guard;
 pub mod listening;
 pub mod maps;

@@ -276,4 +276,12 @@ mod tests {
         std::fs::write(folder.path().join("file"), "").unwrap();
         assert!(check(&folder.path().join("file")).unwrap_err().message.contains("no folder"));
     }
+
+    #[test]
+    fn fuzzed_black_boxes() {
+        let sample = serde_json::to_vec(&black_box(7)).unwrap();
+        snug_base::random::fuzz(&[&sample], |bytes| {
+            let _ = BlackBox::parse(&String::from_utf8_lossy(bytes)).map(|found| found.root().map(|_| ()));
+        });
+    }
 }

@@ -241,4 +241,13 @@ mod tests {
         assert!(reason(r#"{"format":"snug-profile","format_version":2}"#).contains("newer"));
         assert!(reason(r#"{"format":"snug-profile","format_version":1}"#).contains("can't be read"));
     }
+
+    #[test]
+    fn fuzzed_profiles() {
+        let sample = include_bytes!("../../snug/tests/data/profile.json");
+        snug_base::random::fuzz(&[sample], |bytes| {
+            let saved = parse::<SavedProfile>(&String::from_utf8_lossy(bytes), ("snug-profile", 1));
+            let _ = saved.map(|saved| difference(&saved, &saved));
+        });
+    }
 }
