@@ -210,6 +210,13 @@ test-cli: programs-cli
 $(CLI_GROUPS): test-cli-%:
 	$(RUN_CLI_TEST) --package snug --test $* $(if $(LONG),-- --include-ignored)
 
+# What others write, changed at random: each reader of the tool gets it for so long (test-crates: the same few thousand in
+# each run), and the library lists of instructions.
+.PHONY: fuzz
+fuzz: programs-crates programs-fuzz
+	SNUG_FUZZ_SECONDS=$(SECONDS) $(CLI_TEST) --lib --bins -- fuzzed
+	+$(MAKE) --no-print-directory test-fuzz
+
 # With the Rust of Debian 12, which newcomers have, whatever else is installed: crates seldom say which one they need.
 # Where there is no other, clippy has left there what the crates are made of.
 DEBIAN_RUST = PATH=/usr/bin:$$PATH /usr/bin/cargo

@@ -290,7 +290,7 @@ pub fn parse_stat(text: &[u8]) -> Option<Stat> {
 
 /// Where the arguments of a process lie in its memory, from begin to end, by its line of `/proc/PID/stat`.
 pub fn parse_arguments_place(stat: &str) -> Option<(u64, u64)> {
-    let mut fields = stat[stat.rfind(')')? + 2..].split_ascii_whitespace().skip(48 - 3);
+    let mut fields = stat.get(stat.rfind(')')? + 2..)?.split_ascii_whitespace().skip(48 - 3);
     Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
 }
 
