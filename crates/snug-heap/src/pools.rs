@@ -78,10 +78,11 @@ mod tests {
             assert!(free_granules(&pool(START - 1), START).is_none());
             assert!(free_granules(&pool(u64::MAX), START).is_none());
             let mut random = Random::new(72);
+            let range = START..START + PYTHON_POOL_BYTES;
+            let places = std::slice::from_ref(&range);
             for _ in 0..1000 {
-                let mut memory =
-                    random.hostile_bytes(PYTHON_POOL_BYTES as usize, &[START..START + PYTHON_POOL_BYTES]);
-                let header = pool(random.hostile_word(&[START..START + PYTHON_POOL_BYTES]));
+                let mut memory = random.hostile_bytes(PYTHON_POOL_BYTES as usize, places);
+                let header = pool(random.hostile_word(places));
                 memory[..48].copy_from_slice(&header[..48]);
                 free_granules(&memory, START);
             }
