@@ -570,6 +570,7 @@ TEST(a_purge_that_was_cut_is_not_known_to_be_vain) {
   uint64_t left_bytes;
   start_again(2);
   now_ns += 2000 * MILLISECOND; /* since any other */
+  stop_next_purge(SIZE_MAX, false);
   purge_stop(true);
   CHECK(purge_for_request(this_thread.own, MIB, &left_bytes));
   purge_stop(false);
