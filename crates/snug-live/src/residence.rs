@@ -113,6 +113,9 @@ pub fn collect(pid: Pid) -> Result<Residence> {
     };
     let live_bytes = live_bytes.map_err(|note| notes.push(note)).ok();
     claims.add_others(pid, &pages, &mappings);
+    if has_unnamed_v8(&mappings) {
+        notes.push("the heap of V8, JavaScript's, is in other: V8 gives its memory no name".into());
+    }
 
     let counted = |range: Range<u64>| {
         let mut bytes = 0;
@@ -130,6 +133,14 @@ pub fn collect(pid: Pid) -> Result<Residence> {
         swap_bytes: proc::parse_status_bytes(&status, "VmSwap:"),
         notes,
     })
+}
+
+/// Whether there is a heap of V8 that the kernel has no name for. Builds that name theirs call it `v8`.
+fn has_unnamed_v8(mappings: &[ResidentMapping]) -> bool {
+    let is_v8 = |file: &str| file == "node" || file.starts_with("libnode.so") || file.starts_with("libv8");
+    let mut code = mappings.iter().filter(|mapping| mapping.executable && mapping.has_file);
+    let runs = code.any(|mapping| mapping.name.rsplit('/').next().is_some_and(is_v8));
+    runs && !mappings.iter().any(|mapping| mapping.name.contains("[anon:v8"))
 }
 
 /// Whether a program or library of that name is mapped.
@@ -449,6 +460,18 @@ mod tests {
         claims.add(MemoryPart::Metadata, [10..20, 30..40]);
         let inverted = Range { start: 60, end: 55 };
         assert_eq!(claims.left([15..35, 0..25, inverted, 25..50, 12..18]), [0..10, 20..30, 40..50]);
+    }
+
+    #[test]
+    fn a_heap_of_v8_without_a_name_is_noted() {
+        let code =
+            |path: &str| ResidentMapping { executable: true, has_file: true, ..mapping(0x1000, 1, path) };
+        let named = || mapping(0x9000, 1, "[anon:v8]");
+        assert!(has_unnamed_v8(&[code("/usr/bin/node")]) && has_unnamed_v8(&[code("/l/libnode.so.108")]));
+        assert!(!has_unnamed_v8(&[code("/usr/bin/node"), named()]));
+        assert!(
+            !has_unnamed_v8(&[code("/usr/bin/node_exporter")]) && !has_unnamed_v8(&[code("/usr/bin/ruby")])
+        );
     }
 
     #[test]

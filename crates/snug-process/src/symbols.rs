@@ -2,6 +2,7 @@
 //! own root while it runs, or through ours when it has ended. Lines of sources are looked up where they are asked for.
 
 mod lines;
+mod perf_map;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -14,6 +15,7 @@ use object::read::elf::ProgramHeader;
 use crate::maps::Mapping;
 use crate::proc::{self, Pid};
 use crate::symbols::lines::Lines;
+use crate::symbols::perf_map::PerfMap;
 use snug_base::demangle::demangled;
 use snug_base::elf::{name_in, Elf64, ElfHeaders};
 use snug_base::file::open_regular;
@@ -42,6 +44,9 @@ pub struct CodePlace {
 /// Resolves addresses of one process.
 pub struct Symbols {
     root: String,
+    pid: Pid,
+    /// What the process says it made at run time. None: nobody asked yet.
+    made: Option<PerfMap>,
     /// In the order of their addresses, as the kernel lists them.
     mappings: Vec<Mapping>,
     files: HashMap<String, Option<FileSymbols>>,
@@ -72,12 +77,12 @@ impl Symbols {
     /// Of a process with these mappings.
     pub fn new(pid: Pid, mappings: Vec<Mapping>) -> Symbols {
         let root = format!("/proc/{}/root", proc::living(pid));
-        Symbols { root, mappings, files: HashMap::new(), lines_left: None }
+        Symbols { root, pid, made: None, mappings, files: HashMap::new(), lines_left: None }
     }
 
     /// Of a process that had these mappings, and this one's root.
-    pub fn of_ended(mappings: Vec<Mapping>) -> Symbols {
-        Symbols { root: String::new(), mappings, files: HashMap::new(), lines_left: None }
+    pub fn of_ended(pid: Pid, mappings: Vec<Mapping>) -> Symbols {
+        Symbols { root: String::new(), ..Symbols::new(pid, mappings) }
     }
 
     /// With lines of sources, where files say them. That takes far longer than names alone.
@@ -87,8 +92,8 @@ impl Symbols {
     }
 
     /// The same process, or another one with the same root, has these mappings now. Symbols that were read stay.
-    pub fn map_anew(&mut self, mappings: Vec<Mapping>) {
-        self.mappings = mappings;
+    pub fn map_anew(&mut self, pid: Pid, mappings: Vec<Mapping>) {
+        (self.pid, self.made, self.mappings) = (pid, None, mappings);
     }
 
     /// What is at an address.
@@ -96,7 +101,9 @@ impl Symbols {
         let after = self.mappings.partition_point(|mapping| mapping.start <= address);
         let mapping = self.mappings[..after].last().filter(|mapping| address < mapping.end);
         let Some(mapping) = mapping.cloned() else {
-            return CodePlace { function: "[code made at run time]".into(), ..CodePlace::default() };
+            let made = self.made.get_or_insert_with(|| PerfMap::of(&self.root, self.pid));
+            let function = made.name_at(address).unwrap_or("[code made at run time]").into();
+            return CodePlace { function, ..CodePlace::default() };
         };
         let offset = address - mapping.start + mapping.offset;
         let root = &self.root;
@@ -214,7 +221,7 @@ mod tests {
         assert!(own.path.contains("snug"), "{own:?}");
         assert_eq!(symbols.place(8).path, "");
         let mappings = maps::parse_maps(&std::fs::read("/proc/self/maps").unwrap());
-        let place = Symbols::of_ended(mappings).place(libc::qsort as *const () as usize as u64 + 1);
+        let place = Symbols::of_ended(pid, mappings).place(libc::qsort as *const () as usize as u64 + 1);
         assert!(place.function.contains("qsort"), "{place:?}");
     }
 

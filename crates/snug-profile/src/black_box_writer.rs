@@ -388,7 +388,7 @@ impl BlackBoxWatch {
         let is_forked = all.contains(&note.record.parent);
         let own = profile.live.iter().filter(|sample| !is_forked || !sample.inherited);
         let chosen: Vec<Chosen> = own.map(chosen).collect();
-        self.symbols.map_anew(maps);
+        self.symbols.map_anew(pid, maps);
         let record = &mut note.record;
         record.mean_bytes = profile.mean_bytes;
         record.samples = chosen.len() as u64;

@@ -105,7 +105,7 @@ pub(super) fn measure(arguments: &ProfileArguments) -> Result<MeasuredProfile> {
     let failed = watch.tell_ending(ended);
     let last = watch.last.take().ok_or_else(|| watch.nothing_read(ended, refusal.is_some()))?;
     watch.tell_gaps(&last, ended, duration, refusal.as_ref());
-    let mut symbols = Symbols::of_ended(last.maps).with_lines();
+    let mut symbols = Symbols::of_ended(watch.pid, last.maps).with_lines();
     let view_of = |view| {
         let sites = watch.looks.sites(view, &mut symbols, &mut SeenBlocks::default());
         arguments.chosen(view, sites, watch.looks.dropped(view))

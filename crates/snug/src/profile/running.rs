@@ -269,7 +269,7 @@ impl TreeWatch<'_> {
             let shown = |process: &&ProfiledProcess| has_ended_counts || process.is_last(self.looks);
             for process in self.processes.iter().filter(shown) {
                 let symbols = symbols.entry(&process.root).or_insert_with(|| self.symbols(&process.root));
-                symbols.map_anew(process.maps.clone());
+                symbols.map_anew(process.process.pid, process.maps.clone());
                 found.extend(process.looks.sites(view, symbols, &mut seen));
                 dropped += process.looks.dropped(view);
             }
@@ -283,7 +283,7 @@ impl TreeWatch<'_> {
         let alive = self.tree.sampled();
         let mut here = alive.iter().map(|(process, _)| process.pid).filter(|pid| root_key(*pid) == *root);
         let symbols = here.next().map(|pid| Symbols::new(pid, Vec::new()));
-        symbols.unwrap_or_else(|| Symbols::of_ended(Vec::new())).with_lines()
+        symbols.unwrap_or_else(|| Symbols::of_ended(0, Vec::new())).with_lines()
     }
 }
 

@@ -1,0 +1,88 @@
+//! Functions that a program makes at run time and names in `/tmp/perf-PID.map`, for perf: Node does with
+//! `--perf-basic-prof`, Python 3.12 with `-X perf`, Java with an agent. A line has address and size in hexadecimal
+//! digits, and the name.
+
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use crate::proc::{self, Pid};
+use snug_base::file::open_regular;
+
+/// What is read of such a file: programs that make code for days go on writing.
+const BYTES_MAX: u64 = 64 << 20;
+
+/// The functions of one process.
+pub(super) struct PerfMap {
+    /// Address, size, name; by address, of the same address in the order of the file.
+    functions: Vec<(u64, u64, String)>,
+}
+
+impl PerfMap {
+    /// Empty if the process wrote none. A file of another user's is none: anybody may write into /tmp.
+    pub(super) fn of(root: &str, pid: Pid) -> PerfMap {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", proc::living(pid))).unwrap_or_default();
+        let inside = pid_inside(&status).unwrap_or(pid);
+        let owner =
+            status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_ascii_whitespace().nth(1));
+        let owner = owner.and_then(|uid| uid.parse().ok()).unwrap_or_else(|| nix::unistd::geteuid().as_raw());
+        let mut text = Vec::new();
+        if let Ok(file) = open_regular(Path::new(&format!("{root}/tmp/perf-{inside}.map"))) {
+            if file.metadata().is_ok_and(|data| data.uid() == owner) {
+                let _ = file.take(BYTES_MAX).read_to_end(&mut text);
+            }
+        }
+        PerfMap::parse(&text)
+    }
+
+    fn parse(text: &[u8]) -> PerfMap {
+        let text = String::from_utf8_lossy(text);
+        let function = |line: &str| {
+            let mut words = line.splitn(3, ' ');
+            let mut number = || u64::from_str_radix(words.next()?.trim_start_matches("0x"), 16).ok();
+            let (address, size) = (number()?, number()?);
+            Some((address, size, words.next()?.trim().to_string()))
+        };
+        let mut functions: Vec<(u64, u64, String)> = text.lines().filter_map(function).collect();
+        functions.sort_by_key(|(address, ..)| *address);
+        PerfMap { functions }
+    }
+
+    /// The function at an address; of those that were there one after the other the last.
+    pub(super) fn name_at(&self, address: u64) -> Option<&str> {
+        let after = self.functions.partition_point(|(start, ..)| *start <= address);
+        let (start, size, name) = self.functions[..after].last()?;
+        (address - start < *size).then_some(name.as_str())
+    }
+}
+
+/// What the process itself takes its identifier for.
+fn pid_inside(status: &str) -> Option<Pid> {
+    status.lines().find_map(|line| line.strip_prefix("NSpid:")?.split_ascii_whitespace().last()?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_function_at_an_address_counts() {
+        let text = b"7f00 10 LazyCompile:*old /a.js:1\nnonsense\n7f40 0x20 py::f:/a b.py\n7f00 8 JS:*new /a.js:2:5\n\xff\n";
+        let map = PerfMap::parse(text);
+        assert_eq!(map.name_at(0x7f07), Some("JS:*new /a.js:2:5"));
+        assert_eq!(map.name_at(0x7f5f), Some("py::f:/a b.py"));
+        assert_eq!([0x7eff, 0x7f08, 0x7f60].map(|address| map.name_at(address)), [None; 3]);
+    }
+
+    #[test]
+    fn it_is_found_by_the_process() {
+        let pid = std::process::id() as Pid;
+        let path = format!("/tmp/perf-{pid}.map");
+        std::fs::write(&path, "1000 10 JS:made\n").unwrap();
+        let found = PerfMap::of("", pid).name_at(0x1008).map(String::from);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(found.as_deref(), Some("JS:made"));
+        assert!(PerfMap::of("", pid).functions.is_empty());
+    }
+}
