@@ -53,6 +53,51 @@ pub(crate) struct Arguments {
     pub command: Subcommands,
 }
 
+/// The command line. `-h` lists the options; `--help` has examples, exit codes and all that there is to say besides.
+pub(crate) fn command_line() -> clap::Command {
+    Arguments::command().mut_subcommands(|command| {
+        let Some(text) = command.get_after_help().map(ToString::to_string) else { return command };
+        let more = format!("`snug {} --help` says more, with examples.", command.get_name());
+        command.after_help(more).after_long_help(with_short_examples(&text))
+    })
+}
+
+/// Columns that an example may take: as many as terminals have at least.
+const EXAMPLE_COLUMNS: usize = 80;
+
+/// The text with each example in lines that a shell reads as one. Clap breaks longer ones anywhere.
+fn with_short_examples(text: &str) -> String {
+    let (examples, rest) = text.split_once("\n\n").unwrap_or((text, ""));
+    if !examples.starts_with("Example") {
+        return text.into();
+    }
+    let lines: Vec<String> = examples.lines().map(in_short_lines).collect();
+    format!("{}\n\n{rest}", lines.join("\n")).trim_end().into()
+}
+
+/// A command in lines of at most so many columns, broken where it has a space outside of quotes.
+fn in_short_lines(line: &str) -> String {
+    let (mut lines, mut rest) = (Vec::new(), line.to_string());
+    while rest.chars().count() > EXAMPLE_COLUMNS {
+        let mut quote = None;
+        let spaces = rest.char_indices().filter(|(place, letter)| {
+            match (quote, *letter) {
+                (None, '\'' | '"') => quote = Some(*letter),
+                (Some(open), letter) if open == letter => quote = None,
+                _ => {}
+            }
+            *letter == ' ' && quote.is_none() && !rest[..*place].trim().is_empty()
+        });
+        let places: Vec<usize> = spaces.map(|(place, _)| place).collect();
+        let fits = |place: &&usize| rest[..**place].chars().count() + 2 <= EXAMPLE_COLUMNS;
+        let Some(place) = places.iter().rev().find(fits).or(places.first()).copied() else { break };
+        lines.push(format!("{} \\", &rest[..place]));
+        rest = format!("    {}", &rest[place + 1..]);
+    }
+    lines.push(rest);
+    lines.join("\n")
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Subcommands {
     Run(RunArguments),
@@ -87,7 +132,7 @@ pub(crate) fn refuse_unknown_option(command: &str, program: &[OsString]) -> Resu
     if before.any(|argument| argument == "--") {
         return Ok(());
     }
-    let all = Arguments::command();
+    let all = command_line();
     let options = all.find_subcommand(command).into_iter().flat_map(clap::Command::get_arguments);
     let names: Vec<&str> = options.filter_map(clap::Arg::get_long).collect();
     let word = word.to_string_lossy();
@@ -171,10 +216,38 @@ mod tests {
         assert!(taken >= 9 * 5, "{taken}");
     }
 
+    /// Of 80 columns: clap breaks no line of an example, as each is short enough already, and goes on where it says so.
+    #[test]
+    fn helps_fit_terminals_and_examples_can_be_copied() {
+        let mut broken = 0;
+        for command in command_line().get_subcommands() {
+            let name = command.get_name().to_string();
+            let mut command = command.clone().term_width(80);
+            let (short, long) = (command.render_help().to_string(), command.render_long_help().to_string());
+            for line in short.lines().chain(long.lines()) {
+                assert!(line.chars().count() <= 80, "{name}: {line}");
+            }
+            assert!(!short.contains("Examples:") && short.lines().count() < long.lines().count(), "{name}");
+            let examples =
+                long.split("Examples:\n").nth(1).unwrap_or_default().split("\n\n").next().unwrap_or_default();
+            let lines: Vec<&str> = examples.lines().collect();
+            for pair in lines.windows(2) {
+                let goes_on =
+                    !pair[1].trim_start().starts_with("snug") && !pair[1].trim_start().starts_with("SNUG");
+                assert_eq!(pair[0].ends_with(" \\"), goes_on, "{name}: {pair:?}");
+                broken += u32::from(goes_on);
+            }
+        }
+        assert!(broken > 5, "{broken}");
+        let line = "  snug x --selector 'a b c d e f' ".to_string() + &"--long 'with a space' ".repeat(5);
+        let short = in_short_lines(&line);
+        assert!(short.lines().all(|line| line.len() <= 80 && line.matches('\'').count() % 2 == 0), "{short}");
+    }
+
     #[test]
     fn every_command_has_an_example() {
-        for command in Arguments::command().get_subcommands() {
-            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        for command in command_line().get_subcommands() {
+            let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("Example"), "{} has no example", command.get_name());
         }
     }

@@ -22,7 +22,7 @@ mod stats;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::FromArgMatches;
 
 use crate::arguments::{Arguments, Subcommands};
 use snug_base::{failure, terminal};
@@ -32,7 +32,8 @@ use snug_top as top;
 
 fn main() -> ExitCode {
     complete::answer_if_asked();
-    let arguments = Arguments::parse();
+    let matches = arguments::command_line().get_matches();
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let result = match &arguments.command {
         Subcommands::Run(arguments) => run::run(arguments),
         Subcommands::Check(arguments) => check::run(arguments),
