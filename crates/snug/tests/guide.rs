@@ -211,7 +211,7 @@ impl Place {
         let path = format!("{}:{}", self.scratch.text("bin"), std::env::var("PATH").unwrap());
         shell.args(["-c", command]).env("PATH", path).env("SNUG_LIBRARY", library).env("NO_COLOR", "1");
         shell.env_remove("LD_PRELOAD").env_remove("SNUG").current_dir(&self.scratch.0).process_group(0);
-        shell.env("PORT", self.port.to_string()).stdin(Stdio::null());
+        shell.env("PORT", self.port.to_string()).env("XDG_STATE_HOME", &self.scratch.0).stdin(Stdio::null());
         shell
     }
 

@@ -74,7 +74,7 @@ pub(crate) struct CompareArguments {
     #[arg(long, value_name = "REGEX")]
     pub only: Option<String>,
     /// Directory for results: report.html, report.md, runs.csv, compare.json, plots, logs [default: a new one in
-    /// this directory]
+    /// $XDG_STATE_HOME/snug, or ~/.local/state/snug; the last line names it]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Overwrite results that are already in --out

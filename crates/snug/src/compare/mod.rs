@@ -294,7 +294,11 @@ fn output_directory(arguments: &CompareArguments) -> Result<PathBuf> {
         Some(out) => out.clone(),
         None => {
             let stamp: String = machine::now_utc().chars().filter(char::is_ascii_digit).collect();
-            new_directory(Path::new(&format!("snug-compare-{}-{}", &stamp[..8], &stamp[8..])))?
+            let name = format!("snug-compare-{}-{}", &stamp[..8], &stamp[8..]);
+            let place = state_place(|name| std::env::var_os(name).map(PathBuf::from));
+            new_directory(
+                &place.filter(|place| fs::create_dir_all(place).is_ok()).unwrap_or_default().join(name),
+            )?
         }
     };
     if !arguments.force && out.join("compare.json").exists() {
@@ -306,6 +310,13 @@ fn output_directory(arguments: &CompareArguments) -> Result<PathBuf> {
     let logs = out.join("logs");
     fs::create_dir_all(&logs).cannot(|| format!("make the directory {}", logs.display()))?;
     Ok(out)
+}
+
+/// Where results go that nobody asked for a place for: not among the user's files. None: here, as there is no such place.
+fn state_place(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    let absolute = |name| variable(name).filter(|path| path.is_absolute());
+    let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
+    Some(state?.join("snug"))
 }
 
 /// Makes a directory under this name, or with a number after it where there is something. No other comparison, and
@@ -370,6 +381,19 @@ fn begin(arguments: &CompareArguments, setup: &RunSetup) -> Comparison {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn results_go_where_state_is_kept() {
+        let place = |variables: &[(&str, &str)]| {
+            let variables: Vec<(String, PathBuf)> =
+                variables.iter().map(|(name, value)| (name.to_string(), value.into())).collect();
+            state_place(|name| variables.iter().find(|one| one.0 == name).map(|one| one.1.clone()))
+        };
+        let (home, state) = (("HOME", "/home/a"), ("XDG_STATE_HOME", "/s"));
+        assert_eq!(place(&[home, state]), Some("/s/snug".into()));
+        assert_eq!(place(&[home, ("XDG_STATE_HOME", "s")]), Some("/home/a/.local/state/snug".into()));
+        assert_eq!((place(&[]), place(&[("HOME", "")])), (None, None));
+    }
 
     #[test]
     fn results_go_into_a_directory_that_nobody_made() {

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 pub(crate) fn snug(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_snug"));
     command.args(arguments).stdin(Stdio::null());
+    command.env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"));
     for name in ["LD_PRELOAD", "SNUG", "SNUG_LIBRARY", "SNUG_THIS_ONLY", "MALLOC_CONF", "MALLOC_ARENA_MAX"] {
         command.env_remove(name);
     }
@@ -28,8 +29,11 @@ pub(crate) fn snug_in_terminal(arguments: &[&str]) -> Command {
     let line = format!("stty cols 100; exec '{}' {quoted}", snug.get_program().to_string_lossy());
     let mut command = Command::new("script");
     command.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").stdin(Stdio::null());
-    for (name, _) in snug.get_envs() {
-        command.env_remove(name);
+    for (name, value) in snug.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
     }
     command
 }
