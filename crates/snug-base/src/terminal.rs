@@ -133,6 +133,30 @@ pub fn stdout_columns() -> usize {
     terminal.map_or(80, |(columns, _)| usize::from(columns).clamp(80, 200))
 }
 
+/// A sentence for stdout: on a terminal it goes on in the next line between words, and not within one. Elsewhere it
+/// stays in one line, for programs that search.
+pub fn prose(text: &str) -> String {
+    match std::io::stdout().is_terminal() {
+        true => wrapped(text, stdout_columns()),
+        false => text.into(),
+    }
+}
+
+/// Lines of so many characters, unless a word is longer.
+pub fn wrapped(text: &str, columns: usize) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= columns => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.into()),
+        }
+    }
+    lines.join("\n")
+}
+
 /// An amount as `show` writes it, with a sign, also of what grew. What is shown as 0 did not shrink.
 pub fn signed(amount: f64, show: impl Fn(f64) -> String) -> String {
     let text = show(amount.abs());
@@ -252,6 +276,18 @@ mod tests {
         let numbers = [0.145, 12.3e3, 1.5e6, 355e6, 1.5e3, 7.0, 1.23e9, 0.121, 2.0, 0.0];
         assert_eq!(texts.map(number_in), numbers.map(Some));
         assert_eq!(number_in("–"), None);
+    }
+
+    #[test]
+    fn sentences_go_on_between_words() {
+        let text = "snug uses 0.50 times the mean memory (RSS) of glibc; no difference in wall time.";
+        let lines = wrapped(text, 30);
+        assert!(
+            lines.lines().all(|line| line.chars().count() <= 30) && lines.lines().count() == 3,
+            "{lines}"
+        );
+        assert_eq!(lines.replace('\n', " "), text);
+        assert_eq!(wrapped("/a/path/that/is/longer x", 10), "/a/path/that/is/longer\nx");
     }
 
     #[test]

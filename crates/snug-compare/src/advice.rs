@@ -3,9 +3,9 @@
 use crate::quantities::{named, Quantity};
 use crate::results::{Allocator, Comparison};
 use crate::{shown_ratio, view};
-use snug_base::terminal::{bytes, short_number, three_digits};
+use snug_base::terminal::{bytes, counted, short_number, three_digits};
 use snug_inspect::kinds::Kind;
-use snug_stats::Ratio;
+use snug_stats::{Meaning, Ratio};
 
 /// An allocator is recommended only for at least this saving: a share of the memory, and bytes.
 const WORTHWHILE_RATIO: f64 = 0.95;
@@ -42,6 +42,8 @@ pub struct Composition {
     /// Anonymous memory that the program maps by itself: arenas of a language, stacks.
     pub mapped: f64,
     pub is_python: bool,
+    /// How many moments the means are of.
+    pub looks: usize,
 }
 
 /// The recommendation.
@@ -155,7 +157,7 @@ fn is_smaller(ratio: Ratio, saved: f64) -> bool {
 /// do with less than `floor`.
 fn may_be_smaller(ratio: Ratio, before: f64, floor: f64) -> bool {
     let lowest = ratio.interval.map_or(1.0, |(low, _)| low).max(floor / before);
-    let is_open = ratio.no_difference() || ratio.may_be_chance();
+    let is_open = ratio.holds_one() || ratio.may_be_chance();
     is_open && lowest <= OPEN_RATIO && before * (1.0 - lowest) >= WORTHWHILE_BYTES
 }
 
@@ -206,12 +208,15 @@ fn price(comparison: &Comparison, index: usize) -> Price {
             (false, true) => ": too high a price",
             (_, false) => "",
         };
-        if !ratio.no_difference() {
-            price.words.push_str(&format!("; {name} {}{}{verdict}", times(ratio), chance(ratio)));
-        }
+        let words = match ratio.meaning() {
+            Some(Meaning::NoDifference) => continue,
+            Some(Meaning::NotEnoughData) => format!("; not enough data on {name}, {}", times(ratio)),
+            _ => format!("; {name} {}{}{verdict}", times(ratio), chance(ratio)),
+        };
+        price.words.push_str(&words);
     }
     if price.words.is_empty() {
-        price.words = "; no measurable difference in time".into();
+        price.words = "; no difference in time".into();
     }
     price
 }
@@ -236,8 +241,9 @@ fn chance(ratio: Ratio) -> &'static str {
 fn consists_of(composition: &Composition) -> Vec<String> {
     let percent = |part: f64| format!("{:.0} %", 100.0 * part / composition.rss.max(1.0));
     vec![format!(
-        "under snug the memory ({}) is {} malloc's, {} mapped by the program itself, {} shared memory, {} files and \
-         libraries; malloc's is {} times what is live",
+        "under snug, in the mean of {} half a second apart, {} are resident: {} malloc's, {} mapped by the program \
+         itself, {} shared memory, {} files and libraries; malloc's is {} times what is live",
+        counted(composition.looks, "look"),
         bytes(composition.rss),
         percent(composition.heap),
         percent(composition.mapped),
@@ -365,6 +371,9 @@ mod tests {
                 for (name, before, after) in names {
                     let cell = cell(row, name);
                     let ratio = cell.ratio.trim_end_matches('×');
+                    let open = format!("; not enough data on{},", before.trim_start_matches(';'));
+                    let is_open = cell.verdict == Difference::NotEnoughData && name != "rss_mean_bytes";
+                    let before = if is_open { &open } else { before };
                     let times = format!("{before} {ratio} times ({}){after}", cell.interval);
                     let is_memory = name == "rss_mean_bytes";
                     let is_mentioned = is_memory || cell.verdict != Difference::Same;

@@ -57,8 +57,21 @@ pub struct ChangeText {
     pub ratio: String,
     pub wanted: Option<Wanted>,
     pub verdict: Difference,
-    /// The interval, or why there is none.
-    pub says: String,
+    /// As "0.48 to 0.52"; empty if there is none.
+    pub interval: String,
+    /// What that means, or why there is none; empty where the numbers say it.
+    pub words: &'static str,
+}
+
+impl ChangeText {
+    /// The words with the interval behind them.
+    pub fn says(&self) -> String {
+        match (self.words, self.interval.as_str()) {
+            ("", interval) => interval.into(),
+            (words, "") => words.into(),
+            (words, interval) => format!("{words} ({interval})"),
+        }
+    }
 }
 
 /// Compares two comparisons. Ratios are those of `after` to `before`, by the method of `statistics::ratio`.
@@ -102,14 +115,10 @@ fn correct_for_many(rows: &mut [Change], measure: &str) {
         let ratio = row.measured.and_then(|ratio| shown_ratio::of(&quantity, after, before, ratio));
         row.shown.ratio = ratio.map_or_else(|| "–".into(), |ratio| format!("{}×", shown_ratio::times(ratio)));
         row.shown.verdict = view::verdict(ratio, row.shown.wanted);
-        row.shown.says = match (row.shown.verdict, ratio) {
-            (Difference::NoRatio, _) | (_, None) => "no ratio of zero".into(),
-            (Difference::Unproven, _) => "one run each: unproven".into(),
-            (Difference::Same, Some(ratio)) => format!("no difference ({})", shown_ratio::interval(ratio)),
-            (Difference::MayBeChance, Some(ratio)) => {
-                format!("may be chance ({})", shown_ratio::interval(ratio))
-            }
-            (_, Some(ratio)) => shown_ratio::interval(ratio),
+        row.shown.interval = ratio.map_or_else(String::new, shown_ratio::interval);
+        row.shown.words = match row.shown.verdict {
+            Difference::NoRatio => "no ratio of zero",
+            verdict => verdict.words(),
         };
     }
 }
@@ -147,7 +156,8 @@ fn change(allocator: &str, quantity: &Quantity, old: &[f64], new: &[f64], first:
             ratio: String::new(),
             wanted: quantity.wanted,
             verdict: Difference::NoRatio,
-            says: String::new(),
+            interval: String::new(),
+            words: "",
         },
     }
 }
@@ -207,9 +217,10 @@ pub fn conclusion(changes: &Changes, measure: &str) -> String {
     }
     rows.sort_by_key(|row| !is_snug(&row.allocator));
     let clause = |row: &&Change| {
-        let ChangeText { ratio, verdict, says, .. } = &row.shown;
+        let ChangeText { ratio, verdict, .. } = &row.shown;
+        let says = row.shown.says();
         match verdict {
-            Difference::Same => format!("{}: {says}, {ratio}", row.allocator),
+            Difference::Same | Difference::NotEnoughData => format!("{}: {says}, {ratio}", row.allocator),
             _ => format!("{}: {ratio} ({says})", row.allocator),
         }
     };
@@ -237,7 +248,7 @@ mod tests {
         let mean = changes.rows.iter().find(|row| row.quantity == "rss_mean_bytes").unwrap();
         assert_eq!((mean.shown.ratio.as_str(), mean.shown.verdict), ("0.80×", Difference::Better));
         let wall = changes.rows.iter().find(|row| row.quantity == "wall_s").unwrap();
-        assert!(wall.shown.says.starts_with("no difference"), "{}", wall.shown.says);
+        assert!(wall.shown.says().starts_with("no difference ("), "{:?}", wall.shown);
         assert_eq!(changes.remarks, ["only in monday: glibc", "only in tuesday: jemalloc"]);
         let text = conclusion(&changes, "rss");
         assert!(text.contains("tuesday against monday; snug: 0.80× (0."), "{text}");

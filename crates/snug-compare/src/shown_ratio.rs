@@ -83,6 +83,7 @@ mod tests {
     use crate::quantities::{named, Wanted};
     use crate::view::{verdict, Difference};
     use snug_base::random::Random;
+    use std::collections::BTreeMap;
 
     fn exact(value: f64, interval: (f64, f64)) -> Ratio {
         Ratio { value, interval: Some(interval), ..Ratio::default() }
@@ -115,26 +116,35 @@ mod tests {
     fn so_it_is_of_any_numbers() {
         let mut random = Random::new(3);
         let names = ["latency_p50_s", "rss_mean_bytes", "wall_s", "page_faults", "metric:rate_per_s"];
+        let mut words = BTreeMap::new();
         for round in 0..20_000 {
             let name = names[round % names.len()];
             let unit = 1.0 / named(name).factor;
             let other = unit * random.log_between(1e-3, 2e3);
             let own = other * (0.003 * random.normal()).exp();
-            let mut end = || own / other * random.between(0.99, 1.01);
+            let spread = random.log_between(1.001, 3.0);
+            let mut end = || own / other * random.log_between(1.0 / spread, spread);
             let (one, another) = (end(), end());
             let interval_of = (one.min(another).min(own / other), one.max(another).max(own / other));
             let (times, interval, verdict) = printed(name, own, other, interval_of);
+            *words.entry(verdict.class()).or_insert(0) += 1;
+            if interval == TOO_WIDE {
+                assert_eq!(verdict, Difference::NotEnoughData, "{name} {own} {other}: {interval_of:?}");
+                continue;
+            }
             let ends: Vec<f64> = interval.split(" to ").map(|end| end.parse().unwrap()).collect();
             let ratio: f64 = times.parse().unwrap();
             assert!(ends[0] <= ratio && ratio <= ends[1], "{name} {own} {other}: {times}, {interval}");
             let word = match () {
                 () if ends[0] > 1.0 => Difference::Worse,
                 () if ends[1] < 1.0 => Difference::Better,
-                () => Difference::Same,
+                () if ends[0] >= 0.9 && ends[1] <= 1.1 => Difference::Same,
+                () => Difference::NotEnoughData,
             };
             assert_eq!(verdict, word, "{name} {own} {other}: {times}, {interval}");
             // Nothing that the exact interval leaves open is called a difference.
-            assert!(verdict == Difference::Same || interval_of.0 > 1.0 || interval_of.1 < 1.0);
+            assert!(!verdict.is_shown() || interval_of.0 > 1.0 || interval_of.1 < 1.0);
         }
+        assert!(words.len() == 4 && words.values().all(|count| *count > 300), "{words:?}");
     }
 }

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::results::{Allocator, Comparison, Run, Summary, SummaryRow};
+use crate::view::Difference;
 use crate::{quantities, shown_ratio, view, warnings, window};
 use snug_base::terminal;
 use snug_inspect::kinds::Kind;
 use snug_stats as statistics;
-use snug_stats::{Estimate, Ratio};
+use snug_stats::{Estimate, Meaning, Ratio};
 
 /// With this many processes at a time or more, pages that they share would be counted twice in RSS.
 const SEVERAL_PROCESSES: f64 = 1.5;
@@ -190,15 +191,16 @@ fn conclusion(allocators: &[Allocator], summary: &Summary, is_server: bool) -> S
     let Some(ratio) = ratio_of(&subject.label, &memory) else {
         return format!("{} did not run, so there is nothing to compare with.", summary.baseline);
     };
-    let mut parts =
-        vec![sentence_part(&subject.label, &summary.baseline, &format!("mean memory ({measure})"), ratio)];
-    let throughput = subject_throughput(summary, &subject.label);
-    for (quantity, name) in throughput.iter().map(|name| (format!("metric:{name}"), name.as_str())) {
-        parts.extend(ratio_of(&subject.label, &quantity).map(|ratio| clause(name, ratio)));
-    }
-    for (quantity, name) in other_quantities(summary, is_server) {
-        parts.extend(ratio_of(&subject.label, &quantity).map(|ratio| clause(name, ratio)));
-    }
+    let mut told = headlines(summary, &subject.label, is_server);
+    told.iter_mut().for_each(|one| one.ratio = ratio_of(&subject.label, &one.quantity));
+    told.retain(|one| one.is_always || one.verdict().is_shown());
+    // What is shown comes first, whichever it is.
+    told.sort_by_key(|one| !one.verdict().is_shown());
+    let mut told = told.iter().filter_map(|one| Some((one.name.as_str(), one.ratio?)));
+    let first =
+        told.next().map(|(name, ratio)| sentence_part(&subject.label, &summary.baseline, name, ratio));
+    let mut parts: Vec<String> =
+        first.into_iter().chain(told.map(|(name, ratio)| clause(name, ratio))).collect();
     let peers = others.iter().filter(|allocator| allocator.kind != subject.kind);
     let smallest = peers.min_by(|a, b| mean_of(&a.label).total_cmp(&mean_of(&b.label)));
     if let Some((peer, least)) = smallest.and_then(|peer| Some((peer, ratio_of(&peer.label, &memory)?))) {
@@ -207,26 +209,55 @@ fn conclusion(allocators: &[Allocator], summary: &Summary, is_server: bool) -> S
         parts.push(format!("of the others, {} {verb} the least memory: {times} times", peer.label));
     }
     let mut text = parts.join("; ") + ".";
-    if ratio.interval.is_none() {
-        text.push_str(" One run each cannot tell a difference from noise: use --runs 3 or more.");
+    match ratio.meaning() {
+        None => text.push_str(" One run each cannot tell a difference from noise: use --runs 3 or more."),
+        Some(Meaning::NotEnoughData) => text.push_str(" Use more --runs, or a longer program."),
+        Some(_) => {}
     }
     text
 }
 
-/// What the sentence says of besides memory and throughput that the program reported.
-fn other_quantities(summary: &Summary, is_server: bool) -> Vec<(String, &'static str)> {
-    if !is_server {
-        return vec![("wall_s".into(), "wall time")];
+/// What the sentence may say something of.
+struct Headline {
+    quantity: String,
+    name: String,
+    /// Or only if it is shown to differ.
+    is_always: bool,
+    ratio: Option<Ratio>,
+}
+
+impl Headline {
+    fn verdict(&self) -> Difference {
+        view::verdict(self.ratio, quantities::named(&self.quantity).wanted)
     }
-    vec![
-        (format!("idle.{}_final_bytes", summary.memory_measure), "memory after idling"),
-        ("requests_per_s".into(), "the rate of requests"),
-        ("latency_p99_s".into(), "p99 latency"),
-        match summary.allocators.iter().any(|row| row.quantities.contains_key("load.cpu_per_request_s")) {
-            true => ("load.cpu_per_request_s".into(), "CPU time per request"),
-            false => ("load.cpu_s".into(), "CPU time under load"),
-        },
-    ]
+}
+
+/// Memory first, then what the program reported of its throughput, then times.
+fn headlines(summary: &Summary, label: &str, is_server: bool) -> Vec<Headline> {
+    let measure = &summary.memory_measure;
+    let shown_as = measure.to_uppercase();
+    let has = |name: &str| summary.allocators.iter().any(|row| row.quantities.contains_key(name));
+    let mut all = vec![
+        (format!("{measure}_mean_bytes"), format!("mean memory ({shown_as})"), true),
+        (format!("{measure}_peak_bytes"), format!("peak memory ({shown_as})"), false),
+    ];
+    all.extend(subject_throughput(summary, label).map(|name| (format!("metric:{name}"), name.into(), true)));
+    all.extend(match is_server {
+        false => {
+            vec![("wall_s".into(), "wall time".into(), true), ("cpu_s".into(), "CPU time".into(), false)]
+        }
+        true => vec![
+            (format!("idle.{measure}_final_bytes"), "memory after idling".into(), true),
+            ("requests_per_s".into(), "the rate of requests".into(), true),
+            ("latency_p99_s".into(), "p99 latency".into(), true),
+            match has("load.cpu_per_request_s") {
+                true => ("load.cpu_per_request_s".into(), "CPU time per request".into(), true),
+                false => ("load.cpu_s".into(), "CPU time under load".into(), true),
+            },
+        ],
+    });
+    let headline = |(quantity, name, is_always)| Headline { quantity, name, is_always, ratio: None };
+    all.into_iter().map(headline).collect()
 }
 
 /// The allocator that the sentence is about: snug, or else the one with least memory.
@@ -236,40 +267,38 @@ fn subject<'a>(others: &[&'a Allocator], memory: impl Fn(&str) -> f64) -> Option
     snug.or_else(smallest).copied()
 }
 
-fn subject_throughput(summary: &Summary, label: &str) -> Vec<String> {
+fn subject_throughput<'a>(summary: &'a Summary, label: &str) -> impl Iterator<Item = &'a str> {
     let row = summary.allocators.iter().find(|row| row.allocator == label);
     let names = row.into_iter().flat_map(|row| row.quantities.keys());
     let metrics: BTreeSet<&str> = names.filter_map(|name| name.strip_prefix("metric:")).collect();
-    metrics.into_iter().filter(|name| name.ends_with("_per_s")).map(String::from).collect()
+    metrics.into_iter().filter(|name| name.ends_with("_per_s"))
 }
 
 fn sentence_part(subject: &str, baseline: &str, quantity: &str, ratio: Ratio) -> String {
     let (times, interval) = (shown_ratio::times(ratio), shown_ratio::interval(ratio));
-    match ratio.interval {
-        Some(range) if !shown_ratio::is_telling(range) => format!(
-            "The {quantity} of the runs differs too much to tell {subject} from {baseline} (use more --runs, or a longer \
-             program)"
+    let has_memory = quantity.contains("memory (");
+    match ratio.meaning() {
+        Some(Meaning::NotEnoughData) => format!(
+            "Not enough data on {quantity} to tell {subject} from {baseline} ({times} times, 95 % interval {interval})"
         ),
-        Some(_) if ratio.no_difference() => format!(
-            "No measurable difference in {quantity} between {subject} and {baseline} ({times} times, 95 % \
-                interval {interval})"
+        Some(Meaning::NoDifference) => format!(
+            "No difference in {quantity} between {subject} and {baseline} ({times} times, 95 % interval {interval})"
         ),
-        Some(_) => {
+        Some(_) if has_memory => {
             format!("{subject} uses {times} times the {quantity} of {baseline} (95 % interval {interval})")
         }
+        Some(_) => format!(
+            "Under {subject} {quantity} is {times} times that under {baseline} (95 % interval {interval})"
+        ),
         None => format!("{subject} used {times} times the {quantity} of {baseline}"),
     }
 }
 
 fn clause(name: &str, ratio: Ratio) -> String {
     let (times, interval) = (shown_ratio::times(ratio), shown_ratio::interval(ratio));
-    match ratio.interval {
-        Some(range) if !shown_ratio::is_telling(range) => {
-            format!("for {name} the runs differ too much to tell")
-        }
-        Some(_) if ratio.no_difference() => {
-            format!("no measurable difference in {name} ({times} times, {interval})")
-        }
+    match ratio.meaning() {
+        Some(Meaning::NotEnoughData) => format!("not enough data on {name} ({times} times, {interval})"),
+        Some(Meaning::NoDifference) => format!("no difference in {name} ({times} times, {interval})"),
         Some(_) if ratio.may_be_chance() => {
             format!("{name} is {times} times ({interval}), which may be chance")
         }
@@ -296,7 +325,7 @@ mod tests {
             summary.conclusion
         );
         assert!(
-            summary.conclusion.contains("no measurable difference in wall time"),
+            summary.conclusion.contains("no difference in wall time (1.00 times"),
             "{}",
             summary.conclusion
         );
@@ -322,15 +351,49 @@ mod tests {
     #[test]
     fn noise_is_called_no_difference() {
         let comparison =
+            fixture::comparison(&[("glibc", &[100.0, 101.0, 99.0]), ("snug", &[99.5, 101.5, 100.0])]);
+        let text = summarise(&comparison).conclusion;
+        assert!(text.starts_with("No difference in mean memory (RSS) between snug and glibc"), "{text}");
+        let comparison =
             fixture::comparison(&[("glibc", &[100.0, 120.0, 90.0]), ("snug", &[95.0, 118.0, 99.0])]);
         let text = summarise(&comparison).conclusion;
-        assert!(
-            text.starts_with("No measurable difference in mean memory (RSS) between snug and glibc"),
-            "{text}"
-        );
+        assert!(text.starts_with("Not enough data on mean memory (RSS) to tell snug from glibc ("), "{text}");
+        assert!(text.ends_with(" Use more --runs, or a longer program."), "{text}");
         let comparison = fixture::comparison(&[("glibc", &[10.0, 120.0]), ("snug", &[95.0, 18.0])]);
         let text = summarise(&comparison).conclusion;
-        assert!(text.contains("differs too much to tell snug from glibc"), "{text}");
+        assert!(text.contains("to tell snug from glibc") && text.contains("too wide to tell"), "{text}");
+    }
+
+    /// Whatever is planted in one quantity is in the sentence, first where the mean says nothing.
+    #[test]
+    fn no_proven_change_is_left_out() {
+        let noisy: &[f64] = &[80.0, 100.0, 120.0, 95.0, 107.0];
+        for (quantity, told) in [
+            ("rss_peak_bytes", "snug uses 1.15 times the peak memory (RSS) of glibc (95 % interval 1.1"),
+            ("wall_s", "Under snug wall time is 1.15 times that under glibc (95 % interval 1.1"),
+            ("cpu_s", "Under snug CPU time is 1.15 times that under glibc (95 % interval 1.1"),
+        ] {
+            let mut comparison = fixture::comparison(&[("glibc", noisy), ("snug", noisy)]);
+            for (index, run) in comparison.runs.iter_mut().enumerate() {
+                let own = if run.allocator == "snug" { 1.15 } else { 1.0 } + 0.0002 * (index % 5) as f64;
+                let factor = |name: &str| if name == quantity { own } else { 1.0 };
+                run.memory.insert("rss_peak_bytes".into(), 200e6 * factor("rss_peak_bytes"));
+                run.wall_s = 10.0 * factor("wall_s");
+                (run.cpu_user_s, run.cpu_system_s) = (8.0 * factor("cpu_s"), 0.0);
+            }
+            let text = summarise(&comparison).conclusion;
+            assert!(text.starts_with(told), "{quantity}: {text}");
+            assert!(text.contains("; not enough data on mean memory (RSS) (1.00 times, "), "{text}");
+            for (index, run) in comparison.runs.iter_mut().enumerate() {
+                let mean = if run.allocator == "snug" { 50e6 } else { 100e6 };
+                run.memory.insert("rss_mean_bytes".into(), mean + 1e4 * (index % 5) as f64);
+            }
+            let text = summarise(&comparison).conclusion;
+            assert!(
+                text.starts_with("snug uses 0.50 times the mean memory") && text.contains("1.15 times ("),
+                "{text}"
+            );
+        }
     }
 
     #[test]

@@ -299,7 +299,7 @@ mod tests {
                     }
                 }
             };
-            held += u32::from(ratio.no_difference());
+            held += u32::from(ratio.holds_one());
             rounds += values.len() as u32;
         }
         (f64::from(held) / f64::from(trials), f64::from(rounds) / f64::from(trials))

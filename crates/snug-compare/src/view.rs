@@ -9,7 +9,7 @@ use crate::results::{Allocator, Comparison, Summary};
 use crate::shown_ratio;
 use snug_base::terminal::{self, short_count, three_digits};
 use snug_inspect::kinds::Kind;
-use snug_stats::{Estimate, Ratio};
+use snug_stats::{Estimate, Meaning, Ratio};
 
 /// What a ratio to the baseline says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,8 +20,10 @@ pub enum Difference {
     Worse,
     /// It differs, and neither way is better.
     Differs,
-    /// The interval holds 1.
+    /// None is shown, and what differs by more than a tenth is ruled out.
     Same,
+    /// The interval leaves both.
+    NotEnoughData,
     /// It does not, and yet chance makes one such difference among so many ratios.
     MayBeChance,
     /// One run each: there is no interval.
@@ -39,10 +41,27 @@ impl Difference {
             Difference::Worse => "worse",
             Difference::Differs => "differs",
             Difference::Same => "same",
+            Difference::NotEnoughData => "open",
             Difference::MayBeChance => "chance",
             Difference::Unproven => "unproven",
             Difference::NoRatio => "none",
         }
+    }
+
+    /// What is said beside the numbers; nothing where they speak for themselves.
+    pub fn words(self) -> &'static str {
+        match self {
+            Difference::Same => "no difference",
+            Difference::NotEnoughData => "not enough data",
+            Difference::MayBeChance => "may be chance",
+            Difference::Unproven => "one run each: unproven",
+            _ => "",
+        }
+    }
+
+    /// It differs, whichever way, and not by chance.
+    pub fn is_shown(self) -> bool {
+        matches!(self, Difference::Better | Difference::Worse | Difference::Differs)
     }
 }
 
@@ -360,14 +379,16 @@ pub fn with_unit(quantity: &Quantity, value: f64) -> String {
 /// What a ratio, as it is shown, says to someone who wants less, or more.
 pub fn verdict(ratio: Option<Ratio>, wanted: Option<Wanted>) -> Difference {
     let Some(ratio) = ratio else { return Difference::NoRatio };
-    let Some((low, high)) = ratio.interval else { return Difference::Unproven };
-    match wanted {
-        _ if low <= 1.0 && high >= 1.0 => Difference::Same,
+    match (ratio.meaning(), wanted) {
+        (None, _) => Difference::Unproven,
+        (Some(Meaning::NoDifference), _) => Difference::Same,
+        (Some(Meaning::NotEnoughData), _) => Difference::NotEnoughData,
         _ if ratio.may_be_chance() => Difference::MayBeChance,
-        Some(Wanted::Less) if high < 1.0 => Difference::Better,
-        Some(Wanted::More) if low > 1.0 => Difference::Better,
-        Some(_) => Difference::Worse,
-        None => Difference::Differs,
+        (_, None) => Difference::Differs,
+        (Some(Meaning::Less), Some(Wanted::Less)) | (Some(Meaning::More), Some(Wanted::More)) => {
+            Difference::Better
+        }
+        _ => Difference::Worse,
     }
 }
 
@@ -510,7 +531,8 @@ mod tests {
         assert_eq!(verdict(ratio(1.1, 1.2), Some(Wanted::More)), Difference::Better);
         assert_eq!(verdict(ratio(1.1, 1.2), Some(Wanted::Less)), Difference::Worse);
         assert_eq!(verdict(ratio(1.1, 1.2), None), Difference::Differs);
-        assert_eq!(verdict(ratio(0.9, 1.2), Some(Wanted::Less)), Difference::Same);
+        assert_eq!(verdict(ratio(0.9, 1.1), Some(Wanted::Less)), Difference::Same);
+        assert_eq!(verdict(ratio(0.9, 1.2), Some(Wanted::Less)), Difference::NotEnoughData);
         assert_eq!(
             verdict(Some(Ratio { value: 2.0, ..Ratio::default() }), Some(Wanted::Less)),
             Difference::Unproven

@@ -4,19 +4,18 @@ use std::io::{self, Write};
 
 use crate::canary::conclusion::{Aspect, CanaryRow, Conclusion};
 use crate::canary::{Answer, Missing};
-use snug_base::terminal::{self, bytes, number_in, styled, three_digits};
-use snug_compare::shown_ratio::{interval_end, of_shown, times};
-use snug_stats::Ratio;
+use snug_base::terminal::{self, styled};
+use snug_compare::shown_ratio::{interval_end, times};
 
 /// Writes a line for each quantity, notes, and the answer.
 pub fn write(conclusion: &Conclusion, colours: bool, out: &mut dyn Write) -> io::Result<()> {
-    let heading = format!(
-        "{:<10}{:>15}{:>15}{:>8}  {:<18}{:<18}",
-        "", "CANARY", "BASELINE", "RATIO", "95 % INTERVAL", "PODS          ANSWER"
-    );
+    let heading = line(["", "CANARY", "BASELINE", "RATIO", "INTERVAL", "PODS", "ANSWER"]);
     writeln!(out, "{}", styled(heading.trim_end(), terminal::BOLD, colours))?;
     for row in &conclusion.quantities {
         write_row(row, colours, out)?;
+    }
+    if conclusion.quantities.iter().any(|row| row.decisive_interval.is_some()) {
+        writeln!(out, "Intervals hold over all quantities, however often you ask.")?;
     }
     writeln!(out)?;
     for note in &conclusion.notes {
@@ -29,53 +28,33 @@ fn style(answer: Answer) -> anstyle::Style {
     match answer {
         Answer::Better => terminal::GOOD,
         Answer::Worse => terminal::BAD,
-        Answer::NoDifference => terminal::BOLD,
+        Answer::NoDifference | Answer::NoneHappened => terminal::BOLD,
         Answer::NotEnoughData => terminal::WARNING,
     }
 }
 
 fn write_row(row: &CanaryRow, colours: bool, out: &mut dyn Write) -> io::Result<()> {
-    let value = |value: Option<f64>| value.map_or_else(|| "-".into(), |value| written(row.aspect, value));
-    let shown = shown_ratio(row);
-    let ratio = shown.map_or_else(|| "-".into(), |ratio| format!("{}x", times(ratio)));
+    let value = |value: Option<f64>| value.map_or_else(|| "-".into(), |value| row.aspect.written(value));
+    let ratio = row.shown_ratio().map_or_else(|| "-".into(), |ratio| format!("{}x", times(ratio)));
     let interval = shown_interval(row).map_or_else(String::new, |(low, high)| match high {
-        Some(high) => format!("{low} to {high}"),
+        Some(high) => format!("{low}-{high}"),
         None => format!("{low} or more"),
     });
-    let pods = format!("{} and {}", row.canary_pods, row.baseline_pods);
-    writeln!(
-        out,
-        "{:<10}{:>15}{:>15}{ratio:>8}  {interval:<18}{pods:<14}{}",
-        row.aspect.heading(),
-        value(row.canary),
-        value(row.baseline),
-        styled(row.answer.text(), style(row.answer), colours)
-    )
+    let pods = format!("{}, {}", row.canary_pods, row.baseline_pods);
+    let answer = styled(row.answer.text(), style(row.answer), colours);
+    let (canary, baseline) = (value(row.canary), value(row.baseline));
+    writeln!(out, "{}", line([row.aspect.heading(), &canary, &baseline, &ratio, &interval, &pods, &answer]))
 }
 
-fn written(aspect: Aspect, value: f64) -> String {
-    match aspect {
-        Aspect::Memory => bytes(value),
-        Aspect::Cpu => format!("{} cores", three_digits(value)),
-        Aspect::Latency if value < 1.0 => format!("{} ms", three_digits(1000.0 * value)),
-        Aspect::Latency => format!("{} s", three_digits(value)),
-        Aspect::Restarts | Aspect::OomKills if value == 0.0 => "0 /h".into(),
-        Aspect::Restarts | Aspect::OomKills => format!("{} /h", three_digits(value)),
-    }
-}
-
-/// The ratio of the two numbers as they are written, with an interval that holds it, whose upper end may be infinite.
-fn shown_ratio(row: &CanaryRow) -> Option<Ratio> {
-    let number = |value: Option<f64>| number_in(&written(row.aspect, value?));
-    let interval = row.interval.map(|(low, high)| (low, high.unwrap_or(f64::INFINITY)));
-    let measured = Ratio { value: row.ratio?, interval, ..Ratio::default() };
-    of_shown(number(row.canary)?, number(row.baseline)?, measured)
+/// At most 80 columns with the longest word at its end.
+fn line([heading, canary, baseline, ratio, interval, pods, answer]: [&str; 7]) -> String {
+    format!("{heading:<9}{canary:>14}{baseline:>15}{ratio:>6} {interval:<12}{pods:<7} {answer}")
 }
 
 /// The ends of the interval as text; of the upper one None if nothing bounds it.
 fn shown_interval(row: &CanaryRow) -> Option<(String, Option<String>)> {
-    let shown = shown_ratio(row).and_then(|ratio| ratio.interval);
-    let (low, high) = shown.map(|(low, high)| (low, Some(high))).or(row.interval)?;
+    let shown = row.shown_ratio().and_then(|ratio| ratio.interval);
+    let (low, high) = shown.map(|(low, high)| (low, Some(high))).or(row.decisive_interval)?;
     Some((interval_end(low), high.filter(|high| high.is_finite()).map(interval_end)))
 }
 
@@ -91,14 +70,16 @@ pub fn sentence(conclusion: &Conclusion) -> String {
             parts.join("; ")
         }
         Answer::Better | Answer::NoDifference => memory.map(change).unwrap_or_default(),
-        Answer::NotEnoughData => conclusion.missing.as_ref().map(missing).unwrap_or_default(),
+        Answer::NotEnoughData | Answer::NoneHappened => {
+            conclusion.missing.as_ref().map(missing).unwrap_or_default()
+        }
     };
     format!("{word}: {about}")
 }
 
 fn change(row: &CanaryRow) -> String {
     let heading = row.aspect.heading();
-    match (shown_ratio(row), shown_interval(row)) {
+    match (row.shown_ratio(), shown_interval(row)) {
         (Some(ratio), Some((low, Some(high)))) => {
             format!("{heading} is {} times that of the baseline ({low} to {high})", times(ratio))
         }
@@ -113,6 +94,9 @@ fn missing(missing: &Missing) -> String {
         Missing::Pods { canary, baseline } => {
             format!("it takes about {canary} pods of the canary and {baseline} of the baseline: time alone does not help")
         }
+        Missing::FewestPods { canary, baseline } => format!(
+            "it takes {canary} pods of the canary and {baseline} of the baseline at least, more if pods differ much"
+        ),
         Missing::Overlap(reason) => reason.clone(),
     }
 }
@@ -131,7 +115,9 @@ mod tests {
     use crate::canary::conclusion::{conclude, FleetReadings, Question};
     use crate::canary::groups::PodSeries;
     use snug_base::random::Random;
+    use snug_base::terminal::number_in;
     use snug_base::testing::written as text_of;
+    use std::collections::BTreeMap;
 
     fn row(aspect: Aspect, answer: Answer) -> CanaryRow {
         CanaryRow {
@@ -140,7 +126,8 @@ mod tests {
             canary: Some(3.55e8),
             baseline: Some(4.12e8),
             ratio: Some(0.86),
-            interval: Some((0.83, Some(0.89))),
+            interval: Some((0.84, Some(0.88))),
+            decisive_interval: Some((0.83, Some(0.89))),
             answer,
             missing: None,
             canary_pods: 12,
@@ -162,17 +149,17 @@ mod tests {
     fn the_word_comes_first() {
         let text = text_of(|out| write(&conclusion(Answer::Better, None), false, out));
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(
-            lines[1],
-            "memory             355 MB         412 MB   0.86x  0.83 to 0.89      12 and 40     better"
-        );
-        assert_eq!(lines[4], "better: memory is 0.86 times that of the baseline (0.83 to 0.89)");
+        assert_eq!(lines[1], "memory           355 MB         412 MB 0.86x 0.83-0.89   12, 40  better");
+        assert_eq!(lines[5], "better: memory is 0.86 times that of the baseline (0.83 to 0.89)");
         let wait = conclusion(Answer::NotEnoughData, Some(Missing::Seconds(4000.0)));
         assert_eq!(sentence(&wait), "not enough data: ask again in 67 minutes");
         let pods = conclusion(Answer::NotEnoughData, Some(Missing::Pods { canary: 30, baseline: 40 }));
         assert!(sentence(&pods).contains("30 pods of the canary"));
-        let unbounded =
-            CanaryRow { ratio: None, interval: Some((3.0, None)), ..row(Aspect::OomKills, Answer::Worse) };
+        let unbounded = CanaryRow {
+            ratio: None,
+            decisive_interval: Some((3.0, None)),
+            ..row(Aspect::OomKills, Answer::Worse)
+        };
         let worse = Conclusion { quantities: vec![unbounded], ..conclusion(Answer::Worse, None) };
         assert_eq!(sentence(&worse), "worse: OOM kills are 3.00 times those of the baseline or more");
     }
@@ -183,7 +170,7 @@ mod tests {
         let levels =
             [(Aspect::Memory, 1e9), (Aspect::Cpu, 1.0), (Aspect::Latency, 1.0)].map(|(aspect, unit)| {
                 let level = unit * random.log_between(0.0005, 3.0);
-                let ratio = random.log_between(0.7, 1.4);
+                let ratio = random.log_between(0.85, 1.18);
                 let mut pod = |number: usize| {
                     let is_canary = number % 2 == 0;
                     let is_late = is_canary == (number % 12 > 1);
@@ -200,30 +187,40 @@ mod tests {
 
     #[test]
     fn the_ratio_is_that_of_the_numbers_beside_it() {
-        let question = Question { effect: 0.1, tolerance: 0.02, warm_up_s: 600.0 };
         let mut random = Random::new(11);
-        let mut differences = 0;
-        for _ in 0..100 {
+        let mut words = BTreeMap::new();
+        for _ in 0..200 {
+            let effect = random.log_between(0.03, 0.3);
+            let question =
+                Question { effect, tolerance: effect * random.between(0.05, 0.8), warm_up_s: 600.0 };
             let conclusion = conclude(&unbalanced(&mut random), question);
             let text = text_of(|out| write(&conclusion, false, out));
             for (row, line) in conclusion.quantities.iter().zip(text.lines().skip(1)) {
                 let exact = row.canary.unwrap() / row.baseline.unwrap();
                 assert!((exact - row.ratio.unwrap()).abs() < 1e-9, "JSON: {row:?}");
                 let number = |from: usize, to: usize| number_in(line[from..to].trim()).unwrap();
-                let (canary, baseline) = (number(10, 25), number(25, 40));
-                assert_eq!(line[40..48].trim(), format!("{:.2}x", canary / baseline), "{text}");
-                let ratio: f64 = line[40..47].trim().parse().unwrap();
-                let (low, high) = line[50..68].split_once(" to ").unwrap();
+                let (canary, baseline) = (number(9, 23), number(23, 38));
+                assert_eq!(line[38..44].trim(), format!("{:.2}x", canary / baseline), "{text}");
+                let ratio: f64 = line[38..43].trim().parse().unwrap();
+                let (low, high) = line[45..57].split_once('-').unwrap();
                 let (low, high) = (low.parse::<f64>().unwrap(), high.trim().parse::<f64>().unwrap());
                 assert!(low <= ratio && ratio <= high, "{text}");
-                match row.answer {
-                    Answer::Better => assert!(canary < baseline && high < 1.0, "{text}"),
-                    Answer::Worse => assert!(canary > baseline && low > 1.0, "{text}"),
-                    Answer::NoDifference | Answer::NotEnoughData => continue,
-                }
-                differences += 1;
+                let (decided, exact) = (row.decisive_interval.unwrap(), row.interval.unwrap());
+                assert!(decided.0 <= exact.0 && decided.1 >= exact.1, "{row:?}");
+                // Nobody needs more than the printed line and the two options to know the word.
+                let percent = (100.0 * ratio).round() as i64 - 100;
+                let within = low >= 1.0 - question.effect - 1e-9 && high <= 1.0 + question.effect + 1e-9;
+                let is_noted = percent.abs() as f64 > 100.0 * question.tolerance + 1e-9;
+                let word = match () {
+                    () if low > 1.0 && is_noted => "worse",
+                    () if high < 1.0 && is_noted => "better",
+                    () if within => "no difference",
+                    () => "not enough data",
+                };
+                assert!(line.ends_with(word) && line.chars().count() <= 80, "{text}");
+                *words.entry(word).or_insert(0) += 1;
             }
         }
-        assert!(differences > 100, "{differences}");
+        assert!(words.len() == 4 && words.values().all(|count| *count > 15), "{words:?}");
     }
 }

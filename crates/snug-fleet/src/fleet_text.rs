@@ -2,12 +2,13 @@
 
 use std::io::{self, Write};
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
-
 use crate::fleet::{FleetRow, FleetSizes, Unknown, PODS_LEAST};
 use snug_base::terminal::{self, counted, rounded, styled};
 use snug_base::time::duration;
+use snug_report::narrow::{self, Column};
 
+/// So many kinds of pods without an answer have a row.
+const UNANSWERED_ROWS: usize = 10;
 const MIB: f64 = 1_048_576.0;
 const GIB: f64 = 1024.0 * MIB;
 /// Less than a day's window has not shown the peak of a day; scrapes may begin a little late.
@@ -15,14 +16,11 @@ const DAY_LEAST_S: f64 = 23.0 * 3600.0;
 
 /// Writes a line for each kind of container, then what it comes to. `window_s`: how long they were watched.
 pub fn write(sizes: &FleetSizes, window_s: f64, colours: bool, out: &mut dyn Write) -> io::Result<()> {
-    let mut table = Table::new();
-    table.load_preset("     ══                ");
-    table.set_content_arrangement(ContentArrangement::Disabled);
     let heading = |text: &str| {
         let lines: Vec<String> = text.lines().map(|line| styled(line, terminal::BOLD, colours)).collect();
-        Cell::new(lines.join("\n"))
+        lines.join("\n")
     };
-    let columns = [
+    let headings = [
         "pods",
         "highest\nunder snug",
         "limit\nnow",
@@ -31,18 +29,19 @@ pub fn write(sizes: &FleetSizes, window_s: f64, colours: bool, out: &mut dyn Wri
         "request\nenough",
         "frees",
     ];
-    let right = |text: &str| heading(text).set_alignment(CellAlignment::Right);
-    table.set_header(std::iter::once(heading("container")).chain(columns.map(right)));
-    for row in &sizes.containers {
-        let cells = cells(row).map(|text| Cell::new(text).set_alignment(CellAlignment::Right));
-        let name = Cell::new(format!("{}/{}/{}", row.namespace, row.workload, row.container));
-        table.add_row(std::iter::once(name).chain(cells));
-    }
-    for line in table.to_string().lines() {
-        writeln!(out, "{}", line.trim_end())?;
+    let (shown_rows, left_out) = shown_rows(sizes);
+    let names = shown_rows.iter().map(|row| narrow::label(&name(row)));
+    let cells: Vec<[String; 7]> = shown_rows.iter().map(|row| cells(row)).collect();
+    let column = |(index, text): (usize, &&str)| {
+        Column::numbers(heading(text), cells.iter().map(|cells| cells[index].clone()))
+    };
+    let columns: Vec<Column> = headings.iter().enumerate().map(column).collect();
+    narrow::write(&Column::text(heading("container"), names), &columns, terminal::stdout_columns(), out)?;
+    if left_out > 0 {
+        writeln!(out, "and {} without an answer, which --json has", counted(left_out, "kind of pods"))?;
     }
     writeln!(out)?;
-    let mut notes: Vec<String> = sizes.containers.iter().filter_map(reason).collect();
+    let mut notes = reasons(sizes);
     if window_s < DAY_LEAST_S {
         notes.push(format!("{} do not show the peak of a day", duration(window_s)));
     }
@@ -67,17 +66,50 @@ fn cells(row: &FleetRow) -> [String; 7] {
     ]
 }
 
-/// Why a container has no answer.
-fn reason(row: &FleetRow) -> Option<String> {
-    let name = format!("{}/{}/{}", row.namespace, row.workload, row.container);
-    let why = match row.under_snug_unknown? {
-        Unknown::NoPods => "no pod of it uses snug".to_string(),
-        Unknown::TooFewPods => {
-            format!("fewer than {PODS_LEAST} pods under snug were there for half of the time")
-        }
-        Unknown::AtItsLimit => "a pod under snug came to its limit: what it wanted can't be seen".to_string(),
+/// The rows with an answer, the first of the others, and how many more of these there are.
+fn shown_rows(sizes: &FleetSizes) -> (Vec<&FleetRow>, usize) {
+    let mut room = UNANSWERED_ROWS;
+    let is_shown = |row: &&FleetRow| {
+        let has_room = row.under_snug.is_some() || room > 0;
+        room -= usize::from(has_room && row.under_snug.is_none());
+        has_room
     };
-    Some(format!("{name}: {why}"))
+    let shown: Vec<&FleetRow> = sizes.containers.iter().filter(is_shown).collect();
+    let left_out = sizes.containers.len() - shown.len();
+    (shown, left_out)
+}
+
+fn name(row: &FleetRow) -> String {
+    format!("{}/{}/{}", row.namespace, row.workload, row.container)
+}
+
+/// Why containers have no answer, one note for each reason.
+fn reasons(sizes: &FleetSizes) -> Vec<String> {
+    let mut notes = Vec::new();
+    for reason in [Unknown::NoPods, Unknown::TooFewPods, Unknown::AtItsLimit] {
+        let is_why = |row: &&FleetRow| row.under_snug_unknown == Some(reason);
+        let rows: Vec<&FleetRow> = sizes.containers.iter().filter(is_why).collect();
+        let Some(first) = rows.first().map(|row| name(row)) else { continue };
+        let whose = match rows.len() {
+            1 => first,
+            count => format!("{}, such as {first}", counted(count, "kind of pods")),
+        };
+        let why = match reason {
+            Unknown::NoPods => "no pod of it uses snug".to_string(),
+            Unknown::TooFewPods => {
+                format!("fewer than {PODS_LEAST} pods under snug were there for half of the time")
+            }
+            Unknown::AtItsLimit => "a pod under snug came to its limit: what it wanted can't be seen".into(),
+        };
+        notes.push(format!("{whose}: {why}"));
+    }
+    let alone = sizes.containers.iter().filter(|row| row.pods == 1).count();
+    if alone > UNANSWERED_ROWS && 2 * alone > sizes.containers.len() {
+        notes.push(format!(
+            "{alone} pods are the only ones of their kind: pods are added up by names as Kubernetes makes them, NAME-HASH-ID"
+        ));
+    }
+    notes
 }
 
 /// What it comes to.
@@ -204,6 +236,31 @@ mod tests {
         let text = written(|out| write(&sizes(-GIB), 7200.0, false, out));
         assert!(
             text.contains("would rise by 1.0 GiB") && text.contains("2 h do not show the peak"),
+            "{text}"
+        );
+    }
+
+    /// As of pods whose names are not Kubernetes'.
+    #[test]
+    fn many_kinds_without_an_answer_are_one_note() {
+        let mut many = sizes(GIB);
+        let unknown = many.containers.pop().unwrap();
+        let alone = |number: usize| FleetRow { workload: format!("w{number}"), pods: 1, ..unknown.clone() };
+        many.containers.extend((0..240).map(alone));
+        let text = written(|out| write(&many, 86400.0, false, out));
+        let table = text.split("\n\n").next().unwrap();
+        let rows = table.lines().filter(|line| line.starts_with("shop/")).count();
+        assert_eq!(rows, 1 + UNANSWERED_ROWS, "{text}");
+        assert!(text.contains("and 230 kinds of pods without an answer"), "{text}");
+        assert!(
+            text.contains("note: 240 kinds of pods, such as shop/w0/web: no pod of it uses snug\n"),
+            "{text}"
+        );
+        assert!(text.contains("NAME-HASH-ID") && text.matches("note:").count() == 2, "{text}");
+        assert!(
+            text.lines().all(|line| line.contains("note:")
+                || line.starts_with("requests")
+                || line.chars().count() <= 80),
             "{text}"
         );
     }

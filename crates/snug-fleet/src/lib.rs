@@ -3,6 +3,7 @@
 // An unwrap has no reason to tell; an expect says what makes it safe.
 #![deny(clippy::unwrap_used)]
 
+mod arguments;
 pub mod canary;
 pub mod canary_text;
 pub mod command_canary;

@@ -15,6 +15,7 @@ pub mod html;
 pub mod leak_plot;
 pub mod leak_text;
 pub mod markdown;
+pub mod narrow;
 pub mod output;
 pub mod overview;
 pub mod plot;

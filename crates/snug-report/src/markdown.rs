@@ -83,7 +83,9 @@ fn write_changes(out: &mut dyn Write, changes: &Changes) -> io::Result<()> {
         writeln!(
             out,
             "| {label} | {heading} | {} | {} | {ratio} | {} |",
-            shown.before, shown.after, shown.says
+            shown.before,
+            shown.after,
+            shown.says()
         )?;
     }
     for remark in &changes.remarks {
@@ -104,8 +106,9 @@ pub fn reading(comparison: &Comparison) -> String {
         None => "One run each: no interval, so no difference is proven.".into(),
         Some(runs) => format!(
             "Medians of {runs} interleaved runs. In brackets: times {} with the 95 % interval; \
-             \"no difference\" where the interval holds 1; \"may be chance\" where it does not, and yet one such among \
-             as many ratios as are shown here is no surprise (Holm's method, 5 %).",
+             \"no difference\" where none is shown and more than 10 % is ruled out; \"not enough data\" where neither is; \
+             \"may be chance\" where one is, and yet one such among as many ratios as are shown here is no surprise \
+             (Holm's method, 5 %).",
             text(&comparison.summary.baseline)
         ),
     };
@@ -145,10 +148,11 @@ fn shown(cell: &Cell, emphasised: bool) -> String {
     let value = if emphasised { format!("**{value}**") } else { value.to_string() };
     match cell.verdict {
         Difference::Baseline | Difference::NoRatio => value,
-        Difference::Same => format!("{value} (no difference: {}, {})", cell.ratio, cell.interval),
-        Difference::MayBeChance => format!("{value} (may be chance: {}, {})", cell.ratio, cell.interval),
         Difference::Unproven => format!("{value} ({})", cell.ratio),
-        _ => format!("{value} ({}, {})", cell.ratio, cell.interval),
+        verdict => match verdict.words() {
+            "" => format!("{value} ({}, {})", cell.ratio, cell.interval),
+            words => format!("{value} ({words}: {}, {})", cell.ratio, cell.interval),
+        },
     }
 }
 

@@ -2,9 +2,8 @@
 
 use std::io::{self, Write};
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
-
 use crate::markdown::{code, text};
+use crate::narrow::{self, Column};
 use snug_base::terminal::{self, styled};
 use snug_compare::overview::{Overview, OverviewRow};
 use snug_inspect::kinds::Kind;
@@ -20,20 +19,19 @@ pub fn write_text(overviews: &[Overview], colours: bool, out: &mut dyn Write) ->
         if index > 0 {
             writeln!(out)?;
         }
-        let mut table = Table::new();
-        table.load_preset("     ══                ");
-        table.set_content_arrangement(ContentArrangement::Disabled);
-        let last = format!("× {}", overview.baseline);
-        let headings = overview.files.iter().chain([&last]).map(|heading| bold(heading));
-        let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-        table.set_header([Cell::new(bold(&overview.heading))].into_iter().chain(headings.map(right)));
-        for row in &overview.rows {
-            let label = if row.kind == Kind::Snug { bold(&row.label) } else { row.label.clone() };
-            let cells = row.cells.iter().map(|cell| cell.clone().unwrap_or_else(|| "–".into()));
-            let cells = cells.chain([ratio(row)]).map(right);
-            table.add_row([Cell::new(label)].into_iter().chain(cells));
-        }
-        writeln!(out, "{}", table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n"))?;
+        let label = |row: &OverviewRow| {
+            let bold = |line: &str| if row.kind == Kind::Snug { bold(line) } else { line.into() };
+            narrow::label(&row.label).lines().map(bold).collect::<Vec<_>>().join("\n")
+        };
+        let first = Column::text(bold(&overview.heading), overview.rows.iter().map(label));
+        let cell = |row: &OverviewRow, index: usize| row.cells[index].clone().unwrap_or_else(|| "–".into());
+        let column = |(index, file): (usize, &String)| {
+            Column::numbers(bold(file), overview.rows.iter().map(|row| cell(row, index)))
+        };
+        let last = bold(&format!("× {}", overview.baseline));
+        let last = Column::numbers(last, overview.rows.iter().map(ratio));
+        let columns: Vec<Column> = overview.files.iter().enumerate().map(column).chain([last]).collect();
+        narrow::write(&first, &columns, terminal::stdout_columns(), out)?;
     }
     writeln!(out, "medians of the runs; last column: geometric mean of the ratios")
 }

@@ -2,13 +2,12 @@
 
 use std::io::{self, Write};
 
-use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table, Width};
-
-use snug_base::terminal::{self, styled};
+use crate::narrow::{self, Column};
+use snug_base::terminal::{self, prose, styled};
 use snug_compare::quantities::Quantity;
-use snug_compare::results::{Comparison, SummaryRow};
+use snug_compare::results::{Allocator, Comparison, SummaryRow};
 use snug_compare::shown_ratio::{self, interval_end, is_telling, TOO_WIDE};
-use snug_compare::view;
+use snug_compare::view::{self, Difference};
 use snug_inspect::kinds::Kind;
 use snug_stats::Ratio;
 
@@ -18,62 +17,64 @@ struct TableColumn {
     cell: Box<dyn Fn(&SummaryRow) -> String>,
 }
 
-/// Follows a ratio whose interval holds 1.
-const SAME: &str = " ~";
-/// And one that chance may make among so many.
-const CHANCE: &str = " ?";
+/// The heading of ratios.
+const RATIO: &str = "x";
+/// What follows a ratio in place of words, and what stands below the table of each.
+const MARKS: [(Difference, &str, &str); 3] = [
+    (Difference::Same, "=", "none is shown, and more than 10 % is ruled out"),
+    (Difference::NotEnoughData, "~", "neither none nor more than 10 % is ruled out"),
+    (Difference::MayBeChance, "?", "among as many ratios as the report shows, one such is no surprise"),
+];
 
 /// Writes the table. `colours` allows bold and colours.
 pub fn write(comparison: &Comparison, colours: bool, out: &mut dyn Write) -> io::Result<()> {
     let columns = columns(comparison);
-    let mut table = Table::new();
-    table.load_preset("     ══                ");
-    table.set_content_arrangement(ContentArrangement::Disabled);
     let heading = |text: &str| styled(text, terminal::BOLD, colours);
-    let headings = columns.iter().map(|column| {
-        Cell::new(column.heading.lines().map(heading).collect::<Vec<_>>().join("\n"))
-            .set_alignment(CellAlignment::Right)
-    });
-    table.set_header(std::iter::once(Cell::new(heading("allocator"))).chain(headings));
-    for (row, allocator) in comparison.summary.allocators.iter().zip(&comparison.allocators) {
-        let emphasised = allocator.kind == Kind::Snug && colours;
-        let shown = |text: &str| styled(text, terminal::BOLD, emphasised);
-        let faint = |text: &str| styled(text, terminal::FAINT, colours);
-        let cells = columns.iter().map(|column| {
-            let text = (column.cell)(row);
-            let lines = text.split_once('\n').map_or_else(
-                || shown(&text),
-                |(value, interval)| format!("{}\n{}", shown(value), faint(interval)),
-            );
-            Cell::new(lines).set_alignment(CellAlignment::Right)
-        });
-        let mut name: Vec<String> = label_lines(&allocator.label).iter().map(|line| shown(line)).collect();
-        name.extend(allocator.version.as_ref().map(|version| faint(&format!("  {version}"))));
-        let name = name.join("\n");
-        table.add_row(std::iter::once(Cell::new(name)).chain(cells));
-    }
-    if let Some(first) = table.column_mut(0) {
-        first.set_padding((0, 1));
-        first.set_constraint(ColumnConstraint::UpperBoundary(Width::Fixed(40)));
-    }
-    writeln!(out, "{}", heading(&title(comparison)))?;
-    writeln!(out, "{}", table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n"))?;
-    let is_marked = |mark: &str| {
-        let marked = |text: String| text.lines().any(|line| line.ends_with(mark));
-        let rows = &comparison.summary.allocators;
-        rows.iter().any(|row| columns.iter().any(|column| marked((column.cell)(row))))
+    let bold_lines = |text: &str, wanted: bool| {
+        text.lines().map(|line| styled(line, terminal::BOLD, wanted)).collect::<Vec<_>>().join("\n")
     };
-    if is_marked(SAME) {
-        writeln!(out, "~ no difference: the 95 % interval of the ratio holds 1")?;
-    }
-    if is_marked(CHANCE) {
-        writeln!(out, "? may be chance: among as many ratios as the report shows, one such is no surprise")?;
+    let faint = |text: &str| styled(text, terminal::FAINT, colours);
+    let rows = || comparison.summary.allocators.iter().zip(&comparison.allocators);
+    let is_ours = |allocator: &Allocator| allocator.kind == Kind::Snug && colours;
+    let names = rows().map(|(_, allocator)| {
+        let name = bold_lines(&narrow::label(&allocator.label), is_ours(allocator));
+        let version = allocator.version.as_ref().map(|version| faint(&format!("  {version}")));
+        std::iter::once(name).chain(version).collect::<Vec<_>>().join("\n")
+    });
+    let names = Column::text(heading("allocator"), names);
+    let shown = |column: &TableColumn| {
+        let cells = rows().map(|(row, allocator)| {
+            let text = (column.cell)(row);
+            match text.split_once('\n') {
+                None => bold_lines(&text, is_ours(allocator)),
+                Some((value, interval)) => {
+                    format!("{}\n{}", bold_lines(value, is_ours(allocator)), faint(interval))
+                }
+            }
+        });
+        let shown = Column::numbers(bold_lines(&column.heading, colours), cells);
+        if column.heading == RATIO {
+            shown.staying()
+        } else {
+            shown
+        }
+    };
+    let parts: Vec<Column> = columns.iter().map(shown).collect();
+    writeln!(out, "{}", heading(&prose(&title(comparison))))?;
+    narrow::write(&names, &parts, terminal::stdout_columns(), out)?;
+    for (difference, mark, meaning) in MARKS {
+        let marked = |text: String| text.lines().any(|line| line.ends_with(&format!(" {mark}")));
+        let mut rows = comparison.summary.allocators.iter();
+        if rows.any(|row| columns.iter().any(|column| marked((column.cell)(row)))) {
+            writeln!(out, "{mark} {}: {meaning}", difference.words())?;
+        }
     }
     writeln!(out)?;
     for warning in &comparison.summary.warnings {
-        writeln!(out, "{} {warning}", styled("note:", terminal::WARNING, colours))?;
+        let note = prose(&format!("note: {warning}"));
+        writeln!(out, "{}{}", styled("note:", terminal::WARNING, colours), &note["note:".len()..])?;
     }
-    writeln!(out, "{}", heading(&comparison.summary.conclusion))
+    writeln!(out, "{}", heading(&prose(&comparison.summary.conclusion)))
 }
 
 fn title(comparison: &Comparison) -> String {
@@ -152,38 +153,21 @@ fn ratio_column(quantity: Quantity, comparison: &Comparison) -> TableColumn {
         }
         None => "-".into(),
     };
-    TableColumn { heading: "x".into(), cell: Box::new(cell) }
+    TableColumn { heading: RATIO.into(), cell: Box::new(cell) }
 }
 
 fn ratio_text(ratio: Ratio) -> String {
     let times = shown_ratio::times(ratio);
-    let same = match ratio {
-        ratio if ratio.no_difference() => SAME,
-        ratio if ratio.may_be_chance() => CHANCE,
-        _ => "",
-    };
+    let verdict = view::verdict(Some(ratio), None);
+    let mark = MARKS.iter().find(|(difference, ..)| *difference == verdict);
+    let mark = mark.map_or_else(String::new, |(_, mark, _)| format!(" {mark}"));
     match ratio.interval {
         Some((low, high)) if is_telling((low, high)) => {
-            format!("{times}{same}\n{}-{}", interval_end(low), interval_end(high))
+            format!("{times}{mark}\n{}-{}", interval_end(low), interval_end(high))
         }
-        Some(_) => format!("{times}{same}\n{TOO_WIDE}"),
+        Some(_) => format!("{times}{mark}\n{TOO_WIDE}"),
         None => times,
     }
-}
-
-/// Breaks a long label where its parts meet.
-fn label_lines(label: &str) -> Vec<String> {
-    const WIDTH: usize = 38;
-    let mut lines = vec![String::new()];
-    for part in label.split_inclusive([':', ',', '/']) {
-        let current = lines.last_mut().expect("there is always one line");
-        if !current.is_empty() && current.chars().count() + part.chars().count() > WIDTH {
-            lines.push(format!("  {part}"));
-        } else {
-            current.push_str(part);
-        }
-    }
-    lines
 }
 
 #[cfg(test)]
@@ -204,9 +188,9 @@ mod tests {
         let text = render(&fixture::comparison(runs));
         let mut lines = text.lines().skip_while(|line| !line.trim_start().starts_with("snug"));
         let (values, intervals) = (lines.next().unwrap(), lines.next().unwrap());
-        assert!(values.contains("50.5") && values.contains("0.50") && values.contains("1.00 ~"), "{text}");
+        assert!(values.contains("50.5") && values.contains("0.50") && values.contains("1.00 ="), "{text}");
         assert!(intervals.contains("49.3-51.7") && intervals.contains("1.0"), "{text}");
-        assert!(text.contains("~ no difference"), "{text}");
+        assert!(text.contains("= no difference: none is shown"), "{text}");
         assert!(text.contains("requests_per_s") && text.contains("page"), "{text}");
         assert!(text.trim_end().ends_with('.'), "{text}");
         assert!(!text.contains('\u{1b}'), "no colours asked for: {text}");
@@ -251,12 +235,6 @@ mod tests {
         comparison.summary = snug_compare::summary::summarise(&comparison);
         let text = render(&comparison);
         assert!(text.contains("failed"), "{text}");
-    }
-
-    #[test]
-    fn long_labels_are_broken_between_parts() {
-        let lines = label_lines("jemalloc:MALLOC_CONF=narenas:2,dirty_decay_ms:1000,muzzy_decay_ms:0");
-        assert!(lines.len() > 1 && lines.iter().all(|line| line.len() <= 42), "{lines:?}");
     }
 
     #[test]

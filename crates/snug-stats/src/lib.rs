@@ -46,15 +46,50 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// The interval holds 1: no difference from the baseline can be shown.
-    pub fn no_difference(&self) -> bool {
+    /// The interval holds 1: neither less nor more is shown.
+    pub fn holds_one(&self) -> bool {
         self.interval.is_some_and(|(low, high)| low <= 1.0 && high >= 1.0)
+    }
+
+    /// What the interval says of differences that matter from `EFFECT` on; None if there is no interval.
+    pub fn meaning(&self) -> Option<Meaning> {
+        self.interval.map(|interval| meaning(interval, EFFECT))
     }
 
     /// The interval does not hold 1, and yet chance makes one such difference among as many as are shown.
     pub fn may_be_chance(&self) -> bool {
-        !self.no_difference() && self.adjusted_p_value.is_some_and(|p_value| p_value >= 0.05)
+        !self.holds_one() && self.adjusted_p_value.is_some_and(|p_value| p_value >= 0.05)
     }
+}
+
+/// A difference that matters, if nothing else was asked for: a tenth. More is what "no difference" rules out.
+pub const EFFECT: f64 = 0.1;
+
+/// What the interval of a ratio says, in every command alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Meaning {
+    Less,
+    More,
+    /// Neither, and what differs by more than the effect is ruled out.
+    NoDifference,
+    /// It leaves none, and one that large.
+    NotEnoughData,
+}
+
+/// What an interval says. Words follow from numbers as they are printed, so these come here.
+pub fn meaning((low, high): (f64, f64), effect: f64) -> Meaning {
+    match () {
+        () if low > 1.0 => Meaning::More,
+        () if high < 1.0 => Meaning::Less,
+        () if !exceeds(low, effect) && !exceeds(high, effect) => Meaning::NoDifference,
+        () => Meaning::NotEnoughData,
+    }
+}
+
+/// Whether a ratio differs from 1 by more than this, in the numbers that are printed: 1.1 and 0.9 are not more than 0.1.
+pub fn exceeds(ratio: f64, effect: f64) -> bool {
+    const ROUNDING: f64 = 1e-9;
+    (ratio - 1.0).abs() > effect + ROUNDING
 }
 
 /// Probability that an interval holds the true value.
@@ -322,7 +357,7 @@ mod tests {
         let outlier = ratio(&values, &baseline).unwrap();
         let (low, high) = outlier.interval.unwrap();
         assert!((0.49..0.51).contains(&outlier.value), "{outlier:?}");
-        assert!(low > 0.48 && high < 0.52 && !outlier.no_difference(), "{outlier:?}");
+        assert!(low > 0.48 && high < 0.52 && !outlier.holds_one(), "{outlier:?}");
     }
 
     /// Values that scatter like a normal distribution's: sums of twelve uniform ones.
@@ -344,7 +379,7 @@ mod tests {
                 let values = sample();
                 let (low, high) = estimate(&values).unwrap().median_interval.unwrap();
                 medians += u32::from(low <= 100.0 && high >= 100.0);
-                ratios += u32::from(ratio(&values, &sample()).unwrap().no_difference());
+                ratios += u32::from(ratio(&values, &sample()).unwrap().holds_one());
             }
             // 95 % of 2000 is 1900; three standard deviations are 30. Student's, moved to the median of few runs, is
             // a little less certain than around their mean.
@@ -362,7 +397,7 @@ mod tests {
             let (low, high) = ratio.interval.unwrap();
             // The interval may be stretched to hold the ratio of medians.
             if low < ratio.value && ratio.value < high {
-                assert_eq!(ratio.no_difference(), ratio.p_value.unwrap() >= 0.05, "{ratio:?}");
+                assert_eq!(ratio.holds_one(), ratio.p_value.unwrap() >= 0.05, "{ratio:?}");
             }
         }
         assert_eq!(ratio(&[2.0, 2.0], &[1.0, 1.0]).unwrap().p_value, Some(0.0));

@@ -5,17 +5,17 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
 use snug_base::failure::{Context, Failure, Result};
 use snug_base::file;
 use snug_base::terminal::{self, styled};
-use snug_compare::change::{Changes, Origin};
+use snug_compare::change::{Change, Changes, Origin};
 use snug_compare::condition::{self, Scope};
 use snug_compare::results::Comparison;
 use snug_compare::saved::{self, Saved};
 use snug_compare::view::Difference;
 use snug_compare::{overview, summary};
+use snug_report::narrow::{self, Column};
 use snug_report::output::{self, OutputArguments};
 use snug_report::{overview as show, table};
 
@@ -32,7 +32,7 @@ use snug_report::{overview as show, table};
   snug report --overview=memory,throughput --baseline jemalloc puma/ sidekiq/ celery/
 
 FILE is a compare.json that snug compare wrote, or the directory it is in. Several files are compared with the first, \
-each allocator with itself: ratios with 95 % intervals, and \"no difference\" where the interval holds 1. Without \
+each allocator with itself: ratios with 95 % intervals, and \"no difference\" where more than 10 % is ruled out. Without \
 NAME= a file goes by its own name, or by that of its directory.
 
 Exit codes: 0; 1 a file can't be written, or --fail-if can't be decided; 2 the arguments are invalid, or a \
@@ -173,35 +173,40 @@ fn write_changes(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     for one in changes {
-        let mut table = Table::new();
-        table.load_preset("     ══                ");
-        table.set_content_arrangement(ContentArrangement::Disabled);
         let bold = |text: &str| styled(text, terminal::BOLD, colours);
-        let headings = ["allocator", "quantity", &one.before, &one.after, "ratio", "95 % interval"];
-        table.set_header(headings.map(|heading| Cell::new(bold(heading))));
-        for row in &one.rows {
-            let shown = &row.shown;
-            let style = match shown.verdict {
-                Difference::Better => terminal::GOOD,
-                Difference::Worse => terminal::BAD,
-                _ => terminal::FAINT,
-            };
-            let right = |text: &str| Cell::new(text).set_alignment(CellAlignment::Right);
-            table.add_row([
-                Cell::new(if shown.first { bold(&row.allocator) } else { String::new() }),
-                Cell::new(&shown.heading),
-                right(&shown.before),
-                right(&shown.after),
-                right(&styled(&shown.ratio, style, colours)),
-                Cell::new(&shown.says),
-            ]);
-        }
         writeln!(out, "{}", bold(&format!("{} against {}", one.after, one.before)))?;
-        writeln!(out, "{}", table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n"))?;
+        for rows in one.rows.chunk_by(|left, right| left.allocator == right.allocator) {
+            writeln!(out)?;
+            write_change(rows, colours, out)?;
+        }
         for remark in &one.remarks {
             writeln!(out, "{} {remark}", styled("note:", terminal::WARNING, colours))?;
         }
         writeln!(out)?;
     }
-    writeln!(out, "{}", styled(&comparison.summary.conclusion, terminal::BOLD, colours))
+    writeln!(out, "{}", styled(&terminal::prose(&comparison.summary.conclusion), terminal::BOLD, colours))
+}
+
+/// What changed under one allocator.
+fn write_change(rows: &[Change], colours: bool, out: &mut dyn Write) -> io::Result<()> {
+    let bold = |text: &str| styled(text, terminal::BOLD, colours);
+    let coloured = |row: &Change| {
+        let style = match row.shown.verdict {
+            Difference::Better => terminal::GOOD,
+            Difference::Worse => terminal::BAD,
+            _ => terminal::FAINT,
+        };
+        styled(&row.shown.ratio, style, colours)
+    };
+    let of = |text: fn(&Change) -> &str| rows.iter().map(move |row| text(row).to_string());
+    writeln!(out, "{}", bold(&rows[0].allocator))?;
+    let quantities = rows.iter().map(|row| terminal::wrapped(&row.shown.heading, 16));
+    let columns = [
+        Column::numbers(bold("before"), of(|row| &row.shown.before)),
+        Column::numbers(bold("after"), of(|row| &row.shown.after)),
+        Column::numbers(bold("ratio"), rows.iter().map(coloured)),
+        Column::text(bold("95 % interval"), of(|row| &row.shown.interval)),
+        Column::text(String::new(), of(|row| row.shown.words)).staying(),
+    ];
+    narrow::write(&Column::text(bold("quantity"), quantities), &columns, terminal::stdout_columns(), out)
 }

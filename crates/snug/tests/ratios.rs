@@ -111,19 +111,46 @@ fn assert_ratio(where_: &str, own: &str, other: &str, ratio: &str) {
     assert_eq!(ratio.trim().trim_matches('*').trim_end_matches('×'), expected, "{where_}: {own} to {other}");
 }
 
-/// Checks what stands beside a ratio: it lies in the interval, and is the same if that holds 1.
+/// Checks what stands beside a ratio: it lies in the interval, and the words follow from that.
 #[track_caller]
-fn assert_interval(where_: &str, ratio: &str, interval: &str, is_same: bool) {
+fn assert_interval(where_: &str, ratio: &str, interval: &str, words: &str) {
     let ratio = number(ratio.trim_end_matches('×'));
     if interval.contains("too wide to tell") {
-        assert!(is_same, "{where_}: {ratio}, {interval}");
+        assert_eq!(words, "not enough data", "{where_}: {ratio}, {interval}");
         return;
     }
     let ends = all("([0-9.]+)(?: to |-)([0-9.]+)", interval);
     assert_eq!(ends.len(), 1, "{where_}: {ratio}, {interval}");
     let (low, high) = (number(&ends[0][0]), number(&ends[0][1]));
     assert!(low <= ratio && ratio <= high, "{where_}: {ratio} is not in {interval}");
-    assert_eq!(is_same, low <= 1.0 && high >= 1.0, "{where_}: {ratio}, {interval}");
+    let expected = match () {
+        () if low > 1.0 || high < 1.0 => {
+            if words == "may be chance" {
+                words
+            } else {
+                ""
+            }
+        }
+        () if low >= 0.9 && high <= 1.1 => "no difference",
+        () => "not enough data",
+    };
+    assert_eq!(words, expected, "{where_}: {ratio}, {interval}");
+}
+
+/// The words that a text begins with; none if it does not begin with any.
+fn words(text: &str) -> &'static str {
+    let all = ["no difference", "not enough data", "may be chance"];
+    all.into_iter().find(|words| text.starts_with(words)).unwrap_or_default()
+}
+
+/// What a mark or a class stands for.
+fn meant(mark: &str) -> &'static str {
+    match mark {
+        "=" | "same" => "no difference",
+        "~" | "open" => "not enough data",
+        "?" | "chance" => "may be chance",
+        _ => "",
+    }
 }
 
 fn all(pattern: &str, text: &str) -> Vec<Vec<String>> {
@@ -154,16 +181,19 @@ fn cells(line: &str) -> Vec<(usize, &str)> {
     found.find_iter(line).map(|cell| (cell.end(), cell.as_str())).collect()
 }
 
-/// The rows of the first table on a terminal: values, and ratios without the marks behind them. Below each ratio stands its
+/// The rows of the table on a terminal, whose parts stand below each other: values, and ratios without the marks behind them. Below each ratio stands its
 /// interval, in a column that ends where its own does.
 fn terminal_rows(text: &str) -> Vec<Vec<(String, Option<String>)>> {
     let lines: Vec<Vec<(usize, &str)>> = text.lines().map(cells).collect();
     let begins =
         |line: &[(usize, &str)], name: &str| line.first().is_some_and(|cell| cell.1.starts_with(name));
-    let head = lines.iter().find(|line| begins(line, "allocator")).unwrap();
-    let mut table = Vec::new();
+    let (mut head, mut place) = (&lines[0], 0);
+    let mut table: Vec<Vec<(String, Option<String>)>> = Vec::new();
     for pair in lines.windows(2) {
         let (line, below) = (&pair[0], &pair[1]);
+        if begins(line, "allocator") {
+            (head, place) = (line, 0);
+        }
         let is_row = ["glibc", "jemalloc", "snug"].iter().any(|name| begins(line, name));
         if !is_row || line.len() != head.len() {
             continue;
@@ -172,16 +202,18 @@ fn terminal_rows(text: &str) -> Vec<Vec<(String, Option<String>)>> {
         for ((_, heading), (end, cell)) in head.iter().zip(line).skip(1) {
             match (*heading, row.last_mut()) {
                 ("x", Some(last)) => {
-                    let ratio = cell.trim_end_matches([' ', '~', '?']);
+                    let (ratio, mark) = cell.split_once(' ').unwrap_or((cell, ""));
                     if let Some((_, interval)) = below.iter().find(|(other, _)| other == end) {
-                        assert_interval("terminal", ratio, interval, cell.ends_with('~'));
+                        assert_interval("terminal", ratio, interval, meant(mark));
                     }
                     last.1 = Some(ratio.to_string());
                 }
                 _ => row.push((cell.to_string(), None)),
             }
         }
-        table.push(row);
+        table.resize(table.len().max(place + 1), Vec::new());
+        table[place].extend(row);
+        place += 1;
     }
     table
 }
@@ -189,6 +221,8 @@ fn terminal_rows(text: &str) -> Vec<Vec<(String, Option<String>)>> {
 fn check_terminal(text: &str) -> usize {
     let table = terminal_rows(text);
     assert_eq!(table.len(), 4, "{text}");
+    let wide = text.lines().filter(|line| line.chars().count() > 80 && line.contains("  "));
+    assert_eq!(wide.count(), 0, "tables are no wider than 80 columns: {text}");
     check_rows("terminal", &table)
 }
 
@@ -198,10 +232,10 @@ fn check_markdown(text: &str) -> usize {
         let cell = |text: &str| match text.split_once(" (") {
             None => (text.to_string(), None),
             Some((value, rest)) => {
-                let found = all("(no difference: )?([0-9.]+)×(?:, ([^)]*))?", rest).pop();
+                let found = all("([a-z ]*: )?([0-9.]+)×(?:, ([^)]*))?", rest).pop();
                 let ratio = found.map(|found| {
                     if !found[2].is_empty() {
-                        assert_interval("markdown", &found[1], &found[2], !found[0].is_empty());
+                        assert_interval("markdown", &found[1], &found[2], words(&found[0]));
                     }
                     found[1].clone()
                 });
@@ -224,10 +258,15 @@ fn check_page(text: &str) -> usize {
     for tile in &tiles {
         assert_ratio("tile", &tile[1], &tile[2], &tile[0]);
         if !tile[3].contains("unproven") {
-            assert_interval("tile", &tile[0], &tile[3], tile[3].starts_with("no difference"));
+            assert_interval("tile", &tile[0], &tile[3], words(&tile[3]));
         }
     }
-    let lead = all("class=\"lead\">[^<]*?([0-9.]+) times", text);
+    // Whatever is shown comes first.
+    let lead = all(
+        "class=\"lead\">[^<]*?(?:([0-9.]+) times the mean memory|mean memory [^<]*?\\(([0-9.]+) times)",
+        text,
+    );
+    let lead: Vec<Vec<String>> = lead.into_iter().map(|groups| vec![groups.concat()]).collect();
     assert!(
         lead.is_empty() || lead[0][0] == tiles[0][0],
         "the sentence says {}, the tile {}",
@@ -246,7 +285,7 @@ fn check_page(text: &str) -> usize {
                     (?:<small>([^<]*)</small>)?";
                 let ratio = all(pattern, cell).pop().map(|found| {
                     if !found[2].is_empty() {
-                        assert_interval("page", &found[1], &found[2], found[0] == "same");
+                        assert_interval("page", &found[1], &found[2], meant(&found[0]));
                     }
                     found[1].clone()
                 });
@@ -280,7 +319,10 @@ fn check_sentence(text: &str) -> usize {
         let found = all("([0-9.]+) times(.*)", clause).pop();
         let Some(found) = found.filter(|found| found[1].contains(" to ")) else { continue };
         let interval = found[1].rsplit("interval ").next().unwrap();
-        assert_interval("sentence", &found[0], interval, clause.contains("o measurable difference"));
+        let clause = clause.to_lowercase();
+        let all_words = ["no difference", "not enough data", "may be chance"];
+        let words = all_words.into_iter().find(|words| clause.contains(words)).unwrap_or_default();
+        assert_interval("sentence", &found[0], interval, words);
         checked += 1;
     }
     checked
@@ -388,22 +430,22 @@ fn so_are_those_between_files() {
         assert!(rows.len() >= 30, "{}", rows.len());
         for row in &rows {
             assert_ratio("page of changes", &row[1], &row[0], &row[2]);
-            assert_interval("page of changes", &row[2], &row[4], row[3] == "same");
+            assert_interval("page of changes", &row[2], &row[4], meant(&row[3]));
         }
         let markdown = shown("--markdown");
         for line in markdown.lines().filter(|line| line.contains("× |") || line.contains("×** |")) {
             let cells: Vec<&str> = line.split(" | ").collect();
             assert_ratio("changes in markdown", cells[3], cells[2], cells[4]);
             let ratio = cells[4].trim_matches('*');
-            assert_interval("changes in markdown", ratio, cells[5], cells[5].starts_with("no difference"));
+            assert_interval("changes in markdown", ratio, cells[5], words(cells[5]));
         }
         let terminal = run(&mut snug(&["report", &old, &new])).expect_code(0).stdout;
-        let pattern = "  ([0-9][^ ]*(?: [^ ]+)?) {2,}([0-9][^ ]*(?: [^ ]+)?) {2,}([0-9.]+×) {2,}([^\n]+)";
+        let pattern = "  ([0-9][^ ]*(?: [^ ]+)?) {2,}([0-9][^ ]*(?: [^ ]+)?) {2,}([0-9.]+×) {2,}([^\n]+?)(?: {2,}([a-z ]+))?\n";
         let rows = all(pattern, &terminal);
         assert!(rows.len() >= 30, "{terminal}");
         for row in &rows {
             assert_ratio("changes on a terminal", &row[1], &row[0], &row[2]);
-            assert_interval("changes on a terminal", &row[2], &row[3], row[3].starts_with("no difference"));
+            assert_interval("changes on a terminal", &row[2], &row[3], words(&row[4]));
         }
     }
 }

@@ -95,7 +95,7 @@ class Canary(unittest.TestCase):
                 self.assertAlmostEqual(rows["cpu_cores"]["ratio"], 1, delta=0.05)
                 self.assertAlmostEqual(rows["latency_s"]["ratio"], 1, delta=0.01)
                 self.assertEqual(rows["restarts_per_hour"]["canary"], 0)
-                self.assertEqual(rows["oom_kills_per_hour"]["answer"], "worse" if app == "jobs" else "no_difference")
+                self.assertEqual(rows["oom_kills_per_hour"]["answer"], "worse" if app == "jobs" else "none_happened")
 
     def test_groups_by_a_label_of_the_pod(self):
         found = self.ask_json("--selector", 'namespace="shop",pod=~"web-.*",container="web"', "--members", "kube_pod_labels",

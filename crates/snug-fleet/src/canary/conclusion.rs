@@ -9,6 +9,9 @@ use crate::canary::effect::{effect, PodEffect};
 use crate::canary::events::{compare, Happened};
 use crate::canary::groups::{matched, Grouping, PodSeries, Starts};
 use crate::canary::{Answer, Judgement, Missing};
+use snug_base::terminal::{bytes, number_in, three_digits};
+use snug_compare::shown_ratio::of_shown;
+use snug_stats::Ratio;
 
 /// How often chance alone may give an answer that there is a difference.
 const ALPHA: f64 = 0.05;
@@ -46,6 +49,18 @@ impl Aspect {
             Aspect::OomKills => "OOM kills",
         }
     }
+
+    /// A value for people.
+    pub fn written(self, value: f64) -> String {
+        match self {
+            Aspect::Memory => bytes(value),
+            Aspect::Cpu => format!("{} cores", three_digits(value)),
+            Aspect::Latency if value < 1.0 => format!("{} ms", three_digits(1000.0 * value)),
+            Aspect::Latency => format!("{} s", three_digits(value)),
+            Aspect::Restarts | Aspect::OomKills if value == 0.0 => "0 /h".into(),
+            Aspect::Restarts | Aspect::OomKills => format!("{} /h", three_digits(value)),
+        }
+    }
 }
 
 /// What was read of the fleet.
@@ -80,8 +95,10 @@ pub struct CanaryRow {
     pub canary: Option<f64>,
     pub baseline: Option<f64>,
     pub ratio: Option<f64>,
-    /// 95 %; the upper end may be missing.
+    /// 95 %, of one look; the upper end may be missing.
     pub interval: Option<(f64, Option<f64>)>,
+    /// The one from which the answer follows: it holds over all quantities, however often one asks.
+    pub decisive_interval: Option<(f64, Option<f64>)>,
     pub answer: Answer,
     pub missing: Option<Missing>,
     /// Pods that were compared.
@@ -89,6 +106,27 @@ pub struct CanaryRow {
     pub baseline_pods: usize,
     /// Pods that were not: too few readings, or none at times and ages of the other group.
     pub pods_left_out: usize,
+}
+
+impl CanaryRow {
+    /// With the answer that follows from the numbers as they are printed.
+    fn as_printed(self, judgement: Judgement) -> CanaryRow {
+        let shown = self.shown_ratio();
+        let answer = shown.and_then(|ratio| Some(judgement.answer(ratio.value, ratio.interval?)));
+        let answer = answer.unwrap_or(self.answer);
+        let missing = self.missing.clone().filter(|_| answer == Answer::NotEnoughData);
+        CanaryRow { answer, missing, ..self }
+    }
+
+    /// The ratio of the two numbers as they are written, with the interval that decides, which holds it. Its upper end may
+    /// be infinite.
+    pub fn shown_ratio(&self) -> Option<Ratio> {
+        let number = |value: Option<f64>| number_in(&self.aspect.written(value?));
+        let (low, high) = self.decisive_interval?;
+        let interval = Some((low, high.unwrap_or(f64::INFINITY)));
+        let measured = Ratio { value: self.ratio?, interval, ..Ratio::default() };
+        of_shown(number(self.canary)?, number(self.baseline)?, measured)
+    }
 }
 
 /// The answer.
@@ -121,7 +159,7 @@ pub fn conclude(readings: &FleetReadings, question: Question) -> Conclusion {
         let grouping = Grouping::of(readings.span_s, readings.step_s, question.warm_up_s);
         let matched = matched(series, &starts, grouping);
         let found = effect(&matched, readings.span_s, judgement(*aspect));
-        level_row(*aspect, found, matched.pods, matched.left_out)
+        level_row(*aspect, found, matched.pods, matched.left_out, judgement(*aspect))
     });
     let events = events.iter().map(|(aspect, groups)| event_row(*aspect, *groups, judgement(*aspect)));
     let quantities: Vec<CanaryRow> = levels.chain(events).collect();
@@ -141,6 +179,7 @@ fn level_row(
     found: Result<PodEffect, Missing>,
     pods: (usize, usize),
     left_out: usize,
+    judgement: Judgement,
 ) -> CanaryRow {
     let row = CanaryRow {
         name: aspect.name(),
@@ -149,6 +188,7 @@ fn level_row(
         baseline: None,
         ratio: None,
         interval: None,
+        decisive_interval: None,
         answer: Answer::NotEnoughData,
         missing: None,
         canary_pods: pods.0,
@@ -162,10 +202,12 @@ fn level_row(
             baseline: Some(effect.typical.1),
             ratio: Some(effect.ratio),
             interval: Some((effect.interval.0, Some(effect.interval.1))),
+            decisive_interval: Some((effect.decisive.0, Some(effect.decisive.1))),
             answer: effect.answer,
-            missing: effect.missing,
+            missing: Some(effect.missing),
             ..row
-        },
+        }
+        .as_printed(judgement),
     }
 }
 
@@ -213,13 +255,18 @@ fn event_row(aspect: Aspect, groups: Groups, judgement: Judgement) -> CanaryRow 
         baseline: rate(baseline),
         ratio: found.as_ref().and_then(|found| found.ratio),
         interval: found.as_ref().map(|found| found.interval),
-        // Where nothing happened nothing differs.
-        answer: found.map_or(Answer::NoDifference, |found| found.answer),
+        decisive_interval: found.as_ref().map(|found| found.decisive),
+        answer: match found {
+            Some(found) => found.answer,
+            None if canary.pods + baseline.pods == 0 => Answer::NoneHappened,
+            None => Answer::NotEnoughData,
+        },
         missing: None,
         canary_pods,
         baseline_pods,
         pods_left_out: 0,
     }
+    .as_printed(judgement)
 }
 
 fn notes(readings: &FleetReadings, memory: Option<&CanaryRow>) -> Vec<String> {
@@ -312,6 +359,20 @@ mod tests {
         };
         assert_eq!(increases(&counter(&[2.0, 0.0, 0.0, 1.0, 1.0])), [3.0]);
         assert_eq!(increases(&counter(&[2.0, 1.0])), [1.0]);
+    }
+
+    #[test]
+    fn what_never_happened_is_no_answer() {
+        let found = conclude(&readings(|number, _, index| level(number, index)), QUESTION);
+        let of = |found: &Conclusion, aspect| {
+            found.quantities.iter().find(|row| row.aspect == aspect).unwrap().answer
+        };
+        assert_eq!(of(&found, Aspect::Restarts), Answer::NoneHappened, "{found:?}");
+        assert_eq!(of(&found, Aspect::OomKills), Answer::NoneHappened);
+        let mut once = readings(|number, _, index| level(number, index));
+        once.oom_kills =
+            pods(8, |number, canary, index| if canary && number == 0 && index > 30 { 1.0 } else { 0.0 });
+        assert_eq!(of(&conclude(&once, QUESTION), Aspect::OomKills), Answer::NotEnoughData);
     }
 
     #[test]

@@ -25,6 +25,9 @@ const SETTLED: f64 = 1e-7;
 const NORMAL_FROM: f64 = 1000.0;
 /// However early the look: what is less probable than this is no chance.
 const TAIL_LEAST: f64 = 1e-6;
+/// How much more pods are tried next, and how often.
+const POD_STEP: f64 = 1.05;
+const POD_STEPS: i32 = 300;
 /// Nobody waits longer than this for an answer, in s: two weeks.
 const WAIT_MOST_S: f64 = 14.0 * 86_400.0;
 
@@ -35,11 +38,14 @@ pub struct PodEffect {
     pub ratio: f64,
     /// Its 95 % interval, of one look.
     pub interval: (f64, f64),
+    /// The wider one from which the answer follows: it holds however often one asks.
+    pub decisive: (f64, f64),
     /// What is typical of a pod of the baseline, a geometric mean over the blocks that both have, and before it what
     /// would be typical of the canary at the same times and ages: that, times the ratio.
     pub typical: (f64, f64),
     pub answer: Answer,
-    pub missing: Option<Missing>,
+    /// What it would take if there were no answer.
+    pub missing: Missing,
 }
 
 /// The difference of logarithms, and how well it is known.
@@ -59,23 +65,28 @@ pub fn effect(matched: &Matched, span_s: f64, judgement: Judgement) -> Result<Po
     }
     let (canary, baseline) = matched.pods;
     if canary.min(baseline) < PODS_LEAST {
-        return Err(Missing::Pods { canary: canary.max(PODS_LEAST), baseline: baseline.max(PODS_LEAST) });
+        return Err(Missing::FewestPods {
+            canary: canary.max(PODS_LEAST),
+            baseline: baseline.max(PODS_LEAST),
+        });
     }
     let fitted = fit(&matched.blocks).ok_or_else(|| {
         Missing::Overlap("times and ages tell the groups apart as well as the canary does".into())
     })?;
-    let (answer, missing) = judge(fitted, matched.pods, span_s, judgement);
     let half = student_quantile(0.975, freedom(fitted, matched.pods)) * error(fitted);
+    let decisive_half = decisive_half(fitted, matched.pods, judgement);
     let bound = |difference: f64| difference.exp();
+    let around = |half: f64| (bound(fitted.difference - half), bound(fitted.difference + half));
     let of_baseline = matched.blocks.iter().filter(|block| !block.is_canary);
     let logarithms: Vec<f64> = of_baseline.map(|block| block.logarithm).collect();
     let typical = statistics::mean(&logarithms);
     Ok(PodEffect {
         ratio: bound(fitted.difference),
-        interval: (bound(fitted.difference - half), bound(fitted.difference + half)),
+        interval: around(half),
+        decisive: around(decisive_half),
         typical: (bound(typical + fitted.difference), bound(typical)),
-        answer,
-        missing,
+        answer: judgement.answer(bound(fitted.difference), around(decisive_half)),
+        missing: missing(fitted, matched.pods, span_s, judgement),
     })
 }
 
@@ -194,65 +205,55 @@ fn boundary(alpha: f64) -> f64 {
     normal_quantile(1.0 - alpha / 4.0)
 }
 
-fn judge(
-    fitted: Fitted,
-    pods: (usize, usize),
-    span_s: f64,
-    judgement: Judgement,
-) -> (Answer, Option<Missing>) {
-    let large = judgement.effect.ln_1p();
-    let boundary = boundary(judgement.alpha);
-    let wanted = large / (boundary + normal_quantile(POWER));
+/// How small the error must be to find the effect.
+fn wanted_error(judgement: Judgement) -> f64 {
+    judgement.effect.ln_1p() / (boundary(judgement.alpha) + normal_quantile(POWER))
+}
+
+/// Half the width of the interval that decides, at this look.
+fn decisive_half(fitted: Fitted, pods: (usize, usize), judgement: Judgement) -> f64 {
     let error = error(fitted);
     // Information, of that which finds the effect.
-    let fraction = (wanted / error).powi(2).min(1.0);
-    let tail = Normal::new(0.0, 1.0).map_or(0.0, |normal| normal.sf(boundary / fraction.sqrt()));
-    let half = -student_quantile(tail.max(TAIL_LEAST), freedom(fitted, pods)) * error;
-    let (low, high) = (fitted.difference - half, fitted.difference + half);
-    let matters = fitted.difference.exp_m1().abs() > judgement.tolerance;
-    let answer = match () {
-        () if low > 0.0 && matters => Answer::Worse,
-        () if high < 0.0 && matters => Answer::Better,
-        () if low > -large && high < large => Answer::NoDifference,
-        () => Answer::NotEnoughData,
-    };
-    let missing =
-        (answer == Answer::NotEnoughData).then(|| missing(fitted, pods, span_s, large, boundary, wanted));
-    (answer, missing)
+    let fraction = (wanted_error(judgement) / error).powi(2).min(1.0);
+    let tail = upper_tail(boundary(judgement.alpha) / fraction.sqrt());
+    -student_quantile(tail.max(TAIL_LEAST), freedom(fitted, pods)) * error
+}
+
+fn upper_tail(quantile: f64) -> f64 {
+    Normal::new(0.0, 1.0).map_or(0.0, |normal| normal.sf(quantile))
 }
 
 /// What would make the error small enough: to find the effect, or if the difference lies between none and that, to tell
 /// it from either.
-fn missing(
-    fitted: Fitted,
-    pods: (usize, usize),
-    span_s: f64,
-    large: f64,
-    boundary: f64,
-    wanted: f64,
-) -> Missing {
-    let error = error(fitted);
+fn missing(fitted: Fitted, pods: (usize, usize), span_s: f64, judgement: Judgement) -> Missing {
+    let (large, boundary) = (judgement.effect.ln_1p(), boundary(judgement.alpha));
+    let (wanted, error_now) = (wanted_error(judgement), error(fitted));
     // Past what finds the effect: the nearer of none and the effect is to be left out.
     let nearer = fitted.difference.abs().max(large - fitted.difference.abs()) / boundary;
-    let wanted = if error <= wanted * 1.05 { wanted.min(nearer) * 0.95 } else { wanted };
+    let wanted = if error_now <= wanted * 1.05 { wanted.min(nearer) * 0.95 } else { wanted };
     // Few pods ask for more than a normal distribution does, the more the farther out the boundary is.
-    let tail = Normal::new(0.0, 1.0).map_or(0.0, |normal| normal.cdf(boundary));
-    let quantile = student_quantile(tail, freedom(fitted, pods)) / boundary;
-    let (now, wanted) = ((error * quantile).powi(2), wanted * wanted);
+    let quantile = |fitted, pods| -student_quantile(upper_tail(boundary), freedom(fitted, pods)) / boundary;
+    let (now, enough) = ((error_now * quantile(fitted, pods)).powi(2), wanted * wanted);
     let stays = now * (1.0 - fitted.shrinking);
-    let more_s = span_s * ((now - stays) / (wanted - stays) - 1.0);
-    if stays < wanted && more_s < WAIT_MOST_S {
+    let more_s = span_s * ((now - stays) / (enough - stays) - 1.0);
+    if stays < enough && more_s < WAIT_MOST_S {
         return Missing::Seconds(more_s.max(span_s / 10.0));
     }
-    let factor = now / wanted;
-    // More of the canary is the cheaper way, while the baseline alone does not scatter too much.
-    let canary_share = fitted.parts.0 / (fitted.parts.0 + fitted.parts.1);
-    let rest = wanted - now * (1.0 - canary_share);
-    let many = |pods: usize, factor: f64| (pods as f64 * factor).ceil() as usize;
-    match rest > 0.25 * wanted {
-        true => Missing::Pods { canary: many(pods.0, now * canary_share / rest), baseline: pods.1 },
-        false => Missing::Pods { canary: many(pods.0, factor), baseline: many(pods.1, factor) },
-    }
+    // With more pods a group's part of the error shrinks, and what few pods ask for besides.
+    let is_enough = |more: (usize, usize)| {
+        let part = |part: f64, pods: usize, more: usize| part * pods as f64 / more as f64;
+        let parts = (part(fitted.parts.0, pods.0, more.0), part(fitted.parts.1, pods.1, more.1));
+        let then = Fitted { parts, ..fitted };
+        error(then) * quantile(then, more) <= wanted
+    };
+    let many = |pods: usize, step: i32| (pods as f64 * POD_STEP.powi(step)).ceil() as usize;
+    // More of the canary is the cheaper way, up to as many as the baseline has.
+    let of_canary = (0..POD_STEPS).map(|step| (many(pods.0, step), pods.1));
+    let of_canary = of_canary.take_while(|more| more.0 <= pods.1.max(2 * pods.0));
+    let of_both = (0..POD_STEPS).map(|step| (many(pods.0, step), many(pods.1, step)));
+    let (canary, baseline) =
+        of_canary.chain(of_both).find(|more| is_enough(*more)).unwrap_or((usize::MAX, usize::MAX));
+    Missing::Pods { canary, baseline }
 }
 
 #[cfg(test)]
@@ -341,14 +342,14 @@ mod tests {
         let pair: [&[f64]; 2] = [&[1.0, 1.0], &[2.0, 2.0]];
         assert_eq!(
             effect(&blocks(&pair, 1), 3600.0, JUDGEMENT),
-            Err(Missing::Pods { canary: PODS_LEAST, baseline: PODS_LEAST })
+            Err(Missing::FewestPods { canary: PODS_LEAST, baseline: PODS_LEAST })
         );
         // Pods that keep their levels, whose levels differ much: time does not help.
         let levels = [100.0, 200.0, 50.0, 110.0, 180.0, 60.0];
         let pods: Vec<[f64; 4]> = levels.map(|level| [level; 4]).into();
         let rows: Vec<&[f64]> = pods.iter().map(|pod| &pod[..]).collect();
         let found = effect(&blocks(&rows, 3), 3600.0, JUDGEMENT).unwrap();
-        let Some(Missing::Pods { canary, baseline }) = found.missing else { panic!("{found:?}") };
+        let Missing::Pods { canary, baseline } = found.missing else { panic!("{found:?}") };
         assert!(found.answer == Answer::NotEnoughData && canary > 100 && baseline > 100);
     }
 }

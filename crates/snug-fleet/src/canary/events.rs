@@ -1,7 +1,7 @@
 //! Restarts and kills of two groups of pods. A pod counts once, however often it restarts: one that fails to start again
 //! and again is one event of the fleet's. The share of such pods is exact (Clopper and Pearson), whatever the numbers.
 
-use statrs::distribution::{Beta, Binomial, ContinuousCDF, DiscreteCDF};
+use statrs::distribution::{Beta, ContinuousCDF};
 
 use crate::canary::{Answer, Judgement};
 
@@ -23,43 +23,41 @@ pub struct Happened {
 pub struct EventEffect {
     /// How many times the baseline; None if that has none.
     pub ratio: Option<f64>,
-    /// Its 95 % interval; None for an end that nothing bounds.
+    /// Its 95 % interval, of one look; None for an end that nothing bounds.
     pub interval: (f64, Option<f64>),
+    /// The wider one from which the answer follows.
+    pub decisive: (f64, Option<f64>),
     pub answer: Answer,
 }
 
-/// Compares the groups; None if nothing happened or nothing was watched.
+/// Compares the groups; None if there are too few pods to which anything happened, or a group was not watched.
 pub fn compare(canary: Happened, baseline: Happened, judgement: Judgement) -> Option<EventEffect> {
     let all = canary.pods + baseline.pods;
-    if all == 0 || canary.watched_s <= 0.0 || baseline.watched_s <= 0.0 {
+    if all < PODS_LEAST || canary.watched_s <= 0.0 || baseline.watched_s <= 0.0 {
         return None;
     }
     let times = baseline.watched_s / canary.watched_s;
     let ratio_of = |share: f64| (share < 1.0).then(|| share / (1.0 - share) * times);
-    let (low, high) = share_interval(canary.pods, all);
-    // If the groups do not differ each event meets the canary with this probability.
-    let expected = 1.0 / (1.0 + times);
-    let binomial = Binomial::new(expected, all).ok()?;
-    let at_least = canary.pods.checked_sub(1).map_or(1.0, |below| 1.0 - binomial.cdf(below));
-    let at_most = binomial.cdf(canary.pods);
-    // Both ends, and as looks are many, only half of that.
-    let level = judgement.alpha / 4.0;
-    let answer = match () {
-        () if all < PODS_LEAST => Answer::NotEnoughData,
-        () if at_least < level => Answer::Worse,
-        () if at_most < level => Answer::Better,
-        () => Answer::NotEnoughData,
+    let around = |tail: f64| {
+        let (low, high) = share_interval(canary.pods, all, tail);
+        (ratio_of(low).unwrap_or(0.0), ratio_of(high))
     };
+    // Both ends, and as looks are many, only half of that.
+    let decisive = around(judgement.alpha / 4.0);
     let ratio = ratio_of(canary.pods as f64 / all as f64);
-    Some(EventEffect { ratio, interval: (ratio_of(low).unwrap_or(0.0), ratio_of(high)), answer })
+    let is = |value: Option<f64>| value.unwrap_or(f64::INFINITY);
+    let answer = judgement.answer(is(ratio), (decisive.0, is(decisive.1)));
+    Some(EventEffect { ratio, interval: around(0.025), decisive, answer })
 }
 
-fn share_interval(part: u64, all: u64) -> (f64, f64) {
+/// Of a share of so many, with this probability beyond either end. An end beyond a value means that the binomial
+/// distribution of that value has less than `tail` there.
+fn share_interval(part: u64, all: u64, tail: f64) -> (f64, f64) {
     let quantile = |a: u64, b: u64, probability: f64| {
         Beta::new(a as f64, b as f64).map_or(f64::NAN, |beta| beta.inverse_cdf(probability))
     };
-    let low = if part == 0 { 0.0 } else { quantile(part, all - part + 1, 0.025) };
-    let high = if part == all { 1.0 } else { quantile(part + 1, all - part, 0.975) };
+    let low = if part == 0 { 0.0 } else { quantile(part, all - part + 1, tail) };
+    let high = if part == all { 1.0 } else { quantile(part + 1, all - part, 1.0 - tail) };
     (low, high)
 }
 
@@ -75,9 +73,9 @@ mod tests {
 
     #[test]
     fn shares_are_clopper_and_pearsons() {
-        let (low, high) = share_interval(2, 10);
+        let (low, high) = share_interval(2, 10, 0.025);
         assert!((low - 0.0252).abs() < 5e-4 && (high - 0.5561).abs() < 5e-4, "{low} {high}");
-        assert_eq!((share_interval(0, 5).0, share_interval(5, 5).1), (0.0, 1.0));
+        assert_eq!((share_interval(0, 5, 0.025).0, share_interval(5, 5, 0.025).1), (0.0, 1.0));
     }
 
     #[test]
@@ -90,7 +88,8 @@ mod tests {
         let better = compare(happened(0, 500.0), happened(30, 500.0), JUDGEMENT).unwrap();
         assert_eq!((better.answer, better.ratio, better.interval.0), (Answer::Better, Some(0.0), 0.0));
         assert_eq!(compare(happened(0, 9.0), happened(0, 9.0), JUDGEMENT), None);
-        let unbounded = compare(happened(3, 9.0), happened(0, 9.0), JUDGEMENT).unwrap();
+        assert_eq!(compare(happened(3, 9.0), happened(0, 9.0), JUDGEMENT), None, "3 pods say nothing");
+        let unbounded = compare(happened(4, 9.0), happened(0, 9.0), JUDGEMENT).unwrap();
         assert_eq!(
             (unbounded.ratio, unbounded.interval.1, unbounded.answer),
             (None, None, Answer::NotEnoughData)

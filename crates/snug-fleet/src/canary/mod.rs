@@ -13,6 +13,8 @@ mod simulate;
 pub mod conclusion;
 
 use serde::Serialize;
+use snug_stats as statistics;
+use snug_stats::Meaning;
 
 /// The answer about a quantity, and about all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -22,6 +24,8 @@ pub enum Answer {
     Worse,
     NoDifference,
     NotEnoughData,
+    /// Of restarts and kills: no pod had any, so there is nothing to compare.
+    NoneHappened,
 }
 
 impl Answer {
@@ -32,6 +36,7 @@ impl Answer {
             Answer::Worse => "worse",
             Answer::NoDifference => "no difference",
             Answer::NotEnoughData => "not enough data",
+            Answer::NoneHappened => "none",
         }
     }
 }
@@ -47,6 +52,22 @@ pub struct Judgement {
     pub alpha: f64,
 }
 
+impl Judgement {
+    /// The answer that follows from a ratio and the interval that decides.
+    pub fn answer(self, ratio: f64, (low, high): (f64, f64)) -> Answer {
+        let matters = statistics::exceeds(ratio, self.tolerance);
+        match statistics::meaning((low, high), self.effect) {
+            Meaning::More if matters => Answer::Worse,
+            Meaning::Less if matters => Answer::Better,
+            // What is shown and does not matter may still be more than the effect.
+            _ => match statistics::meaning((low.min(1.0), high.max(1.0)), self.effect) {
+                Meaning::NoDifference => Answer::NoDifference,
+                _ => Answer::NotEnoughData,
+            },
+        }
+    }
+}
+
 /// What is missing for an answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -55,6 +76,8 @@ pub enum Missing {
     Seconds(f64),
     /// So many pods in all, of canary and baseline: time alone does not help, as pods keep their levels.
     Pods { canary: usize, baseline: usize },
+    /// So many at least: how many it takes shows once there are as many.
+    FewestPods { canary: usize, baseline: usize },
     /// The groups have no time in common, or no age.
     Overlap(String),
 }

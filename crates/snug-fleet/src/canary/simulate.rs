@@ -11,6 +11,7 @@ const STEP_S: f64 = 900.0;
 const QUESTION: Question = Question { effect: 0.1, tolerance: 0.02, warm_up_s: 600.0 };
 
 /// How a made-up fleet behaves.
+#[derive(Clone, Copy)]
 struct Habits {
     pods: (usize, usize),
     hours: f64,
@@ -167,6 +168,35 @@ fn an_effect_is_found_in_the_time_that_is_told() {
     assert!(told >= 40, "{told}");
     assert!(f64::from(found as u32) >= 0.75 * f64::from(told), "{found} of {told}");
     assert!(wrong <= 6, "{wrong}");
+}
+
+/// Few pods of which time shows all there is: as many as were told are nearly always enough, and few times far too many.
+#[test]
+fn an_effect_is_found_with_the_pods_that_are_told() {
+    let (mut told, mut found, mut with_half, mut more) = (0, 0, 0, 0);
+    for seed in 1..=150 {
+        let random = &mut Random::new(seed * 7_000_003);
+        let level = random.log_between(0.02, 0.06);
+        let few = [random.between(3.0, 6.0), random.between(3.0, 6.0)].map(|count| count as usize);
+        let drawn = Habits::draw(random, (few[0], few[1]), 0.9);
+        let steady = Habits { hours: 24.0, levels: (level, level), lasting: 0.01, noise: 0.01, ..drawn };
+        let first = asked(&steady, seed, steady.hours);
+        let (Answer::NotEnoughData, Some(Missing::Pods { canary, baseline })) = (first.answer, first.missing)
+        else {
+            continue;
+        };
+        told += 1;
+        let with = |pods| asked(&Habits { pods, ..steady }, seed, steady.hours);
+        let then = with((canary, baseline));
+        found += u32::from(then.answer == Answer::Better);
+        with_half += u32::from(with((canary.div_ceil(2), baseline.div_ceil(2))).answer == Answer::Better);
+        more += u32::from(
+            matches!(then.missing, Some(Missing::Pods { canary: again, .. }) if again > 2 * canary),
+        );
+    }
+    eprintln!("an effect of 10 %, few pods: {found} of {told}, {with_half} with half as many, told twice as many {more}");
+    assert!(told >= 40 && f64::from(found) >= 0.6 * f64::from(told), "{found} of {told}");
+    assert!(f64::from(more) <= 0.1 * f64::from(told), "{more} of {told}");
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! The command line of `snug canary`.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use snug_base::time::{time, time_between};
-use snug_client::prometheus::{metric, moment, PrometheusArguments};
+use crate::arguments::PodArguments;
+use snug_base::time::time;
+use snug_client::prometheus::metric;
 
 /// Tell from Prometheus's data whether a canary does better or worse than the other pods
 #[derive(Debug, Args)]
@@ -21,12 +22,12 @@ Memory, CPU time, restarts and OOM kills come from the container metrics that ev
 needed. The baseline is all pods of --selector that are not the canary, or those of --baseline. Unless --selector \
 names a container, all containers of a pod are added up.
 
-Each quantity is a ratio, canary to baseline, with a 95 % interval that comes from how much pods differ, not \
-readings. Only the same hours and containers of the same age are compared; the first minutes of each container are \
+Each quantity is a ratio, canary to baseline, with an interval that comes from how much pods differ, not readings, and \
+holds over all quantities, however often you ask. Only the same hours and containers of the same age are compared; the first minutes of each container are \
 left out. CANARY is an adjusted value, BASELINE x RATIO: what the canary's pods would have used had they run at the same \
 hours and been as old as the baseline's. The answer is one word: better, if memory is lower and nothing worse; worse, if any quantity is; no difference, if \
-one as large as --effect is ruled out; or not enough data, with what is missing. Ask as often as you like: of the \
-fleets without a difference, at most 5 % are ever called better or worse.
+more than --effect is ruled out; or not enough data, with what is missing. Of the fleets without a difference, at most 5 % \
+are ever called better or worse.
 
 A token is read from --bearer-token-file or SNUG_PROMETHEUS_TOKEN; name and password, as NAME:PASSWORD, from \
 --basic-auth-file. With https, --ca-file names the certificates of an authority of your own.
@@ -35,31 +36,13 @@ Exit codes: 0 better, or no difference; 1 worse, or with --require better no dif
 not enough data, or Prometheus can't be asked.")]
 pub struct CanaryArguments {
     #[command(flatten)]
-    pub server: PrometheusArguments,
-    /// Label matchers that select the canary and all other pods
-    #[arg(long, value_name = "MATCHERS", default_value = "", hide_default_value = true)]
-    pub selector: String,
-    /// Label matchers that tell the canary from the others
-    #[arg(long, value_name = "MATCHERS")]
-    pub canary: String,
+    pub pods: PodArguments,
     /// Label matchers that select the baseline [default: all that are not the canary]
     #[arg(long, value_name = "MATCHERS")]
     pub baseline: Option<String>,
-    /// A metric to which --canary and --baseline apply, joined by the labels of --unit: kube_pod_labels, snug_process_info
-    #[arg(long, value_name = "METRIC", value_parser = metric)]
-    pub members: Option<String>,
     /// The labels that tell pods apart
     #[arg(long, value_name = "LABELS", value_delimiter = ',', default_value = "namespace,pod", value_parser = label)]
     pub unit: Vec<String>,
-    /// How far to look back
-    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = window)]
-    pub window: Duration,
-    /// Time between readings [default: a 288th of the window, at least 1m]
-    #[arg(long, value_name = "TIME", value_parser = step)]
-    pub step: Option<Duration>,
-    /// The end of the window, as 2026-11-20T12:00:00Z [default: now]
-    #[arg(long, value_name = "TIME", value_parser = moment, conflicts_with = "wait")]
-    pub end: Option<SystemTime>,
     /// Leave out containers younger than this
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = time)]
     pub warm_up: Duration,
@@ -69,9 +52,6 @@ pub struct CanaryArguments {
     /// Differences that don't matter, in percent
     #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = percent)]
     pub tolerance: f64,
-    /// The metric for memory
-    #[arg(long, value_name = "METRIC", default_value = "container_memory_working_set_bytes", value_parser = metric)]
-    pub memory: String,
     /// The metric for CPU time, a counter of seconds
     #[arg(long, value_name = "METRIC", default_value = "container_cpu_usage_seconds_total", value_parser = metric)]
     pub cpu: String,
@@ -88,7 +68,7 @@ pub struct CanaryArguments {
     #[arg(long, value_name = "PERCENT", default_value = "99", value_parser = percent)]
     pub latency_percentile: f64,
     /// Ask again until there is an answer, for at most this long
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "end")]
     pub wait: Option<Duration>,
     /// With --wait, how often to ask
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time)]
@@ -96,9 +76,6 @@ pub struct CanaryArguments {
     /// Exit with 1 unless the answer is at least this
     #[arg(long, value_name = "ANSWER", value_enum, default_value_t = Required::NotWorse)]
     pub require: Required,
-    /// Write JSON
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// What a pipeline asks for.
@@ -106,14 +83,6 @@ pub struct CanaryArguments {
 pub enum Required {
     Better,
     NotWorse,
-}
-
-pub fn window(text: &str) -> Result<Duration, String> {
-    time_between(text, 120.0, 60.0 * 86_400.0)
-}
-
-pub fn step(text: &str) -> Result<Duration, String> {
-    time_between(text, 1.0, 86_400.0)
 }
 
 fn percent(text: &str) -> Result<f64, String> {

@@ -40,20 +40,20 @@ pub fn run(arguments: &CanaryArguments) -> Result<()> {
             "differences up to --tolerance don't matter, those from --effect on must be found",
         ));
     }
-    if arguments.canary.trim().trim_matches(['{', '}']).trim().is_empty() {
+    if arguments.pods.canary.trim().trim_matches(['{', '}']).trim().is_empty() {
         return Err(Failure::usage("--canary is empty", "write it as --canary 'pod=~\"web-canary-.*\"'"));
     }
-    let server = Prometheus::new(&arguments.server)?;
+    let server = Prometheus::new(&arguments.pods.server)?;
     let (range, conclusion) = answered(arguments, &server)?;
     let mut stdout = anstream::stdout().lock();
-    let written = if arguments.json {
+    let written = if arguments.pods.json {
         json::write(json::CANARY, &report(arguments, &server, range, &conclusion), &mut stdout)
     } else {
         canary_text::write(&conclusion, terminal::stdout_colours(), &mut stdout)
     };
     written.cannot(|| "write to stdout".into())?;
     match conclusion.answer {
-        Answer::NotEnoughData => Err(Failure::already_told(UNKNOWN)),
+        Answer::NotEnoughData | Answer::NoneHappened => Err(Failure::already_told(UNKNOWN)),
         Answer::Worse => Err(Failure::already_told(FAILED)),
         Answer::NoDifference if arguments.require == Required::Better => Err(Failure::already_told(FAILED)),
         Answer::Better | Answer::NoDifference => Ok(()),
@@ -80,9 +80,9 @@ fn answered(arguments: &CanaryArguments, server: &Prometheus) -> Result<(TimeRan
 }
 
 fn ask(arguments: &CanaryArguments, server: &Prometheus) -> Result<(TimeRange, Conclusion)> {
-    let end = arguments.end.unwrap_or_else(SystemTime::now);
+    let end = arguments.pods.end.unwrap_or_else(SystemTime::now);
     let end_s = end.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let range = range(arguments.window, arguments.step, end_s);
+    let range = range(arguments.pods.window, arguments.pods.step, end_s);
     let asking = format!("asking {}", server.name());
     let readings = progress::during(&asking, None, || queries::read(arguments, server, range))?;
     let question = Question {
@@ -101,8 +101,8 @@ fn report<'a>(
 ) -> CanaryReport<'a> {
     CanaryReport {
         prometheus: server.name(),
-        selector: &arguments.selector,
-        canary: &arguments.canary,
+        selector: &arguments.pods.selector,
+        canary: &arguments.pods.canary,
         baseline: arguments.baseline.as_deref(),
         from: utc(range.from_s),
         to: utc(range.to_s),

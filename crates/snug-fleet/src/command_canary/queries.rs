@@ -26,8 +26,8 @@ impl Queries<'_> {
 
     /// `matchers`: of the group, None for all pods.
     fn selected(&self, metric: &str, matchers: Option<&str>) -> String {
-        let in_place = if self.arguments.members.is_none() { matchers } else { None };
-        let mut all = vec![inner(&self.arguments.selector).to_string()];
+        let in_place = if self.arguments.pods.members.is_none() { matchers } else { None };
+        let mut all = vec![inner(&self.arguments.pods.selector).to_string()];
         all.extend(in_place.map(|matchers| inner(matchers).to_string()));
         // The kubelet's metrics have a pod's sum and its pause container beside the containers.
         if metric.starts_with("container_") && !all.iter().any(|matchers| names_container(matchers)) {
@@ -39,7 +39,7 @@ impl Queries<'_> {
 
     /// Only units that the metric of the members has.
     fn joined(&self, query: String, matchers: Option<&str>) -> String {
-        match (&self.arguments.members, matchers) {
+        match (&self.arguments.pods.members, matchers) {
             (Some(members), Some(matchers)) => {
                 format!("{query} and on ({}) {members}{{{}}}", self.units, inner(matchers))
             }
@@ -51,7 +51,9 @@ impl Queries<'_> {
         let (units, rate_s) = (&self.units, self.rate_s);
         let arguments = self.arguments;
         let query = match aspect {
-            Aspect::Memory => format!("sum by ({units}) ({})", self.selected(&arguments.memory, matchers)),
+            Aspect::Memory => {
+                format!("sum by ({units}) ({})", self.selected(&arguments.pods.memory, matchers))
+            }
             Aspect::Cpu => {
                 format!("sum by ({units}) (rate({}[{rate_s}s]))", self.selected(&arguments.cpu, matchers))
             }
@@ -73,7 +75,7 @@ impl Queries<'_> {
 
     /// Pods of both groups.
     fn pods(&self, server: &Prometheus, aspect: Aspect, range: TimeRange) -> Result<Vec<PodSeries>> {
-        let canary = self.group(server, aspect, Some(&self.arguments.canary), range)?;
+        let canary = self.group(server, aspect, Some(&self.arguments.pods.canary), range)?;
         let baseline = self.group(server, aspect, self.arguments.baseline.as_deref(), range)?;
         let canaries: BTreeSet<String> = canary.keys().cloned().collect();
         if self.arguments.baseline.is_some() {
@@ -99,7 +101,7 @@ impl Queries<'_> {
         let query = self.level(aspect, matchers);
         let found = server.range(&query, range)?;
         if found.is_empty() && aspect == Aspect::Memory {
-            let what = if matchers == Some(&self.arguments.canary) { "canary" } else { "baseline" };
+            let what = if matchers == Some(&self.arguments.pods.canary) { "canary" } else { "baseline" };
             return Err(Failure::new(format!("Prometheus has no series of the {what} in that time"))
                 .advise(format!("the query is {query}"))
                 .exit_code(UNKNOWN));
@@ -155,7 +157,7 @@ pub(crate) fn read(
     for aspect in others.into_iter().flatten() {
         let pods = queries.pods(server, aspect, range)?;
         if aspect == Aspect::Latency && pods.iter().all(|pod| pod.readings.is_empty()) {
-            let query = queries.level(aspect, Some(&arguments.canary));
+            let query = queries.level(aspect, Some(&arguments.pods.canary));
             return Err(Failure::new("Prometheus has no latencies of these pods in that time")
                 .advise(format!("--latency is a histogram, without _bucket; the query is {query}"))
                 .exit_code(UNKNOWN));

@@ -1,11 +1,9 @@
 //! The command line of `snug fleet`.
 
-use std::time::{Duration, SystemTime};
-
 use clap::Args;
 
-use crate::command_canary::arguments::{step, window};
-use snug_client::prometheus::{metric, moment, PrometheusArguments};
+use crate::arguments::PodArguments;
+use snug_client::prometheus::metric;
 
 /// Say from Prometheus's data what memory limit and request each container needs under snug
 #[derive(Debug, Args)]
@@ -17,7 +15,8 @@ use snug_client::prometheus::{metric, moment, PrometheusArguments};
 What containers need under snug comes from pods that use it, those of --canary; where there are fewer than 5 of a kind, \
 nothing is promised. A limit is above the highest memory of 999 of 1000 such pods, a request above what 9 of 10 need \
 for 95 % of the time, both with 95 % confidence, as pods differ from each other, and for a time like the window: at \
-busier times they need more. Pods that were there for less than half of the window are left out. If a pod under snug \
+busier times they need more. Look back a day at least, which has the peak of a day; of the time between two readings the highest value counts. \
+Pods that were there for less than half of the window are left out. If a pod under snug \
 came to 95 % of its limit, its kind gets no answer: it might have needed more.
 
 Pods of one kind have the namespace, the container's name, and the name of the pod without what Kubernetes puts behind \
@@ -34,37 +33,13 @@ Exit codes: 0 there is an answer for some container; 2 the arguments are invalid
 be asked.")]
 pub struct FleetArguments {
     #[command(flatten)]
-    pub server: PrometheusArguments,
-    /// Label matchers that select the pods
-    #[arg(long, value_name = "MATCHERS", default_value = "", hide_default_value = true)]
-    pub selector: String,
-    /// Label matchers that tell pods under snug from the others
-    #[arg(long, value_name = "MATCHERS")]
-    pub canary: String,
-    /// A metric to which --canary applies, joined by namespace and pod: kube_pod_labels
-    #[arg(long, value_name = "METRIC", value_parser = metric)]
-    pub members: Option<String>,
-    /// How far to look back: a day at least shows the peak of a day
-    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = window)]
-    pub window: Duration,
-    /// Time between readings; the highest value in between counts [default: a 288th of the window, at least 1m]
-    #[arg(long, value_name = "TIME", value_parser = step)]
-    pub step: Option<Duration>,
-    /// The end of the window, as 2026-11-20T12:00:00Z [default: now]
-    #[arg(long, value_name = "TIME", value_parser = moment)]
-    pub end: Option<SystemTime>,
+    pub pods: PodArguments,
     /// Memory that pods can use on one node, such as 14Gi [default: the median of kube_node_status_allocatable]
     #[arg(long, value_name = "SIZE", value_parser = quantity)]
     pub node_memory: Option<f64>,
-    /// The metric for memory
-    #[arg(long, value_name = "METRIC", default_value = "container_memory_working_set_bytes", value_parser = metric)]
-    pub memory: String,
     /// The metric for limits; 0 is none
     #[arg(long, value_name = "METRIC", default_value = "container_spec_memory_limit_bytes", value_parser = metric)]
     pub limits: String,
-    /// Write JSON
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// Bytes as Kubernetes writes them.

@@ -33,23 +33,23 @@ struct FleetReport<'a> {
 
 /// Runs the command.
 pub fn run(arguments: &FleetArguments) -> Result<()> {
-    if inner(&arguments.canary).is_empty() {
+    if inner(&arguments.pods.canary).is_empty() {
         return Err(Failure::usage("--canary is empty", "write it as --canary 'pod=~\".*-canary-.*\"'"));
     }
-    let server = Prometheus::new(&arguments.server)?;
-    let end = arguments.end.unwrap_or_else(SystemTime::now);
+    let server = Prometheus::new(&arguments.pods.server)?;
+    let end = arguments.pods.end.unwrap_or_else(SystemTime::now);
     let end_s = end.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let range = range(arguments.window, arguments.step, end_s);
+    let range = range(arguments.pods.window, arguments.pods.step, end_s);
     let asking = format!("asking {}", server.name());
     let found = progress::during(&asking, None, || queries::read(arguments, &server, range))?;
     let window_s = (range.to_s - range.from_s) as f64;
     let sizes = fleet::size(&found.pods, window_s, range.to_s as f64, range.step_s as f64, found.node_bytes);
     let mut stdout = anstream::stdout().lock();
-    let written = if arguments.json {
+    let written = if arguments.pods.json {
         let report = FleetReport {
             prometheus: server.name(),
-            selector: &arguments.selector,
-            canary: &arguments.canary,
+            selector: &arguments.pods.selector,
+            canary: &arguments.pods.canary,
             from: utc(range.from_s),
             to: utc(range.to_s),
             step_s: range.step_s,

@@ -31,9 +31,9 @@ type ContainerKey = (String, String, String);
 pub(crate) fn read(arguments: &FleetArguments, server: &Prometheus, range: TimeRange) -> Result<FleetPods> {
     let memory = |matchers: &[&str]| {
         let step_s = range.step_s;
-        format!("max by ({BY}) (max_over_time({}[{step_s}s]))", selected(&arguments.memory, matchers))
+        format!("max by ({BY}) (max_over_time({}[{step_s}s]))", selected(&arguments.pods.memory, matchers))
     };
-    let selector = inner(&arguments.selector);
+    let selector = inner(&arguments.pods.selector);
     let all = memory(&[selector]);
     let found = by_place(server.range(&all, range)?);
     if found.is_empty() {
@@ -41,9 +41,11 @@ pub(crate) fn read(arguments: &FleetArguments, server: &Prometheus, range: TimeR
             .advise(format!("the query is {all}"))
             .exit_code(UNKNOWN));
     }
-    let canary = match &arguments.members {
-        Some(members) => format!("{all} and on (namespace, pod) {members}{{{}}}", inner(&arguments.canary)),
-        None => memory(&[selector, inner(&arguments.canary)]),
+    let canary = match &arguments.pods.members {
+        Some(members) => {
+            format!("{all} and on (namespace, pod) {members}{{{}}}", inner(&arguments.pods.canary))
+        }
+        None => memory(&[selector, inner(&arguments.pods.canary)]),
     };
     let canaries: BTreeSet<ContainerKey> = by_place(server.range(&canary, range)?).into_keys().collect();
     let limits =

@@ -205,10 +205,9 @@ fn tiles(comparison: &Comparison) -> Vec<Tile> {
             class: verdict.class(),
             values: format!("{} instead of {}", shown(own.median), shown(other.median)),
             remark: match verdict {
-                view::Difference::Same => format!("no difference shown ({})", shown_ratio::interval(ratio)),
-                view::Difference::MayBeChance => format!("may be chance ({})", shown_ratio::interval(ratio)),
-                view::Difference::Unproven => "one run each: unproven".into(),
-                _ => format!("95 % interval {}", shown_ratio::interval(ratio)),
+                view::Difference::Unproven => verdict.words().into(),
+                _ if verdict.words().is_empty() => format!("95 % interval {}", shown_ratio::interval(ratio)),
+                _ => format!("{} ({})", verdict.words(), shown_ratio::interval(ratio)),
             },
         })
     };
