@@ -25,7 +25,11 @@ pub fn write(report: &BootReport, cut_off_bytes: f64, colours: bool, out: &mut d
         let (live, rss) = (terminal::bytes(live_bytes as f64), terminal::bytes(rss_bytes as f64));
         writeln!(out, "{live:>10} live {rss:>10} RSS  {when}")?;
     }
-    writeln!(out, "\n{}", heading(format!("{:>9} {:>9} {:>9}  REQUIRED", "LIVE", "RSS", "TIME")))?;
+    writeln!(out, "\nEach file with all that it requires, by the larger of LIVE and RSS.")?;
+    if exceeds_its_parent(&report.required, None) {
+        writeln!(out, "A file below another exceeds it where memory was freed after the lower one.")?;
+    }
+    writeln!(out, "{}", heading(format!("{:>9} {:>9} {:>9}  REQUIRED", "LIVE", "RSS", "TIME")))?;
     write_files(&report.required, cut_off_bytes, 0, out)?;
     let with_objects = report.libraries.iter().any(|library| library.objects.is_some());
     let objects = if with_objects { format!(" {:>9} {:>9}", "OBJECTS", "THEIRS") } else { String::new() };
@@ -53,6 +57,14 @@ pub fn write(report: &BootReport, cut_off_bytes: f64, colours: bool, out: &mut d
         writeln!(out, "{} {:>6}{gap}  ({})", cost(others.2), others.1, terminal::counted(others.0, "other"))?;
     }
     Ok(())
+}
+
+/// Whether a file costs more than the one that requires it: memory can go down again.
+fn exceeds_its_parent(files: &[RequiredFile], parent: Option<BootCost>) -> bool {
+    let exceeds = |cost: BootCost| {
+        parent.is_some_and(|parent| cost.live_bytes > parent.live_bytes || cost.rss_bytes > parent.rss_bytes)
+    };
+    files.iter().any(|file| exceeds(file.cost) || exceeds_its_parent(&file.required, Some(file.cost)))
 }
 
 fn write_files(
@@ -220,6 +232,7 @@ mod tests {
                 "   3.00 MB live    12.0 MB RSS  at the end",
                 "   2.50 MB live    12.0 MB RSS  after a collection",
                 "",
+                "Each file with all that it requires, by the larger of LIVE and RSS.",
                 "     LIVE       RSS      TIME  REQUIRED",
                 "  2.00 MB   4.00 MB   12.3 ms  shop",
                 "  1.00 MB   2.00 MB   12.3 ms    json  (also required by a and 4 more)",
@@ -230,6 +243,26 @@ mod tests {
                 "  20.0 kB  -20.0 kB   12.3 ms      2                      (1 other)",
             ]
         );
+    }
+
+    /// The order is the one that the line above says, and where a file exceeds the one above it, that is said.
+    #[test]
+    fn the_order_and_what_exceeds_are_said() {
+        let mut random = snug_base::random::Random::new(8);
+        let mut said = 0;
+        for _ in 0..100 {
+            let mut bytes = || random.between(-1e6, 5e6) as i64;
+            let child = RequiredFile { cost: cost_of(bytes(), bytes()), ..file("child", 0, vec![]) };
+            let parent = RequiredFile { cost: cost_of(bytes(), bytes()), ..file("parent", 0, vec![child]) };
+            let (above, below) = (parent.cost, parent.required[0].cost);
+            let text = snug_base::testing::written(|out| {
+                write(&BootReport { required: vec![parent], ..report() }, 0.0, false, out)
+            });
+            let exceeds = below.live_bytes > above.live_bytes || below.rss_bytes > above.rss_bytes;
+            assert_eq!(text.contains("exceeds it where"), exceeds, "{text}");
+            said += u32::from(exceeds);
+        }
+        assert!((20..100).contains(&said), "{said}");
     }
 
     #[test]

@@ -11,7 +11,16 @@ pub fn of_purge(outcome: &PurgeOutcome) -> String {
     let (before, after) = (bytes(outcome.rss_before_bytes as f64), bytes(outcome.rss_after_bytes as f64));
     match (outcome.given_back_bytes, outcome.silence) {
         (Some(given_back), _) => {
-            format!("{pid}: gave back {}; RSS {before} before, {after} now", bytes(given_back as f64))
+            let given_back_text = bytes(given_back as f64);
+            // What it says is true if it shows in what the kernel counts.
+            let fell = outcome.rss_before_bytes.saturating_sub(outcome.rss_after_bytes);
+            match fell >= given_back / 2 {
+                true => format!("{pid}: gave back {given_back_text}; RSS {before} before, {after} now"),
+                false => format!(
+                    "{pid}: RSS {before} before, {after} now: it let go of {given_back_text}, but used that much again \
+                     meanwhile, or the kernel still counts it"
+                ),
+            }
         }
         (None, Some(Silence::Stopped)) => {
             format!("{pid}: is stopped and can't answer; RSS {after}, {held} of it free; continue it: kill -CONT {pid}")
@@ -77,7 +86,17 @@ mod tests {
             background: true,
         };
         assert_eq!(of_purge(&outcome), "7: gave back 5.00 MB; RSS 25.0 MB before, 20.0 MB now");
-        outcome.given_back_bytes = None;
+        for (given_back, after) in
+            [(0, 30_000_000), (5_000_000, 22_500_000), (5_000_000, 22_500_001), (9_000_000, 25_000_000)]
+        {
+            outcome.given_back_bytes = Some(given_back);
+            outcome.rss_after_bytes = after;
+            let text = of_purge(&outcome);
+            let shows = 25_000_000u64.saturating_sub(after) * 2 >= given_back;
+            assert_eq!(text.contains("gave back"), shows, "{text}");
+            assert!(text.contains("RSS 25.0 MB before, "), "{text}");
+        }
+        (outcome.given_back_bytes, outcome.rss_after_bytes) = (None, 20_000_000);
         outcome.silence = Some(Silence::Idle);
         assert!(of_purge(&outcome).contains("went back when it fell asleep. RSS 20.0 MB, 1.00 kB of it free"));
         outcome.background = false;

@@ -44,11 +44,13 @@ fn described(part: MemoryPart, allocator: Option<Kind>) -> (&'static str, String
     let of = allocator.map_or_else(|| "the allocator".to_string(), |kind| kind.name().to_string());
     match part {
         MemoryPart::LiveBlocks if allocator == Some(Kind::Glibc) => {
-            ("live blocks", format!("from malloc, of {of}; estimated from its heaps"))
+            ("used blocks", format!("from malloc, of {of}; estimated from its heaps"))
         }
-        MemoryPart::LiveBlocks => ("live blocks", format!("from malloc, of {of}")),
+        MemoryPart::LiveBlocks => {
+            ("used blocks", format!("from malloc, of {of}, as far as they are resident"))
+        }
         MemoryPart::FreeBlocks => ("free blocks", format!("what {of} holds and nobody uses")),
-        MemoryPart::Metadata => ("metadata", format!("tables of {of}")),
+        MemoryPart::Metadata => ("tables", format!("of {of}, as far as they are resident")),
         MemoryPart::GuardedBlocks => ("guarded blocks", "samples before a page that can't be touched".into()),
         MemoryPart::RubySlots => {
             ("Ruby's slots", "pages of its objects, without what these have from malloc".into())
@@ -89,7 +91,7 @@ mod tests {
         };
         let text = snug_base::testing::written(|out| write(&residence, false, out));
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[1].contains("live blocks") && lines[1].contains("75.0 %"), "{text}");
+        assert!(lines[1].contains("used blocks") && lines[1].contains("75.0 %"), "{text}");
         assert!(lines[3].ends_with("7f00-7f10"), "{text}");
         assert!(lines[4].contains("RSS") && lines[4].contains("100.0 %"), "{text}");
         assert!(text.ends_with("note: something is missing\n"), "{text}");

@@ -80,9 +80,9 @@ fn write(
         Advice::Stay => terminal::BOLD,
         Advice::Unknown => terminal::WARNING,
     };
-    writeln!(out, "\n{}", styled(&decision.answer, style, colours))?;
+    writeln!(out, "\n{}", styled(&terminal::prose(&decision.answer), style, colours))?;
     for line in &decision.evidence {
-        writeln!(out, "  {line}")?;
+        writeln!(out, "{}", terminal::prose(&format!("  {line}")))?;
     }
     let Advice::Use(index) = decision.advice else { return Ok(()) };
     let allocator = &comparison.allocators[index];
@@ -172,6 +172,7 @@ fn composition(recording: &Recording, only: Option<&Regex>) -> Option<Compositio
         live: mean(sum.live),
         mapped: mean(sum.mapped),
         is_python: sum.is_python,
+        looks: moments.len(),
     })
 }
 
@@ -209,6 +210,7 @@ mod tests {
         let found = composition(&recording, None).unwrap();
         assert_eq!((found.rss, found.heap, found.live), (150.0, 60.0, 30.0));
         assert_eq!((found.mapped, found.files, found.shared), (20.0, 20.0, 50.0));
+        assert_eq!(found.looks, 1);
         assert_eq!(composition(&Recording::default(), None), None);
         let command = &recording.processes[0].command;
         assert_eq!(composition(&recording, Some(&Regex::new(command).unwrap())).unwrap().rss, 150.0);

@@ -135,6 +135,40 @@ fn check(process: &Running, said: &HashMap<String, u64>, allocator: &str) -> Has
     parts
 }
 
+/// The numbers of `snug stats` by the words in front of them.
+fn words_of(pid: &str, options: &[&str]) -> HashMap<String, String> {
+    let text = run(&mut snug(&[&["stats", pid], options].concat())).expect_code(0).stdout;
+    let number = |line: &str| {
+        let (name, rest) = line.strip_prefix("  ")?.split_once("  ")?;
+        let mut words = rest.split_whitespace();
+        Some((name.to_string(), format!("{} {}", words.next()?, words.next()?)))
+    };
+    text.lines().filter_map(number).filter(|(name, _)| !name.is_empty()).collect()
+}
+
+/// A word stands for one number, whichever of the two tables it is in.
+#[track_caller]
+fn check_words(process: &Running) {
+    let pid = process.pid();
+    // The program waits; only its helper thread may give something back in between.
+    let differ = || {
+        let (stats, places) = (words_of(&pid, &["--classes"]), words_of(&pid, &["--where"]));
+        assert!(stats.len() >= 6 && places.len() >= 6, "{stats:?} {places:?}");
+        assert!(stats.contains_key("RSS") && places.contains_key("RSS"), "{stats:?} {places:?}");
+        let other =
+            stats.iter().filter(|(name, number)| places.get(*name).is_some_and(|other| other != *number));
+        other.map(|(name, number)| format!("{name}: {number}, {}", places[name])).collect::<Vec<_>>()
+    };
+    let mut differences = differ();
+    for _ in 0..4 {
+        if differences.is_empty() {
+            return;
+        }
+        differences = differ();
+    }
+    panic!("{differences:?}");
+}
+
 #[test]
 fn native_programs_add_up() {
     let Some(library) = snug_library() else { return };
@@ -144,6 +178,7 @@ fn native_programs_add_up() {
         let (process, said) = start(&mut Command::new(&program), library);
         assert_eq!(said.len(), 6);
         check(&process, &said, allocator);
+        check_words(&process);
     }
 }
 
