@@ -68,7 +68,9 @@ pub const EFFECT: f64 = 0.1;
 /// What the interval of a ratio says, in every command alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meaning {
+    /// All of it lies below 1.
     Less,
+    /// Or above.
     More,
     /// Neither, and what differs by more than the effect is ruled out.
     NoDifference,

@@ -110,7 +110,7 @@ pub struct CanaryRow {
 
 impl CanaryRow {
     /// With the answer that follows from the numbers as they are printed.
-    fn as_printed(self, judgement: Judgement) -> CanaryRow {
+    fn by_printed_numbers(self, judgement: Judgement) -> CanaryRow {
         let shown = self.shown_ratio();
         let answer = shown.and_then(|ratio| Some(judgement.answer(ratio.value, ratio.interval?)));
         let answer = answer.unwrap_or(self.answer);
@@ -207,7 +207,7 @@ fn level_row(
             missing: Some(effect.missing),
             ..row
         }
-        .as_printed(judgement),
+        .by_printed_numbers(judgement),
     }
 }
 
@@ -266,7 +266,7 @@ fn event_row(aspect: Aspect, groups: Groups, judgement: Judgement) -> CanaryRow 
         baseline_pods,
         pods_left_out: 0,
     }
-    .as_printed(judgement)
+    .by_printed_numbers(judgement)
 }
 
 fn notes(readings: &FleetReadings, memory: Option<&CanaryRow>) -> Vec<String> {
