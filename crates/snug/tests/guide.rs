@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{snug_library, Running, Scratch};
+use common::{shape, snug_library, Running, Scratch};
 
 /// What a command of a skipped block must be about. Those for real servers are run by docs/tests, those that ask
 /// Prometheus by deploy/monitoring/tests.
@@ -80,6 +80,8 @@ const SCRIPT: &str = "kept = Array.new(60_000) { |i| 'x' * (i % 700) }\nsleep 0.
 /// A command of a page.
 struct Shown {
     command: String,
+    /// Lines that the page shows below it.
+    output: Vec<String>,
     skipped: bool,
     page: String,
     line: usize,
@@ -102,7 +104,8 @@ fn commands(page: &Path) -> Vec<Shown> {
         let cell = in_table.and_then(|row| row.strip_suffix("` |")?.rsplit_once(" | `"));
         if let Some((_, command)) = cell.filter(|(_, command)| command.starts_with("snug ")) {
             let command = command.to_string();
-            shown.push(Shown { command, skipped: false, page: name.clone(), line: index + 1 });
+            let (output, page) = (Vec::new(), name.clone());
+            shown.push(Shown { command, output, skipped: false, page, line: index + 1 });
         }
         let fence = line.trim_start().strip_prefix("```");
         match (fence, block) {
@@ -122,14 +125,18 @@ fn commands(page: &Path) -> Vec<Shown> {
             (None, Some(skipped)) => {
                 let command =
                     if continues { Some(line.trim()) } else { line.trim_start().strip_prefix("$ ") };
-                let Some(command) = command else { continue };
+                let Some(command) = command else {
+                    let last = shown.last_mut().expect("a block begins with a command");
+                    last.output.push(line.into());
+                    continue;
+                };
                 let part = command.strip_suffix('\\');
                 let words = part.unwrap_or(command);
                 match shown.last_mut().filter(|_| continues) {
                     Some(last) => last.command += words,
                     None => {
-                        let command = words.to_string();
-                        shown.push(Shown { command, skipped, page: name.clone(), line: index + 1 });
+                        let (command, output, page) = (words.to_string(), Vec::new(), name.clone());
+                        shown.push(Shown { command, output, skipped, page, line: index + 1 });
                     }
                 }
                 continues = part.is_some();
@@ -226,8 +233,8 @@ impl Place {
         puma
     }
 
-    /// Runs a command as a reader would. An error says how it went wrong.
-    fn run(&self, command: &str, library: &str) -> Result<(), String> {
+    /// Runs a command as a reader would, and returns what it said. An error says how it went wrong.
+    fn run(&self, command: &str, library: &str) -> Result<String, String> {
         let is_top = command.starts_with("snug top") && !command.contains("--once");
         let stays = is_top || command.starts_with("snug exporter");
         let in_terminal = format!("TERM=xterm script -qec '{command}' /dev/null");
@@ -239,11 +246,11 @@ impl Place {
         let told = || std::fs::read_to_string(&output).unwrap_or_else(|error| error.to_string());
         loop {
             if let Some(status) = running.0.try_wait().unwrap() {
-                return if status.success() { Ok(()) } else { Err(format!("{status}\n{}", told())) };
+                return if status.success() { Ok(told()) } else { Err(format!("{status}\n{}", told())) };
             }
             match stays {
                 // On a busy machine the first line may take its time.
-                true if begin.elapsed() > STAYS && !told().trim().is_empty() => return Ok(()),
+                true if begin.elapsed() > STAYS && !told().trim().is_empty() => return Ok(told()),
                 true if begin.elapsed() > AT_MOST => return Err(format!("it shows nothing in {AT_MOST:?}")),
                 false if begin.elapsed() > AT_MOST => {
                     return Err(format!("not done in {AT_MOST:?}\n{}", told()))
@@ -268,9 +275,30 @@ fn pages_of_the_guide() -> Vec<PathBuf> {
     pages
 }
 
+/// Whether what a page shows is said, in this order, with other numbers: "..." stands for lines that it leaves out.
+fn compare(shown: &[String], said: &str) -> Result<(), String> {
+    let shape = |text: &str| shape(text, &[]).trim().to_string();
+    let lines: Vec<String> = said.lines().map(shape).collect();
+    let mut rest = lines.iter();
+    let mut wanted = shown.iter().filter(|line| !["", "..."].contains(&line.trim()));
+    match wanted.find(|line| !rest.any(|said| *said == shape(line))) {
+        Some(missing) => Err(format!("the page shows, but it does not say, {missing:?}:\n{said}")),
+        None => Ok(()),
+    }
+}
+
+#[test]
+fn outputs_are_compared_but_for_their_numbers() {
+    let shown = |lines: &[&str]| lines.iter().map(|line| line.to_string()).collect::<Vec<_>>();
+    let said = "12: gave back 1 B; RSS 2 MB\n  live    1 kB  0.1 %  in use\n  RSS  3 MB\n";
+    assert_eq!(compare(&shown(&["4711: gave back 3.4 MB; RSS 9 MB", "...", "  RSS   3 GB"]), said), Ok(()));
+    assert!(compare(&shown(&["  live  7 MB  2 %  in uses"]), said).is_err());
+    assert!(compare(&shown(&["  RSS  3 MB", "  live  7 MB  2 %  in use"]), said).is_err());
+}
+
 #[test]
 fn commands_of_the_guide() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let mut pages: Vec<PathBuf> = vec![project().join("README.md")];
     pages.extend(pages_of_the_guide());
     let user = String::from_utf8(Command::new("id").arg("-un").output().unwrap().stdout).unwrap();
@@ -300,7 +328,7 @@ fn commands_of_the_guide() {
                 std::thread::sleep(Duration::from_millis(300));
                 result = place.run(&command, &library);
             }
-            if let Err(why) = result {
+            if let Err(why) = result.and_then(|said| compare(&shown.output, &said)) {
                 failures.push(format!("{at}\n  run as: {command}\n  {why}"));
             }
             ran += 1;
