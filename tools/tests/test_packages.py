@@ -163,7 +163,7 @@ class Services(OnBareSystem):
         self.assertEqual(self.system.files(), [f"{PRESETS}/50-mine.preset", POLICY])
         self.assertEqual(policy.read_text(), "#!/bin/sh\nexit 104\n")
 
-    @unittest.skipUnless(shutil.which("systemctl"), "needs systemd")
+    @unittest.skipUnless(shutil.which("systemctl"), "systemd is not installed")
     def test_systemd_heeds_it(self):
         """As Debian's packages ask it: new units stay off but for those that a preset of the user's or of systemd names."""
         self.system.run("tools/install-deps", "library")

@@ -18,7 +18,7 @@ if [ -w /sys/fs/cgroup/memory ]; then
 elif grep -qw memory /sys/fs/cgroup/cgroup.subtree_control 2>/dev/null && [ -w /sys/fs/cgroup ]; then
   parent=/sys/fs/cgroup limit_file=memory.max
 else
-  echo "skip container: no control group can be made here (needs root and the memory controller)"
+  echo "SKIPPED container: no control group can be made here"
   echo "container: 0 passed, 0 failed, 1 skipped"
   exit 0
 fi
@@ -77,7 +77,7 @@ check() { # check NAME OUTPUT CONDITION...: one test
 }
 
 skip() { # skip NAME REASON
-  echo "skip container/$1: $2" && skipped=$((skipped + 1))
+  echo "SKIPPED container/$1: $2" && skipped=$((skipped + 1))
 }
 
 faults_at_most() { # faults_at_most NAME PERCENT NAME_FAR
@@ -125,7 +125,7 @@ swapped_garbage_goes_unread() {
 }
 
 if ! make_group first 100; then
-  echo "skip container: $group can't be made or limited"
+  echo "SKIPPED container: $group can't be made or limited"
   echo "container: 0 passed, 0 failed, 1 skipped"
   exit 0
 fi

@@ -116,13 +116,7 @@ static int run_again(const char *name, uid_t user) {
 
 /* Of root's processes libsnug.so has threads only where it sees how they drop privileges: so not as root. The preloaded
  * copy may start its own. */
-TEST(no_thread_is_started) {
-  if (getenv("LD_PRELOAD") != NULL) SKIP("another copy is preloaded");
-  if (getenv("TEST_EMULATED")) SKIP("the emulator has threads of its own");
-  if (getuid() == 0) {
-    CHECK(run_again("no_thread_is_started", 65534) == 0);
-    return;
-  }
+static void allocate_without_a_thread(void) {
   void *blocks[BLOCKS];
   for (size_t i = 0; i < BLOCKS; i++) memset(blocks[i] = snug_malloc(20000), 1, 20000);
   for (size_t i = 0; i < BLOCKS; i++) snug_free(blocks[i]);
@@ -131,6 +125,15 @@ TEST(no_thread_is_started) {
   size_t before = resident_bytes();
   CHECK(snug_purge() > 0);
   CHECK_THAT(resident_bytes() < before / 2, "%zu KiB resident, before %zu", resident_bytes() / KIB, before / KIB);
+}
+
+TEST(no_thread_is_started) {
+  if (getenv("LD_PRELOAD") != NULL) SKIP("another copy is preloaded");
+  if (getenv("TEST_EMULATED")) SKIP("the emulator has threads of its own");
+  if (getuid() == 0)
+    CHECK(run_again("no_thread_is_started", 65534) == 0);
+  else
+    allocate_without_a_thread();
 }
 
 #ifdef SECCOMP_RET_KILL_PROCESS
@@ -166,10 +169,11 @@ TEST(a_sandbox_that_was_told_is_kept) {
 TEST(settings_of_the_other_allocator_are_not_read) {
   if (getenv("LD_PRELOAD") != NULL) SKIP("the preloaded copy reads them");
   if (getenv("TEST_EMULATED")) SKIP("a program that is started again is not emulated");
-  if (getenv("MALLOC_CONF") != NULL) return; /* started again: it did not end this process */
-  setenv("MALLOC_CONF", "abort_conf:true,nonsense:1", 1);
-  CHECK(run_again("settings_of_the_other_allocator_are_not_read", getuid()) == 0);
-  unsetenv("MALLOC_CONF");
+  if (getenv("MALLOC_CONF") == NULL) { /* else it was started again, which did not end this process */
+    setenv("MALLOC_CONF", "abort_conf:true,nonsense:1", 1);
+    CHECK(run_again("settings_of_the_other_allocator_are_not_read", getuid()) == 0);
+    unsetenv("MALLOC_CONF");
+  }
 }
 
 int main(int argc, char **argv) { return run_tests(argc, argv); }

@@ -46,7 +46,7 @@ check_output() {
 }
 
 skip() {
-  echo "skip startup/$1: $2"
+  echo "SKIPPED startup/$1: $2"
   skipped=$((skipped + 1))
 }
 
@@ -181,6 +181,5 @@ if [ -z "$run" ]; then
 else
   skip preloading_limits_and_sandboxes "under an emulator they would meet the emulator"
 fi
-[ "$skipped" -eq 0 ] || echo "startup: $skipped skipped"
-echo "startup: $passed passed, $failed failed"
+echo "startup: $passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

@@ -2,7 +2,8 @@
 # run_tests.sh SUITE TIMEOUT_S RUN COMMAND...
 # Runs each COMMAND (a program with its arguments, one shell word list per argument) under the prefix RUN and counts
 # the lines it prints: "ok NAME", "not ok NAME", "skip NAME: REASON". A program that dies, hangs or fails without
-# such a line is one failure itself. Ends with "N passed, N failed", and status 1 if anything failed.
+# such a line is one failure itself. It prints of those
+# that failed or could not run "not ok SUITE/PROGRAM NAME" and "SKIPPED SUITE/PROGRAM NAME: REASON", last "N passed, N failed, N skipped", and status 1 if anything failed.
 suite=$1 timeout_s=$2 run=$3
 shift 3
 passed=0 failed=0 skipped=0
@@ -17,7 +18,7 @@ for command; do
   program_passed=$(grep -c '^ok ' "$log")
   program_failed=$(grep -c '^not ok ' "$log")
   program_skipped=$(grep -c '^skip ' "$log")
-  sed -n "s|^not ok |not ok $suite/$name |p; s|^skip |skip $suite/$name |p" "$log"
+  sed -n "s|^not ok |not ok $suite/$name |p; s|^skip |SKIPPED $suite/$name |p" "$log"
   if [ "$status" -ne 0 ] && [ "$program_failed" -eq 0 ]; then
     program_failed=1
     case $status in
@@ -30,6 +31,5 @@ for command; do
   fi
   passed=$((passed + program_passed)) failed=$((failed + program_failed)) skipped=$((skipped + program_skipped))
 done
-[ "$skipped" -eq 0 ] || echo "$suite: $skipped skipped"
-echo "$suite: $passed passed, $failed failed"
+echo "$suite: $passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

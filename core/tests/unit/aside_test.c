@@ -192,7 +192,7 @@ static void after_a_step(int signal_number, siginfo_t *info, void *context) {
 
 /* Forks after each so manieth instruction of an action's slow paths. */
 static void step_through(void (*action)(void), int one_in) {
-  if (is_emulated()) return;
+  if (is_emulated()) SKIP("the emulator makes no single steps");
   freeze_policies();
   struct sigaction mine = {.sa_sigaction = after_a_step, .sa_flags = SA_SIGINFO}, before;
   REQUIRE(sigaction(SIGTRAP, &mine, &before) == 0);
@@ -296,7 +296,7 @@ TEST(a_fenced_block_waits_for_the_change_to_be_whole) {
   CHECK(pages_dirty() != 0);
   __atomic_store_n(&options.guard_samples, 8, __ATOMIC_RELAXED);
   fenced_block = fence_take(16, 1, &clean);
-  if (fenced_block == NULL) return;
+  if (fenced_block == NULL) SKIP("the kernel refuses this here");
   fork_under_a_lock(free_fenced);
   free(fenced_block);
 }
@@ -307,7 +307,7 @@ static void map_half(void) {
 }
 
 TEST(a_child_with_little_address_space_leaves_most_of_it) {
-  if (is_emulated()) return;
+  if (is_emulated()) SKIP("the emulator needs address space of its own");
   pid_t child = fork();
   if (child == 0) {
     struct rlimit limit = {GIB, GIB};

@@ -134,7 +134,7 @@ static void end_all(void) {
 /* Has the handler run after each so manieth instruction of an action's slow paths. */
 static void step_through(void (*action)(void), int one_in, int least_visits) {
   struct sigaction before;
-  if (is_emulated()) return;
+  if (is_emulated()) SKIP("the emulator makes no single steps");
   freeze_policies();
   make_heirs();
   guest_random = 1;
@@ -287,7 +287,7 @@ static void step_through_fast_paths(void (*happens)(void)) {
 /* Of another size than what it interrupts: its bin is another one, which is all that it may change. */
 TEST(a_handler_amid_a_fast_path_leaves_it_its_bin) {
   static void (*const all[])(void) = {be_robbed, let_capacity_go, move_to_another_arena, trim};
-  if (is_emulated()) return;
+  if (is_emulated()) SKIP("the emulator makes no single steps");
   arena_set_cpus(2);
   arena_join(0);
   arena_join(0);
@@ -318,7 +318,7 @@ static void *live_step_by_step(void *argument) {
 TEST(a_handler_allocates_while_a_thread_gets_its_cache_and_gives_it_up) {
   struct sigaction before;
   pthread_t thread;
-  if (is_emulated()) return;
+  if (is_emulated()) SKIP("the emulator makes no single steps");
   options.background = 0;
   make_heirs();
   REQUIRE(pthread_create(&thread, NULL, live_step_by_step, &before) == 0);

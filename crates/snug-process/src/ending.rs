@@ -126,6 +126,7 @@ mod tests {
     use std::process::{Child, Command, Stdio};
 
     use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+    use snug_base::need;
 
     const ENDINGS: [(&str, Ending); 3] = [
         ("exit 0", Ending::Exited(0)),
@@ -160,11 +161,11 @@ mod tests {
     }
 
     /// Whether the kernel tells it after the parent has asked, too.
-    fn is_told_later() -> bool {
+    fn told_later() -> Result<(), String> {
         let (mut child, told) = start("exit 0");
         drop(child.stdin.take());
         child.wait().unwrap();
-        told.ending().is_some()
+        told.ending().map(|_| ()).ok_or("this kernel does not tell it then".into())
     }
 
     #[test]
@@ -192,7 +193,7 @@ mod tests {
         let script = "import ctypes, os, threading, time\nthreading.Thread(target=lambda: (os.read(0, 1), os._exit(0))).start()\n\
             ctypes.CDLL(None).syscall(60 if os.uname().machine == 'x86_64' else 93, 0)";
         let mut command = Command::new("python3");
-        let Ok(mut child) = command.args(["-c", script]).stdin(Stdio::piped()).spawn() else { return };
+        let mut child = command.args(["-c", script]).stdin(Stdio::piped()).spawn().unwrap();
         let pid = child.id() as Pid;
         let asked = EndingTold { descriptor: None, ..open(pid) };
         let state = || proc::parse_stat(&std::fs::read(format!("/proc/{pid}/stat")).unwrap()).unwrap();
@@ -218,9 +219,7 @@ mod tests {
 
     #[test]
     fn an_end_that_its_parent_has_heard_of() {
-        if !is_told_later() {
-            return;
-        }
+        need!(told_later());
         for (script, ending) in ENDINGS {
             let (mut child, told) = start(script);
             drop(child.stdin.take());
@@ -232,9 +231,7 @@ mod tests {
     /// The kernel tells nothing for a moment, which only many tries find.
     #[test]
     fn an_end_of_which_its_parent_hears_meanwhile() {
-        if !is_told_later() {
-            return;
-        }
+        need!(told_later());
         for _ in 0..100 {
             for (script, ending) in ENDINGS {
                 let (mut child, told) = start(script);
@@ -250,9 +247,7 @@ mod tests {
 
     #[test]
     fn an_end_that_its_parent_ignores() {
-        if !is_told_later() {
-            return;
-        }
+        need!(told_later());
         let mut shell = Command::new("sh");
         shell.args(["-c", "trap '' CHLD; exec sh -c '(read x; exit 3) <&3 & echo $!; exec 3<&-; wait' 3<&0"]);
         let mut child = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

@@ -55,7 +55,7 @@ fn advise(library: &str, scratch: &Scratch, arguments: &[&str]) -> Answer {
 
 #[test]
 fn a_program_that_another_allocator_helps_gets_lines_to_paste() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let program = scratch.compile("arenas", ARENAS, &["-pthread", "-O1"]);
     let answer = advise(&library, &scratch, &["--runs", "3", "--", &program]).expect_code(0);
@@ -68,7 +68,7 @@ fn a_program_that_another_allocator_helps_gets_lines_to_paste() {
 
 #[test]
 fn a_program_that_none_helps_is_told_why() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let program = scratch.compile("mapper", MAPPER, &[]);
     let reasons = [
@@ -92,7 +92,7 @@ fn a_program_that_none_helps_is_told_why() {
 
 #[test]
 fn one_run_is_not_enough() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let program = scratch.compile("sleeper", SLEEPER, &[]);
     advise(&library, &scratch, &["--runs", "1", "--", &program, "1.5"])
@@ -102,7 +102,7 @@ fn one_run_is_not_enough() {
 
 #[test]
 fn a_format_on_stdout_is_all_that_is_there() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let program = scratch.compile("sleeper", SLEEPER, &[]);
     let answer = advise(&library, &scratch, &["--runs", "1", "--json", "-", "--", &program, "0.5"])
@@ -113,7 +113,7 @@ fn a_format_on_stdout_is_all_that_is_there() {
 
 #[test]
 fn options_of_compare_work() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let home = scratch.text("home");
     let call = |arguments: &[&str]| {

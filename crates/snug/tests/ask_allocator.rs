@@ -6,6 +6,7 @@ use std::process::Command;
 
 use common::{run, snug, snug_library, Running, Scratch, SLEEPER};
 use serde_json::Value;
+use snug_base::need;
 
 const BLOATS: &str = include_str!("programs/bloats.c");
 
@@ -66,19 +67,19 @@ int main(int count, char **arguments) {
 }
 "#;
 
-/// The library of an allocator on this system, by its name for --with.
-fn is_installed(allocator: &str) -> bool {
+/// These allocators, by their names for --with, if this system has them all.
+fn installed<'a>(allocators: &[&'a str]) -> Result<Vec<&'a str>, String> {
     let listed = run(&mut snug(&["compare", "--list-allocators"])).expect_code(0).stdout;
-    let found = listed.lines().any(|line| line.starts_with(allocator) && line.contains('/'));
-    assert!(found || std::env::var("SNUG_REQUIRE_PEERS").is_err(), "{allocator} is not installed");
-    found
+    let is_there = |name: &str| listed.lines().any(|line| line.starts_with(name) && line.contains('/'));
+    let check = |name: &&'a str| is_there(name).then_some(*name).ok_or(format!("{name} is not installed"));
+    allocators.iter().map(check).collect()
 }
 
 /// Calls `test` with each allocator that can be asked, side by side: the programs sleep most of the time.
 fn with_each(test: impl Fn(&str, &str) + Sync) {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     std::thread::scope(|scope| {
-        for allocator in ["jemalloc", "tcmalloc"].into_iter().filter(|name| is_installed(name)) {
+        for allocator in need!(installed(&["jemalloc", "tcmalloc"])) {
             let (test, library) = (&test, &library);
             scope.spawn(move || test(&library.clone(), allocator));
         }
@@ -131,17 +132,14 @@ fn children_of_a_fork_are_asked_too() {
 
 #[test]
 fn a_process_that_was_started_with_the_asker_is_watched_by_its_pid() {
-    let Some(library) = snug_library() else { return };
-    if !is_installed("jemalloc") {
-        return;
-    }
+    let library = snug_library();
+    let jemalloc = need!(common::jemalloc_library());
     let scratch = Scratch::new();
     let leaks = scratch.compile("leaks", LEAKS, &[]);
     let refusal = run(snug(&["leak", "--ask-allocator", "1"]).env("SNUG_LIBRARY", &library)).expect_code(2);
     let refusal = refusal.expect_stderr("can't be asked: it runs already");
     // As it says.
     let preload = refusal.stderr.split("LD_PRELOAD=").nth(1).unwrap().split(' ').next().unwrap();
-    let jemalloc = common::jemalloc_library().expect("it is installed");
     let mut program = Command::new(&leaks);
     let running = Running(program.env("LD_PRELOAD", format!("{preload}:{jemalloc}")).spawn().unwrap());
     let watch = |seconds| {
@@ -161,19 +159,19 @@ fn a_process_that_was_started_with_the_asker_is_watched_by_its_pid() {
 
 #[test]
 fn comparisons_show_what_is_live() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let sleeper = scratch.compile("sleeper", SLEEPER, &[]);
-    let asked = ["glibc", "jemalloc", "tcmalloc", "mimalloc", "snug"];
-    let found: Vec<&str> =
-        asked.into_iter().filter(|name| ["glibc", "snug"].contains(name) || is_installed(name)).collect();
-    let (with, out) = (found.join(","), scratch.text("out"));
+    let peers = need!(installed(&["jemalloc", "tcmalloc", "mimalloc"]));
+    let (with, out) = (format!("glibc,snug,{}", peers.join(",")), scratch.text("out"));
     let arguments =
         ["compare", "--ask-allocator", "--runs", "1", "--with", &with, "--out", &out, "--", &sleeper, "2"];
     run(snug(&arguments).env("SNUG_LIBRARY", &library)).expect_code(0);
     let results = std::fs::read_to_string(scratch.path("out/compare.json")).unwrap();
     let results: Value = serde_json::from_str(&results).unwrap();
-    for run in results["runs"].as_array().unwrap() {
+    let runs = results["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 5);
+    for run in runs {
         match (run["allocator"].as_str().unwrap(), &run["memory"]["live_final_bytes"]) {
             ("mimalloc", live) => assert!(live.is_null(), "{live}"),
             (name, live) => assert!((8e6..9.5e6).contains(&live.as_f64().unwrap()), "{name}: {live}"),
@@ -183,20 +181,17 @@ fn comparisons_show_what_is_live() {
 
 #[test]
 fn what_cannot_be_asked_is_said() {
-    let Some(library) = snug_library() else { return };
+    need!(installed(&["jemalloc", "mimalloc"]));
+    let library = snug_library();
     let leak = |with: &str| {
         let arguments = ["leak", "--ask-allocator", "--with", with, "--for", "1s", "--", "sleep", "9"];
         run(snug(&arguments).env("SNUG_LIBRARY", &library))
     };
     leak("snug").expect_code(0).expect_stderr("snug counts live bytes by itself");
-    if is_installed("mimalloc") {
-        leak("mimalloc").expect_code(0).expect_stderr("mimalloc tells nobody how much is live");
-    }
+    leak("mimalloc").expect_code(0).expect_stderr("mimalloc tells nobody how much is live");
     // Without the option, the answer says how to ask.
-    if is_installed("jemalloc") {
-        let arguments = ["leak", "--with", "jemalloc", "--for", "1s", "--", "sleep", "9"];
-        run(&mut snug(&arguments)).expect_code(0).expect_stdout("jemalloc tells them only from within");
-    }
+    let arguments = ["leak", "--with", "jemalloc", "--for", "1s", "--", "sleep", "9"];
+    run(&mut snug(&arguments)).expect_code(0).expect_stdout("jemalloc tells them only from within");
     let elsewhere = scratch_without_asker();
     let arguments = ["leak", "--ask-allocator", "--", "true"];
     run(snug(&arguments).env("SNUG_LIBRARY", elsewhere.text("libsnug.so")))

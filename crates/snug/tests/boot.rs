@@ -21,8 +21,8 @@ struct Files {
 }
 
 impl Files {
-    fn new() -> Option<Files> {
-        let library = snug_library()?;
+    fn new() -> Files {
+        let library = snug_library();
         let scratch = Scratch::new();
         let files = Files { scratch, library };
         files.write("first.rb", "require 'costly'\nrequire_relative 'second'\n");
@@ -32,7 +32,7 @@ impl Files {
         files.write("first.py", "import costly\nfrom second import found\n");
         files.write("costly.py", "KEPT = [b'x' * (90 + n % 20) for n in range(40_000)]\n");
         files.write("second.py", "import costly\nfound = len(costly.KEPT)\n");
-        Some(files)
+        files
     }
 
     fn write(&self, name: &str, text: &str) {
@@ -81,7 +81,7 @@ fn assert_tree(json: &Value, second: &str) {
 
 #[test]
 fn a_tree_of_ruby() {
-    let Some(files) = Files::new() else { return };
+    let files = Files::new();
     let json = files.json(&["ruby", "-e", "require 'first'; require 'json'; system('ruby -e 1') or abort"]);
     let second = find(&json["required"], "first").unwrap()["required"].as_array().unwrap();
     let second = second.iter().find(|file| file["path"].as_str().unwrap().ends_with("/second.rb")).unwrap();
@@ -92,7 +92,7 @@ fn a_tree_of_ruby() {
 
 #[test]
 fn a_tree_of_python_and_the_sitecustomize_of_others() {
-    let Some(files) = Files::new() else { return };
+    let files = Files::new();
     files.write("sitecustomize.py", "import sys\nsys.there_is_another = True\n");
     let program = "import sys, first, json\nassert sys.there_is_another and first.found == 40_000";
     let json = files.json(&[PYTHON, "-c", program]);
@@ -103,7 +103,7 @@ fn a_tree_of_python_and_the_sitecustomize_of_others() {
 
 #[test]
 fn objects_by_library() {
-    let Some(files) = Files::new() else { return };
+    let files = Files::new();
     for program in [["ruby", "-e", "require 'first'"], [PYTHON, "-c", "import first"]] {
         let text = run(&mut files.boot(&["--objects"], &program)).expect_code(0).stdout;
         assert!(text.contains("OBJECTS") && text.contains("  application"), "{text}");
@@ -116,7 +116,7 @@ fn objects_by_library() {
 
 #[test]
 fn what_a_program_executes_is_measured_in_its_place() {
-    let Some(files) = Files::new() else { return };
+    let files = Files::new();
     let json = files.json(&["ruby", "-e", "require 'costly'; exec 'ruby', '-e', 'require %q(json)'"]);
     assert!(find(&json["required"], "json").is_some(), "{json}");
     assert!(find(&json["required"], "costly").is_none(), "{json}");
@@ -124,7 +124,7 @@ fn what_a_program_executes_is_measured_in_its_place() {
 
 #[test]
 fn what_grew_fails_a_condition() {
-    let Some(files) = Files::new() else { return };
+    let files = Files::new();
     let [old, new] = ["old.json", "new.json"].map(|name| files.scratch.text(name));
     let save = |path: &str, program: &str| {
         let output = run(&mut files.boot(&["--json"], &["ruby", "-e", program])).expect_code(0).stdout;
@@ -147,7 +147,7 @@ fn what_grew_fails_a_condition() {
 
 #[test]
 fn a_server_is_ended_and_has_its_tree() {
-    let Some(files) = Files::new() else { return };
+    let files = Files::new();
     // SIGTERM ends Python at once.
     let program = "import first, os, time\nos.kill(os.getpid(), 15) if os.path.exists('/proc/self') else 0";
     let answer = run(&mut files.boot(&["--json"], &[PYTHON, "-c", program])).expect_code(1);
@@ -160,7 +160,7 @@ fn a_server_is_ended_and_has_its_tree() {
 
 #[test]
 fn what_is_wrong_is_explained() {
-    let Some(files) = Files::new() else { return };
+    let files = Files::new();
     run(&mut snug(&["boot"])).expect_code(2).expect_stderr("a program to measure is missing");
     run(&mut files.boot(&[], &["true"])).expect_code(3).expect_stderr("neither Ruby nor Python");
     run(&mut files.boot(&[], &["no-such-program"])).expect_code(127);

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use common::prometheus::{FakePrometheus, Manner};
-use common::{run, snug, snug_library, Running, Scratch, SLEEPER};
+use common::{commands, run, snug, snug_library, Running, Scratch, SLEEPER};
 
 /// Allocates, and so answers what it is asked.
 const BUSY: &str = r#"
@@ -41,18 +41,9 @@ fn expect_quiet_end(command: &mut Command) {
     }
 }
 
-/// The commands that `snug --help` lists.
-fn commands() -> Vec<String> {
-    let help = run(&mut snug(&["--help"])).expect_code(0).stdout;
-    let listed = help.lines().skip_while(|line| !line.starts_with("Commands:")).skip(1);
-    let names =
-        listed.take_while(|line| line.starts_with("  ")).filter_map(|line| line.split_whitespace().next());
-    names.filter(|name| *name != "help").map(String::from).collect()
-}
-
 #[test]
 fn a_reader_that_leaves_ends_every_command_quietly() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let start = |name: &str, source: &str| {
         let mut command = Command::new(scratch.compile(name, source, &[]));

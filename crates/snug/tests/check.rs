@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 use common::{
     jemalloc_library, run, snug, snug_as_jemalloc, snug_in_terminal, snug_library, Running, Scratch, SLEEPER,
 };
+use snug_base::need;
+use snug_base::testing::root;
 
 /// Starts a program and waits until it sleeps, so that its loader is through.
 fn start(command: &mut Command) -> (Running, String) {
@@ -76,7 +78,7 @@ fn a_process_under_glibc() {
 
 #[test]
 fn a_process_under_a_preloaded_allocator() {
-    let Some(library) = jemalloc_library() else { return };
+    let library = need!(jemalloc_library());
     let mut command = Command::new("sleep");
     command.arg("60").env("LD_PRELOAD", &library).env("MALLOC_CONF", "narenas:2").env("TCMALLOC_X", "1");
     let (_running, pid) = start(&mut command);
@@ -89,7 +91,7 @@ fn a_process_under_a_preloaded_allocator() {
 
 #[test]
 fn snug_tells_its_own_settings() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let mut command = Command::new("sleep");
     command.arg("60").env("LD_PRELOAD", &library).env("SNUG", "purge_cpu_percent:7");
     let (_running, pid) = start(&mut command);
@@ -104,7 +106,7 @@ fn snug_tells_its_own_settings() {
 
 #[test]
 fn whole_trees_by_name() {
-    let Some(library) = jemalloc_library() else { return };
+    let library = need!(jemalloc_library());
     let scratch = Scratch::new();
     let sleeper = scratch.compile("snugtestsleeper", SLEEPER, &[]);
     let script = format!("{sleeper} 60 & env -u LD_PRELOAD {sleeper} 60 & wait");
@@ -121,7 +123,7 @@ fn whole_trees_by_name() {
 
 #[test]
 fn a_program_is_started_looked_at_and_stopped() {
-    let Some(library) = jemalloc_library() else { return };
+    let library = need!(jemalloc_library());
     // Other runs of this test may go on beside this one.
     let sleep = format!("sleep 4242.{}", std::process::id());
     let script = format!("{sleep}; true");
@@ -141,7 +143,7 @@ fn a_terminal_shows_what_it_waits_for() {
 
 #[test]
 fn a_program_too_short_to_look_at_is_judged_by_its_loader() {
-    let Some(library) = jemalloc_library() else { return };
+    let library = need!(jemalloc_library());
     // Some of them end while they are looked at.
     for _ in 0..40 {
         let mut command = snug(&["check", "--expect", "jemalloc", "--", "true"]);
@@ -160,7 +162,7 @@ fn a_program_that_fails_by_itself_is_not_as_expected() {
         .expect_code(1)
         .expect_stdout("was killed by SIGSEGV");
     run(snug(&["check", "--expect", "glibc", "--", "true"]).env_remove("LD_PRELOAD")).expect_code(0);
-    let Some(library) = jemalloc_library() else { return };
+    let library = need!(jemalloc_library());
     run(snug(&["check", "--expect", "glibc", "--", "true"]).env("LD_PRELOAD", library))
         .expect_code(1)
         .expect_stdout("it uses jemalloc");
@@ -184,7 +186,7 @@ fn ignored_preloads_are_explained() {
     run(missing.env("LD_PRELOAD", "/nonexistent/libsnug.so"))
         .expect_code(1)
         .expect_stdout("there is no such file");
-    let Some(library) = jemalloc_library() else { return };
+    let library = need!(jemalloc_library());
     let scratch = Scratch::new();
     let fixed = scratch.compile("fixed", SLEEPER, &["-static"]);
     let mut command = snug(&["check", "--for", "0.3", "--", &fixed]);
@@ -198,7 +200,7 @@ fn ignored_preloads_are_explained() {
 
 #[test]
 fn half_linked_programs_are_found() {
-    let Some(library) = jemalloc_library() else { return };
+    let library = need!(jemalloc_library());
     let scratch = Scratch::new();
     let half = scratch.compile("half", SLEEPER, &["-Wl,--no-as-needed", "-lc", &library]);
     run(&mut snug(&["check", "--for", "0.3", "--", &half])).expect_code(1).expect_stdout("half-linked");
@@ -210,11 +212,8 @@ fn half_linked_programs_are_found() {
 
 #[test]
 fn snug_linked_statically_is_found_even_when_stripped() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let archive = library.replace(".so", ".a");
-    if !std::path::Path::new(&archive).exists() {
-        return;
-    }
     let scratch = Scratch::new();
     let program = scratch.compile("static", SLEEPER, &["-static", "-s", &archive, "-lpthread"]);
     run(&mut snug(&["check", "--for", "0.3", "--expect", "snug", "--", &program]))
@@ -224,7 +223,7 @@ fn snug_linked_statically_is_found_even_when_stripped() {
 
 #[test]
 fn a_replaced_library_is_noticed() {
-    let Some(library) = jemalloc_library() else { return };
+    let library = need!(jemalloc_library());
     let scratch = Scratch::new();
     let copy = scratch.path("libjemalloc.so.2");
     std::fs::copy(&library, &copy).unwrap();
@@ -247,7 +246,7 @@ fn what_cannot_be_looked_at_is_code_3() {
 
 #[test]
 fn what_snug_ignored_and_where_its_settings_come_from() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let mut command = Command::new("sleep");
     command.arg("60").env("LD_PRELOAD", &library).stderr(Stdio::null());
     command.env("SNUG", "purge_cpu:5,background:maybe,thp:off").env("MALLOC_ARENA_MAX", "2");
@@ -269,7 +268,7 @@ fn what_snug_ignored_and_where_its_settings_come_from() {
 
 #[test]
 fn malloc_conf_is_translated_key_by_key() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let mut command = Command::new("sleep");
     command.arg("60").env("LD_PRELOAD", &library).stderr(Stdio::null());
     command.env(
@@ -298,7 +297,7 @@ fn malloc_conf_is_translated_key_by_key() {
         .map(|key| key["outcome"].as_str().unwrap())
         .collect();
     assert_eq!(outcomes, ["in_effect", "already_so", "not_needed", "overruled", "not_there", "ignored"]);
-    let Some(library) = jemalloc_library() else { return };
+    let library = need!(jemalloc_library());
     let mut command = Command::new("sleep");
     command.arg("60").env("LD_PRELOAD", &library).env("MALLOC_CONF", "narenas:2");
     let (_running, pid) = start(&mut command);
@@ -308,7 +307,7 @@ fn malloc_conf_is_translated_key_by_key() {
 
 #[test]
 fn files_are_not_taken_by_their_names() {
-    let Some(library) = snug_as_jemalloc() else { return };
+    let library = snug_as_jemalloc();
     let expect = |kind: &str, command: &mut Command| {
         let (running, pid) = start(command);
         let answer = run(&mut snug(&["check", "--json", "--expect", kind, &pid])).expect_code(0);
@@ -329,12 +328,12 @@ fn files_are_not_taken_by_their_names() {
         expect("snug", Command::new(&linked).arg("60").env("LD_LIBRARY_PATH", directory));
     assert_eq!(process["allocator"]["how"], "linked_dynamically");
     // Beside the other file of the same library.
-    let Some(snug_too) = snug_library() else { return };
+    let snug_too = snug_library();
     let mut both = Command::new(&linked);
     both.arg("60").env("LD_LIBRARY_PATH", directory).env("LD_PRELOAD", &snug_too);
     let (_running, _, process) = expect("snug", &mut both);
     assert_eq!((&process["settings_source"], problems(&process)), (&"allocator".into(), vec![]));
-    let Some(jemalloc) = jemalloc_library() else { return };
+    let jemalloc = need!(jemalloc_library());
     let renamed = scratch.path("libsnug.so");
     std::fs::copy(&jemalloc, &renamed).unwrap();
     expect("jemalloc", Command::new("sleep").arg("60").env("LD_PRELOAD", &renamed));
@@ -360,7 +359,7 @@ const SLOW: &str =
 
 #[test]
 fn a_process_that_just_starts_is_waited_for() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let slow = scratch.compile("slow.so", SLOW, &["-shared", "-fPIC"]);
     let mut command = Command::new("sleep");
@@ -415,9 +414,7 @@ fn names_of_processes_do_not_write_to_the_terminal() {
 /// As sudo does: a program of root's that one's own process became.
 #[test]
 fn who_may_not_be_ended_is_named_and_left() {
-    if !nix::unistd::geteuid().is_root() {
-        return;
-    }
+    need!(root());
     let scratch = Scratch::new();
     let source = "#define _GNU_SOURCE\n#include <unistd.h>\n\
                   int main(void) { return setresuid(0, 0, 0) != 0 ? 7 : (int)sleep(60); }";
@@ -436,9 +433,7 @@ fn who_may_not_be_ended_is_named_and_left() {
 
 #[test]
 fn names_stand_for_processes_of_this_user() {
-    if !nix::unistd::geteuid().is_root() {
-        return;
-    }
+    need!(root());
     let scratch = Scratch::new();
     let program = scratch.compile("snugtestowned", SLEEPER, &[]);
     let tool = scratch.path("snug");

@@ -2,12 +2,13 @@
 
 mod common;
 
-use std::io::Write;
 use std::os::unix::fs::{symlink, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use common::{jemalloc_library, run, snug, Answer, Scratch};
+use snug_base::need;
+use snug_base::testing::root;
 
 const ENTRY: &str = "#!/bin/sh -e
 if [ -z \"${LD_PRELOAD+x}\" ]; then
@@ -56,7 +57,7 @@ fn check(arguments: &[&str]) -> Answer {
 
 #[test]
 fn root_file_systems() {
-    let Some(jemalloc) = jemalloc_library() else { return };
+    let jemalloc = need!(jemalloc_library());
     let scratch = Scratch::new();
     let root = root_file_system(&scratch, &jemalloc);
     let name = root.display().to_string();
@@ -89,7 +90,7 @@ fn root_file_systems() {
 
 #[test]
 fn malloc_conf_of_an_image_is_read() {
-    let (Some(jemalloc), Some(library)) = (jemalloc_library(), common::snug_library()) else { return };
+    let (jemalloc, library) = (need!(jemalloc_library()), common::snug_library());
     let scratch = Scratch::new();
     let root = root_file_system(&scratch, &jemalloc);
     std::fs::copy(library, root.join("usr/lib/deep/libsnug.so")).unwrap();
@@ -109,7 +110,7 @@ fn malloc_conf_of_an_image_is_read() {
 
 #[test]
 fn static_programs_and_other_machines_in_images() {
-    let Some(jemalloc) = jemalloc_library() else { return };
+    let jemalloc = need!(jemalloc_library());
     let scratch = Scratch::new();
     let root = root_file_system(&scratch, &jemalloc);
     let name = root.display().to_string();
@@ -128,7 +129,7 @@ fn static_programs_and_other_machines_in_images() {
 
 #[test]
 fn units_that_do_not_run() {
-    let Some(jemalloc) = jemalloc_library() else { return };
+    let jemalloc = need!(jemalloc_library());
     let scratch = Scratch::new();
     let unit = scratch.text("shop.service");
     std::fs::write(&unit, "[Service]\nExecStart=/bin/sh -c \"cd / && exec sleep 5\"\n").unwrap();
@@ -148,14 +149,15 @@ fn units_that_do_not_run() {
 
 #[test]
 fn processes_with_another_root() {
-    let Some(jemalloc) = jemalloc_library() else { return };
+    need!(root());
+    let jemalloc = need!(jemalloc_library());
     let scratch = Scratch::new();
     let root = root_file_system(&scratch, &jemalloc);
     let mut command = Command::new("unshare");
     command.args(["--mount", "--pid", "--fork", "--kill-child", "chroot"]).arg(&root);
     command.args(["/bin/sleep", "4243"]).env("LD_PRELOAD", "").stderr(Stdio::null());
     command.env("LD_PRELOAD", "/usr/lib/deep/libjemalloc.so.2");
-    let Ok(mut child) = command.spawn() else { return };
+    let mut child = command.spawn().expect("unshare can be started");
     let inside = || -> Option<i32> {
         let entries = std::fs::read_dir("/proc").ok()?.flatten();
         let mut pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -169,18 +171,13 @@ fn processes_with_another_root() {
         }
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    if let Some(pid) = inside() {
-        let answer = check(&["--expect", "jemalloc", "--json", &pid.to_string()]);
-        let _ = child.kill();
-        let _ = child.wait();
-        let answer = answer.expect_code(0);
-        let process = &answer.json()["processes"][0];
-        assert_eq!(process["place"]["kind"], "container");
-        assert_eq!(process["place"]["pid_inside"], 1);
-        assert_eq!(process["executable"], "/bin/sleep", "as the container sees it");
-        assert_eq!(process["allocator"]["how"], "preloaded");
-    } else {
-        let _ = child.wait();
-        let _ = writeln!(std::io::stderr(), "SKIPPED: unshare and chroot need root");
-    }
+    let answer = inside().map(|pid| check(&["--expect", "jemalloc", "--json", &pid.to_string()]));
+    let _ = child.kill();
+    let _ = child.wait();
+    let answer = answer.expect("it starts").expect_code(0);
+    let process = &answer.json()["processes"][0];
+    assert_eq!(process["place"]["kind"], "container");
+    assert_eq!(process["place"]["pid_inside"], 1);
+    assert_eq!(process["executable"], "/bin/sleep", "as the container sees it");
+    assert_eq!(process["allocator"]["how"], "preloaded");
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use common::{jemalloc_library, run, snug, Answer, Scratch};
 use serde_json::Value;
+use snug_base::need;
 
 /// A server of one test, with a port of its own.
 struct Server {
@@ -286,7 +287,7 @@ fn servers_that_do_not_end() {
 
 #[test]
 fn the_allocator_is_loaded_into_servers_but_not_into_the_load() {
-    let Some(library) = jemalloc_library() else { return };
+    let library = need!(jemalloc_library());
     let server = Server::new();
     let load = "test -z \"$LD_PRELOAD\"";
     server

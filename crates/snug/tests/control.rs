@@ -7,6 +7,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use common::{run, snug, snug_in_terminal, snug_library, Running, Scratch};
+use snug_base::need;
+use snug_base::testing::root;
 
 fn signal(process: &Running, name: &str) {
     assert!(Command::new("kill").args([name, &process.pid()]).status().unwrap().success());
@@ -39,25 +41,22 @@ int main(int count, char **arguments) {
 
 /// Starts the program under a library, with settings, and waits until it says that it is ready.
 fn start(scratch: &Scratch, what: &str, library: Option<&str>, settings: &str) -> Running {
-    use std::io::Read;
     let program = scratch.path("program");
     let program = match program.exists() {
         true => scratch.text("program"),
         false => scratch.compile("program", PROGRAM, &[]),
     };
     let mut command = Command::new(program);
-    command.arg(what).env_remove("LD_PRELOAD").env("SNUG", settings).stdout(Stdio::piped());
+    command.arg(what).env_remove("LD_PRELOAD").env("SNUG", settings);
     if let Some(library) = library {
         command.env("LD_PRELOAD", library);
     }
-    let mut running = Running(command.spawn().unwrap());
-    running.0.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
-    running
+    Running::when_ready(&mut command)
 }
 
 #[test]
 fn a_working_process_purges() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     // Without a budget and a helper thread only a request gives this memory back.
     let server = start(&scratch, "server", Some(&library), "purge_cpu_percent:0,background:0");
@@ -71,7 +70,7 @@ fn a_working_process_purges() {
 
 #[test]
 fn settings_change_and_bad_ones_are_refused() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let server = start(&scratch, "server", Some(&library), "background:1");
     let pid = server.pid();
@@ -97,7 +96,7 @@ fn settings_change_and_bad_ones_are_refused() {
 
 #[test]
 fn silence_is_explained() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let sleeper = start(&scratch, "sleep", Some(&library), "");
     common::eventually("its free memory goes back", || {
@@ -138,7 +137,7 @@ fn silence_is_explained() {
 
 #[test]
 fn a_terminal_shows_what_it_waits_for() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let looping = start(&scratch, "loop", Some(&library), "background:0");
     let pid = looping.pid();
@@ -153,7 +152,7 @@ fn a_terminal_shows_what_it_waits_for() {
 
 #[test]
 fn several_may_ask_at_once() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let server = start(&scratch, "server", Some(&library), "background:0");
     let children: Vec<Child> = (0..8)
@@ -172,7 +171,7 @@ fn several_may_ask_at_once() {
 
 #[test]
 fn a_heap_is_shown() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let server = start(&scratch, "server", Some(&library), "");
     let answer = run(&mut snug(&["stats", &server.pid(), "--classes"])).expect_code(0);
@@ -199,7 +198,7 @@ fn a_heap_is_shown() {
 
 #[test]
 fn names_stand_for_processes() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let name = format!("snugnamed{}", std::process::id() % 100_000);
     std::fs::rename(scratch.compile("program", PROGRAM, &[]), scratch.path(&name)).unwrap();
@@ -264,11 +263,7 @@ fn who_cannot_be_asked_is_told() {
 /// As another user, where this one may become it.
 #[test]
 fn processes_of_others_are_theirs() {
-    let is_root =
-        String::from_utf8(Command::new("id").arg("-u").output().unwrap().stdout).unwrap().trim() == "0";
-    if !is_root {
-        return;
-    }
+    need!(root());
     let scratch = Scratch::new();
     let server = start(&scratch, "sleep", None, "");
     // The tool where everybody may execute it.
@@ -314,7 +309,7 @@ int open64(const char *path, int flags, ...) {
 
 #[test]
 fn memory_that_may_not_be_read_is_told() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let refuse = scratch.compile("refuse.so", REFUSE, &["-shared", "-fPIC"]);
     let call = |arguments: &[&str]| run(snug(arguments).env("LD_PRELOAD", &refuse));

@@ -2,10 +2,10 @@
 
 mod common;
 
-use std::io::Read;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use common::{eventually, run, snug, snug_library, Running, Scratch};
+use common::{eventually, ready_ruby, run, snug, snug_library, Running, Scratch};
+use snug_base::need;
 
 /// Keeps 20 MB at one place, 8 MB at another, and 2 MB at a third; with an argument it goes on with the first.
 const PROGRAM: &str = r#"
@@ -43,10 +43,7 @@ sleep
 "#;
 
 fn start(command: &mut Command, library: &str, settings: &str) -> Running {
-    command.env("LD_PRELOAD", library).env("SNUG", settings).stdout(Stdio::piped());
-    let mut running = Running(command.spawn().unwrap());
-    running.0.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
-    running
+    Running::when_ready(command.env("LD_PRELOAD", library).env("SNUG", settings))
 }
 
 /// The metrics of a process and, of those, its sites with their bytes.
@@ -68,7 +65,7 @@ fn value(text: &str, name: &str) -> f64 {
 
 #[test]
 fn the_sites_with_most_have_names() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let program = scratch.compile("program", PROGRAM, &[]);
     // Some 480 samples: fewer than the library takes without a budget.
@@ -91,7 +88,7 @@ fn the_sites_with_most_have_names() {
 
 #[test]
 fn it_switches_sampling_on_nowhere_and_sees_where_others_do() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let program = scratch.compile("program", PROGRAM, &[]);
     let process = start(Command::new(program).arg("goes on"), &library, "");
@@ -114,16 +111,10 @@ fn it_switches_sampling_on_nowhere_and_sees_where_others_do() {
 
 #[test]
 fn ruby_lines_are_named() {
-    let Some(library) = snug_library() else { return };
-    if Command::new("ruby").arg("--version").output().is_err() {
-        return;
-    }
     let scratch = Scratch::new();
-    let script = scratch.path("keeps.rb");
-    std::fs::write(&script, RUBY).unwrap();
-    let process = start(Command::new("ruby").arg(&script), &library, "profile:32768");
+    let (process, script) = need!(ready_ruby(&scratch, RUBY, "profile:32768"));
     let (text, sites) = scrape(&process.pid(), "1");
-    let expected = format!("keeps ({}:3)", script.display());
+    let expected = format!("keeps ({script}:3)");
     // 12 MB, of some 370 samples.
     assert!(sites[0].0 == expected && (7e6..18e6).contains(&sites[0].1), "{expected}\n{text}");
     assert_eq!((sites.len(), sites[1].0.as_str()), (2, "other"));

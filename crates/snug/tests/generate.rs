@@ -4,24 +4,13 @@ mod common;
 
 use std::process::Command;
 
-use common::{run, snug, Scratch};
+use common::{commands, run, snug, Scratch};
 
 #[test]
 fn the_version_is_that_of_the_project() {
     let version = include_str!("../../../VERSION").trim();
     let answer = run(&mut snug(&["--version"])).expect_code(0);
     assert_eq!(answer.stdout, format!("snug {version}\n"));
-}
-
-/// The commands that `snug --help` lists.
-fn commands() -> Vec<String> {
-    let help = run(&mut snug(&["--help"])).expect_code(0).stdout;
-    let listed = help.lines().skip_while(|line| !line.starts_with("Commands:")).skip(1);
-    let words =
-        listed.take_while(|line| line.starts_with("  ")).filter_map(|line| line.split_whitespace().next());
-    let commands: Vec<String> = words.filter(|word| *word != "help").map(String::from).collect();
-    assert!(commands.len() >= 4 && commands.contains(&"top".to_string()), "{commands:?}");
-    commands
 }
 
 #[test]

@@ -6,6 +6,8 @@ mod common;
 use std::process::Command;
 
 use common::{snug_library, Scratch};
+use snug_base::need;
+use snug_base::testing::program;
 
 /// An extension with mistakes in it, for both: `put` may write anywhere, and `give` keeps the pointer. Of Ruby's headers
 /// it needs nothing.
@@ -92,10 +94,8 @@ fn check_order(said: &str, words: &[&str]) {
 }
 
 fn check_mistakes(interpreter: &str, script: &str, source: &str) {
-    let Some(library) = snug_library() else { return };
-    if Command::new(interpreter).arg("--version").output().is_err() {
-        return println!("skipped: there is no {interpreter}");
-    }
+    let library = snug_library();
+    need!(program(interpreter));
     let scratch = Scratch::new();
     scratch.compile("planted.so", EXTENSION, &["-shared", "-fPIC", "-O1", "-Wno-unused-parameter"]);
     std::fs::write(scratch.path(script), source).unwrap();

@@ -7,7 +7,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
-use common::{run, snug, snug_as_jemalloc, snug_library, Running, Scratch, SLEEPER};
+use common::{run, snug, snug_library, Running, Scratch, SLEEPER};
+use snug_base::testing::skip;
 
 /// The command that installs this library.
 fn install(library: &str, arguments: &[&str]) -> Command {
@@ -25,7 +26,7 @@ fn names(directory: &Path) -> Vec<String> {
 
 #[test]
 fn what_it_installs_works_for_everybody_and_stays_when_installed_again() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let (directory, text) = (scratch.path("volume"), scratch.text("volume"));
     fs::create_dir(&directory).unwrap();
@@ -68,7 +69,7 @@ fn what_it_installs_works_for_everybody_and_stays_when_installed_again() {
 
 #[test]
 fn an_upgrade_replaces_the_file_that_running_processes_keep() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let (directory, text) = (scratch.path("volume"), scratch.text("volume"));
     fs::create_dir(&directory).unwrap();
@@ -94,7 +95,7 @@ fn an_upgrade_replaces_the_file_that_running_processes_keep() {
 
 #[test]
 fn removing_leaves_nothing_of_ours_and_all_else() {
-    let (Some(library), Some(_)) = (snug_library(), snug_as_jemalloc()) else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let (directory, text) = (scratch.path("volume"), scratch.text("volume"));
     fs::create_dir(&directory).unwrap();
@@ -113,7 +114,7 @@ fn removing_leaves_nothing_of_ours_and_all_else() {
 
 #[test]
 fn files_of_others_are_left_alone() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let (directory, text) = (scratch.path("volume"), scratch.text("volume"));
     fs::create_dir(&directory).unwrap();
@@ -132,7 +133,7 @@ fn files_of_others_are_left_alone() {
 
 #[test]
 fn what_cannot_work_is_refused_with_the_reason() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     run(&mut install(&library, &[&scratch.text("absent")])).expect_code(1).expect_stderr("mkdir -p");
     run(&mut install(&library, &["/etc/passwd"])).expect_code(1).expect_stderr("is not a directory");
@@ -156,7 +157,7 @@ fn what_cannot_work_is_refused_with_the_reason() {
 /// In a mount namespace, which may be forbidden here.
 #[test]
 fn full_and_read_only_volumes_stay_as_they_were() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let volume = scratch.text("volume");
     fs::create_dir(&volume).unwrap();
@@ -167,8 +168,7 @@ fn full_and_read_only_volumes_stay_as_they_were() {
         run(command.env("SNUG_LIBRARY", &library).env("TOOL", env!("CARGO_BIN_EXE_snug")).env("DIR", &volume))
     };
     if mounted("size=1m", "true").code != Some(0) {
-        eprintln!("skipped: no mount namespaces here");
-        return;
+        return skip("no mount namespaces here");
     }
     let list = "code=$?; ls -A $DIR; exit $code";
     let full = mounted("size=2m", &format!("\"$TOOL\" install $DIR; {list}")).expect_code(1);

@@ -7,6 +7,8 @@ use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
 use common::{pythons, run, snug, snug_library, Running, Scratch};
+use snug_base::need;
+use snug_base::testing::program;
 
 /// Each samples more than the one before. The second ends blocks at pages that can't be touched, so that a read of what
 /// was freed shows.
@@ -17,13 +19,9 @@ const SETTINGS: [&str; 4] = [
     "profile:512,guard_samples:4096",
 ];
 
-fn is_there(program: &str) -> bool {
-    Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
-}
-
-fn interpreters() -> Vec<String> {
-    let ruby = is_there("ruby").then(|| "ruby".to_string());
-    ruby.into_iter().chain(pythons()).collect()
+fn interpreters() -> Result<Vec<String>, String> {
+    program("ruby")?;
+    Ok([vec!["ruby".to_string()], pythons()].concat())
 }
 
 /// Runs a program so many times, under each of the settings.
@@ -42,18 +40,17 @@ fn expect_life(times: usize, libraries: &str, command: &[&str]) {
 
 #[test]
 fn ruby_ends_as_without_samples() {
-    let Some(library) = snug_library() else { return };
-    if is_there("ruby") {
-        expect_life(15, &library, &["ruby", "-ropenssl", "-e", "1"]);
-    }
+    let library = snug_library();
+    need!(program("ruby"));
+    expect_life(15, &library, &["ruby", "-ropenssl", "-e", "1"]);
 }
 
 #[test]
 fn exit_handlers_may_allocate_when_the_interpreter_has_ended() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let late = scratch.compile("late.so", include_str!("programs/late.c"), &["-shared", "-fPIC", "-O1"]);
-    for interpreter in interpreters() {
+    for interpreter in need!(interpreters()) {
         let script =
             if interpreter == "ruby" { "fork { 1 }; Process.wait; exit $?.exitstatus || 1" } else { "1" };
         let option = if interpreter == "ruby" { "-e" } else { "-c" };
@@ -65,11 +62,10 @@ fn exit_handlers_may_allocate_when_the_interpreter_has_ended() {
 
 #[test]
 fn ruby_lives_through_samples_everywhere() {
-    let Some(library) = snug_library() else { return };
-    if is_there("ruby") {
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/ruby_storm.rb");
-        expect_life(1, &library, &["ruby", "-W0", script, "5"]);
-    }
+    let library = snug_library();
+    need!(program("ruby"));
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/ruby_storm.rb");
+    expect_life(1, &library, &["ruby", "-W0", script, "5"]);
 }
 
 /// The path of the library that an interpreter's code is in; none where the program itself is the interpreter.
@@ -87,10 +83,10 @@ fn library_of(interpreter: &str) -> Option<String> {
 
 #[test]
 fn a_program_may_end_an_interpreter_and_go_on() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let program = scratch.compile("embeds", include_str!("programs/embeds.c"), &["-O1", "-ldl", "-pthread"]);
-    for interpreter in interpreters() {
+    for interpreter in need!(interpreters()) {
         let Some(path) = library_of(&interpreter) else { continue };
         let kind = if interpreter == "ruby" { "ruby" } else { "python" };
         for guarded in ["guard_samples:0", "guard_samples:1"] {

@@ -61,7 +61,7 @@ fn every_field_is_described() {
     let server = FakePrometheus::start(Manner::Pods { canary: 6, baseline: 6, ratio: 0.8 });
     let words = ["fleet", "--json", "--prometheus", &server.url, "--canary", "pod=~\"web-canary-.*\""];
     assert_described("fleet", &run(&mut snug(&words)).expect_code(0).json());
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let out = scratch.text("out");
     let mut child =

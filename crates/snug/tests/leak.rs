@@ -2,13 +2,14 @@
 
 mod common;
 
-use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
 use common::{run, snug, snug_library, Scratch, SLEEPER};
 use serde_json::Value;
+use snug_base::need;
+use snug_base::testing::program;
 
 const BEHAVES: &str = include_str!("programs/behaves.c");
 /// How long a program is watched, in seconds: it draws everything in proportion.
@@ -25,7 +26,7 @@ fn watch(library: &str, with: &str, program: &str, how: &[&str], seconds: f64) -
 }
 
 /// The verdict. Three seconds are short, above all where others keep the CPUs busy: an answer that is not as hoped for
-/// is asked for again, over a watch three times as long, and that one counts.
+/// is asked for again, over a watch three times as long, and once more; the last one counts.
 fn verdict(
     library: &str,
     with: &str,
@@ -33,12 +34,11 @@ fn verdict(
     how: &[&str],
     hoped: impl Fn(&str) -> bool,
 ) -> (String, String) {
-    let text =
-        |answer: &Value| (answer["verdict"].as_str().unwrap().to_string(), answer["answer"].to_string());
-    match text(&watch(library, with, program, how, SECONDS)) {
-        (verdict, _) if !hoped(&verdict) => text(&watch(library, with, program, how, 3.0 * SECONDS)),
-        answer => answer,
-    }
+    let ask = |times: f64| {
+        let answer = watch(library, with, program, how, times * SECONDS);
+        (answer["verdict"].as_str().unwrap().to_string(), answer["answer"].to_string())
+    };
+    [1.0, 3.0].into_iter().map(&ask).find(|(verdict, _)| hoped(verdict)).unwrap_or_else(|| ask(9.0))
 }
 
 /// Under glibc live bytes are estimated. What its memory does is its own affair: only leaks are the program's.
@@ -60,19 +60,17 @@ fn leaks_are_told_from_all_else_under_glibc() {
 
 #[test]
 fn verdicts_on_real_programs_are_right() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let program = scratch.compile("behaves", BEHAVES, &["-O1"]);
     let expected =
         [("leaks", "leak"), ("bloats", "bloat"), ("fragments", "fragmented"), ("settles", "plateau")];
     let mut left: Vec<(&str, &str, u32)> = Vec::new();
     for (how, verdict) in expected {
-        left.extend((1..=9).map(|seed| (how, verdict, seed)));
+        left.extend((1..=6).map(|seed| (how, verdict, seed)));
     }
-    let total = left.len();
     let queue = Mutex::new(left);
-    let wrong: Mutex<Vec<(bool, String)>> = Mutex::default();
-    let table: Mutex<BTreeMap<(&str, String), u32>> = Mutex::default();
+    let wrong: Mutex<Vec<String>> = Mutex::default();
     // The programs sleep most of the time.
     std::thread::scope(|scope| {
         for _ in 0..3 {
@@ -81,36 +79,12 @@ fn verdicts_on_real_programs_are_right() {
                 let (found, answer) =
                     verdict(&library, "snug", &program, &[how, &seed.to_string()], |found| found == expected);
                 if found != expected {
-                    wrong
-                        .lock()
-                        .unwrap()
-                        .push((is_grave(expected, &found), format!("{how} {seed}: {answer}")));
+                    wrong.lock().unwrap().push(format!("{how} {seed}: {answer}"));
                 }
-                *table.lock().unwrap().entry((how, found)).or_default() += 1;
             });
         }
     });
-    for ((how, found), count) in table.into_inner().unwrap() {
-        println!("{how:10} {found:12} {count}");
-    }
-    let wrong = wrong.into_inner().unwrap();
-    // On a busy machine a program gets its turns irregularly: "not enough data" is what there is to say, or it really
-    // does something else for that long.
-    let grave = wrong.iter().filter(|(grave, _)| *grave).count();
-    println!("{} of {total} are right, {grave} gravely wrong", total - wrong.len());
-    assert!(grave as f64 <= 0.05 * total as f64, "{wrong:#?}");
-    // So short a watch often decides nothing. What it decides is right, and it decides half of the time.
-    let undecided = wrong.iter().filter(|(_, answer)| answer.contains("\"Not enough data")).count();
-    assert!(wrong.len() - undecided <= total / 12, "{wrong:#?}");
-    assert!(2 * (total - wrong.len()) >= total, "{wrong:#?}");
-}
-
-/// A leak that is told as no growth at all, or what is none that is told as a leak.
-fn is_grave(expected: &str, found: &str) -> bool {
-    match expected {
-        "leak" => ["plateau", "fragmented"].contains(&found),
-        _ => found == "leak",
-    }
+    assert_eq!(wrong.into_inner().unwrap(), [""; 0]);
 }
 
 /// Keeps 20 kB again and again in one place, and drops far more than that in another, perhaps in a forked child.
@@ -166,19 +140,15 @@ fn leak_of(library: &str, command: &[&str], more: &[&str]) -> Value {
 
 #[test]
 fn a_leak_comes_with_the_lines_that_keep() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let (ruby, python) = (scratch.text("keeps.rb"), scratch.text("keeps.py"));
     std::fs::write(&ruby, RUBY).unwrap();
     std::fs::write(&python, PYTHON).unwrap();
-    let exists =
-        |program: &str| Command::new(program).arg("--version").output().is_ok_and(|out| out.status.success());
+    need!(program("ruby"));
     for (command, line) in
         [(vec!["ruby", &ruby], 3), (vec!["ruby", &ruby, "fork"], 3), (vec!["python3", &python], 5)]
     {
-        if !exists(command[0]) {
-            continue;
-        }
         let answer = leak_of(&library, &command, &[]);
         assert_eq!(answer["verdict"], "leak", "{command:?}: {answer}");
         let first = &answer["lines"][0];
@@ -204,13 +174,11 @@ fn a_leak_comes_with_the_lines_that_keep() {
 
 #[test]
 fn a_running_process_is_sampled_only_for_the_watch_and_not_at_all_if_so_asked() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let ruby = scratch.text("keeps.rb");
     std::fs::write(&ruby, RUBY).unwrap();
-    if Command::new("ruby").arg("--version").output().is_err() {
-        return;
-    }
+    need!(program("ruby"));
     let mut command = Command::new("ruby");
     command.arg(&ruby).env("LD_PRELOAD", &library).env_remove("SNUG").stdout(Stdio::null());
     let process = common::Running(command.spawn().unwrap());
@@ -223,10 +191,12 @@ fn a_running_process_is_sampled_only_for_the_watch_and_not_at_all_if_so_asked() 
     };
     assert_eq!(watch(&["--no-lines"])["lines"], serde_json::json!([]));
     assert_eq!(setting(), "0");
-    let answer = watch(&[]);
-    if answer["verdict"] == "leak" {
-        assert_eq!(answer["lines"][0]["line"]["function"], "keeps", "{answer}");
-    }
+    let answers = (0..4).map(|_| watch(&[]));
+    let answer = answers
+        .into_iter()
+        .find(|answer| answer["verdict"] == "leak")
+        .expect("one of four watches tells the leak");
+    assert_eq!(answer["lines"][0]["line"]["function"], "keeps", "{answer}");
     assert_eq!(setting(), "0");
     run(&mut snug(&["set", &pid, "profile=1"])).expect_code(0);
     watch(&[]);
@@ -235,7 +205,7 @@ fn a_running_process_is_sampled_only_for_the_watch_and_not_at_all_if_so_asked() 
 
 #[test]
 fn restarts_do_not_hide_a_leak() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let program = scratch.compile("behaves", BEHAVES, &["-O1"]);
     let with_workers = |how: &str, hoped: &dyn Fn(&Value) -> bool| {
@@ -290,7 +260,9 @@ fn live_bytes_under_glibc_are_estimated_closely() {
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(json["live_source"], "estimated");
-        for live in json["series"]["live_bytes"].as_array().unwrap() {
+        let series = json["series"]["live_bytes"].as_array().unwrap();
+        assert!(series.len() >= 5, "{json}");
+        for live in series {
             let ratio = live.as_f64().unwrap() / kept;
             assert!((1.0..1.02).contains(&ratio), "{threads} threads: {ratio}");
         }
@@ -302,7 +274,7 @@ fn live_bytes_under_glibc_are_estimated_closely() {
 
 #[test]
 fn load_and_requests_are_counted_and_not_measured() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let sleeper = scratch.compile("sleeper", SLEEPER, &[]);
     // Each run of the load is a hundred requests. The first two fail, as if the server were still starting.
@@ -337,13 +309,18 @@ fn load_and_requests_are_counted_and_not_measured() {
     let live = json["series"]["live_bytes"].as_array().unwrap().last().unwrap().as_u64().unwrap();
     assert!((8_000_000..9_000_000).contains(&live), "{live}");
     let processes = json["series"]["processes"].as_array().unwrap();
-    assert!(processes.iter().all(|count| count == 1), "the load is not measured: {processes:?}");
+    let alone = processes.iter().filter(|count| **count == 1).count();
+    assert_eq!(
+        (alone, processes.is_empty()),
+        (processes.len(), false),
+        "the load is not measured: {processes:?}"
+    );
     assert!(std::fs::read(plot).unwrap().starts_with(b"<svg"));
 }
 
 #[test]
 fn interruption_gives_the_verdict_so_far_and_leaves_nothing_behind() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     // Other runs of this test may go on beside this one.
     let sleep = format!("sleep 4545.{}", std::process::id());
     let script = format!("setsid {sleep} & {sleep}");
@@ -367,15 +344,13 @@ fn mistakes_are_explained() {
     run(&mut snug(&["leak", "2147483646"])).expect_code(3).expect_stderr("there is no process");
     run(&mut snug(&["leak", "--", "no-such-program"])).expect_code(127);
     run(&mut snug(&["leak", "--with", "jemaloc", "--", "true"])).expect_code(2).expect_stderr("did you mean");
-    if let Some(library) = snug_library() {
-        run(snug(&["leak", "--with", "snug:purge_cpu:5", "--", "true"]).env("SNUG_LIBRARY", &library))
-            .expect_code(2)
-            .expect_stderr("unknown option \"purge_cpu\"");
-        // The caller's own SNUG is no mistake of --with.
-        let mut own = snug(&["leak", "--with", "snug:MALLOC_ARENA_MAX=2", "--", "true"]);
-        own.env("SNUG", "purge_cpu:5").env("SNUG_LIBRARY", &library);
-        assert_ne!(run(&mut own).code, Some(2));
-    }
+    run(snug(&["leak", "--with", "snug:purge_cpu:5", "--", "true"]).env("SNUG_LIBRARY", snug_library()))
+        .expect_code(2)
+        .expect_stderr("unknown option \"purge_cpu\"");
+    // The caller's own SNUG is no mistake of --with.
+    let mut own = snug(&["leak", "--with", "snug:MALLOC_ARENA_MAX=2", "--", "true"]);
+    own.env("SNUG", "purge_cpu:5").env("SNUG_LIBRARY", snug_library());
+    assert_ne!(run(&mut own).code, Some(2));
     run(&mut snug(&["leak", "--for", "1s", "--with", "glibc:MALLOC_ARENAS_MAX=2", "--", "true"]))
         .expect_stderr("MALLOC_ARENAS_MAX is not a known setting of glibc");
     run(&mut snug(&["leak", "--plot", "x.png", "1"])).expect_code(2).expect_stderr(".svg");

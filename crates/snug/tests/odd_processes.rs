@@ -36,14 +36,12 @@ int main(void) {
 "#;
 
 fn start(command: &mut Command) -> Running {
-    let mut running = Running(command.env_remove("SNUG").stdout(Stdio::piped()).spawn().unwrap());
-    running.0.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
-    running
+    Running::when_ready(command.env_remove("SNUG"))
 }
 
 #[test]
 fn a_process_whose_first_thread_has_ended_is_one_like_others() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let name = "first-ends";
     let program = scratch.compile(name, FIRST_THREAD_ENDS, &["-pthread"]);

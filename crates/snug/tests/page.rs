@@ -3,15 +3,16 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use common::{run, snug, snug_library, Running, Scratch};
 use serde_json::Value;
+use snug_base::need;
 
 const SAVED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/server.json");
 
@@ -109,20 +110,13 @@ struct Visit {
     requests: Vec<String>,
 }
 
-/// The browser: None, with a line that is seen, if there is none here.
-fn chromium() -> Option<String> {
+/// The browser.
+fn chromium() -> Result<String, String> {
     let named = std::env::var("CHROMIUM").ok();
-    let names = named.iter().map(String::as_str).chain(["chromium", "chromium-browser", "google-chrome"]);
+    let mut names = named.iter().map(String::as_str).chain(["chromium", "chromium-browser", "google-chrome"]);
     let works = |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success());
-    if let Some(found) = names.into_iter().find(works) {
-        return Some(found.to_string());
-    }
-    assert!(
-        std::env::var("SNUG_REQUIRE_CHROMIUM").is_err(),
-        "SNUG_REQUIRE_CHROMIUM is set, and there is no chromium"
-    );
-    let _ = writeln!(std::io::stderr(), "SKIPPED: no chromium (set SNUG_REQUIRE_CHROMIUM=1 to insist)");
-    None
+    let found = names.find(works).map(String::from);
+    found.ok_or("chromium is not installed".into())
 }
 
 /// Everything that would leave the browser goes to a proxy of ours, which answers nothing and remembers.
@@ -192,7 +186,7 @@ fn report(files: &[&str]) -> String {
 
 #[test]
 fn the_page_is_whole_in_a_browser() {
-    let Some(chromium) = chromium() else { return };
+    let chromium = need!(chromium());
     let scratch = Scratch::new();
     let page = report(&[SAVED]);
     let check = |name: &str, more: &[&str]| -> Value {
@@ -215,11 +209,17 @@ fn the_page_is_whole_in_a_browser() {
         seen
     };
     let wide = check("wide", &["--window-size=1280,900"]);
-    assert!(wide["widths"].as_array().unwrap().iter().all(|width| width.as_u64() > Some(600)), "{wide}");
+    let numbers = |seen: &Value, name: &str| {
+        let numbers: Vec<u64> =
+            seen[name].as_array().unwrap().iter().map(|one| one.as_u64().unwrap()).collect();
+        assert!(!numbers.is_empty(), "{name}: {seen}");
+        numbers
+    };
+    assert!(numbers(&wide, "widths").iter().all(|width| *width > 600), "{wide}");
     assert_eq!(wide["paper"], "rgb(255, 255, 255)");
-    assert!(wide["cut"].as_array().unwrap().iter().all(|pixels| pixels == 0), "a table is cut: {wide}");
+    assert!(numbers(&wide, "cut").iter().all(|pixels| *pixels == 0), "a table is cut: {wide}");
     let narrow = check("narrow", &["--window-size=500,900"]);
-    assert!(narrow["widths"].as_array().unwrap().iter().all(|width| width.as_u64() > Some(300)), "{narrow}");
+    assert!(numbers(&narrow, "widths").iter().all(|width| *width > 300), "{narrow}");
     assert!(narrow["window"].as_u64() <= Some(520), "the window is narrow: {narrow}");
     let dark = check("dark", &["--window-size=1280,900", "--blink-settings=preferredColorScheme=0"]);
     assert_eq!(dark["paper"], "rgb(22, 25, 29)");
@@ -227,7 +227,7 @@ fn the_page_is_whole_in_a_browser() {
 
 #[test]
 fn several_files_make_a_page_too() {
-    let Some(chromium) = chromium() else { return };
+    let chromium = need!(chromium());
     let scratch = Scratch::new();
     let visit = visit(&chromium, &scratch, "two", &report(&[SAVED, SAVED]), &["--window-size=1280,900"]);
     assert!(
@@ -241,13 +241,11 @@ fn several_files_make_a_page_too() {
 
 #[test]
 fn a_flame_graph_is_whole_in_a_browser() {
-    let Some(chromium) = chromium() else { return };
-    let Some(library) = snug_library() else { return };
+    let chromium = need!(chromium());
+    let library = snug_library();
     let scratch = Scratch::new();
     let mut command = Command::new(scratch.compile("program", KEEPS, &[]));
-    command.env("LD_PRELOAD", library).env_remove("SNUG").stdout(Stdio::piped());
-    let mut running = Running(command.spawn().unwrap());
-    running.0.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
+    let running = Running::when_ready(command.env("LD_PRELOAD", library).env_remove("SNUG"));
     let file = scratch.text("profile.html");
     let profile = ["profile", &running.pid(), "--for", "1s", "--mean-bytes", "16384", "--html", &file];
     run(&mut snug(&profile)).expect_code(0);
@@ -297,7 +295,7 @@ fn a_flame_graph_is_whole_in_a_browser() {
 
 #[test]
 fn a_page_that_does_wrong_would_be_noticed() {
-    let Some(chromium) = chromium() else { return };
+    let chromium = need!(chromium());
     let scratch = Scratch::new();
     let wrong = "<!DOCTYPE html><html><body><img src=\"http://example.invalid/picture.png\">\
                  <script>console.error('complaint'); missing();</script></body></html>";

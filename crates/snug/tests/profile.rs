@@ -5,7 +5,9 @@ mod common;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 
-use common::{pythons, run, snug, snug_library, Running, Scratch};
+use common::{pythons, ready_ruby, run, snug, snug_library, Running, Scratch};
+use snug_base::need;
+use snug_base::testing::program;
 
 /// Keeps what one function allocates, and frees what another does.
 const PROGRAM: &str = r#"
@@ -37,10 +39,7 @@ loop { 20.times { keeps }; sleep 0.001 }
 "#;
 
 fn start(command: &mut Command, library: &str) -> Running {
-    command.env("LD_PRELOAD", library).env_remove("SNUG").stdout(Stdio::piped());
-    let mut running = Running(command.spawn().unwrap());
-    running.0.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
-    running
+    Running::when_ready(command.env("LD_PRELOAD", library).env_remove("SNUG"))
 }
 
 /// Function of the innermost frame of the site with the most bytes.
@@ -50,7 +49,7 @@ fn first(json: &serde_json::Value) -> String {
 
 #[test]
 fn what_is_kept_and_what_is_dropped_are_told_apart() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let program = scratch.compile("program", PROGRAM, &[]);
     let process = start(&mut Command::new(program), &library);
@@ -77,15 +76,13 @@ fn what_is_kept_and_what_is_dropped_are_told_apart() {
 /// Also where samples begin late: the library asks musl's loader at start only.
 #[test]
 fn functions_under_musl_are_named() {
-    let Some(library) = snug_library() else { return };
+    need!(program("musl-gcc"));
+    let library = snug_library();
     let scratch = Scratch::new();
     let (source, program) = (scratch.text("program.c"), scratch.text("program"));
     std::fs::write(&source, PROGRAM).unwrap();
     let options = ["-O1", "-g", "-fasynchronous-unwind-tables", "-o", &program, &source];
-    match Command::new("musl-gcc").args(options).status() {
-        Ok(status) => assert!(status.success()),
-        Err(_) => return println!("skipped: there is no musl-gcc"),
-    }
+    assert!(Command::new("musl-gcc").args(options).status().unwrap().success());
     let process = start(&mut Command::new(program), &library);
     let command = ["profile", &process.pid(), "--json", "--for", "2s", "--mean-bytes", "16384"];
     let json = run(&mut snug(&command)).expect_code(0).json();
@@ -116,7 +113,7 @@ int main(int count, char **arguments) {
 
 #[test]
 fn the_highest_moment_is_shown() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let program = scratch.compile("program", WAVES, &[]);
     let process = start(&mut Command::new(&program), &library);
@@ -182,7 +179,7 @@ fn functions(profile: &serde_json::Value) -> Vec<&str> {
 
 #[test]
 fn the_processes_of_a_server_are_added_up() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let program = scratch.compile("prefork-of-a-test", PREFORK, &[]);
     let process = start(Command::new("env").args(["SNUG=profile:65536", &program]), &library);
@@ -216,7 +213,7 @@ fn the_processes_of_a_server_are_added_up() {
 /// Where sampling was not on: it is switched on in all, and off again, and what comes meanwhile is in.
 #[test]
 fn workers_that_come_meanwhile_are_in() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let program = scratch.compile("prefork", PREFORK, &[]);
     let process = start(&mut Command::new(program), &library);
@@ -237,14 +234,8 @@ fn workers_that_come_meanwhile_are_in() {
 
 #[test]
 fn ruby_lines_are_named() {
-    let Some(library) = snug_library() else { return };
-    if Command::new("ruby").arg("--version").output().is_err() {
-        return;
-    }
     let scratch = Scratch::new();
-    let script = scratch.path("keeps.rb");
-    std::fs::write(&script, RUBY).unwrap();
-    let process = start(Command::new("ruby").arg(&script), &library);
+    let (process, _) = need!(ready_ruby(&scratch, RUBY, ""));
     let command = ["profile", &process.pid(), "--json", "--for", "2s", "--mean-bytes", "16384"];
     let json = run(&mut snug(&command)).expect_code(0).json();
     let sites = json["sites"].as_array().unwrap();
@@ -310,12 +301,9 @@ while True:
 
 #[test]
 fn functions_of_extensions_that_allocate_through_the_interpreter_are_named() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
+    need!(program("ruby"));
     for (interpreter, source) in [("ruby", RUBY_CALLS), ("/usr/bin/python3", PYTHON_CALLS)] {
-        if Command::new(interpreter).arg("--version").output().is_err() {
-            println!("skipped: there is no {interpreter}");
-            continue;
-        }
         let scratch = Scratch::new();
         scratch.compile("planted.so", EXTENSION, &["-shared", "-fPIC", "-O1"]);
         std::fs::write(scratch.path("calls"), source).unwrap();
@@ -337,7 +325,7 @@ fn functions_of_extensions_that_allocate_through_the_interpreter_are_named() {
 /// The file's name says what it is to be; what Python has to offer is not in it.
 #[test]
 fn an_interpreter_that_is_not_known_is_told() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     // What shows a CPython before 3.11, which has no variable that says its version.
     let source = format!("{PROGRAM}\nchar PyType_Type[64];\n");
@@ -352,7 +340,7 @@ fn an_interpreter_that_is_not_known_is_told() {
 /// In generators, coroutines, code of 3,000 lines, names that are not ASCII ...: programs/python_frames.py.
 #[test]
 fn python_frames_are_those_that_the_interpreter_names() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     for python in pythons() {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/python_frames.py");
         let mut running = start(Command::new(&python).arg(script).stdin(Stdio::piped()), &library);
@@ -390,7 +378,7 @@ fn as_kept(stack: &[(String, String, u32)]) -> Vec<(String, String, u32)> {
 /// Where each request is a sample until the budget raises the mean, again and again, while frames end, code is freed, collections and forks happen.
 #[test]
 fn python_lives_through_samples_everywhere() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     for python in pythons() {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/python_storm.py");
         let mut command = Command::new(&python);
@@ -412,14 +400,8 @@ fn python_lives_through_samples_everywhere() {
 
 #[test]
 fn the_line_that_grew_between_two_profiles_comes_first() {
-    let Some(library) = snug_library() else { return };
-    if Command::new("ruby").arg("--version").output().is_err() {
-        return;
-    }
     let scratch = Scratch::new();
-    let script = scratch.path("keeps.rb");
-    std::fs::write(&script, RUBY).unwrap();
-    let process = start(Command::new("ruby").arg(&script), &library);
+    let (process, _) = need!(ready_ruby(&scratch, RUBY, ""));
     let [old, new] = ["old.json", "new.json"].map(|name| {
         let pid = process.pid();
         let live = ["profile", &pid, "--view", "live", "--keep", "--json", "--for", "1s"];
@@ -470,7 +452,7 @@ fn files_that_cannot_be_made_are_refused_before_the_measurement() {
 
 #[test]
 fn where_sampling_is_on_already_its_mean_stays_and_is_said() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let program = scratch.compile("program", PROGRAM, &[]);
     let process = start(&mut Command::new(program), &library);
@@ -486,7 +468,7 @@ fn where_sampling_is_on_already_its_mean_stays_and_is_said() {
 
 #[test]
 fn an_idle_process_has_no_samples() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let mut command = Command::new("sleep");
     let process = Running(command.arg("60").env("LD_PRELOAD", &library).spawn().unwrap());
     common::eventually("the library is loaded", || {
@@ -505,7 +487,7 @@ fn another_allocator_is_refused() {
 
 #[test]
 fn a_process_that_ends_meanwhile_is_said_to_have_ended() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let mut sleep = Command::new("sleep");
     sleep.arg("3").env("LD_PRELOAD", library).env("SNUG", "profile:1");
     let sleep = Running(sleep.spawn().unwrap());
@@ -518,7 +500,7 @@ fn a_process_that_ends_meanwhile_is_said_to_have_ended() {
 /// Before Linux 5.3, and under filters that do not know it, there is no pidfd_open(2).
 #[test]
 fn where_the_kernel_tells_no_end_it_is_seen_all_the_same() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let confine = scratch.compile("confine", common::REFUSE_CALL, &[]);
     for (error, view) in [(libc::ENOSYS, "grown"), (libc::EPERM, "peak")] {

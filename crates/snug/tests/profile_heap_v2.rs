@@ -6,6 +6,8 @@ use std::path::Path;
 use std::process::Command;
 
 use common::{run, snug, snug_library, Scratch};
+use snug_base::need;
+use snug_base::testing::program;
 
 /// Keeps 40 MB of one function and frees 20 MB of another, writes a profile under the name that it is given, or none.
 const PROGRAM: &str = r#"
@@ -41,16 +43,10 @@ fn megabytes_of(function: &str, arguments: &[&Path], sort: &str) -> Option<f64> 
     line.split_whitespace().next()?.parse().ok()
 }
 
-fn has_jeprof() -> bool {
-    Command::new("jeprof").arg("--version").output().is_ok()
-}
-
 #[test]
 fn jeprof_reads_what_the_library_writes() {
-    let Some(library) = snug_library() else { return };
-    if !has_jeprof() {
-        return;
-    }
+    let library = snug_library();
+    need!(program("jeprof"));
     let scratch = Scratch::new();
     let program = scratch.compile("program", PROGRAM, &["-g"]);
     let file = scratch.path("asked.heap");
@@ -80,10 +76,8 @@ fn jeprof_reads_what_the_library_writes() {
 
 #[test]
 fn jeprof_reads_what_the_tool_writes() {
-    let Some(library) = snug_library() else { return };
-    if !has_jeprof() {
-        return;
-    }
+    let library = snug_library();
+    need!(program("jeprof"));
     let scratch = Scratch::new();
     let program = scratch.compile("program", PROGRAM, &[]);
     let file = scratch.path("tool.heap");
@@ -99,8 +93,6 @@ fn jeprof_reads_what_the_tool_writes() {
     // At its end Python frees what modules hold.
     let script = scratch.path("planted.py");
     std::fs::write(&script, PYTHON).unwrap();
-    let Ok(python) = Command::new("/usr/bin/python3").arg("--version").output() else { return };
-    assert!(python.status.success());
     let json = profile("allocated", &["/usr/bin/python3", &script.to_string_lossy()]);
     let planted = megabytes_of("planted", &[&file], "--inuse_space").unwrap();
     assert!((25.0..70.0).contains(&planted), "47.7 MB were planted: {planted} of {json}");

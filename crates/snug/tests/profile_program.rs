@@ -8,6 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{eventually, process_exists, run, snug, snug_library, Answer, Running, Scratch, SLEEPER};
+use snug_base::need;
+use snug_base::testing::program;
 
 /// What all programs here begin with.
 const KEEPS: &str = r#"
@@ -36,8 +38,8 @@ struct Place {
 
 impl Place {
     /// None: there is no library.
-    fn new() -> Option<Place> {
-        Some(Place { library: snug_library()?, scratch: Scratch::new() })
+    fn new() -> Place {
+        Place { library: snug_library(), scratch: Scratch::new() }
     }
 
     /// Compiles a program that begins with KEEPS.
@@ -117,7 +119,7 @@ fn a_profile_for_pprof_can_be_all_that_goes_to_stdout() {
 
 #[test]
 fn a_program_that_ends_at_once_is_read_at_its_end() {
-    let Some(place) = Place::new() else { return };
+    let place = Place::new();
     let program = place.compile("program", r#"int main(void) { many(keeps); puts("the program's"); }"#);
     let [html, folded] = ["html", "folded"].map(|name| place.scratch.text(name));
     let files = ["--mean-bytes", "16384", "--html", &html, "--folded", &folded];
@@ -141,7 +143,7 @@ fn a_program_that_ends_at_once_is_read_at_its_end() {
 
 #[test]
 fn sampling_begins_before_main() {
-    let Some(place) = Place::new() else { return };
+    let place = Place::new();
     let main =
         "__attribute__((constructor)) static void early(void) { many(keeps); } int main(void) { _exit(0); }";
     let answer = place.measure(main, &[]).expect_code(0);
@@ -151,7 +153,7 @@ fn sampling_begins_before_main() {
 
 #[test]
 fn what_was_freed_before_the_end_is_said_to_be() {
-    let Some(place) = Place::new() else { return };
+    let place = Place::new();
     let main = "int main(void) { for (int i = 0; i < 5000; i++) free(keeps()); }";
     let grown = place.measure(main, &["--view", "grown"]).expect_code(0).expect_stderr("--view allocated");
     assert_eq!(grown.json()["sites"].as_array().unwrap().len(), 0);
@@ -165,7 +167,7 @@ fn what_was_freed_before_the_end_is_said_to_be() {
 /// As most programs do, Python's among them.
 #[test]
 fn what_is_freed_at_the_end_is_shown_as_it_was_at_the_peak() {
-    let Some(place) = Place::new() else { return };
+    let place = Place::new();
     let main = "static void *all[5000]; int main(void) { for (int i = 0; i < 5000; i++) all[i] = keeps(); usleep(3000000); \
                 for (int i = 0; i < 5000; i++) free(all[i]); }";
     let answer = place.measure(main, &[]).expect_code(0);
@@ -194,7 +196,7 @@ int main() {
 /// Names as in the source, and its lines: of debug information in the program, compressed, and in a file beside it.
 #[test]
 fn native_code_has_names_and_lines() {
-    let Some(place) = Place::new() else { return };
+    let place = Place::new();
     let source = place.scratch.text("shop.cpp");
     std::fs::write(&source, CXX).unwrap();
     let program = place.scratch.text("shop");
@@ -230,7 +232,7 @@ fn native_code_has_names_and_lines() {
 
 #[test]
 fn stacks_are_chosen_and_the_distance_is_said() {
-    let Some(place) = Place::new() else { return };
+    let place = Place::new();
     let main = "int main(void) { for (int i = 0; i < 4000; i++) { many(keeps); usleep(10000); if (i == 9) return 0; many(keeps_more); } }";
     let program = place.compile("program", main);
     let shown = |more: &[&str]| {
@@ -253,10 +255,8 @@ fn stacks_are_chosen_and_the_distance_is_said() {
 
 #[test]
 fn a_short_ruby_script_is_profiled() {
-    let Some(place) = Place::new() else { return };
-    if Command::new("ruby").arg("--version").output().is_err() {
-        return;
-    }
+    let place = Place::new();
+    need!(program("ruby"));
     let script = place.scratch.text("script.rb");
     std::fs::write(&script, "def keeps\n  $kept << 'x' * 4000\nend\n$kept = []\n3000.times { keeps }\n")
         .unwrap();
@@ -268,7 +268,7 @@ fn a_short_ruby_script_is_profiled() {
 
 #[test]
 fn the_programs_failure_is_told() {
-    let Some(place) = Place::new() else { return };
+    let place = Place::new();
     let code = place.measure("int main(void) { many(keeps); return 7; }", &[]).expect_code(1);
     assert_eq!(first(&code.expect_stderr("the program exited with code 7")), "keeps");
     for signal in ["SIGTERM", "SIGABRT", "SIGSEGV"] {
@@ -281,7 +281,7 @@ fn the_programs_failure_is_told() {
 /// The kernel promises no last moment then, but most often there is one.
 #[test]
 fn a_killed_program_is_profiled_or_told() {
-    let Some(place) = Place::new() else { return };
+    let place = Place::new();
     let answer = place.measure("int main(void) { many(keeps); kill(getpid(), SIGKILL); pause(); }", &[]);
     let answer = answer.expect_stderr("the program was killed by SIGKILL");
     match answer.code {
@@ -292,7 +292,7 @@ fn a_killed_program_is_profiled_or_told() {
 
 #[test]
 fn any_thread_may_end_the_program() {
-    let Some(place) = Place::new() else { return };
+    let place = Place::new();
     for end in ["exit(0)", "_exit(0)"] {
         let main = format!(
             "static void *ends(void *unused) {{ many(keeps_more); {end}; return unused; }}\n\
@@ -305,7 +305,7 @@ fn any_thread_may_end_the_program() {
 
 #[test]
 fn what_runs_on_without_its_first_thread_is_told() {
-    let Some(place) = Place::new() else { return };
+    let place = Place::new();
     let main = "static void *lasts(void *unused) { usleep(6000000); exit(3); return unused; }\n\
                 int main(void) { pthread_t t; many(keeps); pthread_create(&t, 0, lasts, 0); pthread_exit(0); }";
     let answer = place.measure(main, &[]).expect_code(1).expect_stderr("exited with code 3");
@@ -314,7 +314,7 @@ fn what_runs_on_without_its_first_thread_is_told() {
 
 #[test]
 fn after_an_exec_the_profile_is_that_of_the_new_program() {
-    let Some(place) = Place::new() else { return };
+    let place = Place::new();
     let second = place.compile("second", "int main(void) { many(keeps_more); usleep(200000); }");
     let exec = format!(r#"execl("{second}", "second", (char *)0)"#);
     for main in [
@@ -331,7 +331,7 @@ fn after_an_exec_the_profile_is_that_of_the_new_program() {
 
 #[test]
 fn what_is_executed_without_snug_has_no_profile() {
-    let Some(place) = Place::new() else { return };
+    let place = Place::new();
     for main in [
         r#"int main(void) { many(keeps); unsetenv("LD_PRELOAD"); execlp("sleep", "sleep", "0.2", (char *)0); }"#,
         "static void *execs(void *unused) { unsetenv(\"LD_PRELOAD\"); execlp(\"sleep\", \"sleep\", \"0.2\", (char *)0); \
@@ -344,7 +344,7 @@ fn what_is_executed_without_snug_has_no_profile() {
 /// Signals stop a program that is traced; each is to arrive, from whom it came.
 #[test]
 fn signals_reach_the_program() {
-    let Some(place) = Place::new() else { return };
+    let place = Place::new();
     let main = r#"
 static volatile int of_user, of_child, in_real_time;
 static void count(int signal, siginfo_t *info, void *unused) {
@@ -376,7 +376,7 @@ int main(void) {
 
 #[test]
 fn a_program_that_is_stopped_stays_so_until_it_is_continued() {
-    let Some(place) = Place::new() else { return };
+    let place = Place::new();
     let program = place.compile(
         "ticks",
         r#"static volatile sig_atomic_t over;
@@ -413,7 +413,7 @@ int main(void) { signal(SIGUSR1, end); many(keeps); while (!over) { puts("tick")
 
 #[test]
 fn a_program_that_runs_on_is_ended_when_the_time_is_over() {
-    let Some(place) = Place::new() else { return };
+    let place = Place::new();
     let answer = place.measure("int main(void) { many(keeps); for (;;) pause(); }", &["--for", "500ms"]);
     assert_eq!(first(&answer.expect_code(0)), "keeps");
     assert!(!process_exists(&place.scratch.text("program")), "it is gone");
@@ -421,7 +421,7 @@ fn a_program_that_runs_on_is_ended_when_the_time_is_over() {
 
 #[test]
 fn a_signal_to_end_shows_what_there_is() {
-    let Some(place) = Place::new() else { return };
+    let place = Place::new();
     let program = place.compile(
         "stays",
         r#"int main(void) { many(keeps); puts("ready"); fflush(stdout); for (;;) pause(); }"#,
@@ -439,7 +439,7 @@ fn a_signal_to_end_shows_what_there_is() {
 /// The terminal sends Ctrl-C to the program as well, which may have something to do then.
 #[test]
 fn a_program_may_end_in_its_own_way_after_ctrl_c() {
-    let Some(place) = Place::new() else { return };
+    let place = Place::new();
     let main = r#"
 static volatile int asked;
 static void ask(int signal) { asked = signal; }
@@ -462,7 +462,7 @@ int main(void) {
 
 #[test]
 fn the_program_has_the_users_settings_and_stdin() {
-    let Some(place) = Place::new() else { return };
+    let place = Place::new();
     let settings = |user: &str, more: &[&str]| {
         let script = "read line; echo \"$line $SNUG\"";
         let mut command = place.profile(more);
@@ -485,7 +485,7 @@ fn the_program_has_the_users_settings_and_stdin() {
 
 #[test]
 fn json_is_alone_on_stdout() {
-    let Some(place) = Place::new() else { return };
+    let place = Place::new();
     let answer =
         place.measure(r#"int main(void) { many(keeps); puts("the program's"); }"#, &[]).expect_code(0);
     let json = answer.json();
@@ -495,7 +495,7 @@ fn json_is_alone_on_stdout() {
 
 #[test]
 fn work_of_other_processes_is_told() {
-    let Some(place) = Place::new() else { return };
+    let place = Place::new();
     let main = "int main(void) { many(keeps); if (fork() == 0) { for (clock_t t; (t = clock()) < CLOCKS_PER_SEC / 2;) {} \
                 _exit(0); } wait(0); }";
     let answer = place.measure(&format!("#include <time.h>\n{main}"), &[]).expect_code(0);
@@ -504,7 +504,7 @@ fn work_of_other_processes_is_told() {
 
 #[test]
 fn where_tracing_is_not_permitted_the_last_reading_counts() {
-    let Some(place) = Place::new() else { return };
+    let place = Place::new();
     let confine = place.scratch.compile("confine", common::REFUSE_CALL, &[]);
     let confined = |main: &str| {
         let program = place.compile("program", main);
@@ -533,7 +533,7 @@ fn where_tracing_is_not_permitted_the_last_reading_counts() {
 
 #[test]
 fn programs_that_cannot_be_profiled_are_explained() {
-    let Some(place) = Place::new() else { return };
+    let place = Place::new();
     run(&mut place.profile(&["--", "no-such-program"])).expect_code(127).expect_stderr("program not found");
     run(&mut place.profile(&["--", "/etc/passwd"])).expect_code(126).expect_stderr("not executable");
     let fixed = place.scratch.compile("fixed", SLEEPER, &["-static"]);
@@ -559,7 +559,7 @@ fn arguments_that_exclude_each_other_are_refused() {
 
 #[test]
 fn a_program_is_as_fast_as_without_the_tracer() {
-    let Some(place) = Place::new() else { return };
+    let place = Place::new();
     // Threads, forks and system calls stop nothing.
     let main = "static void *nothing(void *unused) { return unused; }\n\
         int main(void) { many(keeps); for (int i = 0; i < 300; i++) { pthread_t t; pthread_create(&t, 0, nothing, 0); \

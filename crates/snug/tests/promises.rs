@@ -38,17 +38,13 @@ struct Target(Running);
 
 impl Target {
     fn start(scratch: &Scratch, library: &str) -> Target {
-        use std::io::Read;
         let program = match scratch.path("target").exists() {
             true => scratch.text("target"),
             false => scratch.compile("target", PROGRAM, &[]),
         };
         let mut command = Command::new(program);
         command.env("LD_PRELOAD", library).env("SNUG", "background:0");
-        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut running = Running(child);
-        running.0.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
-        Target(running)
+        Target(Running::when_ready(command.stdin(Stdio::piped())))
     }
 
     fn pid(&self) -> String {
@@ -143,7 +139,7 @@ fn ask_at_random(scratch: &Scratch, library: &str, seed: u64) {
 
 #[test]
 fn whatever_was_promised_holds_in_the_end() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     scratch.compile("target", PROGRAM, &[]);
     let seeds = if std::env::var_os("LONG").is_some() { 64 } else { 6 };
@@ -157,7 +153,7 @@ fn whatever_was_promised_holds_in_the_end() {
 
 #[test]
 fn a_killed_tool_leaves_no_sampling_on_where_it_forked_either() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let mut target = Target::start(&scratch, &library);
     let pid = target.pid();
@@ -189,7 +185,7 @@ fn a_killed_tool_leaves_no_sampling_on_where_it_forked_either() {
 
 #[test]
 fn two_who_sample_do_not_end_it_for_each_other() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let mut target = Target::start(&scratch, &library);
     let pid = target.pid();

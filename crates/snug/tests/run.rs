@@ -3,10 +3,12 @@
 mod common;
 
 use common::{run, snug, snug_library, Scratch, SLEEPER};
+use snug_base::need;
+use snug_base::testing::root;
 
 #[test]
 fn the_library_is_preloaded_before_what_was_there() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let mut command = snug(&["run", "--", "sh", "-c", "echo $LD_PRELOAD; grep -c libsnug /proc/self/maps"]);
     command.env("SNUG_LIBRARY", &library).env("LD_PRELOAD", "libm.so.6");
     let answer = run(&mut command).expect_code(0);
@@ -17,7 +19,7 @@ fn the_library_is_preloaded_before_what_was_there() {
 
 #[test]
 fn this_only_is_not_inherited() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let script = "grep -c libsnug /proc/$$/maps; env | grep -c -e LD_PRELOAD -e SNUG_THIS_ONLY; true";
     let answer =
         run(snug(&["run", "--this-only", "sh", "-c", script]).env("SNUG_LIBRARY", &library)).expect_code(0);
@@ -27,7 +29,7 @@ fn this_only_is_not_inherited() {
 
 #[test]
 fn exit_codes_and_signals_are_the_programs_own() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     run(snug(&["run", "--", "sh", "-c", "exit 7"]).env("SNUG_LIBRARY", &library)).expect_code(7);
     let answer = run(snug(&["run", "--", "sh", "-c", "kill -TERM $$"]).env("SNUG_LIBRARY", &library));
     assert_eq!(answer.code, None, "it died of the signal: {answer:#?}");
@@ -35,7 +37,7 @@ fn exit_codes_and_signals_are_the_programs_own() {
 
 #[test]
 fn the_name_as_typed_is_what_the_program_sees() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let answer = run(snug(&["run", "sh", "-c", "echo $0"]).env("SNUG_LIBRARY", &library)).expect_code(0);
     assert_eq!(answer.stdout, "sh\n");
 }
@@ -52,7 +54,7 @@ fn a_missing_library_is_explained() {
 /// setarch has the kernel call itself 2.6.
 #[test]
 fn a_kernel_that_is_too_old_is_named() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let tool = env!("CARGO_BIN_EXE_snug");
     let mut command = std::process::Command::new("setarch");
     command.args(["--uname-2.6", tool, "run", "--", "true"]).env("SNUG_LIBRARY", &library);
@@ -70,7 +72,7 @@ fn programs_that_cannot_run_are_explained() {
 
 #[test]
 fn static_programs_are_refused() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let program = scratch.compile("static", SLEEPER, &["-static"]);
     run(snug(&["run", &program]).env("SNUG_LIBRARY", &library))
@@ -87,10 +89,8 @@ fn static_programs_are_refused() {
 /// Only root can make a program that changes its user.
 #[test]
 fn programs_that_gain_rights_are_refused_with_that_cause() {
-    let Some(library) = snug_library() else { return };
-    if !nix::unistd::geteuid().is_root() {
-        return;
-    }
+    let library = snug_library();
+    need!(root());
     let scratch = Scratch::new();
     let of_nobody = |name: &str, mode: &str| {
         let program = scratch.compile(name, SLEEPER, &[]);
@@ -121,7 +121,7 @@ fn programs_that_gain_rights_are_refused_with_that_cause() {
 
 #[test]
 fn a_library_for_another_machine_is_refused() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     // e_machine is at offset 18: the same library, but for a machine that this is not.
     let mut content = std::fs::read(&library).unwrap();

@@ -7,6 +7,8 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use common::{eventually, run, snug, snug_library, Running, Scratch};
+use snug_base::need;
+use snug_base::testing::program;
 
 /// Says what it knows itself, in lines of a name and a number, and waits.
 const RUBY: &str = r#"
@@ -171,7 +173,7 @@ fn check_words(process: &Running) {
 
 #[test]
 fn native_programs_add_up() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let program = scratch.compile("program", NATIVE, &["-pthread", "-O0", "-w"]);
     for (library, allocator) in [(Some(library.as_str()), "snug"), (None, "glibc")] {
@@ -184,10 +186,8 @@ fn native_programs_add_up() {
 
 #[test]
 fn rubys_slots_are_told_apart() {
-    let Some(library) = snug_library() else { return };
-    if Command::new("ruby").arg("--version").output().is_err() {
-        return;
-    }
+    let library = snug_library();
+    need!(program("ruby"));
     for (library, allocator) in [(Some(library.as_str()), "snug"), (None, "glibc")] {
         let (process, said) = start(Command::new("ruby").args(["-e", RUBY]), library);
         assert_eq!(said.len(), 1);
@@ -207,10 +207,8 @@ sleep
 
 #[test]
 fn rubys_young_arrays_are_told_apart() {
-    let Some(library) = snug_library() else { return };
-    if Command::new("ruby").arg("--version").output().is_err() {
-        return;
-    }
+    let library = snug_library();
+    need!(program("ruby"));
     let (process, said) = start(Command::new("ruby").args(["-e", YOUNG]), Some(&library));
     check(&process, &said, "snug");
 }
@@ -231,7 +229,7 @@ int main(void) {
 
 #[test]
 fn guarded_blocks_have_a_line() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let program = scratch.compile("program", SAMPLED, &["-O0", "-w"]);
     let script = format!("SNUG=profile:4096,guard_samples:1 exec {program}");
@@ -243,7 +241,7 @@ fn guarded_blocks_have_a_line() {
 
 #[test]
 fn pythons_arenas_are_told_apart() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     for (library, allocator) in [(Some(library.as_str()), "snug"), (None, "glibc")] {
         let (process, said) = start(Command::new("/usr/bin/python3").args(["-c", PYTHON]), library);
         assert_eq!(said.len(), 1);
@@ -281,7 +279,7 @@ time.sleep(1000)
 fn no_look_makes_forked_workers_grow() {
     let scratch = Scratch::new();
     std::fs::write(scratch.path("workers.py"), WORKERS).unwrap();
-    for library in [None, snug_library().as_deref()] {
+    for library in [None, Some(snug_library().as_str())] {
         let mut command = Command::new("/usr/bin/python3");
         let (server, said) = start(command.arg(scratch.path("workers.py")), library);
         let worker = said["worker"].to_string();

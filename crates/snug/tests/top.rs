@@ -5,6 +5,8 @@ mod common;
 use std::process::{Command, Stdio};
 
 use common::{jemalloc_library, run, snug, snug_library, Running, Scratch, SLEEPER};
+use snug_base::need;
+use snug_base::testing::program;
 
 /// Starts a program that holds 8 MiB under an allocator.
 fn start(program: &str, preload: Option<&str>) -> Running {
@@ -27,19 +29,12 @@ struct Tmux {
 }
 
 impl Tmux {
-    /// None, with a line that is seen, where tmux is not installed.
-    fn new(width: u16, height: u16) -> Option<Tmux> {
-        if Command::new("tmux").arg("-V").output().is_err() {
-            assert!(
-                std::env::var("SNUG_REQUIRE_LIBRARY").is_err(),
-                "tmux is needed: tools/install-deps test"
-            );
-            return None;
-        }
+    fn new(width: u16, height: u16) -> Result<Tmux, String> {
+        program("tmux")?;
         let tmux = Tmux { scratch: Scratch::new() };
         let size = [width.to_string(), height.to_string()];
         tmux.call(&["-f", "/dev/null", "new-session", "-d", "-x", &size[0], "-y", &size[1], "sh"]);
-        Some(tmux)
+        Ok(tmux)
     }
 
     fn call(&self, arguments: &[&str]) -> String {
@@ -87,7 +82,7 @@ impl Drop for Tmux {
 
 #[test]
 fn processes_under_three_allocators() {
-    let (Some(snug_so), Some(jemalloc)) = (snug_library(), jemalloc_library()) else { return };
+    let (snug_so, jemalloc) = (snug_library(), need!(jemalloc_library()));
     let scratch = Scratch::new();
     let program = scratch.compile("topsleeper", SLEEPER, &[]);
     let running = [start(&program, None), start(&program, Some(&jemalloc)), start(&program, Some(&snug_so))];
@@ -99,7 +94,7 @@ fn processes_under_three_allocators() {
     assert!(line(&pids[1]).contains("jemalloc 5") && line(&pids[1]).contains("unknown"), "{answer:#?}");
     assert!(line(&pids[2]).contains("snug") && line(&pids[2]).contains("8.39 MB"), "8 MiB live: {answer:#?}");
 
-    let Some(tmux) = Tmux::new(130, 30) else { return };
+    let tmux = need!(Tmux::new(130, 30));
     let tool = env!("CARGO_BIN_EXE_snug");
     tmux.type_line(&format!("{tool} top --interval 0.3 --sort pid topsleeper; echo ended with $?"));
     let screen = tmux.expect("all three", |screen| pids.iter().all(|pid| screen.contains(pid.as_str())));
@@ -141,7 +136,7 @@ int main(void) {
 
 #[test]
 fn keys_purge_and_change_settings() {
-    let (Some(library), Some(tmux)) = (snug_library(), Tmux::new(120, 30)) else { return };
+    let (library, tmux) = (snug_library(), need!(Tmux::new(120, 30)));
     let scratch = Scratch::new();
     let program = scratch.compile("topserver", SERVER, &[]);
     let mut command = Command::new(program);
@@ -167,7 +162,7 @@ fn keys_purge_and_change_settings() {
 
 #[test]
 fn the_terminal_is_given_back() {
-    let Some(tmux) = Tmux::new(100, 20) else { return };
+    let tmux = need!(Tmux::new(100, 20));
     let tool = env!("CARGO_BIN_EXE_snug");
     let settings = |name: &str| {
         tmux.type_line(&format!("clear; stty -a | tr ';' '\\n' > {}", tmux.scratch.text(name)));

@@ -2,8 +2,7 @@
 
 mod common;
 
-use std::io::Read;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use common::{eventually, run, snug, snug_library, Answer, Running, Scratch};
 
@@ -53,10 +52,7 @@ fn start(scratch: &Scratch, library: &str) -> Running {
     let search = format!("-Wl,-rpath,{folder}");
     let program = scratch.compile("ruby", PROGRAM, &["-O1", &interpreter, &search]);
     let mut command = Command::new(program);
-    command.env("LD_PRELOAD", library).env("SNUG", "profile:65536").stdout(Stdio::piped());
-    let mut running = Running(command.spawn().unwrap());
-    running.0.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
-    running
+    Running::when_ready(command.env("LD_PRELOAD", library).env("SNUG", "profile:65536"))
 }
 
 /// Says once why there are no lines, and names none of the interpreter's functions as one.
@@ -71,7 +67,7 @@ fn check(answer: &Answer, lines: &[&str]) {
 
 #[test]
 fn what_the_library_can_not_read_is_said_and_its_malloc_is_no_culprit() {
-    let Some(library) = snug_library() else { return };
+    let library = snug_library();
     let scratch = Scratch::new();
     let process = start(&scratch, &library);
     let pid = process.pid();

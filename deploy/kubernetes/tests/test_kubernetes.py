@@ -305,7 +305,7 @@ class Manifests(unittest.TestCase):
         done = subprocess.run([ROOT / "build/snug", *words], capture_output=True, text=True)
         self.assertIn("cannot ask Prometheus at http://127.0.0.1:1", done.stderr)
 
-    @unittest.skipUnless(shutil.which("kustomize") or shutil.which("kubectl"), "neither kustomize nor kubectl is installed")
+    @unittest.skipUnless(shutil.which("kustomize") or shutil.which("kubectl"), "Debian has neither kustomize nor kubectl")
     def test_kustomize_builds_it(self):
         program = ["kustomize", "build"] if shutil.which("kustomize") else ["kubectl", "kustomize"]
         done = subprocess.run([*program, FOLDER / "policy"], capture_output=True, text=True)

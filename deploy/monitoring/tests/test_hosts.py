@@ -35,7 +35,7 @@ class Unit(unittest.TestCase):
         path.write_text(text.replace("Documentation=man:snug-exporter(1)\n", ""))
         return subprocess.run(["systemd-analyze", "verify", path], capture_output=True, text=True)
 
-    @unittest.skipIf(shutil.which("systemd-analyze") is None, "systemd-analyze is missing")
+    @unittest.skipIf(shutil.which("systemd-analyze") is None, "systemd-analyze is not installed")
     def test_systemd_understands_it(self):
         done = self.verify(UNIT.read_text())
         self.assertEqual((done.returncode, done.stdout + done.stderr), (0, ""))

@@ -4,12 +4,15 @@
 
 pub(crate) mod prometheus;
 
-use std::io::Write;
+use std::io::Read;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+
+use regex_lite::Regex;
+use snug_base::testing::program;
 
 /// A call of the tool with a clean environment.
 pub(crate) fn snug(arguments: &[&str]) -> Command {
@@ -134,6 +137,13 @@ impl Drop for Scratch {
 pub(crate) struct Running(pub Child);
 
 impl Running {
+    /// Starts a program, and waits until it has written "ready".
+    pub(crate) fn when_ready(command: &mut Command) -> Running {
+        let mut running = Running(command.stdout(Stdio::piped()).spawn().unwrap());
+        running.0.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
+        running
+    }
+
     pub(crate) fn pid(&self) -> String {
         self.0.id().to_string()
     }
@@ -146,6 +156,46 @@ impl Drop for Running {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// A Ruby script that says "ready", under snug with these settings, and its path.
+pub(crate) fn ready_ruby(
+    scratch: &Scratch,
+    source: &str,
+    settings: &str,
+) -> Result<(Running, String), String> {
+    let (ruby, script) = (program("ruby")?, scratch.text("keeps.rb"));
+    std::fs::write(&script, source).unwrap();
+    let mut command = Command::new(ruby);
+    command.arg(&script).env("LD_PRELOAD", snug_library()).env("SNUG", settings);
+    Ok((Running::when_ready(&mut command), script))
+}
+
+/// The names of all commands.
+pub(crate) fn commands() -> Vec<String> {
+    let help = run(&mut snug(&["--help"])).expect_code(0).stdout;
+    let listed = help.lines().skip_while(|line| !line.starts_with("Commands:")).skip(1);
+    let words =
+        listed.take_while(|line| line.starts_with("  ")).filter_map(|line| line.split_whitespace().next());
+    let commands: Vec<String> = words.filter(|word| *word != "help").map(String::from).collect();
+    assert!(commands.len() >= 4 && commands.contains(&"top".to_string()), "{commands:?}");
+    commands
+}
+
+/// A text without what differs from run to run: names stand for places, N for each number with its unit, one space or
+/// line for several; lines about single mappings are left out.
+pub(crate) fn shape(text: &str, places: &[(&str, &str)]) -> String {
+    let mut text = places.iter().fold(text.to_string(), |text, (place, name)| text.replace(place, name));
+    for (pattern, new) in [
+        (r"(?m)^.*\b[0-9a-f]{6,}-[0-9a-f]{6,}\b.*\n", ""),
+        (r"http://[0-9.:]+", "URL"),
+        (r"\d{4}-\d\d-\d\dT[0-9:.]+Z", "TIME"),
+        (r"[-+]?\b\d[\d.,]*( ?(B|kB|MB|GB|%|ms|s|min|h)\b| %|%)?", "N"),
+        (r" {2,}", "  "),
+    ] {
+        text = Regex::new(pattern).unwrap().replace_all(&text, new).into_owned();
+    }
+    text
 }
 
 /// A program that allocates and then sleeps for the seconds given.
@@ -199,40 +249,32 @@ pub(crate) fn free_port() -> u16 {
         .expect("there is a port")
 }
 
-/// The path of a library: None, with a line that is seen even when the test passes, if it is not here.
-pub(crate) fn library(variable: &str, candidates: &[&str], required: &str) -> Option<String> {
-    let named = std::env::var(variable).ok();
-    let mut paths = named.iter().map(String::as_str).chain(candidates.iter().copied());
-    if let Some(path) = paths.find(|path| Path::new(path).exists()) {
-        return Some(std::fs::canonicalize(path).expect("it exists").display().to_string());
-    }
-    assert!(std::env::var(required).is_err(), "{required} is set and none of {candidates:?} exists");
-    // The test harness hides what is printed by a test that passes, but not what is written directly.
-    let _ =
-        writeln!(std::io::stderr(), "SKIPPED: none of {candidates:?} exists (set {required}=1 to insist)");
-    None
+/// A library that make builds.
+fn built_library(variable: &str, name: &str) -> String {
+    let built = || format!("{}/../../build/{name}", env!("CARGO_MANIFEST_DIR"));
+    let path = std::env::var(variable).unwrap_or_else(|_| built());
+    let found = std::fs::canonicalize(&path)
+        .unwrap_or_else(|error| panic!("{path}: {error}; make library builds it"));
+    found.display().to_string()
 }
 
 /// libsnug.so, as the project's build leaves it.
-pub(crate) fn snug_library() -> Option<String> {
-    let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../../build/libsnug.so");
-    library("SNUG_LIBRARY", &[built], "SNUG_REQUIRE_LIBRARY")
+pub(crate) fn snug_library() -> String {
+    built_library("SNUG_LIBRARY", "libsnug.so")
 }
 
 /// The same library under jemalloc's name.
-pub(crate) fn snug_as_jemalloc() -> Option<String> {
-    let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../../build/jemalloc/libjemalloc.so.2");
-    library("SNUG_AS_JEMALLOC", &[built], "SNUG_REQUIRE_LIBRARY")
+pub(crate) fn snug_as_jemalloc() -> String {
+    built_library("SNUG_AS_JEMALLOC", "jemalloc/libjemalloc.so.2")
 }
 
 /// Debian's jemalloc.
-pub(crate) fn jemalloc_library() -> Option<String> {
-    let places = [
-        "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2",
-        "/usr/lib/aarch64-linux-gnu/libjemalloc.so.2",
-        "/usr/lib64/libjemalloc.so.2",
-    ];
-    library("JEMALLOC_LIBRARY", &places, "SNUG_REQUIRE_PEERS")
+pub(crate) fn jemalloc_library() -> Result<String, String> {
+    let named = std::env::var("JEMALLOC_LIBRARY").ok();
+    let folders = ["lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "lib64"];
+    let places = folders.map(|folder| format!("/usr/{folder}/libjemalloc.so.2"));
+    let found = named.into_iter().chain(places).find_map(|path| std::fs::canonicalize(path).ok());
+    found.map(|path| path.display().to_string()).ok_or("libjemalloc.so.2 is not installed".into())
 }
 
 /// Waits until something is so; fails the test if it is not within two minutes, as machines may be busy.

@@ -40,14 +40,14 @@ impl FakePrometheus {
     }
 }
 
-fn serve(stream: TcpStream, manner: &Manner, log: &Mutex<Vec<String>>) {
+fn serve(stream: TcpStream, manner: &Manner, log: &Mutex<Vec<String>>) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream);
     loop {
         let (mut head, mut length) = (String::new(), 0);
         loop {
             let mut line = String::new();
-            if reader.read_line(&mut line).unwrap_or(0) == 0 {
-                return;
+            if reader.read_line(&mut line)? == 0 {
+                return Ok(());
             }
             if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
                 length = value.trim().parse().unwrap();
@@ -66,9 +66,7 @@ fn serve(stream: TcpStream, manner: &Manner, log: &Mutex<Vec<String>>) {
             _ => (200, matrix(&form, manner)),
         };
         let answer = format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n{text}", text.len());
-        if reader.get_mut().write_all(answer.as_bytes()).is_err() {
-            return;
-        }
+        reader.get_mut().write_all(answer.as_bytes())?;
     }
 }
 
