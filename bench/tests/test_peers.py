@@ -1,7 +1,6 @@
 """Tests of how other allocators are built and found. Run: bench/tests/test_peers.py (standard library only)."""
 
 import os
-import shutil
 import subprocess
 import tempfile
 import tomllib
