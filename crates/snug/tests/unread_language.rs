@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use common::{eventually, run, snug, snug_library, Answer, Running, Scratch};
 
