@@ -2,8 +2,7 @@
 
 mod common;
 
-use std::io::Read;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use common::{run, snug, snug_library, Running, Scratch};
 
