@@ -185,7 +185,7 @@ mod tests {
         };
         let types: Vec<_> =
             all(1).map(|field| (text(&decode(&field.2), 1), text(&decode(&field.2), 2))).collect();
-        assert_eq!(types, [("objects".into(), "count".into()), ("space".into(), "bytes".into())]);
+        assert_eq!(types, [("inuse_objects".into(), "count".into()), ("inuse_space".into(), "bytes".into())]);
         let names: Vec<String> = all(5).map(|field| text(&decode(&field.2), 2)).collect();
         assert_eq!(names, ["f", "main"]);
         let samples: Vec<_> = all(2).map(|field| decode(&field.2)).collect();

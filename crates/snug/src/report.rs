@@ -200,7 +200,7 @@ fn write_change(rows: &[Change], colours: bool, out: &mut dyn Write) -> io::Resu
     };
     let of = |text: fn(&Change) -> &str| rows.iter().map(move |row| text(row).to_string());
     writeln!(out, "{}", bold(&rows[0].allocator))?;
-    let quantities = rows.iter().map(|row| terminal::wrapped(&row.shown.heading, 16));
+    let quantities = rows.iter().map(|row| terminal::wrapped(&row.shown.heading, 13));
     let columns = [
         Column::numbers(bold("before"), of(|row| &row.shown.before)),
         Column::numbers(bold("after"), of(|row| &row.shown.after)),
