@@ -1,15 +1,16 @@
 /* Each of snug's tables is overwritten in turn, as a wild write of the program would: the next frees, allocations or
  * snug_check() must end the process with "snug: fatal: ...". Living on and dying by SIGSEGV both fail.
  *
- * The tables are found from outside, in /proc/self/maps: snug reserves each as one range of address space and makes
- * its begin writable, so a table is a private anonymous "rw-p" mapping with a "---p" one right behind it. The one that
- * holds a block is the heap, and is left alone.
+ * The tables are found from outside, in /proc/self/maps: each begins at a whole chunk of addresses before the heap, and
+ * is a private anonymous "rw-p" mapping. The heap is the one that holds a block.
  *
  * One table may end in SIGSEGV instead of words: the thread caches, since the fast path that reads them has no room for
  * a check. */
 #include "misuse.h"
 
 enum { TABLES_MAX = 32, BLOCKS = 3000 };
+
+#define TABLES_SPAN ((size_t)16 << 30) /* bytes of addresses before the heap, at most */
 
 struct range {
   char *start, *end;
@@ -30,19 +31,21 @@ static bool holds_block(struct range range) {
 static void find_tables(void) {
   FILE *maps = fopen("/proc/self/maps", "r");
   REQUIRE(maps != NULL);
-  char line[512], *previous_end = NULL;
-  struct range candidate = {NULL, NULL};
+  char line[512];
+  struct range found[TABLES_MAX];
+  size_t count = 0;
   while (fgets(line, sizeof line, maps) != NULL) {
     unsigned long start, end, inode;
     char access[8];
     REQUIRE(sscanf(line, "%lx-%lx %7s %*x %*s %lu", &start, &end, access, &inode) == 4);
-    bool adjacent = (char *)start == previous_end;
-    if (candidate.start != NULL && adjacent && inode == 0 && strcmp(access, "---p") == 0 && table_count < TABLES_MAX &&
-        !holds_block(candidate))
-      tables[table_count++] = candidate;
-    candidate.start =
-        inode == 0 && strcmp(access, "rw-p") == 0 && strstr(line, "[stack") == NULL ? (char *)start : NULL;
-    candidate.end = previous_end = (char *)end;
+    struct range range = {(char *)start, (char *)end};
+    if (inode != 0 || strcmp(access, "rw-p") != 0) continue;
+    if (holds_block(range)) { /* mappings are listed by address, so the tables came before */
+      for (size_t i = 0; i < count; i++)
+        if (range.start - found[i].start < (ptrdiff_t)TABLES_SPAN) tables[table_count++] = found[i];
+      break;
+    }
+    if (start % (4 * MIB) == 0 && count < TABLES_MAX) found[count++] = range;
   }
   fclose(maps);
 }

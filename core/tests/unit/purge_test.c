@@ -546,7 +546,8 @@ TEST(what_is_freed_since_a_vain_purge_is_purged_for_the_next_request) {
   CHECK(purge_for_request(this_thread.own, MIB, &left_bytes));
   make_dirty(1024);
   purge_served_nothing(left_bytes);
-  CHECK(purge_for_request(this_thread.own, MIB, &left_bytes) && pages_dirty() == 0);
+  CHECK(purge_for_request(this_thread.own, MIB, &left_bytes));
+  CHECK_THAT(pages_dirty() * PAGE_BYTES < 2 * zone.page_bytes, "%zu dirty pages", pages_dirty());
   purge_served_nothing(left_bytes);
   CHECK(!purge_for_request(this_thread.own, MIB, &left_bytes));
   now_ns += 2000 * MILLISECOND;

@@ -405,7 +405,6 @@ static void take_half_in_and_fork(void) {
   CHECK(!cache_take_vanished_in(0, caches.count) && cache_has_vanished());
   purge_stop(false);
   CHECK(cache_take_vanished_in(0, caches.count / 2) && cache_has_vanished());
-  thaw_policies();
   run_in_child(take_the_rest_in);
 }
 
