@@ -320,7 +320,7 @@ class Celery(Servers):
         self.wait("a purge when idle", lambda: time.sleep(0.9) or self.tasks(("work", False))[0]["purged"] - first["purged"] > 20_000_000)
 
     def test_the_wheel_switches_them_on(self):
-        self.celery("-c", "2", start=self.run_by_the_wheel)
+        self.celery(start=self.run_by_the_wheel)
         first = self.tasks(("work", False), ("work", True))[0]
         self.assertGreater(first["frozen"], 10_000)
         self.assertEqual(first["malloc"], "malloc")

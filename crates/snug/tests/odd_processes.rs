@@ -54,7 +54,7 @@ fn a_process_whose_first_thread_has_ended_is_one_like_others() {
         (&["check", "--expect", "snug", name], "snug"),
         (&["stats", &pid], "live"),
         (&["stats", name], "live"),
-        (&["stats", "--where", &pid], "live"),
+        (&["stats", "--where", &pid], "used blocks"),
         (&["stats", "--prometheus", &pid], "snug_process_resident_bytes{"),
         (&["top", "--once", &pid], name),
         (&["top", "--once", name], name),
