@@ -10,8 +10,12 @@ static bool purge_or_refuse(void *start, size_t length_bytes) {
 static bool commit_or_refuse(void *start, size_t length_bytes) {
   return !refuse_commit && sys_commit(start, length_bytes);
 }
+static bool map_or_refuse(void *start, size_t length_bytes) {
+  return !refuse_commit && sys_map_at(start, length_bytes);
+}
 #define sys_purge purge_or_refuse
 #define sys_commit commit_or_refuse
+#define sys_map_at map_or_refuse
 #include "../../src/fatal.c"
 #include "../../src/rights.c"
 #include "../../src/lock.c"
