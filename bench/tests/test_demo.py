@@ -42,9 +42,11 @@ class Sentence(unittest.TestCase):
             seen += 1
             table = subprocess.run([SNUG, "report", path], check=True, capture_output=True, text=True,
                                    env={**os.environ, "COLUMNS": "250"}).stdout
-            # mean RSS, times glibc's, peak, cgroup's peak, final, wall time, times glibc's
-            rows = {cells[0]: cells[1:] for cells in (line.replace(" ~", "").split() for line in table.splitlines())
-                    if cells[1:] and cells[1][0].isdigit()}
+            # mean RSS, times glibc's, peak ...; in a table below, for want of room: final, wall time, times glibc's
+            rows = {}
+            for cells in ([cell for cell in line.split() if cell not in "~?="] for line in table.splitlines()):
+                if cells[1:] and cells[1][0].isdigit():
+                    rows[cells[0]] = rows.get(cells[0], []) + cells[1:]
             snug, glibc, jemalloc, of_glibc, _, time = self.numbers(comparison)
             with self.subTest(path=path.parent.name):
                 self.assertEqual((snug, glibc, jemalloc), (rows["snug"][0], rows["glibc"][0], rows["jemalloc"][0]))

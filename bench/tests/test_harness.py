@@ -216,24 +216,19 @@ class MemoryTest(unittest.TestCase):
 
     def test_the_reserved_range(self):
         header = "{:x}-{:x} {}p 00000000 00:00 {} {}\nSize: 4 kB\nPrivate_Dirty: {} kB\n"
-        gib = 1 << 30
+        gib, mib = 1 << 30, 1 << 20
         for name in ("", "[anon:snug heap]"):  # whether the kernel names anonymous memory
+            tables = [(gib + i * 4 * mib, gib + (i * 4 + 1) * mib, "rw-", 0, name, 1) for i in range(5)]
+            arena = (90 * gib, 90 * gib + mib, "rw-", 0, "", 3), (90 * gib + mib, 90 * gib + 64 * mib, "---", 0, "", 0)
+            rest = ((100 * gib, 101 * gib, "rw-", 0, "", 300), (101 * gib, 102 * gib, "r--", 7, "/lib/libsnug.so", 0),
+                    (102 * gib, 103 * gib, "---", 0, "", 0))
             text = "".join(header.format(*mapping) for mapping in (
-                (1 * gib, 2 * gib, "rw-", 0, "", 1), (2 * gib, 3 * gib, "---", 0, "", 0),
-                (3 * gib, 4 * gib, "rw-", 0, name, 20), (4 * gib, 100 * gib, "---", 0, name, 0),
-                (100 * gib, 101 * gib, "rw-", 0, "", 300), (101 * gib, 102 * gib, "r--", 7, "/lib/libsnug.so", 0),
-                (200 * gib, 201 * gib, "---", 0, "", 0)))
+                *tables, (3 * gib, 4 * gib, "rw-", 0, name, 20), (4 * gib, 4 * gib + 100 * mib, "---", 0, name, 0), *arena, *rest))
             mappings = memory.parse_smaps(text)
-            self.assertEqual([mapping["private_dirty"] >> 10 for mapping in mappings], [1, 0, 20, 0, 300, 0, 0])
-            self.assertEqual(memory.reserved_range(mappings), (2 * gib, 100 * gib))
-            self.assertIsNone(memory.reserved_range(mappings[4:]))
-
-    def test_stacks_beside_the_reserved_range_are_not_of_it(self):
-        gib, page = 1 << 30, 4096
-        rows = ((2 * gib - 4 * page, 2 * gib - 3 * page, "---"), (2 * gib - 3 * page, 2 * gib, "rw-"), (2 * gib, 50 * gib, "---"),
-                (50 * gib, 51 * gib, "rw-"), (51 * gib, 51 * gib + page, "---"), (51 * gib + page, 52 * gib, "rw-"))
-        mappings = memory.parse_smaps("".join(f"{start:x}-{end:x} {access}p 00000000 00:00 0 \n" for start, end, access in rows))
-        self.assertEqual(memory.reserved_range(mappings), (2 * gib, 50 * gib))
+            self.assertEqual([mapping["private_dirty"] >> 10 for mapping in mappings], [1] * 5 + [20, 0, 3, 0, 300, 0, 0])
+            self.assertEqual(memory.reserved_range(mappings), (gib, 4 * gib + 100 * mib))
+            self.assertIsNone(memory.reserved_range(mappings[7:]))
+            self.assertIsNone(memory.reserved_range([mapping for mapping in mappings if not mapping["file"].startswith("/")]))
 
 
 @unittest.skipUnless(os.access(redis.REDIS_SERVER, os.X_OK), "redis-server is not installed")

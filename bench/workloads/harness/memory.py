@@ -8,7 +8,9 @@ from pathlib import Path
 
 SNUG = "libsnug.so"
 # snug's heap and its maps adjoin each other, in address space of which at least this much is reserved in one piece.
-RESERVATION_BYTES = 32 << 30
+CHUNK_BYTES = 4 << 20  # a heap and its tables begin at a multiple
+SPARE_BYTES = 16 << 20  # at least, reserved beyond the heap
+TABLES_SPAN_BYTES, TABLES_LEAST = 16 << 30, 4
 GUARD_MAX_BYTES = 64 << 10  # what may not be touched below a stack
 WATCH_SECONDS = 0.5
 MAPPING = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) (\S+) \S+ \S+ (\d+)\s*(.*)$")
@@ -120,7 +122,7 @@ def _private_outside(pid):
         mappings = parse_smaps(Path(f"/proc/{pid}/smaps").read_text())
     except OSError:
         return None
-    heap = reserved_range(mappings) if any(SNUG in mapping["file"] for mapping in mappings) else None
+    heap = reserved_range(mappings)
     if heap is None:
         return None
     return sum(mapping["private_dirty"] for mapping in mappings
@@ -143,17 +145,17 @@ def parse_smaps(text):
 
 
 def reserved_range(mappings):
-    """Start and end of the address space that snug reserved: from the first to the last mapping without access in
-    the row of adjoining anonymous mappings that holds the largest, but for guards of stacks, which may adjoin it. None
-    if there is no such reservation."""
-    row, found = [], []
-    for mapping in mappings:
-        if not mapping["anonymous"] or (row and row[-1]["end"] != mapping["start"]):
-            row = []
-        if mapping["anonymous"]:
-            row.append(mapping)
-        if mapping["access"].startswith("---") and mapping["end"] - mapping["start"] >= RESERVATION_BYTES:
-            found = row
-    closed = [mapping for mapping in found
-              if mapping["access"].startswith("---") and mapping["end"] - mapping["start"] > GUARD_MAX_BYTES]
-    return (closed[0]["start"], closed[-1]["end"]) if closed else None
+    """Start and end of the addresses that are snug's: from its first table to the end of what is reserved beyond its heap.
+    None if there is no such heap. Nobody else's mappings come near (docs/decisions/0052); tables are anonymous, and begin
+    at whole chunks before the heap."""
+    if not any(SNUG in mapping["file"] for mapping in mappings):
+        return None
+    found, row = (), None
+    for index, mapping in enumerate(mappings):
+        if not mapping["anonymous"] or not index or mappings[index - 1]["end"] != mapping["start"] or not mappings[index - 1]["anonymous"]:
+            row = mapping["start"]
+        if mapping["access"].startswith("---") and mapping["end"] - mapping["start"] >= SPARE_BYTES and row % CHUNK_BYTES == 0:
+            tables = [other["start"] for other in mappings[:index] if other["anonymous"] and other["access"].startswith("rw")
+                      and other["start"] % CHUNK_BYTES == 0 and row - TABLES_SPAN_BYTES <= other["start"] < row]
+            found = max(found, (len(tables), min([*tables, row]), mapping["end"]))
+    return found[1:] if found and found[0] >= TABLES_LEAST else None
