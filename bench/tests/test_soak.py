@@ -339,7 +339,7 @@ class Storage(unittest.TestCase):
                                    env={**os.environ, **self.variables, containers.OWN_NAMESPACE: "1"})
         self.addCleanup(lambda: (process.kill(), process.communicate()))
         deadline = time.monotonic() + 30
-        while not (self.folder / "results/samples.csv").exists():
+        while not (self.folder / "results/slices.json").exists():
             self.assertLess(time.monotonic(), deadline)
             self.assertIsNone(process.poll())
             time.sleep(0.05)
