@@ -283,8 +283,7 @@ static uint32_t keep_survivor(void) {
   for (uint32_t i = 0; i < caches.count; i++) {
     struct cache *cache = cache_number(i);
     bool stays = cache == caches.survivor || cache == this_thread.own; /* own: attached since (K4) */
-    bool vanished = cache->in_use && !stays && !cache->is_abandoned, waits = vanished && may_wait;
-    waits = waits && ++others > TAKEN_IN_AT_ONCE;
+    bool waits = may_wait && cache->in_use && !stays && !cache->is_abandoned && ++others > TAKEN_IN_AT_ONCE;
     bits_set(caches.vanished, i, 1, waits);
     if (waits) {
       counter_bump(&snug_counters.cached_bytes, cache->counted_bytes);
