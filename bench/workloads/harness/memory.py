@@ -150,12 +150,16 @@ def reserved_range(mappings):
     at whole chunks before the heap."""
     if not any(SNUG in mapping["file"] for mapping in mappings):
         return None
-    found, row = (), None
-    for index, mapping in enumerate(mappings):
-        if not mapping["anonymous"] or not index or mappings[index - 1]["end"] != mapping["start"] or not mappings[index - 1]["anonymous"]:
+    best, tables, row = (0, (0, 0)), [], None
+    for before, mapping in zip([None, *mappings], mappings, strict=False):
+        if not mapping["anonymous"]:
+            row = None
+            continue
+        if row is None or before["end"] != mapping["start"]:
             row = mapping["start"]
+        if mapping["access"].startswith("rw") and mapping["start"] % CHUNK_BYTES == 0:
+            tables.append(mapping["start"])
         if mapping["access"].startswith("---") and mapping["end"] - mapping["start"] >= SPARE_BYTES and row % CHUNK_BYTES == 0:
-            tables = [other["start"] for other in mappings[:index] if other["anonymous"] and other["access"].startswith("rw")
-                      and other["start"] % CHUNK_BYTES == 0 and row - TABLES_SPAN_BYTES <= other["start"] < row]
-            found = max(found, (len(tables), min([*tables, row]), mapping["end"]))
-    return found[1:] if found and found[0] >= TABLES_LEAST else None
+            near = [table for table in tables if row - TABLES_SPAN_BYTES <= table < row]
+            best = max(best, (len(near), (min(near, default=row), mapping["end"])))
+    return best[1] if best[0] >= TABLES_LEAST else None
