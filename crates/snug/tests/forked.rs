@@ -4,7 +4,6 @@
 mod common;
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use common::{run, snug, snug_library, Running, Scratch};
@@ -58,21 +57,14 @@ int main(void) {
 }
 "#;
 
-/// Starts a program and reads what it says.
+/// Starts a program without settings of ours, and reads what it says.
 fn start(command: &mut Command) -> (Running, HashMap<String, u64>) {
     for name in ["SNUG", "PYTHONMALLOC", "LD_PRELOAD"] {
         if !command.get_envs().any(|(set, _)| set == name) {
             command.env_remove(name);
         }
     }
-    let mut running = Running(command.stdout(Stdio::piped()).spawn().unwrap());
-    let lines = BufReader::new(running.0.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let said = lines.take_while(|line| line != "end 0").map(|line| {
-        let (name, number) = line.split_once(' ').unwrap();
-        (name.to_string(), number.parse().unwrap())
-    });
-    let said = said.collect();
-    (running, said)
+    Running::that_says(command)
 }
 
 /// Ends workers that outlive their parent.

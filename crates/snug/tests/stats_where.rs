@@ -3,8 +3,7 @@
 mod common;
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use common::{eventually, run, snug, snug_library, Running, Scratch};
 use snug_base::need;
@@ -84,20 +83,13 @@ int main(void) {
 }
 "#;
 
-/// Starts a program and reads what it says.
+/// Starts a program without settings of ours, and reads what it says.
 fn start(command: &mut Command, library: Option<&str>) -> (Running, HashMap<String, u64>) {
-    command.env_remove("SNUG").env_remove("PYTHONMALLOC").stdout(Stdio::piped());
+    command.env_remove("SNUG").env_remove("PYTHONMALLOC");
     if let Some(library) = library {
         command.env("LD_PRELOAD", library);
     }
-    let mut running = Running(command.spawn().unwrap());
-    let lines = BufReader::new(running.0.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let said = lines.take_while(|line| line != "end 0").map(|line| {
-        let (name, number) = line.split_once(' ').unwrap();
-        (name.to_string(), number.parse().unwrap())
-    });
-    let said = said.collect();
-    (running, said)
+    Running::that_says(command)
 }
 
 /// Asserts that the table adds up, and that what the program said stands there, within 3 %.

@@ -4,7 +4,8 @@
 
 pub(crate) mod prometheus;
 
-use std::io::Read;
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -142,6 +143,18 @@ impl Running {
         let mut running = Running(command.stdout(Stdio::piped()).spawn().unwrap());
         running.0.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
         running
+    }
+
+    /// Starts a program and reads what it says: lines of a name and a number, up to "end 0".
+    pub(crate) fn that_says(command: &mut Command) -> (Running, HashMap<String, u64>) {
+        let mut running = Running(command.stdout(Stdio::piped()).spawn().unwrap());
+        let lines = BufReader::new(running.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let said = lines.take_while(|line| line != "end 0").map(|line| {
+            let (name, number) = line.split_once(' ').unwrap();
+            (name.to_string(), number.parse().unwrap())
+        });
+        let said = said.collect();
+        (running, said)
     }
 
     pub(crate) fn pid(&self) -> String {
