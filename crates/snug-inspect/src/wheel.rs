@@ -8,8 +8,9 @@ use crate::program::Program;
 
 /// 0 leaves all hooks out, of the gem, too.
 pub const SWITCH: &str = "SNUG_HOOKS";
-/// Servers that have hooks, and whose names say so.
-const SERVERS: &[&str] = &["celery", "gunicorn", "uwsgi"];
+/// Servers that have hooks, and whose names say so; uWSGI's name may go on.
+const SERVERS: &[&str] = &["celery", "gunicorn"];
+const UWSGI_BEGINS: &str = "uwsgi";
 /// uWSGI imports no module of its own; it takes options from variables.
 const UWSGI: &[(&str, &str)] = &[
     ("UWSGI_IMPORT", "snug.uwsgi"),
@@ -30,7 +31,7 @@ pub struct Hooks {
 pub fn hooks(words: &[OsString], program: &Program) -> Option<Hooks> {
     let server = server(words)?;
     let mut variables = vec![("PYTHONMALLOC", "malloc")];
-    if server.starts_with("uwsgi") {
+    if server.starts_with(UWSGI_BEGINS) {
         variables.extend(UWSGI);
     }
     Some(Hooks { folder: folder(&program.image)?, server, variables })
@@ -55,7 +56,7 @@ fn server(words: &[OsString]) -> Option<String> {
     let first = name(0)?;
     let is_module = first.starts_with("python") && words.get(1).is_some_and(|word| word == "-m");
     let named = if is_module { name(2)? } else { first };
-    SERVERS.iter().any(|server| named == *server || named.starts_with("uwsgi")).then_some(named)
+    (SERVERS.contains(&named.as_str()) || named.starts_with(UWSGI_BEGINS)).then_some(named)
 }
 
 /// Where the wheel has what Python reads at its start, for this interpreter, or for uWSGI beside one.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::residence;
 use snug_base::failure::{Failure, Result, UNKNOWN};
 use snug_heap::page_change::{self, Blocks, Cause, Granules, PART_BYTES};
 use snug_heap::python_change::PythonObjects;
@@ -135,7 +136,7 @@ fn worker(pid: Pid, parent: Pid, notes: &mut Vec<String>) -> Result<Option<Worke
              changed blocks"
         ));
     }
-    let is_python = is_python(&mappings);
+    let is_python = residence::runs(&mappings, |file| file.contains("python"));
     let mut comparison = Comparison {
         pid,
         parent,
@@ -157,11 +158,6 @@ fn worker(pid: Pid, parent: Pid, notes: &mut Vec<String>) -> Result<Option<Worke
         allocator: kind,
         shares: comparison.shares.into_shares(),
     }))
-}
-
-fn is_python(mappings: &[ResidentMapping]) -> bool {
-    let mut files = mappings.iter().filter(|mapping| mapping.executable && mapping.has_file);
-    files.any(|mapping| mapping.name.rsplit('/').next().is_some_and(|file| file.contains("python")))
 }
 
 /// Sums while pages are compared.

@@ -96,7 +96,7 @@ pub fn collect(pid: Pid) -> Result<Residence> {
     let mut claims = Claims::default();
     let mut notes = Vec::new();
     let anonymous = anonymous_ranges(&mappings);
-    if runs(&mappings, "ruby") {
+    if runs(&mappings, |file| file.contains("ruby")) {
         // First: what lies in it may look like a page of slots, when an array holds one whose elements are right there.
         let young = interpreters::ruby_transient_heap(pid, &pages, &anonymous);
         claims.add(MemoryPart::RubyTransientHeap, young);
@@ -138,15 +138,13 @@ pub fn collect(pid: Pid) -> Result<Residence> {
 /// Whether there is a heap of V8 that the kernel has no name for. Builds that name theirs call it `v8`.
 fn has_unnamed_v8(mappings: &[ResidentMapping]) -> bool {
     let is_v8 = |file: &str| file == "node" || file.starts_with("libnode.so") || file.starts_with("libv8");
-    let mut code = mappings.iter().filter(|mapping| mapping.executable && mapping.has_file);
-    let runs = code.any(|mapping| mapping.name.rsplit('/').next().is_some_and(is_v8));
-    runs && !mappings.iter().any(|mapping| mapping.name.contains("[anon:v8"))
+    runs(mappings, is_v8) && !mappings.iter().any(|mapping| mapping.name.contains("[anon:v8"))
 }
 
-/// Whether a program or library of that name is mapped.
-fn runs(mappings: &[ResidentMapping], name: &str) -> bool {
+/// Whether a program or library is mapped whose name is one of these.
+pub(crate) fn runs(mappings: &[ResidentMapping], is_one: impl Fn(&str) -> bool) -> bool {
     let mut files = mappings.iter().filter(|mapping| mapping.executable && mapping.has_file);
-    files.any(|mapping| mapping.name.rsplit('/').next().is_some_and(|file| file.contains(name)))
+    files.any(|mapping| mapping.name.rsplit('/').next().is_some_and(&is_one))
 }
 
 fn anonymous_ranges(mappings: &[ResidentMapping]) -> Vec<Range<u64>> {
@@ -225,7 +223,7 @@ impl Claims {
     /// Adds what is no allocator's.
     fn add_others(&mut self, pid: Pid, pages: &PageMap, mappings: &[ResidentMapping]) {
         let anonymous = anonymous_ranges(mappings);
-        if runs(mappings, "python") {
+        if runs(mappings, |file| file.contains("python")) {
             let free = self.left(anonymous);
             self.add(MemoryPart::PythonArenas, interpreters::python_pools(pid, pages, &free));
         }
