@@ -141,6 +141,11 @@ class SecondTries(unittest.TestCase):
         with Project({"golden": first + "; false", "unit": PASSED}) as project:
             self.assertEqual(project.run()[1][-6:-3], ["golden failed:", "the end of build/test-logs/golden.log:", "not ok a/slow: 3 s"])
 
+    def test_the_end_says_why_a_named_test_failed(self):
+        said = "echo '---- a::b stdout ----'; echo the page lacks a row; echo failures:; for i in 1 2 3 4; do echo test result: rror; done"
+        with Project({"unit": said + "; echo '7 passed, 1 failed'; false"}) as project:
+            self.assertEqual(project.run()[1][-3:-1], ["---- a::b stdout ----", "the page lacks a row"])
+
     def test_what_died_and_failures_without_a_name_and_many_get_none(self):
         many = "for i in 1 2 3 4 5 6 7; do echo not ok t$$i; done; echo '1 passed, 7 failed'"
         died = "echo not ok a: %s; echo '7 passed, 1 failed'"

@@ -51,11 +51,13 @@ const INSTALLED: &str = "/usr/local/lib/libsnug.so";
 /// What the server is called here.
 const PUMA: &str = "guide-puma";
 
-/// A small real server: threads, memory that comes and goes, and `/` as its only page.
+/// A small real server: threads, memory that comes and goes, free blocks, and `/` as its only page.
 const SERVER: &str = r#"#!/usr/bin/env ruby
 require 'socket'
 Process.setproctitle("guide-puma 6.4.2 (tcp://127.0.0.1:3000) [shop]") if $0.end_with?('puma')
-kept = []
+# Half of them go, so that its pages hold free blocks however long it idles.
+kept = Array.new(2_000) { 'x' * 1_000 }.each_slice(2).map(&:first)
+GC.start
 server = TCPServer.new('127.0.0.1', Integer(ENV.fetch('PORT', '3000')))
 loop do
   Thread.new(server.accept) do |client|
