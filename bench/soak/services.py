@@ -228,7 +228,7 @@ class Celery(Queued):
 
     def command(self):
         self.drive = celery
-        self.variables = {"PYTHONPATH": str(self.drive.HERE), "BENCH_REDIS_SOCKET": str(self.start_redis()),
+        self.variables = {"PYTHONPATH": ":".join(map(str, self.drive.MODULES)), "BENCH_REDIS_SOCKET": str(self.start_redis()),
                           "PYTHONDONTWRITEBYTECODE": "1"}
         return ([self.drive.PYTHON, "-m", "celery", "-A", "bench_tasks", "worker", "-n", "soak-celery@localhost", "-l", "INFO",
                  "--pool", "prefork", "--concurrency", self.PROCESSES, "--max-tasks-per-child", self.TASKS_PER_CHILD,

@@ -1,5 +1,6 @@
 """bench/soak: what it calls flat, growing and undecided, whose mappings are whose, and whom the kernel killed."""
 
+import ast
 import contextlib
 import json
 import os
@@ -16,7 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
-from bench.soak import containers, mappings, page, run, slices, trend
+from bench.soak import containers, mappings, page, run, services, slices, trend
 from bench.soak.kills import Kills
 from bench.workloads.harness import memory
 
@@ -153,6 +154,21 @@ class Clock(unittest.TestCase):
         self.assertLessEqual(soak.rounds, 7)
         self.assertEqual(len(watched), 1)
         self.assertLessEqual(watched[0], 0.75)
+
+
+class Modules(unittest.TestCase):
+    def test_a_service_finds_what_its_tasks_import(self):
+        workloads = Path(services.__file__).resolve().parents[1] / "workloads"
+        own = {path.stem: path.parent for path in workloads.glob("*/*.py")}
+        service = services.Celery.__new__(services.Celery)
+        with mock.patch.object(services.Celery, "start_redis", return_value="socket"):
+            found = service.command()[1]["PYTHONPATH"].split(":")
+        tree = ast.parse((services.celery.HERE / "bench_tasks.py").read_text())
+        names = {name.split(".")[0] for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))
+                 for name in ([node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names])}
+        wanted = {str(own[name]) for name in names & own.keys()}
+        self.assertIn(str(services.celery.BOOT), wanted)
+        self.assertLessEqual(wanted, set(found))
 
 
 class InSlices(unittest.TestCase):

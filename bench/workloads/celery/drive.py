@@ -22,6 +22,7 @@ OTHER_PYTHON = os.environ.get("BENCH_PYTHON")
 PYTHON = Path(OTHER_PYTHON or ROOT / "build/venv-celery/bin/python")
 HEAVY_PYTHON = Path(OTHER_PYTHON or ROOT / "build/venv-heavy/bin/python")
 BOOT = HERE.parent / "heavy"  # what a large application loads, and what its environment is made of
+MODULES = (HERE, BOOT)  # where bench_tasks and what it imports lie
 CONCURRENCY = {"prefork": 8, "threads": 20}
 # Prefork keeps this much in each process, threads share one cache.
 CACHE_MB = {"prefork": 16, "threads": 64}
@@ -93,7 +94,7 @@ def queue_tasks(run, arguments, variables, burst):
 def drive(run, arguments):
     (require_heavy if arguments.heavy else require_virtual_environment)()
     client, redis_socket = redis.start(run)
-    variables = {**options.python_variables(arguments, HERE, BOOT), "BENCH_REDIS_SOCKET": redis_socket}
+    variables = {**options.python_variables(arguments, *MODULES), "BENCH_REDIS_SOCKET": redis_socket}
     start_server(run, arguments, variables)
     run.note_server_processes()
     watch = memory.Watch(run.server.popen.pid)
