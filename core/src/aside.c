@@ -12,6 +12,7 @@ enum {
   PIECE_LIVE = 0x6576696c,
   PIECE_FREE = 0x65657266,
   LOST_RACE_SPINS = 1000,
+  COMMIT_BYTES = 64 * 1024, /* whole pages on every system: at start nobody knows how long they are here */
 };
 
 #define RANGE_BYTES (UINT64_C(1) << 30) /* reserved, which counts as address space */
@@ -73,7 +74,7 @@ static size_t range_bytes(void) { return __atomic_load_n(&aside_range.bytes, __A
 static bool commit(size_t bytes) {
   size_t committed = __atomic_load_n(&aside.committed, __ATOMIC_RELAXED);
   if (bytes <= committed) return true;
-  size_t wanted = round_up(bytes + committed / 4, zone.page_bytes), end = range_bytes();
+  size_t wanted = round_up(bytes + committed / 4, COMMIT_BYTES), end = range_bytes();
   if (wanted > end) wanted = end;
   if (bytes > end) return false;
   map_try_set_dumped(aside.start + committed, wanted - committed, true);

@@ -1,4 +1,5 @@
-/* aside.h: blocks for signal handlers that interrupted their thread while that changed the heap.
+/* aside.h: blocks for signal handlers that interrupted their thread while that changed the heap, and for what a thread
+ * calls of other libraries while it sets the heap up.
  *
  * Until the handler returns and the change becomes whole, a list of slabs or of free pages may be half changed, and the
  * thread itself may have locks (K5). So it leaves all of the heap alone: what the handler allocates comes from a range

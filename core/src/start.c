@@ -46,12 +46,15 @@ static void describe_process(void) {
   options_describe(&settings);
 }
 
+/* What is called meanwhile may be another library's, or a handler's, and allocate: beside the heap (aside.h). */
 void start_now(void) {
   uint32_t none = START_NONE;
   if (!__atomic_compare_exchange_n(&start_state, &none, START_RUNNING, false, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE)) {
-    while (__atomic_load_n(&start_state, __ATOMIC_ACQUIRE) != START_DONE) sys_sleep(START_NAP_NS);
+    while (__atomic_load_n(&start_state, __ATOMIC_ACQUIRE) != START_DONE && !cache_thread_is_inside())
+      sys_sleep(START_NAP_NS);
     return;
   }
+  cache_slow_path_begins();
   rights_find();
   map_init();
   slab_init();
@@ -63,6 +66,7 @@ void start_now(void) {
   snug_counters.pid = rights_pid();
   describe_process();
   __atomic_store_n(&start_state, START_DONE, __ATOMIC_RELEASE);
+  cache_slow_path_ends();
   fork_register_handlers(); /* may allocate: hence last */
 }
 

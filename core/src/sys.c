@@ -126,10 +126,9 @@ void sys_no_huge_pages(void *start, size_t length_bytes) {
   call(SYS_madvise, (long)start, (long)length_bytes, MADV_NOHUGEPAGE, 0, 0, 0);
 }
 
-/* Advice for a part of a huge page concerns no other part, so the kernel breaks the page first. */
-bool sys_break_huge_page(void *page) {
-  return !failed(call(SYS_madvise, (long)page, (long)sys_page_size_bytes(), COLD_ADVICE, 0, 0, 0));
-}
+/* Advice for a part of a huge page, here the page of one byte, concerns no other part: so the kernel breaks the huge
+ * page first. */
+bool sys_break_huge_page(void *page) { return !failed(call(SYS_madvise, (long)page, 1, COLD_ADVICE, 0, 0, 0)); }
 
 bool sys_find_resident(void *start, size_t length_bytes, unsigned char resident[]) {
   return !failed(call(SYS_mincore, (long)start, (long)length_bytes, (long)resident, 0, 0, 0));

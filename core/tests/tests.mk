@@ -215,15 +215,30 @@ $(TESTS_BUILD)/startup/deepbind: $(TESTS)/startup/deepbind.c $(TESTS_BUILD)/star
 	@mkdir -p $(@D)
 	$(TEST_CC) -Wl,--enable-new-dtags,-rpath,'$$ORIGIN' -o $@ $<
 
+$(TESTS_BUILD)/startup/interposed: $(TESTS)/startup/interposed.cpp $(TEST_HEADERS)
+	@mkdir -p $(@D)
+	$(TEST_CXX) -o $@ $< -ldl
+
+# A library with a function of each name that ours takes from others, or has and passes on.
+$(TESTS_BUILD)/startup/interposer.so: $(TESTS)/support/make_interposer.py $(LIB)
+	@mkdir -p $(@D)
+	$(TESTS)/support/make_interposer.py $(LIB) --shared >$(@:.so=.c)
+	$(TEST_CC) -fPIC -shared -o $@ $(@:.so=.c) -ldl
+
+# Of the C library of this machine, which is asked for its names.
+INTERPOSED = $(if $(LIB),$(if $(RUN)$(findstring musl,$(CC)),,$(addprefix $(TESTS_BUILD)/startup/,interposed interposer.so)))
+
 .PHONY: test-startup programs-startup
 programs-startup: $(STARTUP_TOOLS) \
                   $(addprefix $(TESTS_BUILD)/,$(addprefix startup/,probe probe_dynamic probe_static_library \
                     probe_static_executable locked_memory early_library.so) \
                     stress/exchange stress/idle_threads stress/fork_storm failure/workload) \
-                  $(if $(findstring musl,$(CC)),,$(addprefix $(TESTS_BUILD)/startup/,static_new deepbind))
+                  $(if $(findstring musl,$(CC)),,$(addprefix $(TESTS_BUILD)/startup/,static_new deepbind)) $(INTERPOSED)
 test-startup: programs-startup
-	@$(TESTS)/startup/run_startup.sh $(abspath $(TESTS_BUILD)) "$(if $(LIB),$(abspath $(LIB)))" "$(RUN)" \
-	  $(if $(findstring musl,$(CC)),musl,system)
+	@status=0; $(TESTS)/startup/run_startup.sh $(abspath $(TESTS_BUILD)) "$(if $(LIB),$(abspath $(LIB)))" "$(RUN)" \
+	  $(if $(findstring musl,$(CC)),musl,system) || status=1; \
+	$(if $(INTERPOSED),$(TESTS)/startup/run_interposed --programs $(abspath $(TESTS_BUILD)/startup) \
+	  --library $(abspath $(LIB)) || status=1;) exit $$status
 
 # ---- failure ----
 

@@ -19,9 +19,9 @@ $(SANDBOX_PROGRAMS): $(SANDBOX)/%: $(TESTS)/sandbox/%.c $(SANDBOX_HEADERS)
 	$(TEST_CC) -I$(SANDBOX) -o $@ $< -ldl
 
 # A library with a function of each name that ours takes from others, each with a thread-local variable.
-$(SANDBOX)/interposer.so: $(TESTS)/sandbox/make_interposer $(LIB)
+$(SANDBOX)/interposer.so: $(TESTS)/support/make_interposer.py $(LIB)
 	@mkdir -p $(@D)
-	$(TESTS)/sandbox/make_interposer $(LIB) >$(@:.so=.c)
+	$(TESTS)/support/make_interposer.py $(LIB) >$(@:.so=.c)
 	$(TEST_CC) -fPIC -shared -ftls-model=global-dynamic -o $@ $(@:.so=.c) -ldl
 
 .PHONY: test-sandbox programs-sandbox
