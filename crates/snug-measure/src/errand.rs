@@ -148,22 +148,34 @@ mod tests {
 
     #[test]
     fn much_output_of_a_run_that_goes_on_is_cut_to_its_end() {
-        let mut errand =
-            Errand::new("head -c 200000000 /dev/zero; echo the end; exec sleep 60", 0.0).unwrap();
+        let scratch = tempfile::tempdir().unwrap();
+        let [written, go_on] = ["written", "go-on"].map(|name| scratch.path().join(name));
+        let command = format!(
+            "head -c 200000000 /dev/zero; : > {}; until [ -e {} ]; do sleep 0.01; done; echo the end; exec sleep 60",
+            written.display(),
+            go_on.display()
+        );
+        let mut errand = Errand::new(&command, 0.0).unwrap();
         let group = errand.start_if_due(0.0).unwrap().unwrap();
         let begin = std::time::Instant::now();
-        loop {
-            errand.trim();
-            if errand.output().ends_with("the end\n") || begin.elapsed().as_secs() > 60 {
-                break;
+        let wait_until = |errand: &mut Errand, is_so: &dyn Fn(&mut Errand) -> bool| {
+            while !is_so(errand) && begin.elapsed().as_secs() < 50 {
+                std::thread::sleep(std::time::Duration::from_millis(1));
             }
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
+        };
+        // What is written while it is cut may be lost, so the end comes after that.
+        wait_until(&mut errand, &|errand| {
+            errand.trim();
+            written.exists()
+        });
         errand.trim();
-        let (left, output) = (errand.output.metadata().unwrap().len(), errand.output());
+        let left = errand.output.metadata().unwrap().len();
+        std::fs::write(&go_on, "").unwrap();
+        wait_until(&mut errand, &|errand| errand.output().ends_with("the end\n"));
+        let (all, output) = (errand.output.metadata().unwrap().len(), errand.output());
         nix::sys::signal::killpg(nix::unistd::Pid::from_raw(group), nix::sys::signal::SIGKILL).unwrap();
-        assert!(output.ends_with("the end\n"), "it writes behind what was left");
         assert!(left <= OUTPUT_MAX_BYTES, "{left} bytes are left");
+        assert!(output.ends_with("the end\n") && all == left + 8, "it writes behind what was left");
     }
 
     #[test]
