@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base64::prelude::{Engine, BASE64_STANDARD};
+use rustls::InvalidMessage;
 use ureq::http::{header, HeaderValue, Uri};
 use ureq::tls::{parse_pem, Certificate, PemItem, RootCerts, TlsConfig};
 use ureq::typestate::WithBody;
@@ -127,15 +128,19 @@ impl Access<'_> {
 
 /// What to do about an error of TLS; None: it is another.
 pub fn tls_advice(error: &ureq::Error) -> Option<&'static str> {
-    let text = error.to_string();
-    match () {
-        () if text.contains("certificate") => {
+    let of_tls = match error {
+        ureq::Error::Rustls(error) => Some(error),
+        ureq::Error::Io(error) => error.get_ref().and_then(|inner| inner.downcast_ref()),
+        _ => None,
+    };
+    match of_tls? {
+        rustls::Error::InvalidCertificate(_) => {
             Some("if its certificate is of an authority of your own, give that by --ca-file")
         }
-        () if text.contains("InvalidContentType") => {
+        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
             Some("it may speak http alone: write http:// in place of https://")
         }
-        () => None,
+        _ => None,
     }
 }
 
@@ -166,4 +171,37 @@ fn tls(ca_file: Option<&Path>) -> Result<TlsConfig> {
         ));
     }
     Ok(TlsConfig::builder().root_certs(RootCerts::Specific(Arc::new(certificates))).build())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Read, Write};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn errors_of_tls_have_advice() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("https://{}", listener.local_addr().unwrap());
+        let server = std::thread::spawn(move || {
+            let (mut client, _) = listener.accept().unwrap();
+            let _ = client.read(&mut [0; 1000]);
+            let _ = client.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+        });
+        let access = Access {
+            timeout: Duration::from_secs(60),
+            ca_file: None,
+            bearer_token_file: None,
+            basic_auth_file: None,
+            token_variable: "SNUG_NO_SUCH_TOKEN",
+        };
+        let error = Server::new(&url, "", "", &access).unwrap().post("/").send("").unwrap_err();
+        server.join().unwrap();
+        assert!(tls_advice(&error).is_some_and(|advice| advice.contains("http alone")), "{error}");
+        let unknown = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+        let error = ureq::Error::Io(io::Error::new(io::ErrorKind::InvalidData, unknown));
+        assert!(tls_advice(&error).is_some_and(|advice| advice.contains("--ca-file")));
+        assert!(tls_advice(&ureq::Error::HostNotFound).is_none());
+    }
 }

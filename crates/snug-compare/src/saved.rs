@@ -72,31 +72,53 @@ fn unused_name(name: &str, saved: &[Saved]) -> String {
 fn load(path: &Path) -> Result<Comparison> {
     let text = fs::read(path).cannot(|| format!("read {}", path.display()))?;
     parse(&String::from_utf8_lossy(&text)).map_err(|problem| {
-        let advice = if problem.contains("newer") {
-            format!("this is snug {VERSION}; update it")
-        } else {
-            "give the compare.json that `snug compare` leaves in its directory, or the directory".into()
+        let advice = match &problem {
+            Problem::Newer(_) => format!("this is snug {VERSION}; update it"),
+            Problem::NoComparison(_) => {
+                "give the compare.json that `snug compare` leaves in its directory, or the directory".into()
+            }
         };
-        Failure::new(format!("{} {problem}", path.display())).advise(advice)
+        Failure::new(format!("{} {}", path.display(), problem.text())).advise(advice)
     })
 }
 
-/// Reads the text of a file, and works the summary out anew: one method for all files. The error completes a
-/// sentence that begins with the file's name.
-fn parse(text: &str) -> std::result::Result<Comparison, String> {
+/// Why a file can't be read: the end of a sentence that begins with the file's name.
+#[derive(Debug)]
+enum Problem {
+    /// A newer snug wrote it.
+    Newer(String),
+    /// It is something else, or damaged.
+    NoComparison(String),
+}
+
+impl Problem {
+    fn text(self) -> String {
+        let (Problem::Newer(text) | Problem::NoComparison(text)) = self;
+        text
+    }
+}
+
+impl<T: Into<String>> From<T> for Problem {
+    fn from(what: T) -> Problem {
+        Problem::NoComparison(what.into())
+    }
+}
+
+/// Reads the text of a file, and works the summary out anew: one method for all files.
+fn parse(text: &str) -> std::result::Result<Comparison, Problem> {
     let mut value: Value = serde_json::from_str(text).map_err(|error| format!("is not JSON: {error}"))?;
     match value.get("format").and_then(Value::as_str) {
         Some(FORMAT) => {}
-        Some(other) => return Err(format!("is of the format {other:?}, not {FORMAT:?}")),
+        Some(other) => return Err(format!("is of the format {other:?}, not {FORMAT:?}").into()),
         None => return Err("is not a result of snug compare: it has no \"format\"".into()),
     }
     let version = value.get("format_version").and_then(Value::as_u64).unwrap_or(0);
     if version > u64::from(FORMAT_VERSION) {
         let written = value.get("snug_version").and_then(Value::as_str).unwrap_or("unknown");
-        return Err(format!(
+        return Err(Problem::Newer(format!(
             "was written by a newer snug ({written}): its format has version {version}, this program reads up to \
              {FORMAT_VERSION}"
-        ));
+        )));
     }
     if version < 1 {
         return Err("is damaged: it has no \"format_version\"".into());
@@ -106,15 +128,17 @@ fn parse(text: &str) -> std::result::Result<Comparison, String> {
     let mut comparison: Comparison =
         serde_json::from_value(value).map_err(|error| format!("is damaged: {error}"))?;
     if let Some(run) = comparison.runs.iter().find(|run| !is_whole(run)) {
-        return Err(format!(
-            "is damaged: the samples of round {} under {} differ in length",
-            run.round, run.allocator
-        ));
+        let (round, allocator) = (run.round, &run.allocator);
+        return Err(
+            format!("is damaged: the samples of round {round} under {allocator} differ in length").into()
+        );
     }
     if let Some(run) =
         comparison.runs.iter().find(|run| comparison.allocators.iter().all(|a| a.label != run.allocator))
     {
-        return Err(format!("is damaged: a run of {}, which is not among its allocators", run.allocator));
+        return Err(
+            format!("is damaged: a run of {}, which is not among its allocators", run.allocator).into()
+        );
     }
     comparison.summary = summary::summarise(&comparison);
     Ok(comparison)
@@ -206,10 +230,10 @@ mod tests {
         let changed = |key: &str, value: Value| {
             let mut json = json();
             json[key] = value;
-            parse(&json.to_string()).unwrap_err()
+            parse(&json.to_string()).unwrap_err().text()
         };
-        assert!(parse("{").unwrap_err().contains("is not JSON"));
-        assert!(parse("[]").unwrap_err().contains("not a result of snug compare"));
+        assert!(parse("{").unwrap_err().text().contains("is not JSON"));
+        assert!(parse("[]").unwrap_err().text().contains("not a result of snug compare"));
         assert!(changed("format", "snug-check".into()).contains("\"snug-check\""));
         assert!(changed("format_version", 2.into()).contains("newer snug (0.1.0)"));
         assert!(changed("format_version", Value::Null).contains("no \"format_version\""));
@@ -217,7 +241,7 @@ mod tests {
         assert!(changed("allocators", Value::Array(vec![])).contains("not among its allocators"));
         let mut cut = json();
         cut["runs"][0]["samples"]["rss_bytes"] = Value::Array(vec![]);
-        assert!(parse(&cut.to_string()).unwrap_err().contains("differ in length"));
+        assert!(parse(&cut.to_string()).unwrap_err().text().contains("differ in length"));
     }
 
     #[test]
@@ -247,7 +271,7 @@ mod tests {
                     let read = parse(&damaged.to_string());
                     // Some need not have been recorded.
                     if !was_emptied || name == "processes" || name.contains("time_s") {
-                        let problem = read.map(|_| ()).unwrap_err();
+                        let problem = read.map(|_| ()).unwrap_err().text();
                         assert!(
                             problem.contains("round 2 under glibc differ in length"),
                             "{name}: {problem}"

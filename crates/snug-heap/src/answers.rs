@@ -1,9 +1,10 @@
-//! What an allocator answers about itself, left in the process by the asker (`core/asker/answers.h`), which is preloaded
+//! An allocator's answers about itself, left in the process by the asker (`core/asker/answers.h`), which is preloaded
 //! with it. Pure but for the clock.
 
 use std::time::Duration;
 
 use crate::glibc_heap::HeapSize;
+use crate::read_error::ReadError;
 use snug_process::system;
 
 /// The symbol by which the answers are found.
@@ -16,9 +17,9 @@ const MAGIC: &[u8; 16] = b"snug answers 1\n\0";
 const FRESH: Duration = Duration::from_secs(10);
 
 /// The answer in these bytes. Ok(None): there is none yet, or none since long; Err: this is not the asker's.
-pub fn parse(bytes: &[u8]) -> Result<Option<HeapSize>, String> {
+pub fn parse(bytes: &[u8]) -> Result<Option<HeapSize>, ReadError> {
     let numbers = bytes.strip_prefix(MAGIC).filter(|_| bytes.len() == BYTES);
-    let numbers = numbers.ok_or("there are no answers of an allocator")?;
+    let numbers = numbers.ok_or(ReadError::NotThere("there are no answers of an allocator"))?;
     let number = |index: usize| u64::from_ne_bytes(numbers[8 * index..][..8].try_into().expect("8 bytes"));
     let (answered_at, live_bytes, resident_bytes) = (Duration::from_nanos(number(0)), number(1), number(2));
     let is_fresh = !answered_at.is_zero() && system::monotonic_time().saturating_sub(answered_at) < FRESH;

@@ -4,7 +4,11 @@
 //! The head, before the size classes, is small and everything about a process as a whole. What is live needs the
 //! classes, too: `Account` has both.
 
+#![allow(missing_docs)] // fields and constants are those of core/include/snug_counters.h, which describes them
+
 use std::mem::{offset_of, size_of};
+
+use crate::read_error::ReadError;
 
 /// First bytes of the page.
 pub const MAGIC: &[u8; 16] = b"snug counters\n\0\x01";
@@ -63,7 +67,7 @@ macro_rules! page {
 
         impl Counters {
             /// Reads a copy of the first `HEAD_BYTES` of a page.
-            pub fn parse(page: &[u8]) -> Result<Counters, Unreadable> {
+            pub fn parse(page: &[u8]) -> Result<Counters, ReadError> {
                 check_head(page)?;
                 Ok(Counters {
                     pid: u32_at(page, offset_of!(Layout, pid)),
@@ -249,7 +253,7 @@ pub struct Page {
 
 impl Page {
     /// Reads a copy of the first `HEAD_BYTES` of a page.
-    pub fn parse(page: &[u8]) -> Result<Page, Unreadable> {
+    pub fn parse(page: &[u8]) -> Result<Page, ReadError> {
         let head = Counters::parse(page)?;
         let control = Control {
             abilities: u64_at(page, offset_of!(Layout, control.abilities)),
@@ -315,7 +319,7 @@ pub struct Account {
 impl Account {
     /// Reads a copy of the first `bytes_with_arenas(arena_count)` bytes of a page. Arenas that were added since
     /// that count was read are left out.
-    pub fn parse(page: &[u8]) -> Result<Account, Unreadable> {
+    pub fn parse(page: &[u8]) -> Result<Account, ReadError> {
         let head = Counters::parse(page)?;
         let rows = u32_at(page, offset_of!(Layout, class_count)) as usize;
         let mut classes = vec![Class::default(); rows.min(CLASSES)];
@@ -387,43 +391,23 @@ pub fn sum(numbers: impl IntoIterator<Item = u64>) -> u64 {
     numbers.into_iter().fold(0, u64::saturating_add)
 }
 
-/// Why a page can't be read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unreadable {
-    /// It does not start with the magic: not a page of counters, or not filled in yet.
-    NoMagic,
-    /// It has a layout that this program does not know.
-    Version(u32),
-    /// It is shorter than it must be.
-    Short,
-}
-
-impl std::fmt::Display for Unreadable {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Unreadable::NoMagic => write!(formatter, "its page of counters is not filled in yet"),
-            Unreadable::Version(version) => {
-                write!(formatter, "its page of counters has layout {version}, which this tool does not know")
-            }
-            Unreadable::Short => write!(formatter, "its page of counters is cut short"),
-        }
-    }
-}
-
-fn check_head(page: &[u8]) -> Result<(), Unreadable> {
+fn check_head(page: &[u8]) -> Result<(), ReadError> {
     if page.len() < HEAD_BYTES {
-        return Err(Unreadable::Short);
+        return Err(ReadError::NotThere("its page of counters is cut short"));
     }
     if !page.starts_with(MAGIC) {
-        return Err(Unreadable::NoMagic);
+        return Err(ReadError::NotThere("its page of counters is not filled in yet"));
     }
     match u32_at(page, offset_of!(Layout, version)) {
         VERSION => {}
-        version => return Err(Unreadable::Version(version)),
+        version => {
+            let what = format!("its page of counters has layout {version}, which this tool does not know");
+            return Err(ReadError::OtherVersion(what));
+        }
     }
     let size = u32_at(page, offset_of!(Layout, size_bytes)) as usize;
     if size < size_of::<Layout>() {
-        return Err(Unreadable::Short);
+        return Err(ReadError::NotThere("its page of counters is cut short"));
     }
     Ok(())
 }
@@ -512,10 +496,12 @@ mod tests {
     fn foreign_pages_are_refused() {
         let mut wrong = page();
         wrong[offset_of!(Layout, version)] = 9;
-        assert_eq!(Counters::parse(&wrong), Err(Unreadable::Version(9)));
+        assert!(
+            matches!(Counters::parse(&wrong), Err(ReadError::OtherVersion(what)) if what.contains("layout 9"))
+        );
         wrong[0] = 0;
-        assert_eq!(Counters::parse(&wrong), Err(Unreadable::NoMagic));
-        assert_eq!(Counters::parse(&page()[..100]), Err(Unreadable::Short));
+        assert!(matches!(Counters::parse(&wrong), Err(ReadError::NotThere(_))));
+        assert!(matches!(Counters::parse(&page()[..100]), Err(ReadError::NotThere(_))));
     }
 
     const HEAD_FIELDS: &[(&str, usize)] = &[

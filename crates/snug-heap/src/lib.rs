@@ -1,5 +1,7 @@
-//! What an allocator keeps, read from outside of its process: snug's page of counters and samples, glibc's chunks.
+//! Readers of what an allocator keeps, from outside of its process: snug's page of counters and samples, glibc's
+//! chunks.
 
+#![warn(missing_docs)]
 // An unwrap has no reason to tell; an expect says what makes it safe.
 #![deny(clippy::unwrap_used)]
 
@@ -15,5 +17,6 @@ pub mod pools;
 pub mod python_change;
 pub mod python_types;
 pub mod profile;
+pub mod read_error;
 pub mod remote;
 pub mod slab_map;

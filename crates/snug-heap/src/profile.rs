@@ -6,6 +6,7 @@ use std::mem::{offset_of, size_of};
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::read_error::ReadError;
 use crate::{counters, remote};
 use snug_process::proc::Pid;
 
@@ -26,10 +27,15 @@ const TEXT_MAX_BYTES: usize = 512;
 const UNREAD: u32 = 0x8000_0000;
 /// Tags of a stack (`enum snug_profile_tag`).
 pub const TAG_RUBY_NO_LOCK: u32 = 2;
+/// Ruby's collector ran: native frames alone.
 pub const TAG_RUBY_GC: u32 = 4;
+/// There are more frames further out.
 pub const TAG_DEEP: u32 = 16;
+/// The table of stacks was full.
 pub const TAG_NO_ROOM: u32 = 64;
+/// Its frames of the language are Python's.
 pub const TAG_PYTHON: u32 = 128;
+/// The thread did not hold Python's lock: native frames alone.
 pub const TAG_PYTHON_NO_LOCK: u32 = 256;
 
 #[repr(C)]
@@ -101,19 +107,26 @@ struct HeadLayout {
 /// A function of an interpreter's language, and the line that ran. Frames of one function share its name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct LanguageFrame {
+    /// The function.
     pub label: Arc<str>,
+    /// Its file.
     pub path: Arc<str>,
+    /// The line in it.
     pub line: u32,
 }
 
 /// Where samples were taken. Frames are innermost first.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SampledStack {
+    /// Return addresses.
     pub native: Vec<u64>,
+    /// Frames of the interpreter.
     pub language: Vec<LanguageFrame>,
+    /// What is special about it: TAG_...
     pub tags: u32,
     /// Estimates: allocated here since sampling began, whether freed or not.
     pub allocated_bytes: f64,
+    /// Likewise.
     pub allocated_blocks: f64,
 }
 
@@ -122,8 +135,11 @@ pub struct SampledStack {
 pub struct LiveSample {
     /// Number of its stack in `Profile::stacks`.
     pub stack: u32,
+    /// Bytes that it stands for.
     pub weight_bytes: f64,
+    /// Blocks that it stands for.
     pub blocks: f64,
+    /// When it was allocated, by CLOCK_MONOTONIC_COARSE.
     pub time_ns: u64,
     /// Where the block lies.
     pub address: u64,
@@ -148,10 +164,13 @@ impl LiveSample {
 /// All samples of a process at one moment.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Profile {
+    /// Bytes between two samples, on average.
     pub mean_bytes: u64,
+    /// Samples that were ever taken.
     pub taken: u64,
     /// Blocks that should have been samples, and found no room.
     pub dropped: u64,
+    /// Samples whose blocks are not freed.
     pub live: Vec<LiveSample>,
     /// By the number that samples have.
     pub stacks: HashMap<u32, SampledStack>,
@@ -167,13 +186,12 @@ impl Profile {
 }
 
 /// Where the head of the samples lies. None: sampling was never on.
-fn address(pid: Pid, page: u64) -> Result<Option<u64>, String> {
-    let text = |error: std::io::Error| error.to_string();
-    let size = remote::read_memory(pid, page + counters::SIZE_OFFSET as u64, 4).map_err(text)?;
+fn address(pid: Pid, page: u64) -> Result<Option<u64>, ReadError> {
+    let size = remote::read_memory(pid, page + counters::SIZE_OFFSET as u64, 4)?;
     if (u32_at(&size, 0) as usize) < counters::PROFILE_ADDRESS_OFFSET + 8 {
-        return Err("its snug is older than snug profile".into());
+        return Err(ReadError::OtherVersion("its snug is older than snug profile".into()));
     }
-    let field = remote::read_memory(pid, page + counters::PROFILE_ADDRESS_OFFSET as u64, 8).map_err(text)?;
+    let field = remote::read_memory(pid, page + counters::PROFILE_ADDRESS_OFFSET as u64, 8)?;
     Ok(Some(u64_at(&field, 0)).filter(|address| *address != 0))
 }
 
@@ -187,7 +205,7 @@ pub fn tables(pid: Pid, page: u64) -> Option<Range<u64>> {
 }
 
 /// Reads the samples of a process whose page of counters lies at an address. None: sampling was never on.
-pub fn read(pid: Pid, page: u64) -> Result<Option<Profile>, String> {
+pub fn read(pid: Pid, page: u64) -> Result<Option<Profile>, ReadError> {
     let Some(copy) = copy(pid, page)? else { return Ok(None) };
     let mut profile = copy.samples();
     copy.add_stacks(&mut profile, |_| true);
@@ -195,7 +213,7 @@ pub fn read(pid: Pid, page: u64) -> Result<Option<Profile>, String> {
 }
 
 /// The same with fewer stacks, as they are what costs time: those of live samples, but for the known ones.
-pub fn read_live(pid: Pid, page: u64, is_known: impl Fn(u32) -> bool) -> Result<Option<Profile>, String> {
+pub fn read_live(pid: Pid, page: u64, is_known: impl Fn(u32) -> bool) -> Result<Option<Profile>, ReadError> {
     let Some(copy) = copy(pid, page)? else { return Ok(None) };
     let mut profile = copy.samples();
     let live: HashSet<u32> = profile.live.iter().map(|sample| sample.stack).collect();
@@ -204,7 +222,7 @@ pub fn read_live(pid: Pid, page: u64, is_known: impl Fn(u32) -> bool) -> Result<
 }
 
 /// The tables, all of one moment unless they change all the time. None: sampling was never on.
-fn copy(pid: Pid, page: u64) -> Result<Option<Copy>, String> {
+fn copy(pid: Pid, page: u64) -> Result<Option<Copy>, ReadError> {
     let Some(address) = address(pid, page)? else { return Ok(None) };
     for _ in 0..TRIES {
         let copy = Copy::take(pid, address)?;
@@ -217,8 +235,8 @@ fn copy(pid: Pid, page: u64) -> Result<Option<Copy>, String> {
     Copy::take(pid, address).map(Some)
 }
 
-fn read_head(pid: Pid, address: u64) -> Result<Vec<u8>, String> {
-    remote::read_memory(pid, address, size_of::<HeadLayout>()).map_err(|error| error.to_string())
+fn read_head(pid: Pid, address: u64) -> Result<Vec<u8>, ReadError> {
+    Ok(remote::read_memory(pid, address, size_of::<HeadLayout>())?)
 }
 
 /// Names and paths by their offsets. None: there is none.
@@ -233,7 +251,7 @@ struct Copy {
 }
 
 impl Copy {
-    fn take(pid: Pid, address: u64) -> Result<Copy, String> {
+    fn take(pid: Pid, address: u64) -> Result<Copy, ReadError> {
         let head = read_head(pid, address)?;
         let rows_are_long = [
             (offset_of!(HeadLayout, sample_size_bytes), size_of::<SampleLayout>()),
@@ -244,7 +262,9 @@ impl Copy {
         .all(|(offset, least)| u32_at(&head, offset) as usize >= least);
         let version = u32_at(&head, offset_of!(HeadLayout, version));
         if !head.starts_with(MAGIC) || version != VERSION || !rows_are_long {
-            return Err("its samples have a layout that this tool does not know".into());
+            return Err(ReadError::OtherVersion(
+                "its samples have a layout that this tool does not know".into(),
+            ));
         }
         let number = |offset: usize| u64_at(&head, offset);
         let row = u64::from(u32_at(&head, offset_of!(HeadLayout, sample_size_bytes)));
@@ -255,11 +275,9 @@ impl Copy {
             number(offset_of!(HeadLayout, names_bytes)),
         ];
         if lengths.iter().zip(TABLES_MAX_BYTES).any(|(bytes, most)| *bytes > most) {
-            return Err("its tables of samples are damaged".into());
+            return Err(ReadError::NotThere("its tables of samples are damaged"));
         }
-        let table = |address: usize, bytes: u64| {
-            remote::read_memory(pid, number(address), bytes as usize).map_err(|error| error.to_string())
-        };
+        let table = |address: usize, bytes: u64| remote::read_memory(pid, number(address), bytes as usize);
         let samples = table(offset_of!(HeadLayout, samples_address), lengths[0])?;
         let stacks = table(offset_of!(HeadLayout, stacks_address), lengths[1])?;
         let names = table(offset_of!(HeadLayout, names_address), lengths[2])?;
@@ -490,7 +508,7 @@ mod tests {
         page
     }
 
-    fn read_own(page: &[u8]) -> Result<Profile, String> {
+    fn read_own(page: &[u8]) -> Result<Profile, ReadError> {
         read(std::process::id() as Pid, page.as_ptr() as u64).map(|profile| profile.expect("there is a head"))
     }
 
@@ -536,11 +554,12 @@ mod tests {
         for (row_at, _, length_at, row) in TABLES {
             let mut head = whole.clone();
             put(&mut head, row_at, &(row as u32 - 1).to_ne_bytes());
-            assert!(read_own(&page_of(&head)).unwrap_err().contains("layout"));
+            assert!(matches!(read_own(&page_of(&head)), Err(ReadError::OtherVersion(_))));
             for length in [u64::MAX, 17 << 20] {
                 let mut head = whole.clone();
                 put(&mut head, length_at, &length.to_ne_bytes());
-                assert!(read_own(&page_of(&head)).unwrap_err().contains("damaged"));
+                let damaged = ReadError::NotThere("its tables of samples are damaged");
+                assert_eq!(read_own(&page_of(&head)).err(), Some(damaged));
             }
         }
     }

@@ -12,6 +12,7 @@ use nix::unistd::Pid as NixPid;
 use crate::answers;
 use crate::counters::{self, Account, Counters, Wishes, WishesLayout};
 use crate::glibc_heap::HeapSize;
+use crate::read_error::ReadError;
 use snug_base::elf::ElfFacts;
 use snug_process::maps::Mapping;
 use snug_process::proc::{self, Pid};
@@ -64,9 +65,8 @@ fn address_of(elf: &ElfFacts, name: &str, path: &str, maps: &[Mapping]) -> Optio
 }
 
 /// Reads the head of the page at an address.
-pub fn read_counters(pid: Pid, address: u64) -> Result<Counters, String> {
-    let page = read_memory(pid, address, counters::HEAD_BYTES).map_err(|error| error.to_string())?;
-    Counters::parse(&page).map_err(|why| why.to_string())
+pub fn read_counters(pid: Pid, address: u64) -> Result<Counters, ReadError> {
+    Counters::parse(&read_memory(pid, address, counters::HEAD_BYTES)?)
 }
 
 /// Reads the wishes in the page at an address. None: they can't be read, or the library has none.
@@ -83,12 +83,10 @@ pub fn read_wishes(pid: Pid, address: u64) -> Option<Wishes> {
 
 /// Reads the page at an address, with the size classes of up to `arenas` arenas: as many as the last reading
 /// found, or 1 at first. Reads again if there are more by now.
-pub fn read_account(pid: Pid, address: u64, arenas: u32) -> Result<Account, String> {
+pub fn read_account(pid: Pid, address: u64, arenas: u32) -> Result<Account, ReadError> {
     let mut arenas = arenas.max(1);
     loop {
-        let page = read_memory(pid, address, counters::bytes_with_arenas(arenas))
-            .map_err(|error| error.to_string())?;
-        let account = Account::parse(&page).map_err(|why| why.to_string())?;
+        let account = Account::parse(&read_memory(pid, address, counters::bytes_with_arenas(arenas))?)?;
         if account.head.arena_count <= arenas || arenas as usize >= counters::ARENAS {
             return Ok(account);
         }
@@ -98,15 +96,8 @@ pub fn read_account(pid: Pid, address: u64, arenas: u32) -> Result<Account, Stri
 
 /// Reads the allocator's last answer at an address. Ok(None): there is none yet, or none since long; Err: there is no place
 /// for any.
-pub fn read_answer(pid: Pid, address: u64) -> Result<Option<HeapSize>, String> {
-    let bytes = read_memory(pid, address, answers::BYTES).map_err(|error| error.to_string())?;
-    answers::parse(&bytes)
-}
-
-/// Whether an error of `read_counters` says that the kernel refused, not that the page is another or not yet there.
-pub fn is_refusal(error: &str) -> bool {
-    let error = error.to_ascii_lowercase();
-    error.contains("permission denied") || error.contains("not permitted")
+pub fn read_answer(pid: Pid, address: u64) -> Result<Option<HeapSize>, ReadError> {
+    answers::parse(&read_memory(pid, address, answers::BYTES)?)
 }
 
 /// Writable mappings of a file and the anonymous ones that directly follow them: its zeroed data.
@@ -248,22 +239,21 @@ mod tests {
         let pid = child.id() as Pid;
         child.wait().unwrap();
         for error in [read_memory(pid, 8, 16).unwrap_err(), write_memory(pid, 8, b"x").unwrap_err()] {
-            assert!(!is_refusal(&error.to_string()), "{error}");
-            assert_eq!(error.raw_os_error(), Some(libc::ESRCH));
+            assert_eq!(ReadError::from(error), ReadError::Io(Errno::ESRCH));
         }
     }
 
     #[test]
     fn refusals_are_told_from_pages_that_say_nothing() {
         for errno in [libc::EACCES, libc::EPERM] {
-            assert!(is_refusal(&io::Error::from_raw_os_error(errno).to_string()));
+            assert_eq!(ReadError::from(io::Error::from_raw_os_error(errno)), ReadError::Refused);
         }
-        assert!(is_refusal(&io::Error::from(io::ErrorKind::PermissionDenied).to_string()));
-        assert!(!is_refusal(&io::Error::from_raw_os_error(libc::EIO).to_string()));
+        assert_eq!(ReadError::from(io::Error::from(io::ErrorKind::PermissionDenied)), ReadError::Refused);
+        assert_eq!(ReadError::from(io::Error::from_raw_os_error(libc::EIO)), ReadError::Io(Errno::EIO));
         // A page of another version, or one that is not written yet, is read all the same.
         let own = [0u8; counters::HEAD_BYTES];
         let error = read_counters(std::process::id() as Pid, own.as_ptr() as u64).unwrap_err();
-        assert!(!is_refusal(&error), "{error}");
+        assert!(matches!(error, ReadError::NotThere(_)), "{error}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::judge;
 use crate::report::ProcessReport;
 use snug_base::failure::{Failure, Result, UNKNOWN};
 use snug_base::machine;
-use snug_heap::remote;
+use snug_heap::read_error::ReadError;
 use snug_process::proc::Pid;
 
 /// A process that may be looked at.
@@ -54,12 +54,12 @@ fn explain_hidden(pid: Pid, hidden: Hidden) -> Failure {
 }
 
 /// Why the counters of a process under snug can't be read.
-fn explain_unreadable(facts: &Facts, error: &str) -> Failure {
+fn explain_unreadable(facts: &Facts, error: &ReadError) -> Failure {
     let pid = facts.pid;
     if std::fs::metadata(format!("/proc/{pid}")).is_err() {
         return Failure::new(format!("process {pid} has ended")).exit_code(UNKNOWN);
     }
-    if !remote::is_refusal(error) {
+    if *error != ReadError::Refused {
         return Failure::new(format!("the counters of process {pid} can't be read: {error}"))
             .exit_code(UNKNOWN);
     }

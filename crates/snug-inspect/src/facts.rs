@@ -1,4 +1,4 @@
-//! What is known about a process, and the order in which the dynamic loader searches what is mapped in it. Pure.
+//! Facts about a process, and the order in which the dynamic loader searches what is mapped in it. Pure.
 //!
 //! The loader binds malloc to the first object that defines it, in this order: the program itself, what was
 //! preloaded, then the libraries that each of them needs, breadth first. A library that is merely mapped, or that
@@ -12,6 +12,7 @@ use crate::report::Problem;
 use crate::sharing::ForkHooks;
 use snug_base::elf::ElfFacts;
 use snug_heap::counters::Counters;
+use snug_heap::read_error::ReadError;
 use snug_process::place::Place;
 use snug_process::proc::Pid;
 
@@ -39,7 +40,7 @@ pub struct Facts {
     pub counters_at: Option<u64>,
     pub counters: Option<Counters>,
     /// Why there are no counters although snug is loaded.
-    pub counters_error: Option<String>,
+    pub counters_error: Option<ReadError>,
     /// Where an allocator that is asked leaves its answers.
     pub answers_at: Option<u64>,
     pub is_forked: bool,

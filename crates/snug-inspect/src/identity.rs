@@ -1,4 +1,4 @@
-//! Which allocator a process uses and what it holds, read from outside: of one process, now.
+//! The allocator of one process and what it holds now, read from outside.
 
 use std::collections::BTreeMap;
 
@@ -9,6 +9,7 @@ use crate::report::{AllocatorUsed, Problem};
 use crate::sharing::ForkHooks;
 use snug_heap::counters::Account;
 use snug_heap::glibc_heap::{self, HeapSize};
+use snug_heap::read_error::ReadError;
 use snug_heap::remote;
 use snug_process::proc::Pid;
 use snug_process::tree;
@@ -20,7 +21,7 @@ pub struct Identity {
     /// Where its page of counters lies.
     pub counters_at: Option<u64>,
     /// Why the counters can't be read, although it uses snug.
-    pub counters_error: Option<String>,
+    pub counters_error: Option<ReadError>,
     /// Where the asker leaves what the allocator answers, if it was preloaded.
     pub answers_at: Option<u64>,
     pub problems: Vec<Problem>,
@@ -49,7 +50,7 @@ impl Identity {
 
     /// Whether it uses snug and the kernel does not let us read its counters, as kernel.yama.ptrace_scope can have it.
     pub fn is_heap_refused(&self) -> bool {
-        self.counters_error.as_deref().is_some_and(remote::is_refusal)
+        self.counters_error == Some(ReadError::Refused)
     }
 
     pub fn kind(&self) -> Option<Kind> {
@@ -66,9 +67,9 @@ impl Identity {
 pub trait Allocators {
     /// None: the process has gone or is just starting.
     fn identify(&mut self, pid: Pid) -> Option<Identity>;
-    fn account(&mut self, pid: Pid, address: u64, arenas: u32) -> Result<Account, String>;
+    fn account(&mut self, pid: Pid, address: u64, arenas: u32) -> Result<Account, ReadError>;
     /// What another allocator answered last. Ok(None): nothing lately; Err: there is no place for answers any more.
-    fn answer(&mut self, pid: Pid, address: u64) -> Result<Option<HeapSize>, String>;
+    fn answer(&mut self, pid: Pid, address: u64) -> Result<Option<HeapSize>, ReadError>;
     /// What is live under glibc.
     fn estimate(&mut self, pid: Pid) -> Option<HeapSize>;
     /// The user whose process it is.
@@ -111,11 +112,11 @@ impl Allocators for Inspector {
         }
     }
 
-    fn account(&mut self, pid: Pid, address: u64, arenas: u32) -> Result<Account, String> {
+    fn account(&mut self, pid: Pid, address: u64, arenas: u32) -> Result<Account, ReadError> {
         remote::read_account(pid, address, arenas)
     }
 
-    fn answer(&mut self, pid: Pid, address: u64) -> Result<Option<HeapSize>, String> {
+    fn answer(&mut self, pid: Pid, address: u64) -> Result<Option<HeapSize>, ReadError> {
         remote::read_answer(pid, address)
     }
 
@@ -153,7 +154,7 @@ pub mod fake {
         pub refused: bool,
         pub estimated: Vec<Pid>,
         /// Of those that are asked; None: there is no asker.
-        pub answer: Option<Result<Option<HeapSize>, String>>,
+        pub answer: Option<Result<Option<HeapSize>, ReadError>>,
     }
 
     impl Default for FakeAllocators {
@@ -179,7 +180,7 @@ pub mod fake {
             let kind = *self.kinds.get(&pid).unwrap_or(&self.otherwise);
             let used = AllocatorUsed { kind, version: None, how: How::Preloaded, file: "/l".into() };
             let counters_at = (kind == Kind::Snug && !self.refused).then_some(0x1000);
-            let counters_error = (kind == Kind::Snug && self.refused).then(|| "permission denied".into());
+            let counters_error = (kind == Kind::Snug && self.refused).then_some(ReadError::Refused);
             let answers_at = self.answer.as_ref().map(|_| 0x2000);
             Some(Identity {
                 allocator: Some(used),
@@ -190,10 +191,10 @@ pub mod fake {
             })
         }
 
-        fn account(&mut self, _pid: Pid, address: u64, _arenas: u32) -> Result<Account, String> {
+        fn account(&mut self, _pid: Pid, address: u64, _arenas: u32) -> Result<Account, ReadError> {
             assert_eq!(address, 0x1000);
             if self.broken {
-                return Err("gone".into());
+                return Err(ReadError::NotThere("gone"));
             }
             let class = Class {
                 size_bytes: 100,
@@ -205,7 +206,7 @@ pub mod fake {
             Ok(Account { head: Counters { arena_count: 1, ..Counters::default() }, classes: vec![class] })
         }
 
-        fn answer(&mut self, _pid: Pid, address: u64) -> Result<Option<HeapSize>, String> {
+        fn answer(&mut self, _pid: Pid, address: u64) -> Result<Option<HeapSize>, ReadError> {
             assert_eq!(address, 0x2000);
             self.answer.clone().expect("there is an asker")
         }

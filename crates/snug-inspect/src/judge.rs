@@ -8,7 +8,7 @@ use crate::kinds::Kind;
 use crate::options::{self, Understood};
 use crate::report::{AllocatorUsed, How, Problem, ProcessReport, SettingsSource, Severity};
 use crate::{linkage, preload};
-use snug_heap::remote;
+use snug_heap::read_error::ReadError;
 
 /// Judges one process.
 pub fn judge(facts: &Facts) -> ProcessReport {
@@ -263,7 +263,7 @@ fn environment_problems(facts: &Facts, used: Option<&AllocatorUsed>, problems: &
             "counters-unreadable",
             Severity::Note,
             format!("snug's settings and counters can't be read: {error}"),
-            match remote::is_refusal(error) {
+            match *error == ReadError::Refused {
                 true => "run snug check as the same user or as root; where kernel.yama.ptrace_scope is 1, only root may look",
                 false => "try again once it is running; if that doesn't help, its libsnug.so and this tool \
                     are different versions",

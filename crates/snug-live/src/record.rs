@@ -320,6 +320,7 @@ impl RecordedProcess {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use snug_heap::read_error::ReadError;
     use snug_inspect::identity::fake::FakeAllocators;
     use snug_process::fake::FakeProcesses;
 
@@ -413,7 +414,7 @@ mod tests {
         let mut recorder = recorder(Some(5));
         recorder.allocators.otherwise = Kind::Jemalloc;
         let heap = HeapSize { live_bytes: 30, held_bytes: 40 };
-        let answers = [Ok(None), Ok(Some(heap)), Err("another program".into())];
+        let answers = [Ok(None), Ok(Some(heap)), Err(ReadError::NotThere("another program"))];
         for (time_s, answer) in [0.0, 10.0, 20.0].into_iter().zip(answers) {
             recorder.allocators.answer = Some(answer);
             recorder.read(time_s);

@@ -1,4 +1,4 @@
-//! What the resident memory of a process is, byte by byte: blocks and what the allocator keeps beside them, what interpreters
+//! The resident memory of a process, byte by byte: blocks and what the allocator keeps beside them, what interpreters
 //! map for themselves, stacks, code, files. The parts add up to what the kernel counts, as each page has one.
 
 use std::collections::BTreeMap;
@@ -203,7 +203,7 @@ impl Claims {
         mappings: &[ResidentMapping],
     ) -> std::result::Result<u64, String> {
         let places = places::read(pid, page).ok_or("the snug in it is too old to say where its heap is")?;
-        let account = remote::read_account(pid, page, 1)?;
+        let account = remote::read_account(pid, page, 1).map_err(|error| error.to_string())?;
         self.add(MemoryPart::LiveBlocks, places.large);
         self.add(MemoryPart::FreeBlocks, places.retained);
         self.add(MemoryPart::GuardedBlocks, places.guarded);

@@ -1,4 +1,5 @@
-//! Which processes are watched: those that were chosen by identifier, name, user or control group, or those worth it.
+//! The choice of processes to watch: those that were chosen by identifier, name, user or control group, or those worth
+//! it.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

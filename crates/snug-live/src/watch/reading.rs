@@ -1,4 +1,4 @@
-//! What is read of a process at one moment. Plain data.
+//! The reading of a process at one moment. Plain data.
 
 use snug_heap::counters::Account;
 use snug_heap::glibc_heap::HeapSize;

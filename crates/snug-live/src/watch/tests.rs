@@ -2,6 +2,7 @@
 
 use crate::watch::*;
 use snug_heap::hooks::HooksState;
+use snug_heap::read_error::ReadError;
 use snug_inspect::identity::fake::FakeAllocators;
 use snug_process::fake::FakeProcesses;
 
@@ -122,18 +123,16 @@ fn counters_that_could_not_be_read_are_tried_again() {
 
 #[test]
 fn what_is_refused() {
-    let identity = |error: Option<&str>, not_permitted| Identity {
-        counters_error: error.map(String::from),
+    let identity = |counters_error: Option<ReadError>, not_permitted| Identity {
+        counters_error,
         not_permitted,
         ..Identity::default()
     };
     assert!(identity(None, true).is_refused() && !identity(None, true).is_heap_refused());
-    assert!(identity(Some("permission denied"), false).is_heap_refused());
-    assert!(!identity(Some("its page of counters is Version(2)"), false).is_refused(), "of another version");
-    assert!(
-        !identity(Some("its page of counters is not filled in yet"), false).is_refused(),
-        "not written yet"
-    );
+    assert!(identity(Some(ReadError::Refused), false).is_heap_refused());
+    for other in [ReadError::OtherVersion("layout 9".into()), ReadError::NotThere("not written yet")] {
+        assert!(!identity(Some(other), false).is_refused());
+    }
     assert!(!identity(None, false).is_refused());
 }
 
