@@ -1,4 +1,4 @@
-//! What the black box of a program says, for people.
+//! The black box of a program, for people.
 
 use std::io::{self, Write};
 

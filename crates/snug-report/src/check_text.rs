@@ -1,5 +1,5 @@
-//! What `snug check` found, for people: the verdict, one line per process, then what is wrong with its fix, and lines to
-//! paste.
+//! Findings of `snug check`, for people: the verdict, one line per process, then what is wrong with its fix, and lines
+//! to paste.
 
 use std::io::{self, Write};
 

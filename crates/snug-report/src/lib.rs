@@ -1,4 +1,4 @@
-//! How results are shown: tables, pages, plots, files for other programs. Decides nothing.
+//! Writers of results: tables, pages, plots, files for other programs. Decides nothing.
 
 // An unwrap has no reason to tell; an expect says what makes it safe.
 #![deny(clippy::unwrap_used)]

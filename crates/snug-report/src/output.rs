@@ -1,4 +1,4 @@
-//! Where the results go: all formats into the directory, and those asked for into files of their own or to stdout.
+//! Files of results: all formats into the directory, and those asked for into files of their own or to stdout.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Where the memory of a process is, for people: a table that adds up to its RSS.
+//! The resident memory of a process, for people: a table that adds up to its RSS.
 
 use std::io::{self, Write};
 

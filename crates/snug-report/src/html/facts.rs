@@ -1,4 +1,4 @@
-//! What a reader needs to judge a comparison, or to repeat it: machine, settings, allocators, and every run.
+//! Facts to judge a comparison by, or to repeat it: machine, settings, allocators, and every run.
 
 use crate::markdown::repeat;
 use snug_base::machine::Machine;

@@ -45,7 +45,7 @@ pub fn write(comparison: &Comparison, origin: &Origin, out: &mut dyn Write) -> i
 #[derive(Template)]
 #[template(path = "page.html")]
 struct ReportPage<'a> {
-    style: &'static str,
+    style: String,
     script: &'static str,
     program: String,
     /// The first part of the conclusion, and the others.
@@ -121,7 +121,7 @@ impl<'a> ReportPage<'a> {
         let alone = [("", comparison)];
         let sources = if origin.sources.is_empty() { &alone[..] } else { &origin.sources[..] };
         ReportPage {
-            style: include_str!("../../templates/page.css"),
+            style: format!("{}{}", include_str!("../../templates/page.css"), plot::style()),
             script: include_str!("../../templates/page.js"),
             program: terminal::shell_line(&comparison.program),
             lead: parts.next().map_or_else(String::new, |lead| format!("{}.", lead.trim_end_matches('.'))),

@@ -10,7 +10,7 @@ use snug_base::terminal;
 use snug_compare::quantities::named;
 use snug_compare::results::{Allocator, Comparison};
 use snug_compare::shown_ratio;
-use snug_inspect::kinds::Kind;
+use snug_inspect::kinds::{Kind, ROWS};
 
 /// A picture of the comparison.
 pub struct Plot {
@@ -30,27 +30,36 @@ pub fn plots(comparison: &Comparison) -> Vec<Plot> {
     all.into_iter().flatten().collect()
 }
 
-/// Class and colour of an allocator. The colours are told apart by people with any kind of colour vision; dashes
-/// and shapes tell settings of one allocator apart.
-fn colour(kind: Kind) -> (&'static str, &'static str) {
+/// Class and colour of an allocator, and its colour on dark paper. The colours are told apart by people with any kind of
+/// colour vision; dashes and shapes tell settings of one allocator apart.
+fn colour(kind: Kind) -> (&'static str, &'static str, &'static str) {
     match kind {
-        Kind::Snug => ("snug", "#e8590c"),
-        Kind::Glibc => ("glibc", "#495057"),
-        Kind::Musl => ("musl", "#868e96"),
-        Kind::Jemalloc => ("jemalloc", "#1c7ed6"),
-        Kind::Tcmalloc => ("tcmalloc", "#2b8a3e"),
-        Kind::Mimalloc => ("mimalloc", "#9c36b5"),
-        Kind::Snmalloc => ("snmalloc", "#0c8599"),
-        Kind::Rpmalloc => ("rpmalloc", "#a97b00"),
-        Kind::Other => ("other", "#a61e4d"),
+        Kind::Snug => ("snug", "#e8590c", "#ff922b"),
+        Kind::Glibc => ("glibc", "#495057", "#ced4da"),
+        Kind::Musl => ("musl", "#868e96", "#868e96"),
+        Kind::Jemalloc => ("jemalloc", "#1c7ed6", "#4dabf7"),
+        Kind::Tcmalloc => ("tcmalloc", "#2b8a3e", "#69db7c"),
+        Kind::Mimalloc => ("mimalloc", "#9c36b5", "#da77f2"),
+        Kind::Snmalloc => ("snmalloc", "#0c8599", "#3bc9db"),
+        Kind::Rpmalloc => ("rpmalloc", "#a97b00", "#ffd43b"),
+        Kind::Other => ("other", "#a61e4d", "#f783ac"),
     }
+}
+
+/// What a page's style says of them.
+pub(crate) fn style() -> String {
+    let kinds = || ROWS.iter().map(|row| row.kind).chain([Kind::Musl, Kind::Other]).map(colour);
+    let light: String = kinds().map(|(class, colour, _)| format!("--{class}:{colour};")).collect();
+    let dark: String = kinds().map(|(class, _, colour)| format!("--{class}:{colour};")).collect();
+    let classes: String = kinds().map(|(class, ..)| format!(".{class}{{color:var(--{class})}}")).collect();
+    format!(":root{{{light}}}@media (prefers-color-scheme: dark){{:root{{{dark}}}}}\n{classes}\n")
 }
 
 /// The series of an allocator, named and coloured, with nothing in it.
 fn series(comparison: &Comparison, index: usize, values: [String; 2]) -> ChartSeries {
     let allocator = &comparison.allocators[index];
     let (name, details) = legend_lines(&allocator.label, allocator.kind);
-    let (class, colour) = colour(allocator.kind);
+    let (class, colour, _) = colour(allocator.kind);
     ChartSeries {
         name,
         details,
