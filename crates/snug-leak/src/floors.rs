@@ -1,5 +1,4 @@
-//! What stays of many readings: their floors, which neither garbage collection nor bursts raise; and the steps between
-//! them. Pure.
+//! Floors of many readings, which neither garbage collection nor bursts raise; and the steps between them. Pure.
 
 use crate::trend::FEWEST_READINGS;
 use snug_stats::median;

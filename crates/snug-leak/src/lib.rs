@@ -9,6 +9,8 @@ pub mod floors;
 pub mod growth_check;
 pub mod load;
 pub mod report;
+mod root_end;
+pub mod session;
 #[cfg(test)]
 mod simulate;
 #[cfg(test)]

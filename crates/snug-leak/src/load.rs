@@ -1,4 +1,5 @@
-//! What keeps the program at work while it is watched: a command that is run again and again, or requests of our own.
+//! The load that keeps a program at work while it is watched: a command that is run again and again, or requests of our
+//! own.
 
 use clap::Args;
 

@@ -8,5 +8,6 @@ pub mod copied;
 pub mod outcome_text;
 pub mod record;
 pub mod residence;
+pub mod sightings;
 pub mod stats;
 pub mod watch;

@@ -1,4 +1,4 @@
-//! What came of a request to snug in another process, for people.
+//! The outcome of a request to snug in another process, for people.
 
 use snug_base::terminal::bytes;
 

@@ -1,4 +1,4 @@
-//! What is known about the memory of one running process: of the kernel, of its allocator, and of its heap.
+//! The memory of one running process, as known of the kernel, of its allocator, and of its heap.
 
 use std::collections::BTreeMap;
 

@@ -3,6 +3,7 @@
 // An unwrap has no reason to tell; an expect says what makes it safe.
 #![deny(clippy::unwrap_used)]
 
+pub mod comparison;
 pub mod errand;
 pub mod http;
 pub mod live;
@@ -18,5 +19,6 @@ pub mod sample;
 pub mod serving;
 pub mod sets;
 pub mod settings;
+pub mod setup;
 pub mod target;
 pub mod track;

@@ -1,5 +1,5 @@
-//! What will be run: the list of allocators as the user wrote it, each made into an environment, and the order
-//! of the runs. Pure, except for finding libraries.
+//! The allocators to run, and in which order: the list of them as the user wrote it, each made into an environment, and
+//! the order of the runs. Pure, except for finding libraries.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! How a server is measured: when it counts as ready, what load it gets, how long it is watched afterwards. From
-//! the command line to a plan; nothing here runs anything.
+//! The plan for a server: when it counts as ready, what load it gets, how long it is watched afterwards. From the
+//! command line to a plan; nothing here runs anything.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -61,6 +61,8 @@ pub struct ServerArguments {
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub ready: Ready,
+    /// As it was written.
+    pub ready_text: String,
     pub ready_timeout: Duration,
     /// None: it is only started and left idle.
     pub load: Option<Load>,
@@ -127,8 +129,8 @@ impl std::fmt::Display for Ready {
 
 /// Makes a plan of the options; None if they do not describe a server.
 pub fn plan(arguments: &ServerArguments) -> Result<Option<Plan>> {
-    let Some(ready) = arguments.ready.as_deref().or(arguments.url.as_deref()) else { return Ok(None) };
-    let ready = parse_ready(ready)?;
+    let Some(ready_text) = arguments.ready.as_ref().or(arguments.url.as_ref()) else { return Ok(None) };
+    let ready = parse_ready(ready_text)?;
     let load_amount = Amount { count: arguments.requests, time: arguments.load_for };
     let requests_wanted =
         !load_amount.is_none() || !arguments.request.path.is_empty() || arguments.url.is_some();
@@ -151,6 +153,7 @@ pub fn plan(arguments: &ServerArguments) -> Result<Option<Plan>> {
     }
     Ok(Some(Plan {
         ready,
+        ready_text: ready_text.clone(),
         ready_timeout: arguments.ready_timeout,
         load,
         warm,
@@ -161,10 +164,10 @@ pub fn plan(arguments: &ServerArguments) -> Result<Option<Plan>> {
 }
 
 /// The plan as it is saved with the results.
-pub fn describe(plan: &Plan, arguments: &ServerArguments) -> Serving {
+pub fn describe(plan: &Plan) -> Serving {
     let seconds = |time: Duration| time.as_secs_f64();
     let mut serving = Serving {
-        ready: arguments.ready.clone().or(arguments.url.clone()).unwrap_or_default(),
+        ready: plan.ready_text.clone(),
         warm_count: plan.warm.count,
         warm_s: plan.warm.time.map(seconds),
         load_count: plan.load_amount.count,

@@ -1,4 +1,4 @@
-//! Where the requests of the built-in load go, from the command line. Nothing here sends any.
+//! The target of the built-in load, from the command line. Nothing here sends any.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 

@@ -1,42 +1,26 @@
-//! `snug check`: says which allocator processes really use and what is wrong.
-//!
-//! `inspect` looks up `facts` of processes, `judge` decides from them, `report` is what was found, `text` and `json`
-//! write it, `changes` says what to paste. What does not run is looked at from its files: `subject` takes units and
-//! images, `entry` follows a command to the program that stays, `loading` tells what that would load, `root` and
-//! `archive` are file systems to look into.
+//! `snug check`: says which allocator processes really use and what is wrong. This module finds the processes, or the
+//! subjects that are no processes, and the exit code; snug-live looks at them, snug-inspect judges, snug-report writes.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 
 use crate::arguments::process;
-use snug_base::failure::{Context, Failure, Result, FAILED, INTERRUPTED, UNKNOWN, USAGE};
+use snug_base::failure::{Context, Failure, Result, FAILED, UNKNOWN, USAGE};
 use snug_base::time::time;
 use snug_base::{json, machine, progress, terminal};
-use snug_heap::remote;
-use snug_inspect::inspector::{self, Hidden, Inspector};
+use snug_inspect::inspector::Inspector;
 use snug_inspect::kinds::{closest, known_names, AllocatorRow, Kind, ROWS};
 use snug_inspect::packages::{self, Package};
-use snug_inspect::program::{self, Program, Variables};
-use snug_inspect::report::{CheckReport, Problem, ProcessReport, Severity, FAILED_ITSELF};
+use snug_inspect::report::{CheckReport, ProcessReport, Severity};
 use snug_inspect::subject::{self, UnitSubject};
-use snug_inspect::{access, changes, judge, library, unit};
-use snug_process::children::{Children, Waited};
-use snug_process::proc::{Pid, ProcFilesystem, Processes};
-use snug_process::system::{self, Ending};
+use snug_inspect::{changes, library, unit};
+use snug_live::sightings::{self, Found};
+use snug_process::proc::{ProcFilesystem, Processes};
 use snug_process::tree;
 use snug_report::check_text::CheckText;
-
-/// Time between two looks at a program that was started to be looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(25);
-
-/// A process of which nothing defines malloc is looked at again for so long: it may just start.
-const LOADING_AT_MOST: Duration = Duration::from_millis(300);
 
 /// Show which allocator processes really use, and what is wrong
 #[derive(Debug, Args)]
@@ -105,7 +89,7 @@ pub(crate) fn run(arguments: &CheckArguments) -> Result<()> {
     let huge_pages = machine::describe().transparent_huge_pages;
     let found = look(arguments, &huge_pages)?;
     if !found.unreadable.is_empty() {
-        anstream::eprintln!("snug: warning: {}", not_permitted(&found.unreadable));
+        anstream::eprintln!("snug: warning: {}", sightings::not_permitted(&found.unreadable));
     }
     let report = report_on(found, expected, huge_pages, arguments.lines);
     write(&report, arguments)?;
@@ -120,7 +104,7 @@ fn look(arguments: &CheckArguments, huge_pages: &str) -> Result<Found> {
             Ok(Found::readable(subject::image(image, &terminal::texts(&arguments.program), huge_pages)?))
         }
         None if arguments.program.is_empty() => named(&mut inspector, arguments, huge_pages),
-        None => started_program(&mut inspector, arguments),
+        None => sightings::of_started(&mut inspector, &arguments.program, arguments.watch_for),
     }
 }
 
@@ -188,28 +172,6 @@ fn answer(report: &CheckReport) -> Result<()> {
     Err(Failure::already_told(code))
 }
 
-/// What was looked at, and what could not be.
-struct Found {
-    processes: Vec<ProcessReport>,
-    unreadable: Vec<Pid>,
-}
-
-impl Found {
-    fn readable(processes: Vec<ProcessReport>) -> Found {
-        Found { processes, unreadable: Vec::new() }
-    }
-}
-
-fn not_permitted(pids: &[Pid]) -> Failure {
-    let list: Vec<String> = pids.iter().map(Pid::to_string).collect();
-    Failure::new(format!("not permitted to look at process {}", list.join(", ")))
-        .advise(match nix::unistd::geteuid().is_root() {
-            true => access::refusal(&access::ptrace_scope()).1,
-            false => "run snug check as the user that owns it, or as root",
-        })
-        .exit_code(UNKNOWN)
-}
-
 fn parse_expected(name: &str) -> Result<Kind> {
     Kind::from_name(name).ok_or_else(|| {
         let hint =
@@ -245,61 +207,13 @@ fn named(inspector: &mut Inspector, arguments: &CheckArguments, huge_pages: &str
         roots.extend(tree::find_roots(&mut source, &all, name, whose)?);
     }
     if !roots.is_empty() {
-        let existing =
-            progress::during("looking at processes", None, || existing_processes(inspector, &all, &roots))?;
+        let existing = progress::during("looking at processes", None, || {
+            sightings::of_existing(inspector, &all, &roots)
+        })?;
         found.processes.extend(existing.processes);
         found.unreadable = existing.unreadable;
     }
     Ok(found)
-}
-
-/// Looks at processes that run already, and all below them.
-fn existing_processes(inspector: &mut Inspector, all: &[(Pid, Pid, String)], roots: &[Pid]) -> Result<Found> {
-    let parents: BTreeMap<Pid, Pid> = all.iter().map(|(pid, parent, _)| (*pid, *parent)).collect();
-    let own = std::process::id() as Pid;
-    let chosen =
-        tree::descendants(&parents, roots).into_iter().filter(|pid| *pid != own || roots.contains(pid));
-    let mut found = Found::readable(Vec::new());
-    let believed_at = Instant::now() + LOADING_AT_MOST;
-    for pid in chosen {
-        match report_when_loaded(inspector, pid, believed_at) {
-            Ok(report) => found.processes.push(report),
-            Err(Hidden::NotPermitted) => found.unreadable.push(pid),
-            // Ended meanwhile, a zombie or a kernel thread: none of them has an allocator.
-            Err(Hidden::Gone) => {}
-        }
-    }
-    match (found.processes.is_empty(), found.unreadable.is_empty()) {
-        (false, _) => Ok(found),
-        (true, false) => Err(not_permitted(&found.unreadable)),
-        (true, true) => Err(Failure::new("the process has ended or is a kernel thread").exit_code(UNKNOWN)),
-    }
-}
-
-/// What there is to say of a process; of one that just starts, or becomes another program, once its loader is through.
-fn report_when_loaded(
-    inspector: &mut Inspector,
-    pid: Pid,
-    believed_at: Instant,
-) -> std::result::Result<ProcessReport, Hidden> {
-    loop {
-        let facts = inspector.facts(pid);
-        let elf = facts.as_ref().ok().and_then(|facts| facts.executable.elf.as_ref());
-        let is_static = elf.is_none_or(|elf| elf.is_static_program());
-        // Mapped, but its constructor has not run.
-        let is_blank = facts.as_ref().ok().and_then(|facts| facts.counters_error.as_deref());
-        let is_blank = is_blank.is_some_and(|error| !remote::is_refusal(error));
-        let report = facts.map(|facts| judge::judge(&facts));
-        let is_loading = match &report {
-            Ok(report) => is_blank || (report.allocator.is_none() && !is_static),
-            Err(Hidden::Gone) => inspector.is_alive(pid),
-            Err(Hidden::NotPermitted) => false,
-        };
-        if !is_loading || Instant::now() >= believed_at {
-            return report;
-        }
-        std::thread::sleep(LOOK_EVERY);
-    }
 }
 
 fn set_depths(processes: &mut [ProcessReport]) {
@@ -308,137 +222,6 @@ fn set_depths(processes: &mut [ProcessReport]) {
         let above = processes[..index].iter().find(|process| process.pid == parent && parent > 0);
         processes[index].depth = above.map_or(0, |process| process.depth + 1);
     }
-}
-
-/// Starts the program, looks at it and its children until the time is over or it ends, and stops it.
-fn started_program(inspector: &mut Inspector, arguments: &CheckArguments) -> Result<Found> {
-    let name = &arguments.program[0];
-    let shown = name.to_string_lossy();
-    let program = program::find(name)?;
-    let mut children = Children::new()?;
-    let mut command = Command::new(name);
-    command.args(&arguments.program[1..]).stdin(Stdio::null()).stdout(Stdio::from(io::stderr()));
-    system::isolate(&mut command);
-    let root = command.spawn().cannot(|| format!("run {shown}"))?.id() as Pid;
-    let takes = Some(arguments.watch_for);
-    let seen = progress::during(&format!("looking at {shown}"), takes, || {
-        look_at_children(inspector, &mut children, root, arguments.watch_for)
-    });
-    progress::during(&format!("ending {shown}"), None, || stop(&mut children));
-    if seen.interrupted {
-        return Err(Failure::new("interrupted").exit_code(INTERRUPTED));
-    }
-    let mut reports: Vec<(usize, ProcessReport)> = seen.reports.into_values().collect();
-    reports.sort_by_key(|(position, _)| *position);
-    let mut processes: Vec<ProcessReport> = reports.into_iter().map(|(_, report)| report).collect();
-    // Unreadable at one look, perhaps while it became another program, and read at another.
-    let is_read = |pid: &Pid| processes.iter().any(|process| process.pid == *pid);
-    let unreadable: Vec<Pid> = seen.unreadable.into_iter().filter(|pid| !is_read(pid)).collect();
-    if processes.is_empty() && unreadable.is_empty() {
-        processes.push(before_start(inspector, &program, arguments)?);
-    }
-    if processes.is_empty() {
-        return Err(not_permitted(&unreadable));
-    }
-    if let Some(failed) = seen.ending.and_then(Ending::failure) {
-        let at = processes.iter().position(|process| process.pid == root).unwrap_or(0);
-        processes[at].problems.push(failed_itself(&failed));
-    }
-    Ok(Found { processes, unreadable })
-}
-
-/// What was seen of a program that was started.
-#[derive(Default)]
-struct Sightings {
-    /// The last report about each process, with its place among them: in the order of their first.
-    reports: BTreeMap<Pid, (usize, ProcessReport)>,
-    unreadable: BTreeSet<Pid>,
-    /// How the program ended; None: it was still there.
-    ending: Option<Ending>,
-    interrupted: bool,
-}
-
-/// Looks at all below this process until the time is over, `root` has ended, or a signal asks to stop.
-fn look_at_children(
-    inspector: &mut Inspector,
-    children: &mut Children,
-    root: Pid,
-    watch_for: Duration,
-) -> Sightings {
-    let start = Instant::now();
-    let mut source = ProcFilesystem::new();
-    let mut seen = Sightings::default();
-    while start.elapsed() < watch_for && !seen.interrupted {
-        for pid in tree::below_own(&mut source) {
-            match inspector.facts(pid) {
-                Ok(facts) => seen.add(judge::judge(&facts)),
-                Err(Hidden::Gone) => {}
-                Err(Hidden::NotPermitted) => {
-                    seen.unreadable.insert(pid);
-                }
-            }
-        }
-        while let Waited::Ended(reaped) = children.reap() {
-            if reaped.pid == root {
-                seen.ending = Some(reaped.ending);
-            }
-        }
-        if seen.ending.is_some() {
-            break;
-        }
-        seen.interrupted = children.wait_for_signal(LOOK_EVERY);
-    }
-    seen
-}
-
-impl Sightings {
-    fn add(&mut self, mut report: ProcessReport) {
-        // Nobody defines malloc yet: the loader is still at work.
-        if report.allocator.is_none() {
-            return;
-        }
-        let next = self.reports.len();
-        let known = self.reports.get(&report.pid);
-        let (position, parent) =
-            known.map_or((next, report.parent), |(position, old)| (*position, old.parent));
-        // An orphan is shown below the process that started it.
-        report.parent = parent;
-        self.reports.insert(report.pid, (position, report));
-    }
-}
-
-fn failed_itself(failed: &str) -> Problem {
-    Problem {
-        id: FAILED_ITSELF,
-        severity: Severity::Error,
-        message: format!("the program {failed} while it was being checked"),
-        fix: "see what it wrote above; name a command that runs on its own".into(),
-    }
-}
-
-/// What the loader says about a program that ended before it could be looked at.
-fn before_start(
-    inspector: &mut Inspector,
-    program: &Program,
-    arguments: &CheckArguments,
-) -> Result<ProcessReport> {
-    let listed = program::list_libraries(program, &Variables::new())?;
-    let paths: Vec<PathBuf> = listed.libraries;
-    let facts = inspector::facts_before_start(
-        inspector,
-        &program.image,
-        program.elf.clone(),
-        program.setuid,
-        &terminal::texts(&arguments.program),
-        &paths,
-    );
-    Ok(judge::judge(&facts))
-}
-
-/// Ends everything below this process.
-fn stop(children: &mut Children) {
-    let mut source = ProcFilesystem::new();
-    children.stop_all(&mut |_| {}, &mut || tree::below_own(&mut source));
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What is common to all commands, and `snug generate`.
+//! Options that all commands share, and `snug generate`.
 
 mod common;
 

@@ -1,5 +1,4 @@
-//! What `SNUG=guard_samples:1` says of a mistake in a C extension of Ruby and Python: the lines of the script that led
-//! to it.
+//! `SNUG=guard_samples:1` on a mistake in a C extension of Ruby and Python: the lines of the script that led to it.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! What commands say of an interpreter whose version the library does not know: a made-up Ruby 9.
+//! Commands on an interpreter whose version the library does not know: a made-up Ruby 9.
 
 mod common;
 

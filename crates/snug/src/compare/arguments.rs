@@ -9,7 +9,8 @@ use regex_lite::Regex;
 use snug_base::failure::{Failure, Result, USAGE};
 use snug_compare::quantities;
 use snug_compare::until::{self, Goal};
-use snug_measure::serving::ServerArguments;
+use snug_measure::comparison::ComparePlan;
+use snug_measure::serving::{self, ServerArguments};
 use snug_report::output::OutputArguments;
 
 /// Run a program under several allocators and compare memory and time
@@ -116,9 +117,19 @@ pub(crate) struct CompareArguments {
 const RUNS: u32 = 3;
 
 impl CompareArguments {
-    /// Rounds to make, with --until at most.
-    pub(crate) fn rounds(&self) -> u32 {
-        self.runs.unwrap_or(if self.until.is_some() { until::MOST_ROUNDS } else { RUNS })
+    /// All that the runs are made by.
+    pub(crate) fn plan(&self) -> Result<ComparePlan> {
+        Ok(ComparePlan {
+            program: self.program.clone(),
+            rounds: self.runs.unwrap_or(if self.until.is_some() { until::MOST_ROUNDS } else { RUNS }),
+            until: self.until.clone(),
+            interval_ms: self.interval_ms,
+            only: self.only()?,
+            ask_allocator: self.ask_allocator,
+            profile: self.profile,
+            keep_going: self.keep_going,
+            serving: serving::plan(&self.server)?,
+        })
     }
 
     /// What command lines of measured processes match.

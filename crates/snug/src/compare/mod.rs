@@ -1,14 +1,11 @@
 //! `snug compare`: runs a program under several allocators and says what each does for it.
 //!
-//! `setup` settles what runs, `measure` runs it, `track` finds its processes, `sample` adds them up at a `pace`,
-//! `reported` reads what they and their load print, `results` is what was measured, `summary` says what it means, `view`
-//! what of it is shown, `shown_ratio` what of a ratio, and `table`, `csv`, `markdown`, `json`, `html` and `plot` write
-//! it. `saved` reads comparisons back, `change` sets two side by side, and `condition` decides `--fail-if`.
+//! The arguments become a `ComparePlan`, snug-measure makes the runs, snug-compare says what they mean, snug-report writes
+//! it.
 
 pub(super) mod arguments;
 mod inventory;
 mod run_progress;
-mod setup;
 
 use std::fs;
 use std::io;
@@ -17,27 +14,18 @@ use std::path::{Path, PathBuf};
 use crate::arguments::refuse_unknown_option;
 use crate::compare::arguments::CompareArguments;
 use crate::compare::run_progress::RunProgress;
-use crate::compare::setup::{before_start, choose_candidates, RunSetup};
 use snug_base::failure::{Context, Failure, Result};
-use snug_base::{machine, terminal, VERSION};
+use snug_base::{machine, terminal};
 use snug_compare::change::Origin;
 use snug_compare::condition::{self, Condition, Scope};
-use snug_compare::results::{Allocator, Comparison, Run, Settings, Summary, FORMAT, FORMAT_VERSION};
-use snug_compare::summary;
-use snug_compare::until::{self, Goal};
-use snug_inspect::library;
-use snug_measure::measure::{Moment, Request, Supervisor};
+use snug_compare::results::{Allocator, Comparison, Run};
+use snug_compare::{summary, until};
+use snug_measure::comparison::{self, ComparePlan};
+use snug_measure::measure::Moment;
 use snug_measure::plan::{self, Candidate};
-use snug_measure::serving;
-use snug_measure::sets::Sets;
-use snug_measure::track::TrackOptions;
-use snug_process::cgroup::Group;
+use snug_measure::sets::{self, Sets};
+use snug_measure::setup::{before_start, RunSetup};
 use snug_report::{output, table};
-
-/// PSS is read at most this many times more rarely than RSS.
-const DETAIL_EVERY: u64 = 10;
-/// Measuring may take this share of one core.
-const OVERHEAD_LIMIT: f64 = 0.008;
 
 /// Runs the command.
 pub(crate) fn run(arguments: &CompareArguments) -> Result<()> {
@@ -93,17 +81,20 @@ fn measure_candidates(
     candidates: &[Candidate],
     observe: &mut dyn FnMut(&Allocator, &Moment),
 ) -> Result<Comparison> {
-    check_until(arguments, candidates.len())?;
-    let setup = RunSetup::prepare(arguments, candidates)?;
+    let plan = arguments.plan()?;
+    check_until(&plan, candidates.len())?;
+    let setup = RunSetup::prepare(&plan, candidates)?;
     let out = output_directory(arguments)?;
-    let mut comparison = begin(arguments, &setup);
-    let stopped = measure_all(arguments, &setup, &out, &mut comparison, observe)?;
-    finish(arguments, comparison, &out, stopped)
+    let mut comparison = comparison::begin(&plan, &setup);
+    let mut progress = RunProgress::new(&plan, &comparison.allocators, observe);
+    let stopped = comparison::measure_all(&plan, &setup, &out, &mut comparison, &mut progress);
+    progress.clear();
+    finish(arguments, comparison, &out, stopped?)
 }
 
 /// Refuses what --until can't come to.
-fn check_until(arguments: &CompareArguments, candidates: usize) -> Result<()> {
-    if arguments.until.is_none() {
+fn check_until(plan: &ComparePlan, candidates: usize) -> Result<()> {
+    if plan.until.is_none() {
         return Ok(());
     }
     if candidates < 2 {
@@ -112,118 +103,27 @@ fn check_until(arguments: &CompareArguments, candidates: usize) -> Result<()> {
             "give two or more, as in --with glibc,snug",
         ));
     }
-    if arguments.rounds() < until::FEWEST_ROUNDS {
+    if plan.rounds < until::FEWEST_ROUNDS {
         let fewest = until::FEWEST_ROUNDS;
         return Err(Failure::usage(
-            format!(
-                "--until needs {fewest} runs under each allocator, and --runs allows {}",
-                arguments.rounds()
-            ),
+            format!("--until needs {fewest} runs under each allocator, and --runs allows {}", plan.rounds),
             format!("give --runs {fewest} or more, or leave it out"),
         ));
     }
     Ok(())
 }
 
-/// Makes all runs and adds them to the comparison. Returns why it stopped early, if it did.
-fn measure_all(
-    arguments: &CompareArguments,
-    setup: &RunSetup,
-    out: &Path,
-    comparison: &mut Comparison,
-    observe: &mut dyn FnMut(&Allocator, &Moment),
-) -> Result<Option<Failure>> {
-    let allocators = comparison.allocators.clone();
-    let mut supervisor = Supervisor::new()?;
-    let order = plan::order(setup.candidates.len(), arguments.rounds());
-    let progress = RunProgress::new(order.len(), arguments.keep_going, arguments.until.is_some());
-    progress.announce(&arguments.program, arguments.rounds(), &allocators);
-    let mut stopped = None;
-    for (index, (round, candidate_index)) in order.into_iter().enumerate() {
-        let candidate = &setup.candidates[candidate_index];
-        progress.start(index, round, arguments.rounds(), &candidate.label);
-        let request = Request {
-            label: &candidate.label,
-            round,
-            program: &arguments.program,
-            environment: &setup.environments[candidate_index],
-            target: TrackOptions {
-                only: setup.only.clone(),
-                library: candidate.library.as_ref().map(|l| l.path.clone()),
-            },
-            settings: &comparison.settings,
-            plan: setup.plan.as_ref(),
-            ask_allocator: arguments.ask_allocator,
-            profile: setup.profiles.as_ref().map(|codes| &codes[candidate_index]),
-            probed: setup.probed[candidate_index],
-            log: out.join("logs").join(format!("{round}-{}", plan::file_stem(&candidate.label))),
-        };
-        match supervisor.run(&request, &mut |moment| {
-            progress.update(&moment);
-            observe(&allocators[candidate_index], &moment);
-        }) {
-            Ok(run) => {
-                progress.finished(&run);
-                let failure = run.failure.clone();
-                comparison.runs.push(run);
-                if let (Some(failure), false) = (failure, arguments.keep_going) {
-                    stopped = Some(
-                        Failure::new(format!("run {round} under {} failed: {failure}", candidate.label))
-                            .advise("with --keep-going the other allocators are still measured"),
-                    );
-                    break;
-                }
-            }
-            Err(failure) => {
-                stopped = Some(failure);
-                break;
-            }
-        }
-        let is_last_of_round = (index + 1) % setup.candidates.len() == 0;
-        if is_last_of_round && comparison.runs.iter().all(|run| run.failure.is_some()) {
-            break; // it can't run here
-        }
-        if let Some(goal) = arguments.until.as_ref().filter(|_| is_last_of_round) {
-            match look(comparison, goal, round, arguments.rounds(), &progress) {
-                Ok(false) => (),
-                over => {
-                    stopped = over.err();
-                    break;
-                }
-            }
-        }
+/// Turns `--with` into allocators that exist here. Nothing is started before all of it is known to be right.
+fn choose_candidates(lists: &[String], sets: &Sets) -> Result<Vec<Candidate>> {
+    let popular = [sets::POPULAR.to_string()];
+    let entries = plan::parse_list(if lists.is_empty() { &popular } else { lists }, sets)?;
+    let (found, missing) = plan::resolve_all(&entries)?;
+    for failure in missing {
+        let first_line = failure.message.lines().next().unwrap_or_default();
+        let advice = failure.advice.map_or_else(String::new, |advice| format!(" ({advice})"));
+        anstream::eprintln!("left out: {}{advice}", first_line.trim_end_matches("; looked for"));
     }
-    progress.clear();
-    Ok(stopped)
-}
-
-/// Looks whether the intervals are as narrow as --until asks, if it is time to. True if no more runs are needed; fails if
-/// they never will be.
-fn look(
-    comparison: &mut Comparison,
-    goal: &Goal,
-    round: u32,
-    most_rounds: u32,
-    progress: &RunProgress,
-) -> Result<bool> {
-    if round > 1 && round < most_rounds && !until::is_look(round) {
-        return Ok(false);
-    }
-    comparison.summary = summary::summarise(comparison);
-    if round == 1 {
-        return match until::obstacle(comparison, goal) {
-            Some(obstacle) => Err(Failure::new(obstacle)),
-            None => Ok(false),
-        };
-    }
-    let until = until::state(comparison, goal, round, most_rounds);
-    progress.looked(&until, comparison.allocators.len());
-    let is_over = until.reached || round == most_rounds;
-    if is_over {
-        comparison.settings.rounds = round;
-    }
-    comparison.settings.until = Some(until);
-    Ok(is_over)
+    Ok(found)
 }
 
 /// Saves what --with names.
@@ -329,53 +229,6 @@ fn new_directory(name: &Path) -> Result<PathBuf> {
         made => Some(made.map(|()| path)),
     });
     made.expect("there is always another number").cannot(|| format!("make the directory {}", name.display()))
-}
-
-/// A comparison without runs: all that is known before the first.
-fn begin(arguments: &CompareArguments, setup: &RunSetup) -> Comparison {
-    let settings = setup.environments.iter().zip(&setup.complaints);
-    let allocators = setup.candidates.iter().zip(settings).map(|(candidate, (environment, complaints))| {
-        let inherited = terminal::environment()
-            .filter(|(name, _)| candidate.kind.reads_variable(name) && !environment.contains_key(name));
-        let path = candidate.library.as_ref().map(|library| library.path.clone());
-        let version_of = path.as_ref().or(setup.c_library.as_ref());
-        Allocator {
-            label: candidate.label.clone(),
-            kind: candidate.kind,
-            version: version_of.and_then(|path| library::version(candidate.kind, path)),
-            library: path.map(|path| path.display().to_string()),
-            environment: environment
-                .iter()
-                .map(|(name, value)| (name.clone(), value.to_string_lossy().into_owned()))
-                .collect(),
-            inherited: inherited.collect(),
-            complaints: complaints.clone(),
-        }
-    });
-    Comparison {
-        format: FORMAT.into(),
-        format_version: FORMAT_VERSION,
-        snug_version: VERSION.into(),
-        started_at: machine::now_utc(),
-        invocation: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
-        directory: std::env::current_dir().map(|path| path.display().to_string()).unwrap_or_default(),
-        program: terminal::texts(&arguments.program),
-        machine: machine::describe(),
-        settings: Settings {
-            rounds: arguments.rounds(),
-            planned_runs: None,
-            until: None,
-            interval_ms: arguments.interval_ms,
-            detail_interval_ms: arguments.interval_ms * DETAIL_EVERY,
-            overhead_limit: OVERHEAD_LIMIT,
-            only: arguments.only.clone(),
-            serving: setup.plan.as_ref().map(|plan| serving::describe(plan, &arguments.server)),
-            no_cgroup_peak: Group::create(&format!("snug-compare-{}", std::process::id())).err(),
-        },
-        allocators: allocators.collect(),
-        runs: Vec::new(),
-        summary: Summary::default(),
-    }
 }
 
 #[cfg(test)]

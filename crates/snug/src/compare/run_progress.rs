@@ -1,13 +1,13 @@
-//! What is seen of a comparison while it runs: a bar on a terminal, else a line for each run.
+//! The progress of a comparison while it runs: a bar on a terminal, else a line for each run.
 
-use std::cell::Cell;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 
 use indicatif::ProgressBar;
 
 use snug_base::{progress, terminal};
 use snug_compare::results::{Allocator, Run, Until};
 use snug_compare::until;
+use snug_measure::comparison::{ComparePlan, Follower};
 use snug_measure::measure::Moment;
 use snug_report::plot;
 
@@ -16,53 +16,56 @@ const SERVER_HINT: &str = "hint: the program waits for connections and may never
                            Ctrl-C and say when it is ready, and what is its load: snug compare --ready PORT --requests N";
 
 /// The bar on a terminal, or else one line per run on stderr.
-pub(super) struct RunProgress {
+pub(super) struct RunProgress<'a> {
     bar: ProgressBar,
     is_terminal: bool,
-    /// A failed run is not the last: say so at once.
-    keeps_going: bool,
-    /// The number of rounds is the most that may be.
-    until: bool,
+    plan: &'a ComparePlan,
+    /// Is told of each reading, too.
+    observe: &'a mut dyn FnMut(&Allocator, &Moment),
     /// A server that is compared as a program that ends.
-    has_hinted: Cell<bool>,
+    has_hinted: bool,
 }
 
-impl RunProgress {
-    /// `until`: there may be fewer runs.
-    pub(super) fn new(runs: usize, keeps_going: bool, until: bool) -> RunProgress {
-        let template = "{bar:20} {pos}/{len} runs, {elapsed}  {wide_msg}";
-        let bar = progress::bar(Some(runs as u64), template);
-        RunProgress {
-            bar,
-            is_terminal: progress::is_shown(),
-            keeps_going,
-            until,
-            has_hinted: Cell::new(false),
+impl<'a> RunProgress<'a> {
+    /// Without a bar nothing would be seen before the first run has ended: a line says what is going to be run.
+    pub(super) fn new(
+        plan: &'a ComparePlan,
+        allocators: &[Allocator],
+        observe: &'a mut dyn FnMut(&Allocator, &Moment),
+    ) -> RunProgress<'a> {
+        let runs = u64::from(plan.rounds) * allocators.len() as u64;
+        let bar = progress::bar(Some(runs), "{bar:20} {pos}/{len} runs, {elapsed}  {wide_msg}");
+        let is_terminal = progress::is_shown();
+        if !is_terminal {
+            anstream::eprintln!(
+                "{}",
+                announcement(&plan.program, plan.rounds, allocators, plan.until.is_some())
+            );
         }
+        RunProgress { bar, is_terminal, plan, observe, has_hinted: false }
     }
 
-    /// Without a bar nothing would be seen before the first run has ended.
-    pub(super) fn announce(&self, program: &[OsString], rounds: u32, allocators: &[Allocator]) {
-        if !self.is_terminal {
-            anstream::eprintln!("{}", announcement(program, rounds, allocators, self.until));
-        }
+    pub(super) fn clear(&self) {
+        self.bar.finish_and_clear();
     }
+}
 
-    pub(super) fn start(&self, index: usize, round: u32, rounds: u32, label: &str) {
+impl Follower for RunProgress<'_> {
+    fn starts(&mut self, index: usize, round: u32, label: &str) {
         self.bar.set_position(index as u64);
-        self.bar.set_prefix(format!("round {round}/{rounds} {label}"));
+        self.bar.set_prefix(format!("round {round}/{} {label}", self.plan.rounds));
         self.bar.set_message(self.bar.prefix());
     }
 
     /// Says how narrow intervals are, and how many runs are expected now, in all.
-    pub(super) fn looked(&self, until: &Until, allocators: usize) {
+    fn looked(&mut self, until: &Until, allocators: usize) {
         let expected = until::expected_rounds(until);
         self.bar.set_length(expected as u64 * allocators as u64);
         self.bar.suspend(|| anstream::eprintln!("{}", until::progress(until)));
     }
 
-    pub(super) fn update(&self, moment: &Moment) {
-        if moment.waits && !self.has_hinted.replace(true) {
+    fn sees(&mut self, allocator: &Allocator, moment: &Moment) {
+        if moment.waits && !std::mem::replace(&mut self.has_hinted, true) {
             self.bar.suspend(|| anstream::eprintln!("{SERVER_HINT}"));
         }
         if self.is_terminal {
@@ -75,9 +78,10 @@ impl RunProgress {
             };
             self.bar.set_message(format!("{}:{phase} {time_s:.0} s, {size}{left}", self.bar.prefix()));
         }
+        (self.observe)(allocator, moment);
     }
 
-    pub(super) fn finished(&self, run: &Run) {
+    fn finished(&mut self, run: &Run) {
         let result = match &run.failure {
             None => {
                 let mean = run.memory.get("rss_mean_bytes").copied().unwrap_or(0.0);
@@ -85,13 +89,10 @@ impl RunProgress {
             }
             Some(failure) => format!("FAILED: {failure}"),
         };
-        if !self.is_terminal && run.failure.is_none() || run.failure.is_some() && self.keeps_going {
+        // A failed run that is not the last: say so at once.
+        if !self.is_terminal && run.failure.is_none() || run.failure.is_some() && self.plan.keep_going {
             self.bar.suspend(|| anstream::eprintln!("round {} {}: {result}", run.round, run.allocator));
         }
-    }
-
-    pub(super) fn clear(&self) {
-        self.bar.finish_and_clear();
     }
 }
 

@@ -9,6 +9,7 @@ use clap::{Args, ValueEnum};
 use crate::arguments::process;
 use snug_base::time::{time, time_between};
 use snug_leak::load::LoadArguments;
+use snug_leak::session::LeakPlan;
 
 /// Find out whether a program leaks and, if not, what its memory does
 #[derive(Debug, Args)]
@@ -98,6 +99,17 @@ pub(crate) enum LeakFailure {
     Fragmented,
     /// not enough data
     Unclear,
+}
+
+impl LeakArguments {
+    pub(crate) fn plan(&self) -> LeakPlan {
+        LeakPlan {
+            watch_for: self.watch_for,
+            interval: self.interval,
+            requests_from: self.requests_from.clone(),
+            samples_lines: !self.no_lines,
+        }
+    }
 }
 
 fn watching_time(text: &str) -> Result<Duration, String> {

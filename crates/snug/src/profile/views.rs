@@ -1,4 +1,4 @@
-//! Which blocks a profile shows: chosen of what was read when the measurement began, when it ended, and in between.
+//! The views of a profile, blocks chosen of what was read when the measurement began, when it ended, and in between.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! What the tests of the commands share: running `snug`, small programs, and libraries that may be missing.
+//! Shared by the tests of the commands: running `snug`, small programs, and libraries that may be missing.
 
 #![allow(dead_code)] // Each test file uses its own part.
 

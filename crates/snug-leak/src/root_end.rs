@@ -3,8 +3,8 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use crate::report::Remarks;
 use snug_base::time::duration;
-use snug_leak::report::Remarks;
 use snug_process::ending::EndingTold;
 use snug_process::proc::Pid;
 use snug_process::system::Ending;
@@ -13,7 +13,7 @@ use snug_process::system::Ending;
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
 
 /// The end of a process that was not started here.
-pub(super) struct RootEnd {
+pub(crate) struct RootEnd {
     pid: Pid,
     told: EndingTold,
     /// When it was noticed.
@@ -24,13 +24,13 @@ pub(super) struct RootEnd {
 
 impl RootEnd {
     /// None if the process has ended already.
-    pub(super) fn of_running(pid: Pid) -> Option<RootEnd> {
+    pub(crate) fn of_running(pid: Pid) -> Option<RootEnd> {
         let told = EndingTold::of_running(pid).ok()?;
         Some(RootEnd { pid, told, ended_s: None, nothing_left_s: None })
     }
 
     /// Whether the process has ended since the last call.
-    pub(super) fn has_just_come(&mut self, now_s: f64) -> bool {
+    pub(crate) fn has_just_come(&mut self, now_s: f64) -> bool {
         let is_news = self.ended_s.is_none() && self.told.has_ended();
         if is_news {
             self.ended_s = Some(now_s);
@@ -39,12 +39,12 @@ impl RootEnd {
     }
 
     /// Can be read from once the process has ended; None when that is known.
-    pub(super) fn to_come(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn to_come(&self) -> Option<BorrowedFd<'_>> {
         self.told.descriptor().filter(|_| self.ended_s.is_none())
     }
 
     /// Adds what the user should know of it.
-    pub(super) fn remark(&self, remarks: &mut Remarks) {
+    pub(crate) fn remark(&self, remarks: &mut Remarks) {
         // The memory of a process goes before it has ended.
         let is_ending = || self.told.ends_within(ENDS_WITHIN);
         let ended_s = self.ended_s.or_else(|| self.nothing_left_s.filter(|_| is_ending()));

@@ -1,23 +1,21 @@
-//! What is settled before the first run of a comparison: which allocators exist, and that each works with the program.
+//! The setup of a comparison, settled before its first run: which allocators exist, and that each works with the
+//! program.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-use regex_lite::Regex;
-
-use crate::compare::arguments::CompareArguments;
+use crate::comparison::ComparePlan;
+use crate::plan::{self, Candidate};
+use crate::{perf, settings};
 use snug_base::elf;
 use snug_base::failure::{Failure, Result, USAGE};
 use snug_compare::attribution::AllocatorCode;
 use snug_inspect::asker::Asker;
 use snug_inspect::kinds::Kind;
 use snug_inspect::program::{self, Program, Variables};
-use snug_measure::plan::{self, Candidate};
-use snug_measure::sets::{self, Sets};
-use snug_measure::{perf, serving, settings};
 
 /// What all runs are made of; one element for each candidate.
-pub(super) struct RunSetup<'a> {
+pub struct RunSetup<'a> {
     pub candidates: &'a [Candidate],
     pub environments: Vec<Variables>,
     /// Whether the loader confirmed that it loads the allocator into the program.
@@ -26,29 +24,21 @@ pub(super) struct RunSetup<'a> {
     pub complaints: Vec<Vec<String>>,
     /// Where the code of each is, if CPU time is to be sampled.
     pub profiles: Option<Vec<AllocatorCode>>,
-    pub only: Option<Regex>,
-    pub plan: Option<serving::Plan>,
     /// The program's own, which answers malloc where no allocator is preloaded.
     pub c_library: Option<PathBuf>,
 }
 
 impl RunSetup<'_> {
-    /// Fails if the program, an allocator or a setting can't be measured as the arguments say. Runs nothing of the program.
-    pub(super) fn prepare<'a>(
-        arguments: &CompareArguments,
-        candidates: &'a [Candidate],
-    ) -> Result<RunSetup<'a>> {
-        let only = arguments.only()?;
-        let plan = serving::plan(&arguments.server)?;
-        let program = program::find(&arguments.program[0])?;
+    /// Fails if the program, an allocator or a setting can't be measured as the plan says. Runs nothing of the program.
+    pub fn prepare<'a>(plan: &ComparePlan, candidates: &'a [Candidate]) -> Result<RunSetup<'a>> {
+        let program = program::find(&plan.program[0])?;
         let preloaded = std::env::var_os("LD_PRELOAD").filter(|value| !value.is_empty());
         refuse_preloaded_allocator(preloaded.as_deref())?;
-        let asker = arguments.ask_allocator.then(|| find_asker(&program)).transpose()?;
-        let profiles = arguments.profile.then(|| profiles(&program, candidates)).transpose()?;
+        let asker = plan.ask_allocator.then(|| find_asker(&program)).transpose()?;
+        let profiles = plan.profile.then(|| profiles(&program, candidates)).transpose()?;
         let (environments, probed, complaints) = (vec![], vec![], vec![]);
         let c_library = program::c_library(&program);
-        let mut setup =
-            RunSetup { candidates, environments, probed, complaints, profiles, only, plan, c_library };
+        let mut setup = RunSetup { candidates, environments, probed, complaints, profiles, c_library };
         for candidate in candidates {
             let environment = plan::environment(candidate, asker.as_ref(), preloaded.as_deref());
             setup.probed.push(probe(&program, candidate, &environment).map_err(before_start)?);
@@ -89,21 +79,8 @@ fn own_allocator(program: &Program) -> Result<AllocatorCode> {
     })
 }
 
-/// Turns `--with` into allocators that exist here. Nothing is started before all of it is known to be right.
-pub(super) fn choose_candidates(lists: &[String], sets: &Sets) -> Result<Vec<Candidate>> {
-    let popular = [sets::POPULAR.to_string()];
-    let entries = plan::parse_list(if lists.is_empty() { &popular } else { lists }, sets)?;
-    let (found, missing) = plan::resolve_all(&entries)?;
-    for failure in missing {
-        let first_line = failure.message.lines().next().unwrap_or_default();
-        let advice = failure.advice.map_or_else(String::new, |advice| format!(" ({advice})"));
-        anstream::eprintln!("left out: {}{advice}", first_line.trim_end_matches("; looked for"));
-    }
-    Ok(found)
-}
-
 /// What can't be done is a mistake in the request as long as nothing was run.
-pub(super) fn before_start(failure: Failure) -> Failure {
+pub fn before_start(failure: Failure) -> Failure {
     failure.exit_code(USAGE)
 }
 
