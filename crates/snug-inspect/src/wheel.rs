@@ -11,6 +11,8 @@ pub const SWITCH: &str = "SNUG_HOOKS";
 /// Servers that have hooks, and whose names say so; uWSGI's name may go on.
 const SERVERS: &[&str] = &["celery", "gunicorn"];
 const UWSGI_BEGINS: &str = "uwsgi";
+/// Small objects lie in slabs then.
+const MALLOC: (&str, &str) = ("PYTHONMALLOC", "malloc");
 /// uWSGI imports no module of its own; it takes options from variables.
 const UWSGI: &[(&str, &str)] = &[
     ("UWSGI_IMPORT", "snug.uwsgi"),
@@ -30,7 +32,7 @@ pub struct Hooks {
 /// The hooks of a server that has some, if the wheel is there.
 pub fn hooks(words: &[OsString], program: &Program) -> Option<Hooks> {
     let server = server(words)?;
-    let mut variables = vec![("PYTHONMALLOC", "malloc")];
+    let mut variables = vec![MALLOC];
     if server.starts_with(UWSGI_BEGINS) {
         variables.extend(UWSGI);
     }
@@ -108,6 +110,24 @@ mod tests {
         for other in ["python3 celery.py", "puma", "sh -c celery", "python3 -m http.server", "python3 -m"] {
             assert_eq!(known(other), None, "{other}");
         }
+    }
+
+    /// Text between quotes in the statement of the wheel that assigns to a name.
+    fn of_wheel(name: &str) -> Vec<String> {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bindings/wheel/snug/__main__.py");
+        let text = std::fs::read_to_string(path).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = ")).unwrap();
+        line.split('"').skip(1).step_by(2).map(String::from).collect()
+    }
+
+    #[test]
+    fn servers_and_variables_are_those_of_the_wheel() {
+        let flat = |pairs: &[(&str, &str)]| {
+            pairs.iter().flat_map(|(name, value)| [name.to_string(), value.to_string()]).collect::<Vec<_>>()
+        };
+        assert_eq!(of_wheel("FORKING"), SERVERS);
+        assert_eq!(of_wheel("MALLOC"), flat(&[MALLOC]));
+        assert_eq!(of_wheel("UWSGI"), flat(UWSGI));
     }
 
     #[test]
