@@ -142,85 +142,6 @@ pub const GUARD_SLOTS_OFFSET: usize = PLACES_OFFSET + size_of::<PlacesLayout>();
 
 /// And, in the longest, wishes: values for settings that others ask for.
 pub const WISHES_OFFSET: usize = GUARD_SLOTS_OFFSET + size_of::<[u64; 2]>();
-const WISHES: usize = 16;
-
-/// A value that is asked for, as it lies in the page (`struct snug_counters_wish`).
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Wish {
-    pub request: u64,
-    pub from: u64,
-    pub until_ns: u64,
-    pub check: u64,
-    pub answer: u64,
-    pub answer_to: u64,
-}
-
-impl Wish {
-    /// One that is whole, for the process with that page.
-    pub fn new(request: u64, from: u64, until_ns: u64, pid: u32) -> Wish {
-        let check = request_check(request_check(request, from, pid), until_ns, pid);
-        Wish { request, from, until_ns, check, ..Wish::default() }
-    }
-
-    /// Whether it waits to be taken (Q6).
-    pub fn waits(&self, pid: u32) -> bool {
-        self.answer_to != self.check
-            && self.check == Wish::new(self.request, self.from, self.until_ns, pid).check
-    }
-
-    /// The value.
-    pub fn value(&self) -> u32 {
-        (self.request >> 32) as u32
-    }
-}
-
-/// The wishes as they lie in the page.
-#[repr(C)]
-pub struct WishesLayout {
-    pub wished: u64,
-    pub sampling_until_ns: u64,
-    pub sampling_for: u64,
-    pub lease: Wish,
-    pub wishes: [Wish; WISHES],
-}
-
-/// A copy of them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wishes {
-    /// Until when samples are asked for; 0: they are not, or for good.
-    pub sampling_until_ns: u64,
-    /// Who asked for them.
-    pub sampling_for: u32,
-    pub lease: Wish,
-    /// By the number of the setting.
-    pub rows: Vec<Wish>,
-}
-
-impl Wishes {
-    /// Reads a copy of a `WishesLayout`.
-    pub fn parse(tail: &[u8]) -> Option<Wishes> {
-        if tail.len() < size_of::<WishesLayout>() {
-            return None;
-        }
-        let word = |offset: usize| u64_at(tail, offset);
-        let wish = |at: usize| Wish {
-            request: word(at + offset_of!(Wish, request)),
-            from: word(at + offset_of!(Wish, from)),
-            until_ns: word(at + offset_of!(Wish, until_ns)),
-            check: word(at + offset_of!(Wish, check)),
-            answer: word(at + offset_of!(Wish, answer)),
-            answer_to: word(at + offset_of!(Wish, answer_to)),
-        };
-        let row = |number: usize| wish(offset_of!(WishesLayout, wishes) + number * size_of::<Wish>());
-        Some(Wishes {
-            sampling_until_ns: word(offset_of!(WishesLayout, sampling_until_ns)),
-            sampling_for: word(offset_of!(WishesLayout, sampling_for)) as u32,
-            lease: wish(offset_of!(WishesLayout, lease)),
-            rows: (0..WISHES).map(row).collect(),
-        })
-    }
-}
 
 /// Where `request`, `request_from` and `request_check` follow each other.
 pub const REQUEST_OFFSET: usize = offset_of!(Layout, control.request);
@@ -416,7 +337,7 @@ fn u32_at(page: &[u8], offset: usize) -> u32 {
     u32::from_ne_bytes(page[offset..offset + 4].try_into().expect("four bytes"))
 }
 
-fn u64_at(page: &[u8], offset: usize) -> u64 {
+pub(crate) fn u64_at(page: &[u8], offset: usize) -> u64 {
     u64::from_ne_bytes(page[offset..offset + 8].try_into().expect("eight bytes"))
 }
 
@@ -429,6 +350,7 @@ fn text_at(page: &[u8], offset: usize, length: usize) -> String {
 mod tests {
     use super::*;
     use crate::account::Heap;
+    use crate::wishes::{Wish, WishesLayout};
     use snug_base::random::Random;
     use std::collections::HashMap;
     use std::process::Command;

@@ -20,3 +20,4 @@ pub mod profile;
 pub mod read_error;
 pub mod remote;
 pub mod slab_map;
+pub mod wishes;

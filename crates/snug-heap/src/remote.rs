@@ -10,9 +10,10 @@ use nix::sys::uio::{process_vm_readv, process_vm_writev, RemoteIoVec};
 use nix::unistd::Pid as NixPid;
 
 use crate::answers;
-use crate::counters::{self, Account, Counters, Wishes, WishesLayout};
+use crate::counters::{self, Account, Counters};
 use crate::glibc_heap::HeapSize;
 use crate::read_error::ReadError;
+use crate::wishes::{Wishes, WishesLayout};
 use snug_base::elf::ElfFacts;
 use snug_process::maps::Mapping;
 use snug_process::proc::{self, Pid};

@@ -1,23 +1,21 @@
-//! Asks a running process under snug for a purge, for another setting, or for samples while this program lives, by the
-//! words of its counters page (the rules Q1 to Q6 of core/include/snug_counters.h). Nothing stops and no signal is sent: the process answers when it next
-//! passes a slow path of its allocator, or its helper thread does.
+//! Asks a running process under snug for a purge or for another setting, by the words of its counters page (the rules Q1
+//! to Q6 of core/include/snug_counters.h). Nothing stops and no signal is sent: the process answers when it next passes a
+//! slow path of its allocator, or its helper thread does.
 
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
 use snug_base::failure::{Failure, Result, FAILED, UNKNOWN, USAGE};
 use snug_base::{machine, VERSION};
-use snug_heap::counters::{self, Control, Page, Wish, Wishes, WishesLayout};
+use snug_heap::counters::{self, Control, Page};
 use snug_heap::remote;
+use snug_heap::wishes::{Wish, Wishes, WishesLayout};
 use snug_inspect::kinds::closest;
 use snug_inspect::{access, options};
 use snug_process::proc::{self, Pid, ProcFilesystem, Processes, Stat};
-use snug_process::system;
 
 /// Time between two looks for an answer.
 pub const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -25,10 +23,7 @@ pub const LOOK_EVERY: Duration = Duration::from_millis(5);
 const LEAVE_OTHERS: Duration = Duration::from_millis(500);
 
 /// The setting that samples.
-const SAMPLING: &str = "profile";
-/// For how long samples are asked for, and how often this is said again: what is killed leaves them on for so long.
-const LEASE_FOR: Duration = Duration::from_secs(15);
-const RENEW_EVERY: Duration = Duration::from_secs(4);
+pub(crate) const SAMPLING: &str = "profile";
 
 /// Why a process did not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -178,7 +173,7 @@ fn checked_set_request(page: &Page, key: &str, value: &str) -> Result<(u64, u32)
 }
 
 /// The word that asks for a setting.
-fn set_request(page: &Page, key: &str, kind: u32, number: u32) -> Result<u64> {
+pub(crate) fn set_request(page: &Page, key: &str, kind: u32, number: u32) -> Result<u64> {
     let names: Vec<&str> =
         page.head.settings.split(',').filter_map(|pair| Some(pair.split_once(':')?.0)).collect();
     let can_change = |index: usize| page.control.abilities >> (32 + index) & 1 == 1;
@@ -224,7 +219,7 @@ struct Reply {
 }
 
 /// A process under snug that understands requests.
-struct Asked {
+pub(crate) struct Asked {
     pid: Pid,
     address: u64,
     source: ProcFilesystem,
@@ -232,7 +227,7 @@ struct Asked {
 }
 
 impl Asked {
-    fn find(pid: Pid) -> Result<Asked> {
+    pub(crate) fn find(pid: Pid) -> Result<Asked> {
         let found = access::look_at(pid)?;
         let Some(address) = found.counters_at else {
             return Err(Failure::new(format!("process {pid} uses {}, not snug", found.allocator_text))
@@ -260,7 +255,7 @@ impl Asked {
         Ok(asked)
     }
 
-    fn page(&self) -> Result<Page> {
+    pub(crate) fn page(&self) -> Result<Page> {
         let read = remote::read_memory(self.pid, self.address, counters::HEAD_BYTES);
         let page = read.map_err(|_| self.gone())?;
         Page::parse(&page).map_err(|_| self.gone())
@@ -290,12 +285,12 @@ impl Asked {
     }
 
     /// None: the library is older than that.
-    fn wishes(&self) -> Option<Wishes> {
+    pub(crate) fn wishes(&self) -> Option<Wishes> {
         remote::read_wishes(self.pid, self.address)
     }
 
     /// Writes a wish, `offset` bytes behind the first of their words, and then says that there is one (Q5).
-    fn write_wish(&self, offset: usize, wish: &Wish) -> Result<()> {
+    pub(crate) fn write_wish(&self, offset: usize, wish: &Wish) -> Result<()> {
         let address = self.address + counters::WISHES_OFFSET as u64;
         let words = [wish.request, wish.from, wish.until_ns, wish.check].map(u64::to_ne_bytes).concat();
         let write =
@@ -410,125 +405,6 @@ fn row_of(words: u64) -> usize {
     (words >> 8 & 0xff) as usize
 }
 
-/// Samples that a process takes while this is held. It ends them by itself soon after nobody asks for them any more,
-/// however this program ended. Where they are on for good this changes nothing.
-pub struct SamplingLease {
-    held: Arc<Mutex<Held>>,
-    /// Its end ends the thread that asks again and again.
-    renews: Option<Sender<()>>,
-}
-
-/// What is asked for.
-struct Held {
-    asked: Asked,
-    words: u64,
-    /// As it was written last.
-    wish: Wish,
-    /// Somebody else who asks for the same.
-    beside: Option<Pid>,
-}
-
-impl SamplingLease {
-    /// Begins to ask, without waiting.
-    ///
-    /// Fails as `set` does.
-    pub fn begin(pid: Pid, mean_bytes: u32) -> Result<SamplingLease> {
-        let asked = Asked::find(pid)?;
-        let page = asked.page()?;
-        let words = set_request(&page, SAMPLING, counters::REQUEST_SET, mean_bytes)?;
-        let mut held = Held { asked, words, wish: Wish::default(), beside: None };
-        if held.asked.wishes().is_none() {
-            return Err(Failure::new(format!("the snug in process {pid} does not end samples by itself"))
-                .advise("restart the process with a newer libsnug.so"));
-        }
-        held.renew()?;
-        let held = Arc::new(Mutex::new(held));
-        let (renews, ends) = channel();
-        let shared = Arc::clone(&held);
-        std::thread::spawn(move || {
-            while ends.recv_timeout(RENEW_EVERY) == Err(RecvTimeoutError::Timeout)
-                && lock(&shared).renew().is_ok()
-            {}
-        });
-        Ok(SamplingLease { held, renews: Some(renews) })
-    }
-
-    /// Whether the process has heard of it.
-    pub fn has_begun(&self) -> Result<bool> {
-        let held = lock(&self.held);
-        let page = held.asked.page()?;
-        // Where samples are on for good nothing need be heard.
-        let has_begun = |wishes: Wishes| wishes.sampling_until_ns == 0 || !wishes.lease.waits(page.head.pid);
-        let is_on = setting(&page.head.settings, SAMPLING) != Some("0");
-        Ok(is_on && held.asked.wishes().is_none_or(has_begun))
-    }
-
-    /// Asks for the end of the samples. None: somebody else asks for them still.
-    ///
-    /// Fails if the process has ended.
-    pub fn end(mut self) -> Result<Option<SamplingEnd>> {
-        self.renews = None;
-        let is_ours = lock(&self.held).release()?;
-        Ok(is_ours.then_some(SamplingEnd(self.held)))
-    }
-}
-
-/// The end of samples, which the process hears of at its next slow call.
-pub struct SamplingEnd(Arc<Mutex<Held>>);
-
-impl SamplingEnd {
-    /// Whether it has, or has ended itself.
-    pub fn is_heard(&self) -> bool {
-        !matches!(lock(&self.0).waits(), Ok(true))
-    }
-}
-
-fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
-    held.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Held {
-    fn lease(&self) -> Result<(Wish, u32)> {
-        let page = self.asked.page()?;
-        let wishes = self.asked.wishes();
-        Ok((wishes.map(|wishes| wishes.lease).unwrap_or_default(), page.head.pid))
-    }
-
-    /// Asks for the time to come. What somebody else asks for is as good.
-    fn renew(&mut self) -> Result<()> {
-        let (there, pid) = self.lease()?;
-        let now_ns = system::monotonic_time().as_nanos() as u64;
-        let is_whole = there.check == Wish::new(there.request, there.from, there.until_ns, pid).check;
-        if is_whole && there.check != self.wish.check && there.until_ns > now_ns && there.value() != 0 {
-            self.words = there.request;
-            self.beside = Some(there.from as u32 as Pid);
-        }
-        let until_ns = now_ns + LEASE_FOR.as_nanos() as u64;
-        self.write(Wish::new(self.words, next_from(), until_ns, pid))
-    }
-
-    /// Asks no more. False: somebody else still does.
-    fn release(&mut self) -> Result<bool> {
-        let (there, pid) = self.lease()?;
-        let is_shared = self.beside.is_some_and(|pid| std::path::Path::new(&format!("/proc/{pid}")).exists());
-        if there.check != self.wish.check || is_shared {
-            return Ok(false);
-        }
-        self.write(Wish::new(self.words & 0xffff_ffff, next_from(), 0, pid))?;
-        Ok(true)
-    }
-
-    fn write(&mut self, wish: Wish) -> Result<()> {
-        self.wish = wish;
-        self.asked.write_wish(offset_of!(WishesLayout, lease), &wish)
-    }
-
-    fn waits(&self) -> Result<bool> {
-        let (there, pid) = self.lease()?;
-        Ok(there.waits(pid))
-    }
-}
-
 fn why_silent(before: &Stat, after: &Stat) -> Silence {
     let worked = |stat: &Stat| stat.user_ticks + stat.system_ticks;
     match after.state {
@@ -559,7 +435,7 @@ fn may_write(page: &Page, words: u64, others: &mut Option<(u64, Instant)>) -> bo
 }
 
 /// Q3: no two requests are from the same.
-fn next_from() -> u64 {
+pub(crate) fn next_from() -> u64 {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     // A later process may get this one's identifier: its clock tells them apart.

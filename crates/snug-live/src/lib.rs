@@ -8,6 +8,7 @@ pub mod copied;
 pub mod outcome_text;
 pub mod record;
 pub mod residence;
+pub mod sampling_lease;
 pub mod sightings;
 pub mod stats;
 pub mod watch;
