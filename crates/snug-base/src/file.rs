@@ -1,5 +1,5 @@
 //! Files that a user asked for: refused early where they can't be made, written whole. Files that another process
-//! names: opened only if they are regular files.
+//! names: opened only if they are regular files. Names of files in paths.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
@@ -8,6 +8,11 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use super::failure::{Context, Failure, Result, USAGE};
+
+/// The last part of a path.
+pub fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
 
 /// Writes `content` to `path`, in place of what the file held: all of it, or what was there stays. A failure names the
 /// file.

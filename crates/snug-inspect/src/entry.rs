@@ -8,6 +8,7 @@ use crate::facts::Facts;
 use crate::kinds::Kind;
 use crate::report::{Problem, Severity, SHELL};
 use crate::{loading, packages};
+use snug_base::file::file_name;
 use snug_base::root::{self, Node, Root};
 use snug_process::place::Place;
 
@@ -170,10 +171,6 @@ fn variable<'a>(environment: &'a [(String, String)], name: &str) -> Option<&'a s
 fn set_variable(environment: &mut Vec<(String, String)>, name: &str, value: &str) {
     environment.retain(|(other, _)| other != name);
     environment.push((name.to_string(), value.to_string()));
-}
-
-fn file_name(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
 }
 
 fn is_shell(path: &str) -> bool {

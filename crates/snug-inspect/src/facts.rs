@@ -11,6 +11,7 @@ use crate::kinds::Kind;
 use crate::report::Problem;
 use crate::sharing::ForkHooks;
 use snug_base::elf::ElfFacts;
+use snug_base::file::file_name;
 use snug_heap::counters::Counters;
 use snug_heap::read_error::ReadError;
 use snug_process::place::Place;
@@ -74,10 +75,6 @@ pub enum PreloadFile {
 }
 
 impl Image {
-    fn file_name(&self) -> &str {
-        self.path.rsplit('/').next().unwrap_or(&self.path)
-    }
-
     pub fn exports_malloc(&self) -> bool {
         self.elf.as_ref().is_some_and(|elf| elf.exported.contains_key("malloc"))
     }
@@ -103,7 +100,8 @@ impl Image {
     }
 
     pub fn answers_to(&self, needed: &str) -> bool {
-        self.file_name() == needed || self.elf.as_ref().and_then(|elf| elf.soname.as_deref()) == Some(needed)
+        file_name(&self.path) == needed
+            || self.elf.as_ref().and_then(|elf| elf.soname.as_deref()) == Some(needed)
     }
 }
 
@@ -126,7 +124,7 @@ impl Facts {
             self.preload_paths().into_iter().map(String::from).chain(self.system_preload.iter().cloned());
         let mut preloaded: Vec<usize> = Vec::new();
         for path in asked {
-            let name = path.rsplit('/').next().unwrap_or(&path).to_string();
+            let name = file_name(&path).to_string();
             let found =
                 self.objects.iter().position(|object| object.path == path || object.answers_to(&name));
             let by_link = || self.through_link(&path);

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use snug_base::file::file_name;
 use snug_heap::answers;
 
 /// A memory allocator, as a kind. `Other` is a library that defines malloc and that we don't know.
@@ -166,7 +167,7 @@ impl Kind {
 
     /// The kind of library that a file of this name (directories are ignored) usually is.
     pub fn from_file_name(path: &str) -> Option<Kind> {
-        let name = path.rsplit('/').next().unwrap_or(path);
+        let name = file_name(path);
         let fits = |row: &&AllocatorRow| row.file_stems.iter().any(|stem| name.starts_with(stem));
         ROWS.iter().find(fits).map(|row| row.kind)
     }

@@ -10,6 +10,7 @@ use crate::facts::{Image, PreloadFile};
 use crate::kinds::is_telling_symbol;
 use crate::library;
 use snug_base::elf::{self, ElfFacts};
+use snug_base::file::file_name;
 use snug_base::root::{self, Root};
 
 /// What would be mapped.
@@ -102,7 +103,7 @@ pub fn simulate(
 }
 
 fn answers_to(path: &str, elf: &ElfFacts, needed: &str) -> bool {
-    path.rsplit('/').next() == Some(needed) || elf.soname.as_deref() == Some(needed)
+    file_name(path) == needed || elf.soname.as_deref() == Some(needed)
 }
 
 fn is_loader(name: &str) -> bool {
@@ -202,8 +203,7 @@ mod tests {
         let program = read_elf(&root, &own).unwrap();
         let loading = simulate(&root, &own, &program, &[]);
         assert!(loading.missing.is_empty(), "{:?}", loading.missing);
-        let names: Vec<&str> =
-            loading.objects.iter().map(|image| image.path.rsplit('/').next().unwrap()).collect();
+        let names: Vec<&str> = loading.objects.iter().map(|image| file_name(&image.path)).collect();
         assert!(names.contains(&"libc.so.6"), "{names:?}");
         let ours = glibc_version(&root, &own).unwrap();
         let libc = loading.objects.iter().find(|image| image.path.ends_with("libc.so.6")).unwrap();

@@ -3,6 +3,7 @@
 use crate::facts::{Facts, Image, PreloadFile};
 use crate::report::{AllocatorUsed, How, Problem, Severity};
 use snug_base::elf::ElfFacts;
+use snug_base::file::file_name;
 
 /// What went wrong with LD_PRELOAD.
 pub fn problems(
@@ -12,7 +13,7 @@ pub fn problems(
     problems: &mut Vec<Problem>,
 ) {
     for path in facts.preload_paths() {
-        let name = path.rsplit('/').next().unwrap_or(path);
+        let name = file_name(path);
         let mapped = facts.objects.iter().any(|object| object.path == path || object.answers_to(name))
             || facts.through_link(path).is_some();
         if !mapped {

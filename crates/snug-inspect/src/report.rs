@@ -9,6 +9,7 @@ use crate::kinds::Kind;
 use crate::linkage::Linkage;
 use crate::options::{ConfKey, OptionSource};
 use crate::sharing::ForkHooks;
+use snug_base::file::file_name;
 use snug_heap::counters::Counters;
 use snug_process::place::Place;
 use snug_process::proc::Pid;
@@ -143,7 +144,7 @@ impl ProcessReport {
             Some(used) => match (&used.version, used.kind) {
                 (Some(version), _) => format!("{} {version}", used.kind.name()),
                 (None, Kind::Other) => {
-                    let file = used.file.rsplit('/').next().unwrap_or_default();
+                    let file = file_name(&used.file);
                     format!("another ({file})")
                 }
                 (None, _) => used.kind.name().to_string(),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::entry::{self, EntryCommand};
 use snug_base::failure::{Failure, Result, UNKNOWN};
+use snug_base::file::file_name;
 use snug_process::place::Place;
 
 /// Where unit files lie, the most important first.
@@ -28,7 +29,7 @@ struct Service {
 
 /// The name of a unit with its suffix: systemctl, too, takes `puma` for `puma.service`.
 pub fn full_name(name: &str) -> String {
-    let file = name.rsplit('/').next().unwrap_or(name);
+    let file = file_name(name);
     if file.contains('.') {
         file.to_string()
     } else {

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use snug_base::elf::{self, WritableSegment};
 use snug_base::failure::{Failure, Result, UNKNOWN};
+use snug_base::file::file_name;
 use snug_base::machine;
 use snug_heap::{glibc_heap, interpreters, places, remote};
 use snug_inspect::access;
@@ -144,7 +145,7 @@ fn has_unnamed_v8(mappings: &[ResidentMapping]) -> bool {
 /// Whether a program or library is mapped whose name is one of these.
 pub(crate) fn runs(mappings: &[ResidentMapping], is_one: impl Fn(&str) -> bool) -> bool {
     let mut files = mappings.iter().filter(|mapping| mapping.executable && mapping.has_file);
-    files.any(|mapping| mapping.name.rsplit('/').next().is_some_and(&is_one))
+    files.any(|mapping| is_one(file_name(&mapping.name)))
 }
 
 fn anonymous_ranges(mappings: &[ResidentMapping]) -> Vec<Range<u64>> {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use crate::sets::Sets;
 use snug_base::failure::{Failure, Result};
+use snug_base::file::file_name;
 use snug_inspect::asker::{self, Asker};
 use snug_inspect::kinds::{closest, known_names, AllocatorRow, Kind, ROWS};
 use snug_inspect::library::{self, prepend_preload, Library};
@@ -288,7 +289,7 @@ pub fn order(candidates: usize, rounds: u32) -> Vec<(u32, usize)> {
 
 /// A file name made of a label.
 pub fn file_stem(label: &str) -> String {
-    let name = if label.starts_with(['/', '.']) { label.rsplit('/').next().unwrap_or(label) } else { label };
+    let name = if label.starts_with(['/', '.']) { file_name(label) } else { label };
     let safe = name.chars().map(|c| if c.is_ascii_alphanumeric() || "._-=".contains(c) { c } else { '_' });
     let text: String = safe.collect();
     text.chars().take(80).collect()

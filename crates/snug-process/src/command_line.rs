@@ -1,5 +1,7 @@
 //! Command lines: names by which people know a process. Pure.
 
+use snug_base::file::file_name;
+
 /// An interpreter of scripts, and what of its command line is no script.
 struct Interpreter {
     /// What its file is called, but for a version behind it.
@@ -110,11 +112,6 @@ const JAVA_WITH_VALUE: &[&str] = &[
     "--enable-native-access",
 ];
 
-/// The file's name in a path.
-fn file(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
-}
-
 /// Whether a file is that program, or a version of it: `python3.13t`.
 fn is_version_of(file: &str, program: &str) -> bool {
     let version = file.strip_prefix(program).map(|version| version.strip_prefix('-').unwrap_or(version));
@@ -136,7 +133,7 @@ fn words(arguments: &[String]) -> Vec<&str> {
 pub fn program(arguments: &[String]) -> &str {
     let first = arguments.first().map(String::as_str).unwrap_or_default();
     let word = first.split(' ').next().unwrap_or_default();
-    let name = file(word.trim_end_matches(':'));
+    let name = file_name(word.trim_end_matches(':'));
     name.strip_prefix('-').unwrap_or(name)
 }
 
@@ -145,20 +142,20 @@ pub fn program(arguments: &[String]) -> &str {
 pub fn script(arguments: &[String]) -> Option<String> {
     let words = words(arguments);
     let (first, rest) = words.split_first()?;
-    let program = file(first.strip_prefix('-').unwrap_or(first));
+    let program = file_name(first.strip_prefix('-').unwrap_or(first));
     if is_version_of(program, "java") {
         return java_class(rest).map(String::from);
     }
     let named =
         |interpreter: &&Interpreter| interpreter.names.iter().any(|name| is_version_of(program, name));
     let found = script_place(INTERPRETERS.iter().find(named)?, rest)?;
-    let name = file(found.0).trim_end_matches(".__main__");
+    let name = file_name(found.0).trim_end_matches(".__main__");
     if !matches!(name, "bundle" | "bundler") {
         return Some(name.to_string());
     }
     // `bundle exec puma` runs puma in its own process.
     let mut behind = rest[found.1..].iter().skip_while(|word| **word != "exec").skip(1);
-    Some(behind.find(|word| !word.starts_with('-')).map_or(name, |word| file(word)).to_string())
+    Some(behind.find(|word| !word.starts_with('-')).map_or(name, |word| file_name(word)).to_string())
 }
 
 /// The script, and how many words there are up to it.
@@ -216,11 +213,11 @@ fn java_class<'a>(words: &[&'a str]) -> Option<&'a str> {
     let mut words = words.iter();
     while let Some(word) = words.next() {
         match *word {
-            "-jar" => return words.next().map(|jar| file(jar)),
+            "-jar" => return words.next().map(|jar| file_name(jar)),
             "-m" | "--module" => return words.next().copied(),
             word if JAVA_WITH_VALUE.contains(&word) => _ = words.next(),
             word if word.starts_with(['-', '@']) => {}
-            class => return Some(file(class)),
+            class => return Some(file_name(class)),
         }
     }
     None
@@ -241,7 +238,7 @@ pub fn name_matches(wanted: &str, name: &str, executable: &str, arguments: &[Str
     let is_title = arguments.first().is_some_and(|first| first.contains(": "));
     let version = plain.strip_prefix(wanted).and_then(|rest| rest.strip_prefix('-')).filter(|_| is_title);
     name == wanted
-        || file(executable) == wanted
+        || file_name(executable) == wanted
         || title == wanted
         || plain == wanted
         || version.is_some_and(|version| version.starts_with(|first: char| first.is_ascii_digit()))

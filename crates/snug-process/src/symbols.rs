@@ -18,7 +18,7 @@ use crate::symbols::lines::Lines;
 use crate::symbols::perf_map::PerfMap;
 use snug_base::demangle::demangled;
 use snug_base::elf::{name_in, Elf64, ElfHeaders};
-use snug_base::file::open_regular;
+use snug_base::file::{file_name, open_regular};
 
 pub use crate::symbols::lines::CodeLine;
 
@@ -116,7 +116,7 @@ impl Symbols {
             (Some(file), Some(left)) => file.line_at(offset, left),
             _ => None,
         };
-        let name = mapping.path.rsplit('/').next().unwrap_or_default();
+        let name = file_name(&mapping.path);
         let function = function.map(|name| demangled(&name));
         CodePlace {
             function: function.unwrap_or_else(|| format!("{name}+{offset:#x}")),

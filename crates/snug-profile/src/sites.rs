@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use snug_base::file::file_name;
 
 /// A function, and the line of it that ran.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -31,7 +32,7 @@ pub struct SourceLine {
 impl Frame {
     /// As people read it.
     pub fn text(&self) -> String {
-        let file = self.file.rsplit('/').next().unwrap_or_default();
+        let file = file_name(&self.file);
         match (self.line, &self.source) {
             (0, Some(source)) => format!("{} ({}:{})", self.function, source.file, source.line),
             _ if file.is_empty() => self.function.clone(),
@@ -82,7 +83,7 @@ impl Site {
 
 /// The library itself, and the names under which programs call it.
 fn is_allocator(frame: &Frame) -> bool {
-    let file = frame.file.rsplit('/').next().unwrap_or_default();
+    let file = file_name(&frame.file);
     let named = ["malloc", "calloc", "realloc", "posix_memalign", "_Znwm", "_Znam"]
         .contains(&frame.function.as_str());
     named || file.starts_with("libsnug.so") || file.starts_with("libjemalloc.so")
@@ -90,7 +91,7 @@ fn is_allocator(frame: &Frame) -> bool {
 
 /// Whether a native frame is the interpreter's own: of its library, or of a program such as ruby or python3.11.
 fn is_interpreter(frame: &Frame) -> bool {
-    let file = frame.file.rsplit('/').next().unwrap_or_default();
+    let file = file_name(&frame.file);
     ["ruby", "python"].iter().any(|name| {
         let version = file.strip_prefix(name);
         version.is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
@@ -134,7 +135,7 @@ fn is_of_file(frame: &Frame) -> bool {
 
 /// Whether it is of libc and what belongs to it, which allocate for their callers.
 fn is_of_system(frame: &Frame) -> bool {
-    let file = frame.file.rsplit('/').next().unwrap_or_default();
+    let file = file_name(&frame.file);
     ["libc.", "libc-", "ld-", "libpthread", "libstdc++"].iter().any(|name| file.starts_with(name))
 }
 

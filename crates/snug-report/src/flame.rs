@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use askama::Template;
 use serde::Serialize;
 
+use snug_base::file::file_name;
 use snug_base::terminal::{self, bytes, bytes_range, bytes_within, short_count};
 use snug_base::VERSION;
 use snug_profile::lines::{flat_lines, FlatLine};
@@ -186,7 +187,7 @@ struct FlameFrame(String, String, u8, u64, Vec<FlameFrame>);
 impl FlameFrame {
     fn new(branch: &Branch, least_bytes: f64, root_name: &str) -> FlameFrame {
         let frame = &branch.frame;
-        let file = frame.file.rsplit('/').next().unwrap_or_default();
+        let file = file_name(&frame.file);
         let place = match (frame.line, &frame.source) {
             (0, Some(source)) => format!("{}:{}, {file}", source.file, source.line),
             (0, None) => file.to_string(),

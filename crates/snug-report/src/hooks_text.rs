@@ -1,5 +1,6 @@
-//! What `snug check` says of hooks, one line for each server.
+//! The lines of `snug check` about hooks, one for each server.
 
+use snug_base::file::file_name;
 use snug_base::terminal;
 use snug_inspect::report::CheckReport;
 
@@ -19,7 +20,7 @@ pub fn lines(report: &CheckReport) -> Vec<String> {
     let mut lines: Vec<String> = groups.into_iter().map(|group| prepared(report, group)).collect();
     let has_hooks = |pid: i32| report.processes.iter().any(|other| other.pid == pid && other.hooks.is_some());
     let is_interpreter = |executable: &str| {
-        let name = executable.rsplit('/').next().unwrap_or_default();
+        let name = file_name(executable);
         INTERPRETERS.iter().any(|start| name.starts_with(start))
     };
     let interpreted = || report.processes.iter().filter(|process| is_interpreter(&process.executable));
@@ -47,7 +48,7 @@ fn prepared(report: &CheckReport, group: u64) -> String {
     };
     let Some((first, hooks)) = of_group().next() else { return String::new() };
     let state = &hooks.state;
-    let is_ruby = first.executable.rsplit('/').next().is_some_and(|name| name.starts_with("ruby"));
+    let is_ruby = file_name(&first.executable).starts_with("ruby");
     let done = match (is_ruby, state.immortal) {
         (true, _) => "a heap made ready",
         (false, true) => "immortal objects",

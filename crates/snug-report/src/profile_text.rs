@@ -3,6 +3,7 @@
 
 use std::io::{self, Write};
 
+use snug_base::file::file_name;
 use snug_base::terminal::{
     self, bytes, bytes_range, bytes_within, counted, printable, short_count, signed, styled,
 };
@@ -87,7 +88,7 @@ fn shorter_path(place: &str, most: usize) -> String {
     };
     let cuts = path.char_indices().filter(|(at, c)| *c == '/' && *at > 0);
     let shorter = cuts.map(|(at, _)| format!(" (...{}", &path[at..]));
-    let name = std::iter::once(format!(" ({}", path.rsplit('/').next().unwrap_or(path)));
+    let name = std::iter::once(format!(" ({}", file_name(path)));
     shorter.chain(name).find(|text| length(text) <= most).unwrap_or_else(|| {
         let end: String = path.chars().skip((length(path) + 5).saturating_sub(most)).collect();
         format!(" (...{end}")

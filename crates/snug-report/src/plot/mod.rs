@@ -6,6 +6,7 @@ mod latency;
 mod memory;
 
 use crate::chart::{Chart, ChartSeries, LEGEND_CHARACTERS};
+use snug_base::file::file_name;
 use snug_base::terminal;
 use snug_compare::quantities::named;
 use snug_compare::results::{Allocator, Comparison};
@@ -147,7 +148,7 @@ fn ratio_text(comparison: &Comparison, label: &str, quantity: &str) -> String {
 fn legend_lines(label: &str, kind: Kind) -> (String, Vec<String>) {
     let (label, remark) = split_remark(label);
     let (head, settings) = label.split_once(':').unwrap_or((label, ""));
-    let file = head.rsplit('/').next().unwrap_or(head);
+    let file = file_name(head);
     let is_path = file != head;
     let name = if is_path && kind != Kind::Other { kind.name() } else { file };
     let mut lines: Vec<String> = Vec::new();
