@@ -12,7 +12,7 @@ const CODE_BYTES_MAX: u64 = 64 << 10;
 const TYPE: usize = 8;
 const ITEMS: usize = 16;
 
-/// The objects of the parent. Pages are asked for in ascending order.
+/// The objects of the parent. Pages are asked for in ascending order, until it starts again.
 pub struct PythonObjects {
     types: PythonTypes,
     /// Where `code` is, once an object of that type was seen.
@@ -23,8 +23,15 @@ pub struct PythonObjects {
 }
 
 impl PythonObjects {
+    /// Opens the memory of a process.
     pub fn new(parent: Pid) -> std::io::Result<PythonObjects> {
         Ok(PythonObjects { types: PythonTypes::new(parent)?, code_type: None, code: Vec::new(), searched: 0 })
+    }
+
+    /// Forgets up to where was searched, but not which types there are.
+    pub fn start_again(&mut self) {
+        self.code.clear();
+        self.searched = 0;
     }
 
     /// Why the word at an offset of these 4 KiB differs. None: it is nothing of the interpreter's.

@@ -1,5 +1,5 @@
-//! What forked workers share with the process that forked them, what they have copied since, and why: their pages are
-//! compared with its pages at the same addresses, from outside, a few at a time.
+//! Memory that forked workers share with the process that forked them, what they have copied since, and why: their
+//! pages are compared with its pages at the same addresses, from outside, a few at a time.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,13 @@ use serde::Serialize;
 
 use crate::residence;
 use snug_base::failure::{Failure, Result, UNKNOWN};
+use snug_base::machine;
 use snug_heap::page_change::{self, Blocks, Cause, Granules, PART_BYTES};
 use snug_heap::python_change::PythonObjects;
 use snug_heap::slab_map::SlabMap;
 use snug_heap::{pools, remote};
 use snug_inspect::access;
+use snug_inspect::inspector::Inspector;
 use snug_inspect::kinds::Kind;
 use snug_process::proc::{self, Pid, ProcFilesystem, Processes};
 use snug_process::smaps::{self, PageEntry, PageMap, ResidentMapping};
@@ -72,7 +74,12 @@ pub fn collect(pid: Pid) -> Result<Copied> {
         workers.extend(forked_by(pid).map(|parent| (pid, parent)));
     }
     let mut notes = Vec::new();
-    let found = workers.iter().filter_map(|(pid, parent)| worker(*pid, *parent, &mut notes).transpose());
+    let mut inspector = Inspector::new(machine::describe().transparent_huge_pages);
+    let mut parents = BTreeMap::new();
+    let found = workers.iter().filter_map(|(pid, parent)| {
+        let parent = parents.entry(*parent).or_insert_with(|| Parent::open(*parent, &mut inspector));
+        worker(*pid, parent.as_mut()?, &mut inspector, &mut notes).transpose()
+    });
     let found = found.collect::<Result<Vec<Worker>>>()?;
     if found.is_empty() {
         return Err(Failure::new(format!(
@@ -99,23 +106,44 @@ fn forked_by(pid: Pid) -> Option<Pid> {
     (own.start_stack != 0 && own.start_stack == parent.start_stack).then_some(own.parent)
 }
 
+/// What is read once of a process that forked workers, however many they are.
+struct Parent {
+    pid: Pid,
+    pages: std::io::Result<PageMap>,
+    slabs: Option<SlabMap>,
+    objects: Option<PythonObjects>,
+}
+
+impl Parent {
+    /// None: it has ended.
+    fn open(pid: Pid, inspector: &mut Inspector) -> Option<Parent> {
+        let found = access::look_at_with(inspector, pid).ok()?;
+        let slabs = found.counters_at.and_then(|page| SlabMap::open(pid, page));
+        Some(Parent { pid, pages: PageMap::open(pid), slabs, objects: PythonObjects::new(pid).ok() })
+    }
+}
+
 /// Compares a worker with its parent. None: one of them has ended.
-fn worker(pid: Pid, parent: Pid, notes: &mut Vec<String>) -> Result<Option<Worker>> {
-    let unreadable = |error: std::io::Error| match error.kind() {
+fn worker(
+    pid: Pid,
+    parent: &mut Parent,
+    inspector: &mut Inspector,
+    notes: &mut Vec<String>,
+) -> Result<Option<Worker>> {
+    let unreadable = |error: &std::io::Error| match error.kind() {
         std::io::ErrorKind::PermissionDenied => Err(access::explain_refused(pid, &access::ptrace_scope())),
         _ => Ok(None),
     };
-    let (Ok(found), Ok(found_parent)) = (access::look_at(pid), access::look_at(parent)) else {
-        return Ok(None);
-    };
+    let Ok(found) = access::look_at_with(inspector, pid) else { return Ok(None) };
     let text = match std::fs::read(format!("/proc/{}/smaps", proc::living(pid))) {
         Ok(text) => text,
-        Err(error) => return unreadable(error),
+        Err(error) => return unreadable(&error),
     };
     let mappings = smaps::parse_smaps(&text);
-    let (pages, of_parent) = match (PageMap::open(pid), PageMap::open(parent)) {
+    let (pages, of_parent) = match (PageMap::open(pid), &parent.pages) {
         (Ok(pages), Ok(of_parent)) => (pages, of_parent),
-        (Err(error), _) | (_, Err(error)) => return unreadable(error),
+        (Err(error), _) => return unreadable(&error),
+        (_, Err(error)) => return unreadable(error),
     };
     // Sums alone need less than bytes do.
     let refused = |pid: Pid| {
@@ -123,13 +151,12 @@ fn worker(pid: Pid, parent: Pid, notes: &mut Vec<String>) -> Result<Option<Worke
         first
             .is_some_and(|read| read.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied))
     };
-    if let Some(pid) = [parent, pid].into_iter().find(|pid| refused(*pid)) {
+    if let Some(pid) = [parent.pid, pid].into_iter().find(|pid| refused(*pid)) {
         return Err(access::explain_refused(pid, &access::ptrace_scope()));
     }
-    let map = |pid: Pid, page: Option<u64>| page.and_then(|page| SlabMap::open(pid, page));
-    let maps = map(parent, found_parent.counters_at).zip(map(pid, found.counters_at));
+    let slabs = found.counters_at.and_then(|page| SlabMap::open(pid, page));
     let kind = found.report.allocator.as_ref().map(|used| used.kind);
-    if maps.is_none() {
+    if slabs.is_none() || parent.slabs.is_none() {
         let name = kind.map_or("the allocator", Kind::name);
         notes.push(format!(
             "{name} does not show which blocks are free: new blocks in holes, and what it notes in free ones, count as \
@@ -137,23 +164,25 @@ fn worker(pid: Pid, parent: Pid, notes: &mut Vec<String>) -> Result<Option<Worke
         ));
     }
     let is_python = residence::runs(&mappings, |file| file.contains("python"));
+    let mut objects = parent.objects.as_mut().filter(|_| is_python);
+    objects.iter_mut().for_each(|objects| objects.start_again());
     let mut comparison = Comparison {
         pid,
-        parent,
-        maps,
-        python: is_python.then(|| PythonObjects::new(parent).ok()).flatten(),
+        parent: parent.pid,
+        slabs: parent.slabs.as_ref().zip(slabs),
+        objects,
         buffers: (Vec::new(), Vec::new()),
         shares: Tally::default(),
     };
     for mapping in mappings.iter().filter(|mapping| !mapping.shared && mapping.rss_bytes > 0) {
-        comparison.mapping(mapping, &pages, &of_parent);
+        comparison.mapping(mapping, &pages, of_parent);
     }
     let mut source = ProcFilesystem::new();
     let mut buffer = Vec::new();
     let _ = source.read(pid, "cmdline", &mut buffer);
     Ok(Some(Worker {
         pid,
-        parent,
+        parent: parent.pid,
         role: role::role(&proc::parse_arguments(&buffer), ""),
         allocator: kind,
         shares: comparison.shares.into_shares(),
@@ -210,12 +239,12 @@ impl Shares {
 }
 
 /// What is known of both processes.
-struct Comparison {
+struct Comparison<'a> {
     pid: Pid,
     parent: Pid,
     /// Of the parent and of the worker.
-    maps: Option<(SlabMap, SlabMap)>,
-    python: Option<PythonObjects>,
+    slabs: Option<(&'a SlabMap, SlabMap)>,
+    objects: Option<&'a mut PythonObjects>,
     /// Copies of pages of the parent and of the worker.
     buffers: (Vec<u8>, Vec<u8>),
     shares: Tally,
@@ -246,7 +275,7 @@ fn kind_of(own: PageEntry, of_parent: PageEntry) -> PageKind {
     }
 }
 
-impl Comparison {
+impl Comparison<'_> {
     fn mapping(&mut self, mapping: &ResidentMapping, pages: &PageMap, of_parent: &PageMap) {
         let page_bytes = pages.page_bytes();
         let batch_bytes = BATCH_PAGES as u64 * page_bytes;
@@ -298,11 +327,12 @@ impl Comparison {
         let mut cause = Cause::WrittenBack;
         for (index, (before, now)) in parts {
             let part = address + (index * PART_BYTES) as u64;
-            let (pid, parent, maps) = (self.pid, self.parent, &self.maps);
-            let python = &mut self.python;
-            let is_python = python.is_some();
-            let language = |at: usize| python.as_mut().and_then(|python| python.cause(part, before, now, at));
-            let blocks = || blocks(part, parent, pid, maps.as_ref(), is_python);
+            let (pid, parent, slabs) = (self.pid, self.parent, &self.slabs);
+            let objects = &mut self.objects;
+            let is_python = objects.is_some();
+            let language =
+                |at: usize| objects.as_mut().and_then(|objects| objects.cause(part, before, now, at));
+            let blocks = || blocks(part, parent, pid, slabs.as_ref(), is_python);
             cause = cause.max(page_change::cause_of(before, now, language, blocks).unwrap_or(cause));
         }
         cause
@@ -314,7 +344,7 @@ fn blocks(
     part: u64,
     parent: Pid,
     pid: Pid,
-    maps: Option<&(SlabMap, SlabMap)>,
+    slabs: Option<&(&SlabMap, SlabMap)>,
     is_python: bool,
 ) -> Option<Blocks> {
     if is_python {
@@ -324,7 +354,7 @@ fn blocks(
             return Some(Blocks { free_in_parent: before, free_in_child: now, of_allocator: header });
         }
     }
-    let (of_parent, own) = maps?;
+    let (of_parent, own) = slabs?;
     let none = Granules::all(false);
     Some(Blocks {
         free_in_parent: of_parent.free_in(part)?,
