@@ -99,7 +99,7 @@ fn resident(samples: &Samples, details: &Details, range: RangeInclusive<usize>, 
         .collect();
     let read = details.time_s.iter().zip(&details.rss_bytes).zip(&details.processes);
     for ((time_s, rss_bytes), processes) in read {
-        // Who is there is known from samples alone: the one before and the next, if there is one, must agree.
+        // Only samples know which processes are there: the one before and the next, if there is one, must agree.
         let next = samples.time_s.partition_point(|sampled_s| sampled_s <= time_s);
         let known = next.checked_sub(1).filter(|index| range.contains(index) && *time_s <= end_s);
         let is_as_many = |index: usize| samples.processes.get(index).is_none_or(|count| count == processes);

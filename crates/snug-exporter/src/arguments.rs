@@ -35,8 +35,9 @@ dashboard are in deploy/monitoring/.
 With --sites, snug_site_live_bytes has the live bytes of each process under snug that samples, by function and line, \
 since sampling was switched on: an estimate. For each program (same role and app), the label site names the N call \
 sites with the most live bytes; the rest is site=\"other\". A name that was shown in the last hour keeps its place \
-until another has a quarter more, so that there are few time series. The exporter never switches sampling on: start \
-the program with SNUG=profile:1, or use `snug set PID profile=1` or `snug profile --keep`. Samples are read as often as half a percent of one core pays for, and so may be older than the other metrics.
+until another has 25 % more, which keeps the number of time series small. The exporter never switches sampling on: \
+start the program with SNUG=profile:1, or use `snug set PID profile=1` or `snug profile --keep`. Reading samples \
+costs at most half a percent of one core, so they may be older than the other metrics.
 
 In a container that shares the host's PIDs, as in a DaemonSet, mount the host's /sys/fs/cgroup and \
 /var/log/containers, read-only, below the folder that --host names.

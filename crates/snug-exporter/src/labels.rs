@@ -60,7 +60,7 @@ impl Labeller {
         let key = |process: &LabelSource| (process.pid, process.start_ticks);
         let alive: HashSet<(Pid, u64)> = processes.iter().map(key).collect();
         self.given.retain(|known, _| alive.contains(known));
-        // Who has labels keeps them, unless its role or number changed.
+        // A process keeps its labels, unless its role or number changed.
         for (process, wanted) in processes.iter().zip(&wanted) {
             let differs = |known: &Labels| {
                 known.group() != wanted.group()

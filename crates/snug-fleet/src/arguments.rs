@@ -1,4 +1,4 @@
-//! What both commands ask Prometheus: of which pods, over which time.
+//! The arguments of both commands: which pods they ask Prometheus about, and over which time.
 
 use std::time::{Duration, SystemTime};
 

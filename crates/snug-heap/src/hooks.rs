@@ -1,5 +1,5 @@
-//! What hooks did before a process forked its workers. They leave it in a page of shared memory, which workers inherit:
-//! `snug hooks 1`, a line feed, JSON (docs/decisions/0050-immortal-before-the-fork.md).
+//! The work of hooks before a process forked its workers. They note it in a page of shared memory, which workers
+//! inherit: `snug hooks 1`, a line feed, JSON (docs/decisions/0050-immortal-before-the-fork.md).
 
 use serde::{Deserialize, Serialize};
 
@@ -21,12 +21,15 @@ const MAPPINGS_MAX: usize = 64;
 pub struct HooksState {
     /// The process that was prepared, as it calls itself: in a container another number than outside.
     pub pid: Pid,
-    /// Whether objects were made immortal, and why not.
+    /// Objects were made immortal.
     pub immortal: bool,
+    /// Why not.
     pub reason: Option<String>,
+    /// How many.
     pub objects: u64,
     /// What was anonymous at the first fork, all of which the workers share.
     pub shared_bytes: u64,
+    /// What it took.
     pub seconds: f64,
 }
 
@@ -35,6 +38,7 @@ pub struct HooksState {
 pub struct HooksPage {
     /// The same in all processes that inherited this page, and in no other.
     pub inode: u64,
+    /// What it says.
     pub state: HooksState,
 }
 

@@ -31,6 +31,7 @@ pub enum Cause {
     Changed,
     /// Variables of programs and libraries.
     Variables,
+    /// Stacks of threads.
     Stacks,
     /// More than half of it differs.
     Rewritten,
@@ -43,10 +44,12 @@ pub enum Cause {
 pub struct Granules([u64; GRANULES / 64]);
 
 impl Granules {
+    /// All of them, or none.
     pub fn all(are: bool) -> Granules {
         Granules([if are { u64::MAX } else { 0 }; GRANULES / 64])
     }
 
+    /// Those of which it is true.
     pub fn where_is(mut is: impl FnMut(usize) -> bool) -> Granules {
         let mut granules = Granules::all(false);
         (0..GRANULES)
@@ -55,6 +58,7 @@ impl Granules {
         granules
     }
 
+    /// Whether it is one of these.
     pub fn has(self, granule: usize) -> bool {
         self.0[granule / 64] >> (granule % 64) & 1 != 0
     }
@@ -67,7 +71,9 @@ impl Granules {
 /// What is known of the blocks in 4 KiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Blocks {
+    /// In free blocks.
     pub free_in_parent: Granules,
+    /// Likewise.
     pub free_in_child: Granules,
     /// What is no block, but the allocator's.
     pub of_allocator: Granules,

@@ -1,4 +1,4 @@
-//! Which blocks are free in a pool of Python's own arenas: each begins with a header (Objects/obmalloc.c, `struct
+//! Free blocks in a pool of Python's own arenas. Each pool begins with a header (Objects/obmalloc.c, `struct
 //! pool_header`), which leads to a list through the free ones.
 
 use crate::interpreters::{is_python_pool, PYTHON_HEADER_BYTES, PYTHON_POOL_BYTES};

@@ -1,7 +1,7 @@
-//! Which words of a Python process are the counts of its objects, what its collector writes, and code: by the types that
-//! objects name in their second word. A type is what names `type` in turn, at most through a few others, and `type` names
-//! itself. The beginning of a type (Include/cpython/object.h, `PyTypeObject`) is the same in all versions of CPython 3
-//! that have a global lock. Of a free-threaded one no type is found.
+//! Types of a Python process, which objects name in their second word: they tell the counts of objects, words of the
+//! collector, and code from each other. A type is what names `type` in turn, at most through a few others, and `type`
+//! names itself. The beginning of a type (Include/cpython/object.h, `PyTypeObject`) is the same in all versions of
+//! CPython 3 that have a global lock. Of a free-threaded one no type is found.
 
 use std::collections::HashMap;
 
@@ -28,6 +28,7 @@ const ADDRESSES: std::ops::Range<u64> = 0x1_0000..1 << 47;
 /// What is known of a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PythonType {
+    /// Python's collector knows its objects.
     pub has_gc: bool,
     /// `code`, whose objects hold what the interpreter runs, and what it notes there.
     pub is_code: bool,
@@ -55,6 +56,7 @@ pub fn may_be_count(word: u64) -> bool {
 }
 
 impl PythonTypes {
+    /// Opens the memory of a process.
     pub fn new(pid: Pid) -> std::io::Result<PythonTypes> {
         Ok(PythonTypes { pid, pages: PageMap::open(pid)?, known: HashMap::new() })
     }

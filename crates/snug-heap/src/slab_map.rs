@@ -1,5 +1,5 @@
-//! Which blocks are free in a process under snug, by the tables of its heap: core/src/map.h and core/src/slab_record.h say
-//! how these lie. They are no promise, so only the tables of this very version are read.
+//! Free blocks of a process under snug, by the tables of its heap, which core/src/map.h and core/src/slab_record.h
+//! describe. They are no promise, so only the tables of this very version are read.
 
 use std::mem::offset_of;
 

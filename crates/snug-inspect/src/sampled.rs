@@ -1,4 +1,4 @@
-//! Whether a process takes samples of its heap that its own settings did not ask for, and who did.
+//! Samples that a process takes of its heap though its own settings did not ask for them, and who did.
 
 use crate::report::{Problem, Severity};
 use snug_heap::counters::Counters;

@@ -1,4 +1,4 @@
-//! What processes share since a fork, as hooks have prepared it and as their workers have left it.
+//! Memory that processes share since a fork: prepared by hooks, and left so by their workers.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! Whether an allocator takes the settings that it is given with `--with`.
+//! A check that an allocator takes the settings that it is given with `--with`.
 
 use std::process::{Command, Stdio};
 

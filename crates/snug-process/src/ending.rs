@@ -1,5 +1,5 @@
-//! Whether a process has ended that is no child of this one, and how. Its parent hears of that once, and by default nobody
-//! else does.
+//! The end of a process that is no child of this one, and how it came. The parent hears of that once, and by default
+//! nobody else does.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

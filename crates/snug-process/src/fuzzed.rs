@@ -1,4 +1,5 @@
-//! What the kernel, a container or whoever stands between says of a process, changed at will: it is read or refused.
+//! Fuzzed files of /proc, as the kernel, a container or whoever stands between might write them: they are read or
+//! refused.
 
 use snug_base::random::fuzz;
 

@@ -1,4 +1,4 @@
-//! Whether a process waits for connections, as servers do.
+//! Processes that wait for connections, as servers do.
 
 use std::fs;
 

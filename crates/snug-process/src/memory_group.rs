@@ -73,9 +73,9 @@ fn memory_path(text: &str) -> Option<(bool, String)> {
 
 /// The directory of a control group.
 ///
-/// Who has a namespace of control groups of its own, as in a container, is told of groups outside by paths that begin with
-/// `/..`: they are looked for below `root`. Inside a container of version 1 the paths are those of the host, and the
-/// mounted files begin at the container's own group: that is right for the container's own processes alone.
+/// A process with a namespace of control groups of its own, as in a container, sees groups outside as paths that begin
+/// with `/..`: they are looked for below `root`. Inside a container of version 1 the paths are those of the host, and
+/// the mounted files begin at the container's own group: that is right for the container's own processes alone.
 fn directory(path: &str, own: Option<&str>, root: &Path) -> Option<PathBuf> {
     if path == "/.." || path.starts_with("/../") {
         let tail = path.trim_start_matches("/..").trim_start_matches('/');

@@ -33,7 +33,7 @@ impl Pace {
     const LONGEST_GAP_S: f64 = 5.0;
     const LONGEST_PART: f64 = 0.5;
     const ADVANCE_S: f64 = 10.0;
-    /// Of so many looks in a row the cheapest says what one costs: the others may have read something for once, as the
+    /// The cheapest of this many looks in a row says what one costs: the others may have read something for once, as the
     /// symbols of a library. Those are paid back later, not by a gap in which a short run would not be seen.
     const RECENT: usize = 3;
 

@@ -11,7 +11,7 @@ use crate::sites::{own_frame, telling_frame, Branch, Frame, Site};
 /// Probability that the true value lies beyond one end of an interval, and the normal distribution's quantile there.
 const BEYOND: f64 = 0.025;
 const NORMAL: f64 = 1.959964;
-/// Of so many samples their sum is normally distributed.
+/// From this many samples on, their sum is normally distributed.
 const MANY: f64 = 10_000.0;
 
 /// A sum of samples.

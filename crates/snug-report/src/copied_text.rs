@@ -1,4 +1,4 @@
-//! What forked workers copied and why, for people: a table of causes, then one of workers.
+//! Memory that forked workers copied, and why, for people: a table of causes, then one of workers.
 
 use std::io::{self, Write};
 

@@ -32,12 +32,11 @@ Where snug's wheel is installed for the program's Python, hooks for celery, guni
 does it. docs/how-to/hooks.md says what they are for.
 
 With --black-box a second process, snug-black-box, watches the program and its workers. It is a child of the program, but \
-wait(2) never reports it; it holds none of the program's files open, ends with the program, and no snug command counts it as \
-part of it. DIR must exist, and should outlive the container.
+wait(2) never reports it; it holds none of the program's files open, ends with the program, and no snug command counts it among \
+the program's processes. DIR must exist, and should outlive the container.
 
 Exit codes of snug itself: 125 the library is missing or can't be loaded into this program, or nothing can be written in \
-DIR; 126 the program can't be \
-executed; 127 it was not found."
+DIR; 126 the program can't be executed; 127 it was not found."
 )]
 pub(crate) struct RunArguments {
     /// Sample the program, and write into this folder what is live whenever memory is near the container's limit or at a

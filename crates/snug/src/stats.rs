@@ -31,8 +31,8 @@ the capability CAP_SYS_PTRACE. With --where each resident page counts in one lin
 for their objects, stacks, code, files.
 
 With --copied each page that a forked worker no longer shares with its parent is compared with the parent's, byte by byte, \
-and counts in one line: of several causes that with which the page would have been copied without the others, too. It says \
-which part hooks, a warm-up or a purge before the fork would save: docs/how-to/hooks.md.
+and counts under one cause: if there are several, under the one that would have had it copied even without the others. \
+This shows how much hooks, a warm-up or a purge before the fork would save: docs/how-to/hooks.md.
 
 To see many processes, use snug top; to keep their history, snug exporter.
 

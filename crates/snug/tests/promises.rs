@@ -1,5 +1,5 @@
-//! What a process under snug was asked for is in force in the end, whoever else asked meanwhile, and samples end with the
-//! program that asked for them, however that ended.
+//! Requests to a process under snug: the last one is in force in the end, whoever else asked meanwhile, and samples
+//! end with the program that asked for them, however that ended.
 
 mod common;
 

@@ -22,12 +22,13 @@ Memory, CPU time, restarts and OOM kills come from the container metrics that ev
 needed. The baseline is all pods of --selector that are not the canary, or those of --baseline. Unless --selector \
 names a container, all containers of a pod are added up.
 
-Each quantity is a ratio, canary to baseline, with an interval that comes from how much pods differ, not readings, and \
-holds over all quantities, however often you ask. Only the same hours and containers of the same age are compared; the first minutes of each container are \
-left out. CANARY is an adjusted value, BASELINE x RATIO: what the canary's pods would have used had they run at the same \
-hours and been as old as the baseline's. The answer is one word: better, if memory is lower and nothing worse; worse, if any quantity is; no difference, if \
-more than --effect is ruled out; or not enough data, with what is missing. Of the fleets without a difference, at most 5 % \
-are ever called better or worse.
+Each quantity is a ratio, canary to baseline. Its interval comes from how much pods differ from each other, not from \
+how many readings there are, and holds over all quantities, however often you ask. Only the same hours and \
+containers of the same age are compared; the first minutes of each container are left out. CANARY is an adjusted \
+value, BASELINE x RATIO: what the canary's pods would have used had they run at the same hours and been as old as \
+the baseline's. The answer is one word: better, if memory is lower and nothing worse; worse, if any quantity is; no \
+difference, if more than --effect is ruled out; or not enough data, with what is missing. At most 5 % of fleets \
+without a difference are ever called better or worse.
 
 A token is read from --bearer-token-file or SNUG_PROMETHEUS_TOKEN; name and password, as NAME:PASSWORD, from \
 --basic-auth-file. With https, --ca-file names the certificates of an authority of your own.

@@ -12,16 +12,17 @@ use snug_client::prometheus::metric;
   snug fleet --prometheus http://localhost:9090 --members kube_pod_labels --canary 'label_snug_dev_group=\"canary\"'
   snug fleet --prometheus http://localhost:9090 --canary 'pod=~\".*-canary-.*\"' --node-memory 14Gi --window 7d --json
 
-What containers need under snug comes from pods that use it, those of --canary; where there are fewer than 5 of a kind, \
-nothing is promised. A limit is above the highest memory of 999 of 1000 such pods, a request above what 9 of 10 need \
-for 95 % of the time, both with 95 % confidence, as pods differ from each other, and for a time like the window: at \
-busier times they need more. Look back a day at least, which has the peak of a day; of the time between two readings the highest value counts. \
-Pods that were there for less than half of the window are left out. If a pod under snug \
-came to 95 % of its limit, its kind gets no answer: it might have needed more.
+Pods under snug, those of --canary, show what containers need there; a kind with fewer than 5 of them gets no \
+answer. A limit exceeds the highest memory of 999 in 1000 such pods, a request exceeds what 9 in 10 need 95 % of the \
+time. Both hold with 95 % confidence, for a period like the window: at busier times pods need more. Look back at \
+least a day, so that the window includes a day's peak; between two readings the highest value counts. Pods that were \
+there for less than half of the window are left out. If a pod under snug came to 95 % of its limit, its kind gets no \
+answer: it might have needed more.
 
-Pods of one kind have the namespace, the container's name, and the name of the pod without what Kubernetes puts behind \
-it, and without -canary, -primary or -snug. Memory and limits come from the kubelet's metrics; requests and the size of \
-nodes from kube-state-metrics, if it is there. Where no request is known, the limit is used, as Kubernetes does.
+Pods are of one kind if their namespace, their container's name and their own name are the same, without the suffix \
+that Kubernetes adds, and without -canary, -primary or -snug. Memory and limits come from the kubelet's metrics; \
+requests and the size of nodes from kube-state-metrics, if it is there. Where no request is known, the limit is \
+used, as Kubernetes does.
 
 The memory freed is the sum of today's requests, less what they could be. It is split into what snug saves and what is there \
 without it, because today's requests exceed what pods need today. Nodes are counted as if only memory filled them.

@@ -92,7 +92,7 @@ pub(crate) struct CompareArguments {
     pub ask_allocator: bool,
     /// Also sample with perf which share of CPU time goes into the allocator, its system calls and page faults
     ///
-    /// Times drift with what else a busy machine does; these shares hardly do. A sample counts once: in a page fault, in a
+    /// On a busy machine times drift; these shares hardly do. A sample counts once: in a page fault, in a
     /// call that gets memory or gives it back, or in the allocator's code. Servers are sampled under load, other
     /// programs throughout. It takes perf 5.10 or newer, and the right to sample the kernel; runs take a little longer. In
     /// --fail-if it is allocator_cpu_percent.

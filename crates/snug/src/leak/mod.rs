@@ -106,7 +106,7 @@ impl LeakFailure {
 /// Finds the program and the allocator. Returns the variables to set.
 fn prepare(arguments: &LeakArguments, name: &OsStr) -> Result<Variables> {
     let program = program::find(name)?;
-    // Who asks the program's allocator means the one that it has.
+    // To ask the program's allocator means the one that it has.
     let default = if arguments.ask_allocator { "glibc" } else { "snug" };
     let with = arguments.with.clone().unwrap_or_else(|| default.into());
     let entries = plan::parse_list(&[with], &Sets::default())?;

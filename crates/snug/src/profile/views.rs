@@ -16,7 +16,7 @@ use snug_profile::sites::Site;
 pub(crate) enum ProfileView {
     /// Allocated during the measurement, and live at its end
     Grown,
-    /// The same of blocks that no garbage collector will free, as far as their ages tell: what a leak keeps
+    /// Likewise, without what a garbage collector will free, judging by the ages of blocks: what a leak keeps
     Kept,
     /// Live at the end, since sampling was first switched on
     Live,
