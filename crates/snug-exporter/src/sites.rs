@@ -162,9 +162,12 @@ impl ProcessSites {
     ) -> Option<BTreeMap<String, f64>> {
         let ProcessSites { stacks, addresses, .. } = self;
         let profile = profile::read_live(pid, page, |stack| stacks.0.contains_key(&stack)).ok()??;
-        if let Some(name) = profile.unread_language.as_deref().filter(|_| !is_told.replace(true)) {
-            terminal::note(&sites::unread_text(name));
-        }
+        let tell = |note: String| {
+            if !is_told.replace(true) {
+                terminal::note(&note);
+            }
+        };
+        profile.unread_language.as_deref().map(sites::unread_text).into_iter().for_each(tell);
         // Symbols are large: read where an address is new, and not kept.
         let mut symbols = None;
         let mut native = |address: u64| {
@@ -177,7 +180,11 @@ impl ProcessSites {
         let mut live: BTreeMap<String, f64> = BTreeMap::new();
         for sample in &profile.live {
             let stack = profile.stacks.get(&sample.stack);
-            let mut find = || name_of(&telling_frame_of(&profile, stack, &mut native).text());
+            let mut find = || {
+                let frame = telling_frame_of(&profile, stack, &mut native);
+                sites::lacks_language([&frame]).into_iter().for_each(tell);
+                name_of(&frame.text())
+            };
             // The table of a copy may end before a stack that is new.
             let is_whole = stack.is_some() || stacks.0.contains_key(&sample.stack);
             let name = if is_whole { stacks.get(sample.stack, now_s, find) } else { find() };
