@@ -9,17 +9,19 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use object::elf::EM_AARCH64;
+
 use crate::facts::{Facts, Image, PreloadFile};
 use crate::kinds::{is_telling_symbol, Kind};
 use crate::sharing::ForkHooks;
-use crate::{library, sampled};
+use crate::{huge_pages, library, sampled};
 use snug_base::elf::{self, ElfFacts};
 use snug_base::file::open_regular;
 use snug_base::root::{self, DirectoryRoot};
 use snug_heap::{hooks, remote};
 use snug_process::maps::{self, Mapping};
 use snug_process::place::{self, Place, Signs};
-use snug_process::proc::{self, Pid, ProcFilesystem, Processes, Stat};
+use snug_process::proc::{self, Pid, ProcFilesystem, Processes, Rollup, Stat};
 
 /// What was learned of a file is forgotten when no process that was looked at had it for so long.
 const FORGET_AFTER: Duration = Duration::from_secs(600);
@@ -29,6 +31,7 @@ pub struct Inspector {
     source: ProcFilesystem,
     files: HashMap<FileIdentity, KnownFile>,
     transparent_huge_pages: String,
+    counts_huge_pages: bool,
 }
 
 /// By what a file is known: not by its path, at which another one may lie tomorrow.
@@ -75,7 +78,13 @@ pub enum Hidden {
 
 impl Inspector {
     pub fn new(transparent_huge_pages: String) -> Inspector {
-        Inspector { source: ProcFilesystem::new(), files: HashMap::new(), transparent_huge_pages }
+        let source = ProcFilesystem::new();
+        Inspector { source, files: HashMap::new(), transparent_huge_pages, counts_huge_pages: false }
+    }
+
+    /// It also counts huge pages, which takes a walk through all that a process has mapped.
+    pub fn counting_huge_pages(self) -> Inspector {
+        Inspector { counts_huge_pages: true, ..self }
     }
 
     /// The command line; empty for a kernel thread.
@@ -150,6 +159,10 @@ impl Inspector {
             Ok(counters) => (counters, None),
             Err(error) => (None, Some(error)),
         };
+        let is_arm = executable.elf.as_ref().is_some_and(|elf| elf.machine == EM_AARCH64);
+        let known = environment.as_deref().unwrap_or_default();
+        let may_be_huge = huge_pages::may_be_there(&self.transparent_huge_pages, known, is_arm);
+        let rollup = if self.counts_huge_pages && may_be_huge { self.rollup(pid) } else { None };
         let sampled = sampled::note(pid, counters_at, counters.as_ref(), environment.as_deref());
         let inside_root = DirectoryRoot(root.clone().into());
         let system_preload = root::read_text(&inside_root, "/etc/ld.so.preload").unwrap_or_default();
@@ -172,6 +185,7 @@ impl Inspector {
             is_forked: self.is_forked(&stat),
             hooks: self.hooks_in(pid, &buffer),
             transparent_huge_pages: self.transparent_huge_pages.clone(),
+            rollup,
             place: self.place(pid),
             notes: sampled.into_iter().collect(),
             ..Facts::default()
@@ -195,8 +209,11 @@ impl Inspector {
     fn hooks_in(&mut self, pid: Pid, maps_text: &[u8]) -> Option<ForkHooks> {
         let page = hooks::find(pid, maps_text)?;
         let status = self.read(pid, "status")?;
-        let rollup = self.read(pid, "smaps_rollup").and_then(|text| proc::parse_smaps_rollup(&text));
-        Some(ForkHooks::new(page, &status, rollup))
+        Some(ForkHooks::new(page, &status, self.rollup(pid)))
+    }
+
+    fn rollup(&mut self, pid: Pid) -> Option<Rollup> {
+        self.read(pid, "smaps_rollup").and_then(|text| proc::parse_smaps_rollup(&text))
     }
 
     /// Its container or its unit.

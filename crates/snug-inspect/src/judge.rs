@@ -7,7 +7,7 @@ use crate::facts::{Facts, Image};
 use crate::kinds::Kind;
 use crate::options::{self, Understood};
 use crate::report::{AllocatorUsed, How, Problem, ProcessReport, SettingsSource, Severity};
-use crate::{linkage, preload};
+use crate::{huge_pages, linkage, preload};
 use snug_heap::remote;
 
 /// Judges one process.
@@ -236,18 +236,7 @@ fn environment_problems(facts: &Facts, used: Option<&AllocatorUsed>, problems: &
             "preload snug, whose library serves musl, too",
         ));
     }
-    let opted_out = facts.counters.as_ref().is_some_and(|counters| !counters.settings.contains("thp:1"));
-    if facts.transparent_huge_pages == "always" && !opted_out {
-        problems.push(Problem::new(
-            "huge-pages-always",
-            Severity::Warning,
-            format!(
-                "transparent huge pages are 'always': {} may hold several times the memory",
-                used.kind.name()
-            ),
-            "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled (snug opts out by itself)",
-        ));
-    }
+    problems.extend(huge_pages::problem(facts, used));
     for warning in facts.counters.iter().flat_map(|counters| counters.warnings.split("; ")) {
         if !warning.is_empty() {
             problems.push(Problem::new(
