@@ -114,8 +114,7 @@ pub fn decide(comparison: &Comparison, composition: Option<&Composition>) -> Dec
     }
     good.sort_by(|left, right| left.0.total_cmp(&right.0));
     open.sort_by(|left, right| left.0.value.total_cmp(&right.0.value));
-    evidence.extend(comparison.allocators.iter().filter_map(|allocator| huge_pages(comparison, allocator)));
-    evidence.extend(composition.into_iter().flat_map(consists_of));
+    evidence.extend(huge_pages(comparison).chain(composition.into_iter().flat_map(consists_of)));
     let (advice, answer) = match (choose(&comparison.allocators, &good), open.first()) {
         (Some((after, index)), _) => {
             let label = &comparison.allocators[index].label;
@@ -140,8 +139,12 @@ pub fn decide(comparison: &Comparison, composition: Option<&Composition>) -> Dec
     Decision { advice, answer, evidence }
 }
 
-/// That much of what it holds is in huge pages, and how to be without them.
-fn huge_pages(comparison: &Comparison, allocator: &Allocator) -> Option<String> {
+/// Of which allocators much is in huge pages, and how to be without them.
+fn huge_pages(comparison: &Comparison) -> impl Iterator<Item = String> + '_ {
+    comparison.allocators.iter().filter_map(|allocator| huge_pages_of(comparison, allocator))
+}
+
+fn huge_pages_of(comparison: &Comparison, allocator: &Allocator) -> Option<String> {
     let median = |quantity: &str| Some(comparison.estimate(&allocator.label, quantity)?.median);
     let (huge, rss) = (median("huge_mean_bytes")?, median("rss_mean_bytes")?);
     if huge < HUGE_SHARE * rss {

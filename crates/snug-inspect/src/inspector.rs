@@ -9,12 +9,10 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use object::elf::EM_AARCH64;
-
 use crate::facts::{Facts, Image, PreloadFile};
 use crate::kinds::{is_telling_symbol, Kind};
 use crate::sharing::ForkHooks;
-use crate::{huge_pages, library, sampled};
+use crate::{library, sampled};
 use snug_base::elf::{self, ElfFacts};
 use snug_base::file::open_regular;
 use snug_base::root::{self, DirectoryRoot};
@@ -159,13 +157,8 @@ impl Inspector {
             Ok(counters) => (counters, None),
             Err(error) => (None, Some(error)),
         };
-        let is_arm = executable.elf.as_ref().is_some_and(|elf| elf.machine == EM_AARCH64);
-        let known = environment.as_deref().unwrap_or_default();
-        let may_be_huge = huge_pages::may_be_there(&self.transparent_huge_pages, known, is_arm);
-        let rollup = if self.counts_huge_pages && may_be_huge { self.rollup(pid) } else { None };
         let sampled = sampled::note(pid, counters_at, counters.as_ref(), environment.as_deref());
-        let inside_root = DirectoryRoot(root.clone().into());
-        let system_preload = root::read_text(&inside_root, "/etc/ld.so.preload").unwrap_or_default();
+        let preload_file = root::read_text(&DirectoryRoot(root.clone().into()), "/etc/ld.so.preload");
         Ok(Facts {
             pid,
             parent: stat.parent,
@@ -175,7 +168,7 @@ impl Inspector {
             executable,
             objects: images,
             environment,
-            system_preload: system_preload.split_whitespace().map(String::from).collect(),
+            system_preload: preload_file.unwrap_or_default().split_whitespace().map(String::from).collect(),
             malloc_conf_link: malloc_conf_link(&root),
             preload_files,
             counters_at,
@@ -185,7 +178,7 @@ impl Inspector {
             is_forked: self.is_forked(&stat),
             hooks: self.hooks_in(pid, &buffer),
             transparent_huge_pages: self.transparent_huge_pages.clone(),
-            rollup,
+            rollup: if self.counts_huge_pages { self.rollup(pid) } else { None },
             place: self.place(pid),
             notes: sampled.into_iter().collect(),
             ..Facts::default()

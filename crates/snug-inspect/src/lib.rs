@@ -10,7 +10,6 @@ pub mod changes;
 pub mod deploy;
 pub mod entry;
 pub mod facts;
-mod huge_pages;
 pub mod identity;
 pub mod inspector;
 pub mod installation;

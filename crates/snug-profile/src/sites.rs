@@ -219,7 +219,10 @@ pub fn unread_text(name: &str) -> String {
 /// Index of the frame that people look for: the innermost with a line of a language; else that of native code. Where the
 /// language is not read, not one of its interpreter but of the extension that allocates by it, or what stands for its code.
 pub fn telling_frame(frames: &[Frame]) -> usize {
-    frames.iter().position(|frame| frame.line > 0).unwrap_or_else(|| own_frame(frames))
+    // Node's own scripts are no more telling than its native code.
+    let of_program = frames.iter().position(|frame| frame.line > 0 && !frame.file.starts_with("node:"));
+    let any = || frames.iter().position(|frame| frame.line > 0);
+    of_program.or_else(any).unwrap_or_else(|| own_frame(frames))
 }
 
 /// Index of the innermost frame that is none of the standard library of C++ or Rust, nor of an interpreter that is not read.
@@ -398,6 +401,9 @@ mod tests {
             let note = lacks_language([&native, &frame(CODE_MADE, "")]).unwrap();
             assert!(note.contains("JavaScript") && note.contains("--perf-basic-prof"), "{note}");
             assert_eq!(lacks_language([&native, &script]), None);
+            let own = Frame { line: 391, ..frame("alloc", "node:buffer") };
+            assert_eq!(telling_frame(&[native.clone(), own.clone(), script.clone()]), 2);
+            assert_eq!(telling_frame(&[native, own]), 1);
         }
         let java = frame("os::malloc", "/jvm/lib/server/libjvm.so");
         assert!(lacks_language([&java, &frame(CODE_MADE, "")]).unwrap().starts_with("Java's"));

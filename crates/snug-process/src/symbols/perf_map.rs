@@ -63,15 +63,21 @@ impl PerfMap {
 pub(super) fn script_place(name: &str) -> Option<(String, CodeLine)> {
     let (kind, rest) = name.split_once(':')?;
     let rest = rest.strip_prefix(['~', '^', '+', '*']).filter(|_| kind.chars().all(char::is_alphabetic))?;
-    let (rest, column) = rest.rsplit_once(':')?;
-    let (rest, line) = rest.rsplit_once(':')?;
-    let line = line.parse().ok().filter(|_| column.parse::<u32>().is_ok())?;
+    let (rest, last) = number_behind(rest)?;
+    // Before Node 20 there is no column.
+    let (rest, line) = number_behind(rest).unwrap_or((rest, last));
     // A name may have spaces, as that of a getter, and so may a path.
     let begins = [" /", " file://", " node:"].iter().filter_map(|begin| rest.find(begin)).min();
     let (function, file) = rest.split_at(begins.or_else(|| rest.find(' '))?);
     let function = if function.is_empty() { "(anonymous)" } else { function };
     let file = file.trim_start().trim_start_matches("file://");
     Some((function.into(), CodeLine { file: file.into(), line }))
+}
+
+/// A text and the number behind its last colon.
+fn number_behind(text: &str) -> Option<(&str, u32)> {
+    let (rest, number) = text.rsplit_once(':')?;
+    Some((rest, number.parse().ok()?))
 }
 
 /// What the process itself takes its identifier for.
@@ -103,15 +109,8 @@ mod tests {
         is("LazyCompile:^ file:///app/a.mjs:1:1", "(anonymous)", "/app/a.mjs", 1);
         is("JS:~emit node:events:466:44", "emit", "node:events", 466);
         is("Script:~ evalmachine:1:1", "(anonymous)", "evalmachine", 1);
-        for other in [
-            "py::f:/a b.py",
-            "JS:made",
-            "LazyCompile:*old /a.js:1",
-            "JS:~f /a.js:x:1",
-            "Builtin:Call",
-            "",
-            ":~:1:1",
-        ] {
+        is("LazyCompile:*old /a.js:1", "old", "/a.js", 1);
+        for other in ["py::f:/a b.py", "JS:made", "JS:~f /a.js:x", "JS:~f", "Builtin:Call", "", ":~:1:1"] {
             assert_eq!(place(other), None, "{other}");
         }
     }
