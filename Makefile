@@ -7,6 +7,7 @@
 #   make test-all   every suite, in about 50 minutes; SECONDS=... lengthens stress and fuzz
 #   make test-programs   all real programs under the preloaded library
 #   make test-systems    Debian 11 to 13, Ubuntu 16.04 and 24.04 in roots of their own; suites compiled for glibc 2.17
+#   make tested     interpreters and servers of today, on systems of today; writes docs/reference/tested-systems.md
 #   make test-jemalloc-users   Ruby --with-jemalloc, a Rust program with jemalloc in it, Redis for musl: built, and run with ours
 #   make test-system     a whole Debian with the library in /etc/ld.so.preload, in a container: DEBIAN=12 or 13
 #   make test-kubernetes the policy and the chart of deploy/kubernetes in a real API server, which the first run compiles
@@ -55,7 +56,7 @@ library: $(BUILD)/libsnug.so $(BUILD)/libsnug.a $(BUILD)/libsnug-prefixed.a $(BU
 tool: build/snug
 
 # Building installs nothing: it ends with the names of what is missing. Only these goals install it.
-INSTALLING := $(filter test-rest test-all test-kubernetes test-fleet test-leaks dist test-dist deps demo test test-programs test-programs-debian test-systems test-jemalloc-users \
+INSTALLING := $(filter test-rest test-all test-kubernetes test-fleet test-leaks dist test-dist deps demo test test-programs test-programs-debian test-systems tested test-jemalloc-users \
                        bench bench-hooks bench-forks bench-peers soak,$(MAKECMDGOALS))
 
 # Packages are looked up once; the file remembers that all were there.

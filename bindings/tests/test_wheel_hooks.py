@@ -285,10 +285,17 @@ class Uwsgi(Servers):
         self.assert_said()
 
     def test_workers_that_load_the_application_themselves_have_nothing_to_prepare(self):
-        self.run_by_the_wheel("uwsgi", "--plugin", "python3", "--master", "--processes", "2", "--http-socket", self.folder / "http.sock",
-                              "--wsgi-file", "app.py", "--die-on-term", "--lazy-apps")
-        self.wait("an answer", self.get)
-        self.assert_said(0)
+        (self.folder / "lazy.ini").write_text("[uwsgi]\nlazy-apps = true\n")
+        (self.folder / "outer.ini").write_text("[uwsgi]\ninclude = lazy.ini\n")
+        for options, variables in (("--lazy-apps",), {}), (("--ini", self.folder / "lazy.ini"), {}), ((f"--ini={self.folder}/outer.ini",), {}), ((), {"UWSGI_LAZY_APPS": "1"}):
+            with self.subTest(options=options, variables=variables):
+                server = self.run_by_the_wheel("uwsgi", "--plugin", "python3", "--master", "--processes", "2", "--http-socket", self.folder / "http.sock",
+                                               "--wsgi-file", "app.py", "--die-on-term", *options, **variables)
+                self.wait("an answer", self.get)
+                self.assertNotIn("Segmentation Fault", self.log.read_text())
+                self.assert_said(0)
+                self.end(server)
+                (self.folder / "http.sock").unlink(missing_ok=True)
 
 
 @unittest.skipIf(missing("celery", "redis-server"), missing("celery", "redis-server"))

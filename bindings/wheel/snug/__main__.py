@@ -19,7 +19,12 @@ FORKING = ("celery", "gunicorn")
 # Small objects lie in slabs then, which a worker leaves as they are; Python's own arenas have holes that it fills.
 MALLOC = {"PYTHONMALLOC": "malloc"}
 # uWSGI takes any option from a variable, too.
-UWSGI = {"UWSGI_IMPORT": "snug.uwsgi", "UWSGI_HOOK_POST_APP": "call:PyRun_SimpleString import snug.uwsgi as s; s.before_fork()"}
+UWSGI = {"UWSGI_IMPORT": "snug.uwsgi"}
+# What runs where applications were loaded, before workers are forked. With --lazy-apps that is in the workers, where there is
+# nothing to share, and where since uWSGI 2.0.28 no thread holds Python's lock: the call would end them by a fault.
+UWSGI_BEFORE_FORK = {"UWSGI_HOOK_POST_APP": "call:PyRun_SimpleString import snug.uwsgi as s; s.before_fork()"}
+# Words in a configuration by which workers may load applications themselves, there or in a file that it names.
+MAY_BE_LAZY = ("lazy", "emperor", "include", "inherit")
 
 
 def main():
@@ -58,8 +63,24 @@ def variables_of(command):
     """The variables for a server by its name: `celery`, `python3 -m celery`. What is set stays as it is."""
     words = [os.path.basename(word) for word in command if word != "--"]
     name = words[2] if words[:1] and words[0].startswith("python") and words[1:2] == ["-m"] and len(words) > 2 else "".join(words[:1])
-    wanted = {**MALLOC, **UWSGI} if name.startswith("uwsgi") else MALLOC if name in FORKING else {}
+    wanted = MALLOC if name in FORKING else {}
+    if name.startswith("uwsgi"):
+        wanted = {**MALLOC, **UWSGI, **({} if may_be_lazy(command) else UWSGI_BEFORE_FORK)}
     return {variable: value for variable, value in wanted.items() if variable not in os.environ}
+
+
+def may_be_lazy(command):
+    """Whether uWSGI's workers may load applications themselves, by the command, the variables, and the files that these name."""
+    words = [word.partition("=")[2] or word for word in command]
+    words += [value for name, value in os.environ.items() if name.startswith("UWSGI_")]
+    texts = [*command, *(name.lower() for name in os.environ if name.startswith("UWSGI_"))]
+    for path in (word.partition(":")[0] for word in words):
+        if path.endswith((".ini", ".xml", ".yaml", ".yml", ".json", ".conf", ".cfg")):
+            try:
+                texts.append(Path(path).read_text(encoding="utf-8", errors="replace"))
+            except OSError:
+                return True
+    return any(word in text for text in texts for word in MAY_BE_LAZY)
 
 
 def search_path():

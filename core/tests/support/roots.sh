@@ -24,7 +24,9 @@ release_name() {
     debian-12) name=bookworm ;;
     debian-13) name=trixie ;;
     ubuntu-16.04) name=xenial ;;
+    debian-sid) name=sid ;;
     ubuntu-24.04) name=noble ;;
+    ubuntu-26.04) name=resolute ;;
     *) return 1 ;;
   esac
   [[ $1 != ubuntu-* ]] || mirror=${UBUNTU_MIRROR:-http://archive.ubuntu.com/ubuntu}
@@ -71,6 +73,10 @@ make_root() {
   chmod 755 "$root/usr/sbin/policy-rc.d"
   if [[ $release = ubuntu-* ]]; then
     printf 'deb %s %s main universe\n' "$mirror" "$name" >"$root/etc/apt/sources.list"
+  elif [ "$name" = sid ]; then
+    # Of experimental, apt takes only what sid does not have. A mirror may keep both as they were some weeks ago.
+    echo 'Acquire::Check-Valid-Until "false";' >"$root/etc/apt/apt.conf.d/90-mirror"
+    printf 'deb %s %s main\n' "$mirror" sid "$mirror" experimental >"$root/etc/apt/sources.list"
   else
     printf 'deb %s %s main\ndeb %s %s-security main\n' "$mirror" "$name" \
       "${DEBIAN_SECURITY_MIRROR:-http://deb.debian.org/debian-security}" "$name" >"$root/etc/apt/sources.list"

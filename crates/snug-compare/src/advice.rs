@@ -23,6 +23,8 @@ const P99_RATIO_MAX: f64 = 1.1;
 const SIMPLER_RATIO: f64 = 0.95;
 /// Programs smaller than this are not worth the trouble.
 const SMALL_BYTES: f64 = 20e6;
+/// Huge pages are mentioned above this share of what is resident.
+const HUGE_SHARE: f64 = 0.1;
 /// A part of memory is what it mostly consists of above this share.
 const MOSTLY: f64 = 0.5;
 /// Above this share of the heap, what is live is the reason for its size.
@@ -112,7 +114,7 @@ pub fn decide(comparison: &Comparison, composition: Option<&Composition>) -> Dec
     }
     good.sort_by(|left, right| left.0.total_cmp(&right.0));
     open.sort_by(|left, right| left.0.value.total_cmp(&right.0.value));
-    evidence.extend(composition.into_iter().flat_map(consists_of));
+    evidence.extend(huge_pages(comparison).chain(composition.into_iter().flat_map(consists_of)));
     let (advice, answer) = match (choose(&comparison.allocators, &good), open.first()) {
         (Some((after, index)), _) => {
             let label = &comparison.allocators[index].label;
@@ -135,6 +137,33 @@ pub fn decide(comparison: &Comparison, composition: Option<&Composition>) -> Dec
         }
     };
     Decision { advice, answer, evidence }
+}
+
+/// Of which allocators much is in huge pages, and how to be without them.
+fn huge_pages(comparison: &Comparison) -> impl Iterator<Item = String> + '_ {
+    comparison.allocators.iter().filter_map(|allocator| huge_pages_of(comparison, allocator))
+}
+
+fn huge_pages_of(comparison: &Comparison, allocator: &Allocator) -> Option<String> {
+    let median = |quantity: &str| Some(comparison.estimate(&allocator.label, quantity)?.median);
+    let (huge, rss) = (median("huge_mean_bytes")?, median("rss_mean_bytes")?);
+    if huge < HUGE_SHARE * rss {
+        return None;
+    }
+    let shown = |quantity: &str, bytes: f64| view::with_unit(&named(quantity), bytes);
+    let way_out = match (comparison.machine.transparent_huge_pages.as_str(), allocator.kind) {
+        ("always", _) => {
+            "; the system gives them to all: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"
+        }
+        (_, Kind::Glibc) => "; GLIBC_TUNABLES=glibc.malloc.hugetlb=0 keeps glibc from asking for them",
+        _ => "",
+    };
+    Some(format!(
+        "{}: {} of {} are in huge pages, which stay while a byte of each is in use{way_out}",
+        allocator.label,
+        shown("huge_mean_bytes", huge),
+        shown("rss_mean_bytes", rss)
+    ))
 }
 
 /// What is saved of the memory, as the numbers that the table shows have it.
@@ -445,6 +474,23 @@ mod tests {
         let told =
             "; wall time 1.50 times (1.20 to 1.80), which may be chance: too high a price if it is not";
         assert!(decision.evidence[0].contains(told), "{decision:?}");
+    }
+
+    #[test]
+    fn huge_pages_are_told_with_the_way_out() {
+        let mut comparison = fixture::comparison(&[("glibc", &[370.0, 371.0]), ("snug", &[46.0, 46.5])]);
+        let told = |comparison: &Comparison| decide(comparison, None).evidence.join("\n");
+        assert!(!told(&comparison).contains("huge pages"));
+        for run in &mut comparison.runs {
+            let huge = if run.allocator == "glibc" { 124e6 } else { 1e6 };
+            run.memory.insert("huge_mean_bytes".into(), huge);
+        }
+        comparison.summary = crate::summary::summarise(&comparison);
+        let text = told(&comparison);
+        assert!(text.contains("glibc: 124 MB of") && text.contains("glibc.malloc.hugetlb=0"), "{text}");
+        assert!(!text.contains("snug: 1"), "{text}");
+        comparison.machine.transparent_huge_pages = "always".into();
+        assert!(told(&comparison).contains("echo madvise"));
     }
 
     #[test]

@@ -57,6 +57,8 @@ struct ProcessSites {
     read_at_s: Option<f64>,
     /// Live bytes by name; None: they can't be read.
     live: Option<BTreeMap<String, f64>>,
+    /// A line of it was named.
+    has_lines: bool,
     stacks: Remembered<u32, String>,
     addresses: Remembered<u64, Frame>,
 }
@@ -160,11 +162,14 @@ impl ProcessSites {
         page: u64,
         is_told: &Cell<bool>,
     ) -> Option<BTreeMap<String, f64>> {
-        let ProcessSites { stacks, addresses, .. } = self;
+        let ProcessSites { stacks, addresses, has_lines, .. } = self;
         let profile = profile::read_live(pid, page, |stack| stacks.0.contains_key(&stack)).ok()??;
-        if let Some(name) = profile.unread_language.as_deref().filter(|_| !is_told.replace(true)) {
-            terminal::note(&sites::unread_text(name));
-        }
+        let tell = |note: String| {
+            if !is_told.replace(true) {
+                terminal::note(&note);
+            }
+        };
+        profile.unread_language.as_deref().map(sites::unread_text).into_iter().for_each(tell);
         // Symbols are large: read where an address is new, and not kept.
         let mut symbols = None;
         let mut native = |address: u64| {
@@ -174,15 +179,22 @@ impl ProcessSites {
                 native_frame(symbols, address)
             })
         };
-        let mut live: BTreeMap<String, f64> = BTreeMap::new();
+        let (mut live, mut new): (BTreeMap<String, f64>, Vec<Frame>) = Default::default();
         for sample in &profile.live {
             let stack = profile.stacks.get(&sample.stack);
-            let mut find = || name_of(&telling_frame_of(&profile, stack, &mut native).text());
+            let mut find = || {
+                let frame = telling_frame_of(&profile, stack, &mut native);
+                let name = name_of(&frame.text());
+                new.push(frame);
+                name
+            };
             // The table of a copy may end before a stack that is new.
             let is_whole = stack.is_some() || stacks.0.contains_key(&sample.stack);
             let name = if is_whole { stacks.get(sample.stack, now_s, find) } else { find() };
             *live.entry(name).or_default() += sample.weight_bytes;
         }
+        *has_lines |= new.iter().any(|frame| frame.line > 0);
+        sites::lacks_language(&new).filter(|_| !*has_lines).into_iter().for_each(tell);
         stacks.forget(now_s);
         addresses.forget(now_s);
         Some(live)

@@ -1,4 +1,5 @@
-//! Memory that interpreters map for objects of their own, which malloc never sees: Ruby's slots and Python's arenas.
+//! Memory that interpreters map for objects of their own, which malloc never sees: Ruby's slots, Python's arenas, the heap
+//! of V8, which runs JavaScript.
 //!
 //! No symbol leads there, and offsets differ from version to version. But both divide their memory into pages of a fixed
 //! size that begin with a header, and what the header holds can be checked against the place where it lies:
@@ -8,7 +9,9 @@
 //! - Ruby's transient heap (transient_heap.c, until 3.2) is 1024 blocks of 32 KiB, of which each begins with the address of
 //!   another one;
 //! - a pool of Python (Objects/obmalloc.c, `struct pool_header`) says its size class, and how far blocks of that size may
-//!   begin, which follows from the class (3.9 to 3.14, of 16 KiB since 3.10).
+//!   begin, which follows from the class (3.9 to 3.15, of 16 KiB since 3.10);
+//! - a chunk of V8 (src/heap/memory-chunk.h) says where it lies, how long it is, and where its objects begin: in its first
+//!   words (tried: Node 20 and 22), or in a block that its second word leads to (Node 24).
 
 use std::ops::Range;
 
@@ -16,6 +19,8 @@ use crate::remote;
 use snug_process::proc::Pid;
 use snug_process::smaps::PageMap;
 
+/// The smallest that systems have.
+const PAGE_BYTES: u64 = 4096;
 const RUBY_PAGE_BYTES: u64 = 16 << 10;
 /// Since 3.2.
 const RUBY_LONG_PAGE_BYTES: u64 = 64 << 10;
@@ -33,6 +38,12 @@ const PYTHON_SHORT_POOL_BYTES: u64 = 4 << 10;
 pub(crate) const PYTHON_HEADER_BYTES: usize = 48;
 const PYTHON_CLASSES: u32 = 32;
 const PYTHON_ALIGNMENT: u32 = 16;
+
+/// Chunks begin at multiples of this, and are as long, but for those of large objects.
+const V8_CHUNK_BYTES: u64 = 256 << 10;
+const V8_HEAD_BYTES: usize = 96;
+/// Objects begin behind the chunk's own header.
+const V8_HEADER_MAX: u64 = 8 << 10;
 
 /// The pages of Ruby's slots in these ranges.
 pub fn ruby_pages(pid: Pid, pages: &PageMap, ranges: &[Range<u64>]) -> Vec<Range<u64>> {
@@ -114,6 +125,32 @@ pub(crate) fn is_python_pool(header: &[u8], pool_bytes: u64) -> bool {
     }
     let (block_bytes, pool_bytes) = ((class + 1) * PYTHON_ALIGNMENT, pool_bytes as u32);
     last == pool_bytes - block_bytes && next <= pool_bytes + block_bytes && blocks <= pool_bytes / block_bytes
+}
+
+/// The chunks of V8's heap in these ranges.
+pub fn v8_chunks(pid: Pid, pages: &PageMap, ranges: &[Range<u64>]) -> Vec<Range<u64>> {
+    let heads = heads(pid, pages, ranges, V8_CHUNK_BYTES, V8_HEAD_BYTES);
+    let places: Vec<u64> = heads.iter().map(|(_, head)| word(head, 1)).collect();
+    let described = read_all(pid, &places, V8_HEAD_BYTES);
+    let chunks = heads.iter().zip(&described).filter_map(|((start, head), elsewhere)| {
+        let bytes =
+            [head, elsewhere].into_iter().find_map(|description| v8_chunk_bytes(description, *start))?;
+        let inside = ranges.iter().find(|range| range.contains(start))?;
+        Some(*start..start.saturating_add(bytes).min(inside.end))
+    });
+    chunks.collect()
+}
+
+/// How long the chunk is that is described here. None: it is not the one that begins at `start`.
+fn v8_chunk_bytes(description: &[u8], start: u64) -> Option<u64> {
+    let words: Vec<u64> = (0..V8_HEAD_BYTES / 8).map(|index| word(description, index)).collect();
+    let pairs = words.windows(2).filter(|pair| pair[0] == start && pair[1] > 0 && pair[1] % PAGE_BYTES == 0);
+    pairs.map(|pair| pair[1]).find(|bytes| {
+        let is_in = |first: u64, last: u64| words.iter().any(|word| (first..=last).contains(word));
+        let end = start.saturating_add(*bytes);
+        is_in(start + 1, start.saturating_add(V8_HEADER_MAX))
+            && is_in(end.saturating_sub(PAGE_BYTES) + 1, end)
+    })
 }
 
 /// The first bytes of what lies in memory at multiples of `step` in these ranges, with its address.
@@ -208,6 +245,30 @@ mod tests {
     }
 
     #[test]
+    fn a_chunk_of_v8_must_know_its_place() {
+        const START: u64 = 0x5b_0fc0_0000;
+        let described = |words: &[u64]| {
+            let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            bytes.resize(V8_HEAD_BYTES, 0);
+            bytes
+        };
+        let of_20 =
+            [0x40000, 10, 0x12d0_7bf0, START + 0x1148, START + 0x40000, 0x3eeb8, 0, 0x40000, 0x12ce_8198];
+        let of_20 = [of_20.as_slice(), &[0x56_6a2f, START, 0x40000]].concat();
+        let of_22 = [10, START, 0x40000, 0x55fa_0074_5e90, START + 0x1140, START + 0x40000, 0x3eec0, 0];
+        let large =
+            [0x7f74_2166_6ab0, START, 0x2f3000, 0x2f_2b50, 0, 16, 0x2f3000, START + 0x2f_2b60, 0, START + 16];
+        for (words, bytes) in [(&of_20[..], 0x40000), (&of_22, 0x40000), (&large, 0x2f3000)] {
+            assert_eq!(v8_chunk_bytes(&described(words), START), Some(bytes), "{words:x?}");
+            assert_eq!(v8_chunk_bytes(&described(words), START + V8_CHUNK_BYTES), None, "{words:x?}");
+        }
+        assert_eq!(v8_chunk_bytes(&described(&[START, 0x40000]), START), None, "no objects");
+        assert_eq!(v8_chunk_bytes(&described(&[START, 0x40001, START + 16, START + 0x40001]), START), None);
+        assert_eq!(v8_chunk_bytes(&described(&[u64::MAX; 12]), u64::MAX), None);
+        assert_eq!(v8_chunk_bytes(&described(&[]), 0), None);
+    }
+
+    #[test]
     fn neighbours_become_one_range() {
         assert_eq!(ranges_of(vec![0x4000, 0, 0x10000], 0x4000), [0..0x8000, 0x10000..0x14000]);
     }
@@ -227,7 +288,8 @@ mod tests {
                 let bytes = random.hostile_bytes(BYTES, std::slice::from_ref(&range));
                 memory[skipped..][..BYTES].copy_from_slice(&bytes);
                 let ranges = [range.clone(), start + 1..start + 2];
-                for found in [ruby_pages(pid, &pages, &ranges), python_pools(pid, &pages, &ranges)].concat() {
+                let all = [ruby_pages, python_pools, v8_chunks].map(|find| find(pid, &pages, &ranges));
+                for found in all.concat() {
                     assert!(found.start < found.end && range.contains(&found.start), "{found:x?}");
                 }
                 assert!(ruby_transient_heap(pid, &pages, &ranges).is_empty(), "too short");
@@ -240,6 +302,7 @@ mod tests {
             for _ in 0..10_000 {
                 is_python_pool(&random.hostile_bytes(PYTHON_HEADER_BYTES, &[]), PYTHON_SHORT_POOL_BYTES);
                 is_ruby_page(&random.hostile_bytes(RUBY_HEAD_BYTES, std::slice::from_ref(&range)), start);
+                v8_chunk_bytes(&random.hostile_bytes(V8_HEAD_BYTES, std::slice::from_ref(&range)), start);
             }
         });
     }

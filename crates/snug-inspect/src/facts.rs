@@ -15,7 +15,7 @@ use snug_base::file::file_name;
 use snug_heap::counters::Counters;
 use snug_heap::read_error::ReadError;
 use snug_process::place::Place;
-use snug_process::proc::Pid;
+use snug_process::proc::{Pid, Rollup};
 
 /// Everything that is known about a process.
 #[derive(Debug, Clone, Default)]
@@ -47,6 +47,8 @@ pub struct Facts {
     pub is_forked: bool,
     pub hooks: Option<ForkHooks>,
     pub transparent_huge_pages: String,
+    /// What it holds, where huge pages may be part of it and somebody wants to know.
+    pub rollup: Option<Rollup>,
     /// Libraries that are nowhere: who needs them, and their names. For programs that do not run.
     pub missing: Vec<(String, String)>,
     /// What was noticed while looking.

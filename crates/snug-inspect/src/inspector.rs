@@ -19,7 +19,7 @@ use snug_base::root::{self, DirectoryRoot};
 use snug_heap::{hooks, remote};
 use snug_process::maps::{self, Mapping};
 use snug_process::place::{self, Place, Signs};
-use snug_process::proc::{self, Pid, ProcFilesystem, Processes, Stat};
+use snug_process::proc::{self, Pid, ProcFilesystem, Processes, Rollup, Stat};
 
 /// What was learned of a file is forgotten when no process that was looked at had it for so long.
 const FORGET_AFTER: Duration = Duration::from_secs(600);
@@ -29,6 +29,7 @@ pub struct Inspector {
     source: ProcFilesystem,
     files: HashMap<FileIdentity, KnownFile>,
     transparent_huge_pages: String,
+    counts_huge_pages: bool,
 }
 
 /// By what a file is known: not by its path, at which another one may lie tomorrow.
@@ -75,7 +76,13 @@ pub enum Hidden {
 
 impl Inspector {
     pub fn new(transparent_huge_pages: String) -> Inspector {
-        Inspector { source: ProcFilesystem::new(), files: HashMap::new(), transparent_huge_pages }
+        let source = ProcFilesystem::new();
+        Inspector { source, files: HashMap::new(), transparent_huge_pages, counts_huge_pages: false }
+    }
+
+    /// It also counts huge pages, which takes a walk through all that a process has mapped.
+    pub fn counting_huge_pages(self) -> Inspector {
+        Inspector { counts_huge_pages: true, ..self }
     }
 
     /// The command line; empty for a kernel thread.
@@ -151,8 +158,7 @@ impl Inspector {
             Err(error) => (None, Some(error)),
         };
         let sampled = sampled::note(pid, counters_at, counters.as_ref(), environment.as_deref());
-        let inside_root = DirectoryRoot(root.clone().into());
-        let system_preload = root::read_text(&inside_root, "/etc/ld.so.preload").unwrap_or_default();
+        let preload_file = root::read_text(&DirectoryRoot(root.clone().into()), "/etc/ld.so.preload");
         Ok(Facts {
             pid,
             parent: stat.parent,
@@ -162,7 +168,7 @@ impl Inspector {
             executable,
             objects: images,
             environment,
-            system_preload: system_preload.split_whitespace().map(String::from).collect(),
+            system_preload: preload_file.unwrap_or_default().split_whitespace().map(String::from).collect(),
             malloc_conf_link: malloc_conf_link(&root),
             preload_files,
             counters_at,
@@ -172,6 +178,7 @@ impl Inspector {
             is_forked: self.is_forked(&stat),
             hooks: self.hooks_in(pid, &buffer),
             transparent_huge_pages: self.transparent_huge_pages.clone(),
+            rollup: if self.counts_huge_pages { self.rollup(pid) } else { None },
             place: self.place(pid),
             notes: sampled.into_iter().collect(),
             ..Facts::default()
@@ -195,8 +202,11 @@ impl Inspector {
     fn hooks_in(&mut self, pid: Pid, maps_text: &[u8]) -> Option<ForkHooks> {
         let page = hooks::find(pid, maps_text)?;
         let status = self.read(pid, "status")?;
-        let rollup = self.read(pid, "smaps_rollup").and_then(|text| proc::parse_smaps_rollup(&text));
-        Some(ForkHooks::new(page, &status, rollup))
+        Some(ForkHooks::new(page, &status, self.rollup(pid)))
+    }
+
+    fn rollup(&mut self, pid: Pid) -> Option<Rollup> {
+        self.read(pid, "smaps_rollup").and_then(|text| proc::parse_smaps_rollup(&text))
     }
 
     /// Its container or its unit.

@@ -8,7 +8,9 @@ use crate::kinds::Kind;
 use crate::options::{self, Understood};
 use crate::report::{AllocatorUsed, How, Problem, ProcessReport, SettingsSource, Severity};
 use crate::{linkage, preload};
+use object::elf::EM_AARCH64;
 use snug_heap::read_error::ReadError;
+use snug_process::huge_pages::Circumstances;
 
 /// Judges one process.
 pub fn judge(facts: &Facts) -> ProcessReport {
@@ -236,18 +238,7 @@ fn environment_problems(facts: &Facts, used: Option<&AllocatorUsed>, problems: &
             "preload snug, whose library serves musl, too",
         ));
     }
-    let opted_out = facts.counters.as_ref().is_some_and(|counters| !counters.settings.contains("thp:1"));
-    if facts.transparent_huge_pages == "always" && !opted_out {
-        problems.push(Problem::new(
-            "huge-pages-always",
-            Severity::Warning,
-            format!(
-                "transparent huge pages are 'always': {} may hold several times the memory",
-                used.kind.name()
-            ),
-            "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled (snug opts out by itself)",
-        ));
-    }
+    problems.extend(huge_pages(facts, used));
     for warning in facts.counters.iter().flat_map(|counters| counters.warnings.split("; ")) {
         if !warning.is_empty() {
             problems.push(Problem::new(
@@ -270,6 +261,24 @@ fn environment_problems(facts: &Facts, used: Option<&AllocatorUsed>, problems: &
             },
         ));
     }
+}
+
+/// That huge pages hold too much of it, unless its snug opted out.
+fn huge_pages(facts: &Facts, used: &AllocatorUsed) -> Option<Problem> {
+    let opted_out = facts.counters.as_ref().is_some_and(|counters| !counters.settings.contains("thp:1"));
+    let is_glibc = used.kind == Kind::Glibc;
+    let circumstances = Circumstances {
+        setting: &facts.transparent_huge_pages,
+        allocator: used.kind.name(),
+        glibc_version: is_glibc.then_some(used.version.as_deref().unwrap_or_default()),
+        environment: facts.environment.as_deref().filter(|_| !facts.setuid).unwrap_or_default(),
+        is_arm: facts.executable.elf.as_ref().is_some_and(|elf| elf.machine == EM_AARCH64),
+        held: facts.rollup,
+    };
+    let found = circumstances.judge().filter(|_| !opted_out)?;
+    let id = if found.by_system { "huge-pages-always" } else { "huge-pages-glibc" };
+    let severity = if found.is_dear { Severity::Warning } else { Severity::Note };
+    Some(Problem::new(id, severity, found.message, found.fix))
 }
 
 /// What snug makes of the environment, where it is in use.

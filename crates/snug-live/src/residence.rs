@@ -32,6 +32,7 @@ pub enum MemoryPart {
     RubySlots,
     RubyTransientHeap,
     PythonArenas,
+    V8Heap,
     Stacks,
     Code,
     /// Read-only, or never written.
@@ -114,8 +115,9 @@ pub fn collect(pid: Pid) -> Result<Residence> {
     };
     let live_bytes = live_bytes.map_err(|note| notes.push(note)).ok();
     claims.add_others(pid, &pages, &mappings);
-    if has_unnamed_v8(&mappings) {
-        notes.push("the heap of V8, JavaScript's, is in other: V8 gives its memory no name".into());
+
+    if lacks_v8(&mappings, &claims) {
+        notes.push("V8's heap, with the objects of JavaScript, is in other: its chunks look unlike those that snug knows".into());
     }
 
     let counted = |range: Range<u64>| {
@@ -136,10 +138,15 @@ pub fn collect(pid: Pid) -> Result<Residence> {
     })
 }
 
-/// Whether there is a heap of V8 that the kernel has no name for. Builds that name theirs call it `v8`.
-fn has_unnamed_v8(mappings: &[ResidentMapping]) -> bool {
-    let is_v8 = |file: &str| file == "node" || file.starts_with("libnode.so") || file.starts_with("libv8");
-    runs(mappings, is_v8) && !mappings.iter().any(|mapping| mapping.name.contains("[anon:v8"))
+/// Whether there is a heap of V8 that neither the kernel nor we have a name for.
+fn lacks_v8(mappings: &[ResidentMapping], claims: &Claims) -> bool {
+    let found = claims.ranges.values().any(|(_, part)| *part == Some(MemoryPart::V8Heap));
+    runs(mappings, has_v8) && !found && !mappings.iter().any(|mapping| part_of(mapping) == MemoryPart::V8Heap)
+}
+
+/// Whether a program or library of this name has V8 in it.
+fn has_v8(file: &str) -> bool {
+    file == "node" || file.starts_with("libnode.so") || file.starts_with("libv8")
 }
 
 /// Whether a program or library is mapped whose name is one of these.
@@ -227,6 +234,10 @@ impl Claims {
         if runs(mappings, |file| file.contains("python")) {
             let free = self.left(anonymous);
             self.add(MemoryPart::PythonArenas, interpreters::python_pools(pid, pages, &free));
+        }
+        if runs(mappings, has_v8) {
+            let free = self.left(anonymous_ranges(mappings));
+            self.add(MemoryPart::V8Heap, interpreters::v8_chunks(pid, pages, &free));
         }
         let read = |at: u64, length: usize| remote::read_memory(pid, at, length).ok();
         self.add(MemoryPart::Stacks, stacks::thread_stacks(pid, mappings, read));
@@ -366,6 +377,10 @@ fn part_of(mapping: &ResidentMapping) -> MemoryPart {
     if mapping.shared && (mapping.writable || name.starts_with("/memfd:") || name.starts_with("/dev/shm/")) {
         return MemoryPart::Shared;
     }
+    // Builds of V8 that name what they map.
+    if name.starts_with("[anon:v8") {
+        return MemoryPart::V8Heap;
+    }
     if mapping.executable && mapping.has_file || matches!(name, "[vdso]" | "[vsyscall]") {
         return MemoryPart::Code;
     }
@@ -462,15 +477,18 @@ mod tests {
     }
 
     #[test]
-    fn a_heap_of_v8_without_a_name_is_noted() {
+    fn a_heap_of_v8_that_is_not_found_is_noted() {
         let code =
             |path: &str| ResidentMapping { executable: true, has_file: true, ..mapping(0x1000, 1, path) };
         let named = || mapping(0x9000, 1, "[anon:v8]");
-        assert!(has_unnamed_v8(&[code("/usr/bin/node")]) && has_unnamed_v8(&[code("/l/libnode.so.108")]));
-        assert!(!has_unnamed_v8(&[code("/usr/bin/node"), named()]));
-        assert!(
-            !has_unnamed_v8(&[code("/usr/bin/node_exporter")]) && !has_unnamed_v8(&[code("/usr/bin/ruby")])
-        );
+        let mut claims = Claims::default();
+        for path in ["/usr/bin/node", "/l/libnode.so.108"] {
+            assert!(lacks_v8(&[code(path)], &claims));
+        }
+        assert!(!lacks_v8(&[code("/usr/bin/node"), named()], &claims));
+        assert!(!lacks_v8(&[code("/usr/bin/node_exporter"), code("/usr/bin/ruby")], &claims));
+        claims.add(MemoryPart::V8Heap, Some(0x40000..0x80000));
+        assert!(!lacks_v8(&[code("/usr/bin/node")], &claims));
     }
 
     #[test]
@@ -485,6 +503,7 @@ mod tests {
         assert_eq!(part(&|m| m.writable = false, "/usr/lib/locale/locale-archive"), MemoryPart::Files);
         assert_eq!(part(&|m| m.shared = true, "/dev/zero (deleted)"), MemoryPart::Shared);
         assert_eq!(part(&|_| {}, "[heap]"), MemoryPart::Other);
+        assert_eq!(part(&|_| {}, "[anon:v8]"), MemoryPart::V8Heap);
         assert_eq!(part(&|_| {}, "/usr/bin/ruby"), MemoryPart::Data);
     }
 

@@ -14,6 +14,7 @@ pub mod follow;
 #[cfg(test)]
 mod fuzzed;
 pub mod guard;
+pub mod huge_pages;
 pub mod listening;
 pub mod maps;
 pub mod memory_group;

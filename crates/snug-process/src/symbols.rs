@@ -15,13 +15,15 @@ use object::read::elf::ProgramHeader;
 use crate::maps::Mapping;
 use crate::proc::{self, Pid};
 use crate::symbols::lines::Lines;
-use crate::symbols::perf_map::PerfMap;
+use crate::symbols::perf_map::{script_place, PerfMap};
 use snug_base::demangle::demangled;
 use snug_base::elf::{name_in, Elf64, ElfHeaders};
 use snug_base::file::{file_name, open_regular};
 
 pub use crate::symbols::lines::CodeLine;
 
+/// What stands for the name of a function that was made at run time, and has none.
+pub const CODE_MADE: &str = "[code made at run time]";
 /// Functions that are kept of a file at most: 100 MB.
 const FUNCTIONS_MAX: usize = 4 << 20;
 /// Names of one function that are looked at.
@@ -37,7 +39,7 @@ pub struct CodePlace {
     pub function: String,
     /// Empty where no file is mapped: code that was made at run time.
     pub path: String,
-    /// Of the source; None where it is not known, or not looked up.
+    /// Of the source; None where it is not known, or not looked up. Of code made at run time, where the function begins.
     pub line: Option<CodeLine>,
 }
 
@@ -102,8 +104,10 @@ impl Symbols {
         let mapping = self.mappings[..after].last().filter(|mapping| address < mapping.end);
         let Some(mapping) = mapping.cloned() else {
             let made = self.made.get_or_insert_with(|| PerfMap::of(&self.root, self.pid));
-            let function = made.name_at(address).unwrap_or("[code made at run time]").into();
-            return CodePlace { function, ..CodePlace::default() };
+            let name = made.name_at(address).unwrap_or(CODE_MADE);
+            let (function, line) = script_place(name)
+                .map_or_else(|| (name.into(), None), |(function, line)| (function, Some(line)));
+            return CodePlace { function, line, ..CodePlace::default() };
         };
         let offset = address - mapping.start + mapping.offset;
         let root = &self.root;

@@ -81,9 +81,12 @@ pub fn sites_of(symbols: &mut Symbols, profile: &Profile, chosen: Vec<Chosen>) -
     sites::merge(chosen.into_iter().map(|(number, site)| Site { frames: frames(number), ..site }))
 }
 
-/// The frame at an address in native code.
+/// The frame at an address in native code, or in code made at run time.
 pub fn native_frame(symbols: &mut Symbols, address: u64) -> Frame {
     let place = symbols.place(address);
+    if let (Some(line), true) = (&place.line, place.path.is_empty()) {
+        return Frame { function: place.function, file: line.file.clone(), line: line.line, source: None };
+    }
     let source = place.line.map(|line| SourceLine { file: line.file, line: line.line });
     Frame { function: place.function, file: place.path, line: 0, source }
 }
@@ -118,7 +121,8 @@ fn frames_of(
     let native = stack.native.iter().copied().map(native);
     let language = stack.language.iter().map(language_frame);
     let mut frames = sites::splice(native.collect(), language.collect());
-    if let (Some(name), true) = (&profile.unread_language, stack.language.is_empty()) {
+    let unread = profile.unread_language.as_deref().or_else(|| sites::unread_interpreter(&frames));
+    if let (Some(name), true) = (unread, stack.language.is_empty()) {
         sites::mark_unread(&mut frames, name);
     }
     let note = |text: &str| Frame { function: text.into(), ..Frame::default() };

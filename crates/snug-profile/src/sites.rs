@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use snug_base::file::file_name;
 
+use snug_process::symbols::CODE_MADE;
+
 /// A function, and the line of it that ran.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Frame {
@@ -13,7 +15,7 @@ pub struct Frame {
     pub function: String,
     /// The source file; of native code, the file that is mapped. Empty: none.
     pub file: String,
-    /// 0: unknown, and of native code.
+    /// 0: unknown, and of native code. Of JavaScript's, where the function begins.
     pub line: u32,
     /// Of native code, the place in the source that was compiled, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -30,9 +32,14 @@ pub struct SourceLine {
 }
 
 impl Frame {
+    /// The last part of the file's path.
+    fn file_name(&self) -> &str {
+        file_name(&self.file)
+    }
+
     /// As people read it.
     pub fn text(&self) -> String {
-        let file = file_name(&self.file);
+        let file = self.file_name();
         match (self.line, &self.source) {
             (0, Some(source)) => format!("{} ({}:{})", self.function, source.file, source.line),
             _ if file.is_empty() => self.function.clone(),
@@ -83,7 +90,7 @@ impl Site {
 
 /// The library itself, and the names under which programs call it.
 fn is_allocator(frame: &Frame) -> bool {
-    let file = file_name(&frame.file);
+    let file = frame.file_name();
     let named = ["malloc", "calloc", "realloc", "posix_memalign", "_Znwm", "_Znam"]
         .contains(&frame.function.as_str());
     named || file.starts_with("libsnug.so") || file.starts_with("libjemalloc.so")
@@ -91,8 +98,8 @@ fn is_allocator(frame: &Frame) -> bool {
 
 /// Whether a native frame is the interpreter's own: of its library, or of a program such as ruby or python3.11.
 fn is_interpreter(frame: &Frame) -> bool {
-    let file = file_name(&frame.file);
-    ["ruby", "python"].iter().any(|name| {
+    let file = frame.file_name();
+    ["ruby", "python", "pypy"].iter().any(|name| {
         let version = file.strip_prefix(name);
         version.is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
             || file.strip_prefix("lib").is_some_and(|library| library.starts_with(name))
@@ -135,7 +142,7 @@ fn is_of_file(frame: &Frame) -> bool {
 
 /// Whether it is of libc and what belongs to it, which allocate for their callers.
 fn is_of_system(frame: &Frame) -> bool {
-    let file = file_name(&frame.file);
+    let file = frame.file_name();
     ["libc.", "libc-", "ld-", "libpthread", "libstdc++"].iter().any(|name| file.starts_with(name))
 }
 
@@ -172,10 +179,34 @@ fn unread(frame: &Frame) -> Option<&str> {
     Some(name).filter(|_| frame.file.is_empty())
 }
 
-/// What every command that names lines says where the library does not read the code of a process's language. None: it
-/// does, or there is none.
+/// An interpreter in the stack of which no version is read.
+pub fn unread_interpreter(frames: &[Frame]) -> Option<&'static str> {
+    let names = [("libpypy", "PyPy"), ("libpythonvm", "GraalPy")];
+    let found = |(begin, _): &(&str, _)| frames.iter().any(|frame| frame.file_name().starts_with(begin));
+    names.into_iter().find(found).map(|(_, name)| name)
+}
+
+/// What every command that names lines says where the code of a process's language has no names. None: it has, or there is
+/// none.
 pub fn lacks_language<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> Option<String> {
-    frames.into_iter().find_map(unread).map(unread_text)
+    let frames: Vec<&Frame> = frames.into_iter().collect();
+    let unread = frames.iter().find_map(|frame| unread(frame));
+    unread.map(unread_text).or_else(|| unnamed_text(&frames))
+}
+
+/// The same of languages whose functions are made at run time, and named by their runtime if it is asked to.
+fn unnamed_text(frames: &[&Frame]) -> Option<String> {
+    let any = |is: fn(&Frame) -> bool| frames.iter().any(|frame| is(frame));
+    let has_node = any(|frame| frame.file_name() == "node" || frame.file_name().starts_with("libnode.so"));
+    let has_java = any(|frame| frame.file_name() == "libjvm.so");
+    let (language, how) = if has_node && !any(|frame| frame.line > 0) {
+        ("JavaScript", "Node names them if it is started with NODE_OPTIONS='--perf-basic-prof --interpreted-frames-native-stack'")
+    } else if has_java && any(|frame| frame.function == CODE_MADE) {
+        ("Java", "they have some if an agent writes /tmp/perf-PID.map")
+    } else {
+        return None;
+    };
+    Some(format!("{language}'s functions have no names here, so native ones stand for them: {how}"))
 }
 
 /// That note, by the language's name and version.
@@ -189,7 +220,10 @@ pub fn unread_text(name: &str) -> String {
 /// Index of the frame that people look for: the innermost with a line of a language; else that of native code. Where the
 /// language is not read, not one of its interpreter but of the extension that allocates by it, or what stands for its code.
 pub fn telling_frame(frames: &[Frame]) -> usize {
-    frames.iter().position(|frame| frame.line > 0).unwrap_or_else(|| own_frame(frames))
+    // Node's own scripts are no more telling than its native code.
+    let of_program = frames.iter().position(|frame| frame.line > 0 && !frame.file.starts_with("node:"));
+    let any = || frames.iter().position(|frame| frame.line > 0);
+    of_program.or_else(any).unwrap_or_else(|| own_frame(frames))
 }
 
 /// Index of the innermost frame that is none of the standard library of C++ or Rust, nor of an interpreter that is not read.
@@ -348,6 +382,37 @@ mod tests {
     }
 
     #[test]
+    fn runtimes_without_names_are_told() {
+        let malloc = || frame("malloc", "/l/libsnug.so");
+        let pypy = [
+            malloc(),
+            frame("libpypy3.11-c.so+0x1", "/l/libpypy3.11-c.so"),
+            frame("main", "/usr/bin/pypy3.11"),
+        ];
+        assert_eq!(unread_interpreter(&pypy), Some("PyPy"));
+        let mut frames = splice(pypy.to_vec(), vec![]);
+        mark_unread(&mut frames, "PyPy");
+        assert_eq!(frames[telling_frame(&frames)].text(), "[code of PyPy]");
+        assert_eq!(unread_interpreter(&[frame("f", "/l/libpythonvm.so")]), Some("GraalPy"));
+        assert_eq!(unread_interpreter(&[frame("f", "/l/libpython3.14.so.1.0"), malloc()]), None);
+
+        let script = Frame { line: 3, ..frame("keep", "/app/keeps.js") };
+        for file in ["/usr/bin/node", "/l/libnode.so.137"] {
+            let native = frame("node::Buffer::New", file);
+            let note = lacks_language([&native, &frame(CODE_MADE, "")]).unwrap();
+            assert!(note.contains("JavaScript") && note.contains("--perf-basic-prof"), "{note}");
+            assert_eq!(lacks_language([&native, &script]), None);
+            let own = Frame { line: 391, ..frame("alloc", "node:buffer") };
+            assert_eq!(telling_frame(&[native.clone(), own.clone(), script.clone()]), 2);
+            assert_eq!(telling_frame(&[native, own]), 1);
+        }
+        let java = frame("os::malloc", "/jvm/lib/server/libjvm.so");
+        assert!(lacks_language([&java, &frame(CODE_MADE, "")]).unwrap().starts_with("Java's"));
+        assert_eq!(lacks_language([&java, &frame("Ljava/lang/String;::hash", "")]), None);
+        assert_eq!(lacks_language([&frame("main", "/usr/bin/node_exporter")]), None);
+    }
+
+    #[test]
     fn extensions_that_allocate_through_the_interpreter_are_seen() {
         let ruby = |function| frame(function, "/usr/lib/libruby-3.1.so.3.1");
         let python = |function| frame(function, "/usr/bin/python3.11");
@@ -376,7 +441,16 @@ mod tests {
 
     #[test]
     fn files_of_interpreters_are_known() {
-        for file in ["ruby", "ruby3.1", "libruby.so.3.3", "python3", "python3.11", "libpython3.13.so.1.0"] {
+        for file in [
+            "pypy3.11",
+            "libpypy3.11-c.so",
+            "ruby",
+            "ruby3.1",
+            "libruby.so.3.3",
+            "python3",
+            "python3.11",
+            "libpython3.13.so.1.0",
+        ] {
             assert!(is_interpreter(&frame("main", &format!("/usr/lib/{file}"))), "{file}");
         }
         for file in ["rubyx", "python3-config", "json.so", "_json.cpython-311-x86_64-linux-gnu.so", ""] {

@@ -98,7 +98,7 @@ pub(crate) fn run(arguments: &CheckArguments) -> Result<()> {
 
 /// Looks at what the arguments name: an image, processes and units, or a program to start.
 fn look(arguments: &CheckArguments, huge_pages: &str) -> Result<Found> {
-    let mut inspector = Inspector::new(huge_pages.into());
+    let mut inspector = Inspector::new(huge_pages.into()).counting_huge_pages();
     match &arguments.image {
         Some(image) => {
             Ok(Found::readable(subject::image(image, &terminal::texts(&arguments.program), huge_pages)?))

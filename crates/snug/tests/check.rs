@@ -6,7 +6,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use common::{
-    jemalloc_library, run, snug, snug_as_jemalloc, snug_in_terminal, snug_library, Running, Scratch, SLEEPER,
+    eventually, jemalloc_library, run, snug, snug_as_jemalloc, snug_in_terminal, snug_library, Running,
+    Scratch, SLEEPER,
 };
 use snug_base::need;
 use snug_base::testing::root;
@@ -460,4 +461,25 @@ fn names_stand_for_processes_of_this_user() {
     run(&mut snug(&["check", "--expect", "glibc", "snugtestowned"]))
         .expect_code(0)
         .expect_stdout("all 2 processes");
+}
+
+/// glibc reads the tunable at the start, whatever it then gets: the system decides.
+#[test]
+fn huge_pages_that_glibc_was_told_to_ask_for_are_told() {
+    let mut sleep = Command::new("sleep");
+    let sleep = sleep.arg("100").env("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1").env_remove("LD_PRELOAD");
+    let process = Running(sleep.spawn().unwrap());
+    eventually("it runs sleep", || {
+        std::fs::read_to_string(format!("/proc/{}/comm", process.pid())).is_ok_and(|name| name == "sleep\n")
+    });
+    let report = run(&mut snug(&["check", "--json", &process.pid()])).json();
+    let problems = report["processes"][0]["problems"].as_array().unwrap();
+    let (wanted, said) = match report["transparent_huge_pages"].as_str().unwrap() {
+        "always" => ("huge-pages-always", "are in huge pages now|none of its memory is in huge pages now"),
+        "madvise" => ("huge-pages-glibc", "are in huge pages now|none of its memory is in huge pages now"),
+        _ => ("huge-pages-glibc", "which the system never gives"),
+    };
+    let found = problems.iter().find(|problem| problem["id"] == wanted).expect("it is a problem");
+    let message = found["message"].as_str().unwrap();
+    assert!(said.split('|').any(|text| message.contains(text)), "{message}");
 }

@@ -83,6 +83,51 @@ int main(void) {
 }
 "#;
 
+/// Lays out chunks as V8 does: described in the chunk itself, as in Node 20 and 22, or elsewhere, as in Node 24; beside them
+/// as much that is no heap.
+const NODE: &str = r#"
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+enum { STEP = 256 << 10, CHUNKS = 30 };
+static size_t heap;
+static char *map(size_t bytes) {
+  char *place = mmap(NULL, bytes + 2 * STEP, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  place += STEP - (uintptr_t)place % STEP;
+  mprotect(place, bytes, PROT_READ | PROT_WRITE);
+  memset(place, 1, bytes);
+  return place;
+}
+static void lay_out(int version, size_t bytes) {
+  char *chunk = map(bytes);
+  uintptr_t start = (uintptr_t)chunk, *words = (uintptr_t *)chunk;
+  if (version == 20) {
+    memcpy(words, (uintptr_t[]){bytes, 10, 99, start + 0x1148, start + bytes, 0, 0, bytes, 99, 99, start, bytes}, 96);
+  } else if (version == 22) {
+    memcpy(words, (uintptr_t[]){10, start, bytes, 99, start + 0x1140, start + bytes, 0, 0, 99, 99, start, bytes}, 96);
+  } else {
+    uintptr_t *elsewhere = malloc(96);
+    memcpy(elsewhere, (uintptr_t[]){99, start, bytes, bytes - 16, 0, 16, bytes, start + bytes, 99, start + 16, 99, 0}, 96);
+    words[0] = 10;
+    words[1] = (uintptr_t)elsewhere;
+  }
+  heap += bytes;
+}
+int main(int count, char **arguments) {
+  int version = atoi(arguments[1]);
+  for (int i = 0; i < CHUNKS; i++) lay_out(version, STEP);
+  lay_out(version, 5 * STEP / 2);
+  char *other = map(CHUNKS * STEP);
+  for (int i = 0; i < CHUNKS; i++) *(uintptr_t *)(other + i * STEP) = (uintptr_t)other + i * STEP;
+  printf("v8_heap %zu\nother %d\nend 0\n", heap, CHUNKS * STEP);
+  fflush(stdout);
+  pause();
+}
+"#;
+
 /// Starts a program without settings of ours, and reads what it says.
 fn start(command: &mut Command, library: Option<&str>) -> (Running, HashMap<String, u64>) {
     command.env_remove("SNUG").env_remove("PYTHONMALLOC");
@@ -167,6 +212,20 @@ fn native_programs_add_up() {
         assert_eq!(said.len(), 6);
         check(&process, &said, allocator);
         check_words(&process);
+    }
+}
+
+#[test]
+fn the_heap_of_v8_is_told_apart() {
+    let library = snug_library();
+    let scratch = Scratch::new();
+    let program = scratch.compile("node", NODE, &["-O0", "-w"]);
+    for version in ["20", "22", "24"] {
+        for (library, allocator) in [(Some(library.as_str()), "snug"), (None, "glibc")] {
+            let (process, said) = start(Command::new(&program).arg(version), library);
+            assert_eq!(said.len(), 2);
+            check(&process, &said, allocator);
+        }
     }
 }
 

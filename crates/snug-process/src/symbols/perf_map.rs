@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::proc::{self, Pid};
+use crate::symbols::lines::CodeLine;
 use snug_base::file::open_regular;
 
 /// What is read of such a file: programs that make code for days go on writing.
@@ -57,6 +58,28 @@ impl PerfMap {
     }
 }
 
+/// The function of V8's that a name stands for, and where it begins, as in `JS:~keep /app/keeps.js:3:14`. None: it is no
+/// such name.
+pub(super) fn script_place(name: &str) -> Option<(String, CodeLine)> {
+    let (kind, rest) = name.split_once(':')?;
+    let rest = rest.strip_prefix(['~', '^', '+', '*']).filter(|_| kind.chars().all(char::is_alphabetic))?;
+    let (rest, last) = number_behind(rest)?;
+    // Before Node 20 there is no column.
+    let (rest, line) = number_behind(rest).unwrap_or((rest, last));
+    // A name may have spaces, as that of a getter, and so may a path.
+    let begins = [" /", " file://", " node:"].iter().filter_map(|begin| rest.find(begin)).min();
+    let (function, file) = rest.split_at(begins.or_else(|| rest.find(' '))?);
+    let function = if function.is_empty() { "(anonymous)" } else { function };
+    let file = file.trim_start().trim_start_matches("file://");
+    Some((function.into(), CodeLine { file: file.into(), line }))
+}
+
+/// A text and the number behind its last colon.
+fn number_behind(text: &str) -> Option<(&str, u32)> {
+    let (rest, number) = text.rsplit_once(':')?;
+    Some((rest, number.parse().ok()?))
+}
+
 /// What the process itself takes its identifier for.
 fn pid_inside(status: &str) -> Option<Pid> {
     status.lines().find_map(|line| line.strip_prefix("NSpid:")?.split_ascii_whitespace().last()?.parse().ok())
@@ -73,6 +96,23 @@ mod tests {
         assert_eq!(map.name_at(0x7f07), Some("JS:*new /a.js:2:5"));
         assert_eq!(map.name_at(0x7f5f), Some("py::f:/a b.py"));
         assert_eq!([0x7eff, 0x7f08, 0x7f60].map(|address| map.name_at(address)), [None; 3]);
+    }
+
+    #[test]
+    fn functions_of_scripts_have_places() {
+        let place = |name| script_place(name).map(|(function, at)| (function, at.file, at.line));
+        let is = |name, function: &str, file: &str, line| {
+            assert_eq!(place(name), Some((function.into(), file.into(), line)), "{name}");
+        };
+        is("JS:~keep /app/keeps.js:3:14", "keep", "/app/keeps.js", 3);
+        is("JS:*get size /my app/keeps.js:30:5", "get size", "/my app/keeps.js", 30);
+        is("LazyCompile:^ file:///app/a.mjs:1:1", "(anonymous)", "/app/a.mjs", 1);
+        is("JS:~emit node:events:466:44", "emit", "node:events", 466);
+        is("Script:~ evalmachine:1:1", "(anonymous)", "evalmachine", 1);
+        is("LazyCompile:*old /a.js:1", "old", "/a.js", 1);
+        for other in ["py::f:/a b.py", "JS:made", "JS:~f /a.js:x", "JS:~f", "Builtin:Call", "", ":~:1:1"] {
+            assert_eq!(place(other), None, "{other}");
+        }
     }
 
     #[test]

@@ -1,0 +1,1 @@
+module.exports = Array.from({ length: 400 }, () => Buffer.alloc(20_000, 1));

@@ -1,0 +1,1 @@
+KEPT = [bytearray(20_000) for _ in range(400)]

@@ -1,0 +1,3 @@
+const costly = require("./costly");
+
+console.log(costly.length);

@@ -1,0 +1,3 @@
+import costly
+
+print(len(costly.KEPT))

@@ -1,0 +1,3 @@
+require_relative "costly"
+
+puts KEPT.size
