@@ -9,7 +9,7 @@ use snug_base::failure::{Context, Result};
 use snug_base::VERSION;
 use snug_heap::account::Heap;
 use snug_heap::glibc_heap::HeapSize;
-use snug_inspect::sharing::ForkHooks;
+use snug_heap::sharing::ForkHooks;
 use snug_process::memory_group::Cgroup;
 
 /// What is exported of one process. Memory is in bytes.

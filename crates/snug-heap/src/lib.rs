@@ -19,5 +19,6 @@ pub mod python_types;
 pub mod profile;
 pub mod read_error;
 pub mod remote;
+pub mod sharing;
 pub mod slab_map;
 pub mod wishes;

@@ -9,11 +9,11 @@ use std::rc::Rc;
 
 use crate::kinds::Kind;
 use crate::report::Problem;
-use crate::sharing::ForkHooks;
 use snug_base::elf::ElfFacts;
 use snug_base::file::file_name;
 use snug_heap::counters::Counters;
 use snug_heap::read_error::ReadError;
+use snug_heap::sharing::ForkHooks;
 use snug_process::place::Place;
 use snug_process::proc::{Pid, Rollup};
 

@@ -6,11 +6,11 @@ use crate::inspector::{Hidden, Inspector};
 use crate::judge;
 use crate::kinds::Kind;
 use crate::report::{AllocatorUsed, Problem};
-use crate::sharing::ForkHooks;
 use snug_heap::counters::Account;
 use snug_heap::glibc_heap::{self, HeapSize};
 use snug_heap::read_error::ReadError;
 use snug_heap::remote;
+use snug_heap::sharing::ForkHooks;
 use snug_process::proc::Pid;
 use snug_process::tree;
 

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use crate::facts::{Facts, Image, PreloadFile};
 use crate::kinds::{is_telling_symbol, Kind};
-use crate::sharing::ForkHooks;
 use crate::{library, sampled};
 use snug_base::elf::{self, ElfFacts};
 use snug_base::file::open_regular;
 use snug_base::root::{self, DirectoryRoot};
+use snug_heap::sharing::ForkHooks;
 use snug_heap::{hooks, remote};
 use snug_process::maps::{self, Mapping};
 use snug_process::place::{self, Place, Signs};

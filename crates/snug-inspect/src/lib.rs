@@ -26,7 +26,6 @@ pub mod preloaded;
 pub mod program;
 pub mod report;
 pub mod sampled;
-pub mod sharing;
 pub mod subject;
 pub mod unit;
 pub mod wheel;

@@ -8,9 +8,9 @@ use crate::deploy::Snippet;
 use crate::kinds::Kind;
 use crate::linkage::Linkage;
 use crate::options::{ConfKey, OptionSource};
-use crate::sharing::ForkHooks;
 use snug_base::file::file_name;
 use snug_heap::counters::Counters;
+use snug_heap::sharing::ForkHooks;
 use snug_process::place::Place;
 use snug_process::proc::Pid;
 

@@ -2,9 +2,9 @@
 
 use snug_heap::counters::Account;
 use snug_heap::glibc_heap::HeapSize;
+use snug_heap::sharing::ForkHooks;
 use snug_inspect::identity::Identity;
 use snug_inspect::kinds::Kind;
-use snug_inspect::sharing::ForkHooks;
 use snug_process::proc::{Pid, Stat};
 
 /// One process at one moment.

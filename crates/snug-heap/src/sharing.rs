@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use snug_heap::hooks::{self, HooksPage, HooksState};
+use crate::hooks::{self, HooksPage, HooksState};
 use snug_process::proc;
 
 /// What hooks did before a fork, seen from one process.
@@ -12,6 +12,7 @@ pub struct ForkHooks {
     pub group: u64,
     /// Whether this is the process that was prepared, and not a worker.
     pub is_prepared: bool,
+    /// What the hooks wrote.
     #[serde(flatten)]
     pub state: HooksState,
     /// Of a worker: how much of what was shared it has copied since, estimated. None: the kernel does not say.
