@@ -28,4 +28,3 @@ pub mod report;
 pub mod sampled;
 pub mod subject;
 pub mod unit;
-pub mod wheel;

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::kinds::Kind;
-use crate::wheel::Hooks;
-use crate::{library, program, wheel};
+use crate::{library, program};
 use snug_base::failure::{Failure, Result, NOT_EXECUTABLE, NOT_FOUND, NOT_STARTED};
 use snug_base::machine;
+use snug_process::wheel::{self, Hooks};
 
 /// Tells the library to remove itself from LD_PRELOAD before the program's main, so that programs it starts do
 /// not inherit it. Its value is the path to remove.
@@ -53,7 +53,7 @@ pub fn prepare(words: &[OsString], this_only: bool) -> Result<Preloaded> {
     } else {
         command.env_remove(THIS_ONLY);
     }
-    Ok(Preloaded { command, hooks: wheel::hooks(words, &program), path: program.path })
+    Ok(Preloaded { command, hooks: wheel::hooks(words, &program.image), path: program.path })
 }
 
 impl Preloaded {

@@ -1,4 +1,4 @@
-//! Processes of this machine: what `/proc` says of them, which belong together, waiting for them and stopping them. All `unsafe` of the tool is in `system`.
+//! Processes of this machine: what `/proc` says of them, which belong together, starting, waiting for and stopping them. All `unsafe` of the tool is in `system`.
 
 // An unwrap has no reason to tell; an expect says what makes it safe.
 #![deny(clippy::unwrap_used)]
@@ -30,3 +30,4 @@ pub mod symbols;
 pub mod system;
 pub mod traced;
 pub mod tree;
+pub mod wheel;

@@ -4,8 +4,6 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use crate::program::Program;
-
 /// 0 leaves all hooks out, of the gem, too.
 pub const SWITCH: &str = "SNUG_HOOKS";
 /// Servers that have hooks, and whose names say so; uWSGI's name may go on.
@@ -14,10 +12,14 @@ const UWSGI_BEGINS: &str = "uwsgi";
 /// Small objects lie in slabs then.
 const MALLOC: (&str, &str) = ("PYTHONMALLOC", "malloc");
 /// uWSGI imports no module of its own; it takes options from variables.
-const UWSGI: &[(&str, &str)] = &[
-    ("UWSGI_IMPORT", "snug.uwsgi"),
-    ("UWSGI_HOOK_POST_APP", "call:PyRun_SimpleString import snug.uwsgi as s; s.before_fork()"),
-];
+const UWSGI: (&str, &str) = ("UWSGI_IMPORT", "snug.uwsgi");
+/// For those that load applications before they fork: in a worker no thread holds Python's lock then, and the call would end
+/// it by a fault.
+const UWSGI_BEFORE_FORK: (&str, &str) =
+    ("UWSGI_HOOK_POST_APP", "call:PyRun_SimpleString import snug.uwsgi as s; s.before_fork()");
+/// Words in a configuration by which workers may load applications themselves, there or in a file that it names.
+const MAY_BE_LAZY: &[&str] = &["lazy", "emperor", "include", "inherit"];
+const CONFIGURATION_ENDS: &[&str] = &[".ini", ".xml", ".yaml", ".yml", ".json", ".conf", ".cfg"];
 
 /// What switches hooks on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,14 +31,40 @@ pub struct Hooks {
     pub variables: Vec<(&'static str, &'static str)>,
 }
 
-/// The hooks of a server that has some, if the wheel is there.
-pub fn hooks(words: &[OsString], program: &Program) -> Option<Hooks> {
+/// The hooks of a server that has some, if the wheel is there. `image` is the program's file.
+pub fn hooks(words: &[OsString], image: &Path) -> Option<Hooks> {
     let server = server(words)?;
     let mut variables = vec![MALLOC];
     if server.starts_with(UWSGI_BEGINS) {
-        variables.extend(UWSGI);
+        variables.push(UWSGI);
+        let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let set = std::env::vars_os()
+            .map(|(name, value)| [name, value].map(|text| text.to_string_lossy().into_owned()));
+        if !may_be_lazy(&words, set.filter(|[name, _]| name.starts_with("UWSGI_"))) {
+            variables.push(UWSGI_BEFORE_FORK);
+        }
     }
-    Some(Hooks { folder: folder(&program.image)?, server, variables })
+    Some(Hooks { folder: folder(image)?, server, variables })
+}
+
+/// Whether uWSGI's workers may load applications themselves, by the command, the variables, and the files that these name.
+fn may_be_lazy(words: &[String], variables: impl Iterator<Item = [String; 2]>) -> bool {
+    let mut values: Vec<String> = words
+        .iter()
+        .map(|word| word.split_once('=').map_or(word.as_str(), |(_, value)| value).into())
+        .collect();
+    let mut texts = words.to_vec();
+    for [name, value] in variables {
+        texts.push(name.to_lowercase());
+        values.push(value);
+    }
+    for path in values.iter().map(|value| value.split(':').next().unwrap_or(value)) {
+        if CONFIGURATION_ENDS.iter().any(|end| path.ends_with(end)) {
+            let Ok(text) = std::fs::read(path) else { return true };
+            texts.push(String::from_utf8_lossy(&text).into_owned());
+        }
+    }
+    texts.iter().any(|text| MAY_BE_LAZY.iter().any(|word| text.contains(word)))
 }
 
 impl Hooks {
@@ -127,7 +155,34 @@ mod tests {
         };
         assert_eq!(of_wheel("FORKING"), SERVERS);
         assert_eq!(of_wheel("MALLOC"), flat(&[MALLOC]));
-        assert_eq!(of_wheel("UWSGI"), flat(UWSGI));
+        assert_eq!(of_wheel("UWSGI"), flat(&[UWSGI]));
+        assert_eq!(of_wheel("UWSGI_BEFORE_FORK"), flat(&[UWSGI_BEFORE_FORK]));
+        assert_eq!(of_wheel("MAY_BE_LAZY"), MAY_BE_LAZY);
+    }
+
+    #[test]
+    fn workers_that_load_applications_themselves_get_no_call_before_the_fork() {
+        let scratch = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            std::fs::write(scratch.path().join(name), text).unwrap();
+            scratch.path().join(name).display().to_string()
+        };
+        let (plain, lazy) =
+            (file("a.ini", "[uwsgi]\nmaster = 1\n"), file("b.ini", "[uwsgi]\nlazy-apps = 1\n"));
+        let is_lazy = |command: &str, set: &[[&str; 2]]| {
+            let words: Vec<String> = command.split(' ').map(String::from).collect();
+            may_be_lazy(&words, set.iter().map(|pair| pair.map(String::from)))
+        };
+        assert!(!is_lazy("uwsgi --master --wsgi-file app.py", &[["UWSGI_PROCESSES", "2"]]));
+        assert!(!is_lazy(&format!("uwsgi --ini {plain}"), &[]));
+        assert!(is_lazy("uwsgi --lazy-apps --wsgi-file app.py", &[]));
+        assert!(is_lazy("uwsgi --wsgi-file app.py", &[["UWSGI_LAZY_APPS", "1"]]));
+        for command in
+            [format!("uwsgi {lazy}"), format!("uwsgi --ini={lazy}:section"), "uwsgi /no/such.ini".into()]
+        {
+            assert!(is_lazy(&command, &[]), "{command}");
+        }
+        assert!(is_lazy("uwsgi", &[["UWSGI_INI", &lazy]]));
     }
 
     #[test]
