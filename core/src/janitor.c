@@ -163,7 +163,8 @@ static uint64_t age_ns(void) {
   return sys_coarse_time_ns() - __atomic_load_n(&janitor.started_at_ns, __ATOMIC_RELAXED);
 }
 
-/* The lock is held, and no other one runs on the stack. Whether the system let it start. */
+/* The lock is held, and no other one runs on the stack. Whether the system let it start. The flag goes before: whoever
+ * finds the lock taken from then on is heard when it is given. */
 static bool start_thread(void) {
   /* The block of a janitor of the parent's that had to be left running (K4). */
   for (size_t i = 0; SNUG_DEBUG && i < THREAD_BLOCK_WORDS; i++) janitor.thread_block[i] = 0;
@@ -171,12 +172,15 @@ static bool start_thread(void) {
   block[0] = block[2] = (uintptr_t)block; /* where x86-64 looks for it */
   __atomic_store_n(&janitor.state, WATCHES, __ATOMIC_RELAXED);
   __atomic_store_n(&janitor.must_end, false, __ATOMIC_RELAXED);
+  bool interrupted = __atomic_exchange_n(&janitor.interrupted, false, __ATOMIC_RELAXED);
   janitor.last = sys_start_thread(run, janitor.stack, sizeof janitor.stack, block, &janitor.alive);
-  if (janitor.last == 0) return false;
+  if (janitor.last == 0) {
+    if (interrupted) __atomic_store_n(&janitor.interrupted, true, __ATOMIC_RELAXED);
+    return false;
+  }
   __atomic_store_n(&janitor.quick_starts, age_ns() > QUICK_NS ? 1 : janitor.quick_starts + 1, __ATOMIC_RELAXED);
   __atomic_store_n(&janitor.started_at_ns, sys_coarse_time_ns(), __ATOMIC_RELAXED);
   __atomic_store_n(&janitor.refused, 0, __ATOMIC_RELAXED);
-  __atomic_store_n(&janitor.interrupted, false, __ATOMIC_RELAXED);
   counter_bump(&snug_counters.janitor_starts, 1);
   return true;
 }
@@ -192,7 +196,7 @@ static bool may_start(void) { return SNUG_JANITOR && finds_variables() && is_wan
 static bool is_ours_to_start(void) { return rights_identity() == IDENTITY_OWN && rights_may_start_thread(); }
 
 /* If a thread gives the lock without having seen the flag, it is seen to have given it: that is what the fence is for,
- * here and in janitor_start_again. */
+ * here and where the lock is given. */
 static bool take_turn(void) {
   if (lock_try(&janitor.lock, RANK_JANITOR)) return true;
   __atomic_store_n(&janitor.interrupted, true, __ATOMIC_RELAXED);
@@ -200,14 +204,29 @@ static bool take_turn(void) {
   return lock_try(&janitor.lock, RANK_JANITOR);
 }
 
-/* If the system refuses, it is not asked again for so many wishes. */
+static bool was_interrupted(void) {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  return __atomic_load_n(&janitor.interrupted, __ATOMIC_RELAXED);
+}
+
+/* The lock is held. If the system refuses, it is not asked again for so many wishes. False: none can start now. */
+static bool start_unless_one_runs(uint32_t skips) {
+  if (!is_ours_to_start()) return false;
+  if (janitor_is_running() && turn_from(LEAVES, AWAITED)) wait_until_it_ends();
+  if (janitor_is_running() || start_thread()) return true;
+  __atomic_store_n(&janitor.refused, skips, __ATOMIC_RELAXED);
+  return false;
+}
+
+/* One that starts, finds nothing and leaves within our turn has not seen what others freed, who found the lock taken:
+ * so we look again (core/tests/models/janitor.pml). */
 static void start_if_there_is_none(uint32_t skips) {
-  if (janitor_watches() || !take_turn()) return;
-  if (is_ours_to_start()) {
-    if (janitor_is_running() && turn_from(LEAVES, AWAITED)) wait_until_it_ends();
-    if (!janitor_is_running() && !start_thread()) __atomic_store_n(&janitor.refused, skips, __ATOMIC_RELAXED);
+  bool again = true;
+  while (again && !janitor_watches() && take_turn()) {
+    again = start_unless_one_runs(skips);
+    lock_give(&janitor.lock, RANK_JANITOR);
+    again = again && was_interrupted();
   }
-  lock_give(&janitor.lock, RANK_JANITOR);
 }
 
 void janitor_start(void) {
@@ -229,6 +248,7 @@ void janitor_replace_if_old(void) {
     if (is_wanted()) start_thread();
   }
   lock_give(&janitor.lock, RANK_JANITOR);
+  janitor_start_again(UINT32_MAX);
 }
 
 /* In the child of a handler's fork that interrupted another one none waits any more when that other one goes on. */
@@ -272,8 +292,7 @@ void janitor_resume(void) {
 /* The flag stays until one has started: who comes first may find the lock taken by another one that stops it, and the
  * system may refuse for a while, as it does while a fork would go to another namespace of processes. */
 void janitor_start_again(uint32_t most_quick_starts) {
-  __atomic_thread_fence(__ATOMIC_SEQ_CST);
-  if (!__atomic_load_n(&janitor.interrupted, __ATOMIC_RELAXED) || !may_start()) return;
+  if (!was_interrupted() || !may_start()) return;
   if (__atomic_load_n(&janitor.quick_starts, __ATOMIC_RELAXED) >= most_quick_starts && age_ns() <= QUICK_NS) return;
   if (control_is_asked() || purge_janitor_is_worth()) start_if_there_is_none(0);
 }

@@ -161,6 +161,11 @@ test-fuzz: programs-fuzz
 	  $(foreach list,$(wildcard $(TESTS)/fuzz/lists/*.txt),"$(TESTS_BUILD)/fuzz/fuzz $(list)") \
 	  "$(TESTS_BUILD)/fuzz/fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) --output $(TESTS_BUILD)/fuzz/failure.txt"
 
+# Every order of the few threads of a model, in Spin. LONG=1: within larger bounds.
+.PHONY: test-models
+test-models:
+	@LONG=$(LONG) $(TESTS)/models/run
+
 # libFuzzer with the core linked in, so that its branches guide the search. It keeps its finds in corpus/.
 # libFuzzer brings memcmp and its like, too, and watches what they compare.
 $(TESTS_BUILD)/fuzz/libfuzzer: $(TESTS)/fuzz/libfuzzer.c $(FUZZ_SOURCES) $(wildcard $(TESTS)/../src/*) $(TEST_HEADERS)
