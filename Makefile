@@ -34,8 +34,10 @@ WARNINGS = -Wall -Wextra -Werror -Wstrict-prototypes
 CFLAGS = -O2 -g
 CORE_CFLAGS = -std=gnu11 $(CFLAGS) $(WARNINGS) -fPIC -fvisibility=hidden -fno-stack-protector -fno-builtin-malloc \
               -U_FORTIFY_SOURCE
-# One library for every libc: it needs none by name, and refers to no version of a symbol (docs/decisions/0025).
-CORE_LDFLAGS = -shared -nostdlib -Wl,-soname,libsnug.so.0 -Wl,-z,now,-z,nodelete,-z,relro
+# One library for every libc: it needs none by name, and refers to no version of a symbol (docs/decisions/0025). What is
+# always inlined is not there a second time.
+CORE_LDFLAGS = -shared -nostdlib -Wl,-soname,libsnug.so.0 -Wl,-z,now,-z,nodelete,-z,relro -ffunction-sections \
+               -fdata-sections -Wl,--gc-sections
 CORE_LIBS = -lgcc
 CORE_SOURCES = $(wildcard core/src/*.[ch] core/shared/*.[ch] core/include/*.h)
 SHARED_SOURCES = $(wildcard core/shared/*.c)
@@ -84,8 +86,7 @@ $(BUILD)/jemalloc/libjemalloc.so.2: $(CORE_SOURCES) | build/deps-library
 # What snug leak and compare --ask-allocator preload beside another allocator; of the core it has what it needs.
 $(BUILD)/asker.so: $(CORE_SOURCES) $(wildcard core/asker/*.[ch]) | build/deps-library
 	@mkdir -p $(@D)
-	$(CC) $(CORE_CFLAGS) -ffunction-sections -fdata-sections $(subst libsnug.so.0,$(@F),$(CORE_LDFLAGS)) -Wl,--gc-sections \
-	  core/asker/asker.c $(CORE_LIBS) -o $@
+	$(CC) $(CORE_CFLAGS) $(subst libsnug.so.0,$(@F),$(CORE_LDFLAGS)) core/asker/asker.c $(CORE_LIBS) -o $@
 
 # In the archive our own names are local, and clash with none of the program's; core/archive/operators.c says why C++'s
 # operators get other names in one member and their own in another; core/archive/needed.c, what references it adds;

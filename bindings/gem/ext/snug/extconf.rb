@@ -4,8 +4,9 @@
 compiler = ENV.fetch("CC", "cc")
 abort "snug: a C compiler is needed; #{compiler} was not found" unless system(compiler, "--version", out: File::NULL, err: File::NULL)
 
-flags = "-std=gnu11 -O2 -fPIC -fvisibility=hidden -fno-stack-protector -fno-builtin-malloc -U_FORTIFY_SOURCE"
-links = "-shared -nostdlib -Wl,-soname,libsnug.so.0 -Wl,-z,now,-z,nodelete,-z,relro -Wl,--strip-all"
+flags = "-std=gnu11 -O2 -fPIC -fvisibility=hidden -fno-stack-protector -fno-builtin-malloc -U_FORTIFY_SOURCE " \
+        "-ffunction-sections -fdata-sections"
+links = "-shared -nostdlib -Wl,-soname,libsnug.so.0 -Wl,-z,now,-z,nodelete,-z,relro -Wl,--strip-all,--gc-sections"
 File.write("Makefile", <<~MAKEFILE)
   libsnug.so:
   \t#{compiler} #{flags} #{links} #{__dir__}/core/src/snug.c #{__dir__}/core/shared/*.c -lgcc -o $@
