@@ -17,6 +17,7 @@
 #   make soak       Rails, Sidekiq and Celery for HOURS=12 (or MINUTES=n, RESUME=DIR) in containers with limits: does anything grow?
 #   make bench      all servers of bench/workloads under all allocators; hours; QUICK=1 for their short form
 #   make site       the documents as web pages, in build/site
+#   make accept     takes what the tool prints on stored data as right, where a test of the crates says it has changed
 #   make check      structure and format of the sources; make format applies the format
 #   make release    build/release/snug, the tool as it is installed: smaller and faster, and slower to build
 #   make dist       packages for Debian, Red Hat, Alpine, in build/dist; make test-dist installs them on clean systems
@@ -191,18 +192,22 @@ programs-%: library ;
 # longest come first.
 CLI_TEST = $(CARGO) test --workspace --profile quick $(CARGO_FLAGS)
 RUN_CLI_TEST = MAKEFLAGS= $(CLI_TEST)
-CLI_TESTS := $(patsubst crates/snug/tests/%.rs,%,$(wildcard crates/snug/tests/*.rs))
+CLI_TESTS := $(filter-out golden,$(patsubst crates/snug/tests/%.rs,%,$(wildcard crates/snug/tests/*.rs)))
 CLI_LONGEST = guide leak ask_allocator advise
 CLI_SIDE_BY_SIDE = 3
 CLI_GROUPS = $(addprefix test-cli-,$(CLI_LONGEST) $(filter-out $(CLI_LONGEST),$(CLI_TESTS)))
 programs-cli: all
 	$(CLI_TEST) --no-run
 
-# The unit tests of every crate.
+# The unit tests of every crate, and what the tool prints on stored data. `make accept` takes what it prints now as right.
+CRATE_TESTS = --lib --bins --test golden
 programs-crates: all
-	$(CLI_TEST) --lib --bins --no-run
+	$(CLI_TEST) $(CRATE_TESTS) --no-run
 test-crates: programs-crates
-	$(RUN_CLI_TEST) --lib --bins --no-fail-fast $(if $(AGAIN),-- --exact $(AGAIN))
+	env -u UPDATE_EXPECT $(RUN_CLI_TEST) $(CRATE_TESTS) --no-fail-fast $(if $(AGAIN),-- --exact $(AGAIN))
+.PHONY: accept
+accept: programs-crates
+	UPDATE_EXPECT=1 $(RUN_CLI_TEST) $(CRATE_TESTS) --no-fail-fast
 
 # AGAIN names the tests that are to run, of all files; tools/run-tests gives failed ones a second try.
 test-cli: programs-cli

@@ -250,16 +250,9 @@ fn a_process_that_runs_is_watched_from_the_foreground() {
 fn what_is_wrong_is_explained() {
     let scratch = Scratch::new();
     let none = scratch.text("none");
-    run(&mut snug(&["blame", &none])).expect_code(3).expect_stderr("cannot read");
-    run(&mut snug(&["blame", &scratch.0.display().to_string()]))
-        .expect_code(3)
-        .expect_stderr("--black-box DIR");
-    std::fs::write(scratch.path("other.json"), r#"{"format":"snug-profile"}"#).unwrap();
-    run(&mut snug(&["blame", &scratch.text("other.json")])).expect_code(2).expect_stderr("is no black box");
     let library = snug_library();
     let mut started = snug(&["run", "--black-box", &none, "--", "echo", "started"]);
     let answer =
         run(started.env("SNUG_LIBRARY", &library)).expect_code(125).expect_stderr("a folder that exists");
     assert_eq!(answer.stdout, "");
-    run(&mut snug(&["profile", "--black-box", &none, "--json", "1"])).expect_code(2);
 }

@@ -139,10 +139,6 @@ fn what_grew_fails_a_condition() {
     run(&mut files.boot(&["--diff", &old, "--fail-if", more], &["ruby", "-e", "require 'costly'"]))
         .expect_code(4);
     run(&mut files.boot(&["--fail-if", "boot.live > 1 kB"], &["ruby", "-e", "1"])).expect_code(4);
-    run(&mut snug(&["boot", "--diff", &old])).expect_code(2).expect_stderr("or one and a program");
-    run(&mut snug(&["boot", "--diff", &old, &new, "--fail-if", "new.lives > 1 MB"]))
-        .expect_code(2)
-        .expect_stderr("did you mean live?");
 }
 
 #[test]
@@ -161,10 +157,7 @@ fn a_server_is_ended_and_has_its_tree() {
 #[test]
 fn what_is_wrong_is_explained() {
     let files = Files::new();
-    run(&mut snug(&["boot"])).expect_code(2).expect_stderr("a program to measure is missing");
     run(&mut files.boot(&[], &["true"])).expect_code(3).expect_stderr("neither Ruby nor Python");
-    run(&mut files.boot(&[], &["no-such-program"])).expect_code(127);
-    run(&mut files.boot(&["--cut-off", "2"], &["true"])).expect_code(2).expect_stderr("with its unit");
     let answer = run(&mut files.boot(&[], &["ruby", "-e", "exit 3"])).expect_code(1);
     assert!(answer.stderr.contains("3") && answer.stdout.contains("REQUIRED"), "{}", answer.stderr);
 }

@@ -236,16 +236,6 @@ fn a_replaced_library_is_noticed() {
 }
 
 #[test]
-fn what_cannot_be_looked_at_is_code_3() {
-    run(&mut snug(&["check", "2147483646"])).expect_code(3).expect_stderr("no process 2147483646");
-    run(&mut snug(&["check", "no-such-name"])).expect_code(3).expect_stderr("no process is called");
-    run(&mut snug(&["check", "--expect", "jemaloc", "1"]))
-        .expect_code(2)
-        .expect_stderr("did you mean jemalloc?");
-    run(&mut snug(&["check"])).expect_code(2);
-}
-
-#[test]
 fn what_snug_ignored_and_where_its_settings_come_from() {
     let library = snug_library();
     let mut command = Command::new("sleep");

@@ -247,19 +247,6 @@ fn other_allocators_take_no_requests() {
     run(&mut snug(&["set", &pid, "thp=1"])).expect_code(1).expect_stderr("uses glibc 2.");
 }
 
-#[test]
-fn who_cannot_be_asked_is_told() {
-    for command in ["stats", "purge"] {
-        run(&mut snug(&[command, "2147483646"]))
-            .expect_code(3)
-            .expect_stderr("there is no process 2147483646");
-    }
-    run(&mut snug(&["set", "2147483646", "background=1"]))
-        .expect_code(3)
-        .expect_stderr("there is no process");
-    run(&mut snug(&["stats", "0"])).expect_code(2);
-}
-
 /// As another user, where this one may become it.
 #[test]
 fn processes_of_others_are_theirs() {

@@ -6,26 +6,6 @@ use std::process::Command;
 
 use common::{commands, run, snug, Scratch};
 
-#[test]
-fn the_version_is_that_of_the_project() {
-    let version = include_str!("../../../VERSION").trim();
-    let answer = run(&mut snug(&["--version"])).expect_code(0);
-    assert_eq!(answer.stdout, format!("snug {version}\n"));
-}
-
-#[test]
-fn every_help_has_an_example_and_exit_codes() {
-    for command in commands() {
-        run(&mut snug(&[&command, "--help"]))
-            .expect_code(0)
-            .expect_stdout("Example")
-            .expect_stdout(&format!("  snug {command}"));
-    }
-    for command in ["run", "check", "compare", "top"] {
-        run(&mut snug(&[command, "--help"])).expect_code(0).expect_stdout("Exit codes");
-    }
-}
-
 /// What bash offers for a line, asked as bash asks at Tab.
 fn offered(line: &str) -> Vec<String> {
     let script = run(&mut snug(&["generate", "completions", "bash"])).expect_code(0).stdout;

@@ -425,21 +425,6 @@ fn the_line_that_grew_between_two_profiles_comes_first() {
 }
 
 #[test]
-fn files_that_are_no_profiles_are_refused() {
-    let scratch = Scratch::new();
-    let other = scratch.text("other.json");
-    std::fs::write(&other, r#"{"format":"snug-leak","format_version":1}"#).unwrap();
-    let out = run(&mut snug(&["profile", "--diff", &other, &other])).expect_code(2);
-    assert!(out.stderr.contains("snug-leak") && out.stderr.contains("snug profile --json"), "{}", out.stderr);
-    let missing = scratch.text("missing");
-    let out = run(&mut snug(&["profile", "--diff", &missing, &missing])).expect_code(2);
-    assert!(out.stderr.contains("cannot read"), "{}", out.stderr);
-    run(&mut snug(&["profile", "--diff", &other])).expect_code(2);
-    run(&mut snug(&["profile", "1", "--diff", &other, &other])).expect_code(2);
-    run(&mut snug(&["profile"])).expect_code(2);
-}
-
-#[test]
 fn files_that_cannot_be_made_are_refused_before_the_measurement() {
     for option in ["--html", "--pprof", "--folded"] {
         for place in ["/", "/nonexistent/file"] {

@@ -191,11 +191,3 @@ fn the_terminal_is_given_back() {
         assert_eq!(settings(&name), before, "after {end}");
     }
 }
-
-#[test]
-fn what_cannot_be_watched() {
-    run(&mut snug(&["top"])).expect_code(2).expect_stderr("snug stats").expect_stderr("--once");
-    run(&mut snug(&["top", "--once", "2147483646"])).expect_code(3).expect_stderr("no process 2147483646");
-    run(&mut snug(&["top", "--once", "--name", "no-such-name"])).expect_code(3);
-    run(&mut snug(&["top", "--interval", "0"])).expect_code(2).expect_stderr("between 0.1 and 3600");
-}
