@@ -15,7 +15,7 @@ use snug_live::watch::Reading;
 use snug_process::proc::Pid;
 use snug_process::symbols::Symbols;
 use snug_process::system;
-use snug_profile::sampling::{native_frame, read_maps, telling_frame_of, SETTING};
+use snug_profile::sampling::{maps_beside, native_frame, telling_frame_of, SETTING};
 use snug_profile::sites::{self, Frame};
 
 /// What has no place of its own.
@@ -57,6 +57,8 @@ struct ProcessSites {
     read_at_s: Option<f64>,
     /// Live bytes by name; None: they can't be read.
     live: Option<BTreeMap<String, f64>>,
+    /// When its program began to sample.
+    started_ns: u64,
     /// A line of it was named.
     has_lines: bool,
     stacks: Remembered<u32, String>,
@@ -162,8 +164,14 @@ impl ProcessSites {
         page: u64,
         is_told: &Cell<bool>,
     ) -> Option<BTreeMap<String, f64>> {
+        let mut profile =
+            profile::read_live(pid, page, |stack| self.stacks.0.contains_key(&stack)).ok()??;
+        if profile.started_ns != self.started_ns {
+            // What is known is of the program that it ran before.
+            *self = ProcessSites { started_ns: profile.started_ns, ..ProcessSites::default() };
+            profile = profile::read_live(pid, page, |_| false).ok()??;
+        }
         let ProcessSites { stacks, addresses, has_lines, .. } = self;
-        let profile = profile::read_live(pid, page, |stack| stacks.0.contains_key(&stack)).ok()??;
         let tell = |note: String| {
             if !is_told.replace(true) {
                 terminal::note(&note);
@@ -171,12 +179,13 @@ impl ProcessSites {
         };
         profile.unread_language.as_deref().map(sites::unread_text).into_iter().for_each(tell);
         // Symbols are large: read where an address is new, and not kept.
-        let mut symbols = None;
+        let (mut symbols, mut has_changed) = (None, false);
         let mut native = |address: u64| {
             addresses.get(address, now_s, || {
-                let symbols =
-                    symbols.get_or_insert_with(|| Symbols::new(pid, read_maps(pid).unwrap_or_default()));
-                native_frame(symbols, address)
+                let maps = || maps_beside(pid, page, &profile);
+                let begin =
+                    || Symbols::new(pid, maps().inspect_err(|_| has_changed = true).unwrap_or_default());
+                native_frame(symbols.get_or_insert_with(begin), address)
             })
         };
         let (mut live, mut new): (BTreeMap<String, f64>, Vec<Frame>) = Default::default();
@@ -197,6 +206,10 @@ impl ProcessSites {
         sites::lacks_language(&new).filter(|_| !*has_lines).into_iter().for_each(tell);
         stacks.forget(now_s);
         addresses.forget(now_s);
+        if has_changed {
+            *self = ProcessSites::default();
+            return None;
+        }
         Some(live)
     }
 }

@@ -164,6 +164,8 @@ impl LiveSample {
 /// All samples of a process at one moment.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Profile {
+    /// When sampling was first switched on, by CLOCK_MONOTONIC_COARSE: what another program has differs. 0: never.
+    pub started_ns: u64,
     /// Bytes between two samples, on average.
     pub mean_bytes: u64,
     /// Samples that were ever taken.
@@ -219,6 +221,15 @@ pub fn read_live(pid: Pid, page: u64, is_known: impl Fn(u32) -> bool) -> Result<
     let live: HashSet<u32> = profile.live.iter().map(|sample| sample.stack).collect();
     copy.add_stacks(&mut profile, |number| live.contains(&number) && !is_known(number));
     Ok(Some(profile))
+}
+
+/// Whether the process still runs the program whose samples these are.
+pub fn is_still_of(pid: Pid, page: u64, profile: &Profile) -> bool {
+    let head =
+        address(pid, page).and_then(|address| address.map(|address| read_head(pid, address)).transpose());
+    let started_ns = |head: Vec<u8>| u64_at(&head, offset_of!(HeadLayout, started_ns));
+    // Sampling may begin meanwhile.
+    head.is_ok_and(|head| profile.started_ns == 0 || head.map(started_ns) == Some(profile.started_ns))
 }
 
 /// The tables, all of one moment unless they change all the time. None: sampling was never on.
@@ -291,6 +302,7 @@ impl Copy {
     /// All but the stacks.
     fn samples(&self) -> Profile {
         let mut profile = Profile {
+            started_ns: self.head(offset_of!(HeadLayout, started_ns)),
             mean_bytes: self.head(offset_of!(HeadLayout, mean_bytes)),
             taken: self.head(offset_of!(HeadLayout, taken)),
             dropped: self.head(offset_of!(HeadLayout, dropped)),
@@ -562,6 +574,24 @@ mod tests {
                 assert_eq!(read_own(&page_of(&head)).err(), Some(damaged));
             }
         }
+    }
+
+    #[test]
+    fn another_program_at_the_same_place_is_noticed() {
+        let tables = [Vec::new(), vec![0; 8], Vec::new()];
+        let mut head = head_of(&tables);
+        put(&mut head, offset_of!(HeadLayout, started_ns), &7u64.to_ne_bytes());
+        let page = page_of(&head);
+        let pid = std::process::id() as Pid;
+        let is_still_of = |page: &[u8], profile: &Profile| is_still_of(pid, page.as_ptr() as u64, profile);
+        let before = read_own(&page).unwrap();
+        assert!(is_still_of(&page, &before));
+        assert!(is_still_of(&page, &Profile::default()), "one that samples since");
+        put(&mut head, offset_of!(HeadLayout, started_ns), &8u64.to_ne_bytes());
+        assert!(!is_still_of(&page_of(&head), &before), "another one that samples");
+        let silent = [&(page.len() as u32).to_ne_bytes()[..], &vec![0; page.len()]].concat();
+        assert!(!is_still_of(&silent, &before), "another one that does not");
+        assert!(!super::is_still_of(pid, 8, &before), "none under snug");
     }
 
     #[test]

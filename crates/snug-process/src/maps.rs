@@ -1,7 +1,7 @@
 //! Mappings of a process: lines of `/proc/PID/maps`. Pure.
 
 /// One line of `/proc/PID/maps` that has a file behind it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mapping {
     pub start: u64,
     pub end: u64,

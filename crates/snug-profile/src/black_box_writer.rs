@@ -15,7 +15,7 @@ use crate::black_box::{
     at_most_sites, BlackBox, KnownEnding, LiveSites, ProcessEnding, WatchedProcess, WritingRule, WrittenFor,
 };
 use crate::black_box_folder::{self, BlackBoxFile};
-use crate::sampling::{chosen, hides_small_objects, read, read_maps, sites_of, Chosen};
+use crate::sampling::{chosen, hides_small_objects, maps_beside, read, sites_of, Chosen};
 use snug_base::failure::{Context, Failure, Result};
 use snug_base::machine;
 use snug_heap::profile::Profile;
@@ -378,12 +378,9 @@ impl BlackBoxWatch {
             note.record.role = role(&arguments, &name);
             note.record.command = arguments.join(" ").trim_end().into();
         }
-        let Some(profile) = note.profile() else { return };
-        let Ok(maps) = read_maps(pid) else { return };
-        // Of another program, if it has executed one meanwhile; the next look finds that.
-        if note.page.is_none_or(|page| remote::read_counters(pid, page).is_err()) {
-            return;
-        }
+        let (Some(profile), Some(page)) = (note.profile(), note.page) else { return };
+        // It may have executed another program meanwhile; the next look finds that.
+        let Ok(maps) = maps_beside(pid, page, &profile) else { return };
         // What its parent allocated before the fork is the parent's, while that is here.
         let is_forked = all.contains(&note.record.parent);
         let own = profile.live.iter().filter(|sample| !is_forked || !sample.inherited);

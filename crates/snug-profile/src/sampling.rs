@@ -63,11 +63,17 @@ pub fn monotonic_ns() -> u64 {
     now.as_nanos() as u64
 }
 
-/// The mappings of a process.
-pub fn read_maps(pid: Pid) -> Result<Vec<Mapping>> {
+/// The mappings of a process whose samples were read just now. Fails if it has ended since, or executed another program:
+/// addresses of one program mean nothing in another.
+pub fn maps_beside(pid: Pid, page: u64, profile: &Profile) -> Result<Vec<Mapping>> {
     let maps = std::fs::read(format!("/proc/{}/maps", proc::living(pid)))
         .cannot(|| format!("read the mappings of {pid}"))?;
-    Ok(maps::parse_maps(&maps))
+    // Of a process that has ended the kernel gives an empty file.
+    let maps = Some(maps::parse_maps(&maps)).filter(|maps| !maps.is_empty());
+    maps.filter(|_| profile::is_still_of(pid, page, profile)).ok_or_else(|| {
+        let changed = format!("process {pid} ended or executed another program while it was read");
+        Failure::new(changed).exit_code(UNKNOWN)
+    })
 }
 
 /// Merges what was chosen of a profile into sites with names.
@@ -280,7 +286,7 @@ impl SampledProcess {
         let profile = read(pid, page).ok()??;
         let end_ns = kept_until_ns(&profile, begin_ns, monotonic_ns());
         let span_ns = (end_ns - begin_ns) as f64;
-        let mut symbols = Symbols::new(pid, read_maps(pid).ok()?).with_lines();
+        let mut symbols = Symbols::new(pid, maps_beside(pid, page, &profile).ok()?).with_lines();
         let mut by_stack: BTreeMap<u32, KeptAtStack> = BTreeMap::new();
         let stayed = |sample: &&LiveSample| sample.is_of(begin_ns..end_ns);
         for sample in profile.live.iter().filter(stayed) {
@@ -310,6 +316,18 @@ mod tests {
         assert_eq!(with("profile:65536,verbose:1"), None);
         assert_eq!(with("profile:1,profile:0").as_deref(), Some("profile:1,profile:0,profile:4096"));
         assert_eq!(with("profile:many").as_deref(), Some("profile:many,profile:4096"));
+    }
+
+    #[test]
+    fn a_process_that_has_ended_has_no_mappings() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id() as Pid;
+        let mut ending = nix::sys::wait::WaitPidFlag::WEXITED;
+        ending.insert(nix::sys::wait::WaitPidFlag::WNOWAIT);
+        nix::sys::wait::waitid(nix::sys::wait::Id::Pid(nix::unistd::Pid::from_raw(pid)), ending).unwrap();
+        assert_eq!(std::fs::read(format!("/proc/{pid}/maps")).unwrap(), b"", "the kernel says no error");
+        assert!(maps_beside(pid, 0, &Profile::default()).is_err());
+        child.wait().unwrap();
     }
 
     #[test]

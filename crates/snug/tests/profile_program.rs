@@ -329,6 +329,19 @@ fn after_an_exec_the_profile_is_that_of_the_new_program() {
     }
 }
 
+/// What a wrapper held, as a shell or `bundle exec` may, is nothing that its addresses could be named by any more.
+#[test]
+fn after_an_exec_the_peak_is_that_of_the_new_program() {
+    let place = Place::new();
+    let second = place.compile("second", "int main(void) { many(keeps_more); usleep(300000); }");
+    // One sample, of more than all those of the second one.
+    let main = format!(
+        r#"int main(void) {{ kept = malloc(400 << 20); usleep(600000); execl("{second}", "second", (char *)0); }}"#
+    );
+    let answer = place.measure(&main, &[]).expect_code(0);
+    assert_eq!((first(&answer).as_str(), answer.json()["view"].as_str()), ("keeps_more", Some("peak")));
+}
+
 #[test]
 fn what_is_executed_without_snug_has_no_profile() {
     let place = Place::new();

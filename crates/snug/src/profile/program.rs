@@ -22,7 +22,7 @@ use snug_process::system::{self, Ending, HeldChild, Reaped};
 use snug_process::traced::{ChildState, TracedChild};
 use snug_process::tree;
 use snug_profile::sampling::{
-    hides_small_objects, monotonic_ns, read, read_maps, with_sampling, MEAN_BYTES, VARIABLE,
+    hides_small_objects, maps_beside, monotonic_ns, read, with_sampling, MEAN_BYTES, VARIABLE,
 };
 
 /// Time between two readings of a program that can't be read at its end, and the share of a core that they may take.
@@ -41,7 +41,6 @@ const UNREAD: Duration = Duration::from_secs(1);
 struct Snapshot {
     at: Duration,
     command: String,
-    maps: Vec<Mapping>,
     cpu: Duration,
     hides_small_objects: bool,
 }
@@ -105,9 +104,9 @@ pub(super) fn measure(arguments: &ProfileArguments) -> Result<MeasuredProfile> {
     let failed = watch.tell_ending(ended);
     let last = watch.last.take().ok_or_else(|| watch.nothing_read(ended, refusal.is_some()))?;
     watch.tell_gaps(&last, ended, duration, refusal.as_ref());
-    let mut symbols = Symbols::of_ended(watch.pid, last.maps).with_lines();
+    let mut symbols = Symbols::of_ended(watch.pid, Vec::new()).with_lines();
     let view_of = |view| {
-        let sites = watch.looks.sites(view, &mut symbols, &mut SeenBlocks::default());
+        let sites = watch.looks.sites(view, watch.pid, &mut symbols, &mut SeenBlocks::default());
         arguments.chosen(view, sites, watch.looks.dropped(view))
     };
     let views: Vec<MeasuredView> = arguments.views().map(view_of).collect();
@@ -210,18 +209,19 @@ impl Watch<'_> {
     /// Reads the program. What was read before stays where that fails.
     fn read(&mut self) {
         match self.snapshot() {
-            Ok((snapshot, profile)) => {
-                self.looks.add(profile);
+            Ok((snapshot, profile, maps)) => {
+                self.looks.add(profile, maps);
                 (self.last, self.failure) = (Some(snapshot), None);
             }
             Err(failure) => self.failure = Some(failure),
         }
     }
 
-    fn snapshot(&mut self) -> Result<(Snapshot, Profile)> {
+    fn snapshot(&mut self) -> Result<(Snapshot, Profile, Vec<Mapping>)> {
         let pid = self.pid;
         let known = self.found.clone();
         let again = known.and_then(|found| Some((found.clone(), read(pid, found.0).ok()??)));
+        let again = again.filter(|(_, profile)| profile.started_ns == self.looks.last().started_ns);
         let ((page, command), profile) = match again {
             Some(read) => read,
             // It has just started, or executed another program.
@@ -237,9 +237,9 @@ impl Watch<'_> {
         let ticks = proc::parse_stat(&stat).map_or(0, |stat| stat.ticks());
         let cpu = Duration::from_secs_f64(ticks as f64 / machine::ticks_per_second());
         let hides_small_objects = hides_small_objects(pid, &profile);
-        let maps = read_maps(pid)?;
+        let maps = maps_beside(pid, page, &profile)?;
         let at = self.begin.elapsed();
-        Ok((Snapshot { at, command, maps, cpu, hides_small_objects }, profile))
+        Ok((Snapshot { at, command, cpu, hides_small_objects }, profile, maps))
     }
 
     /// Ends the program, and what it started.

@@ -14,13 +14,12 @@ use snug_inspect::inspector::Inspector;
 use snug_live::record::SnugProcess;
 use snug_process::children::Children;
 use snug_process::ending::EndingTold;
-use snug_process::maps::Mapping;
 use snug_process::pace::Pace;
 use snug_process::proc::{self, Pid};
 use snug_process::symbols::Symbols;
 use snug_process::system;
 use snug_profile::sampled_tree::SampledTree;
-use snug_profile::sampling::{hides_small_objects, monotonic_ns, read, read_maps, MEAN_BYTES, SETTING};
+use snug_profile::sampling::{hides_small_objects, maps_beside, monotonic_ns, read, MEAN_BYTES, SETTING};
 use snug_profile::sites;
 
 /// Time between two looks, and the same for the highest; the share of a core that they may take.
@@ -39,7 +38,6 @@ type RootKey = (String, u64, u64);
 struct ProfiledProcess {
     process: SnugProcess,
     looks: Looks,
-    maps: Vec<Mapping>,
     root: RootKey,
     hides_small_objects: bool,
     /// Number of the last look at which it was there.
@@ -172,19 +170,16 @@ impl TreeWatch<'_> {
     /// Reads all processes once.
     fn look(&mut self) {
         self.tree.look();
-        self.failure = None;
-        let mut read_now = Vec::new();
+        let (mut read_now, mut failed) = (Vec::new(), Vec::new());
         for (process, parent) in self.tree.sampled() {
-            match read(process.pid, process.page) {
-                Ok(profile) => read_now.push((process, parent, profile)),
-                Err(failure) => {
-                    let end = EndingTold::of_running(process.pid);
-                    if end.is_ok_and(|end| !end.ends_within(ENDS_WITHIN)) {
-                        self.failure = Some(failure);
-                    }
-                }
+            let profile = read(process.pid, process.page).map(Option::unwrap_or_default);
+            let maps = |profile: &Profile| maps_beside(process.pid, process.page, profile);
+            match profile.and_then(|profile| maps(&profile).map(|maps| (profile, maps))) {
+                Ok((profile, maps)) => read_now.push((process, parent, profile, maps)),
+                Err(failure) => failed.push((process, failure)),
             }
         }
+        self.failure = self.of_those_that_stay(failed);
         if read_now.is_empty() {
             return;
         }
@@ -192,24 +187,20 @@ impl TreeWatch<'_> {
         // What a forked process has from its parent is compared with the parent's state before this look.
         let new: Vec<ProfiledProcess> = read_now
             .iter()
-            .filter_map(|(process, parent, profile)| self.joined(*process, *parent, profile))
+            .filter_map(|(process, parent, profile, _)| self.joined(*process, *parent, profile))
             .collect();
         self.processes.extend(new);
         let (mut sum_bytes, mut seen) = (0.0, SeenBlocks::default());
-        for (process, _, profile) in read_now {
+        for (process, _, profile, maps) in read_now {
             let looks = self.looks;
             let Some(known) = self.processes.iter_mut().find(|known| known.process == process) else {
                 continue;
             };
-            let profile = profile.unwrap_or_default();
             let live = profile.live.iter().filter(|sample| seen.is_new(sample));
             sum_bytes += live.map(|sample| sample.weight_bytes).sum::<f64>();
             known.hides_small_objects = hides_small_objects(process.pid, &profile);
-            known.looks.note(profile);
+            known.looks.note(profile, maps);
             known.last_look = looks;
-            if let Ok(maps) = read_maps(process.pid) {
-                known.maps = maps;
-            }
         }
         if self.arguments.wants_peak() && sum_bytes > self.peak_bytes {
             self.peak_bytes = sum_bytes;
@@ -219,8 +210,23 @@ impl TreeWatch<'_> {
         }
     }
 
+    /// Why one could not be read that has neither ended nor executed another program.
+    fn of_those_that_stay(&mut self, failed: Vec<(SnugProcess, Failure)>) -> Option<Failure> {
+        if failed.is_empty() {
+            return None;
+        }
+        self.tree.look();
+        let sampled = self.tree.sampled();
+        let stays = |process: &SnugProcess| {
+            let end = EndingTold::of_running(process.pid);
+            sampled.iter().any(|(now, _)| now == process)
+                && end.is_ok_and(|end| !end.ends_within(ENDS_WITHIN))
+        };
+        failed.into_iter().rev().find_map(|(process, failure)| stays(&process).then_some(failure))
+    }
+
     /// A process that is new here.
-    fn joined(&self, process: SnugProcess, parent: Pid, now: &Option<Profile>) -> Option<ProfiledProcess> {
+    fn joined(&self, process: SnugProcess, parent: Pid, now: &Profile) -> Option<ProfiledProcess> {
         if self.processes.iter().any(|known| known.process == process) {
             return None;
         }
@@ -228,13 +234,12 @@ impl TreeWatch<'_> {
         let relatives = self.processes.iter().filter(|known| known.process.page == process.page);
         let before = match relatives.max_by_key(|known| (known.process.pid == parent, known.last_look)) {
             Some(known) => Some(known.looks.last().clone()),
-            None if self.looks == 1 => now.clone(),
+            None if self.looks == 1 => Some(now.clone()),
             None => None,
         };
         Some(ProfiledProcess {
             process,
             looks: Looks::new(self.begin_ns, before),
-            maps: Vec::new(),
             root: root_key(process.pid),
             hides_small_objects: false,
             last_look: 0,
@@ -269,8 +274,7 @@ impl TreeWatch<'_> {
             let shown = |process: &&ProfiledProcess| has_ended_counts || process.is_last(self.looks);
             for process in self.processes.iter().filter(shown) {
                 let symbols = symbols.entry(&process.root).or_insert_with(|| self.symbols(&process.root));
-                symbols.map_anew(process.process.pid, process.maps.clone());
-                found.extend(process.looks.sites(view, symbols, &mut seen));
+                found.extend(process.looks.sites(view, process.process.pid, symbols, &mut seen));
                 dropped += process.looks.dropped(view);
             }
             self.arguments.chosen(view, sites::merge(found), dropped)

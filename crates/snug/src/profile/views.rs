@@ -6,6 +6,8 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use snug_heap::profile::{LiveSample, Profile, SampledStack};
+use snug_process::maps::Mapping;
+use snug_process::proc::Pid;
 use snug_process::symbols::Symbols;
 use snug_profile::sampling::{chosen, kept_until_ns, monotonic_ns, sites_of, Chosen};
 use snug_profile::sites::Site;
@@ -37,6 +39,13 @@ impl SeenBlocks {
     }
 }
 
+/// What was read of a process at one moment: its samples, and the mappings that give their addresses names.
+#[derive(Default, Clone)]
+struct Look {
+    profile: Profile,
+    maps: Vec<Mapping>,
+}
+
 /// What was read of a process during a measurement.
 #[derive(Default)]
 pub(super) struct Looks {
@@ -45,47 +54,55 @@ pub(super) struct Looks {
     last_ns: u64,
     /// None: nothing had been sampled when it began.
     before: Option<Profile>,
-    after: Profile,
+    after: Look,
     /// That of the looks at which the most was live.
-    peak: Profile,
+    peak: Look,
 }
 
 impl Looks {
     /// Begins with what was there at that time; None: the process begins, too.
     pub(super) fn new(begin_ns: u64, before: Option<Profile>) -> Looks {
-        Looks { begin_ns, peak: before.clone().unwrap_or_default(), before, ..Looks::default() }
+        Looks { begin_ns, before, ..Looks::default() }
     }
 
     /// Takes a look that is the last so far.
-    pub(super) fn add(&mut self, profile: Profile) {
-        // Another program has fewer samples, and its stacks other numbers.
-        let is_peak = profile.taken < self.peak.taken || profile.live_bytes() > self.peak.live_bytes();
-        self.note(profile);
+    pub(super) fn add(&mut self, profile: Profile, maps: Vec<Mapping>) {
+        let peak = &self.peak.profile;
+        // What another program had before is none of this one's.
+        let is_peak = profile.started_ns != peak.started_ns || profile.live_bytes() > peak.live_bytes();
+        self.note(profile, maps);
         if is_peak {
             self.note_peak(true);
         }
     }
 
     /// Takes a look of one process of several.
-    pub(super) fn note(&mut self, profile: Profile) {
-        self.after = profile;
+    pub(super) fn note(&mut self, profile: Profile, maps: Vec<Mapping>) {
+        self.after = Look { profile, maps };
         self.last_ns = monotonic_ns();
     }
 
     /// The processes had most together at the last look, of which this one was a part or not.
     pub(super) fn note_peak(&mut self, is_part: bool) {
-        self.peak = if is_part { self.after.clone() } else { Profile::default() };
+        self.peak = if is_part { self.after.clone() } else { Look::default() };
     }
 
     /// What was there at the last look.
     pub(super) fn last(&self) -> &Profile {
-        &self.after
+        &self.after.profile
     }
 
     /// Where the blocks of a view were allocated, but for those that were seen in other processes.
-    pub(super) fn sites(&self, view: ProfileView, symbols: &mut Symbols, seen: &mut SeenBlocks) -> Vec<Site> {
-        let profile = if view == ProfileView::Peak { &self.peak } else { &self.after };
-        sites_of(symbols, profile, self.selected(view, seen))
+    pub(super) fn sites(
+        &self,
+        view: ProfileView,
+        pid: Pid,
+        symbols: &mut Symbols,
+        seen: &mut SeenBlocks,
+    ) -> Vec<Site> {
+        let look = if view == ProfileView::Peak { &self.peak } else { &self.after };
+        symbols.map_anew(pid, look.maps.clone());
+        sites_of(symbols, &look.profile, self.selected(view, seen))
     }
 
     /// What the view shows, by number of the stack.
@@ -93,19 +110,19 @@ impl Looks {
         match view {
             ProfileView::Allocated => self.allocated(),
             ProfileView::Peak => {
-                self.peak.live.iter().filter(|sample| seen.is_new(sample)).map(chosen).collect()
+                self.peak.profile.live.iter().filter(|sample| seen.is_new(sample)).map(chosen).collect()
             }
             ProfileView::Live => {
-                self.after.live.iter().filter(|sample| seen.is_new(sample)).map(chosen).collect()
+                self.after.profile.live.iter().filter(|sample| seen.is_new(sample)).map(chosen).collect()
             }
             ProfileView::Grown => {
                 let is_new = |sample: &&LiveSample| sample.is_of(self.begin_ns..u64::MAX);
-                self.after.live.iter().filter(is_new).map(chosen).collect()
+                self.after.profile.live.iter().filter(is_new).map(chosen).collect()
             }
             ProfileView::Kept => {
-                let until_ns = kept_until_ns(&self.after, self.begin_ns, self.last_ns);
+                let until_ns = kept_until_ns(&self.after.profile, self.begin_ns, self.last_ns);
                 let is_kept = |sample: &&LiveSample| sample.is_of(self.begin_ns..until_ns);
-                self.after.live.iter().filter(is_kept).map(chosen).collect()
+                self.after.profile.live.iter().filter(is_kept).map(chosen).collect()
             }
         }
     }
@@ -113,13 +130,14 @@ impl Looks {
     fn allocated(&self) -> Vec<Chosen> {
         let none = SampledStack::default();
         let old = |number| self.before.as_ref().and_then(|before| before.stacks.get(number)).unwrap_or(&none);
-        let grown = self.after.stacks.iter().map(|(number, stack)| {
+        let after = &self.after.profile;
+        let grown = after.stacks.iter().map(|(number, stack)| {
             let old = old(number);
             let bytes = stack.allocated_bytes - old.allocated_bytes;
             (*number, bytes, stack.allocated_blocks - old.allocated_blocks)
         });
         let grown: Vec<(u32, f64, f64)> = grown.filter(|(_, bytes, _)| *bytes > 0.0).collect();
-        let taken = self.after.taken.saturating_sub(self.before.as_ref().map_or(0, |before| before.taken));
+        let taken = after.taken.saturating_sub(self.before.as_ref().map_or(0, |before| before.taken));
         let counts = samples_behind(&grown, taken);
         let site = |((number, bytes, blocks), samples): ((u32, f64, f64), f64)| {
             (number, Site { bytes, blocks, samples: samples.round().max(1.0) as u64, ..Site::default() })
@@ -131,11 +149,13 @@ impl Looks {
     /// first switched on.
     pub(super) fn dropped(&self, view: ProfileView) -> u64 {
         match view {
-            ProfileView::Live => self.after.dropped,
-            ProfileView::Peak => self.peak.dropped,
-            ProfileView::Grown | ProfileView::Kept | ProfileView::Allocated => {
-                self.after.dropped.saturating_sub(self.before.as_ref().map_or(0, |before| before.dropped))
-            }
+            ProfileView::Live => self.after.profile.dropped,
+            ProfileView::Peak => self.peak.profile.dropped,
+            ProfileView::Grown | ProfileView::Kept | ProfileView::Allocated => self
+                .after
+                .profile
+                .dropped
+                .saturating_sub(self.before.as_ref().map_or(0, |before| before.dropped)),
         }
     }
 }
@@ -184,8 +204,13 @@ mod tests {
             ..Profile::default()
         };
         let mut looks = Looks::new(20, Some(before));
-        looks.add(highest);
-        looks.add(after);
+        assert_eq!(
+            looks.selected(ProfileView::Peak, &mut SeenBlocks::default()),
+            [],
+            "it was not there at the peak"
+        );
+        looks.add(highest, Vec::new());
+        looks.add(after, Vec::new());
         let bytes = |view| {
             let found = looks.selected(view, &mut SeenBlocks::default());
             let mut all: Vec<f64> = found.into_iter().map(|found| found.1.bytes).collect();
@@ -208,22 +233,24 @@ mod tests {
 
     #[test]
     fn another_program_has_a_peak_of_its_own() {
-        let look = |taken, bytes| {
+        let map = |path: &str| vec![Mapping { path: path.into(), ..Mapping::default() }];
+        let mut looks = Looks::new(0, None);
+        let mut add = |started_ns, taken, bytes, path| {
             let live =
                 vec![LiveSample { stack: 1, weight_bytes: bytes, time_ns: 1, ..LiveSample::default() }];
-            Profile { taken, live, ..Profile::default() }
+            looks.add(Profile { started_ns, taken, live, ..Profile::default() }, map(path));
+            (looks.peak.profile.live_bytes(), looks.peak.maps[0].path.clone())
         };
-        let mut looks = Looks::new(0, None);
-        looks.add(look(100, 500.0));
-        looks.add(look(3, 20.0));
-        assert_eq!(looks.peak.live_bytes(), 20.0);
+        assert_eq!(add(1, 3, 500.0, "sh"), (500.0, "sh".into()));
+        assert_eq!(add(1, 4, 400.0, "ended"), (500.0, "sh".into()), "named as it was at the peak");
+        assert_eq!(add(2, 100, 20.0, "ruby"), (20.0, "ruby".into()), "with more samples of less");
     }
 
     #[test]
     fn what_was_dropped_before_counts_for_what_is_live_alone() {
         let [before, after] = [3, 10].map(|dropped| Profile { dropped, ..Profile::default() });
         let mut looks = Looks::new(0, Some(before));
-        looks.add(after);
+        looks.add(after, Vec::new());
         let found = [ProfileView::Grown, ProfileView::Allocated, ProfileView::Live];
         assert_eq!(found.map(|view| looks.dropped(view)), [7, 7, 10]);
     }
