@@ -203,22 +203,28 @@ mod tests {
     }
 
     #[test]
-    fn snug_is_preloaded_everywhere() {
+    fn lines_to_paste_are_as_they_were() {
         let program = ["bundle", "exec", "puma"].map(String::from);
-        let library = Path::new("/opt/snug/libsnug.so");
-        let deployment = Deployment {
-            kind: Kind::Snug,
-            library: Some(library),
+        let conf = [("MALLOC_CONF".to_string(), "narenas:2,thp:never".to_string())];
+        let quoted = [("MALLOC_ARENA_MAX".to_string(), "2".to_string()), ("A".into(), "50% \"x\"".into())];
+        let package = Package::new("libjemalloc2");
+        let of = |kind, library: Option<&'static str>| Deployment {
+            kind,
+            library: library.map(Path::new),
             package: None,
             variables: &[],
-            program: &program,
+            program: &[],
         };
-        let text = all(&deployment);
-        assert!(text.contains("ENV LD_PRELOAD=\"/usr/local/lib/libsnug.so\"\n"), "{text}");
-        assert!(text.contains("web: LD_PRELOAD=/app/vendor/libsnug.so bundle exec puma\n"), "{text}");
-        assert!(text.contains("Environment=LD_PRELOAD=/opt/snug/libsnug.so\n"), "{text}");
-        assert!(text.contains("  - name: LD_PRELOAD\n    value: \"/usr/local/lib/libsnug.so\"\n"), "{text}");
-        assert!(text.contains("snug run -- bundle exec puma\n"), "{text}");
+        let jemalloc = of(Kind::Jemalloc, Some("/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"));
+        let jemalloc = Deployment { variables: &conf, ..jemalloc };
+        let cases = [
+            ("snug", Deployment { program: &program, ..of(Kind::Snug, Some("/opt/snug/libsnug.so")) }),
+            ("jemalloc of a package", Deployment { package: Some(&package), ..jemalloc }),
+            ("jemalloc of no package", jemalloc),
+            ("variables alone, to be quoted", Deployment { variables: &quoted, ..of(Kind::Glibc, None) }),
+        ];
+        let text: String = cases.iter().map(|(name, each)| format!("==== {name}\n{}", all(each))).collect();
+        expect_test::expect_file!["../golden/lines-to-paste.txt"].assert_eq(&text);
     }
 
     #[test]
@@ -236,53 +242,5 @@ mod tests {
         {
             assert!(guide.contains(&line.replace('"', "")), "{line}");
         }
-    }
-
-    #[test]
-    fn settings_of_others_go_along() {
-        let variables = [("MALLOC_CONF".to_string(), "narenas:2,thp:never".to_string())];
-        let library = Path::new("/usr/lib/x86_64-linux-gnu/libjemalloc.so.2");
-        let package = Package::new("libjemalloc2");
-        let mut deployment = Deployment {
-            kind: Kind::Jemalloc,
-            library: Some(library),
-            package: Some(&package),
-            variables: &variables,
-            program: &[],
-        };
-        let text = all(&deployment);
-        assert!(text.contains("--no-install-recommends libjemalloc2 "), "{text}");
-        assert!(
-            text.contains("$(uname -m)-linux-gnu/libjemalloc.so.2 /usr/local/lib/libjemalloc.so.2\n"),
-            "{text}"
-        );
-        assert!(text.contains("ENV MALLOC_CONF=\"narenas:2,thp:never\"\n"), "{text}");
-        assert!(text.contains("MALLOC_CONF=narenas:2,thp:never YOUR-COMMAND\n"), "{text}");
-        deployment.package = None;
-        let text = all(&deployment);
-        assert!(text.contains("COPY libjemalloc.so.2 /usr/local/lib/libjemalloc.so.2\n"), "{text}");
-        assert!(!text.contains("apt-get"), "no package has it: {text}");
-    }
-
-    /// What is said for a variable alone.
-    fn all_for_variable(name: &str, value: &str) -> String {
-        let variables = [(name.to_string(), value.to_string())];
-        let (kind, library, package) = (Kind::Glibc, None, None);
-        all(&Deployment { kind, library, package, variables: &variables, program: &[] })
-    }
-
-    #[test]
-    fn a_variable_alone_preloads_nothing() {
-        let text = all_for_variable("MALLOC_ARENA_MAX", "2");
-        assert!(!text.contains("LD_PRELOAD") && !text.contains("RUN "), "{text}");
-        assert_eq!(text.matches("MALLOC_ARENA_MAX").count(), 5, "{text}");
-    }
-
-    #[test]
-    fn values_are_quoted_for_each_reader() {
-        let text = all_for_variable("A", "50% \"x\"");
-        assert!(text.contains("Environment=\"A=50%% \\\"x\\\"\"\n"), "{text}");
-        assert!(text.contains("ENV A=\"50% \\\"x\\\"\"\n"), "{text}");
-        assert!(text.contains("web: A='50% \"x\"' YOUR-COMMAND\n"), "{text}");
     }
 }

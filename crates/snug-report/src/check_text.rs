@@ -324,54 +324,34 @@ mod tests {
     }
 
     #[test]
-    fn the_same_problem_is_said_once() {
-        let problem = Problem { id: "x", severity: Severity::Error, message: "bad".into(), fix: "do".into() };
-        let processes = (1..4).map(|pid| process(pid, Kind::Glibc, vec![problem.clone()])).collect();
-        let text = render(&report(processes, None));
-        assert_eq!(text.matches("wrong: bad").count(), 1, "{text}");
-        assert!(text.contains("fix: do"));
-        assert!(text.starts_with("All 3 processes use glibc, and something is wrong.\n"), "{text}");
-    }
-
-    #[test]
-    fn one_way_to_change_it_is_shown() {
+    fn reports_are_as_they_were() {
+        let problem = |id, severity| Problem { id, severity, message: "bad".into(), fix: "do".into() };
+        let of = |pid, kind, id, severity| process(pid, kind, vec![problem(id, severity)]);
         let snippet = |title| Snippet { title, file: "f", text: format!("for {title}\n") };
-        let mut report = report(vec![process(1, Kind::Glibc, vec![])], Some(Kind::Snug));
-        report.changes = ["Docker", "systemd", "Shell"].map(snippet).to_vec();
-        let text = render(&report);
-        assert!(text.contains("    for Shell\n") && !text.contains("for Docker"), "{text}");
-        assert!(text.ends_with("\nWith --lines also those for: Docker, systemd.\n"), "{text}");
-        let mut all = Vec::new();
-        CheckText { colours: false, all_lines: true }.write(&report, &mut all).unwrap();
-        let all = String::from_utf8(all).unwrap();
-        assert!(all.contains("for Docker") && !all.contains("With --lines"), "{all}");
-    }
-
-    #[test]
-    fn verdicts() {
+        let mut to_change = report(vec![process(1, Kind::Glibc, vec![])], Some(Kind::Snug));
+        to_change.changes = ["Docker", "systemd", "Shell"].map(snippet).to_vec();
         let mixed = vec![process(1, Kind::Snug, vec![]), process(2, Kind::Glibc, vec![])];
-        assert_eq!(verdict(&report(mixed.clone(), None)), "Of 2 processes, 1 use snug, 1 use glibc.");
-        assert_eq!(
-            verdict(&report(mixed, Some(Kind::Snug))),
-            "Not as expected: 1 of 2 processes do not use snug: 2 uses glibc 1.0."
-        );
-        let one = vec![process(1, Kind::Snug, vec![])];
-        assert_eq!(verdict(&report(one, Some(Kind::Snug))), "As expected: it uses snug.");
-        let fatal = Problem {
-            id: "missing-library",
-            severity: Severity::Error,
-            message: "m".into(),
-            fix: "f".into(),
-        };
-        let one = vec![process(1, Kind::Snug, vec![fatal.clone()])];
-        let text = verdict(&report(one, Some(Kind::Snug)));
-        assert_eq!(text, "Not as expected: it would use snug, but it does not start.");
-        let failed = Problem { id: FAILED_ITSELF, ..fatal };
-        let two = vec![process(1, Kind::Snug, vec![failed]), process(2, Kind::Glibc, vec![])];
-        assert_eq!(
-            verdict(&report(two, Some(Kind::Snug))),
-            "Not as expected: 2 of 2 processes fail or do not use snug: 1 failed, 2 uses glibc 1.0."
-        );
+        let failed = of(1, Kind::Snug, FAILED_ITSELF, Severity::Error);
+        let cases = [
+            (
+                "the same problem of three",
+                report((1..4).map(|pid| of(pid, Kind::Glibc, "x", Severity::Error)).collect(), None),
+            ),
+            ("as expected", report(vec![process(1, Kind::Snug, vec![])], Some(Kind::Snug))),
+            ("what to change", to_change.clone()),
+            ("two allocators", report(mixed.clone(), None)),
+            ("two allocators, one expected", report(mixed.clone(), Some(Kind::Snug))),
+            (
+                "does not start",
+                report(vec![of(1, Kind::Snug, "missing-library", Severity::Error)], Some(Kind::Snug)),
+            ),
+            ("one failed by itself", report(vec![failed, mixed[1].clone()], Some(Kind::Snug))),
+        ];
+        let mut told: String =
+            cases.iter().map(|(name, report)| format!("==== {name}\n{}", render(report))).collect();
+        let all = CheckText { colours: false, all_lines: true };
+        told += &format!("==== all lines\n{}", snug_base::testing::written(|out| all.write(&to_change, out)));
+        expect_test::expect_file!["../golden/check.txt"].assert_eq(&told);
     }
 
     #[test]
