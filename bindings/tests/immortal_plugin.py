@@ -1,5 +1,5 @@
-"""A plugin of pytest's for run_suites_of_packages.py: makes immortal what lives when all tests are collected, and writes what becomes
-of each test into a file.
+"""A plugin of pytest's for run_suites_of_packages.py: makes immortal what lives when all tests are collected, forks, has the child run
+them, as a worker runs requests, and writes what becomes of each test into a file.
 
 SNUG_SUITE is "immortal" or "mortal"; SNUG_SUITE_RESULTS names the file.
 """
@@ -18,6 +18,15 @@ def begin():
         hooks.freeze_before_fork()
         if not hooks.state()["immortal"]:
             sys.exit(hooks.state()["reason"])
+    become_a_worker()
+
+
+def become_a_worker():
+    """Goes on in a child; this process only waits for it, and ends as it does."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if worker := os.fork():
+        os._exit(os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]) & 0xFF)
 
 
 def end():

@@ -1,4 +1,4 @@
-"""Runs test modules of CPython's, or of a package, with everything immortal that has been loaded by then, or as it is.
+"""Runs test modules of CPython's, or of a package, in a forked child, with everything immortal that was loaded before, or as it is.
 
     run_modules_of_tests.py immortal|mortal MODULE...     prints what did not pass, one test a line, and how many ran
 
@@ -9,6 +9,8 @@ import importlib
 import io
 import sys
 import unittest
+
+import immortal_plugin
 
 
 class Result(unittest.TestResult):
@@ -43,6 +45,7 @@ def main():
         hooks.freeze_before_fork()
         if not hooks.state()["immortal"]:
             sys.exit(hooks.state()["reason"])
+    immortal_plugin.become_a_worker()
     result = Result()
     said = sys.stdout, sys.stderr
     for suite in suites:

@@ -28,6 +28,8 @@ const RUBY_LONG_PAGE_BYTES: u64 = 64 << 10;
 const RUBY_HEAD_BYTES: usize = 96;
 /// Slots are aligned to their size, which is at most this.
 const RUBY_FIRST_SLOT_MAX: u64 = 1024;
+/// Of all slots until 3.0, of the smallest since.
+const RUBY_SLOT_BYTES: u64 = 40;
 
 const TRANSIENT_BLOCK_BYTES: u64 = 32 << 10;
 const TRANSIENT_BLOCKS: usize = 1024;
@@ -45,8 +47,21 @@ const V8_HEAD_BYTES: usize = 96;
 /// Objects begin behind the chunk's own header.
 const V8_HEADER_MAX: u64 = 8 << 10;
 
-/// The pages of Ruby's slots in these ranges.
-pub fn ruby_pages(pid: Pid, pages: &PageMap, ranges: &[Range<u64>]) -> Vec<Range<u64>> {
+/// A page of Ruby's slots.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RubyPage {
+    /// Where it lies.
+    pub place: Range<u64>,
+    /// Where Ruby keeps marks and more about it.
+    pub structure: u64,
+    /// Where its slots lie.
+    pub slots: Range<u64>,
+    /// How long each slot is.
+    pub slot_bytes: u64,
+}
+
+/// The pages of Ruby's slots in these ranges, ascending.
+pub fn ruby_slots(pid: Pid, pages: &PageMap, ranges: &[Range<u64>]) -> Vec<RubyPage> {
     let heads = heads(pid, pages, ranges, RUBY_PAGE_BYTES, 8);
     let pointed: Vec<(u64, u64)> = heads
         .into_iter()
@@ -54,26 +69,40 @@ pub fn ruby_pages(pid: Pid, pages: &PageMap, ranges: &[Range<u64>]) -> Vec<Range
         .filter(|(_, at)| *at % 8 == 0 && *at != 0 && ranges.iter().any(|range| range.contains(at)))
         .collect();
     let places: Vec<u64> = pointed.iter().map(|(_, at)| *at).collect();
-    let found: Vec<u64> = read_all(pid, &places, RUBY_HEAD_BYTES)
-        .into_iter()
-        .zip(pointed)
-        .filter(|(structure, (page, _))| is_ruby_page(structure, *page))
-        .map(|(_, (page, _))| page)
-        .collect();
-    let is_long = found.iter().all(|page| page % RUBY_LONG_PAGE_BYTES == 0);
-    ranges_of(found, if is_long { RUBY_LONG_PAGE_BYTES } else { RUBY_PAGE_BYTES })
+    let structures = read_all(pid, &places, RUBY_HEAD_BYTES).into_iter().zip(pointed);
+    let mut found: Vec<RubyPage> =
+        structures.filter_map(|(head, (page, structure))| ruby_page(&head, page, structure)).collect();
+    found.sort_unstable_by_key(|page| page.place.start);
+    // What looks like a page inside of another one is an accident.
+    let mut end = 0;
+    found.retain(|page| {
+        let follows = page.place.start >= end;
+        end = if follows { page.place.end } else { end };
+        follows
+    });
+    found
 }
 
-/// Whether a `struct heap_page` is that of the page.
-fn is_ruby_page(structure: &[u8], page: u64) -> bool {
-    // Since 3.1 the size of slots comes first, before that their number.
-    let is_count = |at: usize| {
-        let count = u64::from(u16::from_le_bytes([structure[at], structure[at + 1]]));
-        (1..=RUBY_LONG_PAGE_BYTES / 32).contains(&count)
-    };
+/// The same as ranges.
+pub fn ruby_pages(pid: Pid, pages: &PageMap, ranges: &[Range<u64>]) -> Vec<Range<u64>> {
+    joined(ruby_slots(pid, pages, ranges).into_iter().map(|page| page.place))
+}
+
+/// The page, if the `struct heap_page` that begins like this is of one that lies there: its slots fill it.
+fn ruby_page(head: &[u8], page: u64, structure: u64) -> Option<RubyPage> {
     let first_slot = page + 8..=page + RUBY_FIRST_SLOT_MAX;
-    (is_count(0) || is_count(2))
-        && (1..RUBY_HEAD_BYTES / 8).any(|index| first_slot.contains(&word(structure, index)))
+    let mut words = (1..RUBY_HEAD_BYTES / 8).map(|index| word(head, index));
+    let first = words.find(|word| first_slot.contains(word))?;
+    // Since 3.1 the size of slots comes first, before that their number.
+    let count = |at: usize| u64::from(u16::from_le_bytes([head[at], head[at + 1]]));
+    let sizes = [(count(0), count(2)), (RUBY_SLOT_BYTES, count(0))];
+    let (slot_bytes, end, page_bytes) = sizes.into_iter().find_map(|(slot_bytes, slots)| {
+        let end = first + slot_bytes * slots;
+        let fills = |bytes: &u64| (page + bytes).checked_sub(end).is_some_and(|left| left < slot_bytes);
+        let page_bytes = [RUBY_PAGE_BYTES, RUBY_LONG_PAGE_BYTES].into_iter().find(fills)?;
+        (slot_bytes >= RUBY_SLOT_BYTES && page % page_bytes == 0).then_some((slot_bytes, end, page_bytes))
+    })?;
+    Some(RubyPage { place: page..page + page_bytes, structure, slots: first..end, slot_bytes })
 }
 
 /// Ruby's transient heap, if it is in these ranges.
@@ -111,7 +140,7 @@ pub fn python_pools(pid: Pid, pages: &PageMap, ranges: &[Range<u64>]) -> Vec<Ran
             .map(|(page, _)| page)
             .collect();
         if !found.is_empty() {
-            return ranges_of(found, pool_bytes);
+            return joined(found.into_iter().map(|page| page..page + pool_bytes));
         }
     }
     Vec::new()
@@ -180,17 +209,16 @@ fn read_all(pid: Pid, places: &[u64], length: usize) -> Vec<Vec<u8>> {
     buffer.chunks_exact(length).map(<[u8]>::to_vec).collect()
 }
 
-/// Ranges of `bytes` each; those that touch each other become one.
-fn ranges_of(mut starts: Vec<u64>, bytes: u64) -> Vec<Range<u64>> {
-    starts.sort_unstable();
-    let mut ranges: Vec<Range<u64>> = Vec::new();
-    for start in starts {
-        match ranges.last_mut() {
-            Some(last) if last.end >= start => last.end = start + bytes,
-            _ => ranges.push(start..start + bytes),
+/// Those that touch each other become one. Ascending.
+fn joined(ranges: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
+    let mut found: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match found.last_mut() {
+            Some(last) if last.end >= range.start => last.end = last.end.max(range.end),
+            _ => found.push(range),
         }
     }
-    ranges
+    found
 }
 
 fn word(bytes: &[u8], index: usize) -> u64 {
@@ -221,14 +249,28 @@ mod tests {
 
     #[test]
     fn a_page_of_slots_must_know_its_place() {
-        let mut structure = vec![0; RUBY_HEAD_BYTES];
-        structure[..2].copy_from_slice(&409u16.to_le_bytes());
-        assert!(!is_ruby_page(&structure, 0x10000));
-        structure[24..32].copy_from_slice(&0x10028u64.to_le_bytes());
-        assert!(is_ruby_page(&structure, 0x10000));
-        assert!(!is_ruby_page(&structure, 0x14000));
-        structure[..2].fill(0);
-        assert!(!is_ruby_page(&structure, 0x10000));
+        const PAGE: u64 = 0x10000;
+        let mut head = vec![0; RUBY_HEAD_BYTES];
+        head[..2].copy_from_slice(&408u16.to_le_bytes());
+        assert_eq!(ruby_page(&head, PAGE, 8), None);
+        head[24..32].copy_from_slice(&(PAGE + 40).to_le_bytes());
+        let of =
+            |head: &[u8]| ruby_page(head, PAGE, 8).map(|page| (page.place.end, page.slots, page.slot_bytes));
+        let until_3_0 = Some((PAGE + RUBY_PAGE_BYTES, PAGE + 40..PAGE + 40 + 408 * 40, 40));
+        assert_eq!(of(&head), until_3_0);
+        assert_eq!(ruby_page(&head, 0x14000, 8), None);
+        for (bytes, count, page_bytes) in [
+            (40u16, 408u16, RUBY_PAGE_BYTES),
+            (160, 409, RUBY_LONG_PAGE_BYTES),
+            (640, 102, RUBY_LONG_PAGE_BYTES),
+        ] {
+            head[..2].copy_from_slice(&bytes.to_le_bytes());
+            head[2..4].copy_from_slice(&count.to_le_bytes());
+            let (bytes, count) = (u64::from(bytes), u64::from(count));
+            assert_eq!(of(&head), Some((PAGE + page_bytes, PAGE + 40..PAGE + 40 + bytes * count, bytes)));
+            head[2..4].copy_from_slice(&(count as u16 - 40).to_le_bytes());
+            assert_eq!(of(&head), None, "half a page");
+        }
     }
 
     #[test]
@@ -270,7 +312,10 @@ mod tests {
 
     #[test]
     fn neighbours_become_one_range() {
-        assert_eq!(ranges_of(vec![0x4000, 0, 0x10000], 0x4000), [0..0x8000, 0x10000..0x14000]);
+        assert_eq!(
+            joined([0..0x4000, 0x4000..0x8000, 0x10000..0x14000].into_iter()),
+            [0..0x8000, 0x10000..0x14000]
+        );
     }
 
     #[test]
@@ -301,7 +346,7 @@ mod tests {
             transient_heap(&blocks);
             for _ in 0..10_000 {
                 is_python_pool(&random.hostile_bytes(PYTHON_HEADER_BYTES, &[]), PYTHON_SHORT_POOL_BYTES);
-                is_ruby_page(&random.hostile_bytes(RUBY_HEAD_BYTES, std::slice::from_ref(&range)), start);
+                ruby_page(&random.hostile_bytes(RUBY_HEAD_BYTES, std::slice::from_ref(&range)), start, 8);
                 v8_chunk_bytes(&random.hostile_bytes(V8_HEAD_BYTES, std::slice::from_ref(&range)), start);
             }
         });

@@ -19,6 +19,7 @@ pub mod python_types;
 pub mod profile;
 pub mod read_error;
 pub mod remote;
+pub mod ruby_change;
 pub mod sharing;
 pub mod slab_map;
 pub mod wishes;

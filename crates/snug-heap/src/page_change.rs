@@ -17,13 +17,13 @@ pub enum Cause {
     WrittenBack,
     /// Counts of references to Python's objects, and nothing else.
     Counts,
-    /// And what Python's collector notes beside objects.
+    /// And what a collector notes in objects and beside them.
     Collector,
-    /// And what malloc, or Python in its arenas, keeps in its memory and in free blocks.
+    /// And what malloc keeps in its memory and in free blocks, or Python or Ruby in their heaps.
     Allocator,
-    /// And what Python's interpreter notes in code.
+    /// And what an interpreter notes in code, or makes of it.
     Code,
-    /// And new blocks beside those that the parent had.
+    /// And new blocks beside those that the parent had, or in the place of one.
     Holes,
     /// No block of the parent lies in it.
     FreePages,

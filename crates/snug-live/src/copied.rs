@@ -10,6 +10,7 @@ use snug_base::failure::{Failure, Result, UNKNOWN};
 use snug_base::machine;
 use snug_heap::page_change::{self, Blocks, Cause, Granules, PART_BYTES};
 use snug_heap::python_change::PythonObjects;
+use snug_heap::ruby_change::{self, RubyHeap};
 use snug_heap::slab_map::SlabMap;
 use snug_heap::{pools, remote};
 use snug_inspect::access;
@@ -112,6 +113,7 @@ struct Parent {
     pages: std::io::Result<PageMap>,
     slabs: Option<SlabMap>,
     objects: Option<PythonObjects>,
+    slots: Option<RubyHeap>,
 }
 
 impl Parent {
@@ -119,8 +121,16 @@ impl Parent {
     fn open(pid: Pid, inspector: &mut Inspector) -> Option<Parent> {
         let found = access::look_at_with(inspector, pid).ok()?;
         let slabs = found.counters_at.and_then(|page| SlabMap::open(pid, page));
-        Some(Parent { pid, pages: PageMap::open(pid), slabs, objects: PythonObjects::new(pid).ok() })
+        let text = std::fs::read(format!("/proc/{}/smaps", proc::living(pid))).ok()?;
+        let slots = ruby_slots(pid, &smaps::parse_smaps(&text));
+        let (pages, objects) = (PageMap::open(pid), PythonObjects::new(pid).ok());
+        Some(Parent { pid, pages, slabs, objects, slots })
     }
+}
+
+fn ruby_slots(pid: Pid, mappings: &[ResidentMapping]) -> Option<RubyHeap> {
+    let is_ruby = residence::runs(mappings, |file| file.contains("ruby"));
+    is_ruby.then(|| RubyHeap::open(pid, &residence::anonymous_ranges(mappings)))?
 }
 
 /// Compares a worker with its parent. None: one of them has ended.
@@ -163,14 +173,11 @@ fn worker(
              changed blocks"
         ));
     }
-    let is_python = residence::runs(&mappings, |file| file.contains("python"));
-    let mut objects = parent.objects.as_mut().filter(|_| is_python);
-    objects.iter_mut().for_each(|objects| objects.start_again());
     let mut comparison = Comparison {
         pid,
         parent: parent.pid,
         slabs: parent.slabs.as_ref().zip(slabs),
-        objects,
+        language: Language::new(&mut parent.objects, &mut parent.slots, pid, &mappings),
         buffers: (Vec::new(), Vec::new()),
         shares: Tally::default(),
     };
@@ -238,13 +245,50 @@ impl Shares {
     }
 }
 
+/// What is known of objects of the language in which the program is written; of Ruby in both.
+enum Language<'a> {
+    Python(&'a mut PythonObjects),
+    Ruby(&'a mut RubyHeap, RubyHeap),
+    Other,
+}
+
+impl<'a> Language<'a> {
+    /// Of a worker whose mappings these are.
+    fn new(
+        objects: &'a mut Option<PythonObjects>,
+        slots: &'a mut Option<RubyHeap>,
+        pid: Pid,
+        mappings: &[ResidentMapping],
+    ) -> Language<'a> {
+        if let (Some(of_parent), Some(own)) = (slots, ruby_slots(pid, mappings)) {
+            return Language::Ruby(of_parent, own);
+        }
+        match objects.as_mut().filter(|_| residence::runs(mappings, |file| file.contains("python"))) {
+            Some(objects) => {
+                objects.start_again();
+                Language::Python(objects)
+            }
+            None => Language::Other,
+        }
+    }
+
+    /// Why the word at an offset of these 4 KiB differs. None: it is nothing of the language's.
+    fn cause(&mut self, part: u64, before: &[u8], now: &[u8], at: usize) -> Option<Cause> {
+        match self {
+            Language::Python(objects) => objects.cause(part, before, now, at),
+            Language::Ruby(of_parent, own) => ruby_change::cause((of_parent, own), part, (before, now), at),
+            Language::Other => None,
+        }
+    }
+}
+
 /// What is known of both processes.
 struct Comparison<'a> {
     pid: Pid,
     parent: Pid,
     /// Of the parent and of the worker.
     slabs: Option<(&'a SlabMap, SlabMap)>,
-    objects: Option<&'a mut PythonObjects>,
+    language: Language<'a>,
     /// Copies of pages of the parent and of the worker.
     buffers: (Vec<u8>, Vec<u8>),
     shares: Tally,
@@ -328,10 +372,8 @@ impl Comparison<'_> {
         for (index, (before, now)) in parts {
             let part = address + (index * PART_BYTES) as u64;
             let (pid, parent, slabs) = (self.pid, self.parent, &self.slabs);
-            let objects = &mut self.objects;
-            let is_python = objects.is_some();
-            let language =
-                |at: usize| objects.as_mut().and_then(|objects| objects.cause(part, before, now, at));
+            let is_python = matches!(self.language, Language::Python(_));
+            let language = |at: usize| self.language.cause(part, before, now, at);
             let blocks = || blocks(part, parent, pid, slabs.as_ref(), is_python);
             cause = cause.max(page_change::cause_of(before, now, language, blocks).unwrap_or(cause));
         }
@@ -368,6 +410,8 @@ fn in_mapping(mapping: &ResidentMapping, cause: Cause) -> Cause {
     match cause {
         Cause::Changed | Cause::Rewritten if mapping.name.starts_with("[stack") => Cause::Stacks,
         Cause::Changed | Cause::Rewritten if mapping.has_file => Cause::Variables,
+        // Machine code that an interpreter made.
+        Cause::Changed | Cause::Rewritten if mapping.executable => Cause::Code,
         _ => cause,
     }
 }

@@ -155,7 +155,7 @@ pub(crate) fn runs(mappings: &[ResidentMapping], is_one: impl Fn(&str) -> bool) 
     files.any(|mapping| is_one(file_name(&mapping.name)))
 }
 
-fn anonymous_ranges(mappings: &[ResidentMapping]) -> Vec<Range<u64>> {
+pub(crate) fn anonymous_ranges(mappings: &[ResidentMapping]) -> Vec<Range<u64>> {
     let used = mappings.iter().filter(|m| m.is_anonymous() && m.writable && m.rss_bytes > 0);
     used.map(|mapping| mapping.start..mapping.end).collect()
 }

@@ -100,7 +100,8 @@ impl PageEntry {
     }
 
     pub fn is_swapped(self) -> bool {
-        self.0 >> 62 & 1 != 0
+        // Guards of stacks, which need no memory, look like it. Since Linux 6.15 they have a bit of their own.
+        self.0 >> 62 & 1 != 0 && self.0 >> 58 & 1 == 0
     }
 
     /// It is of a file, or of shared memory.
@@ -161,6 +162,12 @@ impl PageMap {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn guards_are_not_swapped() {
+        let entry = |bits: &[u32]| PageEntry(bits.iter().map(|bit| 1 << bit).sum());
+        assert!(entry(&[62]).is_swapped() && !entry(&[62, 58]).is_swapped() && !entry(&[63]).is_swapped());
+    }
 
     #[test]
     fn mappings_are_read_with_their_memory() {

@@ -76,15 +76,15 @@ fn described(cause: Cause) -> (&'static str, &'static str) {
         }
         Cause::Counts => ("counts", "only counts of references to Python's objects differ"),
         Cause::Collector => {
-            ("collector", "and what its collector notes beside objects: gc.freeze() avoids that")
+            ("collector", "and what a collector notes of objects: gc.freeze(), Process.warmup avoid that")
         }
         Cause::Allocator => {
-            ("free blocks", "and what malloc or Python keeps in its memory and in free blocks")
+            ("free blocks", "and what malloc, Python or Ruby keeps in its memory and in free blocks")
         }
         Cause::Code => {
-            ("code", "and what Python's interpreter notes in code that it runs: a warm-up makes it early")
+            ("code", "and what an interpreter notes in code that it runs: a warm-up makes it early")
         }
-        Cause::Holes => ("holes", "and new blocks, beside those of the parent"),
+        Cause::Holes => ("holes", "and new blocks, beside those of the parent or in their place"),
         Cause::FreePages => {
             ("free pages", "the parent has no block there: a purge before the fork avoids that")
         }

@@ -214,6 +214,79 @@ fn causes_of_python_are_told_apart() {
     }
 }
 
+/// The same in Ruby, for the ways that are named.
+const RUBY: &str = r##"
+GC.disable
+young = nil
+texts = Array.new(300) { |i| Array.new(100) { |j| "a text that is too long to lie in a slot, number #{i * 100 + j}, and more" * 2 } }
+objects = Array.new(3000) { Array.new(100) { Object.new } }
+objects.each { |some| (0...100).step(2) { |i| some[i] = nil } }
+body = %w[pred abs itself next].map { |name| "value = value.#{name}
+" }.join * 300
+holder = Object.new
+100.times { |i| holder.instance_eval("def m#{i}(value)
+#{body}end") }
+ways = {
+  "collector" => -> { GC.enable; GC.start },
+  "written_back" => -> { GC.enable; GC.start },
+  "code" => -> { 100.times { |i| holder.send("m#{i}", 3) } },
+  "holes" => -> { young = Array.new(1200) { Array.new(100) { Object.new } } },
+  "changed" => -> { texts.each { |some| some.each { |text| text.setbyte(60, 33) } } },
+}
+GC.enable; 4.times { GC.start }; GC.disable
+node = Struct.new(:next)
+300_000.times { young = node.new(young) } if ARGV.include?("collector")
+read, write = IO.pipe
+ways.slice(*ARGV).each do |name, way|
+  next if name == "written_back" && RUBY_VERSION >= "3.4" # ruby#10899
+  worker = fork { way.call; write.write("x"); sleep 1000; exit! }
+  read.read(1)
+  puts "#{name} #{worker}"
+end
+puts "end 0"
+$stdout.flush
+sleep 1000
+"##;
+
+/// Asserts that of what each worker copied, and is not the same, most has the cause by which it is called.
+fn check_ruby(ruby: &str, library: Option<&str>, ways: &[&str]) {
+    let mut command = Command::new(ruby);
+    command.args(["-e", RUBY]).args(ways);
+    command.envs(library.iter().map(|library| ("LD_PRELOAD", library)));
+    let (parent, said) = start(&mut command);
+    let _workers = Workers(said.values().copied().collect());
+    let found = run(&mut snug(&["stats", "--copied", "--json", &parent.pid()])).expect_code(0).json();
+    for (name, pid) in &said {
+        let worker =
+            found["workers"].as_array().unwrap().iter().find(|worker| worker["pid"] == *pid).unwrap();
+        let mut sizes = sizes(worker);
+        let copied = sizes["copied"];
+        if name != "written_back" {
+            sizes.remove("written_back");
+        }
+        // Some of the holes are whole pages.
+        let free_pages = sizes.remove("free_pages").unwrap_or(0);
+        *sizes.entry("holes".into()).or_default() += free_pages;
+        let bytes = sizes.get(name).copied().unwrap_or(0);
+        let causes = sizes.iter().filter(|(name, _)| !["shared", "new", "copied"].contains(&name.as_str()));
+        let most = causes.map(|(_, bytes)| *bytes).max().unwrap();
+        assert!(bytes == most && bytes > 100_000, "{ruby} {library:?} {name}: {sizes:?} of {copied}");
+    }
+}
+
+/// With Debian's Ruby, and those that SNUG_TEST_RUBIES names, with colons between them.
+#[test]
+fn causes_of_ruby_are_told_apart() {
+    let others = std::env::var("SNUG_TEST_RUBIES").unwrap_or_default();
+    let others = others.split(':').filter(|path| !path.is_empty());
+    for ruby in std::iter::once("/usr/bin/ruby").chain(others) {
+        for library in [None, Some(snug_library())] {
+            check_ruby(ruby, library.as_deref(), &["collector"]);
+            check_ruby(ruby, library.as_deref(), &["written_back", "code", "holes", "changed"]);
+        }
+    }
+}
+
 /// Leaves word as the hooks of the wheel do, and forks a worker that writes to 8 MB of what they share.
 const HOOKS: &str = r#"
 import json, mmap, os, sys, time
