@@ -4,9 +4,12 @@ them, as a worker runs requests, and writes what becomes of each test into a fil
 SNUG_SUITE is "immortal" or "mortal"; SNUG_SUITE_RESULTS names the file.
 """
 
+import ctypes
 import os
+import signal
 import sys
 
+PR_SET_PDEATHSIG = 1
 results = {}
 
 
@@ -27,6 +30,7 @@ def become_a_worker():
     sys.stderr.flush()
     if worker := os.fork():
         os._exit(os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]) & 0xFF)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def end():
