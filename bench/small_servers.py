@@ -8,9 +8,11 @@ import asyncio
 import contextlib
 import os
 import random
+import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from .workloads.harness import memory
@@ -32,7 +34,9 @@ PAUSE_S = 0.5  # of each connection between an answer and the next request, in t
 PAGES = 1_000_000
 START_S = 60
 # megabytes, smallest and largest block, how many bursts, pause in ms
-SHAPES = ((50, 2_000, 62_000, 24, 600), (50, 64, 1_564, 24, 600), (5, 64, 1_564, 60, 100), (5, 2_000, 62_000, 60, 100))
+SHAPES = tuple((megabytes, *blocks, 24, 600) for megabytes in (3, 8, 20, 50) for blocks in ((2_000, 62_000), (64, 1_564))
+               ) + ((5, 64, 1_564, 60, 100), (5, 2_000, 62_000, 60, 100))
+READ_S = 0.05
 
 
 def environment_of(spelling):
@@ -142,14 +146,22 @@ def run_bursts(allocators, folder):
     for shape in SHAPES:
         megabytes, smallest, largest, _, pause_ms = shape
         print(f"{megabytes} MB of {smallest} to {largest} bytes every {pause_ms} ms")
-        print(f"{'':<40} {'CPU ms':>8} {'faults':>8} {'MB at the end':>14} {'s until it is back':>19} {'MB then':>8}")
+        print(f"{'':<40} {'CPU ms':>8} {'faults':>8} {'mean MB':>8} {'MB at the end':>14} {'s until it is back':>19} {'MB then':>8}")
         command = [str(program), *map(str, shape)]
         running = [(spelling, subprocess.Popen(command, env=environment_of(spelling), stdout=subprocess.PIPE, text=True))
                    for spelling in allocators]
+        readings = {spelling: [] for spelling in allocators}
+        end = time.monotonic() + shape[3] * pause_ms / 1e3
+        while time.monotonic() < end:
+            time.sleep(READ_S)
+            for spelling, process in running:
+                if resident := memory.rolled_up(process.pid, "Rss"):
+                    readings[spelling].append(resident / 1e6)
         for spelling, process in running:
             output, _ = process.communicate()
             cpu_ms, faults, last_mb, waited_s, left_mb = output.split()
-            print(f"{spelling[-40:]:<40} {cpu_ms:>8} {faults:>8} {last_mb:>14} {waited_s:>19} {left_mb:>8}", flush=True)
+            mean_mb = statistics.mean(readings[spelling][len(readings[spelling]) // 3:])
+            print(f"{spelling[-40:]:<40} {cpu_ms:>8} {faults:>8} {mean_mb:>8.1f} {last_mb:>14} {waited_s:>19} {left_mb:>8}", flush=True)
 
 
 def main():

@@ -19,6 +19,7 @@
 #define MILLISECOND_NS UINT64_C(1000000)
 #define BREAK_COST_NS MILLISECOND_NS     /* to break the huge pages of a chunk, measured 0.9 ms (docs/decisions/0006) */
 #define REPEATS_NS (50 * MILLISECOND_NS) /* so long purge_all repeats what forks cut: each pass shuts all caches */
+#define AWAY_NS (10 * MILLISECOND_NS)    /* memory that went for longer was worth its faults, at purge_cpu_percent 100 */
 #define VAIN_NS (1000 * MILLISECOND_NS)  /* so long no purge follows one that served no request (purge_for_request) */
 
 enum {
@@ -38,7 +39,7 @@ enum {
   JANITOR_CAREFUL_MIN_BYTES = 2 << 20, /* in a process with one thread: some programs insist on being that */
   JANITOR_HEAP_SHIFT = 5,
   IDLE_LOOKS_MIN = 3, /* 300 ms */
-  IDLE_LOOKS_MAX = 80,
+  IDLE_LOOKS_MAX = 24,
   STOPPED_TURNS = 1000,
   VAIN_SHIFT = 2,  /* but when this part of the request was freed, */
   VAIN_PAGES = 16, /* and so many pages */
@@ -60,7 +61,8 @@ static struct {
   uint32_t idle_looks;                /* atomic: looks without activity until the next idle purge */
   uint64_t idle_at_ns;                /* under the lock: the last one, */
   size_t idle_gone_pages;             /* the same: what it gave back, */
-  size_t idle_left_pages;             /* the same: and what it left resident */
+  size_t idle_left_pages;             /* the same: and what it left resident; */
+  uint64_t taken_at_ns;               /* the same: when most of that was seen to be in use or dirty again, or 0 */
   uint32_t early_ticks;               /* the same: those that went by, EARLY_TICKS at most */
   bool knows_huge_pages;              /* the same: it was read whether the kernel makes them */
   size_t looked_at_pages;             /* the same: the zone when it was last looked whether they are wanted */
@@ -317,9 +319,18 @@ void purge_slabs(size_t min_class_bytes, size_t max_records) {
   pay_for_breaks();
 }
 
-void purge_above_cap(void) {
+bool purge_may_wait(void) { return !at_any_price() && !pressure_is_near(); }
+
+/* The purge lock is held. */
+static void note_what_is_taken_again(uint64_t now) {
+  if (purge.taken_at_ns != 0 || purge.idle_gone_pages * PAGE_BYTES < JANITOR_MIN_BYTES / 2) return;
+  if (resident_pages() > purge.idle_left_pages + purge.idle_gone_pages / 2) purge.taken_at_ns = now;
+}
+
+void purge_above_cap(bool is_spared) {
+  note_what_is_taken_again(sys_coarse_time_ns());
   if (purge.early_ticks < EARLY_TICKS) purge.early_ticks++;
-  purge_within_budget(cap_pages(), !at_any_price());
+  purge_within_budget(is_spared ? SIZE_MAX : cap_pages(), !at_any_price());
 }
 
 /* Caches of threads that ended. Returns about how many pages went. The purge lock is held. */
@@ -453,20 +464,18 @@ void purge_stop(bool stop) {
 
 uint32_t purge_idle_looks(void) { return __atomic_load_n(&purge.idle_looks, __ATOMIC_RELAXED); }
 
-/* Whether the program took most of what the last idle purge gave back again, before the time that passed has paid for
- * its faults. The purge lock is held. */
-static bool last_one_was_too_early(uint64_t now) {
-  size_t resident = resident_pages();
-  size_t again = resident > purge.idle_left_pages ? resident - purge.idle_left_pages : 0;
-  if (again > purge.idle_gone_pages) again = purge.idle_gone_pages;
-  uint64_t paid_ns = (now - purge.idle_at_ns) * options.purge_cpu_percent / 100;
-  return again > purge.idle_gone_pages / 2 && again * PAGE_COST_NS > paid_ns;
+/* Whether the program took most of what the last idle purge gave back again before it was away for long enough to be
+ * worth its faults (docs/decisions/0020). The purge lock is held. */
+static bool last_one_was_too_early(void) {
+  if (purge.taken_at_ns == 0) return false;
+  return (purge.taken_at_ns - purge.idle_at_ns) * options.purge_cpu_percent / 100 < AWAY_NS;
 }
 
 void purge_idle(void) {
   lock_take(&purge.lock, RANK_PURGE);
   uint64_t now = sys_coarse_time_ns();
-  uint32_t looks = last_one_was_too_early(now) ? purge.idle_looks * 2 : purge.idle_looks / 2;
+  note_what_is_taken_again(now);
+  uint32_t looks = last_one_was_too_early() ? purge.idle_looks * 2 : purge.idle_looks / 2;
   if (looks < IDLE_LOOKS_MIN) looks = IDLE_LOOKS_MIN;
   if (looks > IDLE_LOOKS_MAX) looks = IDLE_LOOKS_MAX;
   __atomic_store_n(&purge.idle_looks, looks, __ATOMIC_RELAXED);
@@ -476,6 +485,7 @@ void purge_idle(void) {
   purge.idle_at_ns = now;
   purge.idle_gone_pages = bytes / PAGE_BYTES;
   purge.idle_left_pages = resident_pages();
+  purge.taken_at_ns = 0;
   counter_bump(&snug_counters.idle_purges, 1);
   lock_give(&purge.lock, RANK_PURGE);
 }

@@ -93,9 +93,12 @@ HIDDEN bool purge_if_limit_is_near(const struct cache *own);
  */
 HIDDEN void purge_slabs(size_t min_class_bytes, size_t max_records);
 
-/* Within the budget, what is above the cap and was dirty at the last tick already; retained mappings also if they are
- * younger, unless one of them served a block since (large_purge). */
-HIDDEN void purge_above_cap(void);
+/* Within the budget, unless it is spared, what is above the cap and was dirty at the last tick already; retained
+ * mappings also if they are younger, unless one of them served a block since (large_purge). */
+HIDDEN void purge_above_cap(bool is_spared);
+
+/* Whether a tick may spare what could go: not near the container's limit, nor where no page is to stay. */
+HIDDEN bool purge_may_wait(void);
 
 HIDDEN void purge_lock_all(void);
 HIDDEN void purge_unlock_all(void);

@@ -24,6 +24,7 @@ enum {
 
 #define TICK_NS UINT64_C(100000000)
 #define SHORT_NS UINT64_C(10000000) /* by so much it may seem shorter: a step of the coarse clock, 10 ms at most */
+#define PAUSE_NS (2 * TICK_NS)      /* without one: the program paused */
 #define CLOCK_BACK_NS TICK_NS       /* by so much it went back; another thread's look may be a little later */
 #define CONTAINER_NS (10 * TICK_NS) /* whether there is a limit, or still the same */
 #define LIMITS_NS (600 * TICK_NS)   /* how many CPUs there are, and where the memory limit is */
@@ -31,6 +32,7 @@ enum {
 static struct {
   uint64_t at_ns;           /* atomic: the last one */
   uint32_t count;           /* purge lock */
+  bool spared;              /* the same: the last one purged nothing, as a pause had ended */
   uint64_t container_at_ns; /* the same */
   uint64_t limits_at_ns;    /* the same */
   uint64_t looked_at_ns;    /* atomic: when files were last opened, or could have been */
@@ -68,6 +70,13 @@ static void look_at_container(uint64_t now) {
 
 bool tick_janitor_needs_files(void) { return __atomic_load_n(&ticks.has_limit, __ATOMIC_RELAXED); }
 
+/* A program that goes on after a pause is about to take again what it freed before: that goes at the next tick, if it is
+ * still free then. */
+static bool spares(uint64_t last_ns, uint64_t now) {
+  ticks.spared = !ticks.spared && has_passed(last_ns, now, PAUSE_NS) && purge_may_wait();
+  return ticks.spared;
+}
+
 static size_t records_to_look_at(void) {
   size_t share = slab_record_count() / TICK_SHARE;
   return share > TICK_RECORDS ? share : TICK_RECORDS;
@@ -75,8 +84,7 @@ static size_t records_to_look_at(void) {
 
 void tick_now(const struct cache *own, bool may_open_files) {
   if (!purge_try_lock()) return;
-  uint64_t now = sys_coarse_time_ns();
-  __atomic_store_n(&ticks.at_ns, now, __ATOMIC_RELAXED);
+  uint64_t now = sys_coarse_time_ns(), last = __atomic_exchange_n(&ticks.at_ns, now, __ATOMIC_RELAXED);
   counter_bump(&snug_counters.ticks, 1);
   bool slow = ticks.count++ % SLOW_TICKS == 0;
   if (may_open_files) look_at_container(now);
@@ -86,8 +94,9 @@ void tick_now(const struct cache *own, bool may_open_files) {
   slab_join_tick();
   cache_tick();
   steal_caches(IDLE_TICKS, own);
-  if (!purge_if_limit_is_near(own)) purge_slabs(slow ? 0 : PAGES_CLASS_MIN_BYTES, records_to_look_at());
-  purge_above_cap();
+  bool is_swept = purge_if_limit_is_near(own), is_spared = spares(last, now);
+  if (!is_swept && !is_spared) purge_slabs(slow ? 0 : PAGES_CLASS_MIN_BYTES, records_to_look_at());
+  purge_above_cap(is_spared);
   pages_shrink_in_part();
   large_retry_unmaps();
   pages_age();

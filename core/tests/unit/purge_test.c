@@ -158,7 +158,7 @@ TEST(nothing_waits_for_the_first_ticks) {
     make_dirty(WAITING);
     purge_excess();
     CHECK_THAT(pages_dirty() < WAITING, "%zu dirty pages after %d ticks", pages_dirty(), i);
-    purge_above_cap();
+    purge_above_cap(false);
   }
   make_dirty(WAITING);
   size_t dirty = pages_dirty();
@@ -189,7 +189,7 @@ TEST(growth_near_the_limit_is_paid_with_dirty_pages) {
   make_dirty(2048);
   memory_current = "95000000\n"; /* room for 1,220 pages, of which half may go */
   purge_look_at_limit(false);
-  purge_above_cap();
+  purge_above_cap(false);
   CHECK(purge_due_pages == CAP_SMALL_PAGES && purge.excess_pages > dirty_pages());
   size_t purged = purged_pages, most = pressure_most_pages();
   void *small = malloc(500 * KIB); /* of dirty pages */
@@ -202,7 +202,7 @@ TEST(growth_near_the_limit_is_paid_with_dirty_pages) {
              purged_pages - purged);
   CHECK(resident_pages() <= most && snug_counters.limit_purges == limit_purges + 1);
   purge_forget_limit();
-  purge_above_cap();
+  purge_above_cap(false);
   CHECK(purge_due_pages == purge.excess_pages);
   free(small);
   free(within);
@@ -347,33 +347,59 @@ TEST(frees_beside_live_blocks_ask_for_no_janitor_again_and_again) {
 
 /* ---- idle moments ---- */
 
-/* A burst of 20 MB, as long after the last one as the next argument says, and an idle purge after it. */
-static void burst_and_purge(uint64_t pause_ms) {
+static void burst(size_t pages, uint64_t pause_ms) {
   now_ns += pause_ms * MILLISECOND;
-  make_dirty(5120);
+  make_dirty(pages);
+}
+
+/* A burst, as long after the last one as the last argument says, and an idle purge after it. */
+static void burst_and_purge(size_t pages, uint64_t pause_ms) {
+  burst(pages, pause_ms);
   purge_idle();
   CHECK_THAT(pages_dirty() * PAGE_BYTES < zone.page_bytes * 16, "%zu dirty pages", pages_dirty());
 }
 
-TEST(idle_purges_that_are_undone_at_once_wait_for_longer) {
+static void begin_bets(void) {
   start_again(1);
   now_ns += 3600000ull * MILLISECOND;
   for (int i = 0; i < 8; i++) purge_idle();
   CHECK_THAT(purge_idle_looks() == IDLE_LOOKS_MIN, "%u looks at first", purge_idle_looks());
-  burst_and_purge(600);
-  for (uint32_t looks = 6; looks <= 48; looks *= 2) {
-    burst_and_purge(600); /* 7.7 ms of faults, 6 ms earned */
-    CHECK_THAT(purge_idle_looks() == looks, "%u looks, not %u", purge_idle_looks(), looks);
+}
+
+/* However little it is: a page that is away for so short a time costs more than it saves. */
+static void check_bets(size_t pages) {
+  begin_bets();
+  burst_and_purge(pages, 600);
+  for (uint32_t looks = IDLE_LOOKS_MIN * 2; looks <= IDLE_LOOKS_MAX; looks *= 2) {
+    burst_and_purge(pages, 600);
+    CHECK_THAT(purge_idle_looks() == looks, "%zu pages: %u looks, not %u", pages, purge_idle_looks(), looks);
   }
-  for (int i = 0; i < 4; i++) burst_and_purge(600);
+  for (int i = 0; i < 4; i++) burst_and_purge(pages, 600);
   CHECK_THAT(purge_idle_looks() == IDLE_LOOKS_MAX, "%u looks at last", purge_idle_looks());
-  burst_and_purge(5000); /* that pays for it */
+  burst_and_purge(pages, 1100);
   CHECK(purge_idle_looks() == IDLE_LOOKS_MAX / 2);
   now_ns += 600 * MILLISECOND;
   purge_idle(); /* nothing was taken again */
   CHECK(purge_idle_looks() == IDLE_LOOKS_MAX / 4);
-  for (int i = 0; i < 8; i++) burst_and_purge(5000);
+  for (int i = 0; i < 8; i++) burst_and_purge(pages, 1100);
   CHECK(purge_idle_looks() == IDLE_LOOKS_MIN);
+}
+
+TEST(idle_purges_that_are_undone_at_once_wait_for_longer) {
+  check_bets(512);
+  check_bets(5120);
+  check_bets(8192);
+}
+
+/* What counts is how long memory was away, not when the next idle moment comes. */
+TEST(a_late_idle_moment_pays_for_nothing) {
+  begin_bets();
+  burst_and_purge(5120, 600);
+  burst(5120, 600);
+  purge_above_cap(true); /* a tick while the program works on */
+  now_ns += 10000ull * MILLISECOND;
+  purge_idle();
+  CHECK_THAT(purge_idle_looks() == IDLE_LOOKS_MIN * 2, "%u looks", purge_idle_looks());
 }
 
 /* ---- a fork that waits ---- */

@@ -19,6 +19,40 @@ TEST(near_the_containers_limit_all_goes_whatever_it_costs) {
   CHECK(!pressure_is_near());
 }
 
+/* Which ticks after a pause purge what was freed before it, one bit for each. */
+static unsigned purges_after_pause(uint64_t pause_ns, int percent, const char *in_use) {
+  start_again(percent);
+  memory_current = in_use;
+  now_ns += 3600 * UINT64_C(1000000000);
+  for (int i = 0; i < EARLY_TICKS; i++) tick();
+  make_dirty(2048);
+  tick();
+  now_ns += pause_ns - TICK_NS;
+  unsigned purges = 0;
+  for (int i = 0; i < 3; i++) {
+    size_t before = purged_pages;
+    tick();
+    if (purged_pages != before) purges |= 1u << i;
+  }
+  memory_current = "0\n";
+  return purges;
+}
+
+TEST(the_first_tick_after_a_pause_spares_what_is_about_to_be_wanted) {
+  CHECK((purges_after_pause(TICK_NS, 1, "0\n") & 1) != 0);
+  CHECK((purges_after_pause(6 * TICK_NS, 1, "0\n") & 3) == 2);
+  CHECK((purges_after_pause(600 * TICK_NS, 1, "0\n") & 3) == 2);
+  CHECK((purges_after_pause(6 * TICK_NS, 1, "95000000\n") & 1) != 0);
+  start_again(1);
+  make_dirty(4096);
+  size_t before = purged_pages;
+  for (int i = 0; i < 4; i++) { /* where no janitor brings ticks, each comes after a pause */
+    now_ns += 5 * TICK_NS;
+    tick();
+  }
+  CHECK_THAT(purged_pages > before, "nothing goes from a program that pauses again and again");
+}
+
 /* What live memory near the limit takes and frees all the time stays, and costs no faults. */
 TEST(what_is_wanted_again_at_once_stays_near_the_limit) {
   enum { SECONDS = 20, ROUNDS = 5 };
