@@ -115,7 +115,11 @@ EXPORT __typeof(valloc) __libc_valloc __attribute__((__malloc__)) SAME_AS(valloc
 EXPORT __typeof(pvalloc) __libc_pvalloc __attribute__((__malloc__)) SAME_AS(pvalloc);
 EXPORT __typeof(posix_memalign) __posix_memalign SAME_AS(posix_memalign);
 
-EXPORT size_t malloc_usable_size(void *block) { return block != NULL ? block_size(block) : 0; }
+EXPORT size_t malloc_usable_size(void *block) {
+  size_t size_bytes = block_size_by_page(block);
+  if (likely(size_bytes != 0)) return size_bytes;
+  return block != NULL ? block_size(block) : 0;
+}
 
 EXPORT void free_sized(void *block, size_t size_bytes) { block_give_sized(block, 1, size_bytes); }
 

@@ -107,6 +107,16 @@ static ALWAYS_INLINE bool block_stays(const void *block, size_t size_bytes) {
          resize_keeps(slab_slot_size(block), size_bytes);
 }
 
+/* Usable bytes, by the page alone where the block's class is busy, as a free looks no closer there either
+ * (docs/decisions/0019); else 0: block_size says. */
+static ALWAYS_INLINE size_t block_size_by_page(const void *block) {
+  size_t page = page_index(block);
+  if (page >= zone_pages()) return 0;
+  unsigned class_index = page_kind(page) ^ this_thread.tag;
+  if (class_index - 1 >= CLASS_COUNT - 1 || !bin_is_open(class_index * sizeof(struct bin))) return 0;
+  return class_shapes[class_index].size_bytes;
+}
+
 /* free itself, whatever the program and its libraries call by that name (api.c). */
 HIDDEN __typeof(free) free_of_this_copy;
 

@@ -198,6 +198,12 @@ static ALWAYS_INLINE void bin_leave(size_t offset) {
   bin_set_busy(bin_at((struct cache *)this_thread.door, offset), 0);
 }
 
+/* Whether the bin of this thread at an offset is open. */
+static ALWAYS_INLINE bool bin_is_open(size_t offset) {
+  const struct bin *bin = bin_at(__atomic_load_n(&this_thread.door->cache, __ATOMIC_ACQUIRE), offset);
+  return bin->low != bin->high;
+}
+
 /* A block from the bin of this thread at an offset among its bins, or NULL when it is empty. */
 static ALWAYS_INLINE void *cache_pop_at(size_t bin_offset) {
   struct bin *bin = bin_enter(bin_offset);

@@ -7,6 +7,7 @@
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <malloc.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -25,6 +26,7 @@ static void (*volatile release)(void *);
 static void (*volatile release_sized)(void *, size_t);
 
 static size_t size_bytes;
+static volatile size_t usable_bytes;
 static char *block;
 static void *burst[BURST];
 
@@ -41,6 +43,14 @@ static void allocate_and_release(long count) {
 static void allocate_zeroed_and_release(long count) {
   for (long i = 0; i < count; i++) {
     release(allocate_zeroed(1, size_bytes));
+  }
+}
+
+static void allocate_ask_and_release(long count) {
+  for (long i = 0; i < count; i++) {
+    void *asked = allocate(size_bytes);
+    usable_bytes = malloc_usable_size(asked);
+    release(asked);
   }
 }
 
@@ -95,6 +105,7 @@ static void measure_c(void) {
   measure("malloc+free 256", allocate_and_release, 256);
   measure("malloc+free 1024", allocate_and_release, 1024);
   measure("malloc+free 64, bursts of 500", allocate_bursts, 64);
+  measure("malloc+malloc_usable_size+free 64", allocate_ask_and_release, 64);
   allocate_zeroed = calloc;
   measure("calloc+free 64", allocate_zeroed_and_release, 64);
   reallocate = realloc;
