@@ -41,9 +41,10 @@ static const struct python_layout {
   uint8_t string_other;
 } layouts[] = {
     {true, 56, true, 8, 32, 48, 69, 72, 184, 48, 72}, /* 3.11 */
-    {false, 56, true, 0, 0, 8, 70, 68, 192, 40, 56},
-    {false, 72, false, 0, 0, 8, 70, 68, 200, 40, 56},
+    {false, 56, true, 0, 0, 8, 70, 68, 192, 40, 56},  /* 3.12 */
+    {false, 72, false, 0, 0, 8, 70, 68, 200, 40, 56}, /* 3.13 */
     {false, 72, false, 0, 0, 8, 74, 68, 208, 40, 56}, /* 3.14 */
+    {false, 72, false, 0, 0, 8, 74, 68, 208, 40, 56}, /* 3.15 */
 };
 
 enum { VERSION_FIRST = 0x030b, VERSION_LAST = VERSION_FIRST + sizeof layouts / sizeof layouts[0] - 1 };

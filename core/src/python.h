@@ -1,6 +1,6 @@
 /* python.h: the frames of Python code of the calling thread, at a sample.
  *
- * The interpreter's own records, CPython 3.11 to 3.14, read where they lie: its functions for that make objects. malloc
+ * The interpreter's own records, CPython 3.11 to 3.15, read where they lie: its functions for that make objects. malloc
  * is called by the thread itself, so its frames stand still meanwhile. For another version, a build without the global
  * lock, and one with other headers of objects, there are no frames of Python.
  *

@@ -58,10 +58,10 @@ static bool ruby_is_there(void) { return __atomic_load_n(&ruby.is_there, __ATOMI
 struct unwind_range ruby_code(void) { return ruby_is_there() ? ruby.interpreter.code : (struct unwind_range){0, 0}; }
 
 /* Whether all is there that frames of this version are read by. */
-static bool find_functions(const int *version) {
-  if (version[0] != 3 || version[1] > 4) return false;
-  ruby.has_length_in_word = version[1] >= 2;
-  ruby.needs_context = version[1] <= 2;
+static bool find_functions(uint32_t version) {
+  if (version < 0x0300 || version > 0x0401) return false;
+  ruby.has_length_in_word = version >= 0x0302;
+  ruby.needs_context = version <= 0x0302;
   if (ruby.needs_context && !find_context()) return false;
   return symbols_function(&ruby.has_lock, "ruby_thread_has_gvl_p") &&
          symbols_function(&ruby.collects, "rb_during_gc") && symbols_function(&ruby.path, "rb_profile_frame_path") &&
@@ -74,7 +74,7 @@ uint32_t ruby_prepare(void) {
   const int *version = symbols_variable("ruby_api_version");
   if (version == NULL || !symbols_function(&ruby.walk, "rb_profile_frames")) return 0;
   uint32_t found = (uint32_t)version[0] << 8 | (uint32_t)version[1];
-  if (!find_functions(version)) return found | SNUG_PROFILE_UNREAD;
+  if (!find_functions(found)) return found | SNUG_PROFILE_UNREAD;
   __atomic_store_n(&ruby.is_there, true, __ATOMIC_RELEASE);
   return found;
 }

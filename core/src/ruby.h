@@ -1,7 +1,7 @@
 /* ruby.h: the frames of Ruby code of the calling thread, at a sample.
  *
  * By rb_profile_frames, which reads the frames of the own thread and allocates nothing. malloc is called by the thread
- * itself, so its frames stand still meanwhile. Strings are read in their memory, as Ruby's headers of 3.0 to 3.4 lay
+ * itself, so its frames stand still meanwhile. Strings are read in their memory, as Ruby's headers of 3.0 to 4.1 lay
  * them out; for another version there are no frames of Ruby.
  *
  *  Y1  Only a thread that holds Ruby's lock walks, and has an execution context; while the collector runs, which may

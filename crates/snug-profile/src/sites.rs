@@ -100,7 +100,8 @@ fn is_allocator(frame: &Frame) -> bool {
 fn is_interpreter(frame: &Frame) -> bool {
     let file = frame.file_name();
     ["ruby", "python", "pypy"].iter().any(|name| {
-        let version = file.strip_prefix(name);
+        // As python3.14t: without the global lock; python3.14d: with checks.
+        let version = file.strip_prefix(name).map(|version| version.trim_end_matches(['d', 't']));
         version.is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
             || file.strip_prefix("lib").is_some_and(|library| library.starts_with(name))
     })
@@ -213,7 +214,7 @@ fn unnamed_text(frames: &[&Frame]) -> Option<String> {
 pub fn unread_text(name: &str) -> String {
     format!(
         "the library does not read the code of {name}, so its frames are native only, and none of its lines is named: it \
-         reads Ruby 3.0 to 3.4 and CPython 3.11 to 3.14"
+         reads Ruby 3.0 to 4.1 and CPython 3.11 to 3.15, not builds without the global lock"
     )
 }
 
@@ -395,6 +396,11 @@ mod tests {
         assert_eq!(frames[telling_frame(&frames)].text(), "[code of PyPy]");
         assert_eq!(unread_interpreter(&[frame("f", "/l/libpythonvm.so")]), Some("GraalPy"));
         assert_eq!(unread_interpreter(&[frame("f", "/l/libpython3.14.so.1.0"), malloc()]), None);
+
+        for program in ["python3.14t", "python3.14td", "python3.14", "python3", "ruby4.0"] {
+            assert!(is_interpreter(&frame("f", &format!("/usr/bin/{program}"))), "{program}");
+        }
+        assert!(!is_interpreter(&frame("f", "/usr/bin/python3.14-tool")));
 
         let script = Frame { line: 3, ..frame("keep", "/app/keeps.js") };
         for file in ["/usr/bin/node", "/l/libnode.so.137"] {

@@ -88,7 +88,7 @@ No restart is needed: snug switches sampling on in the process and all below it,
 that --for gives or until Ctrl-C, and adds up what they allocate. Then sampling goes off again, within 15 seconds even if \
 snug is killed. About one block in every 512 KiB allocated becomes a sample, at most 100 a second, and after the first 30 s at most 25 or \
 0.5 % of the process's CPU time, with the stack that asked \
-for it: native frames, and the Ruby (3.0 to 3.4) or Python code (3.11 to 3.14) that ran. The numbers are estimates, \
+for it: native frames, and the Ruby (3.0 to 4.1) or Python code (3.11 to 3.15) that ran. The numbers are estimates, \
 each with the samples behind it and the interval in which the true one lies with 95 % confidence. The files for flame \
 graphs, pprof and jeprof hold function names. The page (--html) has all \
 views, with a switch between them. The library keeps no peak: --view peak shows the highest of the moments at which this \

@@ -1,4 +1,5 @@
-//! What commands say of code whose lines they can't name: of a made-up Ruby 9, of PyPy, of JavaScript.
+//! What commands say of code whose lines they can't name: of a made-up Ruby 9, of PyPy, of JavaScript,
+//! of Python without its lock.
 
 mod common;
 
@@ -80,6 +81,12 @@ __attribute__((noinline)) void vm_exec(void (*work)(void)) {
 }
 "#;
 
+/// A build without the global lock, by its objects, whose type stands behind who holds them.
+const PYTHON: &str = r#"
+const unsigned long Py_Version = 0x030e02f0;
+struct { void *thread, *flags, *count, *type; } PyType_Type = {.type = &PyType_Type};
+"#;
+
 /// Calls `keep` by a function made at run time, which it names for perf if it is told to.
 #[cfg(target_arch = "x86_64")]
 const NODE: &str = r#"
@@ -129,6 +136,15 @@ fn of_pypy_each_command_says_that_its_lines_have_no_names() {
     let scratch = Scratch::new();
     let process = start(&scratch, &library, ("libpypy3.11-c.so", PYPY), "pypy3.11");
     expect_notes(&process, &scratch, "PyPy");
+}
+
+#[test]
+fn of_a_python_without_the_lock_each_command_says_that_it_is_not_read() {
+    let library = snug_library();
+    let scratch = Scratch::new();
+    let source = format!("{PYTHON}{PYPY}");
+    let process = start(&scratch, &library, ("libpython3.14t.so.1.0", &source), "python3.14t");
+    expect_notes(&process, &scratch, "Python 3.14");
 }
 
 #[test]

@@ -322,10 +322,10 @@ pub(crate) fn pythons() -> Vec<String> {
     let works = |python: &String| {
         Command::new(python).arg("--version").output().is_ok_and(|out| out.status.success())
     };
-    let known = ["python3.11", "python3.12", "python3.13", "python3.14"].map(String::from);
+    let known = ["python3.11", "python3.12", "python3.13", "python3.14", "python3.15"].map(String::from);
     let mut found: Vec<String> = known.into_iter().filter(works).collect();
     let named = std::env::var("SNUG_PYTHONS").unwrap_or_default();
     found.extend(named.split(':').filter(|path| !path.is_empty()).map(String::from));
-    assert!(!found.is_empty(), "there is no Python of 3.11 to 3.14; SNUG_PYTHONS names some by their paths");
+    assert!(!found.is_empty(), "there is no Python of 3.11 to 3.15; SNUG_PYTHONS names some by their paths");
     found
 }
