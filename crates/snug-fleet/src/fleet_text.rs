@@ -45,6 +45,9 @@ pub fn write(sizes: &FleetSizes, window_s: f64, colours: bool, out: &mut dyn Wri
     if window_s < DAY_LEAST_S {
         notes.push(format!("{} do not show the peak of a day", duration(window_s)));
     }
+    if sizes.containers.iter().any(|row| row.resize.is_some()) {
+        notes.push("with --resize: the commands that give running pods under snug these sizes".into());
+    }
     for note in notes {
         writeln!(out, "{} {note}", styled("note:", terminal::WARNING, colours))?;
     }
@@ -192,6 +195,8 @@ mod tests {
             today_unknown: None,
             freed_bytes: Some(freed_bytes),
             freed_by_snug_bytes: Some(2.0 * GIB),
+            resize: None,
+            resize_unknown: None,
         };
         let unknown = FleetRow {
             workload: "jobs".into(),

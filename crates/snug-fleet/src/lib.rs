@@ -10,3 +10,4 @@ pub mod command_canary;
 pub mod command_fleet;
 pub mod fleet;
 pub mod fleet_text;
+pub mod resize_text;

@@ -8,23 +8,28 @@ const REPLICA_SET_LETTERS: usize = 10;
 
 /// What a pod belongs to, by its name: without what Deployments, StatefulSets, DaemonSets and Jobs put behind it.
 pub fn workload(pod: &str) -> &str {
-    let Some((stem, last)) = pod.rsplit_once('-') else { return pod };
+    controller(pod).map_or(pod, |(_, name)| name)
+}
+
+/// The kind of that, as kubectl writes it, and its name. A Job's pods are named as those of a DaemonSet.
+pub fn controller(pod: &str) -> Option<(&'static str, &str)> {
+    let (stem, last) = pod.rsplit_once('-')?;
     if is_number(last) && last.len() < POD_LETTERS {
-        return stem; // of a StatefulSet
+        return Some(("statefulset", stem));
     }
     if last.len() != POD_LETTERS || !is_random(last) {
-        return pod;
+        return None;
     }
-    match stem.rsplit_once('-') {
+    Some(match stem.rsplit_once('-') {
         Some((name, hash))
             if (POD_LETTERS + 1..=REPLICA_SET_LETTERS).contains(&hash.len()) && is_random(hash) =>
         {
-            name
+            ("deployment", name)
         }
         // A CronJob's Jobs are named after minutes since 1970.
-        Some((name, minutes)) if minutes.len() >= 8 && is_number(minutes) => name,
-        _ => stem,
-    }
+        Some((name, minutes)) if minutes.len() >= 8 && is_number(minutes) => ("cronjob", name),
+        _ => ("daemonset", stem),
+    })
 }
 
 fn is_number(text: &str) -> bool {

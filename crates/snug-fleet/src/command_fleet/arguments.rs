@@ -11,6 +11,7 @@ use snug_client::prometheus::metric;
   snug fleet --prometheus http://localhost:9090 --selector 'namespace=\"shop\"' --canary 'pod=~\".*-canary-.*\"'
   snug fleet --prometheus http://localhost:9090 --members kube_pod_labels --canary 'label_snug_dev_group=\"canary\"'
   snug fleet --prometheus http://localhost:9090 --canary 'pod=~\".*-canary-.*\"' --node-memory 14Gi --window 7d --json
+  snug fleet --prometheus http://localhost:9090 --canary 'pod=~\".*-canary-.*\"' --resize > resize.sh
 
 Pods under snug, those of --canary, show what containers need there; a kind with fewer than 5 of them gets no \
 answer. A limit exceeds the highest memory of 999 in 1000 such pods, a request exceeds what 9 in 10 need 95 % of the \
@@ -27,6 +28,10 @@ used, as Kubernetes does.
 The memory freed is the sum of today's requests, less what they could be. It is split into what snug saves and what is there \
 without it, because today's requests exceed what pods need today. Nodes are counted as if only memory filled them.
 
+With --resize it prints commands of kubectl in place of the table, one kind of pods after the other: they give the pods under snug \
+that run these sizes without making them anew, as Kubernetes does from 1.34 on, one pod first. Nothing is changed before you \
+run them.
+
 A token is read from --bearer-token-file or SNUG_PROMETHEUS_TOKEN; name and password, as NAME:PASSWORD, from \
 --basic-auth-file. With https, --ca-file names the certificates of an authority of your own.
 
@@ -38,6 +43,9 @@ pub struct FleetArguments {
     /// Memory that pods can use on one node, such as 14Gi [default: the median of kube_node_status_allocatable]
     #[arg(long, value_name = "SIZE", value_parser = quantity)]
     pub node_memory: Option<f64>,
+    /// Print the commands that resize running pods under snug in place
+    #[arg(long, conflicts_with = "json")]
+    pub resize: bool,
     /// The metric for limits; 0 is none
     #[arg(long, value_name = "METRIC", default_value = "container_spec_memory_limit_bytes", value_parser = metric)]
     pub limits: String,

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::command_fleet::arguments::FleetArguments;
 use crate::fleet::{self, FleetSizes};
-use crate::fleet_text;
+use crate::{fleet_text, resize_text};
 use snug_base::failure::{Context, Failure, Result, UNKNOWN};
 use snug_base::{json, progress, terminal};
 use snug_client::prometheus::{inner, range, utc, Prometheus};
@@ -59,6 +59,8 @@ pub fn run(arguments: &FleetArguments) -> Result<()> {
             sizes: &sizes,
         };
         json::write(json::FLEET, &report, &mut stdout)
+    } else if arguments.resize {
+        resize_text::write(&sizes, &mut stdout)
     } else {
         fleet_text::write(&sizes, window_s, terminal::stdout_colours(), &mut stdout)
     };

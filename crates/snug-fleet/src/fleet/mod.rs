@@ -3,6 +3,7 @@
 //! Pods are the units: of each, the highest of its readings counts, and the 95th percentile. Their logarithms are taken
 //! for normally distributed; a tolerance bound of them is above nearly all pods that are like these, on a time like this.
 
+pub mod resize;
 #[cfg(test)]
 mod simulate;
 mod tolerance;
@@ -11,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+use resize::{NoResize, Resize};
 use snug_stats as statistics;
 
 /// How sure each limit and each request is, from 0 to 1.
@@ -86,6 +88,9 @@ pub struct FleetRow {
     pub freed_bytes: Option<f64>,
     /// What of that is because of snug, and not because requests are larger than what is needed today.
     pub freed_by_snug_bytes: Option<f64>,
+    /// How its pods under snug get what they need.
+    pub resize: Option<Resize>,
+    pub resize_unknown: Option<NoResize>,
 }
 
 /// All of a fleet.
@@ -133,12 +138,14 @@ pub fn size(
             // Of no pod it is 0, and not -0.
             let of_all = |bytes: f64| running.len() as f64 * bytes + 0.0;
             let wanted = under_snug.as_ref().ok().map(|need| need.request_bytes);
+            let canaries: Vec<&PodMemory> = running.iter().copied().filter(|pod| pod.is_canary).collect();
+            let resize = under_snug.as_ref().ok().map(|need| resize::resize(&canaries, need)).transpose();
             FleetRow {
                 namespace: namespace.into(),
                 workload: workload.into(),
                 container: container.into(),
                 pods: running.len(),
-                canary_pods: running.iter().filter(|pod| pod.is_canary).count(),
+                canary_pods: canaries.len(),
                 limit_bytes,
                 request_bytes,
                 freed_bytes: request_bytes.zip(wanted).map(|(now, wanted)| of_all(now - wanted)),
@@ -151,6 +158,8 @@ pub fn size(
                 under_snug: under_snug.ok(),
                 today_unknown: today.as_ref().err().copied(),
                 today: today.ok(),
+                resize_unknown: resize.as_ref().err().copied(),
+                resize: resize.ok().flatten(),
             }
         })
         .collect();
