@@ -19,7 +19,7 @@
 #define MILLISECOND_NS UINT64_C(1000000)
 #define BREAK_COST_NS MILLISECOND_NS     /* to break the huge pages of a chunk, measured 0.9 ms (docs/decisions/0006) */
 #define REPEATS_NS (50 * MILLISECOND_NS) /* so long purge_all repeats what forks cut: each pass shuts all caches */
-#define AWAY_NS (10 * MILLISECOND_NS)    /* memory that went for longer was worth its faults, at purge_cpu_percent 100 */
+#define AWAY_NS (10 * MILLISECOND_NS)    /* memory away for longer was worth its faults, at 100 % */
 #define VAIN_NS (1000 * MILLISECOND_NS)  /* so long no purge follows one that served no request (purge_for_request) */
 
 enum {

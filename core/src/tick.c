@@ -70,8 +70,8 @@ static void look_at_container(uint64_t now) {
 
 bool tick_janitor_needs_files(void) { return __atomic_load_n(&ticks.has_limit, __ATOMIC_RELAXED); }
 
-/* A program that goes on after a pause is about to take again what it freed before: that goes at the next tick, if it is
- * still free then. */
+/* A program that goes on after a pause is about to take again what it freed before: that goes at the next tick, if it
+ * is still free then. */
 static bool spares(uint64_t last_ns, uint64_t now) {
   ticks.spared = !ticks.spared && has_passed(last_ns, now, PAUSE_NS) && purge_may_wait();
   return ticks.spared;
