@@ -149,6 +149,36 @@ empty_root() {
   rm -rf "$root"
 }
 
+# placed NAME PREFIX...: $work in a place that the prefix makes, unless this system refuses to make it.
+# shellcheck disable=SC2086  # $work holds a list of words on purpose
+placed() {
+  name=$1_$of
+  shift
+  if "$@" true >"$log" 2>&1; then check "$name" "$@" $work; else skip "$name" "$(tail -n 1 "$log")"; fi
+}
+
+# Other name spaces, and a /proc that is not there, is read-only, shows others, or hides them.
+name_spaces() {
+  if [ "$(id -u)" -ne 0 ]; then
+    skip name_spaces "needs root"
+    return
+  fi
+  hides='mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid 65534 --regid 65534 --clear-groups "$@"'
+  seconds="--seconds 1 --threads 3 --seed 1"
+  for work in "$with $probe $expect" "$tests/stress/exchange $seconds" "$tests/stress/fork_storm $seconds" \
+    "$tests/stress/idle_threads $seconds"; do
+    of=$(basename "${work%% --*}")
+    placed pid_name_space unshare --pid --fork
+    placed pid_and_proc unshare --pid --fork --mount-proc
+    placed user_name_space unshare --user --map-root-user --pid --fork --mount-proc
+    placed proc_of_others unshare --mount sh -c 'unshare --pid --fork mount -t proc proc /proc && exec "$@"' sh
+    placed no_proc_no_sys unshare --mount sh -c 'mount -t tmpfs none /proc && mount -t tmpfs none /sys && exec "$@"' sh
+    placed proc_read_only unshare --mount sh -c 'mount -o bind,remount,ro /proc && exec "$@"' sh
+    placed proc_of_processes_alone unshare --mount sh -c 'mount -t proc -o subset=pid proc /proc && exec "$@"' sh
+    placed proc_hides_others unshare --pid --fork --mount sh -c "$hides" sh
+  done
+}
+
 options() {
   check_output verbose '^snug: [0-9.]+ active in PID [0-9]+' env SNUG=verbose:1 $with "$probe" $expect
   check verbose_off_is_silent env SNUG=verbose:0 $with "$probe" $expect
@@ -177,6 +207,7 @@ if [ -z "$run" ]; then
   sandboxes
   older_kernels
   empty_root
+  name_spaces
   if [ -n "$library" ]; then options; fi
 else
   skip preloading_limits_and_sandboxes "under an emulator they would meet the emulator"

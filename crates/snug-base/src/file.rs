@@ -4,7 +4,7 @@
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use super::failure::{Context, Failure, Result, USAGE};
@@ -64,8 +64,17 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
         return Err(io::Error::other("it is not a regular file"));
     }
     // The file itself, whatever is at the path by now. Without O_NONBLOCK this would wait for who holds a lease on it.
-    let itself = format!("/proc/self/fd/{}", place.as_raw_fd());
-    File::options().read(true).custom_flags(libc::O_NONBLOCK).open(itself)
+    let open = |path: &Path| File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+    match open(Path::new(&format!("/proc/self/fd/{}", place.as_raw_fd()))) {
+        // Without /proc, as in a chroot.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let file = open(path)?;
+            let (before, now) = (place.metadata()?, file.metadata()?);
+            let is_same = (before.dev(), before.ino()) == (now.dev(), now.ino());
+            is_same.then_some(file).ok_or_else(|| io::Error::other("it was replaced meanwhile"))
+        }
+        opened => opened,
+    }
 }
 
 #[cfg(test)]

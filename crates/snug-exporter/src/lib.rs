@@ -36,11 +36,12 @@ use snug_inspect::kinds::Kind;
 use snug_live::control;
 use snug_live::watch::{Choice, Reading, Watcher};
 use snug_process::memory_group::MemoryGroup;
-use snug_process::proc::{Pid, ProcFilesystem};
+use snug_process::proc::{hiding_text, need_processes, Pid, ProcFilesystem};
 use snug_process::system;
 
 /// Runs the command.
 pub fn run(arguments: &ExporterArguments) -> Result<()> {
+    need_processes()?;
     let host = arguments.host.as_deref().unwrap_or(Path::new("/"));
     if !host.is_dir() {
         let what = format!("--host {}: there is no such folder", host.display());
@@ -73,7 +74,8 @@ pub fn metrics_of(pid: Pid) -> Result<String> {
 fn choice(arguments: &ExporterArguments, host: &Path) -> Result<Choice> {
     for pid in &arguments.pid {
         if !Path::new(&format!("/proc/{pid}")).exists() {
-            return Err(Failure::new(format!("there is no process {pid}")).exit_code(UNKNOWN));
+            let missing = format!("there is no process {pid}{}", hiding_text());
+            return Err(Failure::new(missing).exit_code(UNKNOWN));
         }
     }
     let user = arguments.user.as_deref().map(user_id).transpose()?;

@@ -32,7 +32,7 @@ fn candidates(executable: &Path, variable: Option<&OsStr>) -> Vec<PathBuf> {
 impl Asker {
     /// Finds it.
     pub fn find() -> Result<Asker> {
-        let executable = std::env::current_exe().unwrap_or_default();
+        let executable = crate::library::own_path();
         let variable = std::env::var_os("SNUG_LIBRARY");
         let candidates = candidates(&executable, variable.as_deref());
         for path in candidates.iter().filter_map(|path| path.canonicalize().ok()) {

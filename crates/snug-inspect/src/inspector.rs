@@ -126,12 +126,8 @@ impl Inspector {
             Err(_) => return Err(Hidden::Gone),
         };
         let executable_path = executable_path.ok_or(Hidden::Gone)?;
-        // A changed root shows in these paths, but not in what the process itself knows.
         let changed_root = self.source.link(pid, "root").map_or_else(|_| String::new(), path_text);
-        let inside = |path: String| match path.strip_prefix(&changed_root) {
-            Some(rest) if rest.starts_with('/') => rest.to_string(),
-            _ => path,
-        };
+        let inside = |path: String| maps::inside(&changed_root, path);
         // The kernel writes ends of lines so into the list of mappings.
         let executable_path = inside(executable_path).replace('\n', "\\012");
         let maps: Vec<Mapping> =

@@ -83,7 +83,7 @@ pub fn parts(with_jemalloc: bool) -> Result<Vec<Part>> {
 
 /// The library under jemalloc's name: near libsnug.so or near the tool, as it is installed or built.
 fn find_alias(library: &Path) -> Result<PathBuf> {
-    let executable = std::env::current_exe().unwrap_or_default();
+    let executable = library::own_path();
     let beside = |path: &Path| path.parent().unwrap_or(Path::new("/")).to_path_buf();
     let (library, tool) = (beside(library), beside(&executable));
     let places = [

@@ -58,9 +58,25 @@ fn snug_candidates(executable: &Path, variable: Option<&OsStr>) -> Vec<PathBuf> 
     directories.iter().flat_map(|directory| names.map(|name| directory.join(name))).collect()
 }
 
+/// Where this program lies; without /proc, by the name that it was started by.
+pub(crate) fn own_path() -> PathBuf {
+    let by_name = || {
+        let name = PathBuf::from(std::env::args_os().next()?);
+        let search_path = std::env::var_os("PATH").unwrap_or_default();
+        let place = match name.components().count() {
+            1 => std::env::split_paths(&search_path)
+                .map(|folder| folder.join(&name))
+                .find(|path| path.is_file())?,
+            _ => name,
+        };
+        place.canonicalize().ok()
+    };
+    std::env::current_exe().ok().or_else(by_name).unwrap_or_default()
+}
+
 /// Finds libsnug.so.
 pub fn find_snug() -> Result<Library> {
-    let executable = std::env::current_exe().unwrap_or_default();
+    let executable = own_path();
     let variable = std::env::var_os("SNUG_LIBRARY");
     let candidates = snug_candidates(&executable, variable.as_deref());
     if let Some(found) = candidates.iter().find(|candidate| candidate.exists()) {

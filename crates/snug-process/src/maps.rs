@@ -13,6 +13,14 @@ pub struct Mapping {
     pub deleted: bool,
 }
 
+/// A path as the process knows it: a root that it changed shows in what the kernel lists.
+pub fn inside(changed_root: &str, path: String) -> String {
+    match path.strip_prefix(changed_root) {
+        Some(rest) if rest.starts_with('/') => rest.to_string(),
+        _ => path,
+    }
+}
+
 /// Reads the file-backed lines of `/proc/PID/maps`.
 pub fn parse_maps(text: &[u8]) -> Vec<Mapping> {
     let text = String::from_utf8_lossy(text);

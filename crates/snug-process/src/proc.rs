@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use snug_base::failure::{self, Failure, UNKNOWN};
 
 /// A process identifier as the kernel counts them.
 pub type Pid = i32;
@@ -70,6 +72,26 @@ const KEPT_MAX: usize = 300;
 impl ProcFilesystem {
     pub fn new() -> ProcFilesystem {
         ProcFilesystem::default()
+    }
+}
+
+/// Fails where /proc shows no processes, or those of a PID name space that this one is not in.
+pub fn need_processes() -> failure::Result<()> {
+    if Path::new("/proc/self/stat").exists() {
+        return Ok(());
+    }
+    Err(Failure::new("/proc shows nothing of this process, so nothing of others either")
+        .advise("mount it (mount -t proc proc /proc); snug run works without")
+        .exit_code(UNKNOWN))
+}
+
+/// What to add where a process was not found: those of other users may be hidden.
+pub fn hiding_text() -> &'static str {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let mut options = mounts.lines().filter_map(|line| line.split_once(" /proc proc ")).map(|(_, rest)| rest);
+    match options.next_back().and_then(|rest| rest.split_once("hidepid=")) {
+        Some((_, value)) if !value.starts_with(['0', 'o']) => "; /proc hides those of other users (hidepid)",
+        _ => "",
     }
 }
 

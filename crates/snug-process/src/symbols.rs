@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use object::elf::PT_LOAD;
 use object::read::elf::ProgramHeader;
 
-use crate::maps::Mapping;
+use crate::maps::{inside, Mapping};
 use crate::proc::{self, Pid};
 use crate::symbols::lines::Lines;
 use crate::symbols::perf_map::{script_place, PerfMap};
@@ -79,12 +79,17 @@ impl Symbols {
     /// Of a process with these mappings.
     pub fn new(pid: Pid, mappings: Vec<Mapping>) -> Symbols {
         let root = format!("/proc/{}/root", proc::living(pid));
-        Symbols { root, pid, made: None, mappings, files: HashMap::new(), lines_left: None }
+        let mut symbols =
+            Symbols { root, pid, made: None, mappings: Vec::new(), files: HashMap::new(), lines_left: None };
+        symbols.map_anew(pid, mappings);
+        symbols
     }
 
     /// Of a process that had these mappings, and this one's root.
     pub fn of_ended(pid: Pid, mappings: Vec<Mapping>) -> Symbols {
-        Symbols { root: String::new(), ..Symbols::new(pid, mappings) }
+        let mut symbols = Symbols { root: String::new(), ..Symbols::new(pid, Vec::new()) };
+        symbols.map_anew(pid, mappings);
+        symbols
     }
 
     /// With lines of sources, where files say them. That takes far longer than names alone.
@@ -94,7 +99,16 @@ impl Symbols {
     }
 
     /// The same process, or another one with the same root, has these mappings now. Symbols that were read stay.
-    pub fn map_anew(&mut self, pid: Pid, mappings: Vec<Mapping>) {
+    pub fn map_anew(&mut self, pid: Pid, mut mappings: Vec<Mapping>) {
+        // Files are read through the process's root, if it is there.
+        if let (false, Ok(root)) =
+            (self.root.is_empty(), std::fs::read_link(format!("/proc/{}/root", proc::living(pid))))
+        {
+            let root = root.to_string_lossy();
+            mappings
+                .iter_mut()
+                .for_each(|mapping| mapping.path = inside(&root, std::mem::take(&mut mapping.path)));
+        }
         (self.pid, self.made, self.mappings) = (pid, None, mappings);
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 
 use crate::command_line::name_matches;
-use crate::proc::{parse_stat, Pid, ProcFilesystem, Processes, Stat};
+use crate::proc::{hiding_text, need_processes, parse_stat, Pid, ProcFilesystem, Processes, Stat};
 use crate::role::role;
 use snug_base::failure::{Failure, Result, UNKNOWN};
 
@@ -29,7 +29,7 @@ pub fn find_roots(
         if all.iter().any(|(other, _, _)| *other == pid) {
             return Ok(vec![pid]);
         }
-        return Err(Failure::new(format!("there is no process {pid}")).exit_code(UNKNOWN));
+        return Err(Failure::new(format!("there is no process {pid}{}", hiding_text())).exit_code(UNKNOWN));
     }
     let own = ancestors(all, std::process::id() as Pid);
     let mut found = Vec::new();
@@ -52,7 +52,7 @@ pub fn find_roots(
         .exit_code(UNKNOWN));
     }
     if found.is_empty() {
-        return Err(Failure::new(format!("no process is called '{wanted}'"))
+        return Err(Failure::new(format!("no process is called '{wanted}'{}", hiding_text()))
             .advise("give its PID, the name of its program, or `-- PROGRAM` to start it")
             .exit_code(UNKNOWN));
     }
@@ -61,6 +61,7 @@ pub fn find_roots(
 
 /// All processes that PIDs and names stand for, each once.
 pub fn find_all(wanted: &[String]) -> Result<Vec<Pid>> {
+    need_processes()?;
     let mut source = ProcFilesystem::new();
     let all = source.all();
     let mut found: Vec<Pid> = Vec::new();
@@ -77,6 +78,7 @@ pub fn find_all(wanted: &[String]) -> Result<Vec<Pid>> {
 
 /// The one process that a PID or a name stands for: of a name, that above all others of it.
 pub fn find_one(wanted: &str) -> Result<Pid> {
+    need_processes()?;
     let mut source = ProcFilesystem::new();
     let all = source.all();
     let found = find_roots(&mut source, &all, wanted, own_user())?;

@@ -29,7 +29,7 @@ use snug_base::{machine, terminal};
 use snug_inspect::inspector::Inspector;
 use snug_live::watch::{Choice, Watcher};
 use snug_live::{control, outcome_text};
-use snug_process::proc::{Pid, ProcFilesystem, Processes};
+use snug_process::proc::{need_processes, Pid, ProcFilesystem, Processes};
 use snug_process::tree;
 
 /// How long a process may take to answer.
@@ -44,6 +44,7 @@ pub fn run(arguments: &TopArguments) -> Result<()> {
     if !arguments.once {
         screen::require_terminal()?;
     }
+    need_processes()?;
     let inspector = Inspector::new(machine::describe().transparent_huge_pages);
     let choice = choice(arguments)?;
     let mut watcher = Watcher::new(ProcFilesystem::new(), inspector, choice).with_estimates();

@@ -18,7 +18,7 @@ use snug_inspect::report::{CheckReport, ProcessReport, Severity};
 use snug_inspect::subject::{self, UnitSubject};
 use snug_inspect::{changes, library, unit};
 use snug_live::sightings::{self, Found};
-use snug_process::proc::{ProcFilesystem, Processes};
+use snug_process::proc::{need_processes, ProcFilesystem, Processes};
 use snug_process::tree;
 use snug_report::check_text::CheckText;
 
@@ -200,6 +200,7 @@ fn named(inspector: &mut Inspector, arguments: &CheckArguments, huge_pages: &str
             }
         }
     }
+    need_processes()?;
     let mut source = ProcFilesystem::new();
     let all = source.all();
     let whose = if arguments.all_users { None } else { tree::own_user() };
