@@ -38,17 +38,16 @@ static char *thread_block(void) { return (char *)__builtin_thread_pointer(); }
 /* Where each thread has the variable, if all have it at one distance from the thread's block: so the loader places
  * those of libraries that a program starts with. */
 static bool find_context(void) {
-  ruby.machine = symbols_variable("ruby_current_vm_ptr");
   void *context = symbols_variable("ruby_current_ec");
   ruby.context_offset = (char *)context - thread_block();
   return ruby.machine != NULL && context != NULL && ruby.context_offset > -STATIC_BLOCK_MAX_BYTES &&
          ruby.context_offset < STATIC_BLOCK_MAX_BYTES;
 }
 
-/* Y2 */
+/* Y2. An interpreter that has ended has no machine, which the stack may not tell: before glibc 2.35 it is cut. */
 static bool has_context(void) {
-  if (!ruby.needs_context) return true;
-  void *const *machine = *ruby.machine;
+  void *const *machine = ruby.machine != NULL ? *ruby.machine : NULL;
+  if (!ruby.needs_context) return ruby.machine == NULL || machine != NULL;
   return machine != NULL && machine[MACHINE_FIRST_THREAD] != NULL &&
          *(void **)(thread_block() + ruby.context_offset) != NULL;
 }
@@ -62,6 +61,7 @@ static bool find_functions(uint32_t version) {
   if (version < 0x0300 || version > 0x0401) return false;
   ruby.has_length_in_word = version >= 0x0302;
   ruby.needs_context = version <= 0x0302;
+  ruby.machine = symbols_variable("ruby_current_vm_ptr");
   if (ruby.needs_context && !find_context()) return false;
   return symbols_function(&ruby.has_lock, "ruby_thread_has_gvl_p") &&
          symbols_function(&ruby.collects, "rb_during_gc") && symbols_function(&ruby.path, "rb_profile_frame_path") &&
