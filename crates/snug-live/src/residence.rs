@@ -32,6 +32,8 @@ pub enum MemoryPart {
     RubySlots,
     RubyTransientHeap,
     PythonArenas,
+    /// Of the mimalloc that Python carries.
+    PythonMimalloc,
     V8Heap,
     Stacks,
     Code,
@@ -234,6 +236,8 @@ impl Claims {
         if runs(mappings, |file| file.contains("python")) {
             let free = self.left(anonymous);
             self.add(MemoryPart::PythonArenas, interpreters::python_pools(pid, pages, &free));
+            let free = self.left(anonymous_ranges(mappings));
+            self.add(MemoryPart::PythonMimalloc, interpreters::python_segments(pid, pages, &free));
         }
         if runs(mappings, has_v8) {
             let free = self.left(anonymous_ranges(mappings));

@@ -59,6 +59,7 @@ fn described(part: MemoryPart, allocator: Option<Kind>) -> (&'static str, String
             ("Ruby's young data", "its transient heap, for short arrays and hashes".into())
         }
         MemoryPart::PythonArenas => ("Python's arenas", "its objects of up to 512 bytes".into()),
+        MemoryPart::PythonMimalloc => ("Python's mimalloc", "the allocator in Python, of its objects".into()),
         MemoryPart::V8Heap => ("V8's heap", "objects of JavaScript".into()),
         MemoryPart::Stacks => ("stacks", "of threads".into()),
         MemoryPart::Code => ("code", "of the program and its libraries".into()),

@@ -128,6 +128,36 @@ int main(int count, char **arguments) {
 }
 "#;
 
+/// Lays out segments as Python's mimalloc does, of which not all is in memory; beside them as much that is none.
+const MIMALLOC: &str = r#"
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+enum { STEP = 32 << 20, SLICE = 64 << 10, TOUCHED = 4 << 20 };
+static size_t heap;
+static void lay_out(size_t bytes, int is_segment) {
+  char *place = mmap(NULL, bytes + STEP, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  place += STEP - (uintptr_t)place % STEP;
+  memset(place, 1, TOUCHED);
+  if (!is_segment) return;
+  uintptr_t *words = (uintptr_t *)place;
+  words[4] = bytes;
+  words[31] = bytes / SLICE;
+  words[32] = 1;
+  heap += TOUCHED;
+}
+int main(void) {
+  for (int i = 0; i < 3; i++) lay_out(STEP, 1);
+  lay_out(STEP + 129 * SLICE, 1);
+  for (int i = 0; i < 3; i++) lay_out(STEP, 0);
+  printf("python_mimalloc %zu\nother %d\nend 0\n", heap, 3 * TOUCHED);
+  fflush(stdout);
+  pause();
+}
+"#;
+
 /// Starts a program without settings of ours, and reads what it says.
 fn start(command: &mut Command, library: Option<&str>) -> (Running, HashMap<String, u64>) {
     command.env_remove("SNUG").env_remove("PYTHONMALLOC");
@@ -226,6 +256,18 @@ fn the_heap_of_v8_is_told_apart() {
             assert_eq!(said.len(), 2);
             check(&process, &said, allocator);
         }
+    }
+}
+
+#[test]
+fn pythons_own_mimalloc_is_told_apart() {
+    let library = snug_library();
+    let scratch = Scratch::new();
+    let program = scratch.compile("python3.14t", MIMALLOC, &["-O0", "-w"]);
+    for (library, allocator) in [(Some(library.as_str()), "snug"), (None, "glibc")] {
+        let (process, said) = start(&mut Command::new(&program), library);
+        assert_eq!(said.len(), 2);
+        check(&process, &said, allocator);
     }
 }
 
