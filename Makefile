@@ -144,12 +144,13 @@ bench-hooks: all build/deps-bench
 	-bench/peers/build
 	bench/compare --hooks --idle-seconds 6 $(if $(QUICK),--quick)
 
-# Servers that fork much (Celery, gunicorn, Puma), with nothing, with gc.freeze() or Process.warmup by hand, and with hooks.
+# Servers that fork much (Celery, gunicorn, Puma), with nothing, with gc.freeze() or Process.warmup by hand, and with hooks. In parts:
+# MINUTES=60 OUT=bench/results/DATE-forks, again and again, adds rounds until each has five. WORKLOADS="..." are all of them.
 bench-forks: all build/deps-bench
 	bench/workloads/heavy/setup
 	bench/compare --check --forks
 	-bench/peers/build
-	bench/compare --forks --idle-seconds 6 --runs 5 $(if $(QUICK),--quick)
+	bench/compare $(WORKLOADS) --forks --idle-seconds 6 --runs 5 $(if $(QUICK),--quick) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(OUT),--out $(OUT))
 
 # ---- tests: each target prints "N passed, N failed"; the fragments say how to run one alone ----
 

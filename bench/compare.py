@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from .summary import keep
@@ -56,6 +57,9 @@ def parse_arguments():
                         help="quiet time after the load, half of which passes before hooks act (5; quick: 2; ruby_threads: 3, 1)")
     parser.add_argument("--check", action="store_true", help="only look whether all that is needed is there; measures nothing")
     parser.add_argument("--out", type=Path, help="directory for what is kept of the results (bench/results/DATE)")
+    parser.add_argument("--minutes", type=float, metavar="N",
+                        help="end after about so long, and go on when called again with the same --out: one round at a time, of the workload that has "
+                             "the fewest, until all have --runs")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.names if catalog.find(name) is None]
     if unknown:
@@ -88,13 +92,13 @@ def with_hooks(lists, kinds=(OURS,)):
         name, *(":".join((name.partition(":")[0], f"{HOOKS_VARIABLE}={kind}", *name.split(":", 1)[1:])) for kind in kinds))]
 
 
-def compare(workload, arguments, names, work, kept):
-    """Compares on one workload. Returns whether all its runs went well."""
+def compare(workload, arguments, names, work, kept, runs=None):
+    """Compares on one workload; so many runs are added to those that were kept before. Returns whether all went well."""
     options = [option for name in names for option in ("--with", name)]
     idle = [] if arguments.idle_seconds is None else ["--idle-seconds", f"{arguments.idle_seconds:g}"]
     program = workload.command_line(*(["--quick"] if arguments.quick else []), *idle)
     program[0] = os.path.relpath(program[0], ROOT)
-    command = [os.path.relpath(SNUG, ROOT), "compare", "--runs", str(arguments.runs), *options,
+    command = [os.path.relpath(SNUG, ROOT), "compare", "--runs", str(runs or arguments.runs), *options,
                *workload.compare_options(), *(["--profile"] if arguments.profile else []), "--keep-going", "--out", work, "--", *program]
     print(f"\n{workload.name}: {workload.summary}", flush=True)
     work.mkdir(parents=True, exist_ok=True)
@@ -105,8 +109,30 @@ def compare(workload, arguments, names, work, kept):
         sys.exit(INTERRUPTED)
     (work / "table.txt").write_text(table)
     if (work / "compare.json").exists():
-        keep.keep(work, kept, ROOT)
+        keep.keep(work, kept, ROOT, add=runs is not None)
     return status == 0
+
+
+def go_on(workloads, arguments, names, work, kept):
+    """Adds rounds, one at a time, until the time is over. Returns the workloads in which not all went well."""
+    end, failed = time.monotonic() + arguments.minutes * 60, []
+    while True:
+        left = {one: keep.rounds(kept / one.name) for one in workloads if one not in failed}
+        now = time.monotonic()
+        left = {one: rounds for one, rounds in left.items() if rounds < arguments.runs and now + seconds_of([one], arguments, names) <= end}
+        if not left:
+            break
+        workload = min(left, key=left.get)
+        if not compare(workload, arguments, names, work / workload.name, kept / workload.name, runs=1):
+            failed.append(workload)
+    for one in workloads:
+        print(f"{one.name}: {keep.rounds(kept / one.name)} of {arguments.runs} rounds", flush=True)
+    return failed
+
+
+def seconds_of(workloads, arguments, names):
+    """About how long a round takes."""
+    return sum(one.quick_seconds if arguments.quick else one.full_seconds for one in workloads) * len(names)
 
 
 def missing(workloads, profile):
@@ -157,12 +183,14 @@ def main():
     elif arguments.hooks:
         names = with_hooks(names)
     if not arguments.allocators:
-        seconds = sum(w.quick_seconds if arguments.quick else w.full_seconds for w in workloads)
         print(f"{len(names)} allocators, {arguments.runs} runs of each workload: about "
-              f"{about(seconds * len(names) * arguments.runs)}", flush=True)
-    failed = [w.name for w in workloads if not compare(w, arguments, names, work / w.name, kept / w.name)]
+              f"{about(seconds_of(workloads, arguments, names) * arguments.runs)}", flush=True)
+    if arguments.minutes is None:
+        failed = [w for w in workloads if not compare(w, arguments, names, work / w.name, kept / w.name)]
+    else:
+        failed = go_on(workloads, arguments, names, work, kept)
     if failed:
-        print(f"bench/compare: not all runs went well in: {', '.join(failed)}; see {work}/*/logs", file=sys.stderr)
+        print(f"bench/compare: not all runs went well in: {', '.join(w.name for w in failed)}; see {work}/*/logs", file=sys.stderr)
     summarised = subprocess.run([HERE / "summarise", kept]).returncode == 0
     return 1 if failed or not summarised else 0
 

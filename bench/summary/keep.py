@@ -31,16 +31,38 @@ def without_directories(text, root, out):
     return text.replace(str(out), "OUT").replace(f"{root}/", "").replace(str(root), ".")
 
 
-def keep(source: Path, target: Path, root: Path):
-    """Copies what is kept of a comparison's directory."""
+def rounds(kept: Path):
+    """How many rounds were kept; 0 if there is nothing."""
+    path = kept / "compare.json"
+    return json.loads(path.read_text())["settings"]["rounds"] if path.exists() else 0
+
+
+def added(before, comparison):
+    """Both comparisons as one, of the same program under the same allocators. Its summary is nobody's: whoever reads the file works it
+    out anew."""
+    for what in ("program", "allocators"):
+        if before[what] != comparison[what]:
+            raise ValueError(f"rounds can be added with the same {what} only: before {before[what]}, now {comparison[what]}")
+    count = before["settings"]["rounds"]
+    runs = [*before["runs"], *({**run, "round": run["round"] + count} for run in comparison["runs"])]
+    return {**before, "settings": {**before["settings"], "rounds": count + comparison["settings"]["rounds"]}, "runs": runs}
+
+
+def keep(source: Path, target: Path, root: Path, add=False):
+    """Copies what is kept of a comparison's directory; adds it to what was kept before."""
     target.mkdir(parents=True, exist_ok=True)
-    comparison = json.loads((source / "compare.json").read_text())
+    comparison = json.loads(without_directories((source / "compare.json").read_text(), root, source))
+    if add and rounds(target):
+        comparison = added(json.loads((target / "compare.json").read_text()), comparison)
     # Samples one number apart would make thousands of lines; a run a line makes differences readable.
     thin = thinned_comparison(comparison)
     runs = ",\n".join(json.dumps(run, separators=(",", ":")) for run in thin.pop("runs"))
     text = json.dumps(thin, separators=(",", ":"))[:-1] + ',"runs":[\n' + runs + "\n]}\n"
-    (target / "compare.json").write_text(without_directories(text, root, source))
-    if (source / "table.txt").exists():
+    (target / "compare.json").write_text(text)
+    if add:
+        table = subprocess.run([root / "build/snug", "report", target / "compare.json"], check=True, capture_output=True, text=True).stdout
+        (target / "table.txt").write_text(table)
+    elif (source / "table.txt").exists():
         (target / "table.txt").write_text(without_directories((source / "table.txt").read_text(), root, source))
     report(target, root / "build/snug")
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import os
 import subprocess
 import sys
@@ -128,6 +129,56 @@ class Main(unittest.TestCase):
         (self.folder / "build/REFUSED").unlink()
         status, _, asked = self.main("--profile", "--check")
         self.assertEqual((status, len(asked)), (0, 1))
+
+
+class InParts(unittest.TestCase):
+    """--minutes: one round at a time, of the workload that has the fewest; what is there is added to."""
+
+    ALLOCATORS = ({"label": "glibc"}, {"label": "snug"})
+
+    def compare(self, folder, minutes, broken=(), allocators=ALLOCATORS, **seconds):
+        """Which workloads were run, and how many rounds each has then; a round moves the clock by what it takes."""
+        clock, ran = [0.0], []
+        workloads = [catalog.Workload(name, "", ("run",), lambda: None, full_seconds=full) for name, full in seconds.items()]
+
+        def run(command, **_):
+            name = Path(command[command.index("--out") + 1]).name
+            ran.append(name)
+            clock[0] += seconds[name] * 2
+            comparison = {"program": [name], "allocators": allocators, "settings": {"rounds": 1},
+                          "runs": [{"allocator": one["label"], "round": 1, "samples": {"time_s": []}, "details": {"time_s": []}} for one in allocators]}
+            if name not in broken:
+                (folder / "work" / name / "compare.json").write_text(json.dumps(comparison))
+            return int(name in broken), ""
+
+        arguments = mock.Mock(minutes=minutes, runs=3, quick=False, idle_seconds=None, profile=False)
+        with mock.patch.object(compare.foreground, "run", run), mock.patch.object(compare.time, "monotonic", lambda: clock[0]), \
+                mock.patch.object(compare.keep, "report"), mock.patch.object(compare.keep.subprocess, "run", lambda *_, **__: mock.Mock(stdout="a table")), \
+                contextlib.redirect_stdout(io.StringIO()):
+            failed = compare.go_on(workloads, arguments, ["glibc", "snug"], folder / "work", folder / "kept")
+        return ran, {one.name: compare.keep.rounds(folder / "kept" / one.name) for one in workloads}, [one.name for one in failed]
+
+    def test_rounds_are_added_until_all_are_there(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            self.assertEqual(self.compare(folder, 4, short=30, long=60), (["short", "long", "short"], {"short": 2, "long": 1}, []))
+            self.assertEqual(self.compare(folder, 4, short=30, long=60)[:2], (["long", "short"], {"short": 3, "long": 2}))
+            self.assertEqual(self.compare(folder, 4, short=30, long=60)[:2], (["long"], {"short": 3, "long": 3}))
+            self.assertEqual(self.compare(folder, 99, short=30, long=60)[:2], ([], {"short": 3, "long": 3}))
+            runs = json.loads((folder / "kept/short/compare.json").read_text())["runs"]
+            self.assertEqual([(run["allocator"], run["round"]) for run in runs], [(label, round_) for round_ in (1, 2, 3) for label in ("glibc", "snug")])
+            self.assertEqual((folder / "kept/short/table.txt").read_text(), "a table")
+
+    def test_what_cannot_be_run_is_not_tried_again(self):
+        with tempfile.TemporaryDirectory() as name:
+            ran, rounds, failed = self.compare(Path(name), 99, broken=("bad",), good=30, bad=30)
+            self.assertEqual((sorted(ran), rounds, failed), (["bad", "good", "good", "good"], {"good": 3, "bad": 0}, ["bad"]))
+
+    def test_other_allocators_are_no_more_rounds(self):
+        with tempfile.TemporaryDirectory() as name:
+            self.compare(Path(name), 2, one=30)
+            with self.assertRaisesRegex(ValueError, "with the same allocators only"):
+                self.compare(Path(name), 2, allocators=[{"label": "glibc"}], one=30)
 
 
 class Make(unittest.TestCase):

@@ -322,8 +322,11 @@ class CPythonsOwnTests(Scripts):
 
     def outcome(self, python, kind, module):
         folder = temporary(self)
-        ended = subprocess.run([python, ROOT / "bindings/tests/run_modules_of_tests.py", kind, f"test.{module}"], capture_output=True, text=True,
-                               cwd=folder, timeout=1800, env={**CLEAN, "HOME": str(folder), "PYTHONPATH": str(ROOT / "bindings/wheel"), "PYTHONDONTWRITEBYTECODE": "1"})
+        try:
+            ended = subprocess.run([python, ROOT / "bindings/tests/run_modules_of_tests.py", kind, f"test.{module}"], capture_output=True, text=True,
+                                   cwd=folder, timeout=1800, env={**CLEAN, "HOME": str(folder), "PYTHONPATH": str(ROOT / "bindings/wheel"), "PYTHONDONTWRITEBYTECODE": "1"})
+        except subprocess.TimeoutExpired:
+            return ["it does not end", "0 ran"]
         return ended.stdout.splitlines() if ended.returncode == 0 else [f"exit {ended.returncode}: {ended.stderr[-500:]}", "0 ran"]
 
     def test_pass_as_without(self):
