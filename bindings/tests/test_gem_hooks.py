@@ -23,6 +23,8 @@ def garbage = Array.new(200) { "x" * 300_000 }.size
 SHOP = """SEEN = []
 module Shop
   def self.fill = SEEN << "fill"
+  def self.leave = exit(3)
+  def self.deep = deep
 end
 class Job
   def perform = SEEN << "job"
@@ -172,10 +174,11 @@ class Puma(RubyServers):
         self.assertIsNone(self.wait("an answer", self.get)["hooks"])
 
     def test_a_warm_up_is_seen_by_workers_and_its_failures_are_harmless(self):
-        self.puma(PUMA + CLUSTER, SNUG_WARM_UP="/a?b=c /fails Shop.fill Job No.such https://shop.example/b /opens")
+        self.puma(PUMA + CLUSTER, SNUG_WARM_UP="/a?b=c /fails Shop.leave Shop.deep Shop.fill Job No.such https://shop.example/b /opens")
         self.assertEqual(self.wait("an answer", self.get)["seen"], [
             "http 127.0.0.1 /a b=c", "http 127.0.0.1 /fails ", "fill", "job", "https shop.example /b ", "http 127.0.0.1 /opens ", "open", "before_fork"])
         for words in ("the warm-up goes on without /fails: RuntimeError: of a test", "the warm-up goes on without No.such: NameError",
+                      "the warm-up goes on without Shop.leave: SystemExit", "the warm-up goes on without Shop.deep: SystemStackError",
                       "the warm-up left 1 sockets open"):
             self.assertIn(words, self.log.read_text())
 

@@ -19,6 +19,7 @@ from release.tests.staged import CLEAN, installed, run, temporary
 SHARED = """import gc, json, os, snug, socket, time
 seen, left = [], []
 def warm(): seen.append("warm()")
+def ends(): raise SystemExit(3)
 class Node: pass
 def garbage():
     for _ in range(100):
@@ -204,11 +205,11 @@ class Gunicorn(Servers):
         self.assert_said()
 
     def test_a_warm_up_is_seen_by_workers_and_its_failures_are_harmless(self):
-        self.gunicorn("-c", "python:snug.gunicorn", SNUG_WARM_UP="/a?b=c /fails app:warm app:nothing https://shop.example/b /opens")
+        self.gunicorn("-c", "python:snug.gunicorn", SNUG_WARM_UP="/a?b=c /fails app:ends app:warm app:nothing https://shop.example/b /opens")
         self.assertEqual(self.wait("an answer", self.get)["seen"], [
             "http://127.0.0.1/a", "http://127.0.0.1/fails", "warm()", "https://shop.example/b", "http://127.0.0.1/opens"])
         said = self.log.read_text()
-        for words in ("the warm-up goes on without /fails", "the warm-up goes on without app:nothing", "the warm-up left 1 sockets open"):
+        for words in ("the warm-up goes on without /fails", "the warm-up goes on without app:ends", "the warm-up goes on without app:nothing", "the warm-up left 1 sockets open"):
             self.assertIn(words, said)
 
     def test_djangos_connections_are_closed_if_it_is_used(self):
@@ -218,6 +219,16 @@ class Gunicorn(Servers):
                       "sys.modules['django.db'] = types.SimpleNamespace(connections=types.SimpleNamespace(close_all=lambda: print('closed')))\n"
                       "warm_up.run(['/'], 5, len)")
             self.assertEqual(run("/usr/bin/python3", "-c", script, PYTHONPATH=str(self.folder)).stdout, "closed\n" * configured)
+
+    def test_whatever_a_warm_up_raises_is_logged(self):
+        script = ("import asyncio, sys, types; from snug import warm_up\n"
+                  "def raises(error):\n    raise error\n"
+                  "errors = {'exits': SystemExit(3), 'cancelled': asyncio.CancelledError(), 'closed': GeneratorExit(), 'ordinary': ValueError()}\n"
+                  "sys.modules['app'] = types.SimpleNamespace(**{name: lambda error=error: raises(error) for name, error in errors.items()})\n"
+                  "warm_up.run([f'app:{name}' for name in errors] + ['/'], 5, lambda word: print('served', word))")
+        ended = run("/usr/bin/python3", "-c", script, PYTHONPATH=str(self.folder))
+        self.assertEqual((ended.returncode, ended.stdout), (0, "served /\n"), ended.stderr)
+        self.assertEqual(ended.stderr.count("the warm-up goes on without"), 4, ended.stderr)
 
     def test_a_warm_up_ends_in_time(self):
         self.gunicorn("-c", "python:snug.gunicorn", SNUG_WARM_UP="/a /slow /b", SNUG_WARM_UP_SECONDS="1")
@@ -350,7 +361,7 @@ class Celery(Servers):
         self.assert_said()
 
     def test_a_warm_up_by_tasks_and_functions(self):
-        self.celery("--include", "snug.celery", SNUG_WARM_UP="tasks:warm warm.up no.task")
+        self.celery("--include", "snug.celery", SNUG_WARM_UP="tasks:ends tasks:warm warm.up no.task")
         self.assertEqual(self.tasks(("work", False))[0]["seen"], ["warm()", "a task"])
         self.assertIn("the warm-up goes on without no.task", self.log.read_text())
 

@@ -36,9 +36,9 @@ def run(words, seconds, call):
             try:
                 _function(word)() if _is_function(word) else call(word)
                 done.append(word)
-            except TimeIsOver:
+            except (TimeIsOver, KeyboardInterrupt):
                 raise
-            except Exception:
+            except BaseException:  # sys.exit() and a cancelled task would end the server
                 LOG.exception("snug: the warm-up goes on without %s", word)
     except TimeIsOver:
         LOG.warning("snug: the warm-up ended after %g s, with %d of %d done: %s", seconds, len(done), len(words), " ".join(done))

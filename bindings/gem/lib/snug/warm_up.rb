@@ -66,7 +66,7 @@ module Snug
       def attempt(word)
         yield word
         true
-      rescue StandardError, ScriptError => e
+      rescue StandardError, ScriptError, SystemExit, SystemStackError => e # exit would end the server
         warn "snug: the warm-up goes on without #{word}: #{e.class}: #{e.message}"
         false
       end
