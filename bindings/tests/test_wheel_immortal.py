@@ -176,6 +176,17 @@ def drop():
 print(in_child(drop), is_immortal(holder), is_immortal(Ends))
 """, ["(['__del__', 'finalize'], [False, False, False], 0) True True"], options=("-W", "ignore"))
 
+    def test_arrays_that_ask_for_their_count_keep_it(self):
+        self.everywhere("""
+import types
+sys.modules["numpy"] = numpy = types.ModuleType("numpy")
+exec("class ndarray: pass", numpy.__dict__)
+class Derived(numpy.ndarray): pass
+arrays = [numpy.ndarray(), Derived(), Row(1)]
+hooks.freeze_before_fork()
+print(is_immortal(arrays), *map(is_immortal, arrays))
+""", ["True False False True"])
+
     def test_callbacks_of_weak_references_are_called_after_unfreezing_too(self):
         self.everywhere("""
 ended = []
@@ -257,7 +268,7 @@ print(hooks.state()["reason"], is_immortal(rows[-3]), is_immortal(rows[-2][0]), 
 
     def test_a_program_goes_on_and_ends_under_whatever_watches_it(self):
         script = """
-import atexit, asyncio, concurrent.futures, faulthandler, logging, multiprocessing, subprocess, tracemalloc
+import atexit, asyncio, concurrent.futures, faulthandler, json, logging, multiprocessing, subprocess, tracemalloc
 atexit.register(print, "atexit")
 logging.basicConfig(); faulthandler.enable()
 stop = threading.Event()
@@ -266,8 +277,13 @@ threading.Thread(target=stop.wait, args=(99,), daemon=True).start()
 suspended = (one for one in rows); next(suspended)
 traced = []
 sys.settrace(lambda *event: traced.append(1))
+watch = sys.monitoring  # as coverage does
+watch.use_tool_id(watch.COVERAGE_ID, "coverage"); watch.register_callback(watch.COVERAGE_ID, watch.events.LINE, lambda *place: traced.append(2) or watch.DISABLE)
+watch.set_events(watch.COVERAGE_ID, watch.events.LINE)
 hooks.freeze_before_fork()
 sys.settrace(None)
+print(in_child(lambda: json.dumps(rows[0].tags)), {1, 2} <= set(traced))
+watch.set_events(watch.COVERAGE_ID, 0); watch.free_tool_id(watch.COVERAGE_ID)
 class Node: pass
 def cycle():
     node = Node(); node.self = node; node.rows = rows; return weakref.ref(node)
@@ -283,7 +299,7 @@ for number in range(1000): setattr(Row, f"attribute_{number}", number); sys.inte
 del Row, BOOT if False else Row
 stop.set(); before.join()
 """.replace("del Row, BOOT if False else Row\n", "del Row\n")
-        expected = ["None", "20000 0 19999", "15", "15", "15", "atexit"]
+        expected = ['["1000"] True', "None", "20000 0 19999", "15", "15", "15", "atexit"]
         for name, more in (("plain", {}), ("development", {"PYTHONDEVMODE": "1"}), ("debug", {"PYTHONMALLOC": "malloc_debug"}),
                            ("traced", {"PYTHONTRACEMALLOC": "5"}), ("unbuffered", {"options": ("-u", "-O")})):
             with self.subTest(name):
