@@ -2,9 +2,18 @@
 
 use crate::quantities::Quantity;
 use crate::results::Comparison;
-use crate::view::number;
-use snug_base::terminal::number_in;
+use snug_base::terminal::{number_in, short_count, three_digits};
 use snug_stats::{Estimate, Ratio};
+
+/// A value of a quantity in the unit that is shown, without the unit.
+pub fn number(quantity: &Quantity, value: f64) -> String {
+    match quantity.unit {
+        "" if value.abs() >= 1e4 => short_count(value),
+        // Three threads are not 3.00.
+        "" if value.fract() == 0.0 => format!("{value:.0}"),
+        _ => three_digits(value * quantity.factor),
+    }
+}
 
 /// The value that a reader sees, in the unit that is shown.
 pub fn shown_value(quantity: &Quantity, value: f64) -> Option<f64> {

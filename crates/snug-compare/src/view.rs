@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use crate::quantities::{self, named, Quantity, Shown, Wanted};
 use crate::results::{Allocator, Comparison, Summary};
 use crate::shown_ratio;
-use snug_base::terminal::{self, short_count, three_digits};
+pub use crate::shown_ratio::number;
+use snug_base::terminal;
 use snug_inspect::kinds::Kind;
 use snug_stats::{Estimate, Meaning, Ratio};
 
@@ -353,16 +354,6 @@ fn cell(
         interval: ratio.map_or_else(String::new, shown_ratio::interval),
         verdict: if is_baseline { Difference::Baseline } else { verdict(ratio, quantity.wanted) },
         share_percent: if largest > 0.0 { (estimate.median / largest * 100.0).round() as u32 } else { 0 },
-    }
-}
-
-/// A value of a quantity in the unit that is shown, without the unit.
-pub fn number(quantity: &Quantity, value: f64) -> String {
-    match quantity.unit {
-        "" if value.abs() >= 1e4 => short_count(value),
-        // Three threads are not 3.00.
-        "" if value.fract() == 0.0 => format!("{value:.0}"),
-        _ => three_digits(value * quantity.factor),
     }
 }
 

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use crate::glibc_heap::HeapSize;
+use serde::Serialize;
+
 use crate::read_error::ReadError;
 use snug_process::system;
 
@@ -16,6 +17,21 @@ const MAGIC: &[u8; 16] = b"snug answers 1\n\0";
 /// Twice the longest pause between two answers.
 const FRESH: Duration = Duration::from_secs(10);
 
+/// What an allocator holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct HeapSize {
+    /// Blocks that the program may use, with their rounding; never more than is held, as some were never touched.
+    pub live_bytes: u64,
+    /// Resident memory of the heaps.
+    pub held_bytes: u64,
+}
+
+impl HeapSize {
+    /// Share of what is held that is not live, from 0 to 1.
+    pub fn fragmentation(&self) -> f64 {
+        self.held_bytes.saturating_sub(self.live_bytes) as f64 / self.held_bytes.max(1) as f64
+    }
+}
 /// The answer in these bytes. Ok(None): there is none yet, or none since long; Err: this is not the asker's.
 pub fn parse(bytes: &[u8]) -> Result<Option<HeapSize>, ReadError> {
     let numbers = bytes.strip_prefix(MAGIC).filter(|_| bytes.len() == BYTES);

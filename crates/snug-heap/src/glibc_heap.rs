@@ -9,28 +9,11 @@
 use std::io;
 use std::ops::Range;
 
-use serde::Serialize;
-
+pub use crate::answers::HeapSize;
 use crate::remote;
 use snug_process::maps::{self, Region};
 use snug_process::proc::{Pid, ProcFilesystem, Processes};
 use snug_process::smaps::PageMap;
-
-/// What glibc's malloc holds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct HeapSize {
-    /// Blocks that the program may use, with their rounding; never more than is held, as some were never touched.
-    pub live_bytes: u64,
-    /// Resident memory of the heaps.
-    pub held_bytes: u64,
-}
-
-impl HeapSize {
-    /// Share of what is held that is not live, from 0 to 1.
-    pub fn fragmentation(&self) -> f64 {
-        self.held_bytes.saturating_sub(self.live_bytes) as f64 / self.held_bytes.max(1) as f64
-    }
-}
 
 /// Walks that may meet a chunk in the middle of a change.
 const TRIES: usize = 3;

@@ -9,9 +9,8 @@ use nix::errno::Errno;
 use nix::sys::uio::{process_vm_readv, process_vm_writev, RemoteIoVec};
 use nix::unistd::Pid as NixPid;
 
-use crate::answers;
+use crate::answers::{self, HeapSize};
 use crate::counters::{self, Account, Counters};
-use crate::glibc_heap::HeapSize;
 use crate::read_error::ReadError;
 use crate::wishes::{Wishes, WishesLayout};
 use snug_base::elf::ElfFacts;

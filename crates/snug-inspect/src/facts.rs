@@ -8,7 +8,7 @@ use std::collections::{HashSet, VecDeque};
 use std::rc::Rc;
 
 use crate::kinds::Kind;
-use crate::report::Problem;
+use crate::problem::Problem;
 use snug_base::elf::ElfFacts;
 use snug_base::file::file_name;
 use snug_heap::counters::Counters;

@@ -23,6 +23,7 @@ pub mod options;
 pub mod packages;
 pub mod preload;
 pub mod preloaded;
+pub mod problem;
 pub mod program;
 pub mod report;
 pub mod sampled;

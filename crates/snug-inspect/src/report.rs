@@ -8,6 +8,7 @@ use crate::deploy::Snippet;
 use crate::kinds::Kind;
 use crate::linkage::Linkage;
 use crate::options::{ConfKey, OptionSource};
+pub use crate::problem::{Problem, Severity};
 use snug_base::file::file_name;
 use snug_heap::counters::Counters;
 use snug_heap::sharing::ForkHooks;
@@ -94,34 +95,6 @@ pub enum SettingsSource {
     /// The variables that it reads when it starts.
     Environment,
     Unknown,
-}
-
-/// How bad a problem is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Severity {
-    /// Worth knowing; nothing is wrong.
-    Note,
-    /// It works, but not as well as it could.
-    Warning,
-    /// Not what was asked for.
-    Error,
-}
-
-/// Something that is wrong, and what to do.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Problem {
-    /// A stable name for scripts.
-    pub id: &'static str,
-    pub severity: Severity,
-    pub message: String,
-    pub fix: String,
-}
-
-impl Problem {
-    pub fn new(id: &'static str, severity: Severity, message: String, fix: impl Into<String>) -> Problem {
-        Problem { id, severity, message, fix: fix.into() }
-    }
 }
 
 impl How {

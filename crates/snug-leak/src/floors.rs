@@ -1,8 +1,9 @@
 //! Floors of many readings, which neither garbage collection nor bursts raise; and the steps between them. Pure.
 
-use crate::trend::FEWEST_READINGS;
 use snug_stats::median;
 
+/// Readings below which nothing is said.
+pub const FEWEST_READINGS: usize = 24;
 /// Floors at most; more would only resemble each other more.
 pub const FLOORS_MAX: usize = 40;
 /// Readings per floor, where there are enough of them.

@@ -7,10 +7,13 @@ use crate::growth_check::OtherMeasures;
 use crate::size_growth::GrowingSize;
 use crate::trend::{self, Trend};
 use crate::verdict::{Assessment, JudgedOver, Series, Verdict};
-use crate::wording::WATCH_ANOTHER;
 use snug_inspect::kinds::Kind;
 use snug_live::record::Recording;
 use snug_profile::keeping::KeepingLine;
+
+/// What to do about a process that ended while its memory was steady, or in doubt.
+pub const WATCH_ANOTHER: &str =
+    "the process ended: watch one that runs longer, under a load that repeats itself";
 
 /// The answer of one call.
 #[derive(Debug, Clone, Serialize)]

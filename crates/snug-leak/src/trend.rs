@@ -22,10 +22,8 @@
 use serde::Serialize;
 
 use crate::fit::Fit;
-use crate::floors::{Floors, FLOORS_MAX};
+use crate::floors::{Floors, FEWEST_READINGS, FLOORS_MAX};
 
-/// Readings below which nothing is said.
-pub const FEWEST_READINGS: usize = 24;
 /// A step after this share of the watch is too young to tell what follows it.
 const LATE_STEP: f64 = 0.7;
 /// What is certain to grow, and by this share of the margin, grows; what can't be growing by the margin does not.

@@ -1,17 +1,14 @@
 //! The words of `snug leak`'s answer: the verdict in a sentence, the numbers it rests on, what to do now. Pure.
 
 use crate::assemble::{LiveSource, Measure};
+use crate::floors::FEWEST_READINGS;
 use crate::growth_check::OtherMeasures;
-use crate::report::{Grounds, Growth, LeakReport};
-use crate::trend::{is_too_short, Direction, Doubt, Trend, FEWEST_READINGS};
+use crate::report::{Grounds, Growth, LeakReport, WATCH_ANOTHER};
+use crate::trend::{is_too_short, Direction, Doubt, Trend};
 use crate::verdict::{Assessment, JudgedOver, Verdict};
 use snug_base::terminal::{bytes, counted, number_in, plural, short_count, short_number, signed};
 use snug_base::time::duration;
 use snug_inspect::kinds::Kind;
-
-/// What to do about a process that ended while its memory was steady, or in doubt.
-pub const WATCH_ANOTHER: &str =
-    "the process ended: watch one that runs longer, under a load that repeats itself";
 
 /// Memory that reaches so many times its level has a peak of its own.
 const PEAK_SHARE: f64 = 1.1;

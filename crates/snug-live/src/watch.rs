@@ -11,9 +11,9 @@ mod choice;
 mod reading;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
 use std::time::Duration;
 
-pub use crate::watch::choice::Choice;
 pub use crate::watch::reading::HeapReading;
 pub use crate::watch::reading::Reading;
 use snug_base::machine;
@@ -57,6 +57,19 @@ struct Known {
     named: Option<bool>,
     rss_history: VecDeque<u64>,
     live_history: VecDeque<u64>,
+}
+
+/// Which processes to watch. Nothing chosen: those of this user that are worth it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// These and everything below them.
+    pub pids: Vec<Pid>,
+    /// Every process of these names, whenever it starts, and everything below them.
+    pub names: Vec<String>,
+    /// Those of this user that are worth it, instead of one's own.
+    pub user: Option<u32>,
+    /// All in this directory of the control groups, and below it.
+    pub cgroup: Option<PathBuf>,
 }
 
 /// Watches processes.

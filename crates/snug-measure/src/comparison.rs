@@ -1,12 +1,11 @@
 //! A comparison: its runs, in rounds of one under each allocator, as a `ComparePlan` says. `setup` settles before the first
 //! what can be known, `measure` makes each run, `until` of snug-compare says when they are enough.
 
-use std::ffi::OsString;
 use std::path::Path;
 
-use regex_lite::Regex;
-
-use crate::measure::{Moment, Request, Supervisor};
+use crate::measure::Supervisor;
+use crate::request::{Moment, Request};
+pub use crate::setup::ComparePlan;
 use crate::setup::RunSetup;
 use crate::track::TrackOptions;
 use crate::{plan, serving};
@@ -22,24 +21,6 @@ use snug_process::cgroup::Group;
 const DETAIL_EVERY: u64 = 10;
 /// Measuring may take this share of one core.
 const OVERHEAD_LIMIT: f64 = 0.008;
-
-/// What to run, how often, and what to measure of it.
-#[derive(Debug)]
-pub struct ComparePlan {
-    pub program: Vec<OsString>,
-    /// With a goal, at most.
-    pub rounds: u32,
-    pub until: Option<Goal>,
-    pub interval_ms: u64,
-    /// What command lines of measured processes match.
-    pub only: Option<Regex>,
-    pub ask_allocator: bool,
-    /// Whether perf samples.
-    pub profile: bool,
-    pub keep_going: bool,
-    /// None: the program ends by itself.
-    pub serving: Option<serving::Plan>,
-}
 
 /// Is told how a comparison goes on.
 pub trait Follower {

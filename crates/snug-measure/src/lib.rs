@@ -15,6 +15,7 @@ pub mod phases;
 pub mod plan;
 pub mod probe;
 pub mod reported;
+pub mod request;
 pub mod sample;
 pub mod serving;
 pub mod sets;

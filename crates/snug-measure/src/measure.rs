@@ -2,9 +2,8 @@
 //! measured processes.
 
 use std::collections::{BTreeMap, HashSet};
-use std::ffi::OsString;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -14,17 +13,17 @@ use nix::unistd::Pid as NixPid;
 use crate::log::Log;
 use crate::perf::Perf;
 use crate::phases::{with_ending, Drive, Step};
+use crate::request::{Moment, Request, RunEnd};
 use crate::sample::{Collected, Sampler};
 use crate::serving::{Load, Plan};
-use crate::track::{TrackOptions, Tracker};
+use crate::track::Tracker;
 use crate::{outcome, reported};
 use snug_base::failure::{Context, Failure, Result, INTERRUPTED};
 use snug_base::machine;
 use snug_compare::attribution::AllocatorCode;
-use snug_compare::results::{Evidence, Latency, Loaded, Overhead, Phase, ProcessSeen, Run, Settings};
+use snug_compare::results::{Evidence, Latency, Loaded, Overhead, Phase, ProcessSeen, Run};
 use snug_compare::window::{self, Window};
 use snug_inspect::inspector::Inspector;
-use snug_inspect::program::Variables;
 use snug_process::cgroup::Group;
 use snug_process::children::{Children, Waited};
 use snug_process::guard::Guard;
@@ -41,26 +40,6 @@ const RSS_SHARE: f64 = 1.0 / 3.0;
 const PERF_ENDS_WITHIN: Duration = Duration::from_secs(20);
 /// A program without phases that runs for so long and listens is taken for a server.
 const SERVER_AFTER_S: f64 = 5.0;
-
-/// One run to make.
-pub struct Request<'a> {
-    pub label: &'a str,
-    pub round: u32,
-    pub program: &'a [OsString],
-    pub environment: &'a Variables,
-    pub target: TrackOptions,
-    pub settings: &'a Settings,
-    /// How to drive a server; None: the program ends by itself.
-    pub plan: Option<&'a Plan>,
-    /// What is live is read, too.
-    pub ask_allocator: bool,
-    /// Where the allocator's code is, if it is to be seen which share of CPU time it takes.
-    pub profile: Option<&'a AllocatorCode>,
-    /// The loader was seen to accept the library for this program.
-    pub probed: bool,
-    /// Where the program's output goes, without its ending.
-    pub log: PathBuf,
-}
 
 /// Runs programs, one at a time, and leaves nothing of them behind.
 pub struct Supervisor {
@@ -86,29 +65,6 @@ impl Usage {
         self.minor_faults += reaped.minor_faults;
         self.major_faults += reaped.major_faults;
     }
-}
-
-/// How the measured part of a run ended.
-#[derive(Debug, Clone, PartialEq)]
-pub enum RunEnd {
-    /// The program ended; of a server, in this phase, before it was told to.
-    Ended(Ending, Option<&'static str>),
-    /// The server went through all phases and was then told to stop; None: it had to be killed.
-    Served(Option<Ending>),
-    /// A phase failed.
-    Failed(String),
-}
-
-/// What is told while a run goes on.
-pub struct Moment<'a> {
-    pub time_s: f64,
-    pub rss_bytes: u64,
-    /// The phase of a server.
-    pub phase: Option<&'static str>,
-    /// The program waits for connections, and will hardly end by itself as was said. Told once in a run.
-    pub waits: bool,
-    /// Process groups that are not measured: the load's, and perf's.
-    pub load_groups: &'a [Pid],
 }
 
 /// One run on its way.

@@ -2,8 +2,8 @@
 
 use nix::sys::signal::Signal;
 
-use crate::measure::{Request, RunEnd};
 use crate::phases::{tail, with_ending};
+use crate::request::{Request, RunEnd};
 use snug_compare::results::{Loaded, Run};
 use snug_process::system::Ending;
 

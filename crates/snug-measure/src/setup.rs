@@ -1,18 +1,38 @@
 //! The setup of a comparison, settled before its first run: which allocators exist, and that each works with the
 //! program.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use crate::comparison::ComparePlan;
+use regex_lite::Regex;
+
 use crate::plan::{self, Candidate};
-use crate::{perf, settings};
+use crate::{perf, serving, settings};
 use snug_base::elf;
 use snug_base::failure::{Failure, Result, USAGE};
 use snug_compare::attribution::AllocatorCode;
+use snug_compare::until::Goal;
 use snug_inspect::asker::Asker;
 use snug_inspect::kinds::Kind;
 use snug_inspect::program::{self, Program, Variables};
+
+/// What to run, how often, and what to measure of it.
+#[derive(Debug)]
+pub struct ComparePlan {
+    pub program: Vec<OsString>,
+    /// With a goal, at most.
+    pub rounds: u32,
+    pub until: Option<Goal>,
+    pub interval_ms: u64,
+    /// What command lines of measured processes match.
+    pub only: Option<Regex>,
+    pub ask_allocator: bool,
+    /// Whether perf samples.
+    pub profile: bool,
+    pub keep_going: bool,
+    /// None: the program ends by itself.
+    pub serving: Option<serving::Plan>,
+}
 
 /// What all runs are made of; one element for each candidate.
 pub struct RunSetup<'a> {

@@ -6,7 +6,7 @@ use ratatui::widgets::{Paragraph, Row, Table};
 use ratatui::Frame;
 
 use crate::model::Model;
-use crate::view::{aligned, Palette};
+use crate::palette::{aligned, Palette};
 use snug_base::terminal;
 use snug_heap::counters::{Account, Class};
 

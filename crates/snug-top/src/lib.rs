@@ -8,6 +8,7 @@ mod classes;
 mod columns;
 mod model;
 mod once;
+mod palette;
 mod popups;
 mod screen;
 #[cfg(test)]
@@ -23,7 +24,7 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
 use crate::arguments::TopArguments;
 use crate::model::{Action, Message, Model};
-use crate::view::Palette;
+use crate::palette::Palette;
 use snug_base::failure::{Context, Failure, Result, INTERRUPTED};
 use snug_base::{machine, terminal};
 use snug_inspect::inspector::Inspector;

@@ -7,7 +7,7 @@ use ratatui::widgets::{Block, Clear, Paragraph};
 use ratatui::Frame;
 
 use crate::model::SettingsEditor;
-use crate::view::Palette;
+use crate::palette::Palette;
 
 /// The keys, and what the columns mean.
 pub(crate) fn help(frame: &mut Frame, area: Rect, palette: Palette) {

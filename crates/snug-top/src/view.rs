@@ -1,7 +1,7 @@
 //! Draws the model of `snug top`. Reads nothing but the model, so that tests can draw into memory.
 
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Color, Modifier, Style};
+use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Paragraph, Row, Sparkline, Table, TableState, Wrap};
 use ratatui::Frame;
@@ -9,6 +9,7 @@ use ratatui::Frame;
 use crate::arguments::SortColumn;
 use crate::columns::{self, Content};
 use crate::model::{Model, View};
+use crate::palette::{aligned, Palette};
 use crate::{classes, popups};
 use snug_base::terminal::{self, printable};
 use snug_heap::counters::{Account, TickCounts};
@@ -20,46 +21,6 @@ use snug_live::watch::{HeapReading, Reading};
 const DETAILS_ROWS: u16 = 10;
 /// Terminals lower than this have no room for details.
 const DETAILS_FROM_ROWS: u16 = 20;
-
-/// The colours, or none of them: then bold, dim and reversed text tell the same.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Palette {
-    pub colours: bool,
-}
-
-impl Palette {
-    fn colour(self, colour: Color, modifier: Modifier) -> Style {
-        if self.colours {
-            Style::new().fg(colour)
-        } else {
-            Style::new().add_modifier(modifier)
-        }
-    }
-
-    pub(crate) fn title(self) -> Style {
-        Style::new().add_modifier(Modifier::BOLD)
-    }
-
-    pub(crate) fn faint(self) -> Style {
-        Style::new().add_modifier(Modifier::DIM)
-    }
-
-    pub(crate) fn selected(self) -> Style {
-        Style::new().add_modifier(Modifier::REVERSED)
-    }
-
-    fn good(self) -> Style {
-        self.colour(Color::Green, Modifier::BOLD)
-    }
-
-    pub(crate) fn bad(self) -> Style {
-        self.colour(Color::Red, Modifier::BOLD)
-    }
-
-    pub(crate) fn bars(self) -> Style {
-        self.colour(Color::Cyan, Modifier::empty())
-    }
-}
 
 /// Draws everything.
 pub(crate) fn draw(frame: &mut Frame, model: &mut Model, palette: Palette) {
@@ -200,20 +161,6 @@ fn row<'a>(
         };
         Line::styled(aligned(&text, *width, columns::is_number(column.content)), style)
     }))
-}
-
-/// A text of exactly this width; what is too long ends in an ellipsis.
-pub(crate) fn aligned(text: &str, width: u16, to_the_right: bool) -> String {
-    let width = usize::from(width);
-    if text.chars().count() > width {
-        let kept: String = text.chars().take(width.saturating_sub(1)).collect();
-        return format!("{kept}…");
-    }
-    if to_the_right {
-        format!("{text:>width$}")
-    } else {
-        format!("{text:<width$}")
-    }
 }
 
 /// Everything about the selected process.

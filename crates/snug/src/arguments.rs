@@ -1,9 +1,5 @@
 //! The command line: one enum of subcommands. The options of each stand in its module, with all that `--help` says.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
-use std::time::Duration;
-
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::advise::AdviseArguments;
@@ -20,12 +16,9 @@ use crate::report::ReportArguments;
 use crate::run::RunArguments;
 use crate::set::SetArguments;
 use crate::stats::StatsArguments;
-use snug_base::failure::{Failure, Result};
-use snug_base::time::time_between;
 use snug_exporter::arguments::ExporterArguments;
 use snug_fleet::command_canary::arguments::CanaryArguments;
 use snug_fleet::command_fleet::arguments::FleetArguments;
-use snug_inspect::kinds::closest;
 use snug_top::arguments::TopArguments;
 
 /// snug: which memory allocator a program uses, what it costs, and which one suits it best.
@@ -119,38 +112,6 @@ pub(crate) enum Subcommands {
     Fleet(FleetArguments),
     #[command(hide = true)]
     Generate(GenerateArguments),
-}
-
-/// Refuses a program whose name is an option: one that was misspelt, and taken for the program.
-pub(crate) fn refuse_unknown_option(command: &str, program: &[OsString]) -> Result<()> {
-    let Some(word) = program.first().filter(|word| word.len() > 1 && word.as_bytes().starts_with(b"-"))
-    else {
-        return Ok(());
-    };
-    // An explicit `--` means that the word is the program.
-    let mut before = std::env::args_os().take_while(|argument| argument != word);
-    if before.any(|argument| argument == "--") {
-        return Ok(());
-    }
-    let all = command_line();
-    let options = all.find_subcommand(command).into_iter().flat_map(clap::Command::get_arguments);
-    let names: Vec<&str> = options.filter_map(clap::Arg::get_long).collect();
-    let word = word.to_string_lossy();
-    let written = word.split('=').next().unwrap_or(&word).trim_start_matches('-');
-    let guess = closest(written, names.iter().copied());
-    let guess = guess.map_or_else(String::new, |name| format!("did you mean --{name}? "));
-    let message = format!("unknown option {word}");
-    Err(Failure::usage(
-        message,
-        format!("{guess}`snug {command} --help` lists the options; they stand before the program"),
-    ))
-}
-
-pub(super) use snug_process::command_line::process_named as process;
-
-/// How long to wait for the answer of a process.
-pub(super) fn waiting_time(text: &str) -> std::result::Result<Duration, String> {
-    time_between(text, 0.0, 3600.0)
 }
 
 #[cfg(test)]

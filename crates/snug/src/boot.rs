@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::arguments::refuse_unknown_option;
+use crate::checked::refuse_unknown_option;
 use snug_base::failure::{Context, Failure, Result, FAILED, USAGE};
 use snug_base::{json, progress, terminal, time};
 use snug_boot::recorder::{self, BootPlan};
@@ -104,7 +104,7 @@ fn usage(text: &str) -> Failure {
 
 /// Measures, and tells how the program ended if not well. Returns whether it failed.
 fn measure(arguments: &BootArguments) -> Result<(BootReport, bool)> {
-    refuse_unknown_option("boot", &arguments.program)?;
+    refuse_unknown_option::<BootArguments>("boot", &arguments.program)?;
     let plan = BootPlan {
         program: &arguments.program,
         with_objects: arguments.objects,

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::arguments::process;
 use snug_base::failure::{Context, Failure, Result, FAILED, UNKNOWN, USAGE};
 use snug_base::time::time;
 use snug_base::{json, machine, progress, terminal};
@@ -18,6 +17,7 @@ use snug_inspect::report::{CheckReport, ProcessReport, Severity};
 use snug_inspect::subject::{self, UnitSubject};
 use snug_inspect::{changes, library, unit};
 use snug_live::sightings::{self, Found};
+use snug_process::command_line::process_named as process;
 use snug_process::proc::{need_processes, ProcFilesystem, Processes};
 use snug_process::tree;
 use snug_report::check_text::CheckText;

@@ -4,11 +4,10 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::PermissionsExt;
 
-use clap::{Arg, Command, CommandFactory};
+use clap::{Arg, Command};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::{CompleteEnv, Shells};
 
-use crate::arguments::Arguments;
 use snug_inspect::kinds::{Kind, ROWS};
 use snug_measure::sets::Sets;
 use snug_process::proc::{ProcFilesystem, Processes};
@@ -18,8 +17,8 @@ use snug_process::tree;
 const VARIABLE: &str = "SNUG_COMPLETE";
 
 /// Answers the shell and ends the process, if a shell asks.
-pub(crate) fn answer_if_asked() {
-    CompleteEnv::with_factory(command).var(VARIABLE).complete();
+pub(crate) fn answer_if_asked(line: fn() -> Command) {
+    CompleteEnv::with_factory(|| with_all_values(line())).var(VARIABLE).complete();
 }
 
 /// The script that has a shell ask.
@@ -32,8 +31,8 @@ pub(super) fn script(shell: &str) -> std::io::Result<Vec<u8>> {
 }
 
 /// The command line, whose arguments know their values by what they are called in the help.
-fn command() -> Command {
-    Arguments::command().mut_subcommands(|command| command.mut_args(with_values))
+fn with_all_values(line: Command) -> Command {
+    line.mut_subcommands(|command| command.mut_args(with_values))
 }
 
 fn with_values(argument: Arg) -> Arg {
@@ -98,6 +97,8 @@ fn programs(begun: &OsStr) -> Vec<CompletionCandidate> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arguments::Arguments;
+    use clap::CommandFactory;
 
     fn values(candidates: Vec<CompletionCandidate>) -> Vec<String> {
         candidates.iter().map(|candidate| candidate.get_value().to_string_lossy().into_owned()).collect()
@@ -120,11 +121,11 @@ mod tests {
 
     #[test]
     fn arguments_are_found_by_their_names_in_the_help() {
-        command().debug_assert();
+        with_all_values(Arguments::command()).debug_assert();
         let known = |command: &Command| {
             command.get_arguments().filter(|argument| argument.get::<ArgValueCompleter>().is_some()).count()
         };
-        let whole = command();
+        let whole = with_all_values(Arguments::command());
         let of = |name: &str| whole.find_subcommand(name).map(known).unwrap_or_default();
         assert_eq!((of("leak"), of("check"), of("purge"), of("run"), of("profile")), (3, 3, 1, 1, 2));
     }

@@ -4,10 +4,8 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use clap::CommandFactory;
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::arguments::Arguments;
 use crate::complete;
 use snug_base::failure::{Context, Result};
 use snug_base::file;
@@ -44,12 +42,12 @@ pub(crate) enum Shell {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &GenerateArguments) -> Result<()> {
+pub(crate) fn run(arguments: &GenerateArguments, line: clap::Command) -> Result<()> {
     match &arguments.what {
         Generated::Completions { shell } => completions(*shell).cannot(|| "write to stdout".into()),
-        Generated::Man { out: Some(directory) } => all_man_pages(directory),
+        Generated::Man { out: Some(directory) } => all_man_pages(directory, line),
         Generated::Man { out: None } => {
-            let pages = man_pages();
+            let pages = man_pages(line);
             let snug = pages.iter().find(|page| page.name == "snug.1").expect("snug has a page");
             io::stdout().write_all(&snug.content).cannot(|| "write to stdout".into())
         }
@@ -67,9 +65,9 @@ fn completions(shell: Shell) -> io::Result<()> {
     io::stdout().write_all(&complete::script(name)?)
 }
 
-fn all_man_pages(directory: &Path) -> Result<()> {
+fn all_man_pages(directory: &Path, line: clap::Command) -> Result<()> {
     fs::create_dir_all(directory).cannot(|| format!("make the directory {}", directory.display()))?;
-    for page in man_pages() {
+    for page in man_pages(line) {
         let path = directory.join(page.name);
         file::write(&path, page.content)?;
     }
@@ -83,8 +81,8 @@ struct ManPage {
 }
 
 /// The page of snug and those of its commands.
-fn man_pages() -> Vec<ManPage> {
-    let mut snug = Arguments::command().disable_help_subcommand(true);
+fn man_pages(line: clap::Command) -> Vec<ManPage> {
+    let mut snug = line.disable_help_subcommand(true);
     snug.build();
     let commands: Vec<&clap::Command> =
         snug.get_subcommands().filter(|command| !command.is_hide_set()).collect();

@@ -8,6 +8,7 @@ mod arguments;
 mod blame;
 mod boot;
 mod check;
+mod checked;
 mod compare;
 mod complete;
 mod generate;
@@ -22,7 +23,7 @@ mod stats;
 
 use std::process::ExitCode;
 
-use clap::FromArgMatches;
+use clap::{CommandFactory, FromArgMatches};
 
 use crate::arguments::{Arguments, Subcommands};
 use snug_base::{failure, terminal};
@@ -31,7 +32,7 @@ use snug_fleet::{command_canary as canary, command_fleet as fleet};
 use snug_top as top;
 
 fn main() -> ExitCode {
-    complete::answer_if_asked();
+    complete::answer_if_asked(Arguments::command);
     let matches = arguments::command_line().get_matches();
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let result = match &arguments.command {
@@ -52,7 +53,7 @@ fn main() -> ExitCode {
         Subcommands::Advise(arguments) => advise::run(arguments),
         Subcommands::Leak(arguments) => leak::run(arguments),
         Subcommands::Install(arguments) => install::run(arguments),
-        Subcommands::Generate(arguments) => generate::run(arguments),
+        Subcommands::Generate(arguments) => generate::run(arguments, Arguments::command()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

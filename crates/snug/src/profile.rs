@@ -15,12 +15,12 @@ use clap::{Args, ValueEnum};
 use regex_lite::Regex;
 use serde::Serialize;
 
-use crate::arguments::process;
 use crate::profile::views::ProfileView;
 use snug_base::failure::{Context, Failure, Result, FAILED};
 use snug_base::terminal::{self, bytes, bytes_range, bytes_within, counted};
 use snug_base::time::{duration, time_between};
 use snug_base::{file, json, machine};
+use snug_process::command_line::process_named as process;
 use snug_process::proc::Pid;
 use snug_process::tree;
 use snug_profile::lines::{SampledSum, StackFilter};

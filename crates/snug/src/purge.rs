@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::arguments::{process, waiting_time};
+use crate::checked::waiting_time;
 use snug_base::failure::{Context, Failure, Result, FAILED};
 use snug_base::progress;
 use snug_live::control::{self, Silence};
 use snug_live::outcome_text;
+use snug_process::command_line::process_named as process;
 use snug_process::tree;
 
 /// Ask running processes under snug to give back all the memory they can

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::arguments::refuse_unknown_option;
+use crate::checked::refuse_unknown_option;
 use snug_base::failure::{Result, NOT_STARTED};
 use snug_inspect::preloaded;
 use snug_profile::black_box_writer;
@@ -56,7 +56,8 @@ pub(crate) struct RunArguments {
 
 /// Runs the command. Returns only if the program can't be started.
 pub(crate) fn run(arguments: &RunArguments) -> Result<()> {
-    refuse_unknown_option("run", &arguments.program).map_err(|failure| failure.exit_code(NOT_STARTED))?;
+    refuse_unknown_option::<RunArguments>("run", &arguments.program)
+        .map_err(|failure| failure.exit_code(NOT_STARTED))?;
     let mut prepared = preloaded::prepare(&arguments.program, arguments.this_only)?;
     if let Some(said) = prepared.switch_hooks(!arguments.no_hooks) {
         anstream::eprintln!("snug: {said}");

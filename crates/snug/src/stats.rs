@@ -4,12 +4,12 @@ use std::io::Write;
 
 use clap::Args;
 
-use crate::arguments::process;
 use snug_base::failure::{Context, Result};
 use snug_base::{json, terminal};
 use snug_exporter as exporter;
 use snug_inspect::access;
 use snug_live::{copied, residence, stats};
+use snug_process::command_line::process_named as process;
 use snug_process::proc::Pid;
 use snug_process::tree;
 use snug_report::copied_text;

@@ -2,7 +2,7 @@
 //! it.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::watch::{is_due, Watcher};
 use snug_inspect::identity::Allocators;
@@ -12,19 +12,6 @@ use snug_process::tree;
 
 /// Without a choice, processes from this size on are shown.
 const WORTH_SHOWING_BYTES: u64 = 8_000_000;
-
-/// Which processes to watch. Nothing chosen: those of this user that are worth it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Choice {
-    /// These and everything below them.
-    pub pids: Vec<Pid>,
-    /// Every process of these names, whenever it starts, and everything below them.
-    pub names: Vec<String>,
-    /// Those of this user that are worth it, instead of one's own.
-    pub user: Option<u32>,
-    /// All in this directory of the control groups, and below it.
-    pub cgroup: Option<PathBuf>,
-}
 
 impl<P: Processes, A: Allocators> Watcher<P, A> {
     /// Decides who is shown, which finds out allocators where that matters. Returns their identifiers.

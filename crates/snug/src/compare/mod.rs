@@ -11,7 +11,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::arguments::refuse_unknown_option;
+use crate::checked::refuse_unknown_option;
 use crate::compare::arguments::CompareArguments;
 use crate::compare::run_progress::RunProgress;
 use snug_base::failure::{Context, Failure, Result};
@@ -21,8 +21,8 @@ use snug_compare::condition::{self, Condition, Scope};
 use snug_compare::results::{Allocator, Comparison, Run};
 use snug_compare::{summary, until};
 use snug_measure::comparison::{self, ComparePlan};
-use snug_measure::measure::Moment;
 use snug_measure::plan::{self, Candidate};
+use snug_measure::request::Moment;
 use snug_measure::sets::{self, Sets};
 use snug_measure::setup::{before_start, RunSetup};
 use snug_report::{output, table};
@@ -57,7 +57,7 @@ pub(crate) fn measure(
     arguments: &CompareArguments,
     observe: &mut dyn FnMut(&Allocator, &Moment),
 ) -> Result<Option<Measured>> {
-    refuse_unknown_option("compare", &arguments.program)?;
+    refuse_unknown_option::<CompareArguments>("compare", &arguments.program)?;
     output::check(&arguments.output)?;
     let mut sets = Sets::load()?;
     if arguments.list_allocators {

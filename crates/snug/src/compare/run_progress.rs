@@ -8,7 +8,7 @@ use snug_base::{progress, terminal};
 use snug_compare::results::{Allocator, Run, Until};
 use snug_compare::until;
 use snug_measure::comparison::{ComparePlan, Follower};
-use snug_measure::measure::Moment;
+use snug_measure::request::Moment;
 use snug_report::plot;
 
 /// To who compares a server as if it were a program that ends.

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use crate::arguments::process;
 use snug_base::time::{time, time_between};
 use snug_leak::load::LoadArguments;
 use snug_leak::session::LeakPlan;
+use snug_process::command_line::process_named as process;
 
 /// Find out whether a program leaks and, if not, what its memory does
 #[derive(Debug, Args)]
