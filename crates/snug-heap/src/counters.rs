@@ -589,4 +589,11 @@ mod tests {
             Page::parse(&page).unwrap();
         }
     }
+
+    #[test]
+    fn fuzzed_pages_of_counters() {
+        snug_base::random::fuzz(&[&page()], |bytes| {
+            let _ = (Page::parse(bytes), Account::parse(bytes));
+        });
+    }
 }

@@ -613,4 +613,14 @@ mod tests {
         assert!(Arc::ptr_eq(&first.label, &second.label) && second.line == 9);
         assert_eq!((&*unknown.label, unknown.line), ("?", 0));
     }
+
+    #[test]
+    fn fuzzed_heads_of_samples() {
+        let tables = std::array::from_fn(|_| vec![7; 1 << 10]);
+        snug_base::random::fuzz(&[&head_of(&tables)], |bytes| {
+            let mut head = bytes.to_vec();
+            head.resize(size_of::<HeadLayout>(), 0);
+            let _ = read(std::process::id() as Pid, page_of(&head).as_ptr() as u64);
+        });
+    }
 }
