@@ -76,7 +76,7 @@ pub fn resize(pods: &[&PodMemory], need: &Need) -> Result<Resize, NoResize> {
     let others: Vec<(&str, Sizes)> = pods
         .iter()
         .map(|pod| (pod.pod.as_str(), of(pod)))
-        .filter(|(_, from)| *from != enough(need, from))
+        .filter(|(_, from)| from.request_bytes.is_none() || *from != enough(need, from))
         .collect();
     let Some((_, from)) = others.iter().max_by(|a, b| size(&a.1).total_cmp(&size(&b.1))) else {
         return Err(NoResize::NothingToChange);
