@@ -79,11 +79,9 @@ pub fn resize(pods: &[&PodMemory], need: &Need) -> Result<Resize, NoResize> {
         .filter(|(_, from)| from.request_bytes.is_none() || *from != enough(need, from))
         .collect();
     let Some((_, from)) = others.iter().max_by(|a, b| size(&a.1).total_cmp(&size(&b.1))) else {
-        return Err(NoResize::NothingToChange);
+        let none_asks = !pods.is_empty() && pods.iter().all(|pod| of(pod).request_bytes.is_none());
+        return Err(if none_asks { NoResize::NoRequest } else { NoResize::NothingToChange });
     };
-    if from.request_bytes.is_none() {
-        return Err(NoResize::NoRequest);
-    }
     let to = enough(need, from);
     let container = &pods[0].container;
     let spec = |sizes: &Sizes| {
