@@ -2,7 +2,7 @@
 
 import statistics
 
-from . import services, trend
+from . import peaks, services, trend
 
 MB = 1_000_000
 WARM_UP_SHARE = 0.25  # of a slice's samples: caches fill, interpreters settle
@@ -169,7 +169,8 @@ def write(slices):
         "allocator (docs/decisions/0042-whose-mappings-wander.md): those are shown, not judged. All others are: snug's heap and "
         "large blocks, stacks, files, and what nobody knows.", "",
         "| service | of | level | growth | interval | bound | verdict |", "|---|---|--:|--:|--:|--:|---|",
-        *(_row(*entry) for entry in found), "", *_watched(ran), "Every round's numbers are in samples.csv.", "",
+        *(_row(*entry) for entry in found), "",
+        *peaks.table(ran, {kind.name: kind.limit_mb for kind in services.ALL}), *_watched(ran), "Every round's numbers are in samples.csv.", "",
         "Again: `make soak HOURS=12`, or in slices: `make soak MINUTES=100 RESULTS=build/soak/mine`, then "
         "`make soak MINUTES=100 RESUME=build/soak/mine`."]
     return "\n".join(lines) + "\n", status

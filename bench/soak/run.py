@@ -31,6 +31,7 @@ from pathlib import Path
 from ..workloads.harness import session
 from . import containers, mappings, page, services
 from .kills import Kills
+from .peaks import Peaks
 from .slices import ENDED, Slices, SlicesError
 
 HERE = Path(__file__).resolve().parent
@@ -145,6 +146,7 @@ class Soak:
         self.failures = slices.now["failures"]
         self.watches = {}  # by service: `snug leak` at work
         self.kills = {}  # by service
+        self.peaks = Peaks(self.cli)
         self.rounds = 0
         self.ending = False  # before its time
 
@@ -157,6 +159,7 @@ class Soak:
             self.kills[service.name] = Kills(service.container)
             self.kills[service.name].look()
             print(f"{service.name}: started, {service.limit_mb} MB, container by {self.kind.kind}", flush=True)
+        threading.Thread(target=self.peaks.watch, args=(self.services,), daemon=True).start()
 
     def in_parallel(self, action):
         """Calls action(service) for all at once; what one raises is noted as a failure."""
@@ -190,7 +193,7 @@ class Soak:
 
     def round(self, number, soak_began):
         began = time.monotonic()
-        phase = phase_of(number)
+        self.peaks.phase = phase = phase_of(number)
         work_ends = began + (ROUND_SECONDS - QUIET_SECONDS - 4) * self.arguments.busy_share
         if phase == "night":
             time.sleep(max(0, work_ends - time.monotonic()))
@@ -201,6 +204,7 @@ class Soak:
         elif number % services.RENEW_EVERY == 0:
             self.in_parallel(lambda service: service.renew())
         if phase == "pressure":
+            self.peaks.phase = None
             self.in_parallel(self.press_and_work)
         self.in_parallel(lambda service: service.settle())
         time.sleep(max(QUIET_SECONDS, began + ROUND_SECONDS - 2 - time.monotonic()))
@@ -222,7 +226,7 @@ class Soak:
         now |= {"minutes": minute, "rounds": self.rounds,
                 "work": {service.name: {"units": service.units, "renewed": service.renewed, "errors": service.errors}
                          for service in self.services},
-                "pressures": sum(kills.pressures for kills in self.kills.values()),
+                "peaks": list(self.peaks.most.values()), "pressures": sum(kills.pressures for kills in self.kills.values()),
                 "pressure_kills": sum(kills.of_pressure for kills in self.kills.values()),
                 "service_kills": sum(kills.of_service for kills in self.kills.values())}
         self.slices.save()
@@ -268,6 +272,7 @@ class Soak:
         self.ending = True
 
     def stop(self):
+        self.peaks.ended.set()
         for watch in self.watches.values():
             if watch.poll() is None:
                 watch.kill()

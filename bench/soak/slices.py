@@ -65,7 +65,7 @@ class Slices:
     def add(self, **facts):
         """One more slice, which begins now."""
         self.all.append({"slice": len(self.all) + 1, "state": RUNNING, "minutes": 0, "rounds": 0, "phases": {}, "work": {},
-                         "failures": [], "watched": {}, **facts})
+                         "failures": [], "watched": {}, "peaks": [], **facts})
         self.save()
 
     def note(self, rows):

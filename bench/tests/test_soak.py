@@ -17,7 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
-from bench.soak import containers, mappings, page, run, services, slices, trend
+from bench.soak import containers, mappings, page, peaks, run, services, slices, trend
 from bench.soak.kills import Kills
 from bench.workloads.harness import memory
 
@@ -395,6 +395,33 @@ class FakeContainer:
 
     def limit_bytes(self):
         return 64 << 20
+
+
+class HowNearTheLimit(unittest.TestCase):
+    """What is live when a service uses most says whether a kill was the program's doing or the allocator's."""
+
+    def test_the_highest_moment_of_each_phase_is_kept(self):
+        container = FakeContainer()
+        service = SimpleNamespace(name="rails", container=container)
+        looks = peaks.Peaks("no tool")
+        with mock.patch.object(peaks, "of_heaps", side_effect=[(1 * peaks.MB, 2 * peaks.MB), (3 * peaks.MB, 4 * peaks.MB),
+                                                                         (5 * peaks.MB, 6 * peaks.MB)]):
+            for phase, used_mb in ((None, 90), ("day", 10), ("day", 30), ("day", 20), ("burst", 25), (None, 99)):
+                looks.phase, container.used_bytes = phase, lambda used_mb=used_mb: used_mb * peaks.MB
+                looks.look(service)
+        lines = peaks.table([{"slice": 1}, {"slice": 2, "peaks": list(looks.most.values())}], {"rails": 64})
+        self.assertEqual(lines[4:-1], ["| rails | burst | 25.0 | 64 | 6.0 | 5.0 | 2 |", "| rails | day | 30.0 | 64 | 4.0 | 3.0 | 2 |"])
+        self.assertEqual(peaks.table([{"slice": 1}], {}), [])
+
+    def test_a_heap_is_asked_for_what_is_live(self):
+        program = "import time; kept = [bytes(100000) for _ in range(300)]; print(flush=True); time.sleep(60)"
+        with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE,
+                              env={**os.environ, "LD_PRELOAD": LIBRARY}) as running:
+            running.stdout.readline()
+            live_bytes, heap_bytes = peaks.of_heaps(SNUG, [running.pid, 1])
+            running.kill()
+        self.assertGreater(live_bytes, 29e6)
+        self.assertGreater(heap_bytes, live_bytes)
 
 
 class WhomTheKernelKilled(unittest.TestCase):
