@@ -149,12 +149,19 @@ empty_root() {
   rm -rf "$root"
 }
 
-# placed NAME PREFIX...: $work in a place that the prefix makes, unless this system refuses to make it.
+# placed NAME PREFIX...: $work in a place that the prefix makes, unless this system refuses to make it, or its user may not
+# come to where programs were built.
 # shellcheck disable=SC2086  # $work holds a list of words on purpose
 placed() {
   name=$1_$of
   shift
-  if "$@" true >"$log" 2>&1; then check "$name" "$@" $work; else skip "$name" "$(tail -n 1 "$log")"; fi
+  if ! "$@" true >"$log" 2>&1; then
+    skip "$name" "$(tail -n 1 "$log")"
+  elif ! "$@" test -x "$probe"; then
+    skip "$name" "its user can't reach $probe"
+  else
+    check "$name" "$@" $work
+  fi
 }
 
 # Other name spaces, and a /proc that is not there, is read-only, shows others, or hides them.

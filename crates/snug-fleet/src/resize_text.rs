@@ -10,8 +10,10 @@ use snug_process::pod_name;
 
 const HEAD: &str = "\
 # Commands that resize running pods in place, for a shell. Nothing has been changed yet: read them, then run step by step.
+# Step 5 and the way back are comments, so that nothing runs them by mistake.
 # They need kubectl 1.32 or newer and Kubernetes 1.34 or newer, as `kubectl version` shows. 1.33 lowers no memory limit,
 # unless resizePolicy says RestartContainer; older servers resize nothing. There, step 5 alone does it, by a roll-out.
+# Where resizePolicy says RestartContainer, each resize restarts the container, on every version.
 ";
 
 /// Writes them for each kind of pods that has an answer, or why there are none.
@@ -54,7 +56,8 @@ fn write_row(row: &FleetRow, resize: &Resize, out: &mut dyn Write) -> io::Result
     if from.request_bytes == from.limit_bytes {
         writeln!(
             out,
-            "# Their request is their limit and stays so: a resize may not change the class of service."
+            "# Their request is their limit, or is taken to be where Prometheus does not have it, and stays so: a \
+             resize\n# may not change the class of service."
         )?;
     }
     let first = &pods[0];
@@ -89,11 +92,28 @@ fn write_row(row: &FleetRow, resize: &Resize, out: &mut dyn Write) -> io::Result
     }
     writeln!(out, "\n# 5. New pods, once all pods use snug. This makes a roll-out; or write it into your manifest, for the next one.")?;
     for (kind, workload) in workloads(pods) {
-        writeln!(out, "kubectl -n {space} patch {kind} {workload} --patch '{}'", resize.template_patch)?;
+        let patch = in_workload(kind, &resize.template_patch);
+        writeln!(out, "# kubectl -n {space} patch {kind} {workload} --patch '{patch}'")?;
     }
-    writeln!(out, "\n# The way back, at any time; of step 5: kubectl rollout undo.")?;
-    writeln!(out, "for pod in {}; do", pods.join(" "))?;
-    writeln!(out, "  kubectl -n {space} patch pod $pod --subresource resize --patch '{patch_back}'\ndone")
+    writeln!(out, "\n# The way back{}; of step 5: kubectl rollout undo.", back_text(resize))?;
+    writeln!(out, "# for pod in {}; do", pods.join(" "))?;
+    writeln!(out, "#   kubectl -n {space} patch pod $pod --subresource resize --patch '{patch_back}'\n# done")
+}
+
+/// Of a workload of this kind, so that new pods follow. A CronJob has its pods' template in that of its Jobs.
+fn in_workload(kind: &str, template_patch: &str) -> String {
+    match kind {
+        "cronjob" => format!("{{\"spec\":{{\"jobTemplate\":{template_patch}}}}}"),
+        _ => template_patch.into(),
+    }
+}
+
+fn back_text(resize: &Resize) -> &'static str {
+    if resize.from.lowers_limit_of(&resize.to) {
+        ", which lowers the limit: see first that less is in use"
+    } else {
+        ", at any time"
+    }
 }
 
 /// In a container: where images of ours have the tool, and how much memory it uses.
@@ -182,7 +202,7 @@ mod tests {
             "resources.limits.memory}=320Mi'",
             "\nresize web-6d4cf56db6-x2x4b\n",
             "for pod in web-6d4cf56db6-x2x4c web-6d4cf56db6-x2x4d",
-            "kubectl -n shop patch deployment web --patch '{\"spec\":{\"template\":{\"spec\":{\"containers\"",
+            "\n# kubectl -n shop patch deployment web --patch '{\"spec\":{\"template\":{\"spec\":{\"containers\"",
             "\"limits\":{\"memory\":\"1Gi\"}",
         ]
         .map(|part| text.find(part).unwrap_or_else(|| panic!("{part}: {text}")))
@@ -195,6 +215,16 @@ mod tests {
     fn a_limit_that_rises_needs_neither_purge_nor_room() {
         let text = commands(&pods("shop", 128.0, 384.0, 10));
         assert!(text.contains("limit 384Mi -> 4") && !text.contains("purge"), "{text}");
+    }
+
+    #[test]
+    fn a_cronjob_has_its_template_in_that_of_its_jobs() {
+        let patch = "{\"spec\":{\"template\":{}}}";
+        assert_eq!(
+            in_workload("cronjob", patch),
+            "{\"spec\":{\"jobTemplate\":{\"spec\":{\"template\":{}}}}}"
+        );
+        assert_eq!(in_workload("deployment", patch), patch);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Memory that interpreters map for objects of their own, which malloc never sees: Ruby's slots, Python's arenas, the heap
 //! of V8, which runs JavaScript.
 //!
-//! No symbol leads there, and offsets differ from version to version. But both divide their memory into pages of a fixed
+//! No symbol leads there, and offsets differ from version to version. But all divide their memory into pages of a fixed
 //! size that begin with a header, and what the header holds can be checked against the place where it lies:
 //!
 //! - a heap page of Ruby (gc.c, `struct heap_page_body`) begins with the address of its `struct heap_page`, which holds the

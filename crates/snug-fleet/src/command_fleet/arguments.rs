@@ -11,7 +11,7 @@ use snug_client::prometheus::metric;
   snug fleet --prometheus http://localhost:9090 --selector 'namespace=\"shop\"' --canary 'pod=~\".*-canary-.*\"'
   snug fleet --prometheus http://localhost:9090 --members kube_pod_labels --canary 'label_snug_dev_group=\"canary\"'
   snug fleet --prometheus http://localhost:9090 --canary 'pod=~\".*-canary-.*\"' --node-memory 14Gi --window 7d --json
-  snug fleet --prometheus http://localhost:9090 --canary 'pod=~\".*-canary-.*\"' --resize > resize.sh
+  snug fleet --prometheus http://localhost:9090 --canary 'pod=~\".*-canary-.*\"' --resize
 
 Pods under snug, those of --canary, show what containers need there; a kind with fewer than 5 of them gets no \
 answer. A limit exceeds the highest memory of 999 in 1000 such pods, a request exceeds what 9 in 10 need 95 % of the \

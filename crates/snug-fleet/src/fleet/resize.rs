@@ -44,6 +44,8 @@ pub enum NoResize {
 
 /// Share of a new limit that may be in use before: what is in use moves until the limit is there.
 const ROOM_SHARE: f64 = 0.95;
+/// The kernel rounds limits down to a multiple of this; on machines with larger pages, of theirs.
+const PAGE_BYTES: f64 = 4096.0;
 
 impl Sizes {
     /// Whether the limit is below that of others.
@@ -68,15 +70,11 @@ pub fn resize(pods: &[&PodMemory], need: &Need) -> Result<Resize, NoResize> {
     if !pods.iter().all(|pod| named(&pod)) {
         return Err(NoResize::OddName);
     }
-    let of = |pod: &PodMemory| Sizes {
-        request_bytes: pod.request_bytes.or(pod.limit_bytes),
-        limit_bytes: pod.limit_bytes,
-    };
     let size = |sizes: &Sizes| sizes.limit_bytes.or(sizes.request_bytes).unwrap_or(0.0);
     let others: Vec<(&str, Sizes)> = pods
         .iter()
         .map(|pod| (pod.pod.as_str(), of(pod)))
-        .filter(|(_, from)| from.request_bytes.is_none() || *from != enough(need, from))
+        .filter(|(_, from)| *from != enough(need, from))
         .collect();
     let Some((_, from)) = others.iter().max_by(|a, b| size(&a.1).total_cmp(&size(&b.1))) else {
         let none_asks = !pods.is_empty() && pods.iter().all(|pod| of(pod).request_bytes.is_none());
@@ -102,6 +100,17 @@ pub fn resize(pods: &[&PodMemory], need: &Need) -> Result<Resize, NoResize> {
         from: *from,
         to,
     })
+}
+
+/// What a pod asks for and may use. A limit that was read from the kernel is in whole pages, and may be below the request
+/// that it is meant to equal.
+fn of(pod: &PodMemory) -> Sizes {
+    let request_bytes = pod.request_bytes.or(pod.limit_bytes);
+    let is_request =
+        |limit: &f64| request_bytes.is_some_and(|request| (0.0..PAGE_BYTES).contains(&(request - limit)));
+    let limit_bytes =
+        pod.limit_bytes.map(|limit| request_bytes.filter(|_| is_request(&limit)).unwrap_or(limit));
+    Sizes { request_bytes, limit_bytes }
 }
 
 /// The sizes that are enough, in the class of service that these have.
@@ -149,7 +158,7 @@ mod tests {
         }
     }
 
-    fn of(pods: &[PodMemory], request_mib: f64, limit_mib: f64) -> Result<Resize, NoResize> {
+    fn resized(pods: &[PodMemory], request_mib: f64, limit_mib: f64) -> Result<Resize, NoResize> {
         let need =
             Need { pods: 9, peak_bytes: 0.0, request_bytes: request_mib * MIB, limit_bytes: limit_mib * MIB };
         resize(&pods.iter().collect::<Vec<_>>(), &need)
@@ -158,7 +167,7 @@ mod tests {
     #[test]
     fn the_class_of_service_stays() {
         let patch = |request, limit, wanted_request, wanted_limit| {
-            of(&[pod(0, request, limit)], wanted_request, wanted_limit).map(|found| {
+            resized(&[pod(0, request, limit)], wanted_request, wanted_limit).map(|found| {
                 let (_, resources) = found.patch.split_once("\"resources\":").unwrap();
                 resources.strip_suffix("}]}}").unwrap().to_string()
             })
@@ -175,6 +184,8 @@ mod tests {
             Ok("{\"requests\":{\"memory\":\"336Mi\"}}".into())
         );
         assert_eq!(patch(None, None, 336.0, 384.0), Err(NoResize::NoRequest));
+        let rounded = 999_997_440.0 / MIB; /* 1G in whole pages */
+        assert_eq!(patch(Some(1e9 / MIB), Some(rounded), 336.0, 384.0), both("384Mi", "384Mi"), "guaranteed");
         assert_eq!(patch(Some(336.0), Some(384.0), 336.0, 384.0), Err(NoResize::NothingToChange));
     }
 
@@ -182,24 +193,24 @@ mod tests {
     fn pods_that_have_their_sizes_are_left_alone() {
         let mut pods = vec![pod(0, Some(336.0), Some(384.0)), pod(1, Some(768.0), Some(1024.0))];
         pods.push(pod(2, Some(768.0), Some(1024.0)));
-        let found = of(&pods, 336.0, 384.0).unwrap();
+        let found = resized(&pods, 336.0, 384.0).unwrap();
         assert_eq!(found.pods, ["web-1", "web-2"]);
         assert!(found.patch_back.contains("\"limits\":{\"memory\":\"1Gi\"}"), "{}", found.patch_back);
         assert!(found.template_patch.contains(found.patch.as_str()), "{}", found.template_patch);
         assert_eq!(found.room_bytes, Some((0.95 * 384.0 * MIB).floor()));
         assert_eq!(
-            of(&pods[1..2], 900.0, 2048.0).unwrap().room_bytes,
+            resized(&pods[1..2], 900.0, 2048.0).unwrap().room_bytes,
             None,
             "a limit that rises needs no room"
         );
-        assert_eq!(of(&[], 336.0, 384.0), Err(NoResize::NothingToChange));
+        assert_eq!(resized(&[], 336.0, 384.0), Err(NoResize::NothingToChange));
     }
 
     #[test]
     fn what_no_shell_may_see_is_no_name() {
         for odd in ["a b", "$(reboot)", "web;x", "", "-x", "Web", "web\n", "web'", "web\""] {
             let pods = [PodMemory { pod: odd.into(), ..pod(0, Some(768.0), Some(1024.0)) }];
-            assert_eq!(of(&pods, 336.0, 384.0), Err(NoResize::OddName), "{odd}");
+            assert_eq!(resized(&pods, 336.0, 384.0), Err(NoResize::OddName), "{odd}");
         }
     }
 

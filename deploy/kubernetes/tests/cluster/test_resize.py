@@ -127,7 +127,9 @@ class Resize(Cluster):
     def steps(self):
         """The commands, by their numbers, and the way back: 0."""
         parts = re.split(r"^# (?:(\d)\.|The way back)", self.printed(), flags=re.M)
-        return {int(number or 0): text.partition("\n")[2] for number, text in zip(parts[1::2], parts[2::2], strict=True)}
+        commands = {int(number or 0): text.partition("\n")[2] for number, text in zip(parts[1::2], parts[2::2], strict=True)}
+        # These two are comments, for a person to take out.
+        return commands | {number: re.sub("^# ", "", commands[number], flags=re.M) for number in (0, 5)}
 
     def resources(self, name):
         return self.plane.objects("-n", self.space, "get", "pod", name)[0]["spec"]["containers"][0]["resources"]
