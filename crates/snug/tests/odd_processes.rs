@@ -116,7 +116,7 @@ fn processes_elsewhere_are_looked_at_as_others() {
     match [compile("other-root").as_str(), library.as_str()].iter().all(|path| device(path) == device("/")) {
         true => ask(&shell("other-root", &line).pid(), "other-root"),
         false => {
-            println!("SKIPPED other-root: temporary files or the library are on a file system of their own")
+            println!("SKIPPED other-root: temporary files or the library are on a file system of their own");
         }
     }
     let mut command = Command::new("unshare");
