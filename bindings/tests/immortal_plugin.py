@@ -15,17 +15,17 @@ results = {}
 
 def begin():
     """Of any runner of tests, when all is loaded."""
-    if os.environ["SNUG_SUITE"] == "immortal":
+    become_a_worker(os.environ["SNUG_SUITE"])
+
+
+def become_a_worker(kind):
+    """Makes what lives immortal, if it is to be, and goes on in a child; this process only waits for it, and ends as it does."""
+    if kind == "immortal":
         from snug import hooks
 
         hooks.freeze_before_fork()
         if not hooks.state()["immortal"]:
             sys.exit(hooks.state()["reason"])
-    become_a_worker()
-
-
-def become_a_worker():
-    """Goes on in a child; this process only waits for it, and ends as it does."""
     sys.stdout.flush()
     sys.stderr.flush()
     if worker := os.fork():

@@ -32,20 +32,14 @@ class Result(unittest.TestResult):
 
 
 def main():
-    immortal, *modules = sys.argv[1:]
+    kind, *modules = sys.argv[1:]
     suites = []
     for name in modules:
         try:
             suites.append(unittest.defaultTestLoader.loadTestsFromModule(importlib.import_module(name)))
         except unittest.SkipTest:
             pass
-    if immortal == "immortal":
-        from snug import hooks
-
-        hooks.freeze_before_fork()
-        if not hooks.state()["immortal"]:
-            sys.exit(hooks.state()["reason"])
-    immortal_plugin.become_a_worker()
+    immortal_plugin.become_a_worker(kind)
     result = Result()
     said = sys.stdout, sys.stderr
     for suite in suites:

@@ -322,13 +322,15 @@ void purge_slabs(size_t min_class_bytes, size_t max_records) {
 bool purge_may_wait(void) { return !at_any_price() && !pressure_is_near(); }
 
 /* The purge lock is held. */
-static void note_what_is_taken_again(uint64_t now) {
+static void note_what_is_taken_again(void) {
   if (purge.taken_at_ns != 0 || purge.idle_gone_pages * PAGE_BYTES < JANITOR_MIN_BYTES / 2) return;
-  if (resident_pages() > purge.idle_left_pages + purge.idle_gone_pages / 2) purge.taken_at_ns = now;
+  if (resident_pages() > purge.idle_left_pages + purge.idle_gone_pages / 2) {
+    purge.taken_at_ns = sys_coarse_time_ns();
+  }
 }
 
 void purge_above_cap(bool is_spared) {
-  note_what_is_taken_again(sys_coarse_time_ns());
+  note_what_is_taken_again();
   if (purge.early_ticks < EARLY_TICKS) purge.early_ticks++;
   purge_within_budget(is_spared ? SIZE_MAX : cap_pages(), !at_any_price());
 }
@@ -474,7 +476,7 @@ static bool last_one_was_too_early(void) {
 void purge_idle(void) {
   lock_take(&purge.lock, RANK_PURGE);
   uint64_t now = sys_coarse_time_ns();
-  note_what_is_taken_again(now);
+  note_what_is_taken_again();
   uint32_t looks = last_one_was_too_early() ? purge.idle_looks * 2 : purge.idle_looks / 2;
   if (looks < IDLE_LOOKS_MIN) looks = IDLE_LOOKS_MIN;
   if (looks > IDLE_LOOKS_MAX) looks = IDLE_LOOKS_MAX;

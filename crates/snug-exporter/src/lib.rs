@@ -36,7 +36,7 @@ use snug_inspect::kinds::Kind;
 use snug_live::control;
 use snug_live::watch::{Choice, Reading, Watcher};
 use snug_process::memory_group::MemoryGroup;
-use snug_process::proc::{hiding_text, need_processes, Pid, ProcFilesystem};
+use snug_process::proc::{missing, need_processes, Pid, ProcFilesystem};
 use snug_process::system;
 
 /// Runs the command.
@@ -74,8 +74,7 @@ pub fn metrics_of(pid: Pid) -> Result<String> {
 fn choice(arguments: &ExporterArguments, host: &Path) -> Result<Choice> {
     for pid in &arguments.pid {
         if !Path::new(&format!("/proc/{pid}")).exists() {
-            let missing = format!("there is no process {pid}{}", hiding_text());
-            return Err(Failure::new(missing).exit_code(UNKNOWN));
+            return Err(missing(*pid));
         }
     }
     let user = arguments.user.as_deref().map(user_id).transpose()?;

@@ -168,8 +168,11 @@ impl ProcessSites {
             profile::read_live(pid, page, |stack| self.stacks.0.contains_key(&stack)).ok()??;
         if profile.started_ns != self.started_ns {
             // What is known is of the program that it ran before.
+            let knew_none = self.stacks.0.is_empty();
             *self = ProcessSites { started_ns: profile.started_ns, ..ProcessSites::default() };
-            profile = profile::read_live(pid, page, |_| false).ok()??;
+            if !knew_none {
+                profile = profile::read_live(pid, page, |_| false).ok()??;
+            }
         }
         let ProcessSites { stacks, addresses, has_lines, .. } = self;
         let tell = |note: String| {

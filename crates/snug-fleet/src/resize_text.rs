@@ -60,7 +60,7 @@ fn write_row(row: &FleetRow, resize: &Resize, out: &mut dyn Write) -> io::Result
              resize\n# may not change the class of service."
         )?;
     }
-    let first = &pods[0];
+    let (first, others) = (&pods[0], &pods[1..]);
     writeln!(out, "\n# 1. Does the server accept it? Nothing changes.")?;
     writeln!(
         out,
@@ -84,11 +84,9 @@ fn write_row(row: &FleetRow, resize: &Resize, out: &mut dyn Write) -> io::Result
     )?;
     writeln!(out, "    {{ kubectl -n {space} get pod \"$1\" -o jsonpath='{CONDITIONS}'; return 1; }}\n}}")?;
     writeln!(out, "\n# 3. One pod. Watch it for as long as its load takes to come round.\nresize {first}")?;
-    if let [_, others @ ..] = pods.as_slice() {
-        if !others.is_empty() {
-            writeln!(out, "\n# 4. The others, until one is not.")?;
-            writeln!(out, "for pod in {}; do resize \"$pod\" || break; done", others.join(" "))?;
-        }
+    if !others.is_empty() {
+        writeln!(out, "\n# 4. The others, until one is not.")?;
+        writeln!(out, "for pod in {}; do resize \"$pod\" || break; done", others.join(" "))?;
     }
     writeln!(out, "\n# 5. New pods, once all pods use snug. This makes a roll-out; or write it into your manifest, for the next one.")?;
     for (kind, workload) in workloads(pods) {

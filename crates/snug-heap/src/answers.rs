@@ -32,6 +32,7 @@ impl HeapSize {
         self.held_bytes.saturating_sub(self.live_bytes) as f64 / self.held_bytes.max(1) as f64
     }
 }
+
 /// The answer in these bytes. Ok(None): there is none yet, or none since long; Err: this is not the asker's.
 pub fn parse(bytes: &[u8]) -> Result<Option<HeapSize>, ReadError> {
     let numbers = bytes.strip_prefix(MAGIC).filter(|_| bytes.len() == BYTES);

@@ -250,7 +250,7 @@ fn joined(ranges: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
 }
 
 fn word(bytes: &[u8], index: usize) -> u64 {
-    u64::from_le_bytes(bytes[index * 8..index * 8 + 8].try_into().expect("eight bytes"))
+    remote::word(bytes, index * 8)
 }
 
 #[cfg(test)]

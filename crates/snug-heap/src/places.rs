@@ -4,6 +4,7 @@ use std::mem::{offset_of, size_of};
 use std::ops::Range;
 
 use crate::counters::{self, PlacesLayout, GUARD_SLOTS_OFFSET, PLACES_OFFSET, RETAINED};
+use crate::remote::word;
 use crate::{profile, remote};
 use snug_process::proc::Pid;
 
@@ -77,10 +78,6 @@ fn mappings(rows: &[u8]) -> Vec<Range<u64>> {
     let rows = rows.chunks_exact(ROW_BYTES).map(|row| (word(row, 0), word(row, 8)));
     let used = rows.filter(|(start, _)| *start != 0 && start % 4096 == 0);
     used.map(|(start, bytes)| start..start.saturating_add(bytes)).collect()
-}
-
-fn word(bytes: &[u8], offset: usize) -> u64 {
-    u64::from_ne_bytes(bytes[offset..offset + 8].try_into().expect("eight bytes"))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::page_change::{Cause, GRANULE_BYTES, PART_BYTES};
 use crate::python_types::{may_be_count, PythonTypes};
+use crate::remote::word;
 use snug_process::proc::Pid;
 
 /// How far before a page a code object is searched that reaches into it.
@@ -98,8 +99,4 @@ impl PythonObjects {
             }
         }
     }
-}
-
-fn word(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use crate::remote;
+use crate::remote::{self, word};
 use snug_process::proc::Pid;
 use snug_process::smaps::PageMap;
 
@@ -109,10 +109,6 @@ impl PythonTypes {
         let is_there = self.pages.states(start, end).ok()?.iter().all(|state| state.present);
         is_there.then(|| remote::read_memory(self.pid, address, bytes).ok())?
     }
-}
-
-fn word(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
 #[cfg(test)]

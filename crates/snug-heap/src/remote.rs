@@ -137,6 +137,11 @@ pub fn read_into(pid: Pid, address: u64, buffer: &mut [u8]) -> io::Result<()> {
     read_pieces(pid, &[address], length, buffer)
 }
 
+/// The word at an offset of what was read.
+pub(crate) fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
 /// The same for pieces of `length` bytes each, which follow each other in the buffer.
 ///
 /// By the file, which leaves the process as it is. process_vm_readv(2) pins the pages that it reads, and since Linux 5.19

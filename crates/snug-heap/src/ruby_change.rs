@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use crate::interpreters::{ruby_slots, RubyPage};
 use crate::page_change::{Cause, PART_BYTES};
-use crate::remote;
+use crate::remote::{self, word};
 use snug_process::proc::Pid;
 use snug_process::smaps::PageMap;
 
@@ -147,10 +147,6 @@ fn is_free(head: u64) -> bool {
 
 fn is_code(head: u64) -> bool {
     head & TYPE == IMEMO && KINDS_OF_CODE.contains(&(head >> KIND_SHIFT & KIND))
-}
-
-fn word(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::report::ProcessReport;
 use snug_base::failure::{Failure, Result, UNKNOWN};
 use snug_base::machine;
 use snug_heap::read_error::ReadError;
-use snug_process::proc::{hiding_text, Pid};
+use snug_process::proc::{missing, Pid};
 
 /// A process that may be looked at.
 pub struct AccessibleProcess {
@@ -40,7 +40,7 @@ pub fn look_at_with(inspector: &mut Inspector, pid: Pid) -> Result<AccessiblePro
 fn explain_hidden(pid: Pid, hidden: Hidden) -> Failure {
     let owner = std::fs::metadata(format!("/proc/{pid}")).ok().map(|metadata| metadata.uid());
     let failure = match (hidden, owner) {
-        (_, None) => Failure::new(format!("there is no process {pid}{}", hiding_text())),
+        (_, None) => missing(pid),
         (Hidden::Gone, Some(_)) => Failure::new(format!("process {pid} has ended, or is a kernel thread")),
         (Hidden::NotPermitted, Some(owner)) if owner != geteuid().as_raw() && !geteuid().is_root() => {
             Failure::new(format!("process {pid} belongs to {}", user_name(owner))).advise(match owner {

@@ -85,6 +85,11 @@ pub fn need_processes() -> failure::Result<()> {
         .exit_code(UNKNOWN))
 }
 
+/// That there is no such process.
+pub fn missing(pid: Pid) -> Failure {
+    Failure::new(format!("there is no process {pid}{}", hiding_text())).exit_code(UNKNOWN)
+}
+
 /// What to add where a process was not found: those of other users may be hidden.
 pub fn hiding_text() -> &'static str {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 
 use crate::command_line::name_matches;
-use crate::proc::{hiding_text, need_processes, parse_stat, Pid, ProcFilesystem, Processes, Stat};
+use crate::proc::{hiding_text, missing, need_processes, parse_stat, Pid, ProcFilesystem, Processes, Stat};
 use crate::role::role;
 use snug_base::failure::{Failure, Result, UNKNOWN};
 
@@ -29,7 +29,7 @@ pub fn find_roots(
         if all.iter().any(|(other, _, _)| *other == pid) {
             return Ok(vec![pid]);
         }
-        return Err(Failure::new(format!("there is no process {pid}{}", hiding_text())).exit_code(UNKNOWN));
+        return Err(missing(pid));
     }
     let own = ancestors(all, std::process::id() as Pid);
     let mut found = Vec::new();

@@ -65,9 +65,8 @@ impl Sizes {
 
 /// The change that gives pods under snug what they need. `pods`: those that run.
 pub fn resize(pods: &[&PodMemory], need: &Need) -> Result<Resize, NoResize> {
-    let named =
-        |pod: &&&PodMemory| [&pod.namespace, &pod.pod, &pod.container].into_iter().all(|name| is_name(name));
-    if !pods.iter().all(|pod| named(&pod)) {
+    let mut names = pods.iter().flat_map(|pod| [&pod.namespace, &pod.pod, &pod.container]);
+    if !names.all(|name| is_name(name)) {
         return Err(NoResize::OddName);
     }
     let size = |sizes: &Sizes| sizes.limit_bytes.or(sizes.request_bytes).unwrap_or(0.0);
