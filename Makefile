@@ -144,12 +144,11 @@ bench-hooks: all build/deps-bench
 	-bench/peers/build
 	bench/compare --hooks --idle-seconds 6 $(if $(QUICK),--quick)
 
-# Servers that fork much (Celery, gunicorn, Puma), with nothing, with gc.freeze() or Process.warmup by hand, and with hooks. In parts:
+# Servers that fork much (Celery, gunicorn, Puma) under what teams run: with nothing, with care by hand, snug as it comes. In parts:
 # MINUTES=60 OUT=bench/results/DATE-forks, again and again, adds rounds until each has five. WORKLOADS="..." are all of them.
 bench-forks: all build/deps-bench
 	bench/workloads/heavy/setup
 	bench/compare --check --forks
-	-bench/peers/build
 	bench/compare $(WORKLOADS) --forks --idle-seconds 6 --runs 5 $(if $(QUICK),--quick) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(OUT),--out $(OUT))
 
 # ---- tests: each target prints "N passed, N failed"; the fragments say how to run one alone ----

@@ -26,15 +26,16 @@ ROOT = HERE.parent
 
 SNUG = ROOT / "build/snug"
 PEERS = ROOT / "build/peers"
+TUNED = "jemalloc:MALLOC_CONF=narenas:2,dirty_decay_ms:1000,muzzy_decay_ms:0"
 DEBIAN_ALLOCATORS = (
     "glibc",
     "glibc:MALLOC_ARENA_MAX=2",
     "jemalloc",
-    "jemalloc:MALLOC_CONF=narenas:2,dirty_decay_ms:1000,muzzy_decay_ms:0",
+    TUNED,
     "tcmalloc",
     "mimalloc",
 )
-AS_THE_WHEEL_STARTS_IT = f"snug:{HOOKS_VARIABLE}={OURS}:PYTHONMALLOC=malloc"
+PYTHONS_MALLOC = "PYTHONMALLOC=malloc"
 INTERRUPTED = 130
 
 
@@ -50,8 +51,10 @@ def parse_arguments():
     parser.add_argument("--hooks", action="store_true",
                         help=f"each allocator a second time, the server with the hooks of bindings/ ({HOOKS_VARIABLE}=1 in its label)")
     parser.add_argument("--forks", action="store_true",
-                        help=f"the servers with many forks, each allocator with nothing, with gc.freeze() or Process.warmup by hand "
-                             f"({HOOKS_VARIABLE}={BY_HAND}), and with the hooks; snug also with PYTHONMALLOC=malloc, as the wheel starts it")
+                        help=f"the servers with many forks under what teams run: glibc and tuned jemalloc with nothing and with gc.freeze() or "
+                             f"Process.warmup by hand ({HOOKS_VARIABLE}={BY_HAND}), snug with nothing and as it comes")
+    parser.add_argument("--every", action="store_true",
+                        help="with --forks: every allocator with nothing, by hand, and with the hooks, snug also as it comes")
     parser.add_argument("--profile", action="store_true", help="also the share of CPU time that goes into memory, by perf")
     parser.add_argument("--idle-seconds", type=float, metavar="S",
                         help="quiet time after the load, half of which passes before hooks act (5; quick: 2; ruby_threads: 3, 1)")
@@ -92,6 +95,15 @@ def with_hooks(lists, kinds=(OURS,)):
         name, *(":".join((name.partition(":")[0], f"{HOOKS_VARIABLE}={kind}", *name.split(":", 1)[1:])) for kind in kinds))]
 
 
+def for_forks(names, python):
+    """The allocators of --forks, of which some may be measured every way: for a server in Python, or in another language."""
+    as_it_comes = f"snug:{HOOKS_VARIABLE}={OURS}" + (f":{PYTHONS_MALLOC}" if python else "")
+    if names:
+        return list(dict.fromkeys([*with_hooks(names, (BY_HAND, OURS)), as_it_comes]))
+    ways = (BY_HAND, f"{BY_HAND}:{PYTHONS_MALLOC}") if python else (BY_HAND,)
+    return ["glibc", TUNED, with_hooks(["glibc"], (BY_HAND,))[1], *with_hooks([TUNED], ways)[1:], "snug", as_it_comes]
+
+
 def compare(workload, arguments, names, work, kept, runs=None):
     """Compares on one workload; so many runs are added to those that were kept before. Returns whether all went well."""
     options = [option for name in names for option in ("--with", name)]
@@ -123,7 +135,7 @@ def go_on(workloads, arguments, names, work, kept):
         if not left:
             break
         workload = min(left, key=left.get)
-        if not compare(workload, arguments, names, work / workload.name, kept / workload.name, runs=1):
+        if not compare(workload, arguments, names(workload), work / workload.name, kept / workload.name, runs=1):
             failed.append(workload)
     for one in workloads:
         print(f"{one.name}: {keep.rounds(kept / one.name)} of {arguments.runs} rounds", flush=True)
@@ -132,7 +144,7 @@ def go_on(workloads, arguments, names, work, kept):
 
 def seconds_of(workloads, arguments, names):
     """About how long a round takes."""
-    return sum(one.quick_seconds if arguments.quick else one.full_seconds for one in workloads) * len(names)
+    return sum((one.quick_seconds if arguments.quick else one.full_seconds) * len(names(one)) for one in workloads)
 
 
 def missing(workloads, profile):
@@ -177,16 +189,18 @@ def main():
     work = ROOT / "build/bench" / (f"quick-{day}" if arguments.quick else day)
     kept = arguments.out or (work / "kept" if arguments.quick else HERE / "results" / day)
     kept = kept.resolve()
-    names = arguments.allocators or allocators()
-    if arguments.forks:
-        names = [*with_hooks(names, (BY_HAND, OURS)), AS_THE_WHEEL_STARTS_IT]
-    elif arguments.hooks:
-        names = with_hooks(names)
+    every = arguments.allocators or allocators()
+    if arguments.hooks:
+        every = with_hooks(every)
+
+    def names(workload):
+        return for_forks(every if arguments.every or arguments.allocators else (), workload.python) if arguments.forks else every
+
     if not arguments.allocators:
-        print(f"{len(names)} allocators, {arguments.runs} runs of each workload: about "
+        print(f"{max(len(names(one)) for one in workloads)} allocators, {arguments.runs} runs of each workload: about "
               f"{about(seconds_of(workloads, arguments, names) * arguments.runs)}", flush=True)
     if arguments.minutes is None:
-        failed = [w for w in workloads if not compare(w, arguments, names, work / w.name, kept / w.name)]
+        failed = [w for w in workloads if not compare(w, arguments, names(w), work / w.name, kept / w.name)]
     else:
         failed = go_on(workloads, arguments, names, work, kept)
     if failed:

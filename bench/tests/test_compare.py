@@ -155,7 +155,7 @@ class InParts(unittest.TestCase):
         with mock.patch.object(compare.foreground, "run", run), mock.patch.object(compare.time, "monotonic", lambda: clock[0]), \
                 mock.patch.object(compare.keep, "report"), mock.patch.object(compare.keep.subprocess, "run", lambda *_, **__: mock.Mock(stdout="a table")), \
                 contextlib.redirect_stdout(io.StringIO()):
-            failed = compare.go_on(workloads, arguments, ["glibc", "snug"], folder / "work", folder / "kept")
+            failed = compare.go_on(workloads, arguments, lambda _: ["glibc", "snug"], folder / "work", folder / "kept")
         return ran, {one.name: compare.keep.rounds(folder / "kept" / one.name) for one in workloads}, [one.name for one in failed]
 
     def test_rounds_are_added_until_all_are_there(self):
@@ -182,11 +182,12 @@ class InParts(unittest.TestCase):
 
 
 class Make(unittest.TestCase):
-    def test_what_is_missing_is_said_before_peers_are_built(self):
-        for goal, setup, options in (("bench", "celery", " --profile"), ("bench-hooks", "celery", ""), ("bench-forks", "heavy", " --forks")):
+    def test_what_is_missing_is_said_before_hours_are_spent(self):
+        for goal, setup, options, then in (("bench", "celery", " --profile", "bench/peers/build"), ("bench-hooks", "celery", "", "bench/peers/build"),
+                                           ("bench-forks", "heavy", " --forks", "bench/compare  --forks --idle-seconds 6 --runs 5")):
             with self.subTest(goal):
                 lines = self.lines(goal)
-                places = [lines.index(line) for line in (f"bench/workloads/{setup}/setup", f"bench/compare --check{options}", "bench/peers/build")]
+                places = [lines.index(line) for line in (f"bench/workloads/{setup}/setup", f"bench/compare --check{options}", then)]
                 self.assertEqual(places, sorted(places))
         self.assertIn("bench/compare --check", self.lines("bench", "PROFILE="))
 

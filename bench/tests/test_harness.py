@@ -75,6 +75,15 @@ class HooksTest(unittest.TestCase):
     def test_by_hand_too_where_much_is_forked(self):
         self.assertEqual(compare.with_hooks(["glibc:A=1"], ("by_hand", "1")), ["glibc:A=1", "glibc:BENCH_HOOKS=by_hand:A=1", "glibc:BENCH_HOOKS=1:A=1"])
 
+    def test_what_teams_run_where_much_is_forked(self):
+        tuned = "MALLOC_CONF=narenas:2,dirty_decay_ms:1000,muzzy_decay_ms:0"
+        self.assertEqual(compare.for_forks((), python=True), [
+            "glibc", f"jemalloc:{tuned}", "glibc:BENCH_HOOKS=by_hand", f"jemalloc:BENCH_HOOKS=by_hand:{tuned}",
+            f"jemalloc:BENCH_HOOKS=by_hand:PYTHONMALLOC=malloc:{tuned}", "snug", "snug:BENCH_HOOKS=1:PYTHONMALLOC=malloc"])
+        self.assertEqual(compare.for_forks((), python=False), [
+            "glibc", f"jemalloc:{tuned}", "glibc:BENCH_HOOKS=by_hand", f"jemalloc:BENCH_HOOKS=by_hand:{tuned}", "snug", "snug:BENCH_HOOKS=1"])
+        self.assertEqual(compare.for_forks(["snug"], python=False), ["snug", "snug:BENCH_HOOKS=by_hand", "snug:BENCH_HOOKS=1"])
+
     def test_what_a_server_with_hooks_gets(self):
         parser = options.parser("x", "of a test", "things", 10, 1)
         self.assertEqual(options.hook_variables(options.parse(parser, ["--quick"])), {})

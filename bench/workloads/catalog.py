@@ -29,6 +29,7 @@ class Workload:
     full_seconds: int = 60  # about how long one run takes
     quick_seconds: int = 15
     forks_much: bool = False  # measured only if named, or by bench/compare --forks
+    python: bool = False  # so that PYTHONMALLOC means something to it
 
     def command_line(self, *arguments):
         """What to execute, as a list; paths are absolute."""
@@ -48,17 +49,17 @@ WORKLOADS = (
     Workload("sidekiq", "Rails jobs on Sidekiq with 20 threads",
              ("sidekiq/drive",), sidekiq.require, "snug-bench-sidekiq", 50, 15),
     Workload("celery_prefork", "Python tasks on Celery with 8 forked processes",
-             ("celery/drive", "--pool", "prefork"), celery.require, "snug-bench-celery", 40, 12),
+             ("celery/drive", "--pool", "prefork"), celery.require, "snug-bench-celery", 40, 12, python=True),
     Workload("celery_threads", "the same on Celery with 20 threads",
-             ("celery/drive", "--pool", "threads"), celery.require, "snug-bench-celery", 50, 12),
+             ("celery/drive", "--pool", "threads"), celery.require, "snug-bench-celery", 50, 12, python=True),
     Workload("ruby_swing", "30 Ruby threads that make and drop arrays of strings: a heap that swings",
              ("ruby_swing.rb",), require_pool, full_seconds=90, quick_seconds=5),
     Workload("celery_heavy", "a large application on Celery with 8 forked processes",
-             ("celery/drive", "--heavy"), celery.require_heavy, "snug-bench-celery", 60, 25, forks_much=True),
+             ("celery/drive", "--heavy"), celery.require_heavy, "snug-bench-celery", 60, 25, forks_much=True, python=True),
     Workload("celery_heavy_24", "the same with 24 forked processes",
-             ("celery/drive", "--heavy", "--concurrency", "24"), celery.require_heavy, "snug-bench-celery", 80, 40, forks_much=True),
+             ("celery/drive", "--heavy", "--concurrency", "24"), celery.require_heavy, "snug-bench-celery", 80, 40, forks_much=True, python=True),
     Workload("gunicorn_heavy", "a large application on gunicorn --preload with 8 workers",
-             ("gunicorn/drive",), gunicorn.require, "snug-bench-gunicorn", 50, 20, forks_much=True),
+             ("gunicorn/drive",), gunicorn.require, "snug-bench-gunicorn", 50, 20, forks_much=True, python=True),
     Workload("rails_puma_cluster_8", "rails_puma with 8 forked workers of 5 threads, preload_app",
              ("rails_puma/drive", "--workers", "8"), rails.require, "snug-bench-rails", 60, 20, forks_much=True),
 )

@@ -12,6 +12,7 @@ plugin :snug if ENV["SHOP_HOOKS"] == "1"
 workers workers_wanted
 if workers_wanted.positive?
   preload_app!
+  worker_shutdown_timeout 5 # under Ruby 3.3 and Puma 6.6 a worker now and then waits for a thread that has ended, whatever the allocator
   before_fork do
     ActiveRecord::Base.connection_pool.disconnect!
     Process.warmup if ENV["BENCH_BY_HAND"] && Process.respond_to?(:warmup)
