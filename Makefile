@@ -331,7 +331,7 @@ format: build/checkers/installed
 # Rails, Sidekiq and Celery in containers with limits; bench/soak/run --help. RESULTS=DIR begins a soak there, RESUME=DIR
 # goes on with it.
 HOURS = 12
-MINUTES = $(shell echo $$(($(HOURS) * 60)))
+soak: MINUTES = $(shell echo $$(($(HOURS) * 60)))
 .PHONY: soak
 soak: all build/deps-bench build/deps-soak
 	bench/workloads/celery/setup

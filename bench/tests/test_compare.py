@@ -190,6 +190,7 @@ class Make(unittest.TestCase):
                 places = [lines.index(line) for line in (f"bench/workloads/{setup}/setup", f"bench/compare --check{options}", then)]
                 self.assertEqual(places, sorted(places))
         self.assertIn("bench/compare --check", self.lines("bench", "PROFILE="))
+        self.assertIn("bench/soak/run --minutes 720", self.lines("soak"))
 
     def lines(self, *goals):
         """What make would run."""
