@@ -10,11 +10,13 @@ import re
 import statistics
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench/results/2026-11-27-full"
 SMALL_RESULTS = ROOT / "bench/results/2026-11-25-small"
+FORKS_RESULTS = ROOT / "bench/results/2026-11-29-forks"
 # Columns of the tables, and the workloads that they show.
 WORKLOADS = {"Ruby, 32 threads": "ruby_threads", "Rails on Puma": "rails_puma", "Puma, 3 workers": "rails_puma_cluster",
              "Sidekiq": "sidekiq", "Celery, 8 processes": "celery_prefork", "Celery, 20 threads": "celery_threads"}
@@ -23,6 +25,20 @@ TUNED = "jemalloc:MALLOC_CONF=narenas:2,dirty_decay_ms:1000,muzzy_decay_ms:0"
 ALLOCATORS = {"snug": "snug", TUNED: "jemalloc, tuned", "mimalloc": "mimalloc", "glibc:MALLOC_ARENA_MAX=2": "glibc, `MALLOC_ARENA_MAX=2`",
               "./build/peers/libjemalloc.so.5.3.1": "jemalloc", "jemalloc": "jemalloc", "glibc": "glibc"}
 SMALL = ("ruby_script", "rails", "gunicorn", "celery", "sidekiq")
+# Servers that fork, by the columns of their tables, and the rows: what compare.json calls the same in Python and in Ruby.
+FORKING = {"Celery, 24 processes": "celery_heavy_24", "Celery, 8 processes": "celery_heavy", "gunicorn, 8 workers": "gunicorn_heavy",
+           "Puma, 8 workers": "rails_puma_cluster_8", "Puma, 3 workers": "rails_puma_cluster"}
+SETTINGS = TUNED.partition(":")[2]
+FORKING_ALLOCATORS = {
+    "glibc": ("glibc",), "jemalloc, tuned": (TUNED,), "glibc, by hand": ("glibc:BENCH_HOOKS=by_hand",),
+    "jemalloc, tuned, by hand": (f"jemalloc:BENCH_HOOKS=by_hand:{SETTINGS}",),
+    "jemalloc, tuned, by hand, `PYTHONMALLOC=malloc`": (f"jemalloc:BENCH_HOOKS=by_hand:PYTHONMALLOC=malloc:{SETTINGS}",),
+    "snug, no hooks": ("snug",), "snug": ("snug:BENCH_HOOKS=1:PYTHONMALLOC=malloc", "snug:BENCH_HOOKS=1")}
+# Of docs/decisions/0054: at most so many times the memory of these.
+FORKING_GOALS = {
+    ("tuned jemalloc", "Celery, 24 processes"): 0.25, ("tuned jemalloc", "Celery, 8 processes"): 0.40, ("tuned jemalloc", "gunicorn, 8 workers"): 0.60,
+    ("tuned jemalloc", "Puma, 3 workers"): 0.85,
+    **{("the best by hand", heading): 0.75 for heading in ("Celery, 24 processes", "Celery, 8 processes", "gunicorn, 8 workers")}}
 
 
 # ---- values of one comparison ----
@@ -99,20 +115,16 @@ def change_and_range(found):
     return f"**{change(statistics.geometric_mean(found))}** ({change(min(found), max(found))})"
 
 
-def times_and_range(found):
-    return f"**{statistics.geometric_mean(found):.1f} times** ({min(found):.1f} to {max(found):.1f})"
-
-
-def label_of(allocator, comparison):
+def label_of(allocator, comparison, called=None):
     """What a row calls an allocator, with the version that ran."""
     one = next(one for one in comparison["allocators"] if one["label"] == allocator)
-    name, _, settings = ALLOCATORS[allocator].partition(", ")
+    name, _, settings = (called or ALLOCATORS[allocator]).partition(", ")
     return f"{name} {one['version'] or comparison['snug_version']}" + (f", {settings}" if settings else "")
 
 
-def report(workload, baseline="glibc"):
+def report(workload, baseline="glibc", results=RESULTS):
     """A comparison as `snug report` judges it."""
-    command = [ROOT / "build/snug", "report", RESULTS / workload, "--baseline", baseline, "--json", "-"]
+    command = [ROOT / "build/snug", "report", results / workload, "--baseline", baseline, "--json", "-"]
     return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
@@ -143,15 +155,14 @@ def by_workload(heading, comparisons, value, digits, bold="snug"):
 
 
 def summary(comparisons):
-    """README's few numbers."""
+    """README's few numbers of malloc alone."""
     of = comparisons.values()
-    rows = [("memory", mean_memory, change_and_range), ("CPU time of the allocator, page faults included", allocator_share, change_and_range),
-            ("page faults", page_faults, times_and_range)]
-    lines = [f"| {len(comparisons)} servers, 2 CPUs, 3 runs each | snug compared with glibc | with tuned jemalloc |", "|---|--:|--:|"]
-    for name, value, written in rows:
-        values = [value(one) for one in of]
-        lines.append(f"| {name} | {' | '.join(written(ratios(values, other)) for other in ('glibc', TUNED))} |")
-    return "\n".join(lines)
+    memory, share, faults = ([value(one) for one in of] for value in (mean_memory, allocator_share, page_faults))
+    text = (f"On {len(comparisons)} servers with `malloc` alone, without hooks, memory is {change_and_range(ratios(memory, 'glibc'))} than under glibc, and "
+            f"{change_and_range(ratios(memory, TUNED))} than under tuned jemalloc. The CPU time of the allocator, page faults included, is "
+            f"{change(statistics.geometric_mean(ratios(share, 'glibc')))} and {change(statistics.geometric_mean(ratios(share, TUNED)))}, page faults are "
+            f"{statistics.geometric_mean(ratios(faults, 'glibc')):.1f} and {statistics.geometric_mean(ratios(faults, TUNED)):.1f} times as many (3 runs each).")
+    return textwrap.fill(text, 120)
 
 
 def details(comparisons):
@@ -180,6 +191,89 @@ def dearer(of):
     yield f"{max(percents):.1f} % of a CPU more and holds {min(saved):.0f} to {max(saved):.0f} MB less."
 
 
+# ---- servers that fork ----
+
+def metric(comparison, name):
+    """{row of FORKING_ALLOCATORS: median of what the driver printed as NAME, or of the first of several names}; without those that did not run"""
+    names = (name,) if isinstance(name, str) else name
+    found = medians(comparison, lambda run: next(run["metrics"][one] for one in names if one in run["metrics"]))
+    return {row: found[label] for row, labels in FORKING_ALLOCATORS.items() for label in labels if label in found}
+
+
+def forking_rows(comparisons):
+    """{row: what tables call it}, by the first comparison that has it"""
+    labels = {}
+    for comparison in comparisons.values():
+        ran = {one["label"] for one in comparison["allocators"]}
+        for row, several in FORKING_ALLOCATORS.items():
+            for label in ran.intersection(several):
+                labels.setdefault(row, label_of(label, comparison, row))
+    return {row: labels[row] for row in FORKING_ALLOCATORS}
+
+
+def forking_table(heading, comparisons, names, digits=0):
+    """A table of medians; a cell is empty where that did not run."""
+    columns = [metric(one, names) for one in comparisons.values()]
+    lines = [f"| {heading} | {' | '.join(comparisons)} |", f"|---|{'--:|' * len(comparisons)}"]
+    for row, label in forking_rows(comparisons).items():
+        cells = [label, *(f"{column[row]:,.{digits}f}" if row in column else "" for column in columns)]
+        lines.append(f"| {' | '.join(f'**{cell}**' if row == 'snug' else cell for cell in cells)} |")
+    return "\n".join(lines)
+
+
+def forking_summary(comparisons):
+    """README's: each server under glibc as it is, under jemalloc as the field tunes it, under snug as it comes."""
+    shown = {row: label for row, label in forking_rows(comparisons).items() if row in ("glibc", "jemalloc, tuned", "snug")}
+    lines = [f"| MB in all processes, {rounds_of(comparisons)} each | {' | '.join(shown.values())} | snug / jemalloc |", f"|---|{'--:|' * (len(shown) + 1)}"]
+    for heading, comparison in comparisons.items():
+        values = metric(comparison, "anonymous_pss_mb")
+        cells = [f"**{values[row]:,.0f}**" if row == "snug" else f"{values[row]:,.0f}" for row in shown]
+        lines.append(f"| {heading} | {' | '.join(cells)} | {values['snug'] / values['jemalloc, tuned']:.2f} |")
+    return "\n".join(lines)
+
+
+def forking_ratios(comparisons):
+    """What snug holds, times what others do, beside the goals of docs/decisions/0054."""
+    lines = [f"| snug's memory under load, times that of | {' | '.join(comparisons)} |", f"|---|{'--:|' * len(comparisons)}"]
+    against = {"glibc": ("glibc",), "tuned jemalloc": ("jemalloc, tuned",), "the best by hand": [row for row in FORKING_ALLOCATORS if "by hand" in row]}
+    for name, rows in against.items():
+        cells = []
+        for heading, comparison in comparisons.items():
+            values = metric(comparison, "anonymous_pss_mb")
+            goal = FORKING_GOALS.get((name, heading))
+            cells.append(f"{values['snug'] / min(values[row] for row in rows if row in values):.2f}" + (f" (goal {goal:.2f})" if goal else ""))
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    speeds = (forking_speed(FORKING[heading]) for heading in comparisons)
+    lines.append(f"| throughput, times tuned jemalloc's | {' | '.join(f'{ratio:.2f} ({low:.2f} to {high:.2f})' for ratio, low, high in speeds)} |")
+    return "\n".join(lines)
+
+
+def forking_speed(workload, quantities_named=("metric:requests_per_s", "metric:tasks_per_s")):
+    """(ratio, least, most) of snug's throughput to tuned jemalloc's, or of another quantity."""
+    judged = report(workload, TUNED, FORKS_RESULTS)
+    label = next(label for label in FORKING_ALLOCATORS["snug"] if any(one["label"] == label for one in judged["allocators"]))
+    of = quantities(judged, label)
+    ratio = next(of[name] for name in quantities_named if name in of)["ratio"]
+    return ratio["value"], *ratio["interval"]
+
+
+def rounds_of(comparisons):
+    rounds = sorted({one["settings"]["rounds"] for one in comparisons.values()})
+    return ("1 run" if rounds == [1] else f"{rounds[0]} runs") if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]} runs"
+
+
+def forking_details(comparisons):
+    """The tables of hooks.md: memory under load, when idle, what a worker has for itself, and speed."""
+    failed = sum(run["failure"] is not None for one in comparisons.values() for run in one["runs"])
+    return "\n\n".join([
+        f"Medians of {rounds_of(comparisons)} each; {failed or 'none'} failed.",
+        forking_ratios(comparisons),
+        forking_table("memory under load, MB", comparisons, "anonymous_pss_mb"),
+        forking_table("idle, 6 s after it", comparisons, "idle_anonymous_pss_mb"),
+        forking_table("a worker's own", comparisons, "worker_private_mb"),
+        forking_table("requests or tasks per second", comparisons, ("requests_per_s", "tasks_per_s"), 1)])
+
+
 def small_programs():
     comparisons = [load(program, SMALL_RESULTS) for program in SMALL]
     memory, faults = ([value(one) for one in comparisons] for value in (mean_memory, page_faults))
@@ -196,6 +290,9 @@ def blocks():
     yield "docs/explanation/measured.md", "memory", by_workload("mean memory, MB", comparisons, mean_memory, 0)
     yield "docs/explanation/measured.md", "cpu", by_workload("CPU time for the allocator, %", comparisons, allocator_share, 2)
     yield "docs/explanation/measured.md", "small", small_programs()
+    forking = {heading: load(workload, FORKS_RESULTS) for heading, workload in FORKING.items()}
+    yield "README.md", "forks", forking_summary(forking)
+    yield "docs/how-to/hooks.md", "forks", forking_details(forking)
 
 
 def with_block(text, name, mark, block):

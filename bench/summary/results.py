@@ -6,7 +6,7 @@ Nothing is estimated or judged here: `snug` does that, for this page as for the 
 
 from dataclasses import dataclass, field
 
-from ..workloads.harness.options import HOOKS_VARIABLE
+from ..workloads.harness.options import BY_HAND, HOOKS_VARIABLE
 from . import shown
 
 # Quantities of a row, in the order of the tables: name, heading, whether more is better, decimals.
@@ -50,7 +50,7 @@ class Row:
     name: str
     kind: str
     tuned: bool = False  # by settings in its environment
-    hooks: bool = False  # the server had the hooks of bindings/
+    hooks: bool = False  # the server had the hooks of bindings/, or what people do by hand instead
     good: int = 0  # runs
     failed: int = 0
     values: dict = field(default_factory=dict)
@@ -100,11 +100,16 @@ def display_name(allocator):
     if kind == "other":
         kind = file.partition(".so")[0].removeprefix("lib")
     version = (allocator.get("version") or file.partition(".so.")[2]).removeprefix("library ")
-    return ", ".join([f"{kind} {version}".strip(), *settings_of(allocator), *(["with hooks"] if has_hooks(allocator) else [])])
+    return ", ".join([f"{kind} {version}".strip(), *settings_of(allocator), *care(allocator)])
+
+
+def care(allocator):
+    """How the server was readied for forks beside its allocator, as ["with hooks"]; [] if it was not."""
+    return [{BY_HAND: "by hand"}.get(allocator["environment"][HOOKS_VARIABLE], "with hooks")] if has_hooks(allocator) else []
 
 
 def has_hooks(allocator):
-    """Whether the server had the hooks of bindings/."""
+    """Whether the server had the hooks of bindings/, or what people do by hand instead."""
     return allocator["environment"].get(HOOKS_VARIABLE, "0") != "0"
 
 

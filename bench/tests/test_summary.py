@@ -48,6 +48,7 @@ def comparison(runs, measure="rss"):
         "./build/peers/librpmalloc.so.b097fd0": ("other", None, {"LD_PRELOAD": "/l/r.so"}),
         "snug": ("snug", "0.1.0", {"LD_PRELOAD": "/home/me/snug/build/libsnug.so"}),
         "glibc:BENCH_HOOKS=1": ("glibc", "2.36", {"BENCH_HOOKS": "1"}),
+        "glibc:BENCH_HOOKS=by_hand": ("glibc", "2.36", {"BENCH_HOOKS": "by_hand"}),
         "snug:BENCH_HOOKS=1": ("snug", "0.1.0", {"BENCH_HOOKS": "1", "LD_PRELOAD": "/home/me/snug/build/libsnug.so"}),
     }
     rows = []
@@ -256,18 +257,11 @@ class Hooks(unittest.TestCase):
         self.assertEqual((peer, peer_hooked), ("glibc 2.36: 200 MB", "glibc 2.36, with hooks: 120 MB"))
         self.assertEqual([round(value, 3) for value in (ratio, allocator, of_hooks, ratio_hooked)], [0.4, 0.8, 0.5, 0.667])
         text = "\n".join(hooks.section([read(self.RUNS)]))
-        self.assertIn("At most 0.85 of the best peer without hooks on 1 of 1; below every peer with the same hooks on 1.", text)
+        self.assertIn("At most 0.85 of the best peer without hooks on 1 of 1; below every peer with hooks or by hand on 1.", text)
 
-    def test_the_guide_has_the_numbers_of_its_page(self):
-        def cells(text, heading):
-            table = text.partition(heading)[2].partition("\n\n")[0]
-            return [[cell.strip() for cell in line.split("|")[2:-1]] for line in table.splitlines()[2:]]
-
-        guide = (BENCH.parent / "docs/how-to/hooks.md").read_text()
-        page_text = (BENCH / "results" / re.search(r"results/([\w-]+)/README.md", guide)[1] / "README.md").read_text()
-        memory, idle = (cells(page_text, f"| {name}: workload") for name in ("mean memory", "memory when idle"))
-        self.assertEqual(cells(guide, "| snug with hooks, ×"),
-                         [[*mean[1:4], mean[5], at_rest[1], at_rest[5]] for mean, at_rest in zip(memory, idle, strict=True)])
+    def test_what_is_done_by_hand_is_called_so(self):
+        peer = hooks.compared(read((*self.RUNS, run("glibc:BENCH_HOOKS=by_hand", 100, 5, 9, 1))), "memory_mb")[4]
+        self.assertEqual(peer, "glibc 2.36, by hand: 100 MB")
 
     def test_goals_compare_what_has_no_hooks(self):
         memory = goals.verdicts(read(self.RUNS))[0]
