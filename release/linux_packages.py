@@ -12,6 +12,8 @@ from release.project import ROOT, SUMMARY, VERSION, epoch, run
 
 # The project has no address yet (SECURITY.md), and the field must not be empty. Debian's tools know these variables, too.
 MAINTAINER = f"{os.environ.get('DEBFULLNAME', 'snug contributors')} <{os.environ.get('DEBEMAIL', 'snug@localhost')}>"
+# Each symbol that programs may be linked with, and since which version: a new one is added with the version that has it.
+SYMBOLS = ROOT / "release/linux/libsnug0.symbols"
 DESCRIPTIONS = ("libsnug0", "snug", "libsnug-dev", "snug-jemalloc")
 COPYRIGHT = """Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Upstream-Name: snug
@@ -25,15 +27,13 @@ License: Expat
 # What lintian asks of every package and ours do on purpose.
 OVERRIDES = {
     "snug": "# Runs in containers of any libc, or of none.\nsnug: statically-linked-binary [usr/bin/snug]\n"
-            "snug: shared-library-lacks-prerequisites [*]\n",
-    "libsnug0": "# It is preloaded; nfpm writes no shlibs.\nlibsnug0: no-shlibs *\n"
-                "# One file for every C library (docs/decisions/0025).\n"
-                "libsnug0: shared-library-lacks-prerequisites [*]\n"
-                "# jemalloc's name, for those who name this folder.\n"
-                "libsnug0: package-name-doesnt-match-sonames *\n"
-                "# The path for LD_PRELOAD that is the same everywhere; nobody links with it.\n"
-                "libsnug0: non-dev-pkg-with-shlib-symlink *\n",
-    "snug-jemalloc": "# Takes the place of libjemalloc2.\nsnug-jemalloc: package-name-doesnt-match-sonames *\n",
+            "snug: shared-library-lacks-prerequisites [*]\n"
+            "# Rust has no such functions, and words of its libraries are theirs.\n"
+            "snug: hardening-no-fortify-functions [usr/bin/snug]\nsnug: spelling-error-in-binary * [usr/bin/snug]\n",
+    "libsnug0": "# One file for every C library (docs/decisions/0025).\n"
+                "libsnug0: shared-library-lacks-prerequisites [*]\n",
+    "snug-jemalloc": "# Takes the place of libjemalloc2, with a file that others may name in the folder that it lies in.\n"
+                     "snug-jemalloc: ldconfig-escape usr/lib/snug/libjemalloc.so.2 *\n",
 }
 
 
@@ -90,9 +90,27 @@ def build_format(format_, architecture, staged, work, out, nfpm):
         (tree / "share/doc/changelog.gz").write_bytes(gzipped(debian_changelog(name)))
         run(nfpm, "package", "--config", described, "--packager", format_.name, "--target", work)
         made, = (path for path in work.glob(f"*.{format_.name}"))
+        if made.name.startswith("libsnug0_") and format_.name == "deb":
+            complete(made, work / "unpacked", architecture)
         shutil.move(made, out / made.name)
         built.append(out / made.name)
     return built
+
+
+def complete(package, work, architecture):
+    """Adds to the package of the library what nfpm can't: which version programs need that are linked with it.
+
+    Ends with dpkg-gensymbols' words if the library has symbols that release/linux/libsnug0.symbols lacks, or lacks some.
+    """
+    shutil.rmtree(work, ignore_errors=True)
+    run("dpkg-deb", "--raw-extract", package, work)
+    # It says nothing of symbols that disappear in the version that brings them: this package is a later one for it.
+    run("dpkg-gensymbols", "-plibsnug0", f"-v{VERSION}+", f"-P{work}", f"-e{work}/usr/lib/{architecture.triplet}/libsnug.so.0",
+        f"-I{SYMBOLS}", "-c4", f"-O{work}/DEBIAN/symbols", cwd=work.parent, env={"DEB_HOST_ARCH": architecture.deb})
+    (work / "DEBIAN/shlibs").write_text(f"libsnug 0 libsnug0 (>= {VERSION})\n")
+    for name in ("symbols", "shlibs"):
+        (work / "DEBIAN" / name).chmod(0o644)
+    run("dpkg-deb", "--root-owner-group", "-Zgzip", "--build", work, package)
 
 
 def documents_of(format_):

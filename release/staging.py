@@ -11,6 +11,8 @@ from pathlib import Path
 from release import licences
 from release.project import DEBIAN_RUST, ROOT, run, rust_library_package
 
+NO_COMMENT = "--remove-section=.comment"  # by the compiler, about itself
+
 
 def stage(architecture, native, work, folder, prefix="/usr"):
     """Installs what `make install` installs below `folder`, for programs that will see it below `prefix`.
@@ -26,8 +28,8 @@ def install(build, folder, prefix, tool, native, strip, variables=()):
     run("make", "--no-print-directory", "install", f"BUILD={build.relative_to(ROOT)}", f"TOOL={tool}", f"NATIVE_TOOL={native}",
         f"DESTDIR={folder}", f"PREFIX={prefix}", *variables)
     top = folder / prefix.lstrip("/")
-    run(strip, "--strip-unneeded", top / "lib/snug/libjemalloc.so.2", top / "bin/snug")
-    run(strip, "--strip-debug", "--enable-deterministic-archives", top / "lib/libsnug.a", top / "lib/libsnug-prefixed.a")
+    run(strip, "--strip-unneeded", NO_COMMENT, top / "lib/libsnug.so.0", top / "lib/snug/libjemalloc.so.2", top / "lib/snug/asker.so", top / "bin/snug")
+    run(strip, "--strip-debug", NO_COMMENT, "--enable-deterministic-archives", top / "lib/libsnug.a", top / "lib/libsnug-prefixed.a")
     (top / licences.PLACE).parent.mkdir(parents=True)
     (top / licences.PLACE).write_text(licences.text())
     for path in sorted(folder.rglob("*")):

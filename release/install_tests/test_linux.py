@@ -111,7 +111,7 @@ class Deb(Published):
         ignored = "bogus-mail-host,bogus-mail-host-in-debian-changelog"
         for path in sorted(DIST.glob("*_amd64.deb")):
             with self.subTest(path.name):
-                self.assertEqual(check(["lintian", "--allow-root", "--fail-on", "error,warning", "--suppress-tags", ignored, str(path)]).strip(), "")
+                self.assertEqual(check(["lintian", "--allow-root", "--fail-on", "error,warning,info", "--display-info", "--suppress-tags", ignored, str(path)]).strip(), "")
 
 
 class Rpm(Published):

@@ -5,9 +5,10 @@ import re
 import shutil
 import subprocess
 import unittest
+import unittest.mock
 
 from release import linux_packages
-from release.project import ROOT
+from release.project import ROOT, VERSION
 from release.tests import staged
 
 SCRIPTS = ROOT / "release/linux"
@@ -105,6 +106,19 @@ class Deb(unittest.TestCase):
         self.dpkg("--install", self.library)
         preload.unlink()
         self.assertNotIn("ld.so", self.dpkg("--remove", "libsnug0"))
+
+    def test_it_says_which_version_has_each_symbol(self):
+        """To dpkg-shlibdeps. A symbol that disappears, or that nobody gave a version, ends the build."""
+        def control(name):
+            return subprocess.run(["dpkg-deb", "--info", self.library, name], capture_output=True, text=True, check=True).stdout
+        symbols = linux_packages.SYMBOLS.read_text()
+        self.assertEqual(control("symbols"), symbols)
+        self.assertEqual(control("shlibs"), f"libsnug 0 libsnug0 (>= {VERSION})\n")
+        changed = self.folder / "changed.symbols"
+        for text, said in ((symbols.replace(" snug_purge@Base 0.2.0\n", ""), "new symbols appeared"), (f"{symbols} snug_none@Base 0.2.0\n", "MISSING: .*snug_none@Base")):
+            changed.write_text(text)
+            with unittest.mock.patch.object(linux_packages, "SYMBOLS", changed), self.assertRaisesRegex(SystemExit, said):
+                linux_packages.complete(shutil.copy(self.library, self.folder / "again.deb"), self.folder / "work/again", staged.ARCHITECTURE)
 
 
 if __name__ == "__main__":
