@@ -34,7 +34,7 @@ class Crate(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = temporary(cls)
-        packed = crates.build(cls.folder / "work", cls.folder)
+        packed = crates.build(ROOT / "build/packages-crate", cls.folder)  # where make dist works: below the workspace
         subprocess.run(["tar", "-xf", packed, "-C", cls.folder], check=True)
         cls.crate = cls.folder / f"snug-alloc-{VERSION}"
 
@@ -51,6 +51,15 @@ class Crate(unittest.TestCase):
         status, said = self.cargo("test", "--locked", "--manifest-path", self.crate / "Cargo.toml")
         self.assertEqual(status, 0, said)
         self.assertIn("4 passed", said)
+
+    def test_cargo_takes_no_manifest_for_a_part_of_the_tool(self):
+        """The workspace of the tool lies above all others, and cargo refuses those that it does not exclude."""
+        manifests = subprocess.run(["git", "ls-files", "*Cargo.toml"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+        self.assertIn("bench/workloads/other/rust/Cargo.toml", manifests)
+        for manifest in manifests:
+            with self.subTest(manifest):
+                status, said = self.cargo("metadata", "--no-deps", "--offline", "--format-version", "1", "--manifest-path", ROOT / manifest)
+                self.assertEqual(status, 0, said)
 
     def test_the_tool_sees_the_heap_of_a_program(self):
         program = self.folder / "program"
