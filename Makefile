@@ -21,6 +21,7 @@
 #   make check      structure and format of the sources; make format applies the format
 #   make release    build/release/snug, the tool as it is installed: smaller and faster, and slower to build
 #   make dist       packages for Debian, Red Hat, Alpine, in build/dist; make test-dist installs them on clean systems
+#   make publish-dry-run   a release but for its credentials: uploads to registries on the loopback, installs from there
 #   make install    into PREFIX (/usr/local), under DESTDIR; make uninstall takes it away
 #   make install-library   the library alone, which needs no Rust
 CC = gcc
@@ -59,7 +60,7 @@ library: $(BUILD)/libsnug.so $(BUILD)/libsnug.a $(BUILD)/libsnug-prefixed.a $(BU
 tool: build/snug
 
 # Building installs nothing: it ends with the names of what is missing. Only these goals install it.
-INSTALLING := $(filter test-rest test-all test-kubernetes test-fleet test-leaks dist test-dist deps demo test test-programs test-programs-debian test-systems tested test-jemalloc-users \
+INSTALLING := $(filter test-rest test-all test-kubernetes test-fleet test-leaks dist test-dist publish-dry-run deps demo test test-programs test-programs-debian test-systems tested test-jemalloc-users \
                        bench bench-hooks bench-forks bench-peers soak,$(MAKECMDGOALS))
 
 # Packages are looked up once; the file remembers that all were there.

@@ -1,6 +1,7 @@
 """Signs what `make dist` built, and lays it out as static files: repositories for apt, dnf and apk.
 
-    release/publish --key 0123ABCD --apk-key snug.rsa    build/dist -> build/repositories
+    release/publish --key 0123ABCD --apk-key snug.rsa    build/dist -> build/repositories; what is checked out must have
+                                                         the tag of the version, signed with that key
     release/publish --new-key build/test-key             for tests: with keys without passphrase, made in that folder
 
 The folder has SHA256SUMS with its signature, snug.asc (the public key), apt/, rpm/ and apk/, and snug.rsa.pub, the
@@ -11,11 +12,13 @@ that was.
 
 import argparse
 import os
+import re
 import shutil
+import subprocess
 from pathlib import Path
 
 from release import apk_repository
-from release.project import ROOT, run
+from release.project import ROOT, VERSION, run
 
 DISTRIBUTION = """Origin: snug
 Label: snug
@@ -36,6 +39,25 @@ def new_key(folder):
         run("gpg", "--batch", "--passphrase", "", "--quick-generate-key", name, "ed25519", "sign", "never")
     listed = run("gpg", "--list-secret-keys", "--with-colons", name)
     return next(line.split(":")[9] for line in listed.splitlines() if line.startswith("fpr"))
+
+
+def verify_tag(tag, key, repository=ROOT):
+    """Ends the program unless what is checked out has the tag, signed with the key."""
+    def git(*words):
+        return subprocess.run(["git", *words], cwd=repository, capture_output=True, text=True)
+    tagged, here = (git("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").stdout for name in (f"refs/tags/{tag}", "HEAD"))
+    if not tagged:
+        raise SystemExit(f"release: there is no tag {tag}; git tag --sign --local-user {key} {tag} makes it")
+    if tagged != here:
+        raise SystemExit(f"release: {tag} is another commit than the one that is checked out")
+    verified = git("verify-tag", "--raw", tag)
+    # The key that signed, and at the end the one that it belongs to.
+    signers = re.search(r"^\[GNUPG:\] VALIDSIG (\w+) .* (\w+)$", verified.stderr, re.M)
+    if verified.returncode != 0 or not signers:
+        raise SystemExit(f"release: {tag} has no good signature:\n{verified.stderr}")
+    fingerprints = re.findall(r"^fpr:+(\w+):$", run("gpg", "--list-keys", "--with-colons", key), re.M)
+    if not set(signers.groups()) & set(fingerprints):
+        raise SystemExit(f"release: {tag} is signed with {signers[2]}, and not with {key}")
 
 
 def sign(key, path):
@@ -88,6 +110,8 @@ def main():
     if options.new_key:
         key = new_key(options.new_key.resolve())
         apk_key = apk_key or apk_repository.new_key(options.new_key.resolve() / "snug.rsa")
+    else:
+        verify_tag(f"v{VERSION}", key)
     publish(options.dist, options.site.resolve(), key, apk_key)
     print(f"signed, with repositories for apt, dnf and apk: {options.site}")
 

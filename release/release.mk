@@ -3,7 +3,8 @@
 #   make dist           everything that is released, for x86-64 and aarch64, in build/dist
 #   make test-packages  gem, wheel, crate, buildpack, manifests, made of what `make` built: installed, and programs run under them
 #   make test-suites    suites of packages for Python with everything immortal, as before a fork, against without; hours
-#   make test-dist      builds that twice, and installs each package on a clean system; most of an hour
+#   make publish-dry-run   uploads that to registries on the loopback, and installs it from there: all of a release but credentials
+#   make test-dist      all of that, builds it twice, and installs each package on a clean system; most of an hour
 #   make dist DIST_FLAGS='--architectures x86_64 --formats linux'
 
 .PHONY: dist
@@ -17,6 +18,11 @@ build/dist-tools/installed: release/requirements.txt | build/deps-check
 .PHONY: test-dist
 test-dist: dist
 	tools/run_unittests.py release/install_tests
+
+# PyPI, RubyGems, crates.io, a registry of images, a repository for apt. Needs root and a network, as above.
+.PHONY: publish-dry-run
+publish-dry-run: dist
+	tools/run_unittests.py release/install_tests release.install_tests.test_publication release.install_tests.test_linux.Deb
 
 # The suites of numpy, SQLAlchemy, Django, pydantic and Celery, and CPython's own, with everything immortal and without. Hours, and
 # a network for pip; SUITES="celery django" runs only these, SUITES_PYTHON=python3.14 with another Python.
