@@ -337,11 +337,11 @@ bool map_shrink(size_t pages) {
   char *start = page_address(pages);
   size_t bytes = (zone.pages - pages) * PAGE_BYTES;
   bool done = release_heap(start, bytes);
-  if (done) {
-    __atomic_store_n(&zone.pages, pages, __ATOMIC_RELEASE);
-    if (pages < map.writable_pages) __atomic_store_n(&map.writable_pages, pages, __ATOMIC_RELAXED);
-    unmap_beyond_spare();
-  }
+  if (done) __atomic_store_n(&zone.pages, pages, __ATOMIC_RELEASE);
+  /* A call that is refused may have been done in part (mprotect): then all is made writable again before it is used. */
+  if (pages < map.writable_pages && (done || map.heap_reserved))
+    __atomic_store_n(&map.writable_pages, pages, __ATOMIC_RELAXED);
+  if (done) unmap_beyond_spare();
   lock_give(&map.lock, RANK_MAP);
   return done;
 }
