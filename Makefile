@@ -14,6 +14,7 @@
 #   make test-fleet 40 real servers, half of them under snug, and what snug canary says of them; 8 minutes
 #   make test-leaks  leaks planted in 240 programs: is the guilty line named first? Half an hour; LEAK_SEEDS=n
 #   make fuzz       readers of what others write, and the library, with changed and random input; SECONDS=n for each
+#   make fuzz-core  each module of the core against a model, system calls refused: MINUTES=10, MODULE=slabs; core/tests/fuzz/modules
 #   make soak       Rails, Sidekiq and Celery for HOURS=12 (or MINUTES=n, RESUME=DIR) in containers with limits: does anything grow?
 #   make bench      all servers of bench/workloads under all allocators; hours; QUICK=1 for their short form
 #   make site       the documents as web pages, in build/site

@@ -178,6 +178,51 @@ programs-libfuzzer: $(TESTS_BUILD)/fuzz/libfuzzer
 test-libfuzzer: programs-libfuzzer
 	@$(TESTS)/fuzz/run_libfuzzer.sh $(TESTS_BUILD)/fuzz/libfuzzer $(TESTS_BUILD)/fuzz $(SECONDS)
 
+# ---- fuzz-core ----
+
+# Modules of the core, each by itself with system calls refused, and all of its interface beside the C library's malloc
+# and jemalloc (fuzz/modules/README.md). Names of malloc are changed as for the sanitizers.
+
+MODULES := $(TESTS)/fuzz/modules
+MODULES_SOURCES := $(filter-out %/core.c %/main.c %/libfuzzer.c,$(wildcard $(MODULES)/*.c))
+MODULES_RENAMED = $(foreach name,$(RENAMED) valloc pvalloc,--redefine-sym $(name)=tested_$(name))
+MODULES_CORE := $(TESTS)/../src/snug.c $(wildcard $(TESTS)/../src/* $(INCLUDE)/* $(INCLUDE)/*/* $(MODULES)/*.h)
+MODULES_RUN = env -u SNUG -u MALLOC_CONF $(TESTS_BUILD)/fuzz/modules/modules
+MODULES_LIMITS = $(if $(MODULE),--module $(MODULE)) --output $(TESTS_BUILD)/fuzz/failure.txt
+
+# $(1): folder, $(2): compiler, $(3): flags for the core, $(4): the program, with flags to link it
+define fuzzed_modules
+$(TESTS_BUILD)/fuzz/$(1)/core.o: $(MODULES)/core.c $(MODULES_CORE)
+	@mkdir -p $$(@D)
+	@sed '/include "sys.c"/d' $(TESTS)/../src/snug.c >$$(@D)/sources_above_sys.h
+	$(2) -std=gnu11 $$(TEST_FLAGS) -O1 -g1 $(3) -iquote $$(@D) -iquote $(TESTS)/../src -c -o $$@ $$<
+	objcopy $$(MODULES_RENAMED) $$@
+
+$(TESTS_BUILD)/fuzz/$(1)/modules: $(TESTS_BUILD)/fuzz/$(1)/core.o $(MODULES_SOURCES) $(TEST_HEADERS)
+	$(2) -std=gnu11 $$(TEST_FLAGS) -O1 -g1 -o $$@ $(4) $(MODULES_SOURCES) $$< -ldl
+endef
+$(eval $(call fuzzed_modules,modules,$$(TEST_HOSTCC),,$(MODULES)/main.c))
+$(eval $(call fuzzed_modules,coverage,$$(TEST_HOSTCC),--coverage,$(MODULES)/main.c --coverage -Wl$$(comma)-u$$(comma)__gcov_dump))
+$(eval $(call fuzzed_modules,guided,$$(CLANG),-fsanitize=fuzzer-no-link,$(MODULES)/libfuzzer.c -fsanitize=fuzzer -Wl$$(comma)--allow-multiple-definition))
+
+.PHONY: test-fuzz-core programs-fuzz-core fuzz-core fuzz-core-guided fuzz-core-coverage
+programs-fuzz-core: $(TESTS_BUILD)/fuzz/modules/modules
+test-fuzz-core: programs-fuzz-core
+	@$(RUN_TESTS) fuzz-core $(TEST_TIMEOUT_S) "" "$(MODULES_RUN) $(wildcard $(MODULES)/lists/*.txt)" \
+	  "$(MODULES_RUN) --inputs 6 --seconds $(TEST_TIMEOUT_S) $(MODULES_LIMITS)"
+
+fuzz-core: programs-fuzz-core
+	$(MODULES_RUN) --seconds $$(($(or $(MINUTES),10) * 60)) --seed $(or $(SEED),$(shell date +%s)) $(MODULES_LIMITS)
+
+# One module, by what its inputs cover of the core.
+fuzz-core-guided: $(TESTS_BUILD)/fuzz/guided/modules
+	@mkdir -p $(TESTS_BUILD)/fuzz/guided/$(MODULE)
+	env -u SNUG -u MALLOC_CONF FUZZ_MODULE=$(MODULE) $< -max_total_time=$$(($(or $(MINUTES),10) * 60)) -max_len=16384 \
+	  -len_control=0 -print_final_stats=1 -artifact_prefix=$(TESTS_BUILD)/fuzz/ $(TESTS_BUILD)/fuzz/guided/$(MODULE)
+
+fuzz-core-coverage: $(TESTS_BUILD)/fuzz/coverage/modules
+	@$(MODULES)/coverage $< $(MODULE)
+
 # ---- startup ----
 
 STARTUP_TOOLS := $(addprefix $(TESTS_BUILD)/startup/,refuse_call exec_without_arguments footprint)
