@@ -208,8 +208,8 @@ $(eval $(call fuzzed_modules,guided,$$(CLANG),-fsanitize=fuzzer-no-link,$(MODULE
 .PHONY: test-fuzz-core programs-fuzz-core fuzz-core fuzz-core-guided fuzz-core-coverage
 programs-fuzz-core: $(TESTS_BUILD)/fuzz/modules/modules
 test-fuzz-core: programs-fuzz-core
-	@$(RUN_TESTS) fuzz-core $(TEST_TIMEOUT_S) "" "$(MODULES_RUN) $(wildcard $(MODULES)/lists/*.txt)" \
-	  "$(MODULES_RUN) --inputs 6 --seconds $(TEST_TIMEOUT_S) $(MODULES_LIMITS)"
+	@$(RUN_TESTS) fuzz-core $(TEST_TIMEOUT_S) "" "$(MODULES_RUN) $(wildcard $(MODULES)/lists/*.txt)" "$(MODULES_RUN) --self-test yes" \
+	  "$(MODULES_RUN) --inputs 4 --seconds $(TEST_TIMEOUT_S) $(MODULES_LIMITS)"
 
 fuzz-core: programs-fuzz-core
 	$(MODULES_RUN) --seconds $$(($(or $(MINUTES),10) * 60)) --seed $(or $(SEED),$(shell date +%s)) $(MODULES_LIMITS)
