@@ -1,4 +1,4 @@
-/* aside.c: blocks beside the heap, which signal handlers get, and what they freed of the heap, beside a list of both. */
+/* aside.c: blocks beside the heap, which signal handlers get, and what they freed of it, beside a list of both. */
 #include "world.h"
 
 #include "../../../src/aside.h"

@@ -1,6 +1,6 @@
-/* control.c: the page of counters with a hostile writer: requests and wishes, whole ones and half ones, and any word of
- * the page at random. Whatever is written there, blocks stay, settings stay in their range, and a request is answered as
- * its words say, once. */
+/* control.c: the page of counters with a hostile writer: requests and wishes, whole ones and half ones, and any word
+ * of the page at random. Whatever is written there, blocks stay, settings stay in their range, and a request is
+ * answered as its words say, once. */
 #include "world.h"
 
 #include "../../../src/cache.h"

@@ -1,5 +1,5 @@
-/* core.c: the whole core as one unit. Between it and the kernel stands asked_syscall, which refuses what the input says.
- * Time stands still but for the input. */
+/* core.c: the whole core as one unit. Between it and the kernel stands asked_syscall, which refuses what the input
+ * says. Time stands still but for the input. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

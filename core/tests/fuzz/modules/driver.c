@@ -1,4 +1,5 @@
-/* driver.c: runs a list of steps on a module of the core, in a process of its own, and makes a list smaller that fails. */
+/* driver.c: runs a list of steps on a module of the core, in a process of its own, and makes a list smaller that
+ * fails. */
 #include "driver.h"
 
 #include <dlfcn.h>

@@ -1,5 +1,5 @@
-/* libfuzzer.c: libFuzzer's target for the module that the variable FUZZ_MODULE names. Each input has a process of its own
- * here, too, as it would not fail again else: what the child covered is added up in the parent. */
+/* libfuzzer.c: libFuzzer's target for the module that the variable FUZZ_MODULE names. Each input has a process of its
+ * own here, too, as it would not fail again else: what the child covered is added up in the parent. */
 #include "driver.h"
 
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
-/* slabs.c: slabs of three arenas, with joined blocks, seals and purges, beside a list of live blocks. All classes' bytes
- * outside of slabs are those of the blocks in the list. */
+/* slabs.c: slabs of three arenas, with joined blocks, seals and purges, beside a list of live blocks. All classes'
+ * bytes outside of slabs are those of the blocks in the list. */
 #include "world.h"
 
 #include "../../../src/counters.h"
