@@ -1,5 +1,6 @@
 #include "profile_dump.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "cache.h"
@@ -19,7 +20,8 @@ enum {
   DUMP_PIECE_BYTES = 160,
   BLOCK_PARTS = 1024,
   LEAST_BLOCK_BYTES = 16,
-  NO_FRAMES = 1, /* the address that stands for a stack without any */
+  NO_FRAMES = 1,    /* the address that stands for a stack without any */
+  NAMES_MAX = 1000, /* that are tried, where others are taken */
 };
 
 /* A file on its way out. */
@@ -144,40 +146,48 @@ static bool write_profile(struct profile_file *file) {
   return file->good && sys_copy_file("/proc/self/maps", file->fd);
 }
 
-/* The purge lock is held. */
-static bool write_locked(const char *path) {
+/* As jemalloc calls them: PREFIX.PID.NUMBER.f.heap at the end, PREFIX.PID.NUMBER.mNUMBER.heap when asked for. Whoever
+ * may write to the folder can guess that, and make a link of it to a file of the program's: so no file that is there is
+ * opened, and the next number is tried. Below 0: none can be had, as when the prefix is empty. */
+static int create_next(char name[DUMP_NAME_BYTES], bool at_exit) {
+  static uint64_t files, files_asked_for;
+  uint64_t asked_for = files_asked_for;
+  int fd = -EEXIST;
+  if (malloc_conf_settings.prof_prefix[0] == '\0') return -ENOENT;
+  if (!at_exit) files_asked_for++;
+  for (int i = 0; i < NAMES_MAX && fd == -EEXIST; i++) {
+    struct text text = text_in(name, DUMP_NAME_BYTES);
+    text_string(&text, malloc_conf_settings.prof_prefix);
+    text_char(&text, '.');
+    text_number(&text, rights_pid());
+    text_char(&text, '.');
+    text_number(&text, files++);
+    text_string(&text, at_exit ? ".f" : ".m");
+    if (!at_exit) text_number(&text, asked_for);
+    text_string(&text, ".heap");
+    fd = sys_create_file(name, true);
+  }
+  return fd;
+}
+
+/* To the path, or to a file of the next name if that is NULL. The purge lock is held. */
+static bool write_locked(const char *path, bool at_exit, char name[DUMP_NAME_BYTES]) {
   struct profile_file file = {.good = true};
   if (!rights_have(RIGHT_FILES) || rights_identity() != IDENTITY_OWN) return false;
-  file.fd = sys_create_file(path);
+  /* The kernel reads the path, whatever it is (K2). */
+  file.fd = path != NULL ? sys_create_file(path, false) : create_next(name, at_exit);
   if (file.fd < 0) return false;
   bool written = write_profile(&file);
   return sys_close_file(file.fd) && written;
 }
 
-/* As jemalloc calls them: PREFIX.PID.NUMBER.f.heap at the end, PREFIX.PID.NUMBER.mNUMBER.heap when asked for. Empty if
- * the prefix is. The purge lock is held. */
-static void make_name(struct text *name, bool at_exit) {
-  static uint64_t files, files_asked_for;
-  if (malloc_conf_settings.prof_prefix[0] == '\0') return;
-  text_string(name, malloc_conf_settings.prof_prefix);
-  text_char(name, '.');
-  text_number(name, rights_pid());
-  text_char(name, '.');
-  text_number(name, files++);
-  text_string(name, at_exit ? ".f" : ".m");
-  if (!at_exit) text_number(name, files_asked_for++);
-  text_string(name, ".heap");
-}
-
 static bool write_named(const char *path, bool at_exit, char name[DUMP_NAME_BYTES]) {
-  struct text text = text_in(name, DUMP_NAME_BYTES);
   bool amid = cache_thread_is_inside();
+  name[0] = '\0';
   cache_slow_path_begins();
   bool locked = !amid && control_take_lock(), written = false;
   if (locked) {
-    if (path == NULL) make_name(&text, at_exit);
-    if (path == NULL) path = name;
-    written = write_locked(path); /* the kernel reads the name, whatever it is (K2) */
+    written = write_locked(path, at_exit, name);
     purge_unlock();
   }
   cache_slow_path_ends();

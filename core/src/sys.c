@@ -456,10 +456,9 @@ bool sys_write_whole(int fd, const char *text, size_t length_bytes) {
 
 void sys_write(int fd, const char *text, size_t length_bytes) { (void)sys_write_whole(fd, text, length_bytes); }
 
-int sys_create_file(const char *path) {
-  int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK;
-  long fd = call(SYS_openat, AT_FDCWD, (long)path, flags, 0644, 0, 0);
-  return failed(fd) ? -1 : (int)fd;
+int sys_create_file(const char *path, bool is_new) {
+  int flags = O_WRONLY | O_CREAT | (is_new ? O_EXCL : O_TRUNC) | O_CLOEXEC | O_NONBLOCK;
+  return (int)call(SYS_openat, AT_FDCWD, (long)path, flags, 0600, 0, 0);
 }
 
 bool sys_close_file(int fd) { return !failed(call(SYS_close, fd, 0, 0, 0, 0, 0)); }

@@ -107,8 +107,9 @@ size_t sys_read_link(const char *path, char *text, size_t capacity_bytes); /* th
 void sys_each_line(const char *path, char *text, size_t capacity_bytes, bool (*line)(const char *line, void *data),
                    void *data);
 bool sys_file_exists(const char *path); /* and can be read; RIGHT_FILES */
-/* To write to, emptied if it is there; -1: it can't be, or it is a pipe that nobody reads. RIGHT_FILES */
-int sys_create_file(const char *path);
+/* To write to, for its owner alone. Emptied if it is there; or else is_new: then it is an error, as is a link. Below 0:
+ * -errno; that it is a pipe that nobody reads, too. RIGHT_FILES */
+int sys_create_file(const char *path, bool is_new);
 bool sys_copy_file(const char *path, int fd); /* writes all that a file has; RIGHT_FILES */
 bool sys_close_file(int fd);
 /* False, too: it is a pipe that takes no more for a second. */

@@ -7,7 +7,11 @@
 
 #include "../../include/jemalloc/jemalloc.h"
 #include "../../include/snug.h"
-#include "../support/test.h"
+#include "../../include/snug_counters.h"
+#include "../../include/snug_profile.h"
+#include "../support/writable.h"
+
+extern struct snug_counters snug_counters __attribute__((weak));
 
 enum { KEPT = 20000, KEPT_BYTES = 2000, LINE_BYTES = 4096 };
 
@@ -203,6 +207,66 @@ TEST(files_are_called_as_jemalloc_calls_them) {
     childs++;
   }
   CHECK_THAT(own == 1 && childs == 1, "%zu and %zu files", own, childs);
+}
+
+/* It says where everything lies in the process, which the kernel tells nobody else either. */
+TEST(a_profile_is_for_its_owner_alone) {
+  if (!snug_is_active()) SKIP("not snug");
+  enter_own_folder();
+  struct stat state;
+  mode_t before = umask(0);
+  CHECK(dump_to("own.heap") == 0 && stat("own.heap", &state) == 0);
+  CHECK_THAT((state.st_mode & 0777) == 0600, "mode %o", (unsigned)state.st_mode);
+  umask(before);
+}
+
+enum { PLANTED = 100 };
+
+/* As whoever may write to the folder would: the names of this process's next files lead to another file. */
+static void dump_among_planted_names(void) {
+  char name[64], text[16] = "";
+  size_t files = 0;
+  enter_own_folder();
+  int victim = open("victim", O_RDWR | O_CREAT | O_TRUNC, 0644);
+  REQUIRE(victim >= 0 && write(victim, "untouched", 9) == 9);
+  for (unsigned number = 0; number < PLANTED; number++) {
+    for (unsigned asked_for = 0; asked_for < 4; asked_for++) {
+      snprintf(name, sizeof name, "jeprof.%d.%u.m%u.heap", (int)getpid(), number, asked_for);
+      int result = number % 3 == 0 ? link("victim", name) : symlink(number % 3 == 1 ? "victim" : "nobody", name);
+      REQUIRE(result == 0);
+    }
+  }
+  CHECK(mallctl("prof.dump", NULL, NULL, NULL, 0) == 0);
+  CHECK(pread(victim, text, sizeof text, 0) == 9 && strcmp(text, "untouched") == 0 && access("nobody", F_OK) != 0);
+  for (unsigned number = PLANTED; number < 2 * PLANTED; number++) {
+    for (unsigned asked_for = 0; asked_for < 4; asked_for++) {
+      snprintf(name, sizeof name, "jeprof.%d.%u.m%u.heap", (int)getpid(), number, asked_for);
+      files += access(name, F_OK) == 0;
+    }
+  }
+  CHECK_THAT(files == 1, "%zu files", files);
+}
+
+TEST(no_file_that_is_there_is_written_to_by_a_name_that_can_be_guessed) {
+  if (!snug_is_active()) SKIP("not snug");
+  run_in_child(dump_among_planted_names);
+}
+
+TEST(beside_the_table_of_samples_nothing_can_be_written) {
+  if (!snug_is_active() || &snug_counters == NULL) SKIP("not snug");
+  switch_on(true);
+  keep_all();
+  const struct snug_profile *head = (const struct snug_profile *)(uintptr_t)snug_counters.profile_address;
+  REQUIRE(head != NULL);
+  uintptr_t end = head->names_address + head->names_capacity_bytes, page_bytes = snug_counters.page_size_bytes;
+  void *before = hidden(malloc(MIB)), *after = hidden(malloc(MIB));
+  read_mappings();
+  CHECK(is_writable(head) && is_writable((const void *)(end - 1)));
+  const char *behind = (const char *)((end + page_bytes - 1) / page_bytes * page_bytes); /* or a page further on */
+  CHECK(!is_writable((const char *)head - 1) && !(is_writable(behind) && is_writable(behind + page_bytes)));
+  free(before);
+  free(after);
+  drop_all();
 }
 
 TEST(what_can_not_be_written_is_an_error) {
