@@ -65,7 +65,7 @@ enum { STATE_NONE_YET, STATE_MAKING, STATE_MADE, STATE_IMPOSSIBLE };
 static bool make_slots(uint32_t count) {
   fence.slot_bytes = round_up(SLOT_MAX_BYTES, zone.page_bytes);
   fence.count = count;
-  fence.slots = sys_map(round_up(count * sizeof(struct slot), zone.page_bytes));
+  fence.slots = map_apart(round_up(count * sizeof(struct slot), zone.page_bytes));
   size_t bytes = count * stride_bytes() + zone.page_bytes;
   char *start = fence.slots != NULL ? sys_reserve(bytes) : NULL;
   if (start == NULL) return false;

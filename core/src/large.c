@@ -56,7 +56,7 @@ static void use_table(struct large *rows, size_t row_count) {
 }
 
 bool large_init(void) {
-  struct large *rows = sys_map(table_bytes(TABLE_FIRST_ROWS));
+  struct large *rows = map_apart(table_bytes(TABLE_FIRST_ROWS));
   use_table(rows, rows != NULL ? TABLE_FIRST_ROWS : 0);
   counter_set(&snug_counters.large_retained_address, (uintptr_t)large.retained);
   return rows != NULL;
@@ -107,7 +107,7 @@ static void remove_row(struct large *row) {
 static bool make_room(size_t more) {
   if (large.used + more <= large.row_count / 2) return true;
   size_t rows = large.row_count * 2;
-  struct large *table = rows != 0 ? sys_map(table_bytes(rows)) : NULL;
+  struct large *table = rows != 0 ? map_apart(table_bytes(rows)) : NULL;
   if (table == NULL) return large.used + more < large.row_count - large.row_count / 8;
   for (size_t i = 0; i < large.row_count; i++) {
     if (large.rows[i].start != NULL) put(table, rows, &large.rows[i]);
@@ -115,7 +115,7 @@ static bool make_room(size_t more) {
   struct large *old_rows = large.rows;
   size_t old_bytes = table_bytes(large.row_count);
   use_table(table, rows);
-  sys_unmap(old_rows, old_bytes);
+  map_unmap_apart(old_rows, old_bytes);
   return true;
 }
 
@@ -279,10 +279,22 @@ static char *make_writable(char *start, size_t mapped_bytes) {
   return NULL;
 }
 
+/* Before the first: a page that can't be touched above where they will lie. Beyond it are the variables of a thread,
+ * say, ours among them. */
+static void keep_others_apart(size_t bytes) {
+  static bool is_done; /* atomic */
+  if (likely(__atomic_load_n(&is_done, __ATOMIC_RELAXED))) return;
+  char *start = sys_reserve(bytes + zone.page_bytes);
+  if (start == NULL) return;
+  __atomic_store_n(&is_done, true, __ATOMIC_RELAXED);
+  sys_unmap(start, bytes);
+}
+
 /* A new mapping at a multiple of alignment: maps more and cuts both ends. */
 static char *map_new(size_t bytes, size_t alignment) {
   size_t extra = alignment > zone.page_bytes ? alignment - zone.page_bytes : 0;
   if (bytes + extra < bytes) return NULL;
+  keep_others_apart(bytes + extra);
   char *start = sys_map(bytes + extra);
   if (start == NULL) return NULL;
   if (extra != 0) {

@@ -92,6 +92,18 @@ bool table_commit(struct table *table, size_t bytes) {
   return true;
 }
 
+void *map_apart(size_t bytes) {
+  char *start = sys_map(bytes + 2 * zone.page_bytes);
+  if (start == NULL) return NULL;
+  sys_decommit(start, zone.page_bytes);
+  sys_decommit(start + zone.page_bytes + bytes, zone.page_bytes);
+  return start + zone.page_bytes;
+}
+
+void map_unmap_apart(void *start, size_t bytes) {
+  sys_unmap((char *)start - zone.page_bytes, bytes + 2 * zone.page_bytes);
+}
+
 void table_register(struct table *table) {
   ASSERT(map.table_count < TABLES_MAX);
   struct snug_counters_range *range = &snug_counters.tables[map.table_count];

@@ -72,6 +72,10 @@ HIDDEN bool table_commit(struct table *table, size_t bytes);
 /* Lets map_release_reservations reach the table, which stays where it is for good. */
 HIDDEN void table_register(struct table *table);
 
+/* Memory that reads as zero, between two pages that can't be touched: so it is no neighbour of a block. NULL: none. */
+HIDDEN void *map_apart(size_t bytes);
+HIDDEN void map_unmap_apart(void *start, size_t bytes);
+
 /* Releases the address space that the table has not committed. It grows as long as nobody else takes that. */
 HIDDEN void table_release_rest(struct table *table);
 

@@ -46,7 +46,7 @@ bool profile_table_make(uint32_t samples_max) {
   size_t buckets_bytes = (SAMPLE_BUCKETS + STACK_BUCKETS + NAME_BUCKETS) * sizeof(uint32_t);
   size_t total = sizeof(struct snug_profile) + samples_bytes + buckets_bytes + STACKS_MAX_BYTES + NAMES_MAX_BYTES + 512;
   total = round_up(total, zone.page_bytes);
-  char *from = sys_map(total);
+  char *from = map_apart(total);
   if (from == NULL) return false;
   sys_no_huge_pages(from, total);
   struct snug_profile *head = (struct snug_profile *)take_part(&from, sizeof *head);
