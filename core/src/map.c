@@ -140,6 +140,12 @@ static size_t spare_bytes(size_t pages) {
   return (chunks < SPARE_CHUNKS_MAX ? chunks : SPARE_CHUNKS_MAX) * CHUNK_BYTES;
 }
 
+/* The tables need less than three quarters of their addresses: where they begin differs from start to start, so that
+ * nobody knows how far from a block they are. */
+static size_t tables_shift(size_t zone_bytes) {
+  return sys_start_number() % ((zone_bytes / 128 + GIB / 2) / CHUNK_BYTES) * CHUNK_BYTES;
+}
+
 /* Finds addresses for the heap, and before them for all tables, far enough from others' that what is mapped later does
  * not come near; then gives nearly all of it back (docs/decisions/0052). */
 static bool find_addresses(size_t zone_bytes) {
@@ -151,7 +157,7 @@ static bool find_addresses(size_t zone_bytes) {
   map.reserved_end = zone.base + spare_bytes(0);
   if (!sys_unmap(map.reserved_end, (size_t)(all + all_bytes - map.reserved_end))) map.reserved_end = all + all_bytes;
   if (sys_unmap(all, (size_t)(zone.base - all))) {
-    map.free_addresses = zone.base - tables;
+    map.free_addresses = zone.base - tables + tables_shift(zone_bytes);
     map.free_addresses_end = zone.base;
   }
   return true;

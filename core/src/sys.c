@@ -340,6 +340,17 @@ uint64_t sys_lock_limit_bytes(void) { return soft_limit(RLIMIT_MEMLOCK); }
 
 extern const Elf64_Ehdr __ehdr_start HIDDEN; /* of this object, by the linker */
 
+/* Of 16 bytes that the kernel chose (AT_RANDOM). Libc's secrets are among them, so they are mixed, by steps of
+ * splitmix64 (Steele, Lea and Flood, 2014). */
+uint64_t sys_start_number(void) {
+  uint64_t words[2] = {0, 0};
+  const void *random = (const void *)getauxval(AT_RANDOM);
+  if (random != NULL) memcpy(words, random, sizeof words);
+  uint64_t mixed = (words[0] ^ words[1] >> 32) * UINT64_C(0xbf58476d1ce4e5b9) + words[1];
+  mixed = (mixed ^ mixed >> 27) * UINT64_C(0x94d049bb133111eb);
+  return mixed ^ mixed >> 31;
+}
+
 bool sys_is_in_program(void) { return (uintptr_t)&__ehdr_start + __ehdr_start.e_phoff == getauxval(AT_PHDR); }
 
 bool sys_was_loaded(void) { return getauxval(AT_BASE) != 0; }

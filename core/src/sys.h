@@ -91,6 +91,7 @@ uint64_t sys_process_cpu_ns(void); /* CPU time of all threads so far; 0: unknown
 /* What the process was started with. */
 uint64_t sys_address_space_limit_bytes(void); /* UINT64_MAX: none */
 uint64_t sys_lock_limit_bytes(void);          /* of memory that may be locked; UINT64_MAX: none. RIGHT_OTHERS */
+uint64_t sys_start_number(void);              /* differs from start to start, not from fork to fork */
 bool sys_is_in_program(void);                 /* this object is the program, and no library that it loaded */
 bool sys_was_loaded(void);                    /* by a dynamic loader, which opens and reads files */
 bool sys_is_secure(void); /* with rights that who started it does not have: the environment is not to be trusted */
