@@ -13,6 +13,7 @@ enum {
   PIECE_FREE = 0x65657266,
   LOST_RACE_SPINS = 1000,
   COMMIT_BYTES = 64 * 1024, /* whole pages on every system: at start nobody knows how long they are here */
+  APART_BYTES = 64 * 1024,  /* the same: from what lies before the range, a large block perhaps */
 };
 
 #define RANGE_BYTES (UINT64_C(1) << 30) /* reserved, which counts as address space */
@@ -45,9 +46,9 @@ static char *reserve(uint64_t *bytes) {
     char *start = sys_reserve(wanted);
     if (start == NULL) continue;
     bool keeps_all = wanted == most || !sys_unmap(start + wanted / 4, wanted - wanted / 4);
-    *bytes = keeps_all ? wanted : wanted / 4;
-    map_try_set_dumped(start, *bytes, false);
-    return start;
+    *bytes = (keeps_all ? wanted : wanted / 4) - APART_BYTES;
+    map_try_set_dumped(start, *bytes + APART_BYTES, false);
+    return start + APART_BYTES;
   }
   return NULL;
 }
@@ -62,7 +63,7 @@ static bool make_range(void) {
     __atomic_store_n(&aside_range.start, start, __ATOMIC_RELEASE);
     return true;
   }
-  sys_unmap(start, bytes);
+  sys_unmap(start - APART_BYTES, bytes + APART_BYTES);
   for (int i = 0; i < LOST_RACE_SPINS && __atomic_load_n(&aside_range.start, __ATOMIC_ACQUIRE) == NULL; i++)
     sys_cpu_relax();
   return __atomic_load_n(&aside_range.start, __ATOMIC_ACQUIRE) != NULL;
@@ -111,13 +112,28 @@ static bool change_first(unsigned order, uint64_t *seen, const struct aside_head
   return __atomic_compare_exchange_n(&aside.free[order], seen, next, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 
+/* Whether a piece of that order can begin there: a header may have been written over, from the block before it. */
+static bool may_begin(const struct aside_header *piece, unsigned order) {
+  size_t offset = (size_t)((const char *)piece - aside.start),
+         committed = __atomic_load_n(&aside.committed, __ATOMIC_ACQUIRE);
+  if (order < ORDER_MIN || order >= ORDERS || offset >= committed || offset % (1 << ORDER_MIN) != 0) return false;
+  return committed - offset >= (size_t)1 << order;
+}
+
+static _Noreturn COLD void fatal_header(const void *header) {
+  fatal_corrupted("header of a block that a signal handler allocated", header);
+}
+
 /* What it reads of a piece that another one took meanwhile is not used: the turn has changed. */
 static struct aside_header *take_free(unsigned order) {
   uint64_t first = __atomic_load_n(&aside.free[order], __ATOMIC_ACQUIRE);
   for (;;) {
-    struct aside_header *piece = piece_at((uint32_t)first);
+    struct aside_header *piece = piece_at((uint32_t)first), *next;
     if (piece == NULL) return NULL;
-    if (change_first(order, &first, __atomic_load_n(&piece->piece, __ATOMIC_RELAXED))) return piece;
+    next = __atomic_load_n(&piece->piece, __ATOMIC_RELAXED);
+    if (!change_first(order, &first, next)) continue;
+    if (next != NULL && !may_begin(next, order)) fatal_header(piece);
+    return piece;
   }
 }
 
@@ -153,18 +169,22 @@ void *aside_take(size_t alignment, size_t size_bytes) {
   return block;
 }
 
-/* The header of a block in the range; with a PIECE_FREE state when it was freed. */
+/* The header of a live block in the range; ends the process where there is none. */
 static struct aside_header *aside_header_of(const void *p) {
   struct aside_header *header = (struct aside_header *)p - 1;
   const char *end = aside.start + __atomic_load_n(&aside.committed, __ATOMIC_ACQUIRE);
   bool may_be = ((uintptr_t)p & 15) == 0 && (const char *)p < end && (const char *)header >= aside.start;
   if (!may_be || (header->state != PIECE_LIVE && header->state != PIECE_FREE)) fatal_foreign_pointer(p);
+  if (header->state == PIECE_FREE) fatal_double_free(p);
+  const char *piece = (const char *)header->piece;
+  bool is_whole = may_begin(header->piece, header->order) && (const char *)header >= piece &&
+                  (size_t)((const char *)p - piece) < (size_t)1 << header->order;
+  if (!is_whole) fatal_header(header);
   return header;
 }
 
 void aside_give(void *p) {
   struct aside_header *header = aside_header_of(p), *piece = header->piece;
-  if (header->state == PIECE_FREE) fatal_double_free(p);
   unsigned order = header->order;
   header->state = PIECE_FREE;
   if (order >= PURGE_MIN_ORDER) {
@@ -178,7 +198,6 @@ void aside_give(void *p) {
 
 size_t aside_size(const void *p) {
   struct aside_header *header = aside_header_of(p);
-  if (header->state == PIECE_FREE) fatal_double_free(p);
   return (size_t)((char *)header->piece + ((size_t)1 << header->order) - (const char *)p);
 }
 

@@ -426,6 +426,45 @@ TEST(mistakes_of_handlers_are_told) {
   check_dies(free_inside_amid, "did not allocate");
 }
 
+/* What a write beyond the block before can make of a header. */
+static struct aside_header forged;
+
+static void write_over_a_header(bool is_free) {
+  begin_amid(&slabs.heads[0][CLASS].lock, RANK_CLASS);
+  struct aside_header *header = (struct aside_header *)malloc(100) - 1;
+  REQUIRE(aside_holds(header));
+  if (is_free) free(header + 1);
+  *header = forged;
+  if (!is_free) free(header + 1);
+  free(malloc(100));
+  if (is_free) malloc(100);
+}
+
+static void free_behind_forged_header(void) { write_over_a_header(false); }
+static void take_behind_forged_header(void) { write_over_a_header(true); }
+
+TEST(a_header_that_was_written_over_leads_nowhere) {
+  static char elsewhere[4096];
+  char *inside;
+  begin_amid(&slabs.heads[0][CLASS].lock, RANK_CLASS);
+  inside = malloc(100);
+  end_amid(&slabs.heads[0][CLASS].lock, RANK_CLASS);
+  void *places[] = {elsewhere, (void *)0x4141414141414141, inside - 8, aside.start + aside.committed,
+                    aside.start - 4096};
+  for (size_t i = 0; i < COUNT_OF(places); i++) {
+    forged = (struct aside_header){places[i], 7, PIECE_LIVE};
+    check_dies(free_behind_forged_header, "heap metadata is corrupted");
+    check_dies(take_behind_forged_header, "heap metadata is corrupted");
+  }
+  uint32_t orders[] = {0, ORDER_MIN - 1, 8, 30, 39, 40, 64, UINT32_MAX};
+  for (size_t i = 0; i < COUNT_OF(orders); i++) {
+    forged = (struct aside_header){(struct aside_header *)aside.start, orders[i], PIECE_LIVE};
+    check_dies(free_behind_forged_header, "heap metadata is corrupted");
+  }
+  check_unreadable(aside.start - 1);
+  free(inside);
+}
+
 /* ---- handlers that do not return ---- */
 
 static jmp_buf before_all;
