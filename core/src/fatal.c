@@ -46,10 +46,14 @@ static _Noreturn void fatal_end(struct text *text, const char *cause) {
   end_process();
 }
 
-static void at(struct text *text, const void *address) {
-  text_string(text, ": ");
+/* Who started a program with more rights than his own is not told where anything lies in it. */
+static void say_address(struct text *text, const char *before, const void *address) {
+  if (sys_is_secure()) return;
+  text_string(text, before);
   text_address(text, address);
 }
+
+static void at(struct text *text, const void *address) { say_address(text, ": ", address); }
 
 void fatal_double_free(const void *block) {
   char line[LINE_BYTES];
@@ -71,8 +75,8 @@ void fatal_interior_pointer(const void *pointer, const void *block, size_t size_
   at(&text, pointer);
   text_string(&text, " in the block of ");
   text_number(&text, size_bytes);
-  text_string(&text, " bytes at ");
-  text_address(&text, block);
+  text_string(&text, " bytes");
+  say_address(&text, " at ", block);
   fatal_end(&text, "the pointer was advanced after malloc, or is a member of a larger object");
 }
 
@@ -110,8 +114,7 @@ void fatal_write_after_free(const void *address, const void *block) {
   char line[LINE_BYTES];
   struct text text = fatal_begin(line, "write to a freed block");
   at(&text, address);
-  text_string(&text, " in the block at ");
-  text_address(&text, block);
+  say_address(&text, " in the block at ", block);
   fatal_end(&text, "a pointer that was kept after free, or a write beyond another block's end");
 }
 
@@ -129,8 +132,8 @@ static void of_block(struct text *text, const char *words, const void *block, si
   text_string(text, words);
   text_string(text, "the block of ");
   text_number(text, size_bytes);
-  text_string(text, " bytes at ");
-  text_address(text, block);
+  text_string(text, " bytes");
+  say_address(text, " at ", block);
 }
 
 void tell_overrun(const char *access, const void *address, const void *block, size_t size_bytes) {

@@ -133,7 +133,7 @@ static bool is_filter_of_first_process(void) {
 }
 
 static bool is_container(void) {
-  if (sys_environment("KUBERNETES_SERVICE_HOST") != NULL) return true;
+  if (!rights.secure && sys_environment("KUBERNETES_SERVICE_HOST") != NULL) return true;
   return sys_file_exists("/.dockerenv") || sys_file_exists("/run/.containerenv");
 }
 

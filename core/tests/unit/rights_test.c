@@ -7,6 +7,8 @@ static size_t read_status_of_ours(const char *path, char *text, size_t capacity_
 #define sys_read_file read_status_of_ours
 #define sys_file_exists(path) (container)
 #define sys_was_loaded() (loaded)
+static bool secure;
+#define sys_is_secure() (secure)
 static uint64_t physical_bytes = 64 << 20;
 #define sys_physical_bytes() (physical_bytes) /* 0: refused */
 #include "../../src/rights.c"
@@ -105,6 +107,20 @@ TEST(a_container_has_a_filter_that_refuses) {
   begin(STATUS(USER, NONE, "2", "1"));
   rights_consider_container();
   CHECK(!rights_have(RIGHT_OTHERS));
+}
+
+/* Who starts a program with more rights than his own says what its environment is. */
+TEST(the_environment_makes_no_container_of_a_privileged_program) {
+  status_of_first = STATUS(ROOT_USER, SOME, "2", "1");
+  setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1", 1);
+  for (int turn = 0; turn < 2; turn++) {
+    secure = turn == 1;
+    begin(STATUS("1000\t0\t0\t0", NONE, "2", "1"));
+    rights_consider_container();
+    CHECK_THAT(rights_have(RIGHT_OTHERS) == !secure, "secure: %d", secure);
+  }
+  secure = false;
+  unsetenv("KUBERNETES_SERVICE_HOST");
 }
 
 TEST(where_nobody_can_say_nothing_may_be_called) {
