@@ -4,6 +4,8 @@
  * distance of his choice from a block does not know where they are. */
 #include "../support/writable.h"
 
+#include <malloc.h>
+
 #include "../../include/snug_counters.h"
 
 extern struct snug_counters snug_counters __attribute__((weak));
