@@ -431,7 +431,7 @@ static struct aside_header forged;
 
 static void write_over_a_header(bool is_free) {
   begin_amid(&slabs.heads[0][CLASS].lock, RANK_CLASS);
-  struct aside_header *header = (struct aside_header *)malloc(100) - 1;
+  struct aside_header *header = (struct aside_header *)hidden(malloc(100)) - 1;
   REQUIRE(aside_holds(header));
   if (is_free) free(header + 1);
   *header = forged;
