@@ -190,7 +190,7 @@ MODULES_CORE := $(TESTS)/../src/snug.c $(wildcard $(TESTS)/../src/* $(INCLUDE)/*
 MODULES_RUN = env -u SNUG -u MALLOC_CONF $(TESTS_BUILD)/fuzz/modules/modules
 MODULES_LIMITS = $(if $(MODULE),--module $(MODULE)) --output $(TESTS_BUILD)/fuzz/failure.txt
 
-# $(1): folder, $(2): compiler, $(3): flags for the core, $(4): the program, with flags to link it
+# $(1): folder, $(2): compiler, $(3): flags for the core, $(4): the program, with flags to link it, $(5): libraries
 define fuzzed_modules
 $(TESTS_BUILD)/fuzz/$(1)/core.o: $(MODULES)/core.c $(MODULES_CORE)
 	@mkdir -p $$(@D)
@@ -199,10 +199,10 @@ $(TESTS_BUILD)/fuzz/$(1)/core.o: $(MODULES)/core.c $(MODULES_CORE)
 	objcopy $$(MODULES_RENAMED) $$@
 
 $(TESTS_BUILD)/fuzz/$(1)/modules: $(TESTS_BUILD)/fuzz/$(1)/core.o $(MODULES_SOURCES) $(TEST_HEADERS)
-	$(2) -std=gnu11 $$(TEST_FLAGS) -O1 -g1 -o $$@ $(4) $(MODULES_SOURCES) $$< -ldl
+	$(2) -std=gnu11 $$(TEST_FLAGS) -O1 -g1 -o $$@ $(4) $(MODULES_SOURCES) $$< $(5) -ldl
 endef
 $(eval $(call fuzzed_modules,modules,$$(TEST_HOSTCC),,$(MODULES)/main.c))
-$(eval $(call fuzzed_modules,coverage,$$(TEST_HOSTCC),--coverage,$(MODULES)/main.c --coverage -Wl$$(comma)-u$$(comma)__gcov_dump))
+$(eval $(call fuzzed_modules,coverage,$$(TEST_HOSTCC),--coverage,$(MODULES)/main.c -Wl$$(comma)-u$$(comma)__gcov_dump,-lgcov))
 $(eval $(call fuzzed_modules,guided,$$(CLANG),-fsanitize=fuzzer-no-link,$(MODULES)/libfuzzer.c -fsanitize=fuzzer -Wl$$(comma)--allow-multiple-definition))
 
 .PHONY: test-fuzz-core programs-fuzz-core fuzz-core fuzz-core-guided fuzz-core-coverage

@@ -22,11 +22,12 @@ enum slab_operation {
   SLAB_TICK,
   SLAB_JOIN_TICK,
   SLAB_LOOK,
+  SLAB_MAKE_HOLES,
 };
 
 static const char *const slab_operations[] = {
-    "take",  "take_many",  "give", "give_many", "give_most", "seal",
-    "purge", "purge_aged", "tick", "join_tick", "look",      NULL,
+    "take",       "take_many", "give",      "give_many", "give_most",  "seal", "purge",
+    "purge_aged", "tick",      "join_tick", "look",      "make_holes", NULL,
 };
 
 static struct live_block {
@@ -95,6 +96,14 @@ static void look(size_t number) {
     fuzz_fail("%p is %sa joined block", (void *)block->start, joined ? "" : "not ");
 }
 
+/* Many small blocks, of which few are left, at random. The next ticks see the holes. */
+static void make_holes(unsigned class_index, size_t batches) {
+  size_t before = live_count;
+  for (size_t i = 0; i < batches; i++) take(0, class_index, BATCH);
+  for (size_t left = before + (live_count - before) / 5; live_count > left + BATCH;) give(BATCH);
+  slab_join_tick();
+}
+
 static void slab_begin(void) {
   begin_core();
   if (!purge_try_lock()) fuzz_fail("the purge lock is taken"); /* so nobody else purges */
@@ -128,6 +137,9 @@ static void slab_step(unsigned operation, unsigned a, unsigned b) {
     case SLAB_TICK: return slab_tick();
     case SLAB_JOIN_TICK: return slab_join_tick();
     case SLAB_LOOK: return look(b);
+    case SLAB_MAKE_HOLES:
+      if (b % 16 == 0) make_holes(1 + a % 16, b / 16 % 200);
+      return;
   }
 }
 
