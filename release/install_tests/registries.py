@@ -66,7 +66,8 @@ class PyPI(Files):
             fields[part.get_param("name", header="content-disposition")] = part.get_filename(), part.get_payload(decode=True)
         name, content = fields["content"]
         if hashlib.sha256(content).hexdigest() != fields["sha256_digest"][1].decode().strip():
-            return self.say(400, "the digest is another one")
+            self.say(400, "the digest is another one")
+            return
         project = self.folder / "simple" / re.sub(r"[-_.]+", "-", fields["name"][1].decode().strip()).lower()
         project.mkdir(parents=True, exist_ok=True)
         (project / name).write_bytes(content)
@@ -96,8 +97,9 @@ class CratesIo(Files):
     def do_GET(self):
         if self.path == "/index/config.json":
             site = f"http://{self.headers['Host']}"
-            return self.say(200, json.dumps({"dl": f"{site}/crates/{{crate}}-{{version}}.crate", "api": site}))
-        super().do_GET()
+            self.say(200, json.dumps({"dl": f"{site}/crates/{{crate}}-{{version}}.crate", "api": site}))
+        else:
+            super().do_GET()
 
     def do_PUT(self):
         if not self.allowed(TOKEN):
