@@ -203,7 +203,13 @@ $(TESTS_BUILD)/fuzz/$(1)/modules: $(TESTS_BUILD)/fuzz/$(1)/core.o $(MODULES_SOUR
 endef
 $(eval $(call fuzzed_modules,modules,$$(TEST_HOSTCC),,$(MODULES)/main.c))
 $(eval $(call fuzzed_modules,coverage,$$(TEST_HOSTCC),--coverage,$(MODULES)/main.c -Wl$$(comma)-u$$(comma)__gcov_dump,-lgcov))
-$(eval $(call fuzzed_modules,guided,$$(CLANG),-fsanitize=fuzzer-no-link,$(MODULES)/libfuzzer.c -fsanitize=fuzzer -Wl$$(comma)--allow-multiple-definition))
+$(eval $(call fuzzed_modules,guided,$$(CLANG),-fsanitize=fuzzer-no-link,$(TESTS_BUILD)/fuzz/guided/libfuzzer.o -fsanitize=fuzzer -Wl$$(comma)--allow-multiple-definition))
+
+# By itself: clang names the counters of what it instruments as libfuzzer.c does, and gives way to a name that is there.
+$(TESTS_BUILD)/fuzz/guided/modules: $(TESTS_BUILD)/fuzz/guided/libfuzzer.o
+$(TESTS_BUILD)/fuzz/guided/libfuzzer.o: $(MODULES)/libfuzzer.c $(wildcard $(MODULES)/*.h)
+	@mkdir -p $(@D)
+	$(CLANG) -std=gnu11 $(TEST_FLAGS) -c -o $@ $<
 
 .PHONY: test-fuzz-core programs-fuzz-core fuzz-core fuzz-core-guided fuzz-core-coverage
 programs-fuzz-core: $(TESTS_BUILD)/fuzz/modules/modules
