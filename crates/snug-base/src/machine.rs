@@ -31,6 +31,7 @@ pub fn describe() -> Machine {
     let text =
         |value: Option<&std::ffi::OsStr>| value.map(|v| v.to_string_lossy().into_owned()).unwrap_or_default();
     let meminfo = read("/proc/meminfo");
+    let levels = cgroup_levels(&read("/proc/self/cgroup"));
     Machine {
         kernel: text(uname.as_ref().map(|uname| uname.release())),
         architecture: text(uname.as_ref().map(|uname| uname.machine())),
@@ -42,8 +43,14 @@ pub fn describe() -> Machine {
         transparent_huge_pages: parse_selected(&read("/sys/kernel/mm/transparent_hugepage/enabled")),
         overcommit_memory: read("/proc/sys/vm/overcommit_memory").trim().to_string(),
         swap_bytes: meminfo_bytes(&meminfo, "SwapTotal:"),
-        cgroup_memory_limit_bytes: read("/sys/fs/cgroup/memory.max").trim().parse().ok(),
-        cgroup_cpu_limit: parse_cpu_max(&read("/sys/fs/cgroup/cpu.max")),
+        cgroup_memory_limit_bytes: levels
+            .iter()
+            .filter_map(|level| read(&format!("{level}/memory.max")).trim().parse().ok())
+            .min(),
+        cgroup_cpu_limit: levels
+            .iter()
+            .filter_map(|level| parse_cpu_max(&read(&format!("{level}/cpu.max"))))
+            .min_by(f64::total_cmp),
     }
 }
 
@@ -122,6 +129,14 @@ fn parse_selected(text: &str) -> String {
     selected.map_or_else(|| "unknown".into(), |(word, _)| word.to_string())
 }
 
+/// The folders of our control group of version 2 and of all above it. In a container the topmost is its own; the path may
+/// be the host's, of which nothing is to be seen there.
+fn cgroup_levels(own: &str) -> Vec<String> {
+    let path = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
+    let levels = std::path::Path::new(path).ancestors();
+    levels.map(|level| format!("/sys/fs/cgroup{}", level.display()).trim_end_matches('/').to_string()).collect()
+}
+
 /// `150000 100000` is 1.5 CPUs, `max 100000` no limit.
 fn parse_cpu_max(text: &str) -> Option<f64> {
     let (quota, period) = text.trim().split_once(' ')?;
@@ -147,6 +162,10 @@ mod tests {
         assert_eq!(parse_selected(""), "unknown");
         assert_eq!(parse_cpu_max("150000 100000\n"), Some(1.5));
         assert_eq!(parse_cpu_max("max 100000\n"), None);
+        let levels = ["/sys/fs/cgroup/system.slice/a.service", "/sys/fs/cgroup/system.slice", "/sys/fs/cgroup"];
+        assert_eq!(cgroup_levels("1:name=systemd:/x\n0::/system.slice/a.service\n"), levels);
+        assert_eq!(cgroup_levels("0::/\n"), levels[2..]);
+        assert_eq!(cgroup_levels(""), levels[2..]);
         assert_eq!(meminfo_bytes("MemTotal:   1024 kB\n", "MemTotal:"), 1 << 20);
         assert_eq!(parse_busy_ticks("cpu  10 1 5 900 3 1 2 8 4 0\n"), 19.0);
         assert_eq!(parse_pretty_name("ID=debian\nPRETTY_NAME=\"Debian 12\"\n"), "Debian 12");
