@@ -10,6 +10,7 @@
 #   make tested     interpreters and servers of today, on systems of today; writes docs/reference/tested-systems.md
 #   make test-jemalloc-users   Ruby --with-jemalloc, a Rust program with jemalloc in it, Redis for musl: built, and run with ours
 #   make test-system     a whole Debian with the library in /etc/ld.so.preload, in a container: DEBIAN=12 or 13
+#   make test-vm    Debian 13 in virtual machines: units with limits, other kernels, 64-bit Arm; hours; VM="debian-13 la57"
 #   make test-kubernetes the policy and the chart of deploy/kubernetes in a real API server, which the first run compiles
 #   make test-fleet 40 real servers, half of them under snug, and what snug canary says of them; 8 minutes
 #   make test-leaks  leaks planted in 240 programs: is the guilty line named first? Half an hour; LEAK_SEEDS=n
@@ -61,7 +62,7 @@ library: $(BUILD)/libsnug.so $(BUILD)/libsnug.a $(BUILD)/libsnug-prefixed.a $(BU
 tool: build/snug
 
 # Building installs nothing: it ends with the names of what is missing. Only these goals install it.
-INSTALLING := $(filter test-rest test-all test-kubernetes test-fleet test-leaks dist test-dist publish-dry-run deps demo test test-programs test-programs-debian test-systems tested test-jemalloc-users \
+INSTALLING := $(filter test-rest test-all test-kubernetes test-fleet test-leaks dist test-dist publish-dry-run deps demo test test-programs test-programs-debian test-systems tested test-jemalloc-users test-vm \
                        bench bench-hooks bench-forks bench-peers soak,$(MAKECMDGOALS))
 
 # Packages are looked up once; the file remembers that all were there.
@@ -161,6 +162,7 @@ include core/tests/golden/golden.mk
 include core/tests/preload/preload.mk
 include core/tests/matrix/matrix.mk
 include core/tests/jemalloc_users/users.mk
+include core/tests/vm/vm.mk
 include bench/traces/traces.mk
 include deploy/deploy.mk
 include release/release.mk

@@ -134,7 +134,9 @@ fn parse_selected(text: &str) -> String {
 fn cgroup_levels(own: &str) -> Vec<String> {
     let path = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
     let levels = std::path::Path::new(path).ancestors();
-    levels.map(|level| format!("/sys/fs/cgroup{}", level.display()).trim_end_matches('/').to_string()).collect()
+    levels
+        .map(|level| format!("/sys/fs/cgroup{}", level.display()).trim_end_matches('/').to_string())
+        .collect()
 }
 
 /// `150000 100000` is 1.5 CPUs, `max 100000` no limit.
@@ -162,7 +164,8 @@ mod tests {
         assert_eq!(parse_selected(""), "unknown");
         assert_eq!(parse_cpu_max("150000 100000\n"), Some(1.5));
         assert_eq!(parse_cpu_max("max 100000\n"), None);
-        let levels = ["/sys/fs/cgroup/system.slice/a.service", "/sys/fs/cgroup/system.slice", "/sys/fs/cgroup"];
+        let levels =
+            ["/sys/fs/cgroup/system.slice/a.service", "/sys/fs/cgroup/system.slice", "/sys/fs/cgroup"];
         assert_eq!(cgroup_levels("1:name=systemd:/x\n0::/system.slice/a.service\n"), levels);
         assert_eq!(cgroup_levels("0::/\n"), levels[2..]);
         assert_eq!(cgroup_levels(""), levels[2..]);
