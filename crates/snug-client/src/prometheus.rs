@@ -1,43 +1,18 @@
-//! The part of Prometheus' HTTP API that is asked: series of a query over a range of time. And the options that say whom.
+//! The part of Prometheus' HTTP API that we use: the series of a query over a range of time.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use clap::Args;
 use serde::Deserialize;
 use ureq::http::StatusCode;
 
-use crate::server::{beginning, tls_advice, Access, Server, ELSEWHERE, HOW_TO_BE_LET_IN};
+use crate::server::{beginning, tls_advice, PrometheusArguments, Server, ELSEWHERE, HOW_TO_BE_LET_IN};
 use snug_base::failure::{Failure, Result, UNKNOWN};
-use snug_base::time::time;
 
 /// A server answers with at most 11,000 points of each series; fewer keep an answer for a thousand pods small.
 const POINTS_MOST: u64 = 2000;
 /// An answer of a thousand pods has some 50 MB.
 const ANSWER_BYTES_MOST: u64 = 1 << 30;
-/// The variable with a bearer token.
-const TOKEN_VARIABLE: &str = "SNUG_PROMETHEUS_TOKEN";
-
-/// Which server to ask, and how it lets us in.
-#[derive(Debug, Args)]
-pub struct PrometheusArguments {
-    /// The URL of Prometheus: http://HOST:PORT or https://HOST, with the path in front of /api/v1 if there is one
-    #[arg(long, value_name = "URL")]
-    pub prometheus: String,
-    /// A file with a bearer token
-    #[arg(long, value_name = "FILE", conflicts_with = "basic_auth_file")]
-    pub bearer_token_file: Option<PathBuf>,
-    /// A file with NAME:PASSWORD
-    #[arg(long, value_name = "FILE")]
-    pub basic_auth_file: Option<PathBuf>,
-    /// A PEM file with the authorities to trust for https [default: the public ones, built in]
-    #[arg(long, value_name = "FILE")]
-    pub ca_file: Option<PathBuf>,
-    /// How long Prometheus may take to answer
-    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = time)]
-    pub timeout: Duration,
-}
 
 /// Times that are read: from, to and between, in whole seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,15 +78,7 @@ struct Matrix {
 impl Prometheus {
     /// That of the command line; nothing is asked yet.
     pub fn new(arguments: &PrometheusArguments) -> Result<Prometheus> {
-        let access = Access {
-            timeout: arguments.timeout,
-            ca_file: arguments.ca_file.as_deref(),
-            bearer_token_file: arguments.bearer_token_file.as_deref(),
-            basic_auth_file: arguments.basic_auth_file.as_deref(),
-            token_variable: TOKEN_VARIABLE,
-        };
-        let example = "--prometheus http://prometheus:9090";
-        Ok(Prometheus { server: Server::new(&arguments.prometheus, "/api/v1", example, &access)? })
+        Ok(Prometheus { server: Server::new(arguments)? })
     }
 
     /// Its URL, for messages: without a password.

@@ -1,10 +1,11 @@
-//! HTTP servers that commands ask or send to: their addresses, whose certificates are believed, and what lets us in.
+//! The server of Prometheus: its address, whose certificates are believed, and what lets us in.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use base64::prelude::{Engine, BASE64_STANDARD};
+use clap::Args;
 use rustls::InvalidMessage;
 use ureq::http::{header, HeaderValue, Uri};
 use ureq::tls::{parse_pem, Certificate, PemItem, RootCerts, TlsConfig};
@@ -12,9 +13,13 @@ use ureq::typestate::WithBody;
 use ureq::{Agent, RequestBuilder};
 
 use snug_base::failure::{Context, Failure, Result, USAGE};
+use snug_base::time::time;
 
 /// So much of an answer that is not the one expected is shown.
 const SHOWN_LETTERS: usize = 200;
+
+/// The variable with a bearer token, for where there is neither file.
+const TOKEN_VARIABLE: &str = "SNUG_PROMETHEUS_TOKEN";
 
 /// What to do where a server lets nobody in.
 pub const HOW_TO_BE_LET_IN: &str =
@@ -33,25 +38,32 @@ pub struct Server {
     authorization: Option<HeaderValue>,
 }
 
-/// How to reach a server.
-pub struct Access<'a> {
+/// Which server to ask, and how it lets us in.
+#[derive(Debug, Args)]
+pub struct PrometheusArguments {
+    /// The URL of Prometheus: http://HOST:PORT or https://HOST, with the path in front of /api/v1 if there is one
+    #[arg(long, value_name = "URL")]
+    pub prometheus: String,
+    /// A file with a bearer token
+    #[arg(long, value_name = "FILE", conflicts_with = "basic_auth_file")]
+    pub bearer_token_file: Option<PathBuf>,
+    /// A file with NAME:PASSWORD
+    #[arg(long, value_name = "FILE")]
+    pub basic_auth_file: Option<PathBuf>,
+    /// A PEM file with the authorities to trust for https [default: the public ones, built in]
+    #[arg(long, value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
+    /// How long Prometheus may take to answer
+    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = time)]
     pub timeout: Duration,
-    /// The authorities to trust; None: the public ones.
-    pub ca_file: Option<&'a Path>,
-    pub bearer_token_file: Option<&'a Path>,
-    pub basic_auth_file: Option<&'a Path>,
-    /// The variable with a bearer token, for where there is neither.
-    pub token_variable: &'a str,
 }
 
 impl Server {
-    /// The server that an option gives; nothing is asked yet. Statuses are answers, and redirects are not followed.
-    ///
-    /// `end`: the path that is asked for, which people may leave on the URL; `example`: the option with a URL.
-    pub fn new(url: &str, end: &str, example: &str, access: &Access) -> Result<Server> {
-        let url = url.trim_end_matches('/');
-        let base = url.strip_suffix(end).unwrap_or(url).to_string();
-        let usage = |what: String| Failure::usage(what, format!("write it as {example}"));
+    /// That of the command line; nothing is asked yet. Statuses are answers, and redirects are not followed.
+    pub fn new(arguments: &PrometheusArguments) -> Result<Server> {
+        let url = arguments.prometheus.trim_end_matches('/');
+        let base = url.strip_suffix("/api/v1").unwrap_or(url).to_string();
+        let usage = |what: String| Failure::usage(what, "write it as --prometheus http://prometheus:9090");
         let uri = base.parse::<Uri>().map_err(|error| usage(format!("{url:?} is no URL: {error}")))?;
         let scheme = uri.scheme_str().filter(|scheme| ["http", "https"].contains(scheme));
         let Some(scheme) = scheme else { return Err(usage(format!("{url:?} is no URL of a server"))) };
@@ -59,17 +71,17 @@ impl Server {
             return Err(usage(format!("{url:?} is no URL of a server")));
         }
         let name = base.split_once('@').map_or(base.clone(), |(_, server)| format!("{scheme}://{server}"));
-        if access.ca_file.is_some() && scheme == "http" {
+        if arguments.ca_file.is_some() && scheme == "http" {
             return Err(Failure::usage("--ca-file is for https", "write the URL as https://HOST:PORT"));
         }
         let config = Agent::config_builder()
             .http_status_as_error(false)
-            .timeout_global(Some(access.timeout))
-            .tls_config(tls(access.ca_file)?)
+            .timeout_global(Some(arguments.timeout))
+            .tls_config(tls(arguments.ca_file.as_deref())?)
             .max_redirects(0)
             .max_redirects_will_error(false);
         let agent = config.user_agent("snug").build().new_agent();
-        Ok(Server { agent, name, authorization: access.authorization()?, base })
+        Ok(Server { agent, name, authorization: arguments.authorization()?, base })
     }
 
     /// A request to send something to a path below the server's URL.
@@ -82,7 +94,7 @@ impl Server {
     }
 }
 
-impl Access<'_> {
+impl PrometheusArguments {
     /// What goes into the header Authorization, if anything.
     fn authorization(&self) -> Result<Option<HeaderValue>> {
         let read = |path: &Path| {
@@ -95,7 +107,7 @@ impl Access<'_> {
             }
         };
         let bearer = |token: String| format!("Bearer {token}");
-        let text = match (self.bearer_token_file, self.basic_auth_file) {
+        let text = match (&self.bearer_token_file, &self.basic_auth_file) {
             (Some(path), _) => bearer(read(path)?),
             (None, Some(path)) => {
                 let pair = read(path)?;
@@ -107,17 +119,16 @@ impl Access<'_> {
                 }
                 format!("Basic {}", BASE64_STANDARD.encode(pair))
             }
-            (None, None) => match std::env::var(self.token_variable) {
+            (None, None) => match std::env::var(TOKEN_VARIABLE) {
                 Ok(token) if !token.trim().is_empty() => bearer(token.trim().to_string()),
                 _ => return Ok(None),
             },
         };
         let mut value = HeaderValue::from_str(&text).map_err(|_| {
-            let place = self.bearer_token_file.or(self.basic_auth_file);
-            let place =
-                place.map_or_else(|| self.token_variable.to_string(), |path| path.display().to_string());
+            let place = self.bearer_token_file.as_ref().or(self.basic_auth_file.as_ref());
+            let place = place.map_or_else(|| TOKEN_VARIABLE.to_string(), |path| path.display().to_string());
             Failure::usage(
-                format!("what is in {place} has a character that is not allowed in an HTTP header"),
+                format!("{place} has a character that is not allowed in an HTTP header"),
                 "is it the right one? a line break within it is such a character",
             )
         })?;
@@ -189,14 +200,14 @@ mod tests {
             let _ = client.read(&mut [0; 1000]);
             let _ = client.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
         });
-        let access = Access {
+        let arguments = PrometheusArguments {
+            prometheus: url,
             timeout: Duration::from_secs(60),
             ca_file: None,
             bearer_token_file: None,
             basic_auth_file: None,
-            token_variable: "SNUG_NO_SUCH_TOKEN",
         };
-        let error = Server::new(&url, "", "", &access).unwrap().post("/").send("").unwrap_err();
+        let error = Server::new(&arguments).unwrap().post("/").send("").unwrap_err();
         server.join().unwrap();
         assert!(tls_advice(&error).is_some_and(|advice| advice.contains("http alone")), "{error}");
         let unknown = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);

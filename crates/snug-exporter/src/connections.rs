@@ -7,9 +7,9 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
+use http::StatusCode;
 use httparse::Status;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
-use ureq::http::StatusCode;
 
 /// Connections at a time. When full, the oldest is closed; a well-behaved client is long done.
 const MOST: usize = 32;

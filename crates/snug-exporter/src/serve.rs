@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use ureq::http::StatusCode;
+use http::StatusCode;
 
 use crate::connections::{self, HttpAnswer};
 use crate::Exporter;

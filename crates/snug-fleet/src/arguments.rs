@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 
 use snug_base::time::time_between;
-use snug_client::prometheus::{metric, moment, PrometheusArguments};
+use snug_client::prometheus::{metric, moment};
+use snug_client::server::PrometheusArguments;
 
 /// Options of `snug canary` and `snug fleet`.
 #[derive(Debug, Args)]

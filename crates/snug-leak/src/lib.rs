@@ -1,9 +1,11 @@
-//! Is it a leak? Trends, intervals, verdicts and the words for them.
+//! The answer to "is it a leak?": trends, intervals, verdicts and the words for them.
 
 // An unwrap has no reason to tell; an expect says what makes it safe.
 #![deny(clippy::unwrap_used)]
 
 pub mod assemble;
+#[cfg(any(test, feature = "testing"))]
+pub mod fixture;
 pub mod fit;
 pub mod floors;
 pub mod growth_check;

@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-use crate::sets::Sets;
+use crate::sets;
 use snug_base::failure::{Failure, Result};
 use snug_base::file::file_name;
 use snug_inspect::asker::{self, Asker};
@@ -70,19 +70,19 @@ impl Entry {
 /// A list is separated by commas; an entry is NAME or a path, then any number of `:VARIABLE=VALUE`. A comma
 /// belongs to the value when what follows it can't start an entry: `jemalloc:MALLOC_CONF=narenas:2,tcache:false`
 /// is one entry, because `tcache:false` names no allocator. The name of a set stands for its entries.
-pub fn parse_list(lists: &[String], sets: &Sets) -> Result<Vec<Entry>> {
+pub fn parse_list(lists: &[String]) -> Result<Vec<Entry>> {
     let mut entries: Vec<Entry> = Vec::new();
     for list in lists {
         let mut open: Option<Entry> = None;
         for piece in list.split(',') {
-            if let Some(set) = sets.entries(piece) {
+            if let Some(set) = sets::entries(piece) {
                 entries.extend(open.take());
                 entries.extend(parse_set(piece, &set)?);
                 continue;
             }
             match parse_entry(piece)? {
                 Some(entry) => entries.extend(open.replace(entry)),
-                None => extend_value(&mut open, piece, sets)?,
+                None => extend_value(&mut open, piece)?,
             }
         }
         entries.extend(open);
@@ -91,7 +91,7 @@ pub fn parse_list(lists: &[String], sets: &Sets) -> Result<Vec<Entry>> {
     for entry in entries {
         match kept.iter_mut().find(|other| other.label() == entry.label()) {
             None => kept.push(entry),
-            // Sets may overlap; who names an entry by itself insists on it.
+            // Sets may overlap; an entry that is named by itself must be there.
             Some(other) if other.from_set || entry.from_set => other.from_set &= entry.from_set,
             Some(_) => {
                 let message = format!("--with names {} twice", entry.label());
@@ -109,7 +109,7 @@ pub fn parse_list(lists: &[String], sets: &Sets) -> Result<Vec<Entry>> {
 fn parse_set(name: &str, texts: &[String]) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for text in texts {
-        let parsed = parse_list(std::slice::from_ref(text), &Sets::default());
+        let parsed = parse_list(std::slice::from_ref(text));
         let parsed = parsed.map_err(|failure| Failure {
             message: format!("in the set {name}: {}", failure.message),
             ..failure
@@ -167,7 +167,7 @@ fn is_variable_name(text: &str) -> bool {
 }
 
 /// Takes a piece that starts no entry as the rest of the value before it.
-fn extend_value(open: &mut Option<Entry>, piece: &str, sets: &Sets) -> Result<()> {
+fn extend_value(open: &mut Option<Entry>, piece: &str) -> Result<()> {
     let name = piece.split(':').next().unwrap_or(piece);
     let value = open.as_mut().and_then(|entry| entry.variables.last_mut());
     // A value goes on with `key:value`, never with a bare word or with NAME:VARIABLE=...: those are misspelt.
@@ -182,14 +182,14 @@ fn extend_value(open: &mut Option<Entry>, piece: &str, sets: &Sets) -> Result<()
         }
         _ if name.is_empty() => Err(Failure::usage("--with has an empty entry", "remove the extra comma")),
         _ => {
-            let names = ROWS.iter().map(|row| row.name).chain(sets.names());
+            let names = ROWS.iter().map(|row| row.name).chain(sets::NAMES);
             let hint = closest(name, names).map(|name| format!("did you mean {name}? ")).unwrap_or_default();
             Err(Failure::usage(
                 format!("--with: unknown allocator '{name}'"),
                 format!(
-                    "{hint}known are {}, the path of a library (it must hold a /), and the sets {}",
+                    "{hint}known are {}, the path of a library (it must contain a /), and the sets {}",
                     known_names(),
-                    sets.names().collect::<Vec<_>>().join(", ")
+                    sets::NAMES.join(", ")
                 ),
             ))
         }
@@ -302,11 +302,11 @@ mod tests {
 
     fn labels(lists: &[&str]) -> Vec<String> {
         let lists: Vec<String> = lists.iter().map(|list| list.to_string()).collect();
-        parse_list(&lists, &Sets::default()).unwrap().iter().map(Entry::label).collect()
+        parse_list(&lists).unwrap().iter().map(Entry::label).collect()
     }
 
     fn error(list: &str) -> Failure {
-        parse_list(&[list.to_string()], &Sets::default()).unwrap_err()
+        parse_list(&[list.to_string()]).unwrap_err()
     }
 
     #[test]
@@ -330,7 +330,7 @@ mod tests {
     fn several_variables_and_colons_inside_values() {
         let list =
             "glibc:MALLOC_ARENA_MAX=2:GLIBC_TUNABLES=glibc.malloc.tcache_count=0:glibc.malloc.arena_max=1";
-        let entries = parse_list(&[list.to_string()], &Sets::default()).unwrap();
+        let entries = parse_list(&[list.to_string()]).unwrap();
         assert_eq!(entries[0].variables.len(), 2);
         assert_eq!(entries[0].variables[1].1, "glibc.malloc.tcache_count=0:glibc.malloc.arena_max=1");
         assert_eq!(entries[0].label(), list);
@@ -357,7 +357,7 @@ mod tests {
     #[test]
     fn variables_that_nobody_reads_are_noted() {
         let notes = |text: &str| {
-            let entries = parse_list(&[text.to_string()], &Sets::default()).unwrap();
+            let entries = parse_list(&[text.to_string()]).unwrap();
             unread_variables(&resolve(&entries[0]).unwrap())
         };
         assert_eq!(notes("glibc:MALLOC_ARENA_MAX=2:GLIBC_TUNABLES=a=1"), [""; 0]);
@@ -396,7 +396,7 @@ mod tests {
         assert!(
             popular.contains(&"jemalloc:MALLOC_CONF=narenas:2,dirty_decay_ms:1000,muzzy_decay_ms:0".into())
         );
-        let entries = |list: &str| parse_list(&[list.to_string()], &Sets::default()).unwrap();
+        let entries = |list: &str| parse_list(&[list.to_string()]).unwrap();
         let overlapping = entries("snug,popular,glibc:MALLOC_ARENA_MAX=4");
         assert_eq!(overlapping.len(), 8);
         assert!(!overlapping[0].from_set && overlapping[1].from_set && !overlapping[7].from_set);

@@ -9,7 +9,7 @@ use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::{CompleteEnv, Shells};
 
 use snug_inspect::kinds::{Kind, ROWS};
-use snug_measure::sets::Sets;
+use snug_measure::sets;
 use snug_process::proc::{ProcFilesystem, Processes};
 use snug_process::tree;
 
@@ -50,8 +50,7 @@ fn allocators(begun: &OsStr) -> Vec<CompletionCandidate> {
     let begun = begun.to_string_lossy();
     let (before, last) = begun.rsplit_once(',').map_or(("", &*begun), |(before, last)| (before, last));
     let before = if before.is_empty() { String::new() } else { format!("{before},") };
-    let sets = Sets::load().unwrap_or_default();
-    let names = ROWS.iter().filter(|row| row.kind != Kind::Musl).map(|row| row.name).chain(sets.names());
+    let names = ROWS.iter().filter(|row| row.kind != Kind::Musl).map(|row| row.name).chain(sets::NAMES);
     let fitting = names.filter(|name| name.starts_with(last));
     fitting.map(|name| CompletionCandidate::new(format!("{before}{name}"))).collect()
 }

@@ -115,31 +115,14 @@ fn a_format_on_stdout_is_all_that_is_there() {
 fn options_of_compare_work() {
     let library = snug_library();
     let scratch = Scratch::new();
-    let home = scratch.text("home");
-    let call = |arguments: &[&str]| {
-        let mut command = snug(&[&["advise"], arguments].concat());
-        run(command.env("XDG_CONFIG_HOME", &home).env("SNUG_LIBRARY", &library))
-    };
-    call(&["--with", "glibc,snug", "--save-set", "mine"]).expect_code(0).expect_stderr("saved in");
-    let listed = call(&["--list-allocators"]).expect_code(0);
-    assert!(listed.stdout.contains("mine") && listed.stdout.contains("jemalloc"), "{listed:#?}");
+    let call =
+        |arguments: &[&str]| run(snug(&[&["advise"], arguments].concat()).env("SNUG_LIBRARY", &library));
+    call(&["--list-allocators"]).expect_code(0).expect_stdout("jemalloc");
     let program = scratch.compile("sleeper", SLEEPER, &[]);
     let out = scratch.text("out");
     let condition = |text| {
-        call(&[
-            "--runs",
-            "1",
-            "--with",
-            "mine",
-            "--out",
-            &out,
-            "--force",
-            "--fail-if",
-            text,
-            "--",
-            &program,
-            "1.5",
-        ])
+        let options = ["--runs", "1", "--with", "glibc,snug", "--out", &out, "--force", "--fail-if", text];
+        call(&[&options[..], &["--", &program, "1.5"]].concat())
     };
     let failed = condition("snug.rss_mean > 1 kB").expect_code(4).expect_stderr("holds");
     assert!(failed.stdout.contains("use --runs 3"), "the advice comes all the same: {failed:#?}");

@@ -22,7 +22,7 @@ use snug_report::output::OutputArguments;
   snug compare --runs 5 --with glibc,glibc:MALLOC_ARENA_MAX=2,jemalloc,snug -- ./server-test.sh
   snug compare --until 5% --with glibc,snug -- ruby script.rb
   snug compare --with glibc --with jemalloc:MALLOC_CONF=narenas:2,dirty_decay_ms:1000 -- ./program
-  snug compare --with popular,./build/libmine.so --save-set mine; snug compare --with mine -- ./program
+  snug compare --with popular,./build/libmine.so -- ./program
   snug compare --only 'puma|ruby' --out results -- ./load-test.sh
   snug compare --ready 3000 --requests 5000 --concurrency 8 --path / --path /search?q=a -- bundle exec puma -p 3000
   snug compare --ready 'line:Listening on' --load ./load.sh --idle 20s -- ./server
@@ -62,12 +62,9 @@ pub(crate) struct CompareArguments {
     /// contain a slash. Settings follow, each after a colon: glibc:MALLOC_ARENA_MAX=2:MALLOC_TOP_PAD_=0. A comma is
     /// part of the value unless an allocator follows it: jemalloc:MALLOC_CONF=narenas:2,tcache:false. snug's options
     /// need no variable: snug:purge_cpu_percent:2. A set stands for those of its allocators that are installed: popular
-    /// (the default), all, and the sets you saved.
+    /// (the default), and all.
     #[arg(long, value_name = "LIST")]
     pub with: Vec<String>,
-    /// Save the allocators of --with as a set of this name, for --with NAME; without a program, do nothing else
-    #[arg(long, value_name = "NAME", requires = "with")]
-    pub save_set: Option<String>,
     /// Show which allocators are installed, with their versions, and all sets
     #[arg(long)]
     pub list_allocators: bool,
@@ -109,7 +106,12 @@ pub(crate) struct CompareArguments {
     #[command(flatten)]
     pub server: ServerArguments,
     /// The program and its arguments
-    #[arg(required_unless_present_any = ["list_allocators", "save_set"], trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    #[arg(
+        required_unless_present = "list_allocators",
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
     pub program: Vec<OsString>,
 }
 

@@ -7,10 +7,10 @@ use comfy_table::{ContentArrangement, Table};
 use snug_base::failure::{Context, Result};
 use snug_inspect::kinds::{Kind, ROWS};
 use snug_inspect::{library, packages, program};
-use snug_measure::sets::Sets;
+use snug_measure::sets;
 
 /// Writes all allocators with their versions, or how to install them, and all sets.
-pub(super) fn show(sets: &Sets) -> Result<()> {
+pub(super) fn show() -> Result<()> {
     let mut allocators = table(["allocator", "version", "library"]);
     for row in ROWS.iter().filter(|row| row.kind != Kind::Musl) {
         if row.kind.is_c_library() {
@@ -31,8 +31,8 @@ pub(super) fn show(sets: &Sets) -> Result<()> {
         }
     }
     let mut named = table(["set", "allocators"]);
-    for name in sets.names() {
-        named.add_row([name, &sets.entries(name).unwrap_or_default().join("\n")]);
+    for name in sets::NAMES {
+        named.add_row([name, &sets::entries(name).unwrap_or_default().join("\n")]);
     }
     let trimmed = |table: &Table| table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
     writeln!(anstream::stdout(), "{}\n\n{}", trimmed(&allocators), trimmed(&named))

@@ -23,7 +23,7 @@ use snug_compare::{summary, until};
 use snug_measure::comparison::{self, ComparePlan};
 use snug_measure::plan::{self, Candidate};
 use snug_measure::request::Moment;
-use snug_measure::sets::{self, Sets};
+use snug_measure::sets;
 use snug_measure::setup::{before_start, RunSetup};
 use snug_report::{output, table};
 
@@ -52,24 +52,18 @@ impl Measured {
     }
 }
 
-/// Runs the comparison and writes its files. None if the arguments only listed or saved something. `observe` is told which allocator runs whenever memory was read, and what was seen.
+/// Runs the comparison and writes its files. None if the arguments only listed allocators. `observe` is told which
+/// allocator runs whenever memory was read, and what was seen.
 pub(crate) fn measure(
     arguments: &CompareArguments,
     observe: &mut dyn FnMut(&Allocator, &Moment),
 ) -> Result<Option<Measured>> {
     refuse_unknown_option::<CompareArguments>("compare", &arguments.program)?;
     output::check(&arguments.output)?;
-    let mut sets = Sets::load()?;
     if arguments.list_allocators {
-        return inventory::show(&sets).map(|()| None);
+        return inventory::show().map(|()| None);
     }
-    let candidates = choose_candidates(&arguments.with, &sets).map_err(before_start)?;
-    if let Some(name) = &arguments.save_set {
-        save_set(&mut sets, name, &arguments.with)?;
-        if arguments.program.is_empty() {
-            return Ok(None);
-        }
-    }
+    let candidates = choose_candidates(&arguments.with).map_err(before_start)?;
     let scopes = scopes(&candidates);
     let conditions = condition::parse_all(&arguments.fail_if, &scopes)?;
     let comparison = measure_candidates(arguments, &candidates, observe)?;
@@ -114,9 +108,9 @@ fn check_until(plan: &ComparePlan, candidates: usize) -> Result<()> {
 }
 
 /// Turns `--with` into allocators that exist here. Nothing is started before all of it is known to be right.
-fn choose_candidates(lists: &[String], sets: &Sets) -> Result<Vec<Candidate>> {
+fn choose_candidates(lists: &[String]) -> Result<Vec<Candidate>> {
     let popular = [sets::POPULAR.to_string()];
-    let entries = plan::parse_list(if lists.is_empty() { &popular } else { lists }, sets)?;
+    let entries = plan::parse_list(if lists.is_empty() { &popular } else { lists })?;
     let (found, missing) = plan::resolve_all(&entries)?;
     for failure in missing {
         let first_line = failure.message.lines().next().unwrap_or_default();
@@ -124,14 +118,6 @@ fn choose_candidates(lists: &[String], sets: &Sets) -> Result<Vec<Candidate>> {
         anstream::eprintln!("left out: {}{advice}", first_line.trim_end_matches("; looked for"));
     }
     Ok(found)
-}
-
-/// Saves what --with names.
-fn save_set(sets: &mut Sets, name: &str, with: &[String]) -> Result<()> {
-    let entries = plan::parse_list(with, sets)?.iter().map(plan::Entry::label).collect();
-    let path = sets.save(name, entries)?;
-    anstream::eprintln!("saved in {}; use it with --with {name}", path.display());
-    Ok(())
 }
 
 /// What conditions may speak of, before anything was measured.

@@ -22,7 +22,6 @@ use snug_leak::session::Session;
 use snug_leak::verdict::Verdict;
 use snug_live::record::Recording;
 use snug_measure::plan::{self, Candidate};
-use snug_measure::sets::Sets;
 use snug_measure::settings;
 use snug_process::children::Children;
 use snug_process::proc::Pid;
@@ -109,7 +108,7 @@ fn prepare(arguments: &LeakArguments, name: &OsStr) -> Result<Variables> {
     // To ask the program's allocator means the one that it has.
     let default = if arguments.ask_allocator { "glibc" } else { "snug" };
     let with = arguments.with.clone().unwrap_or_else(|| default.into());
-    let entries = plan::parse_list(&[with], &Sets::default())?;
+    let entries = plan::parse_list(&[with])?;
     let [entry] = entries.as_slice() else {
         return Err(Failure::new("--with takes one allocator").exit_code(USAGE));
     };
