@@ -6,13 +6,7 @@ use snug_profile::pprof;
 use snug_profile::sites::{Frame, Site};
 
 fn main() -> std::io::Result<()> {
-    let frame = |function: &str, line| Frame {
-        function: function.into(),
-        file: "shop.rb".into(),
-        line,
-        ..Frame::default()
-    };
-    let frames = vec![frame("Cart#add", 12), frame("main", 40)];
+    let frames = vec![Frame::new("Cart#add", "shop.rb", 12), Frame::new("main", "shop.rb", 40)];
     let site = Site { bytes: 5e6, blocks: 100.0, samples: 10, frames, ..Site::default() };
     std::io::stdout().write_all(&pprof::encode(&[site], pprof::LIVE, 0, 60_000_000_000, 524_288))
 }

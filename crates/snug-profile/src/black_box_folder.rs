@@ -1,5 +1,5 @@
-//! The folder of black boxes: one file for each program that was watched, written whole and replaced in one step. Who
-//! watches holds a lock on it, which the kernel takes away at its end, however that comes.
+//! The folder of black boxes: one file for each program that was watched, written whole and replaced in one step. The
+//! watch holds a lock on its file, which the kernel releases when the watch ends, however that comes.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

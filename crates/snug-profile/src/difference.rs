@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     fn frame(function: &str, line: u32) -> Frame {
-        Frame { function: function.into(), file: "a.rb".into(), line, source: None }
+        Frame::new(function, "a.rb", line)
     }
 
     fn profile(sites: &[(f64, &[(&str, u32)])]) -> SavedProfile {

@@ -72,12 +72,6 @@ mod tests {
 
     #[test]
     fn names_come_first_and_sums_are_right() {
-        let frame = |function: &str, file: &str, line| Frame {
-            function: function.into(),
-            file: file.into(),
-            line,
-            source: None,
-        };
         let site = |bytes, blocks, frames: &[Frame]| Site {
             bytes,
             blocks,
@@ -85,10 +79,10 @@ mod tests {
             frames: frames.to_vec(),
             ..Site::default()
         };
-        let main = frame("<main>", "/app/b.rb", 7);
+        let main = Frame::new("<main>", "/app/b.rb", 7);
         let sites = [
-            site(5000.4, 2.0, &[frame("keeps", "/app/a.rb", 3), main.clone()]),
-            site(40.0, 10.0, &[frame("f(int)--g", "", 0), main]),
+            site(5000.4, 2.0, &[Frame::new("keeps", "/app/a.rb", 3), main.clone()]),
+            site(40.0, 10.0, &[Frame::new("f(int)--g", "", 0), main]),
         ];
         let mut written = Vec::new();
         write(&sites, &mut written).unwrap();

@@ -173,12 +173,7 @@ mod tests {
     use snug_base::random::Random;
 
     fn stack(samples: &[f64], frames: &[(&str, u32)]) -> KeptAtStack {
-        let frame = |(name, line): &(&str, u32)| Frame {
-            function: (*name).into(),
-            file: "a.rb".into(),
-            line: *line,
-            source: None,
-        };
+        let frame = |(name, line): &(&str, u32)| Frame::new(*name, "a.rb", *line);
         let mut stack = KeptAtStack { frames: frames.iter().map(frame).collect(), ..KeptAtStack::default() };
         samples.iter().for_each(|bytes_per_s| stack.add(*bytes_per_s, *bytes_per_s));
         stack

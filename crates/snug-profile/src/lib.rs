@@ -1,4 +1,5 @@
-//! Samples of allocations: which lines hold memory, their differences, the black box, and the formats in which profiles are written.
+//! Samples of allocations: which lines hold memory, how profiles differ, the black box, and the formats in which
+//! profiles are written.
 
 #![warn(missing_docs)]
 // An unwrap has no reason to tell; an expect says what makes it safe.

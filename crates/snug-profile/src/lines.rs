@@ -159,7 +159,7 @@ mod tests {
     use snug_base::random::Random;
 
     fn frame(function: &str, line: u32) -> Frame {
-        Frame { function: function.into(), file: "/app/a.rb".into(), line, source: None }
+        Frame::new(function, "/app/a.rb", line)
     }
 
     fn site(bytes: f64, frames: &[Frame]) -> Site {

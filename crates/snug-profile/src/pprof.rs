@@ -160,12 +160,7 @@ mod tests {
 
     #[test]
     fn a_reader_finds_every_site() {
-        let frame = |function: &str, line| Frame {
-            function: function.into(),
-            file: "a.rb".into(),
-            line,
-            source: None,
-        };
+        let frame = |function: &str, line| Frame::new(function, "a.rb", line);
         let sites = [
             Site {
                 bytes: 1e6,

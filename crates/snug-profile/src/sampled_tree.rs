@@ -1,5 +1,5 @@
-//! A process and all below it, with sampling switched on in those that use snug, whoever comes meanwhile. A server that
-//! forks its workers does nothing in its first process.
+//! A process and all below it, with sampling switched on in those that use snug, also in those that start meanwhile. A
+//! server that forks its workers does nothing in its first process.
 
 use std::time::{Duration, Instant};
 

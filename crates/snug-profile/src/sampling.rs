@@ -91,7 +91,7 @@ pub fn sites_of(symbols: &mut Symbols, profile: &Profile, chosen: Vec<Chosen>) -
 pub fn native_frame(symbols: &mut Symbols, address: u64) -> Frame {
     let place = symbols.place(address);
     if let (Some(line), true) = (&place.line, place.path.is_empty()) {
-        return Frame { function: place.function, file: line.file.clone(), line: line.line, source: None };
+        return Frame::new(place.function, line.file.clone(), line.line);
     }
     let source = place.line.map(|line| SourceLine { file: line.file, line: line.line });
     Frame { function: place.function, file: place.path, line: 0, source }
@@ -112,7 +112,7 @@ pub fn telling_frame_of(
 }
 
 fn language_frame(frame: &LanguageFrame) -> Frame {
-    Frame { function: frame.label.to_string(), file: frame.path.to_string(), line: frame.line, source: None }
+    Frame::new(&*frame.label, &*frame.path, frame.line)
 }
 
 /// Names of the frames of a stack, of which `native` names addresses, and what is to be known about them. None: the
@@ -333,14 +333,9 @@ mod tests {
     #[test]
     fn the_telling_frame_is_that_of_the_whole_stack() {
         let native = |address: u64| match address {
-            1 => Frame { function: "malloc".into(), file: "/l/libsnug.so".into(), line: 0, source: None },
-            2 => Frame { function: "grow".into(), file: "/gems/parser.so".into(), line: 0, source: None },
-            _ => Frame {
-                function: "rb_vm_exec".into(),
-                file: "/usr/lib/libruby-3.1.so.3.1".into(),
-                line: 0,
-                source: None,
-            },
+            1 => Frame::new("malloc", "/l/libsnug.so", 0),
+            2 => Frame::new("grow", "/gems/parser.so", 0),
+            _ => Frame::new("rb_vm_exec", "/usr/lib/libruby-3.1.so.3.1", 0),
         };
         let line = |line| LanguageFrame { label: "call".into(), path: "a.rb".into(), line };
         let of = |language: Vec<LanguageFrame>, tags| SampledStack {

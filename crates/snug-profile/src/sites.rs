@@ -32,6 +32,11 @@ pub struct SourceLine {
 }
 
 impl Frame {
+    /// A frame at a line of a file; of native code, 0 in the file that is mapped.
+    pub fn new(function: impl Into<String>, file: impl Into<String>, line: u32) -> Frame {
+        Frame { function: function.into(), file: file.into(), line, source: None }
+    }
+
     /// The last part of the file's path.
     fn file_name(&self) -> &str {
         file_name(&self.file)
@@ -316,8 +321,7 @@ mod tests {
 
     #[test]
     fn packages_are_shown_without_their_folder() {
-        let frame =
-            |file: &str| Frame { function: "f".into(), file: file.into(), line: 3, source: None }.text();
+        let frame = |file: &str| Frame::new("f", file, 3).text();
         assert_eq!(
             frame("/usr/share/rubygems-integration/all/gems/rack-2.2.6/lib/rack.rb"),
             "f (rack-2.2.6/lib/rack.rb:3)"
@@ -327,7 +331,7 @@ mod tests {
     }
 
     fn frame(function: &str, file: &str) -> Frame {
-        Frame { function: function.into(), file: file.into(), line: 0, source: None }
+        Frame::new(function, file, 0)
     }
 
     fn site(bytes: f64, names: &[&str]) -> Site {
@@ -480,7 +484,7 @@ mod tests {
 
     #[test]
     fn frames_are_short_to_read() {
-        let ruby = Frame { function: "each".into(), file: "/app/a.rb".into(), line: 7, source: None };
+        let ruby = Frame::new("each", "/app/a.rb", 7);
         assert_eq!(ruby.text(), "each (/app/a.rb:7)");
         assert_eq!(frame("f", "/usr/lib/libz.so.1").text(), "f (libz.so.1)");
         assert_eq!(frame("f", "").text(), "f");

@@ -221,17 +221,11 @@ mod tests {
     use snug_profile::sites;
 
     fn page(function: &str) -> String {
-        let frame = |function: &str, file: &str, line| Frame {
-            function: function.into(),
-            file: file.into(),
-            line,
-            source: None,
-        };
         let site = |bytes, inner: &str| Site {
             bytes,
             blocks: 2.0,
             samples: 2,
-            frames: vec![frame(inner, "/app/shop.rb", 7), frame("main", "/usr/bin/ruby", 0)],
+            frames: vec![Frame::new(inner, "/app/shop.rb", 7), Frame::new("main", "/usr/bin/ruby", 0)],
             ..Site::default()
         };
         let sites = [site(3_000_000.0, function), site(100.0, "tiny")];
