@@ -1,4 +1,4 @@
-//! From a comparison, and what the memory was seen to consist of, to one recommendation. Pure.
+//! One recommendation, from a comparison and from what the memory consisted of. Pure.
 
 use crate::quantities::{named, Quantity};
 use crate::results::{Allocator, Comparison};
@@ -267,19 +267,23 @@ fn chance(ratio: Ratio) -> &'static str {
     }
 }
 
-fn consists_of(composition: &Composition) -> Vec<String> {
+fn consists_of(composition: &Composition) -> Option<String> {
     let percent = |part: f64| format!("{:.0} %", 100.0 * part / composition.rss.max(1.0));
-    vec![format!(
-        "under snug, in the mean of {} half a second apart, {} are resident: {} malloc's, {} mapped by the program \
-         itself, {} shared memory, {} files and libraries; malloc's is {} times what is live",
-        counted(composition.looks, "look"),
+    let times = short_number(composition.heap / composition.live.max(1.0));
+    let held = match composition.live > 0.0 {
+        true => format!("; malloc held {times} times what was live"),
+        false => String::new(),
+    };
+    Some(format!(
+        "under snug, {} were resident, in the mean of {} half a second apart: {} held by malloc, {} mapped by the \
+         program itself, {} shared memory, {} files and libraries{held}",
         bytes(composition.rss),
+        counted(composition.looks, "look"),
         percent(composition.heap),
         percent(composition.mapped),
         percent(composition.shared),
         percent(composition.files),
-        short_number(composition.heap / composition.live.max(1.0))
-    )]
+    ))
 }
 
 fn why_not(memory: &Quantity, before: f64, composition: Option<&Composition>) -> String {
@@ -317,40 +321,10 @@ pub fn looks_inside(allocator: &Allocator) -> bool {
 mod tests {
     use super::*;
     use crate::fixture;
+    use crate::results::Run;
     use crate::summary::summarise;
     use crate::view::Difference;
     use snug_base::random::Random;
-
-    fn decide_on(memory_mb: &[(&str, &[f64])], composition: Option<Composition>) -> Decision {
-        let mut comparison = fixture::comparison(memory_mb);
-        for allocator in &mut comparison.allocators {
-            allocator.library = (allocator.kind != Kind::Glibc).then(|| "/l/lib.so".to_string());
-        }
-        decide(&comparison, composition.as_ref())
-    }
-
-    #[test]
-    fn the_smallest_is_recommended() {
-        let decision = decide_on(
-            &[
-                ("glibc", &[400.0, 402.0, 398.0]),
-                ("jemalloc", &[300.0, 301.0, 299.0]),
-                ("snug", &[200.0, 201.0, 199.0]),
-            ],
-            None,
-        );
-        assert_eq!(decision.advice, Advice::Use(2));
-        assert!(decision.answer.starts_with("Use snug: it saves 50 % of the memory, 200 MB"), "{decision:?}");
-        assert_eq!(decision.evidence.len(), 2);
-    }
-
-    #[test]
-    fn one_large_run_does_not_move_what_is_saved() {
-        let decision =
-            decide_on(&[("glibc", &[200.0, 200.0, 260.0]), ("snug", &[100.0, 101.0, 102.0])], None);
-        assert_eq!(decision.answer, "Use snug: it saves 49 % of the memory, 99.0 MB of 200 MB.");
-        assert!(decision.evidence[0].starts_with("snug: 0.51 times ("), "{decision:?}");
-    }
 
     /// Mostly near 1, now and then far above it.
     fn skewed(random: &mut Random) -> f64 {
@@ -438,172 +412,119 @@ mod tests {
         (ratio.interval, ratio.adjusted_p_value) = (Some(interval), Some(0.2));
     }
 
-    #[test]
-    fn a_saving_that_may_be_chance_is_not_recommended() {
-        let memory: &[(&str, &[f64])] = &[
+    /// Those with these mean memories, in MB, and libraries but for glibc's.
+    fn of(memory_mb: &[(&str, &[f64])]) -> Comparison {
+        let mut comparison = fixture::comparison(memory_mb);
+        for allocator in &mut comparison.allocators {
+            allocator.library = (allocator.kind != Kind::Glibc).then(|| "/l/lib.so".to_string());
+        }
+        comparison
+    }
+
+    /// The runs under snug, changed.
+    fn with(mut comparison: Comparison, change: impl Fn(&mut Run)) -> Comparison {
+        comparison.runs.iter_mut().filter(|run| run.allocator == "snug").for_each(change);
+        comparison.summary = summarise(&comparison);
+        comparison
+    }
+
+    fn slower(run: &mut Run) {
+        run.wall_s *= 1.5;
+    }
+
+    const GLIBC: (&str, &[f64]) = ("glibc", &[400.0, 402.0, 398.0]);
+    const HALF: (&str, &[f64]) = ("snug", &[200.0, 201.0, 199.0]);
+    const NOISY: [(&str, &[f64]); 2] = [("glibc", &[400.0, 380.0, 420.0]), ("snug", &[150.0, 240.0, 330.0])];
+
+    /// What each comparison is an example of.
+    fn examples() -> Vec<(&'static str, Comparison)> {
+        fn jemalloc(means: &[f64]) -> (&str, &[f64]) {
+            ("jemalloc", means)
+        }
+        let jemalloc_half = jemalloc(&[200.0, 201.0, 199.0]);
+        let arenas: (&str, &[f64]) = ("glibc:MALLOC_ARENA_MAX=2", &[205.0, 206.0, 204.0]);
+        let mut chance = of(&[
             ("glibc", &[400.0, 400.5, 399.5]),
             ("snug", &[400.0, 401.0, 399.0]),
-            ("jemalloc", &[372.0, 372.4, 371.6]),
-        ];
-        let mut comparison = fixture::comparison(memory);
-        assert_eq!(decide(&comparison, None).advice, Advice::Use(2));
-        set_chance(&mut comparison, 2, "rss_mean_bytes", (0.88, 0.98));
-        let decision = decide(&comparison, None);
-        let told =
-            "whether jemalloc helps, at 0.93 times (0.88 to 0.98) the memory, which may be chance; use";
-        assert!(decision.advice == Advice::Unknown && decision.answer.contains(told), "{decision:?}");
-        let told = "jemalloc: 0.93 times (0.88 to 0.98) the memory of glibc, which may be chance; ";
-        assert!(decision.evidence[1].starts_with(told), "{decision:?}");
-        // A saving that would be too small to count leaves nothing open.
-        set_chance(&mut comparison, 2, "rss_mean_bytes", (0.92, 0.98));
-        assert_eq!(decide(&comparison, None).advice, Advice::Stay);
-    }
-
-    #[test]
-    fn a_price_that_may_be_chance_leaves_it_open() {
-        let mut comparison =
-            fixture::comparison(&[("glibc", &[400.0, 402.0, 398.0]), ("snug", &[200.0, 201.0, 199.0])]);
-        for run in comparison.runs.iter_mut().filter(|run| run.allocator == "snug") {
-            run.wall_s *= 1.5;
-        }
-        comparison.summary = summarise(&comparison);
-        set_chance(&mut comparison, 1, "wall_s", (1.2, 1.8));
-        let decision = decide(&comparison, None);
-        let told = "whether the price of snug is real, at 0.50 times";
-        assert!(decision.advice == Advice::Unknown && decision.answer.contains(told), "{decision:?}");
-        let told =
-            "; wall time 1.50 times (1.20 to 1.80), which may be chance: too high a price if it is not";
-        assert!(decision.evidence[0].contains(told), "{decision:?}");
-    }
-
-    #[test]
-    fn huge_pages_are_told_with_the_way_out() {
-        let mut comparison = fixture::comparison(&[("glibc", &[370.0, 371.0]), ("snug", &[46.0, 46.5])]);
-        let told = |comparison: &Comparison| decide(comparison, None).evidence.join("\n");
-        assert!(!told(&comparison).contains("huge pages"));
-        for run in &mut comparison.runs {
-            let huge = if run.allocator == "glibc" { 124e6 } else { 1e6 };
-            run.memory.insert("huge_mean_bytes".into(), huge);
-        }
-        comparison.summary = crate::summary::summarise(&comparison);
-        let text = told(&comparison);
-        assert!(text.contains("glibc: 124 MB of") && text.contains("glibc.malloc.hugetlb=0"), "{text}");
-        assert!(!text.contains("snug: 1"), "{text}");
-        comparison.machine.transparent_huge_pages = "always".into();
-        assert!(told(&comparison).contains("echo madvise"));
-    }
-
-    #[test]
-    fn others_are_recommended_where_they_are_smaller() {
-        let decision = decide_on(
-            &[
-                ("glibc", &[400.0, 402.0, 398.0]),
-                ("jemalloc", &[200.0, 201.0, 199.0]),
-                ("snug", &[300.0, 301.0, 299.0]),
-            ],
-            None,
-        );
-        assert!(decision.answer.starts_with("Use jemalloc"), "{decision:?}");
-    }
-
-    #[test]
-    fn a_setting_that_is_as_good_needs_no_library() {
-        let decision = decide_on(
-            &[
-                ("glibc", &[400.0, 402.0, 398.0]),
-                ("glibc:MALLOC_ARENA_MAX=2", &[205.0, 206.0, 204.0]),
-                ("snug", &[200.0, 201.0, 199.0]),
-            ],
-            None,
-        );
-        assert!(decision.answer.starts_with("Use glibc:MALLOC_ARENA_MAX=2"), "{decision:?}");
-    }
-
-    #[test]
-    fn too_slow_is_no_bargain() {
-        let mut comparison =
-            fixture::comparison(&[("glibc", &[400.0, 402.0, 398.0]), ("snug", &[200.0, 201.0, 199.0])]);
-        for run in comparison.runs.iter_mut().filter(|run| run.allocator == "snug") {
-            run.wall_s *= 1.5;
-        }
-        comparison.summary = crate::summary::summarise(&comparison);
-        let decision = decide(&comparison, None);
-        assert_eq!(decision.advice, Advice::Stay, "{decision:?}");
-        assert!(decision.evidence[0].contains("too high a price"), "{decision:?}");
-    }
-
-    #[test]
-    fn a_slow_tail_is_no_bargain() {
-        let mut comparison = fixture::server();
-        let p99 = |comparison: &mut crate::results::Comparison, factor: f64| {
-            for run in comparison.runs.iter_mut().filter(|run| run.allocator == "snug") {
-                let percentiles = &mut run.latency.as_mut().unwrap().percentiles;
-                percentiles.iter_mut().filter(|at| at.percent == 99.0).for_each(|at| at.latency_s *= factor);
-            }
-            comparison.summary = crate::summary::summarise(comparison);
+            jemalloc(&[372.0, 372.4, 371.6]),
+        ]);
+        let known = chance.clone();
+        set_chance(&mut chance, 2, "rss_mean_bytes", (0.88, 0.98));
+        let mut small_chance = known.clone();
+        set_chance(&mut small_chance, 2, "rss_mean_bytes", (0.92, 0.98));
+        let mut price = with(of(&[GLIBC, HALF]), slower);
+        set_chance(&mut price, 1, "wall_s", (1.2, 1.8));
+        let slow_tail = |run: &mut Run| {
+            let percentiles = &mut run.latency.as_mut().unwrap().percentiles;
+            percentiles.iter_mut().filter(|at| at.percent == 99.0).for_each(|at| at.latency_s *= 1.4);
         };
-        assert!(decide(&comparison, None).answer.starts_with("Use snug"));
-        p99(&mut comparison, 1.4);
-        let decision = decide(&comparison, None);
-        assert!(!decision.answer.starts_with("Use snug"), "{decision:?}");
-        let snug = decision.evidence.iter().find(|line| line.starts_with("snug")).unwrap();
-        assert!(snug.contains("p99 latency") && snug.contains("too high a price"), "{snug}");
-    }
-
-    #[test]
-    fn runs_that_differ_too_much_are_not_told_to_be_equal() {
-        let noisy: &[(&str, &[f64])] = &[("glibc", &[400.0, 380.0, 420.0]), ("snug", &[150.0, 240.0, 330.0])];
-        let decision = decide_on(noisy, None);
-        assert_eq!(decision.advice, Advice::Unknown, "{decision:?}");
-        assert!(decision.answer.contains("whether snug helps") && decision.answer.contains("--runs 6"));
-        // What is shown to help needs no other to be told.
-        let with_good = decide_on(&[noisy[0], noisy[1], ("jemalloc", &[200.0, 201.0, 199.0])], None);
-        assert!(with_good.answer.starts_with("Use jemalloc"), "{with_good:?}");
-        // A little noise leaves nothing open, nor does a saving that would be too small to count.
-        let little = decide_on(&[("glibc", &[400.0, 402.0, 398.0]), ("snug", &[398.0, 404.0, 394.0])], None);
-        assert_eq!(little.advice, Advice::Stay, "{little:?}");
-        let small = decide_on(&[("glibc", &[4.0, 3.8, 4.2]), ("snug", &[1.5, 2.4, 3.3])], None);
-        assert_eq!(small.advice, Advice::Stay, "{small:?}");
-        // Nor does memory that malloc never sees, however much the runs differ.
-        let differs: &[(&str, &[f64])] =
-            &[("glibc", &[400.0, 402.0, 398.0]), ("snug", &[320.0, 400.0, 460.0])];
-        assert_eq!(decide_on(differs, None).advice, Advice::Unknown);
-        let mapped = Composition { rss: 400e6, mapped: 390e6, heap: 10e6, live: 5e6, ..Default::default() };
-        let decision = decide_on(differs, Some(mapped));
-        assert!(decision.answer.contains("mapped by the program itself"), "{decision:?}");
-    }
-
-    #[test]
-    fn what_is_too_slow_leaves_nothing_open() {
-        let mut comparison =
-            fixture::comparison(&[("glibc", &[400.0, 380.0, 420.0]), ("snug", &[150.0, 240.0, 330.0])]);
-        for run in comparison.runs.iter_mut().filter(|run| run.allocator == "snug") {
-            run.wall_s *= 1.5;
+        let mut huge = fixture::comparison(&[("glibc", &[370.0, 371.0]), ("snug", &[46.0, 46.5])]);
+        for run in &mut huge.runs {
+            let bytes = if run.allocator == "glibc" { 124e6 } else { 1e6 };
+            run.memory.insert("huge_mean_bytes".into(), bytes);
         }
-        comparison.summary = crate::summary::summarise(&comparison);
-        assert_eq!(decide(&comparison, None).advice, Advice::Stay);
+        huge.summary = summarise(&huge);
+        let mut huge_for_all = huge.clone();
+        huge_for_all.machine.transparent_huge_pages = "always".into();
+        let mut failed = of(&[GLIBC, HALF]);
+        failed.runs[..3].iter_mut().for_each(|run| run.failure = Some("crash".into()));
+        failed.summary = summarise(&failed);
+        vec![
+            ("the smallest of three", of(&[GLIBC, jemalloc(&[300.0, 301.0, 299.0]), HALF])),
+            ("another than snug", of(&[GLIBC, jemalloc_half, ("snug", &[300.0, 301.0, 299.0])])),
+            ("a setting that is nearly as good", of(&[GLIBC, arenas, HALF])),
+            ("one large run", of(&[("glibc", &[200.0, 200.0, 260.0]), ("snug", &[100.0, 101.0, 102.0])])),
+            ("a server", fixture::server()),
+            ("a server with a slow tail", with(fixture::server(), slow_tail)),
+            ("smaller and too slow", with(of(&[GLIBC, HALF]), slower)),
+            ("a price that may be chance", price),
+            ("a small saving", known),
+            ("the same, which may be chance", chance),
+            ("the same, too small to count where it is chance", small_chance),
+            ("runs that differ", of(&NOISY)),
+            ("runs that differ, and another that is smaller", of(&[NOISY[0], NOISY[1], jemalloc_half])),
+            ("runs that differ, too slow", with(of(&NOISY), slower)),
+            ("a little noise", of(&[GLIBC, ("snug", &[398.0, 404.0, 394.0])])),
+            ("a small program", of(&[("glibc", &[4.0, 3.8, 4.2]), ("snug", &[1.5, 2.4, 3.3])])),
+            ("glibc asks for huge pages", huge),
+            ("all have huge pages", huge_for_all),
+            ("one run each", of(&[("glibc", &[400.0]), ("snug", &[100.0])])),
+            ("nothing to compare with", of(&[("glibc", &[400.0, 400.0])])),
+            ("a baseline that failed", failed),
+        ]
+    }
+
+    /// What its memory is, where no allocator helps.
+    fn compositions() -> [(&'static str, Composition); 5] {
+        let all = Composition { rss: 400e6, looks: 20, ..Composition::default() };
+        let mapped = Composition { mapped: 300e6, heap: 50e6, live: 45e6, ..all };
+        [
+            ("Python's arenas", Composition { is_python: true, ..mapped }),
+            ("its own mappings", mapped),
+            ("shared memory", Composition { shared: 300e6, ..all }),
+            ("files", Composition { files: 300e6, ..all }),
+            ("live blocks", Composition { heap: 350e6, live: 340e6, ..all }),
+        ]
     }
 
     #[test]
-    fn reasons_why_nothing_helps() {
-        let same: &[(&str, &[f64])] = &[("glibc", &[400.0, 402.0, 398.0]), ("snug", &[399.0, 401.0, 400.0])];
-        let of = |composition| decide_on(same, Some(Composition { rss: 400e6, ..composition })).answer;
-        let python =
-            Composition { mapped: 300e6, heap: 50e6, live: 45e6, is_python: true, ..Default::default() };
-        assert!(of(python).contains("Python's own object allocator"), "{}", of(python));
-        let mapped = Composition { is_python: false, ..python };
-        assert!(of(mapped).contains("mapped by the program itself"), "{}", of(mapped));
-        let files = Composition { files: 300e6, ..Default::default() };
-        assert!(of(files).contains("files and libraries"), "{}", of(files));
-        let live = Composition { heap: 350e6, live: 340e6, ..Default::default() };
-        assert!(of(live).contains("must keep less"), "{}", of(live));
-        let small = decide_on(&[("glibc", &[9.0, 9.1, 9.2]), ("snug", &[8.0, 8.1, 8.2])], None);
-        assert!(small.answer.contains("the program is small"), "{small:?}");
-    }
-
-    #[test]
-    fn one_run_tells_nothing() {
-        assert_eq!(decide_on(&[("glibc", &[400.0]), ("snug", &[100.0])], None).advice, Advice::Unknown);
-        assert_eq!(decide_on(&[("glibc", &[400.0, 400.0])], None).advice, Advice::Unknown);
+    fn each_advice_has_words() {
+        let mut told = String::new();
+        let mut tell = |name: &str, comparison: &Comparison, composition: Option<&Composition>| {
+            let decision = decide(comparison, composition);
+            let used = matches!(decision.advice, Advice::Use(_));
+            assert_eq!(decision.answer.starts_with("Use "), used, "{decision:?}");
+            assert_eq!(decision.answer.starts_with("Unknown: "), decision.advice == Advice::Unknown);
+            told += &format!("{name}\n  {}\n", decision.answer);
+            decision.evidence.iter().for_each(|line| told += &format!("    {line}\n"));
+        };
+        examples().iter().for_each(|(name, comparison)| tell(name, comparison, None));
+        let same = of(&[GLIBC, ("snug", &[399.0, 401.0, 400.0])]);
+        let kinds = compositions();
+        kinds.iter().for_each(|(name, composition)| tell(name, &same, Some(composition)));
+        let differ = of(&[GLIBC, ("snug", &[320.0, 400.0, 460.0])]);
+        tell("runs that differ, of memory that may be malloc's", &differ, None);
+        tell("runs that differ, of memory that is not malloc's", &differ, Some(&kinds[1].1));
+        expect_test::expect_file!["../golden/advice.txt"].assert_eq(&told);
     }
 }

@@ -22,11 +22,7 @@ pub fn write(copied: &Copied, colours: bool, out: &mut dyn Write) -> io::Result<
         writeln!(out, "{}", format!("  {name:19}{size:>9}{share:>9}  {meaning}").trim_end())
     };
     line("shared", sum.shared_bytes, "with the parent or other workers: it costs nothing")?;
-    line(
-        "copied",
-        sum.copied_bytes,
-        "the parent has something else there, or the same in another page; of it:",
-    )?;
+    line("copied", sum.copied_bytes, "the parent's page differs, or another one holds the same; by cause:")?;
     for of in &sum.causes {
         let (name, meaning) = described(of.cause);
         line(&format!("  {name}"), of.bytes, meaning)?;
@@ -113,32 +109,37 @@ mod tests {
 
     #[test]
     fn causes_and_workers_have_lines() {
-        let first = shares(80, &[(Cause::WrittenBack, 12), (Cause::Code, 3)]);
-        let second = shares(90, &[(Cause::WrittenBack, 4)]);
-        let worker = |pid: i32, shares: &Shares| Worker {
+        use Cause::*;
+        let all = [
+            WrittenBack,
+            Counts,
+            Collector,
+            Allocator,
+            Code,
+            Holes,
+            FreePages,
+            Changed,
+            Variables,
+            Stacks,
+            Rewritten,
+            Unread,
+        ];
+        let worker = |pid, megabytes, causes: &[(Cause, u64)]| Worker {
             pid,
             parent: 7,
             role: "gunicorn worker".into(),
             allocator: None,
-            shares: shares.clone(),
+            shares: shares(megabytes, causes),
         };
-        let sum = Shares::sum([&first, &second].into_iter());
-        let mut copied = Copied {
-            pid: 7,
-            workers: vec![worker(8, &first), worker(9, &second)],
-            sum,
-            notes: vec!["something is missing".into()],
+        let of = |workers: Vec<Worker>, swapped_bytes| {
+            let sum = Shares::sum(workers.iter().map(|worker| &worker.shares));
+            let sum = Shares { swapped_bytes, ..sum };
+            let copied = Copied { pid: 7, workers, sum, notes: vec!["something is missing".into()] };
+            snug_base::testing::written(|out| write(&copied, false, out))
         };
-        let text = snug_base::testing::written(|out| write(&copied, false, out));
-        let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[0].contains("2 workers forked below process 7"), "{text}");
-        assert!(lines[2].contains("copied") && lines[2].contains("19.9 MB"), "{text}");
-        assert!(lines[3].contains("written back") && lines[4].contains("  code"), "{text}");
-        let of_second = lines.iter().find(|line| line.trim_start().starts_with("9 ")).unwrap();
-        assert!(of_second.contains(" - ") && of_second.ends_with("gunicorn worker"), "{text}");
-        assert!(text.ends_with("note: something is missing\n"), "{text}");
-        copied.workers.truncate(1);
-        let text = snug_base::testing::written(|out| write(&copied, false, out));
-        assert!(text.starts_with("memory of worker 8, forked by 7\n") && !text.contains("PID"), "{text}");
+        let first = worker(8, 80, &[(WrittenBack, 12), (Code, 3)]);
+        let several = of(vec![first, worker(9, 90, &[(WrittenBack, 4)])], 0);
+        let one = of(vec![worker(8, 80, &all.map(|cause| (cause, 2)))], 5 << 20);
+        expect_test::expect_file!["../golden/copied.txt"].assert_eq(&(several + &one));
     }
 }

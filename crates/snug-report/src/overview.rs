@@ -89,16 +89,4 @@ mod tests {
                         | **`snug`** 1.0 | **100** | **200** | **0.50** |\n| `glibc` 1.0 | 200 | – | – |\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
-
-    #[test]
-    fn text_has_a_line_for_each_allocator() {
-        let mut out = Vec::new();
-        write_text(&[overview()], false, &mut out).unwrap();
-        let text = String::from_utf8(out).unwrap();
-        assert!(
-            text.lines().any(|line| line.split_whitespace().eq(["snug", "100", "200", "0.50"])),
-            "{text}"
-        );
-        assert!(text.lines().any(|line| line.split_whitespace().eq(["glibc", "200", "–", "–"])), "{text}");
-    }
 }

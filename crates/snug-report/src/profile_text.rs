@@ -375,43 +375,6 @@ mod tests {
     use snug_base::random::Random;
     use snug_profile::difference::{difference, SavedProfile};
 
-    #[test]
-    fn lines_that_grew_are_written_with_their_callers() {
-        let frame =
-            |function: &str| Frame { function: function.into(), file: "a.rb".into(), line: 2, source: None };
-        let profile = |sites: &[(f64, &[&str])]| SavedProfile {
-            pid: 7,
-            view: "live".into(),
-            measured_s: 1.0,
-            total_bytes: sites.iter().map(|(bytes, _)| bytes).sum(),
-            dropped: 0,
-            sites: sites
-                .iter()
-                .map(|(bytes, names)| Site {
-                    bytes: *bytes,
-                    frames: names.iter().map(|name| frame(name)).collect(),
-                    ..Site::default()
-                })
-                .collect(),
-        };
-        let old = profile(&[(5e6, &["f", "main"]), (3e6, &["g", "main"]), (1e6, &["same", "main"])]);
-        let new = profile(&[(7e6, &["f", "main"]), (2e6, &["g", "main"]), (1e6, &["same", "main"])]);
-        let text = snug_base::testing::written(|out| {
-            write_difference(&difference(&old, &new).unwrap(), &Extent::ALL, false, out)
-        });
-        assert_eq!(
-            text.lines().collect::<Vec<_>>(),
-            [
-                "live of 7, then of 7: +1.00 MB, from 9.00 MB to 10.0 MB; estimates",
-                "   GROWTH       OLD       NEW  WHERE",
-                " +2.00 MB   5.00 MB   7.00 MB  f (a.rb:2)",
-                "                                 by main (a.rb:2)",
-                " -1.00 MB   3.00 MB   2.00 MB  g (a.rb:2)",
-                "     +0 B   1.00 MB   1.00 MB  (others)",
-            ]
-        );
-    }
-
     fn saved_sites() -> Vec<Site> {
         let text = include_str!("../../snug/tests/data/profile.json");
         snug_profile::difference::parse::<SavedProfile>(text, ("snug-profile", 1)).unwrap().sites
@@ -442,11 +405,12 @@ mod tests {
         for _ in 0..100 {
             let (names, depth) = (2 + random.below(40), 1 + random.below(60));
             let site = |random: &mut Random| {
-                let frames = (0..depth).map(|_| Frame {
-                    function: "f<g<h>>::".repeat(random.below(9) as usize) + &random.below(names).to_string(),
-                    file: "/a folder/and another".repeat(random.below(6) as usize),
-                    line: random.below(3) as u32,
-                    source: None,
+                let frames = (0..depth).map(|_| {
+                    Frame::new(
+                        "f<g<h>>::".repeat(random.below(9) as usize) + &random.below(names).to_string(),
+                        "/a folder/and another".repeat(random.below(6) as usize),
+                        random.below(3) as u32,
+                    )
                 });
                 let frames = frames.collect();
                 Site { frames, ..Site::of_sample(random.log_between(10.0, 1e9), random.between(1.0, 1e6)) }
@@ -503,8 +467,7 @@ mod tests {
 
     #[test]
     fn sites_are_written_as_a_tree_and_folded() {
-        let frame =
-            |function: &str| Frame { function: function.into(), file: "a.rb".into(), line: 2, source: None };
+        let frame = |function: &str| Frame::new(function, "a.rb", 2);
         let site = |bytes, names: &[&str]| Site {
             bytes,
             blocks: 1.0,

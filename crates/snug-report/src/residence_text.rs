@@ -44,13 +44,11 @@ fn described(part: MemoryPart, allocator: Option<Kind>) -> (&'static str, String
     let of = allocator.map_or_else(|| "the allocator".to_string(), |kind| kind.name().to_string());
     match part {
         MemoryPart::LiveBlocks if allocator == Some(Kind::Glibc) => {
-            ("used blocks", format!("from malloc, of {of}; estimated from its heaps"))
+            ("used blocks", format!("from malloc ({of}), estimated from its heaps"))
         }
-        MemoryPart::LiveBlocks => {
-            ("used blocks", format!("from malloc, of {of}, as far as they are resident"))
-        }
-        MemoryPart::FreeBlocks => ("free blocks", format!("what {of} holds and nobody uses")),
-        MemoryPart::Metadata => ("tables", format!("of {of}, as far as they are resident")),
+        MemoryPart::LiveBlocks => ("used blocks", format!("from malloc ({of}), as far as resident")),
+        MemoryPart::FreeBlocks => ("free blocks", format!("held by {of}, not in use")),
+        MemoryPart::Metadata => ("tables", format!("of {of}, as far as resident")),
         MemoryPart::GuardedBlocks => ("guarded blocks", "samples before a page that can't be touched".into()),
         MemoryPart::RubySlots => {
             ("Ruby's slots", "pages of its objects, without what these have from malloc".into())
@@ -78,22 +76,42 @@ mod tests {
 
     #[test]
     fn the_table_ends_with_the_sum() {
+        use MemoryPart::*;
+        let parts = [
+            LiveBlocks,
+            FreeBlocks,
+            Metadata,
+            GuardedBlocks,
+            RubySlots,
+            RubyTransientHeap,
+            PythonArenas,
+            PythonMimalloc,
+            V8Heap,
+            Stacks,
+            Code,
+            Files,
+            Data,
+            GeneratedCode,
+            Shared,
+            Other,
+        ];
         let mut residence = Residence {
             pid: 7,
-            rss_bytes: 100 << 20,
+            rss_bytes: (25 << 20) * parts.len() as u64,
             allocator: Some(Kind::Snug),
-            parts: vec![
-                PartSize { part: MemoryPart::LiveBlocks, bytes: 75 << 20 },
-                PartSize { part: MemoryPart::Other, bytes: 25 << 20 },
-            ],
+            parts: parts.map(|part| PartSize { part, bytes: 25 << 20 }).to_vec(),
             largest_others: vec![NamedMapping { name: "7f00-7f10".into(), bytes: 20 << 20 }],
             page_tables_bytes: Some(300 << 10),
             swap_bytes: Some(0),
             notes: vec!["something is missing".into()],
         };
         let mut told = snug_base::testing::written(|out| write(&residence, false, out));
-        (residence.page_tables_bytes, residence.swap_bytes) = (None, None);
-        told += &snug_base::testing::written(|out| write(&residence, false, out));
+        residence.parts.retain(|of| matches!(of.part, LiveBlocks | FreeBlocks));
+        for allocator in [Some(Kind::Glibc), None] {
+            (residence.allocator, residence.page_tables_bytes, residence.swap_bytes) =
+                (allocator, None, None);
+            told += &snug_base::testing::written(|out| write(&residence, false, out));
+        }
         expect_test::expect_file!["../golden/residence.txt"].assert_eq(&told);
     }
 }

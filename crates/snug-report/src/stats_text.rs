@@ -1,4 +1,4 @@
-//! Stats of a process for people: what it is, its memory, its heap, and what to know beside that.
+//! Stats of a process for people: its allocator, its memory, its heap, and what to know beside that.
 
 use std::io::{self, Write};
 
@@ -25,13 +25,8 @@ impl StatsText {
         writeln!(out, "\n{}", heading("memory of the process"))?;
         let known = |count: Option<u64>| count.map_or_else(|| "unknown".into(), |count| bytes(count as f64));
         self.line(out, "RSS", &bytes(stats.rss_bytes as f64), "resident, shared pages included")?;
-        self.line(
-            out,
-            "PSS",
-            &known(stats.pss_bytes),
-            "the same, shared pages divided among those who share them",
-        )?;
-        self.line(out, "USS", &known(stats.uss_bytes), "what only this process holds")?;
+        self.line(out, "PSS", &known(stats.pss_bytes), "the same, shared pages split among their processes")?;
+        self.line(out, "USS", &known(stats.uss_bytes), "held by this process alone")?;
         if stats.swap_bytes.is_some_and(|swap| swap > 0) {
             self.line(out, "swap", &known(stats.swap_bytes), "swapped out")?;
         }
@@ -77,12 +72,7 @@ impl StatsText {
         self.line(out, "free in slabs", &amount(heap.slab_free_bytes), "free blocks between live ones")?;
         self.line(out, "dirty", &counted(heap.dirty_bytes), "free pages, not given back yet")?;
         self.line(out, "metadata", &counted(heap.metadata_bytes), "tables of the allocator")?;
-        self.line(
-            out,
-            "resident",
-            &amount(heap.resident_bytes),
-            "all of the heap that holds memory, at most",
-        )?;
+        self.line(out, "resident", &amount(heap.resident_bytes), "heap memory that is resident, at most")?;
         let share = format!("{:.1} %", heap.fragmentation * 100.0);
         self.line(out, "fragmentation", &share, "of that is not live")?;
         let purges = format!("in {}, {} of them when idle", many(heap.purges, "purge"), heap.idle_purges);
@@ -97,7 +87,7 @@ impl StatsText {
             &amount(estimate.live_bytes),
             "in use; estimated from the chunks in its heaps",
         )?;
-        self.line(out, "resident", &amount(estimate.held_bytes), "all of its heaps that is in memory")?;
+        self.line(out, "resident", &amount(estimate.held_bytes), "heap memory that is resident")?;
         let share = format!("{:.1} %", estimate.fragmentation() * 100.0);
         self.line(out, "fragmentation", &share, "of that is not live")
     }
@@ -140,28 +130,82 @@ fn many(count: u64, thing: &str) -> String {
 mod tests {
     use super::*;
 
+    use snug_inspect::report::{AllocatorUsed, How};
+
+    fn stats(allocator: Option<(Kind, How)>, heap: Option<Heap>, glibc_heap: Option<HeapSize>) -> Stats {
+        let used = |(kind, how)| AllocatorUsed {
+            kind,
+            version: Some("1.0".into()),
+            how,
+            file: "/usr/lib/a.so".into(),
+        };
+        Stats {
+            pid: 7,
+            role: "puma worker 0".into(),
+            command: "puma: cluster worker 0: 5 [shop]".into(),
+            live_unknown: (heap.is_none() && glibc_heap.is_none()).then(|| "this is why".into()),
+            allocator: allocator.map(used),
+            settings: [("narenas".into(), "2".into()), ("thp".into(), "0".into())].into(),
+            warnings: Vec::new(),
+            rss_bytes: 150 << 20,
+            pss_bytes: Some(90 << 20),
+            uss_bytes: Some(70 << 20),
+            swap_bytes: Some(0),
+            threads: 5,
+            cpu_s: 1.5,
+            minor_faults: 1000,
+            major_faults: 0,
+            heap,
+            glibc_heap,
+        }
+    }
+
     #[test]
-    fn what_was_not_counted_is_a_dash() {
-        let line = |heap: &Heap, name: &str| {
-            let writer = StatsText { colours: false, classes: false };
-            let text = snug_base::testing::written(|out| writer.heap(out, heap));
-            let line = text.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
-            line[name.len() + 2..]
-                .split("  ")
-                .find(|cell| !cell.trim().is_empty())
-                .unwrap()
-                .trim()
-                .to_string()
+    fn each_allocator_has_what_is_known_of_it() {
+        let class = |size_bytes, slabs, slab_bytes, outstanding_blocks| Class {
+            size_bytes,
+            slabs,
+            slab_bytes,
+            outstanding_blocks,
+            ..Class::default()
         };
         let counted = Heap {
+            live_requested_bytes: 60_000_000,
+            live_allocated_bytes: 64_000_000,
             cached_bytes: Some(0),
+            slab_free_bytes: 5_000_000,
             dirty_bytes: Some(2_000_000),
             metadata_bytes: Some(4096),
+            resident_bytes: 71_000_000,
+            fragmentation: 0.0986,
+            purged_bytes: 3_000_000_000,
+            purges: 1200,
+            idle_purges: 1,
+            thread_caches: 5,
             counted: true,
+            classes: vec![class(16, 40, 640_000, 30_000), class(32, 0, 0, 0), class(64, 2, 0, 0)],
             ..Heap::default()
         };
-        let names = ["cached", "dirty", "metadata"];
-        assert_eq!(names.map(|name| line(&counted, name)), ["0 B", "2.00 MB", "4.10 kB"]);
-        assert_eq!(names.map(|name| line(&Heap::default(), name)), ["–"; 3]);
+        let estimate = HeapSize { live_bytes: 80_000_000, held_bytes: 120_000_000 };
+        let snug = Some((Kind::Snug, How::Preloaded));
+        let glibc = Some((Kind::Glibc, How::CLibrary));
+        let mut odd = stats(None, None, None);
+        odd.command = odd.role.clone();
+        (odd.pss_bytes, odd.uss_bytes, odd.swap_bytes) = (None, None, Some(1 << 20));
+        odd.settings.clear();
+        odd.warnings = vec!["something is wrong; fix: do that".into(), "and that".into()];
+        let cases = [
+            ("snug", stats(snug, Some(counted.clone()), None)),
+            ("snug, which has done little", stats(snug, Some(Heap::default()), None)),
+            ("snug, compiled into a program under glibc", stats(glibc, Some(counted), None)),
+            ("glibc", stats(glibc, None, Some(estimate))),
+            ("jemalloc", stats(Some((Kind::Jemalloc, How::LinkedStatically)), None, None)),
+            ("what is hardly known", odd),
+        ];
+        let writer = StatsText { colours: false, classes: true };
+        let told = cases.map(|(name, stats)| {
+            format!("== {name}\n{}", snug_base::testing::written(|out| writer.write(&stats, out)))
+        });
+        expect_test::expect_file!["../golden/stats.txt"].assert_eq(&told.concat());
     }
 }

@@ -206,7 +206,7 @@ fn a_worker_that_was_killed_stays_in_the_file() {
         .blame_when("the worker is in the file", |json| !of_worker(json)["live"]["sites"][0].is_null());
     assert_eq!(json["is_watched"], true, "{json}");
     assert_eq!(first_function(&json), "keeps", "{json}");
-    assert!(Command::new("kill").args(["-KILL", &worker]).status().unwrap().success());
+    common::signal(&worker, "-KILL");
     // It stays a zombie until its parent ends, which waits for nobody.
     drop(running.0.stdin.take());
     assert_eq!(running.0.wait().unwrap().code(), Some(7));

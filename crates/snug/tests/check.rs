@@ -175,7 +175,7 @@ fn interrupted_looks_leave_nothing_behind() {
     let mut command = snug(&["check", "--for", "60", "--", "sh", "-c", &format!("setsid {sleep} & {sleep}")]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     common::eventually("the program runs", || common::process_runs(&sleep));
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    common::signal(&child.id().to_string(), "-INT");
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{output:?}");
     assert!(!common::process_exists(&sleep));
@@ -419,7 +419,7 @@ fn who_may_not_be_ended_is_named_and_left() {
         .expect_stderr("could not be ended and still runs: process ")
         .expect_stderr("(stays)");
     let pid = answer.stderr.split("still runs: process ").nth(1).unwrap().split(' ').next().unwrap();
-    assert!(Command::new("kill").args(["-KILL", pid]).status().unwrap().success(), "it still ran");
+    common::signal(pid, "-KILL");
 }
 
 #[test]

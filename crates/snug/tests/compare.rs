@@ -111,10 +111,6 @@ fn runs_stop_when_intervals_are_narrow() {
 
     let missing = compare(&["--until", "metric.gadgets:5%"], even);
     missing.expect_code(1).expect_stderr("gadgets was not measured");
-    compare(&["--until", "5%", "--runs", "5"], even).expect_code(2).expect_stderr("--until needs 6 runs");
-    compare(&["--until", "five"], even).expect_code(2).expect_stderr("write a width");
-    let alone = ["compare", "--until", "5%", "--with", "glibc", "--", "true"];
-    run(&mut snug(&alone)).expect_code(2).expect_stderr("there is one allocator");
 }
 
 #[test]
@@ -153,7 +149,6 @@ fn only_some_processes() {
     let said = command("nothing-matches").stderr;
     assert!(said.starts_with("1 run of sh -c "), "without a terminal a line says what begins: {said}");
     command("nothing-matches").expect_code(1).expect_stderr("no process matched");
-    command("(").expect_code(2).expect_stderr("not a regular expression");
 }
 
 #[test]
@@ -299,8 +294,7 @@ fn interruption_leaves_nothing_behind() {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     common::eventually("the program runs", || common::process_runs(&sleep));
     std::thread::sleep(Duration::from_millis(100));
-    let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(killed.success());
+    common::signal(&child.id().to_string(), "-INT");
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
     assert!(String::from_utf8_lossy(&output.stderr).contains("interrupted"));
@@ -320,8 +314,7 @@ fn what_was_measured_before_an_interruption_is_shown_as_such() {
         snug(&["compare", "--runs", "3", "--with", with, "--out", &out, "--", "sh", "-c", &script]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     common::eventually("the fourth run goes on", || common::process_runs(&sleep));
-    let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(killed.success());
+    common::signal(&child.id().to_string(), "-INT");
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
     let table = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -367,26 +360,11 @@ fn programs_that_write_much_leave_a_short_log() {
 #[test]
 fn sets_of_allocators() {
     let scratch = Scratch::new();
-    let home = scratch.text("home");
-    let (out, other) = (scratch.text("out"), scratch.text("other"));
-    let call = |arguments: &[&str]| {
-        run(snug(&[&["compare", "--runs", "1"], arguments].concat()).env("XDG_CONFIG_HOME", &home))
-    };
-    call(&["--with", "glibc,glibc:MALLOC_ARENA_MAX=3", "--save-set", "mine"]).expect_code(0);
-    call(&["--list-allocators"]).expect_code(0).expect_stdout("MALLOC_ARENA_MAX=3").expect_stdout("popular");
-    call(&["--with", "mine", "--out", &out, "--", "sleep", "0.1"]).expect_code(0);
-    assert_eq!(results(&scratch)["allocators"][1]["label"], "glibc:MALLOC_ARENA_MAX=3");
-    call(&["--with", "mien", "--", "true"]).expect_code(2).expect_stderr("did you mean mine?");
-    call(&["--with", "glibc", "--save-set", "snug"]).expect_code(2).expect_stderr("name of an allocator");
-    // What is in a set and not installed is left out, with a line; what is named itself is missed.
-    let mut saved = std::fs::read_to_string(scratch.path("home/snug/sets.toml")).unwrap();
-    saved.push_str("gone = [\"glibc\", \"/nonexistent/libx.so\"]\n");
-    std::fs::write(scratch.path("home/snug/sets.toml"), saved).unwrap();
-    call(&["--with", "gone", "--out", &other, "--", "sleep", "0.1"])
-        .expect_code(0)
-        .expect_stderr("left out: cannot preload /nonexistent/libx.so");
-    std::fs::write(scratch.path("home/snug/sets.toml"), "mine = 3\n").unwrap();
-    call(&["--with", "glibc", "--", "true"]).expect_code(2).expect_stderr("each line is a set");
+    let out = scratch.text("out");
+    let call = |arguments: &[&str]| run(&mut snug(&[&["compare", "--runs", "1"], arguments].concat()));
+    call(&["--list-allocators"]).expect_code(0).expect_stdout("MALLOC_ARENA_MAX=2").expect_stdout("popular");
+    call(&["--with", "popular", "--out", &out, "--", "sleep", "0.1"]).expect_code(0);
+    assert_eq!(results(&scratch)["allocators"][1]["label"], "glibc:MALLOC_ARENA_MAX=2");
 }
 
 /// The CPU time of its child, which it makes at once, goes into what its argument says: blocks, pages, or neither.
@@ -538,8 +516,7 @@ fn interruption_leaves_no_perf_behind() {
     let mut child = child.spawn().unwrap();
     common::eventually("perf runs", || common::process_runs(&sleep));
     let begin = std::time::Instant::now();
-    let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(killed.success());
+    common::signal(&child.id().to_string(), "-INT");
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(begin.elapsed() < Duration::from_secs(15), "nobody waits for samples that nobody reads");
     assert_eq!(samples_left(&scratch), [""; 0]);

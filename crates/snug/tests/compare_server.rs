@@ -305,7 +305,7 @@ fn interruption_stops_server_and_load() {
     let load = format!("sleep 6161.{}", server.port);
     common::eventually("the load runs", || common::process_runs(&load));
     std::thread::sleep(Duration::from_millis(100));
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    common::signal(&child.id().to_string(), "-INT");
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
     server.expect_gone();
@@ -339,17 +339,6 @@ fn a_server_that_is_compared_like_a_program_gets_a_hint() {
             .unwrap();
     let told = || std::fs::read_to_string(scratch.path("stderr")).unwrap();
     common::eventually("the hint", || told().contains("hint: the program waits for connections"));
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    common::signal(&child.id().to_string(), "-INT");
     assert_eq!(child.wait().unwrap().code(), Some(130));
-}
-
-#[test]
-fn options_that_need_a_server_say_so() {
-    run(&mut snug(&["compare", "--requests", "5", "--", "true"])).expect_code(2).expect_stderr("--ready");
-    run(&mut snug(&["compare", "--ready", "nonsense", "--", "true"]))
-        .expect_code(2)
-        .expect_stderr("--ready 3000");
-    run(&mut snug(&["compare", "--ready", "1", "--load", "true", "--concurrency", "2", "--", "true"]))
-        .expect_code(2)
-        .expect_stderr("--concurrency");
 }

@@ -119,11 +119,3 @@ fn ruby_lines_are_named() {
     assert!(sites[0].0 == expected && (7e6..18e6).contains(&sites[0].1), "{expected}\n{text}");
     assert_eq!((sites.len(), sites[1].0.as_str()), (2, "other"));
 }
-
-#[test]
-fn the_number_of_names_is_bounded() {
-    for most in ["0", "101", "many"] {
-        run(&mut snug(&["exporter", "--once", "--sites", most])).expect_code(2).expect_stderr("--sites <N>");
-    }
-    run(&mut snug(&["exporter", "--help"])).expect_code(0).expect_stdout("SNUG=profile:1");
-}

@@ -131,9 +131,6 @@ fn what_shares_nothing_is_said_so() {
         .expect_stderr("shares no memory since a fork");
     child.kill().unwrap();
     child.wait().unwrap();
-    run(&mut snug(&["stats", "--copied", "--where", "1"]))
-        .expect_code(2)
-        .expect_stderr("cannot be used with");
 }
 
 /// Five workers, each of which copies pages in one way, which its name says.

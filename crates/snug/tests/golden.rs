@@ -72,6 +72,10 @@ fn folder_of_data() -> Scratch {
         multiply(&mut site["bytes"], 2.0);
     }
     std::fs::write(scratch.path("later.json"), later.to_string()).unwrap();
+    let mut killed = saved("black-box.json");
+    (killed["limit_bytes"], killed["processes"][0]["ending"]["for_memory"]) =
+        (39_000_000.into(), true.into());
+    std::fs::write(scratch.path("killed.json"), killed.to_string()).unwrap();
     let mut newer = saved("server.json");
     (newer["format_version"], newer["snug_version"]) = (99.into(), "9.0".into());
     std::fs::write(scratch.path("newer.json"), newer.to_string()).unwrap();

@@ -356,8 +356,7 @@ fn interruption_gives_the_verdict_so_far_and_leaves_nothing_behind() {
         command.env("SNUG_LIBRARY", &library).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     common::eventually("the program runs", || common::process_runs(&sleep));
     std::thread::sleep(std::time::Duration::from_secs(3));
-    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(killed.success());
+    common::signal(&child.id().to_string(), "-INT");
     let output = child.wait_with_output().unwrap();
     let stdout = String::from_utf8_lossy(&output.stdout);
     // So little memory, so shortly: either is right.

@@ -112,7 +112,7 @@ time.sleep(4646)";
     common::eventually("the program runs", || common::process_exists(&script));
     std::thread::sleep(Duration::from_secs(2));
     let begin = Instant::now();
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    common::signal(&child.id().to_string(), "-INT");
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -137,15 +137,7 @@ fn the_end_of_the_program_ends_the_watch() {
 }
 
 #[test]
-fn mistakes_are_explained() {
-    let fails = |options: &[&str], text: &str| {
-        run(&mut snug(&[&["leak"], options, &["1"]].concat())).expect_code(2).expect_stderr(text);
-    };
-    fails(&["--path", "/"], "--url");
-    fails(&["--load", "true", "--url", "http://localhost:3000"], "cannot be used with");
-    fails(&["--load", "true", "--path", "/"], "cannot be used with");
-    fails(&["--url", "https://localhost/"], "--load COMMAND");
-    fails(&["--url", "localhost:3000"], "http://localhost:3000/");
+fn a_server_that_is_there_already_is_told() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", taken.local_addr().unwrap());
     run(&mut snug(&["leak", "--with", "glibc", "--url", &url, "--", "sleep", "1"]))

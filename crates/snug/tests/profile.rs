@@ -425,17 +425,6 @@ fn the_line_that_grew_between_two_profiles_comes_first() {
 }
 
 #[test]
-fn files_that_cannot_be_made_are_refused_before_the_measurement() {
-    for option in ["--html", "--pprof", "--folded"] {
-        for place in ["/", "/nonexistent/file"] {
-            let own = std::process::id().to_string();
-            let out = run(&mut snug(&["profile", &own, "--for", "1d", option, place])).expect_code(2);
-            assert!(out.stderr.contains(&format!("cannot write {option} {place}")), "{}", out.stderr);
-        }
-    }
-}
-
-#[test]
 fn where_sampling_is_on_already_its_mean_stays_and_is_said() {
     let library = snug_library();
     let scratch = Scratch::new();

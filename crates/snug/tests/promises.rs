@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use common::{run, snug, snug_library, Running, Scratch};
+use common::{run, signal, snug, snug_library, Running, Scratch};
 
 /// Works in slow paths for a moment at each byte that it reads, and sleeps in between.
 const PROGRAM: &str = r#"
@@ -63,10 +63,6 @@ impl Target {
     fn settings(&self) -> BTreeMap<String, String> {
         settings(&self.pid())
     }
-}
-
-fn signal(pid: &str, name: &str) {
-    assert!(Command::new("kill").args([name, pid]).status().unwrap().success());
 }
 
 fn settings(pid: &str) -> BTreeMap<String, String> {

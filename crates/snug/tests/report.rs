@@ -7,24 +7,6 @@ use std::path::Path;
 use common::{run, snug, Scratch};
 use serde_json::Value;
 
-/// A comparison that was saved once: four allocators, three runs each, with phases and latencies.
-const SAVED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/server.json");
-
-#[test]
-fn one_file_is_shown_again_in_every_format() {
-    let scratch = Scratch::new();
-    let out = scratch.text("out");
-    run(&mut snug(&["report", SAVED, "--out", &out])).expect_code(0);
-    for plot in ["memory", "frontier", "latency"] {
-        let svg = std::fs::read_to_string(scratch.path(&format!("out/{plot}.svg"))).unwrap();
-        assert!(svg.starts_with("<svg") && svg.contains("class=\"series snug\""), "{plot}");
-    }
-    let html = run(&mut snug(&["report", SAVED, "--html", "-"])).expect_code(0).stdout;
-    assert!(html.starts_with("<!DOCTYPE html>") && html.trim_end().ends_with("</html>"));
-    let json = run(&mut snug(&["report", SAVED, "--json", "-"])).expect_code(0).json();
-    assert_eq!(json["format"], "snug-compare");
-}
-
 /// Those of real programs, from all days on which some were saved.
 #[test]
 fn what_older_versions_saved_is_shown() {

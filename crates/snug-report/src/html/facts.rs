@@ -1,4 +1,4 @@
-//! Facts to judge a comparison by, or to repeat it: machine, settings, allocators, and every run.
+//! The facts by which a comparison is judged or repeated: machine, settings, allocators, and every run.
 
 use crate::markdown::repeat;
 use snug_base::machine::Machine;

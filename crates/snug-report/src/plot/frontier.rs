@@ -118,15 +118,6 @@ mod tests {
     use snug_compare::{fixture, summary};
 
     #[test]
-    fn throughput_where_it_was_measured() {
-        let chart = chart(&fixture::server()).unwrap();
-        assert_eq!(chart.x.title, "requests per second");
-        assert_eq!(chart.better, Some(Better::BelowRight));
-        assert!(chart.series.iter().all(|series| series.marks.len() == 1 && series.faint_points.len() == 3));
-        assert!(chart.series[0].marks[0].y_interval.is_some());
-    }
-
-    #[test]
     fn wall_time_elsewhere() {
         let mut comparison = fixture::comparison(&[("glibc", &[100.0]), ("snug", &[50.0])]);
         for run in &mut comparison.runs {

@@ -105,18 +105,6 @@ mod tests {
     use snug_compare::fixture;
 
     #[test]
-    fn one_line_per_allocator() {
-        let comparison = fixture::server();
-        let chart = chart(&comparison).unwrap();
-        assert_eq!(chart.series.len(), comparison.allocators.len());
-        let glibc = &chart.series[0];
-        assert_eq!((glibc.line.len(), glibc.faint_lines.len()), (6, 3));
-        assert!(glibc.line.windows(2).all(|pair| pair[0].1 <= pair[1].1));
-        assert!(glibc.marks[5].hint.contains("slowest"), "{}", glibc.marks[5].hint);
-        assert!(glibc.values[1].ends_with("ms"));
-    }
-
-    #[test]
     fn a_point_says_what_the_legend_says() {
         let mut comparison = fixture::server();
         for run in &mut comparison.runs {

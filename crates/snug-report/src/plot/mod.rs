@@ -1,5 +1,4 @@
-//! The comparison as pictures. What each picture shows is in a file of its own; here is what they share
-//! (docs/decisions/0014).
+//! The comparison as pictures: what they share (docs/decisions/0014). Each picture has a file of its own.
 
 mod frontier;
 mod latency;

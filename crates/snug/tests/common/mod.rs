@@ -300,6 +300,12 @@ pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Sends a signal, such as -INT.
+#[track_caller]
+pub(crate) fn signal(pid: &str, name: &str) {
+    assert!(Command::new("kill").args([name, pid]).status().unwrap().success(), "{pid} still ran");
+}
+
 /// Whether a process with this text in its command line exists.
 pub(crate) fn process_exists(text: &str) -> bool {
     command_lines().iter().any(|line| line.contains(text))
