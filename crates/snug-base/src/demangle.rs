@@ -1,4 +1,4 @@
-//! Names of C++ and Rust as their sources have them, of those that linkers see. Pure.
+//! Names of C++ and Rust functions as their sources have them, from the names that linkers see. Pure.
 
 use std::fmt::{self, Write};
 

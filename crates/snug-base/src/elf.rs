@@ -1,4 +1,4 @@
-//! ELF files: for which machine one it is, what it needs, and which of the symbols that matter to us it defines. Knows
+//! ELF files: the machine that one is for, what it needs, and which of the symbols that matter to us it defines. Knows
 //! nothing of processes or of allocators' policies.
 
 mod tables;

@@ -1,4 +1,4 @@
-//! Numbers drawn from a seed, and memory of processes that mean harm made of them: for tests.
+//! Numbers drawn from a seed, and hostile memory of processes made of them: for tests.
 
 use std::ops::Range;
 use std::sync::mpsc::{self, RecvTimeoutError};

@@ -1,4 +1,4 @@
-//! To which library a file of Ruby or Python belongs, by its path. Pure.
+//! The library to which a file of Ruby or Python belongs, by its path. Pure.
 
 /// What is of no library.
 pub const APPLICATION: &str = "application";

@@ -1,4 +1,5 @@
-//! Comparisons of allocators: quantities, the data model, what it means, conditions. Pure: nothing here starts, reads or shows anything.
+//! Comparisons of allocators: quantities, the data model, what it means, conditions. Pure: nothing here starts, reads
+//! or shows anything.
 
 // An unwrap has no reason to tell; an expect says what makes it safe.
 #![deny(clippy::unwrap_used)]

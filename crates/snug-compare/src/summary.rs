@@ -1,4 +1,4 @@
-//! From runs to what they say: estimates for every allocator and quantity, warnings, and one sentence. Pure.
+//! A summary of runs: estimates for every allocator and quantity, warnings, and one sentence. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 

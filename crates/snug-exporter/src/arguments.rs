@@ -26,7 +26,7 @@ of the processes. Heaps that it may not read are counted in snug_exporter_proces
 Each process has the labels allocator, role and worker: 'puma worker' and '2', from the titles that Puma, Unicorn, \
 Sidekiq, Resque, Solid Queue, Celery, gunicorn and PostgreSQL give themselves, else from the script or the program; \
 and app, where the title of Puma, Sidekiq or gunicorn names the application, or the pod's name does. Processes in \
-containers have the labels namespace, pod and container, whose names come from those of the files in \
+containers have the labels namespace, pod and container, taken from the names of the files in \
 /var/log/containers; the label group is canary in containers that use snug or should, else baseline. Where a process \
 and its children look the same, the parent is the master and the children are workers. Workers without a \
 number get the lowest free one, so that restarts create no new time series. Metric names, alert rules and a \

@@ -1,8 +1,8 @@
 //! `snug exporter`: metrics of processes for Prometheus.
 //!
-//! `watch` (outside of this folder) reads processes, `places` finds their control groups, of which `memory_group` reads
-//! the limits, and containers, which `pods` names; `labels` names processes, `sites` what holds memory in them, `metrics`
-//! writes the text, `serve` answers requests, which come by `connections`.
+//! `snug_live::watch` reads the processes. `places` finds their control groups and containers, `pods` names the
+//! containers, `labels` names the processes, `sites` finds the lines that hold memory in them, `metrics` writes the
+//! text, `serve` answers requests, and `connections` carries them.
 
 pub mod arguments;
 mod connections;

@@ -76,7 +76,7 @@ const PROCESS_GAUGES: &[(&str, &str, Value<Sample>)] = &[
     }),
     (
         "snug_process_proportional_bytes",
-        "Resident memory with shared pages divided among those who share them (PSS).",
+        "Resident memory with shared pages split among the processes that share them (PSS).",
         |sample| sample.pss_bytes.map(|bytes| bytes as f64),
     ),
     ("snug_process_swap_bytes", "Memory that is swapped out.", |sample| {
@@ -125,7 +125,7 @@ const HEAP_GAUGES: &[(&str, &str, Value<Heap>)] = &[
     ("snug_heap_live_bytes", "Blocks that the program allocated and has not freed.", |heap| {
         Some(heap.live_allocated_bytes as f64)
     }),
-    ("snug_heap_requested_bytes", "What the program asked for in those blocks.", |heap| {
+    ("snug_heap_requested_bytes", "Bytes that the program asked for in those blocks.", |heap| {
         Some(heap.live_requested_bytes as f64)
     }),
     ("snug_heap_cached_bytes", "Freed blocks that threads keep at hand.", |heap| {

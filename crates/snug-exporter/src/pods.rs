@@ -1,8 +1,8 @@
 //! The container of a process, and its names in Kubernetes.
 //!
 //! The container's identifier is in the path of the control group, which everybody may read. Its names are those of the
-//! files that a kubelet keeps in /var/log/containers for whoever collects logs: POD_NAMESPACE_CONTAINER-ID.log, links
-//! whose names alone are read. So neither the API server nor the kubelet has to be asked, and no token is needed.
+//! files that a kubelet keeps in /var/log/containers for collectors of logs: POD_NAMESPACE_CONTAINER-ID.log, links of
+//! which only the names are read. So neither the API server nor the kubelet has to be asked, and no token is needed.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};

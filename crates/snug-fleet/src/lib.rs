@@ -1,4 +1,5 @@
-//! Pods of a cluster, from what Prometheus keeps of them: is a canary better, and what requests and limits do they need?.
+//! Answers about the pods of a cluster, from what Prometheus keeps of them: whether a canary is better, and which
+//! requests and limits they need.
 
 // An unwrap has no reason to tell; an expect says what makes it safe.
 #![deny(clippy::unwrap_used)]

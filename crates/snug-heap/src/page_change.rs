@@ -1,4 +1,4 @@
-//! Why a page of a forked process is no longer its parent's, by what differs between the two. Pure.
+//! The reasons why a page of a forked process is no longer its parent's, by what differs between the two. Pure.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! Why words of a Python process changed since it was forked: counts, its collector's, or code.
+//! The reasons why words of a Python process changed since it was forked: counts, its collector's, or code.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Why what another process keeps can't be read.
+//! The reasons why the memory of another process can't be read.
 
 use std::fmt;
 use std::io;

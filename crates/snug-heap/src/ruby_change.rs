@@ -1,4 +1,4 @@
-//! Why words of a Ruby process changed since it was forked: marks and ages, new objects, or code.
+//! The reasons why words of a Ruby process changed since it was forked: marks and ages, new objects, or code.
 //!
 //! Pages of slots are known by their headers (`interpreters`). What Ruby keeps about each, `struct heap_page`, is marks and
 //! lists of free slots. The first word of an object says its type, and what Ruby notes about it (include/ruby/internal/

@@ -1,5 +1,5 @@
 //! The work of `snug install` in a directory: each file is written beside its place, brought to the disk, and renamed,
-//! so that whoever opens it finds the old file or the new one, whole (docs/decisions/0030).
+//! so that a reader finds either the old file or the new one, whole (docs/decisions/0030).
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
@@ -201,7 +201,7 @@ impl Directory {
                 format!("{place} needs room for {}; nothing in it was changed", bytes(size_bytes as f64))
             }
             io::ErrorKind::ReadOnlyFilesystem => {
-                "mount it writable for this step; who uses it may have it mounted read-only".into()
+                "mount it writable for this step; the containers that use it may mount it read-only".into()
             }
             io::ErrorKind::PermissionDenied => format!("run this as the user that owns {place}, or as root"),
             _ => format!("nothing in {place} was changed"),

@@ -1,5 +1,5 @@
-//! Decides from the facts about a process which allocator serves its malloc and what is wrong. Pure: everything
-//! was looked up before, by `inspect`.
+//! Decides from the facts about a process which allocator serves its malloc and what is wrong. Pure: `inspector` has
+//! looked everything up before.
 
 use std::collections::BTreeMap;
 

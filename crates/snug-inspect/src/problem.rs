@@ -1,4 +1,4 @@
-//! What is wrong with a process or a program, how bad that is, and what to do.
+//! The problems of a process or a program: what is wrong, how bad that is, and what to do.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! Samples that a process takes of its heap though its own settings did not ask for them, and who did.
+//! Samples that a process takes of its heap though its own settings did not ask for them, and the program that asked.
 
 use crate::report::{Problem, Severity};
 use snug_heap::counters::Counters;

@@ -49,7 +49,9 @@ pub fn image(name: &str, command: &[String], huge_pages: &str) -> Result<Vec<Pro
         ));
     }
     if command.is_empty() {
-        let failure = Failure::new(format!("what {name} would start is not known: it has no configuration"));
+        let failure = Failure::new(format!(
+            "{name} has no configuration, so the command that it would start is not known"
+        ));
         return Err(failure.advise(format!("name it: snug check --image {name} -- PROGRAM")));
     }
     let entry = EntryCommand {

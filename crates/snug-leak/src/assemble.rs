@@ -1,5 +1,5 @@
-//! From readings of single processes to series that can be judged: the sum over all processes, and, where processes
-//! are replaced again and again, what one of them does as it gets older. Pure.
+//! Series that can be judged, from readings of single processes: the sum over all processes, and, where processes are
+//! replaced again and again, what one of them does as it gets older. Pure.
 
 use std::collections::HashSet;
 

@@ -1,6 +1,7 @@
 //! Growth that is measured in several ways: by what is in use over time, by the samples of blocks that stayed, and by
-//! the counters of sizes. The fit of the first knows its own noise only, and takes a collector that warms up, and lets
-//! ever more garbage gather, for what the program keeps; where the others differ, it is not to be trusted alone. Pure.
+//! the counters of sizes. The interval of the first knows only its own noise, and a collector that warms up, and lets
+//! ever more garbage gather, looks to it like growth of what the program keeps. Where the others differ, it is not
+//! trusted alone. Pure.
 
 use snug_profile::keeping::KeptInAll;
 

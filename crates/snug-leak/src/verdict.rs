@@ -1,4 +1,4 @@
-//! From what was read of a program to a verdict about its memory. Pure.
+//! A verdict about a program's memory, from series of readings. Pure.
 
 use serde::Serialize;
 

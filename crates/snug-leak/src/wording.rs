@@ -39,12 +39,13 @@ impl LeakReport {
             }
             Verdict::Leak => format!("Leak: what the program keeps grows by {pace}{of_worker}."),
             Verdict::Growing => format!(
-                "Growing by {pace}{of_worker}: a leak, or an allocator that holds ever more; {} does not show \
+                "Growing by {pace}{of_worker}: a leak, or an allocator that holds more and more; {} does not show \
                     which.",
                 self.allocator_names()
             ),
             Verdict::Bloat => format!(
-                "Bloat: memory grows by {pace}{of_worker}, what the program keeps does not: the allocator holds ever more."
+                "Bloat: memory grows by {pace}{of_worker}, but what the program keeps does not: the allocator holds more \
+                 and more."
             ),
             Verdict::Fragmented => {
                 let (live, held) = grounds.heap.unwrap_or_default();
@@ -120,13 +121,16 @@ impl LeakReport {
                 if trend.settled_after_s.is_some_and(|after_s| after_s < FLAT_FROM * trend.span_s) =>
             {
                 let after_s = trend.settled_after_s.unwrap_or_default();
-                format!("it has been steady since {}, which is not yet long enough", duration(after_s))
+                format!(
+                    "it has been steady since {} into the watch, which is not long enough yet",
+                    duration(after_s)
+                )
             }
             Some(Doubt::Settling) if trend.still_to_come <= trend.margin => {
                 "it rose at first and hardly since: too early to say that it has settled".into()
             }
             Some(Doubt::Settling) => format!(
-                "it is still rising, but ever more slowly; about {} more may come",
+                "it is still rising, more and more slowly; about {} more may come",
                 bytes(trend.still_to_come.max(0.0))
             ),
             Some(Doubt::Steps) => "it rose in a step or two, which may not come again".into(),

@@ -1,11 +1,10 @@
 //! Reads many processes again and again at little cost: `/proc` for all, the page of counters for those under snug.
 //! Knows nothing of how readings are shown. `choice` says which processes, `reading` what is known of each.
 //!
-//! What a reading costs: one line of `/proc/PID/stat` and one copy of a few KB per process. Which allocator a
-//! process uses is found once and again after an exec. PSS makes the kernel walk all pages of a process, and hooks show
-//! among its mappings, so both are
-//! read as often as a share of one core pays for, the oldest first. So are, if they are wanted, estimates of what is live
-//! under glibc, which read its whole heap.
+//! What a reading costs: one line of `/proc/PID/stat` and one copy of a few KB per process. The allocator of a process
+//! is looked for once, and again after an exec. PSS makes the kernel walk all pages of a process, and hooks show among
+//! its mappings, so both are read as often as a share of one core pays for, the oldest first. So are, if they are
+//! wanted, estimates of what is live under glibc, which read its whole heap.
 
 mod choice;
 mod reading;

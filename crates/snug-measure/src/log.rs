@@ -1,6 +1,5 @@
-//! The log of a measured program, or of what makes its load, of which the beginning and the end are kept: who writes for
-//! hours would fill the disk, and its log, which the kernel keeps in memory, would count as the program's in the control
-//! group.
+//! The log of a measured program, or of its load. Only its beginning and its end are kept: hours of output would fill
+//! the disk, and the log, which the kernel keeps in memory, would count as the program's in the control group.
 
 use std::fs::File;
 use std::io;

@@ -30,7 +30,7 @@ pub struct ServerArguments {
     /// A shell command that generates the load; it is not measured. A non-zero exit status fails the run
     ///
     /// Lines 'snug-metric: NAME=VALUE' on its stdout become columns, and 'snug-metric: errors=N' with N above 0 fails
-    /// the run. Tools such as wrk exit with 0 though requests failed: print what they say of errors as such a line.
+    /// the run. Tools such as wrk exit with 0 even if requests failed: print their errors as such a line.
     #[arg(long, value_name = "COMMAND", requires = "serving",
           conflicts_with_all = ["requests", "concurrency", "path", "header", "allow_status"])]
     pub load: Option<String>,

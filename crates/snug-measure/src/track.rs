@@ -1,9 +1,9 @@
-//! Follows the processes below this one: which belong to the tree, which of them are measured, and whether the allocator
-//! is mapped in them. Reads through `Processes`; decides nothing about when to look (see `pace`), adds up nothing (see
-//! `sample`), and spawns nothing.
+//! Follows the processes below this one: which belong to the tree, which of them are measured, and whether the
+//! allocator is mapped in them. Reads through `Processes`; decides nothing about when to look (see `pace`), adds up
+//! nothing (see `sample`), and spawns nothing.
 //!
-//! Every process below this one belongs to the tree. That includes daemons: this process is the one that inherits
-//! orphans, so whoever is double-forked appears again as its direct child.
+//! Every process below this one belongs to the tree. That includes daemons: this process inherits orphans, so a process
+//! that was forked twice appears again as its direct child.
 
 use std::collections::HashSet;
 use std::io;

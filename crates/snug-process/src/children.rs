@@ -1,4 +1,4 @@
-//! Waiting for and stopping the processes below this one. Signals are read from a descriptor rather than
+//! Waiting for the processes below this one, and stopping them. Signals are read from a descriptor rather than
 //! interrupting, so that Ctrl-C is an event like any other and nothing is left behind.
 
 use std::io;

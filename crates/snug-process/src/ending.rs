@@ -1,4 +1,4 @@
-//! The end of a process that is no child of this one, and how it came. The parent hears of that once, and by default
+//! The end of a process that is no child of this one, and how it came. Its parent hears of that once, and by default
 //! nobody else does.
 
 use std::io;

@@ -1,9 +1,10 @@
-//! The one follower of processes: who has come, who has gone, and who has become another program. Its user says who is
-//! followed and how much of each is read, and keeps a note of its own beside each. Knows nothing of memory or allocators.
+//! The one follower of processes: it tells which came, which ended, and which became another program. Its user says
+//! which are followed and how much of each is read, and keeps a note of its own beside each. Knows nothing of memory or
+//! allocators.
 //!
-//! A PID says which process it is only together with the time at which that process started: the kernel gives PIDs away
-//! again. Listing `/proc` is most of the cost of a look, so it is left out while no PID was given away, which
-//! `/proc/loadavg` tells in one read.
+//! A PID names a process only together with the time at which that process started: the kernel uses PIDs again. Listing
+//! `/proc` is most of the cost of a look, so it is left out while no PID was handed out, which `/proc/loadavg` tells in
+//! one read.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

@@ -1,5 +1,4 @@
-//! Fuzzed files of /proc, as the kernel, a container or whoever stands between might write them: they are read or
-//! refused.
+//! Fuzzed files of /proc, as the kernel, a container or anything between might write them: they are read or refused.
 
 use snug_base::random::fuzz;
 

@@ -1,5 +1,5 @@
-//! Huge pages of a process: who asked for them, and what they hold. One of 2 MiB stays in memory as long as a byte of it is
-//! in use. Pure.
+//! Huge pages of a process: what asked for them, and what they hold. One of 2 MiB stays in memory as long as a byte of
+//! it is in use. Pure.
 
 use crate::proc::Rollup;
 use snug_base::terminal::bytes;

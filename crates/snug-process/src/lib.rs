@@ -1,4 +1,5 @@
-//! Processes of this machine: what `/proc` says of them, which belong together, starting, waiting for and stopping them. All `unsafe` of the tool is in `system`.
+//! Processes of this machine: what `/proc` says of them, which belong together, how to start them, wait for them and
+//! stop them. All `unsafe` of the tool is in `system`.
 
 // An unwrap has no reason to tell; an expect says what makes it safe.
 #![deny(clippy::unwrap_used)]

@@ -1,7 +1,7 @@
 //! `snug top`: a live view of the memory of processes.
 //!
-//! `watch` (outside of this folder) reads, `model` decides what is shown, `view` and `classes` draw it, `columns`
-//! knows the columns, `screen` has the terminal.
+//! `snug_live::watch` reads the processes, `model` decides what is shown, `view` and `classes` draw it, `columns` knows
+//! the columns, `screen` has the terminal.
 
 pub mod arguments;
 mod classes;

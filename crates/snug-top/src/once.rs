@@ -37,5 +37,5 @@ pub(crate) fn sampled(readings: &[Reading]) -> Option<String> {
     let pids: Vec<String> =
         readings.iter().filter(is_sampled).map(|reading| reading.pid.to_string()).collect();
     (!pids.is_empty())
-        .then(|| format!("sampling is on in {}; snug check PID says who asked for it", pids.join(", ")))
+        .then(|| format!("sampling is on in {}; snug check PID shows what switched it on", pids.join(", ")))
 }

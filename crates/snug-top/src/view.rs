@@ -237,7 +237,8 @@ fn detail_lines(reading: &Reading, palette: Palette) -> Vec<Line<'static>> {
     }
     let settings = reading.heap.as_ref().map(|heap| heap.account.head.settings.as_str());
     if let Some(mean) = settings.and_then(sampled::mean_bytes) {
-        let text = format!("sampling   on, profile:{mean}; snug check {} says who asked for it", reading.pid);
+        let text =
+            format!("sampling   on, profile:{mean}; snug check {} shows what switched it on", reading.pid);
         lines.push(Line::from(Span::styled(text, palette.bad())));
     }
     for problem in reading.identity.problems.iter().filter(|problem| problem.id != sampled::ID).take(2) {

@@ -118,8 +118,8 @@ fn measure(arguments: &BootArguments) -> Result<(BootReport, bool)> {
     }
     if !measured.is_whole {
         terminal::note(
-            "it did not end by itself, so what its last garbage collection would free, and who else requires a file, \
-             are not known",
+            "it did not end by itself, so it is not known what its last garbage collection would free, nor which other \
+             files require a file",
         );
     }
     Ok((measured.report, measured.failure.is_some()))

@@ -47,8 +47,8 @@ pub(crate) struct StatsArguments {
     /// Show what all resident memory is, in a table that adds up to RSS
     #[arg(long = "where", conflicts_with_all = ["classes", "prometheus"])]
     pub residence: bool,
-    /// Show what forked workers share with their parent, what they have copied since, and why: the process's, or those
-    /// below it
+    /// Show what forked workers share with their parent, what they have copied since, and why; of a worker, or
+    /// of all below the process
     #[arg(long, conflicts_with_all = ["classes", "prometheus", "residence"])]
     pub copied: bool,
     /// Write JSON

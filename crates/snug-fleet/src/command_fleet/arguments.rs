@@ -25,11 +25,11 @@ that Kubernetes adds, and without -canary, -primary or -snug. Memory and limits 
 requests and the size of nodes from kube-state-metrics, if it is there. Where no request is known, the limit is \
 used, as Kubernetes does.
 
-The memory freed is the sum of today's requests, less what they could be. It is split into what snug saves and what is there \
-without it, because today's requests exceed what pods need today. Nodes are counted as if only memory filled them.
+The memory freed is the sum of today's requests, less what they could be. It is split into what snug saves and what could \
+be freed without it, because today's requests exceed what pods need today. Nodes are counted as if only memory filled them.
 
-With --resize it prints commands of kubectl in place of the table, one kind of pods after the other: they give the pods under snug \
-that run these sizes without making them anew, as Kubernetes does from 1.34 on, one pod first. Nothing is changed before you \
+With --resize it prints commands of kubectl in place of the table, one kind of pods after the other: they give these sizes to the \
+running pods under snug without recreating them, as Kubernetes can from 1.34 on, one pod first. Nothing is changed before you \
 run them.
 
 A token is read from --bearer-token-file or SNUG_PROMETHEUS_TOKEN; name and password, as NAME:PASSWORD, from \

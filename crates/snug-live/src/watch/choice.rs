@@ -1,5 +1,4 @@
-//! The choice of processes to watch: those that were chosen by identifier, name, user or control group, or those worth
-//! it.
+//! The choice of processes to watch: by identifier, name, user or control group, or else by size.
 
 use std::collections::HashSet;
 use std::path::Path;

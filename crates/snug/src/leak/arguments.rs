@@ -32,7 +32,7 @@ far. The verdict is one of:
 
   leak        what the program keeps grows without bound: live bytes, or memory that it maps itself
   growing     memory grows, but the allocator does not report live bytes: a leak or bloat
-  bloat       memory grows, what the program keeps does not
+  bloat       memory grows, but what the program keeps does not
   fragmented  steady, but the allocator holds far more than is live
   plateau     steady, from some moment on
   not enough data
