@@ -19,6 +19,6 @@ LAYERS = (
     "workloads.run summary soak",
     "leaks.programs",
     "bytes compare demo measured small_servers summarise where leaks.run",
-    "large_heap",
+    "fork_cost large_heap worst",
     "scaling",
 )
