@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 INSTALL_DEPS = ROOT / "tools/install-deps"
-GROUPS = ("library", "build", "check", "demo", "test", "servers", "programs", "bench", "soak", "dist", "kubernetes", "jemalloc_users", "system")
+GROUPS = ("library", "build", "check", "demo", "test", "servers", "programs", "bench", "soak", "dist", "kubernetes", "jemalloc_users", "system", "vm")
 # What make and tools/install-deps themselves use; no compiler, no Rust.
 COMMANDS = ("make", "bash", "sh", "sed", "sort", "tr", "grep", "mkdir", "touch", "dirname", "find", "mktemp", "tail", "rm", "install", "sleep")
 # A Debian 13 with nothing installed, where apt "installs" by writing down what it was asked for.
