@@ -67,8 +67,8 @@ static void note(enum kind kind, uint64_t start_ns) {
   uint64_t ns = now_ns() - start_ns, longest = __atomic_load_n(&calls[kind].longest_ns, __ATOMIC_RELAXED);
   __atomic_fetch_add(&calls[kind].count, 1, __ATOMIC_RELAXED);
   __atomic_fetch_add(&calls[kind].buckets[bucket_of(ns)], 1, __ATOMIC_RELAXED);
-  while (ns > longest && !__atomic_compare_exchange_n(&calls[kind].longest_ns, &longest, ns, 1, __ATOMIC_RELAXED,
-                                                      __ATOMIC_RELAXED)) {
+  while (ns > longest &&
+         !__atomic_compare_exchange_n(&calls[kind].longest_ns, &longest, ns, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
   }
 }
 
