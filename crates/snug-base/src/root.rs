@@ -5,8 +5,6 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::file::open_regular;
-
 /// What stands at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
@@ -107,20 +105,6 @@ pub fn file(root: &dyn Root, path: &str) -> Option<String> {
     }
 }
 
-/// The first bytes of a file, up to a limit.
-pub fn read(root: &dyn Root, path: &str, limit: u64) -> Option<Vec<u8>> {
-    use std::io::Read;
-    let on_disk = root.file(&file(root, path)?).ok()?;
-    let mut content = Vec::new();
-    open_regular(&on_disk).ok()?.take(limit).read_to_end(&mut content).ok()?;
-    Some(content)
-}
-
-/// The text of a file, up to a MiB.
-pub fn read_text(root: &dyn Root, path: &str) -> Option<String> {
-    Some(String::from_utf8_lossy(&read(root, path, 1 << 20)?).into_owned())
-}
-
 /// Finds a program as execvp would: its path, links not followed.
 pub fn find_program(root: &dyn Root, name: &str, path_variable: &str, directory: &str) -> Option<String> {
     let is_program =
@@ -168,9 +152,7 @@ mod tests {
         assert_eq!(file(&root, "/bin/../bin/./ruby").as_deref(), Some("/usr/bin/ruby3"));
         assert_eq!(file(&root, "/usr/bin/out"), None, "the machine's own /etc/passwd is not in it");
         assert_eq!(file(&root, "/loop"), None);
-        assert_eq!(read(&root, "/bin/fifo", 1), None);
         assert_eq!(find_program(&root, "fifo", "/bin", "/"), None);
-        assert_eq!(read(&root, "/bin/ruby", 9).as_deref(), Some("x".as_bytes()));
         assert_eq!(find_program(&root, "ruby", "/sbin:/bin", "/").as_deref(), Some("/bin/ruby"));
         assert_eq!(find_program(&root, "./ruby3", "", "/usr/bin").as_deref(), Some("/usr/bin/./ruby3"));
         assert_eq!(resolve(&root, "/").unwrap().1, Node::Directory);

@@ -8,7 +8,7 @@ use crate::facts::Facts;
 use crate::kinds::Kind;
 use crate::report::{Problem, Severity, SHELL};
 use crate::{loading, packages};
-use snug_base::file::file_name;
+use snug_base::file::{self, file_name};
 use snug_base::root::{self, Node, Root};
 use snug_process::place::Place;
 
@@ -62,7 +62,7 @@ pub fn facts(root: &dyn Root, entry: &EntryCommand, transparent_huge_pages: &str
         .and_then(|path| root.file(&path).ok())
         .and_then(|path| std::fs::metadata(path).ok())
         .map_or(0, |metadata| metadata.mode());
-    let system_preload = root::read_text(root, "/etc/ld.so.preload").unwrap_or_default();
+    let system_preload = file::read_text_below(root, "/etc/ld.so.preload").unwrap_or_default();
     Ok(Facts {
         command: followed.command.join(" "),
         arguments: followed.command,
@@ -118,7 +118,7 @@ fn follow(root: &dyn Root, entry: &EntryCommand) -> Result<Followed, String> {
         let path = variable(&environment, "PATH").unwrap_or(USUAL_PATH).to_string();
         let program = root::find_program(root, &name, &path, &entry.directory)
             .ok_or_else(|| format!("there is no program {name} in it (PATH={path})"))?;
-        let start = root::read(root, &program, 256).unwrap_or_default();
+        let start = file::read_below(root, &program, 256).unwrap_or_default();
         let script = crate::program::parse_script_start(&start);
         let image = match &script {
             None => program.clone(),
@@ -128,7 +128,7 @@ fn follow(root: &dyn Root, entry: &EntryCommand) -> Result<Followed, String> {
                 })?,
         };
         let next = if script.is_some() && is_shell(&image) {
-            let text = root::read_text(root, &program).unwrap_or_default();
+            let text = file::read_text_below(root, &program).unwrap_or_default();
             notes.extend(preload_in_script(root, &program, &text, &mut environment));
             after_script(&text, &command)
         } else if script.is_none() {

@@ -10,7 +10,7 @@ use crate::facts::{Image, PreloadFile};
 use crate::kinds::is_telling_symbol;
 use crate::library;
 use snug_base::elf::{self, ElfFacts};
-use snug_base::file::file_name;
+use snug_base::file::{self, file_name};
 use snug_base::root::{self, Root};
 
 /// What would be mapped.
@@ -52,7 +52,7 @@ pub fn simulate(
     let search = Search { root, program, library_path: variable("LD_LIBRARY_PATH") };
     let mut seen: HashSet<String> = HashSet::new();
     let mut queue: VecDeque<(String, Rc<ElfFacts>)> = VecDeque::new();
-    let system = root::read_text(root, "/etc/ld.so.preload").unwrap_or_default();
+    let system = file::read_text_below(root, "/etc/ld.so.preload").unwrap_or_default();
     let listed = variable("LD_PRELOAD").split([':', ' ']).filter(|path| !path.is_empty());
     for entry in listed.chain(system.split_whitespace()) {
         let path = match entry.contains('/') {
@@ -147,9 +147,10 @@ impl Search<'_> {
 
     /// Directories of /etc/ld.so.conf, for glibc.
     fn configured(&self) -> Vec<String> {
-        let mut texts: Vec<String> = root::read_text(self.root, "/etc/ld.so.conf").into_iter().collect();
+        let mut texts: Vec<String> =
+            file::read_text_below(self.root, "/etc/ld.so.conf").into_iter().collect();
         for name in self.root.list("/etc/ld.so.conf.d") {
-            texts.extend(root::read_text(self.root, &format!("/etc/ld.so.conf.d/{name}")));
+            texts.extend(file::read_text_below(self.root, &format!("/etc/ld.so.conf.d/{name}")));
         }
         let lines = texts.iter().flat_map(|text| text.lines()).map(str::trim);
         lines.filter(|line| line.starts_with('/')).map(String::from).collect()
@@ -179,7 +180,7 @@ impl Search<'_> {
 /// The newest version of glibc whose symbols a file names, as in GLIBC_2.36: for a program or library what it wants,
 /// for libc.so.6 what it is.
 pub fn glibc_version(root: &dyn Root, path: &str) -> Option<(u32, u32)> {
-    let content = root::read(root, path, 1 << 28)?;
+    let content = file::read_below(root, path, 1 << 28)?;
     let mark = b"GLIBC_2.";
     let ends = (0..content.len().saturating_sub(mark.len()))
         .filter(|at| content[*at] == b'G' && content[*at..].starts_with(mark));

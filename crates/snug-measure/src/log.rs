@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{fallocate, FallocateFlags};
@@ -28,7 +28,7 @@ pub struct Log {
 impl Log {
     /// Follows a log that exists.
     pub fn open(path: &Path) -> io::Result<Log> {
-        let file = File::options().read(true).write(true).open(path)?;
+        let file = File::options().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path)?;
         let path = path.to_path_buf();
         Ok(Log { path, file, hole_end: HEAD_BYTES, can_shrink: true })
     }

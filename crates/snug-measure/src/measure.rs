@@ -19,7 +19,7 @@ use crate::serving::{Load, Plan};
 use crate::track::Tracker;
 use crate::{outcome, reported};
 use snug_base::failure::{Context, Failure, Result, INTERRUPTED};
-use snug_base::machine;
+use snug_base::{file, machine};
 use snug_compare::attribution::AllocatorCode;
 use snug_compare::results::{Evidence, Latency, Loaded, Overhead, Phase, ProcessSeen, Run};
 use snug_compare::window::{self, Window};
@@ -412,7 +412,7 @@ fn logs(request: &Request) -> Vec<Log> {
 fn spawn(request: &Request, group: Option<&Group>) -> Result<Pid> {
     let output = |ending: &str| -> Result<File> {
         let path = with_ending(&request.log, ending);
-        File::create(&path).cannot(|| format!("write {}", path.display()))
+        file::create(&path).cannot(|| format!("write {}", path.display()))
     };
     let mut command = Command::new(&request.program[0]);
     command.args(&request.program[1..]).envs(request.environment);

@@ -14,6 +14,7 @@ use nix::unistd::{self, Pid as NixPid};
 
 use crate::phases::with_ending;
 use snug_base::failure::{Failure, Result};
+use snug_base::file;
 use snug_compare::attribution::{self, AllocatorCode};
 use snug_compare::results::CpuSamples;
 use snug_process::proc::Pid;
@@ -66,7 +67,7 @@ impl Perf {
             "--tid",
             &unistd::gettid().to_string(),
         ]);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&said)?);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file::create(&said)?);
         system::isolate(&mut command);
         let mut child = command.spawn()?;
         drop((commands, answer));

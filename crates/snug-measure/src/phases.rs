@@ -14,6 +14,7 @@ use crate::log::Log;
 use crate::probe::{self, Probe};
 use crate::serving::{Amount, Load, Plan, Ready};
 use snug_base::failure::{Context, Failure, Result};
+use snug_base::file;
 use snug_compare::results::{Latency, Phase};
 use snug_process::proc::Pid;
 use snug_process::system::{self, Ending};
@@ -96,7 +97,7 @@ impl<'a> Drive<'a> {
         let logs = Logs { stem: log_stem, load: None };
         for ending in ["stdout", "stderr"] {
             // What an earlier run left must not be taken for this one's.
-            File::create(logs.path(ending)).cannot(|| format!("write {}", logs.path(ending).display()))?;
+            file::create(&logs.path(ending)).cannot(|| format!("write {}", logs.path(ending).display()))?;
         }
         let probe = Probe::start(&plan.ready, vec![logs.path("stdout"), logs.path("stderr")])?;
         let stage = Stage::Boot(probe);
@@ -288,7 +289,7 @@ impl Logs<'_> {
         if first {
             let begin = |ending: &str| {
                 let path = self.path(ending);
-                let begun = File::create(&path).and_then(|_| Log::open(&path));
+                let begun = file::create(&path).and_then(|_| Log::open(&path));
                 begun.cannot(|| format!("write {}", path.display()))
             };
             self.load = Some(LoadLogs { stdout: begin("load.stdout")?, stderr: begin("load.stderr")? });

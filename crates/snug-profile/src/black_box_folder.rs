@@ -2,7 +2,7 @@
 //! watch holds a lock on its file, which the kernel releases when the watch ends, however that comes.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -21,6 +21,8 @@ const END: &str = ".json";
 const KEPT: usize = 10;
 /// What nobody has written for so long is not being written.
 const LEFT_AFTER: Duration = Duration::from_secs(60);
+/// What is read of a file, far more than a watch writes: the folder may be shared.
+const READ_BYTES_MOST: u64 = 16 << 20;
 /// How often a file is opened again that is replaced meanwhile.
 const TRIES: u32 = 100;
 
@@ -62,10 +64,10 @@ impl BlackBoxFile {
         // The folder may be shared: what has that name may be a link of somebody's. It is replaced, not written to.
         let _ = fs::remove_file(&self.beside);
         let file = File::create_new(&self.beside)?;
-        // Nobody else keeps a lock on it for longer than a look takes.
-        let written = match Flock::lock(file, FlockArg::LockExclusive) {
+        let written = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(mut locked) => locked.write_all(&text).map(|()| Some(locked)),
-            // A file system without locks: nobody knows then whether somebody watches.
+            // A file system without locks, or somebody who may read the folder was faster: nobody knows then whether
+            // somebody watches, and nobody is waited for.
             Err((mut file, _)) => file.write_all(&text).map(|()| None),
         };
         let renamed = written.and_then(|locked| fs::rename(&self.beside, &self.path).map(|()| locked));
@@ -132,7 +134,7 @@ fn read_file(path: &Path, others: Vec<PathBuf>) -> Result<FoundBlackBox> {
     let (file, is_watched) = open(path)
         .cannot(|| format!("read {}", path.display()))
         .map_err(|failure| failure.exit_code(UNKNOWN))?;
-    let text = io::read_to_string(file)
+    let text = io::read_to_string(file.take(READ_BYTES_MOST))
         .cannot(|| format!("read {}", path.display()))
         .map_err(|failure| failure.exit_code(UNKNOWN))?;
     let black_box = BlackBox::parse(&text).map_err(|problem| {
@@ -248,6 +250,14 @@ mod tests {
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR).unwrap();
         assert!(read(folder.path()).is_err());
         BlackBoxFile::new(folder.path(), &black_box(1)).write(&black_box(1)).unwrap();
+    }
+
+    #[test]
+    fn a_file_without_end_is_read_to_an_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let large = folder.path().join("black-box-1-a-b-1.json");
+        File::create(&large).unwrap().set_len(1 << 40).unwrap();
+        snug_base::random::must_end(move || assert!(read(&large).is_err()));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::checked::refuse_unknown_option;
 use crate::compare::arguments::CompareArguments;
 use crate::compare::run_progress::RunProgress;
 use snug_base::failure::{Context, Failure, Result};
-use snug_base::{machine, terminal};
+use snug_base::{file, machine, terminal};
 use snug_compare::change::Origin;
 use snug_compare::condition::{self, Condition, Scope};
 use snug_compare::results::{Allocator, Comparison, Run};
@@ -194,6 +194,9 @@ fn output_directory(arguments: &CompareArguments) -> Result<PathBuf> {
         ));
     }
     let logs = out.join("logs");
+    for place in [&out, &logs] {
+        file::refuse_foreign(place).cannot(|| format!("write into {}", place.display()))?;
+    }
     fs::create_dir_all(&logs).cannot(|| format!("make the directory {}", logs.display()))?;
     Ok(out)
 }
