@@ -13,8 +13,8 @@ use crate::facts::{Facts, Image, PreloadFile};
 use crate::kinds::{is_telling_symbol, Kind};
 use crate::{library, sampled};
 use snug_base::elf::{self, ElfFacts};
-use snug_base::file::open_regular;
-use snug_base::root::{self, DirectoryRoot};
+use snug_base::file::{self, open_regular};
+use snug_base::root::{self, DirectoryRoot, Node, Root};
 use snug_heap::sharing::ForkHooks;
 use snug_heap::{hooks, remote};
 use snug_process::maps::{self, Mapping};
@@ -23,6 +23,11 @@ use snug_process::proc::{self, Pid, ProcFilesystem, Processes, Rollup, Stat};
 
 /// What was learned of a file is forgotten when no process that was looked at had it for so long.
 const FORGET_AFTER: Duration = Duration::from_secs(600);
+
+/// Files of code that are looked at in a process: plug-ins by the hundred are normal, more is made up.
+const IMAGES_MAX: usize = 4096;
+/// And how long these may take: large ones may be made up, too.
+const IMAGES_TIME: Duration = Duration::from_secs(20);
 
 /// Looks at processes and remembers what it learned of files, which many processes share.
 pub struct Inspector {
@@ -154,7 +159,7 @@ impl Inspector {
             Err(error) => (None, Some(error)),
         };
         let sampled = sampled::note(pid, counters_at, counters.as_ref(), environment.as_deref());
-        let preload_file = root::read_text(&DirectoryRoot(root.clone().into()), "/etc/ld.so.preload");
+        let preload_file = file::read_text_below(&DirectoryRoot(root.clone().into()), "/etc/ld.so.preload");
         Ok(Facts {
             pid,
             parent: stat.parent,
@@ -239,10 +244,14 @@ impl Inspector {
         // Others are data and devices, which are not ours to open.
         let program_files: HashSet<&str> =
             maps.iter().filter(|mapping| mapping.executable).map(|mapping| mapping.path.as_str()).collect();
+        let (mut known, begin): (HashSet<&str>, Instant) = (HashSet::new(), Instant::now());
         for mapping in maps {
-            let is_known = images.iter().any(|image| image.path == mapping.path);
-            if is_known || !program_files.contains(mapping.path.as_str()) {
+            let path = mapping.path.as_str();
+            if !program_files.contains(path) || !known.insert(path) {
                 continue;
+            }
+            if known.len() > IMAGES_MAX || begin.elapsed() > IMAGES_TIME {
+                break;
             }
             let is_text = !mapping.path.contains(char::REPLACEMENT_CHARACTER);
             let file = if mapping.deleted || !is_text {
@@ -321,7 +330,12 @@ impl Inspector {
 
 /// The text of /etc/malloc.conf below a root, if it is the link that jemalloc reads.
 fn malloc_conf_link(root: &str) -> Option<String> {
-    std::fs::read_link(format!("{root}/etc/malloc.conf")).ok().map(path_text)
+    let root = DirectoryRoot(if root.is_empty() { "/".into() } else { root.into() });
+    let (folder, _) = root::resolve(&root, "/etc")?;
+    match root.node(&format!("{folder}/malloc.conf"))? {
+        Node::Link(target) => Some(target),
+        _ => None,
+    }
 }
 
 fn path_text(path: PathBuf) -> String {

@@ -121,7 +121,7 @@ impl Parent {
     fn open(pid: Pid, inspector: &mut Inspector) -> Option<Parent> {
         let found = access::look_at_with(inspector, pid).ok()?;
         let slabs = found.counters_at.and_then(|page| SlabMap::open(pid, page));
-        let text = std::fs::read(format!("/proc/{}/smaps", proc::living(pid))).ok()?;
+        let text = proc::content(pid, "smaps").ok()?;
         let slots = ruby_slots(pid, &smaps::parse_smaps(&text));
         let (pages, objects) = (PageMap::open(pid), PythonObjects::new(pid).ok());
         Some(Parent { pid, pages, slabs, objects, slots })
@@ -145,7 +145,7 @@ fn worker(
         _ => Ok(None),
     };
     let Ok(found) = access::look_at_with(inspector, pid) else { return Ok(None) };
-    let text = match std::fs::read(format!("/proc/{}/smaps", proc::living(pid))) {
+    let text = match proc::content(pid, "smaps") {
         Ok(text) => text,
         Err(error) => return unreadable(&error),
     };
@@ -155,6 +155,7 @@ fn worker(
         (Err(error), _) => return unreadable(&error),
         (_, Err(error)) => return unreadable(error),
     };
+    of_parent.begin_anew();
     // Sums alone need less than bytes do.
     let refused = |pid: Pid| {
         let first = mappings.first().map(|mapping| remote::read_memory(pid, mapping.start, 4));

@@ -11,7 +11,8 @@ use snug_base::elf::{self, WritableSegment};
 use snug_base::failure::{Failure, Result, UNKNOWN};
 use snug_base::file::file_name;
 use snug_base::machine;
-use snug_heap::{glibc_heap, interpreters, places, remote};
+use snug_heap::remote::{self, ProgramMemory};
+use snug_heap::{glibc_heap, interpreters, places};
 use snug_inspect::access;
 use snug_inspect::kinds::Kind;
 use snug_process::proc::{self, Pid};
@@ -85,17 +86,20 @@ const OTHERS_MAX: usize = 5;
 
 /// Looks at a process.
 pub fn collect(pid: Pid) -> Result<Residence> {
+    ProgramMemory::to_read(pid).within(|| collect_of_one_program(pid))
+}
+
+fn collect_of_one_program(pid: Pid) -> Result<Residence> {
     let found = access::look_at(pid)?;
     let kind = found.report.allocator.as_ref().map(|used| used.kind);
     let unreadable = |what: &str, error: std::io::Error| match error.kind() {
         std::io::ErrorKind::PermissionDenied => access::explain_refused(pid, &access::ptrace_scope()),
         _ => Failure::new(format!("{what} of process {pid} can't be read: {error}")).exit_code(UNKNOWN),
     };
-    let text = std::fs::read(format!("/proc/{}/smaps", proc::living(pid)))
-        .map_err(|error| unreadable("the mappings", error))?;
+    let text = proc::content(pid, "smaps").map_err(|error| unreadable("the mappings", error))?;
     let pages = PageMap::open(pid).map_err(|error| unreadable("the page map", error))?;
     let mappings = smaps::parse_smaps(&text);
-    let status = std::fs::read(format!("/proc/{}/status", proc::living(pid))).unwrap_or_default();
+    let status = proc::content(pid, "status").unwrap_or_default();
 
     let mut claims = Claims::default();
     let mut notes = Vec::new();
@@ -128,6 +132,9 @@ pub fn collect(pid: Pid) -> Result<Residence> {
         bytes
     };
     let split = claims.split(&mappings, counted, live_bytes);
+    if pages.is_exhausted() {
+        notes.push("it maps more than a terabyte, and not all of that was looked at".into());
+    }
     Ok(Residence {
         pid,
         rss_bytes: mappings.iter().map(|mapping| mapping.rss_bytes).sum(),
@@ -366,7 +373,8 @@ impl Claims {
 fn zeroed_variables(mapping: &ResidentMapping, segments: &[WritableSegment]) -> Option<Range<u64>> {
     let mut ends = segments.iter().map(|segment| {
         // The segment's first byte is in the page that the mapping begins with, or before it.
-        (mapping.start + segment.offset).saturating_sub(mapping.offset) + segment.bytes
+        let first = mapping.start.saturating_add(segment.offset).saturating_sub(mapping.offset);
+        first.saturating_add(segment.bytes)
     });
     ends.find(|end| *end > mapping.end)
         .map(|end| mapping.end..end.next_multiple_of(machine::page_size_bytes()))

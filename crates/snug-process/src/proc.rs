@@ -206,28 +206,52 @@ fn with_memory_of(stat: &[u8], of_thread: &[u8]) -> Option<Vec<u8>> {
     Some([&stat[..begin], own.join(" ").as_bytes(), b"\n"].concat())
 }
 
+/// The whole content of `/proc/PID/file`.
+pub fn content(pid: Pid, file: &str) -> io::Result<Vec<u8>> {
+    let mut buffer = Vec::new();
+    read_anew(living(pid), file, &mut buffer)?;
+    Ok(buffer)
+}
+
 /// Replaces `buffer` by what a file says now.
 fn read_anew(pid: Pid, file: &str, buffer: &mut Vec<u8>) -> io::Result<()> {
     match file {
         "smaps_rollup" => read_rollup(&format!("/proc/{pid}"), buffer),
-        _ => read_all(&mut File::open(format!("/proc/{pid}/{file}"))?, buffer),
+        _ => read_all(&File::open(format!("/proc/{pid}/{file}"))?, most_bytes(file), buffer),
     }
 }
 
 /// Replaces `buffer` by `smaps_rollup` of a folder of `/proc`, or before Linux 4.14, which has none, by `smaps`: the same
 /// for each mapping, which `parse_smaps_rollup` sums.
 fn read_rollup(folder: &str, buffer: &mut Vec<u8>) -> io::Result<()> {
-    match File::open(format!("{folder}/smaps_rollup")) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            read_all(&mut File::open(format!("{folder}/smaps"))?, buffer)
-        }
-        opened => read_all(&mut opened?, buffer),
+    let file = match File::open(format!("{folder}/smaps_rollup")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => File::open(format!("{folder}/smaps")),
+        opened => opened,
+    };
+    read_all(&file?, most_bytes("smaps"), buffer)
+}
+
+/// How much is read of a file, at most. A process may say that its arguments take any part of its addresses (prctl(2),
+/// PR_SET_MM): no more than a program can be given, as `getconf ARG_MAX` says it, counts. And it may have as many mappings
+/// as the kernel allows, with paths of 4 KB.
+fn most_bytes(file: &str) -> Most {
+    match file {
+        "cmdline" | "environ" => Most::Cut(2 << 20),
+        "smaps" => Most::Refused(512 << 20),
+        _ => Most::Refused(64 << 20),
     }
+}
+
+/// What becomes of what is longer.
+#[derive(Clone, Copy)]
+enum Most {
+    Cut(usize),
+    Refused(usize),
 }
 
 /// Reads a file to its end in as few calls as can be: the kernel does not tell the sizes of these files, and mostly
 /// one read gets all.
-fn read_all(file: &mut File, buffer: &mut Vec<u8>) -> io::Result<()> {
+fn read_all(mut file: &File, most: Most, buffer: &mut Vec<u8>) -> io::Result<()> {
     let mut chunk = [0; 8192];
     buffer.clear();
     loop {
@@ -236,6 +260,17 @@ fn read_all(file: &mut File, buffer: &mut Vec<u8>) -> io::Result<()> {
             return Ok(());
         }
         buffer.extend_from_slice(&chunk[..length]);
+        match most {
+            Most::Cut(bytes) if buffer.len() >= bytes => {
+                buffer.truncate(bytes);
+                return Ok(());
+            }
+            Most::Refused(bytes) if buffer.len() > bytes => {
+                buffer.clear();
+                return Err(io::Error::other(format!("it is longer than {} MiB", bytes >> 20)));
+            }
+            _ => {}
+        }
     }
 }
 
@@ -513,7 +548,7 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
         let read = |file: &str| {
             let mut buffer = Vec::new();
-            read_all(&mut File::open(format!("/proc/{}/{file}", child.id())).unwrap(), &mut buffer).unwrap();
+            read_anew(child.id() as Pid, file, &mut buffer).unwrap();
             parse_smaps_rollup(&buffer).unwrap()
         };
         // It may still be starting.
@@ -547,6 +582,18 @@ mod tests {
             [b"\0\0\0", b"orker [app]\0\0", b"ency=8)\0\0\0\0", b"shop --app=x\0A=1\0", b"A=1"];
         for text in left {
             assert_eq!(parse_environment(text), None, "{}", String::from_utf8_lossy(text));
+        }
+    }
+
+    #[test]
+    fn what_has_no_end_is_read_to_an_end() {
+        let zeros = File::open("/dev/zero").unwrap();
+        let mut buffer = Vec::new();
+        read_all(&zeros, most_bytes("cmdline"), &mut buffer).unwrap();
+        assert_eq!(buffer.len(), 2 << 20);
+        for file in ["maps", "status", "smaps"] {
+            let error = read_all(&zeros, most_bytes(file), &mut buffer).unwrap_err();
+            assert!(error.to_string().contains("longer than") && buffer.is_empty(), "{file}: {error}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! The mappings of a process with what each holds in memory, by `/proc/PID/smaps`, and which pages of a range are there,
 //! by `/proc/PID/pagemap`.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -81,6 +82,7 @@ fn parse_head(line: &str) -> Option<ResidentMapping> {
 pub struct PageMap {
     file: File,
     page_bytes: u64,
+    left_pages: Cell<u64>,
 }
 
 /// Where a page is: neither in memory nor in swap, or one of them.
@@ -117,12 +119,24 @@ impl PageEntry {
 
 /// So many pages are looked at at a time.
 const BATCH_PAGES: u64 = 1 << 16;
+/// And so many in all: of a terabyte, in seconds. A program may reserve a hundred.
+const PAGES_MAX: u64 = 1 << 28;
 
 impl PageMap {
     /// Fails if the process is somebody else's.
     pub fn open(pid: Pid) -> io::Result<PageMap> {
         let file = File::open(format!("/proc/{}/pagemap", proc::living(pid)))?;
-        Ok(PageMap { file, page_bytes: machine::page_size_bytes() })
+        Ok(PageMap { file, page_bytes: machine::page_size_bytes(), left_pages: Cell::new(PAGES_MAX) })
+    }
+
+    /// From here on it says as much again.
+    pub fn begin_anew(&self) {
+        self.left_pages.set(PAGES_MAX);
+    }
+
+    /// Whether so many pages were looked at that it says nothing of others any more.
+    pub fn is_exhausted(&self) -> bool {
+        self.left_pages.get() == 0
     }
 
     pub fn page_bytes(&self) -> u64 {
@@ -137,7 +151,13 @@ impl PageMap {
 
     /// All that is said of them.
     pub fn entries(&self, start: u64, end: u64) -> io::Result<Vec<PageEntry>> {
-        let mut entries = vec![0; ((end - start) / self.page_bytes * 8) as usize];
+        let pages = end.saturating_sub(start) / self.page_bytes;
+        let left = self.left_pages.get().checked_sub(pages).unwrap_or_default();
+        self.left_pages.set(left);
+        if left == 0 {
+            return Err(io::Error::other("it has too many pages to look at"));
+        }
+        let mut entries = vec![0; (pages * 8) as usize];
         self.file.read_exact_at(&mut entries, start / self.page_bytes * 8)?;
         let entry = |bytes: &[u8]| PageEntry(u64::from_ne_bytes(bytes.try_into().expect("eight bytes")));
         Ok(entries.chunks_exact(8).map(entry).collect())
@@ -190,6 +210,17 @@ mod tests {
         assert_eq!(mappings[0].offset, 4096);
         assert!(mappings[0].executable && mappings[0].has_file && !mappings[0].writable);
         assert!(mappings[2].shared && mappings[2].writable);
+    }
+
+    #[test]
+    fn a_hundred_terabytes_are_looked_at_to_an_end() {
+        snug_base::random::must_end(|| {
+            let map = PageMap::open(std::process::id() as Pid).unwrap();
+            let mut last = 0;
+            let looked = map.each_present(4096, 100 << 40, |page| last = page);
+            assert!(looked.is_err() && map.is_exhausted() && last < 3 << 40, "{last:x}");
+            assert!(map.states(4096, 8192).is_err());
+        });
     }
 
     #[test]

@@ -66,8 +66,7 @@ pub fn monotonic_ns() -> u64 {
 /// The mappings of a process whose samples were read just now. Fails if it has ended since, or executed another program:
 /// addresses of one program mean nothing in another.
 pub fn maps_beside(pid: Pid, page: u64, profile: &Profile) -> Result<Vec<Mapping>> {
-    let maps = std::fs::read(format!("/proc/{}/maps", proc::living(pid)))
-        .cannot(|| format!("read the mappings of {pid}"))?;
+    let maps = proc::content(pid, "maps").cannot(|| format!("read the mappings of {pid}"))?;
     // Of a process that has ended the kernel gives an empty file.
     let maps = Some(maps::parse_maps(&maps)).filter(|maps| !maps.is_empty());
     maps.filter(|_| profile::is_still_of(pid, page, profile)).ok_or_else(|| {
@@ -153,7 +152,7 @@ pub fn hides_small_objects(pid: Pid, profile: &Profile) -> bool {
     if !profile.stacks.values().any(|stack| stack.tags & profile::TAG_PYTHON != 0) {
         return false;
     }
-    let environment = std::fs::read(format!("/proc/{}/environ", proc::living(pid))).unwrap_or_default();
+    let environment = proc::content(pid, "environ").unwrap_or_default();
     let environment = proc::parse_environment(&environment).unwrap_or_default();
     let mut chosen = environment.into_iter().filter(|(name, _)| name == "PYTHONMALLOC");
     !chosen.any(|(_, allocator)| allocator.starts_with("malloc"))

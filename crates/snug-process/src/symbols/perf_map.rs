@@ -12,6 +12,8 @@ use snug_base::file::open_regular;
 
 /// What is read of such a file: programs that make code for days go on writing.
 const BYTES_MAX: u64 = 64 << 20;
+/// Functions that are kept of it: a line of a few bytes would take ten times as many here.
+const FUNCTIONS_MAX: usize = 1 << 20;
 
 /// The functions of one process.
 pub(super) struct PerfMap {
@@ -45,7 +47,8 @@ impl PerfMap {
             let (address, size) = (number()?, number()?);
             Some((address, size, words.next()?.trim().to_string()))
         };
-        let mut functions: Vec<(u64, u64, String)> = text.lines().filter_map(function).collect();
+        let mut functions: Vec<(u64, u64, String)> =
+            text.lines().filter_map(function).take(FUNCTIONS_MAX).collect();
         functions.sort_by_key(|(address, ..)| *address);
         PerfMap { functions }
     }
