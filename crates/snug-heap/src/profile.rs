@@ -6,8 +6,9 @@ use std::mem::{offset_of, size_of};
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::counters;
 use crate::read_error::ReadError;
-use crate::{counters, remote};
+use crate::remote::{self, ProgramMemory};
 use snug_process::proc::Pid;
 
 /// First bytes of the head.
@@ -189,6 +190,10 @@ impl Profile {
 
 /// Where the head of the samples lies. None: sampling was never on.
 fn address(pid: Pid, page: u64) -> Result<Option<u64>, ReadError> {
+    // It may have executed another program since its page was found.
+    if remote::read_memory(pid, page, counters::MAGIC.len())? != counters::MAGIC {
+        return Err(ReadError::NotThere("its page of counters is not there any more"));
+    }
     let size = remote::read_memory(pid, page + counters::SIZE_OFFSET as u64, 4)?;
     if (u32_at(&size, 0) as usize) < counters::PROFILE_ADDRESS_OFFSET + 8 {
         return Err(ReadError::OtherVersion("its snug is older than snug profile".into()));
@@ -208,7 +213,7 @@ pub fn tables(pid: Pid, page: u64) -> Option<Range<u64>> {
 
 /// Reads the samples of a process whose page of counters lies at an address. None: sampling was never on.
 pub fn read(pid: Pid, page: u64) -> Result<Option<Profile>, ReadError> {
-    let Some(copy) = copy(pid, page)? else { return Ok(None) };
+    let Some(copy) = copy_of_one_program(pid, page)? else { return Ok(None) };
     let mut profile = copy.samples();
     copy.add_stacks(&mut profile, |_| true);
     Ok(Some(profile))
@@ -216,7 +221,7 @@ pub fn read(pid: Pid, page: u64) -> Result<Option<Profile>, ReadError> {
 
 /// The same with fewer stacks, as they are what costs time: those of live samples, but for the known ones.
 pub fn read_live(pid: Pid, page: u64, is_known: impl Fn(u32) -> bool) -> Result<Option<Profile>, ReadError> {
-    let Some(copy) = copy(pid, page)? else { return Ok(None) };
+    let Some(copy) = copy_of_one_program(pid, page)? else { return Ok(None) };
     let mut profile = copy.samples();
     let live: HashSet<u32> = profile.live.iter().map(|sample| sample.stack).collect();
     copy.add_stacks(&mut profile, |number| live.contains(&number) && !is_known(number));
@@ -230,6 +235,11 @@ pub fn is_still_of(pid: Pid, page: u64, profile: &Profile) -> bool {
     let started_ns = |head: Vec<u8>| u64_at(&head, offset_of!(HeadLayout, started_ns));
     // Sampling may begin meanwhile.
     head.is_ok_and(|head| profile.started_ns == 0 || head.map(started_ns) == Some(profile.started_ns))
+}
+
+/// All parts are of one program, whatever the process executes meanwhile.
+fn copy_of_one_program(pid: Pid, page: u64) -> Result<Option<Copy>, ReadError> {
+    ProgramMemory::to_read(pid).within(|| copy(pid, page))
 }
 
 /// The tables, all of one moment unless they change all the time. None: sampling was never on.
@@ -515,6 +525,7 @@ mod tests {
     fn page_of(head: &[u8]) -> Vec<u8> {
         let mut page = vec![0; counters::PROFILE_ADDRESS_OFFSET + 8];
         let size = page.len() as u32;
+        put(&mut page, 0, counters::MAGIC);
         put(&mut page, counters::SIZE_OFFSET, &size.to_ne_bytes());
         put(&mut page, counters::PROFILE_ADDRESS_OFFSET, &(head.as_ptr() as u64).to_ne_bytes());
         page
@@ -586,6 +597,13 @@ mod tests {
         let is_still_of = |page: &[u8], profile: &Profile| is_still_of(pid, page.as_ptr() as u64, profile);
         let before = read_own(&page).unwrap();
         assert!(is_still_of(&page, &before));
+        let mut other = page.clone();
+        other[0] ^= 1;
+        assert!(
+            matches!(read_own(&other), Err(ReadError::NotThere(_))),
+            "it is no page of counters any more"
+        );
+        assert!(!is_still_of(&other, &before));
         assert!(is_still_of(&page, &Profile::default()), "one that samples since");
         put(&mut head, offset_of!(HeadLayout, started_ns), &8u64.to_ne_bytes());
         assert!(!is_still_of(&page_of(&head), &before), "another one that samples");

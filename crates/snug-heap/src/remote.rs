@@ -1,9 +1,11 @@
 //! Reading and writing the memory of another process without stopping it, and finding snug's page of counters there.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::size_of;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::sys::uio::{process_vm_readv, process_vm_writev, RemoteIoVec};
@@ -19,21 +21,22 @@ use snug_process::proc::{self, Pid};
 
 /// Pages of a stripped static program that are searched, 1 GiB: a process may map its file as often as it likes.
 const SEARCHED_PAGES: usize = 1 << 18;
+/// Files that say that they have the page: a program may map as many as it likes.
+const SEARCHED_FILES: usize = 16;
 
 /// Where the page of counters of a process lies: by its symbol in one of these files, which are mapped there, or
 /// in a stripped static `executable` by its magic. None if there is no sign of snug.
 pub fn find_page<'a>(
     pid: Pid,
-    maps: &[Mapping],
+    maps: &'a [Mapping],
     maps_text: &[u8],
-    images: impl Iterator<Item = (&'a str, &'a ElfFacts)>,
+    images: impl Iterator<Item = (&'a str, &'a ElfFacts)> + 'a,
     static_executable: Option<&str>,
 ) -> Option<u64> {
     let is_filled = |address: &u64| {
         read_memory(pid, *address, counters::MAGIC.len()).is_ok_and(|start| start == counters::MAGIC)
     };
-    let by_symbol: Vec<u64> =
-        images.filter_map(|(path, elf)| address_of(elf, "snug_counters", path, maps)).collect();
+    let by_symbol: Vec<u64> = addresses_of("snug_counters", maps, images).collect();
     if let Some(first) = by_symbol.first() {
         // A program may be linked with one file of snug's and have another preloaded: only one of them serves.
         return by_symbol.iter().copied().find(is_filled).or(Some(*first));
@@ -46,10 +49,22 @@ pub fn find_page<'a>(
 
 /// Where the answers of an allocator lie, in a process that the asker was preloaded into.
 pub fn find_answers<'a>(
-    maps: &[Mapping],
-    mut images: impl Iterator<Item = (&'a str, &'a ElfFacts)>,
+    maps: &'a [Mapping],
+    images: impl Iterator<Item = (&'a str, &'a ElfFacts)> + 'a,
 ) -> Option<u64> {
-    images.find_map(|(path, elf)| address_of(elf, answers::SYMBOL, path, maps))
+    let found = addresses_of(answers::SYMBOL, maps, images).next();
+    found
+}
+
+/// Where a symbol of mapped files lies in the process.
+fn addresses_of<'a>(
+    name: &'static str,
+    maps: &'a [Mapping],
+    images: impl Iterator<Item = (&'a str, &'a ElfFacts)> + 'a,
+) -> impl Iterator<Item = u64> + 'a {
+    let has_it = move |elf: &ElfFacts| elf.exported.contains_key(name) || elf.internal.contains_key(name);
+    let having = images.filter(move |(_, elf)| has_it(elf)).take(SEARCHED_FILES);
+    having.filter_map(move |(path, elf)| address_of(elf, name, path, maps))
 }
 
 /// Where a symbol of a mapped file lies in the process.
@@ -162,9 +177,9 @@ pub fn read_pieces(pid: Pid, addresses: &[u64], length: usize, buffer: &mut [u8]
 
 /// The same of a thread.
 fn read_pieces_of(pid: Pid, addresses: &[u64], length: usize, buffer: &mut [u8]) -> io::Result<()> {
-    let Ok(file) = File::open(format!("/proc/{pid}/mem")) else {
-        return call_for_pieces(pid, addresses, length, buffer);
-    };
+    let held = HELD.with_borrow(|held| held.clone()).filter(|held| held.0 == pid).map(|held| held.1);
+    let file = held.map_or_else(|| File::open(format!("/proc/{pid}/mem")).map(Arc::new), Ok);
+    let Ok(file) = file else { return call_for_pieces(pid, addresses, length, buffer) };
     for (address, piece) in addresses.iter().zip(buffer.chunks_mut(length)) {
         file.read_exact_at(piece, *address).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => Errno::ESRCH.into(),
@@ -192,6 +207,57 @@ fn call_for_pieces(pid: Pid, addresses: &[u64], length: usize, buffer: &mut [u8]
         }
     }
     Ok(())
+}
+
+thread_local! {
+    /// Of this process this memory is read.
+    static HELD: RefCell<Option<(Pid, Arc<File>)>> = const { RefCell::new(None) };
+}
+
+/// The memory of the program that a process runs now. Not that of a program which it executes later, with more rights
+/// perhaps, nor that of another process with its number: what was found there is looked up and written where it was found.
+///
+/// Who may not open the memory, but may call process_vm_readv(2), has the memory of that moment all the same.
+pub struct ProgramMemory {
+    pid: Pid,
+    file: Option<Arc<File>>,
+    can_write: bool,
+}
+
+impl ProgramMemory {
+    /// To read it.
+    pub fn to_read(pid: Pid) -> ProgramMemory {
+        let file = File::open(format!("/proc/{}/mem", proc::living(pid))).ok();
+        ProgramMemory { pid, file: file.map(Arc::new), can_write: false }
+    }
+
+    /// To read and to write it.
+    pub fn to_write(pid: Pid) -> ProgramMemory {
+        let path = format!("/proc/{}/mem", proc::living(pid));
+        match File::options().read(true).write(true).open(path) {
+            Ok(file) => ProgramMemory { pid, file: Some(Arc::new(file)), can_write: true },
+            Err(_) => ProgramMemory::to_read(pid),
+        }
+    }
+
+    /// What is read of the process meanwhile, by whatever function here, is this program's.
+    pub fn within<T>(&self, read: impl FnOnce() -> T) -> T {
+        let before = HELD.replace(self.file.clone().map(|file| (self.pid, file)));
+        let result = read();
+        HELD.set(before);
+        result
+    }
+
+    /// Writes some of it.
+    pub fn write(&self, address: u64, bytes: &[u8]) -> io::Result<()> {
+        match &self.file {
+            Some(file) if self.can_write => return file.write_all_at(bytes, address),
+            // The kernel may not let anybody write by the file; by this it is the program still.
+            Some(file) => file.read_exact_at(&mut [0], address)?,
+            None => {}
+        }
+        write_memory(self.pid, address, bytes)
+    }
 }
 
 /// Writes memory of another process without stopping it.
@@ -226,6 +292,34 @@ mod tests {
         let mut pieces = vec![0; 6000];
         read_pieces(std::process::id() as Pid, &addresses, 2, &mut pieces).unwrap();
         assert!(pieces.chunks_exact(2).eq(many.iter().rev()), "more than one call takes");
+    }
+
+    /// As one may do that wants a command of root's to write into a program with more rights.
+    #[test]
+    fn another_program_of_the_same_process_is_neither_read_nor_written() {
+        use std::process::{Command, Stdio};
+        let script = "read line; exec sleep 600";
+        let mut child = Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).spawn().unwrap();
+        let pid = child.id() as Pid;
+        let program = || std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+        let wait_for = |name: &str| while !program().ends_with(name) {};
+        let shell = std::fs::canonicalize("/bin/sh").unwrap();
+        wait_for(shell.file_name().unwrap().to_str().unwrap());
+        let memories = [ProgramMemory::to_read(pid), ProgramMemory::to_write(pid)];
+        drop(child.stdin.take());
+        wait_for("sleep");
+        let maps = snug_process::maps::parse_regions(&proc::content(pid, "maps").unwrap());
+        let address = maps.first().expect("it has variables").start;
+        let by_number = read_memory(pid, address, 8);
+        let held = memories.each_ref().map(|memory| {
+            let read = memory.within(|| read_memory(pid, address, 8));
+            (read.map_err(ReadError::from), memory.write(address, &[1; 8]).is_ok())
+        });
+        let after = read_memory(pid, address, 8);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(held, [const { (Err(ReadError::Io(Errno::ESRCH)), false) }; 2]);
+        assert!(by_number.is_ok() && by_number.ok() == after.ok(), "what is there now is as it was");
     }
 
     #[test]

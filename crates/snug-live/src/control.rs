@@ -11,7 +11,7 @@ use serde::Serialize;
 use snug_base::failure::{Failure, Result, FAILED, UNKNOWN, USAGE};
 use snug_base::{machine, VERSION};
 use snug_heap::counters::{self, Control, Page};
-use snug_heap::remote;
+use snug_heap::remote::{self, ProgramMemory};
 use snug_heap::wishes::{Wish, Wishes, WishesLayout};
 use snug_inspect::kinds::closest;
 use snug_inspect::{access, options};
@@ -221,6 +221,8 @@ struct Reply {
 /// A process under snug that understands requests.
 pub(crate) struct Asked {
     pid: Pid,
+    /// Of the program that was looked at, which alone is written to.
+    memory: ProgramMemory,
     address: u64,
     source: ProcFilesystem,
     page_size_bytes: u64,
@@ -228,6 +230,7 @@ pub(crate) struct Asked {
 
 impl Asked {
     pub(crate) fn find(pid: Pid) -> Result<Asked> {
+        let memory = ProgramMemory::to_write(pid);
         let found = access::look_at(pid)?;
         let Some(address) = found.counters_at else {
             return Err(Failure::new(format!("process {pid} uses {}, not snug", found.allocator_text))
@@ -238,6 +241,7 @@ impl Asked {
         };
         let mut asked = Asked {
             pid,
+            memory,
             address,
             source: ProcFilesystem::new(),
             page_size_bytes: machine::page_size_bytes(),
@@ -256,7 +260,7 @@ impl Asked {
     }
 
     pub(crate) fn page(&self) -> Result<Page> {
-        let read = remote::read_memory(self.pid, self.address, counters::HEAD_BYTES);
+        let read = self.memory.within(|| remote::read_memory(self.pid, self.address, counters::HEAD_BYTES));
         let page = read.map_err(|_| self.gone())?;
         Page::parse(&page).map_err(|_| self.gone())
     }
@@ -281,20 +285,19 @@ impl Asked {
         let mut words = Vec::with_capacity(24);
         [request, from, check].iter().for_each(|word| words.extend_from_slice(&word.to_ne_bytes()));
         let address = self.address + counters::REQUEST_OFFSET as u64;
-        remote::write_memory(self.pid, address, &words).map_err(|_| self.gone())
+        self.memory.write(address, &words).map_err(|_| self.gone())
     }
 
     /// None: the library is older than that.
     pub(crate) fn wishes(&self) -> Option<Wishes> {
-        remote::read_wishes(self.pid, self.address)
+        self.memory.within(|| remote::read_wishes(self.pid, self.address))
     }
 
     /// Writes a wish, `offset` bytes behind the first of their words, and then says that there is one (Q5).
     pub(crate) fn write_wish(&self, offset: usize, wish: &Wish) -> Result<()> {
         let address = self.address + counters::WISHES_OFFSET as u64;
         let words = [wish.request, wish.from, wish.until_ns, wish.check].map(u64::to_ne_bytes).concat();
-        let write =
-            |address, bytes: &[u8]| remote::write_memory(self.pid, address, bytes).map_err(|_| self.gone());
+        let write = |address, bytes: &[u8]| self.memory.write(address, bytes).map_err(|_| self.gone());
         write(address + offset as u64, &words)?;
         write(address + offset_of!(WishesLayout, wished) as u64, &wish.from.to_ne_bytes())
     }
