@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
+use crate::terminal::is_obeyed;
 use crate::VERSION;
 
 /// Name and version of a format. Fields may be added within a version; a change of meaning raises it.
@@ -39,20 +40,27 @@ impl<'a, T> Document<'a, T> {
 
 /// Writes one object of this format in one line.
 pub fn write(format: Format, content: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, &Document::new(format, content))?;
-    writeln!(out)
+    write_text(&serde_json::to_string(&Document::new(format, content))?, out)
 }
 
 /// The same, indented.
 pub fn write_indented(format: Format, content: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, &Document::new(format, content))?;
-    writeln!(out)
+    write_text(&serde_json::to_string_pretty(&Document::new(format, content))?, out)
 }
 
 /// Writes what holds its format itself, because it is read back: a comparison.
 pub fn write_whole(document: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, document)?;
-    writeln!(out)
+    write_text(&serde_json::to_string(document)?, out)
+}
+
+/// Writes JSON that says the same on a terminal: what that would obey can only stand within strings, and is escaped there.
+fn write_text(text: &str, out: &mut dyn Write) -> io::Result<()> {
+    let mut rest = text;
+    while let Some((at, c)) = rest.char_indices().find(|(_, c)| *c != '\n' && is_obeyed(*c)) {
+        write!(out, "{}\\u{:04x}", &rest[..at], u32::from(c))?;
+        rest = &rest[at + c.len_utf8()..];
+    }
+    writeln!(out, "{rest}")
 }
 
 #[cfg(test)]
@@ -67,5 +75,18 @@ mod tests {
             "{{\"format\":\"snug-test\",\"format_version\":7,\"snug_version\":\"{VERSION}\",\"pid\":1}}\n"
         );
         assert_eq!(String::from_utf8(out).unwrap(), wanted);
+    }
+
+    #[test]
+    fn texts_send_nothing_to_a_terminal() {
+        let harm = serde_json::json!({"a": "\u{1b}[2J\u{9b}2J\u{202e}é\n", "b": ["\u{feff}"]});
+        for write in [write_whole::<serde_json::Value>, |value, out| write_indented(("x", 1), value, out)] {
+            let mut out = Vec::new();
+            write(&harm, &mut out).unwrap();
+            let text = String::from_utf8(out).unwrap();
+            assert!(!text.contains(['\u{1b}', '\u{9b}', '\u{202e}', '\u{feff}']), "{text}");
+            let read: serde_json::Value = serde_json::from_str(&text).unwrap();
+            assert_eq!((&read["a"], &read["b"]), (&harm["a"], &harm["b"]));
+        }
     }
 }

@@ -27,16 +27,46 @@ pub fn stdout_colours() -> bool {
     anstream::AutoStream::choice(&std::io::stdout()) != anstream::ColorChoice::Never
 }
 
-/// A text of a process or of a file as one line for people. Characters that a terminal would obey, and ends of lines,
-/// are shown as U+FFFD.
+/// A text of a process or of a file as one line for people. Characters that a terminal would obey, ends of lines, and what
+/// turns the direction of the text around or can't be seen, are shown as U+FFFD.
 pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+    text.chars().map(|c| if is_obeyed(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 /// The same of a text that may have several lines, and tabs.
 pub fn printable_lines(text: &str) -> String {
-    let is_kept = |c: char| !c.is_control() || c == '\n' || c == '\t';
+    let is_kept = |c: char| !is_obeyed(c) || c == '\n' || c == '\t';
     text.chars().map(|c| if is_kept(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
+}
+
+/// The same of a text of JSON that somebody else may have written: of what its strings say, and as what.
+pub fn printable_json(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text.chars();
+    while let Some(c) = rest.next() {
+        let is_space = matches!(c, '\n' | '\r' | '\t');
+        if c != '\\' {
+            shown.push(if is_obeyed(c) && !is_space { char::REPLACEMENT_CHARACTER } else { c });
+            continue;
+        }
+        let kind = rest.next().unwrap_or(' ');
+        let digits: String = if kind == 'u' { rest.clone().take(4).collect() } else { String::new() };
+        let coded = u32::from_str_radix(&digits, 16).ok().and_then(char::from_u32);
+        let is_kept = |c: char| !is_obeyed(c) || c == '\n' || c == '\t';
+        if matches!(kind, 'b' | 'f' | 'r') || coded.is_some_and(|c| !is_kept(c)) {
+            shown.push_str("\\ufffd");
+            rest = rest.as_str().get(digits.len()..).unwrap_or_default().chars();
+        } else {
+            shown.extend([c, kind]);
+        }
+    }
+    shown
+}
+
+/// By such a name a process could show what stands beside it as something else. Joiners, which scripts need, are none.
+pub(crate) fn is_obeyed(c: char) -> bool {
+    let is_unseen = matches!(c, '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+    c.is_control() || is_unseen
 }
 
 /// Tells people something beside the answer, on stderr.
@@ -204,15 +234,18 @@ pub fn shell_line(arguments: &[impl AsRef<OsStr>]) -> String {
         b' '..=b'~' => char::from(*byte).to_string(),
         byte => format!("\\x{byte:02x}"),
     };
-    let quote = |argument: &OsStr| {
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
-        match argument.to_str() {
-            Some(text) if !text.is_empty() && text.chars().all(plain) => text.to_string(),
-            Some(text) => format!("'{}'", text.replace('\'', "'\\''")),
-            None => format!("$'{}'", argument.as_bytes().iter().map(byte).collect::<String>()),
-        }
+    let quote = |argument: &OsStr| match argument.to_str() {
+        Some(text) if is_plain(text) => text.to_string(),
+        Some(text) => format!("'{}'", text.replace('\'', "'\\''")),
+        None => format!("$'{}'", argument.as_bytes().iter().map(byte).collect::<String>()),
     };
     arguments.iter().map(|argument| quote(argument.as_ref())).collect::<Vec<_>>().join(" ")
+}
+
+/// Whether a shell takes a word as it is.
+pub fn is_plain(word: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    !word.is_empty() && word.chars().all(plain)
 }
 
 /// Words as text, for where nothing depends on those of their bytes that are none.
@@ -304,6 +337,13 @@ mod tests {
     fn what_a_terminal_would_obey_is_not_printed() {
         assert_eq!(printable("é\x1b]0;t\x07\r\n\u{9b}2J"), "é\u{fffd}]0;t\u{fffd}\u{fffd}\u{fffd}\u{fffd}2J");
         assert_eq!(printable_lines("a\x1bc\n\n\tb"), "a\u{fffd}c\n\n\tb");
+        let unseen = "\u{61c}\u{200b}\u{200e}\u{200f}\u{2028}\u{202e}\u{2066}\u{2069}\u{206a}\u{feff}";
+        assert_eq!(printable(unseen), "\u{fffd}".repeat(10));
+        let json = r#"{"a\u001b": "\u001B[2J\r\n\\u001b\"\u00e9\u202e", "b": "x"}"#;
+        let shown: serde_json::Value = serde_json::from_str(&printable_json(json)).unwrap();
+        assert_eq!(shown["a\u{fffd}"], "\u{fffd}[2J\u{fffd}\n\\u001b\"é\u{fffd}");
+        assert_eq!(printable_json("\u{202e}\n\r\\"), "\u{fffd}\n\r\\ ");
+        assert_eq!(printable("\u{200c}\u{200d}שלום"), "\u{200c}\u{200d}שלום", "what scripts need stays");
     }
 
     #[test]

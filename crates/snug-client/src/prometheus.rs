@@ -8,6 +8,7 @@ use ureq::http::StatusCode;
 
 use crate::server::{beginning, tls_advice, PrometheusArguments, Server, ELSEWHERE, HOW_TO_BE_LET_IN};
 use snug_base::failure::{Failure, Result, UNKNOWN};
+use snug_base::terminal::printable_json;
 
 /// A server answers with at most 11,000 points of each series; fewer keep an answer for a thousand pods small.
 const POINTS_MOST: u64 = 2000;
@@ -130,7 +131,7 @@ fn understand(name: &str, status: StatusCode, text: &str, query: &str) -> Result
     if let 401 | 403 = status.as_u16() {
         return failure(format!("{name} refused our credentials: {status}"), HOW_TO_BE_LET_IN);
     }
-    let envelope = match serde_json::from_str::<Envelope>(text) {
+    let envelope = match serde_json::from_str::<Envelope>(&printable_json(text)) {
         Ok(envelope) => envelope,
         Err(_) if status.is_success() || status.as_u16() == 404 => {
             let begin = beginning(text);

@@ -9,6 +9,7 @@ use crate::change::{self, Changes};
 use crate::results::{Comparison, Details, Run, Samples, Summary, FORMAT, FORMAT_VERSION};
 use crate::summary;
 use snug_base::failure::{Context, Failure, Result, USAGE};
+use snug_base::terminal::{printable, printable_json};
 use snug_base::VERSION;
 
 /// A comparison with the name that it goes by in a report.
@@ -45,7 +46,7 @@ pub fn load_all(arguments: &[String]) -> Result<Vec<Saved>> {
                 return Err(Failure::new(format!("two files are called {name}")).exit_code(USAGE));
             }
             Some(name) => name,
-            None => unused_name(&name_of(&path), &saved),
+            None => unused_name(&printable(&name_of(&path)), &saved),
         };
         saved.push(Saved { name, comparison });
     }
@@ -106,7 +107,8 @@ impl<T: Into<String>> From<T> for Problem {
 
 /// Reads the text of a file, and works the summary out anew: one method for all files.
 fn parse(text: &str) -> std::result::Result<Comparison, Problem> {
-    let mut value: Value = serde_json::from_str(text).map_err(|error| format!("is not JSON: {error}"))?;
+    let mut value: Value =
+        serde_json::from_str(&printable_json(text)).map_err(|error| format!("is not JSON: {error}"))?;
     match value.get("format").and_then(Value::as_str) {
         Some(FORMAT) => {}
         Some(other) => return Err(format!("is of the format {other:?}, not {FORMAT:?}").into()),

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use regex_lite::Regex;
 
 use crate::pods::ContainerNames;
+use snug_base::terminal::printable;
 use snug_process::proc::Pid;
 
 /// Characters of a role at most: the name of a script may be any text.
@@ -159,7 +160,7 @@ fn split_number(role: &str) -> Labels {
 }
 
 fn cut(role: &str) -> String {
-    role.chars().take(ROLE_MAX).collect()
+    printable(role).chars().take(ROLE_MAX).collect()
 }
 
 /// Whether labels were given for this number: as it is, or with a suffix since there were two.
@@ -211,6 +212,8 @@ mod tests {
         let all = [process(1, 0, "puma"), process(2, 1, "puma worker 0"), process(3, 1, "puma worker 1")];
         assert_eq!(texts(&labeller.label(&all)), ["puma master/", "puma worker/0", "puma worker/1"]);
         // A worker is replaced; and a second cluster runs during a restart.
+        let hostile = [process(4, 0, "\u{1b}[2J\u{202e}x\n")];
+        assert_eq!(texts(&Labeller::default().label(&hostile)), ["\u{fffd}[2J\u{fffd}x\u{fffd}/"]);
         let all = [process(1, 0, "puma"), process(9, 1, "puma worker 0"), process(8, 7, "puma worker 0")];
         assert_eq!(texts(&labeller.label(&all)), ["puma master/", "puma worker/0", "puma worker/0.2"]);
         assert_eq!(texts(&labeller.label(&all)), ["puma master/", "puma worker/0", "puma worker/0.2"]);

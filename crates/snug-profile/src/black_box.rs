@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::sites::{self, Site};
+use snug_base::terminal::printable_json;
 use snug_base::VERSION;
 use snug_process::proc::Pid;
 
@@ -167,7 +168,8 @@ impl BlackBox {
 
     /// Reads the text of a file. The error completes a sentence that begins with the file's name.
     pub fn parse(text: &str) -> Result<BlackBox, String> {
-        let value: Value = serde_json::from_str(text).map_err(|error| format!("is not JSON: {error}"))?;
+        let text = printable_json(text);
+        let value: Value = serde_json::from_str(&text).map_err(|error| format!("is not JSON: {error}"))?;
         if value.get("format").and_then(Value::as_str) != Some(FORMAT) {
             return Err("is no black box".into());
         }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::sites::{telling_frame, Frame, Site};
+use snug_base::terminal::printable_json;
 
 /// What `snug profile --json` wrote, as far as a difference needs it.
 #[derive(Debug, Clone, Deserialize)]
@@ -74,8 +75,9 @@ struct Heading {
 /// Reads the text of a file of this format. The error completes a sentence that begins with the file's name. What `T` has
 /// no field for may be nested as deeply as it likes: serde_json skips it without recursion.
 pub fn parse<T: DeserializeOwned>(text: &str, (format, newest): (&str, u32)) -> Result<T, String> {
+    let text = printable_json(text);
     let heading: Heading =
-        serde_json::from_str(text).map_err(|error| format!("is not a JSON object: {error}"))?;
+        serde_json::from_str(&text).map_err(|error| format!("is not a JSON object: {error}"))?;
     match heading.format.as_str() {
         Some(found) if found == format => {}
         Some(other) => return Err(format!("is of the format {other:?}, not {format:?}")),
@@ -85,7 +87,7 @@ pub fn parse<T: DeserializeOwned>(text: &str, (format, newest): (&str, u32)) -> 
         Some(version) if version <= u64::from(newest) => {}
         _ => return Err("is of a newer version of the format".into()),
     }
-    serde_json::from_str(text).map_err(|error| format!("can't be read as {format}: {error}"))
+    serde_json::from_str(&text).map_err(|error| format!("can't be read as {format}: {error}"))
 }
 
 /// Compares two profiles of one view; `Err` says why they can't be.

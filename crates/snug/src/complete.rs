@@ -8,6 +8,7 @@ use clap::{Arg, Command};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::{CompleteEnv, Shells};
 
+use snug_base::terminal::{is_plain, printable};
 use snug_inspect::kinds::{Kind, ROWS};
 use snug_measure::sets;
 use snug_process::proc::{ProcFilesystem, Processes};
@@ -65,11 +66,13 @@ fn processes(begun: &OsStr) -> Vec<CompletionCandidate> {
         true => own.map(|(pid, _, name)| (pid.to_string(), Some(name))).collect(),
         false => own.map(|(_, _, name)| (name, None)).collect(),
     };
-    found.retain(|(value, _)| value.starts_with(&*begun));
+    // Shells write a candidate into the line as it is: a process could give itself the name of a command to run.
+    found.retain(|(value, _)| value.starts_with(&*begun) && is_plain(value));
     found.sort();
     found.dedup();
-    let candidate =
-        |(value, help): (String, Option<String>)| CompletionCandidate::new(value).help(help.map(Into::into));
+    let candidate = |(value, help): (String, Option<String>)| {
+        CompletionCandidate::new(value).help(help.map(|name| printable(&name).into()))
+    };
     found.into_iter().map(candidate).collect()
 }
 
@@ -81,7 +84,8 @@ fn programs(begun: &OsStr) -> Vec<CompletionCandidate> {
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let entries = std::env::split_paths(&path).filter_map(|directory| directory.read_dir().ok()).flatten();
-    let is_fitting = |name: &OsString| name.to_string_lossy().starts_with(&*begun);
+    let is_fitting =
+        |name: &OsString| name.to_str().is_some_and(|name| name.starts_with(&*begun) && is_plain(name));
     let is_program = |entry: &std::fs::DirEntry| {
         let metadata = std::fs::metadata(entry.path());
         metadata.is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
@@ -116,6 +120,25 @@ mod tests {
         assert!(values(processes(OsStr::new(&own))).contains(&own));
         assert!(values(programs(OsStr::new("tru"))).contains(&"true".to_string()));
         assert!(values(programs(OsStr::new("/bin/tr"))).is_empty());
+    }
+
+    #[test]
+    fn no_name_of_a_process_is_a_command_for_the_shell() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = ["zqx-plain", "zqx$(id)", "zqx;id", "zqx`id`", "zqx id", "zqx\nid"];
+        let sleep = snug_base::testing::program("sleep").unwrap();
+        let mut running: Vec<std::process::Child> = Vec::new();
+        for name in names {
+            let path = folder.path().join(name);
+            std::fs::copy(&sleep, &path).unwrap();
+            running.push(std::process::Command::new(path).arg("600").spawn().unwrap());
+        }
+        let found = values(processes(OsStr::new("zqx")));
+        for process in &mut running {
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
+        assert_eq!(found, ["zqx-plain"]);
     }
 
     #[test]
