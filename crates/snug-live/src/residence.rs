@@ -133,7 +133,7 @@ fn collect_of_one_program(pid: Pid) -> Result<Residence> {
     };
     let split = claims.split(&mappings, counted, live_bytes);
     if pages.is_exhausted() {
-        notes.push("it maps more than a terabyte, and not all of that was looked at".into());
+        notes.push("it maps more than half a terabyte, and not all of that was looked at".into());
     }
     Ok(Residence {
         pid,

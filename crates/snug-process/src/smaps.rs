@@ -119,8 +119,8 @@ impl PageEntry {
 
 /// So many pages are looked at at a time.
 const BATCH_PAGES: u64 = 1 << 16;
-/// And so many in all: of a terabyte, in seconds. A program may reserve a hundred.
-const PAGES_MAX: u64 = 1 << 28;
+/// And so many in all: of half a terabyte, in a second or two. A program may reserve a hundred terabytes.
+const PAGES_MAX: u64 = 1 << 27;
 
 impl PageMap {
     /// Fails if the process is somebody else's.

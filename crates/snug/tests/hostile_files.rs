@@ -18,7 +18,7 @@ const CASES: &[Case] = &[
         &[
             &["report", "FILE"],
             &["report", "FILE", "OTHER"],
-            &["report", "FILE", "OTHER", "--overview", "rss_mean_bytes"],
+            &["report", "FILE", "OTHER", "--overview=rss_mean"],
             &["report", "FILE", "--markdown", "PAGE"],
             &["report", "FILE", "--html", "PAGE"],
         ],
