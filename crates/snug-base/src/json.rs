@@ -80,7 +80,10 @@ mod tests {
     #[test]
     fn texts_send_nothing_to_a_terminal() {
         let harm = serde_json::json!({"a": "\u{1b}[2J\u{9b}2J\u{202e}é\n", "b": ["\u{feff}"]});
-        for write in [write_whole::<serde_json::Value>, |value, out| write_indented(("x", 1), value, out)] {
+        type Writer = fn(&serde_json::Value, &mut dyn Write) -> io::Result<()>;
+        let writers: [Writer; 2] =
+            [|value, out| write_whole(value, out), |value, out| write_indented(("x", 1), value, out)];
+        for write in writers {
             let mut out = Vec::new();
             write(&harm, &mut out).unwrap();
             let text = String::from_utf8(out).unwrap();

@@ -152,7 +152,7 @@ impl PageMap {
     /// All that is said of them.
     pub fn entries(&self, start: u64, end: u64) -> io::Result<Vec<PageEntry>> {
         let pages = end.saturating_sub(start) / self.page_bytes;
-        let left = self.left_pages.get().checked_sub(pages).unwrap_or_default();
+        let left = self.left_pages.get().saturating_sub(pages);
         self.left_pages.set(left);
         if left == 0 {
             return Err(io::Error::other("it has too many pages to look at"));
