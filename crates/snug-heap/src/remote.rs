@@ -308,8 +308,13 @@ mod tests {
         let memories = [ProgramMemory::to_read(pid), ProgramMemory::to_write(pid)];
         drop(child.stdin.take());
         wait_for("sleep");
-        let maps = snug_process::maps::parse_regions(&proc::content(pid, "maps").unwrap());
-        let address = maps.first().expect("it has variables").start;
+        // The kernel names the program a moment before it maps it.
+        let address = loop {
+            let maps = snug_process::maps::parse_regions(&proc::content(pid, "maps").unwrap());
+            if let Some(first) = maps.first() {
+                break first.start;
+            }
+        };
         let by_number = read_memory(pid, address, 8);
         let held = memories.each_ref().map(|memory| {
             let read = memory.within(|| read_memory(pid, address, 8));

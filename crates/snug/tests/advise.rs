@@ -60,7 +60,7 @@ fn a_program_that_another_allocator_helps_gets_lines_to_paste() {
     let program = scratch.compile("arenas", ARENAS, &["-pthread", "-O1"]);
     let answer = advise(&library, &scratch, &["--runs", "3", "--", &program]).expect_code(0);
     assert!(answer.stdout.contains("Use snug: it saves"), "{answer:#?}");
-    assert!(answer.stdout.contains("under snug, in the mean of "), "{answer:#?}");
+    assert!(answer.stdout.contains("were resident, in the mean of "), "{answer:#?}");
     assert!(answer.stdout.contains(&format!("Environment=LD_PRELOAD={library}")), "{answer:#?}");
     assert!(answer.stdout.contains("snug check --expect snug"), "{answer:#?}");
     assert!(scratch.path("out/compare.json").exists(), "the comparison is there to be looked at");
