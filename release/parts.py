@@ -63,7 +63,7 @@ RUNTIME = (
 def crates(architecture):
     """(name, version, licence) of each crate that is linked into the tool."""
     listed = run("cargo", "tree", "--locked", "--package", "snug", "--target", architecture.rust_target,
-                 "--edges", "normal,no-proc-macro", "--prefix", "none", "--no-dedupe", "--format", "{p}\t{l}", env=DEBIAN_RUST)
+                 "--edges", "normal,no-proc-macro", "--prefix", "none", "--no-dedupe", "--format", "{p}\t{l}", env=DEBIAN_RUST, stderr=None)
     found = set()
     for line in listed.splitlines():
         crate, _, licence = line.partition("\t")

@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import tempfile
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -23,6 +24,17 @@ class Licences(unittest.TestCase):
         self.assertEqual(named, crates | RUNTIME)
         for words in ("GCC Runtime Library Exception", "GNU LESSER GENERAL PUBLIC LICENSE", "Apache License", "Permission is hereby granted", "Community Data License Agreement"):
             self.assertIn(words, text)
+
+    def test_what_cargo_says_beside_its_list_is_no_crate(self):
+        """As it does while another one holds its lock."""
+        architecture = next(iter(ARCHITECTURES.values()))
+        crates = parts.crates(architecture)
+        with tempfile.TemporaryDirectory() as folder:
+            talker = Path(folder, "cargo")
+            talker.write_text(f'#!/bin/sh\necho "    Blocking waiting for file lock on package cache" >&2\nPATH={DEBIAN_RUST["PATH"]} exec cargo "$@"\n')
+            talker.chmod(0o755)
+            with mock.patch.object(parts, "DEBIAN_RUST", {"PATH": f"{folder}:{DEBIAN_RUST['PATH']}"}):
+                self.assertEqual(parts.crates(architecture), crates)
 
     def test_the_bill_has_all_whose_licences_are_printed(self):
         content = json.loads(bill.bill(staged.ARCHITECTURE))
