@@ -18,12 +18,12 @@
 #include <sched.h>
 #include <stdio.h>
 
-enum { LINES = 4, APART_BYTES = 128, TURNS = 200, PATIENCE = 5000, BURSTS_MAX = 10000 };
+enum { LINES = 4, SPACING_BYTES = 128, TURNS = 200, PATIENCE = 5000, BURSTS_MAX = 10000 };
 
 static struct lock lock __attribute__((aligned(128)));
 static struct {
   uint64_t value;
-} __attribute__((aligned(APART_BYTES))) lines[LINES];
+} __attribute__((aligned(SPACING_BYTES))) lines[LINES];
 static uint32_t turn __attribute__((aligned(128)));
 static uint32_t ready __attribute__((aligned(128)));
 static double burst_ns[2][BURSTS_MAX]; /* per turn, by thread */
