@@ -15,18 +15,18 @@ import time
 from pathlib import Path
 
 from .compare import TUNED
+from .small_servers import environment_of
 from .workloads.celery import drive as celery
 from .workloads.harness import options, session
 
 ROOT = Path(__file__).resolve().parent.parent
-JEMALLOC, SNUG = "libjemalloc.so.2", ROOT / "build/libsnug.so"
-# What the process gets beside its allocator, in the order of the table.
+# The allocator, and what the process gets beside it, in the order of the table.
 CASES = {
-    "glibc": {},
-    "jemalloc, tuned": {"LD_PRELOAD": JEMALLOC, "MALLOC_CONF": TUNED.partition("MALLOC_CONF=")[2]},
-    "jemalloc, tuned, gc.freeze()": {"LD_PRELOAD": JEMALLOC, "MALLOC_CONF": TUNED.partition("MALLOC_CONF=")[2], "BENCH_BY_HAND": "1"},
-    "snug, no hooks": {"LD_PRELOAD": str(SNUG)},
-    "snug": {"LD_PRELOAD": str(SNUG), "PYTHONMALLOC": "malloc", "FORK_COST_HOOKS": "1"},
+    "glibc": ("glibc", {}),
+    "jemalloc, tuned": (TUNED, {}),
+    "jemalloc, tuned, gc.freeze()": (TUNED, {"BENCH_BY_HAND": "1"}),
+    "snug, no hooks": ("snug", {}),
+    "snug": ("snug", {"PYTHONMALLOC": "malloc", "FORK_COST_HOOKS": "1"}),
 }
 COLUMNS = ("first fork", "later: median", "least", "longest", "child that leaves, CPU", "child that ends, CPU")
 
@@ -79,9 +79,9 @@ def main():
         return 1
     if not arguments.json:
         print(f"| ms | {' | '.join(COLUMNS)} |\n|---|{'--:|' * len(COLUMNS)}")
-    for name, variables in CASES.items():
+    for name, (spelling, variables) in CASES.items():
         command = [celery.HEAVY_PYTHON, "-B", "-m", "bench.fork_cost", "--measure", "--forks", str(arguments.forks)]
-        environment = {**os.environ, "BENCH_HEAVY": "1", "PYTHONPATH": str(options.BINDINGS / "wheel"), **variables}
+        environment = {**environment_of(spelling), "BENCH_HEAVY": "1", "PYTHONPATH": str(options.BINDINGS / "wheel"), **variables}
         done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
         if done.returncode != 0:
             return 1

@@ -22,6 +22,7 @@ import textwrap
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from .compare import TUNED
 from .small_servers import ALLOCATORS, ROOT, environment_of
 
 PROGRAM = ROOT / "bench/hash_map.cpp"
@@ -30,7 +31,6 @@ COUNTED = ROOT / "bench/counted_locks.c"
 COUNTED_FLAGS = ("-std=gnu11", "-O2", "-g", "-fPIC", "-fvisibility=hidden", "-fno-stack-protector", "-fno-builtin-malloc",
                  "-U_FORTIFY_SOURCE", "-shared", "-nostdlib", "-Wl,-z,now,-z,nodelete,-z,relro")
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")
-TUNED = "jemalloc:MALLOC_CONF=narenas:2,dirty_decay_ms:1000,muzzy_decay_ms:0"
 OPERATIONS_PER_GB = 600_000
 IDLE_S = 3
 GOAL_GB = 50  # for which the ticks are worked out

@@ -13,6 +13,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+from .compare import TUNED, for_forks
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench/results/2026-11-27-full"
 SMALL_RESULTS = ROOT / "bench/results/2026-11-25-small"
@@ -20,7 +22,6 @@ FORKS_RESULTS = ROOT / "bench/results/2026-11-29-forks"
 # Columns of the tables, and the workloads that they show.
 WORKLOADS = {"Ruby, 32 threads": "ruby_threads", "Rails on Puma": "rails_puma", "Puma, 3 workers": "rails_puma_cluster",
              "Sidekiq": "sidekiq", "Celery, 8 processes": "celery_prefork", "Celery, 20 threads": "celery_threads"}
-TUNED = "jemalloc:MALLOC_CONF=narenas:2,dirty_decay_ms:1000,muzzy_decay_ms:0"
 # What rows call the allocators, by their names in compare.json; versions are those that ran.
 ALLOCATORS = {"snug": "snug", TUNED: "jemalloc, tuned", "mimalloc": "mimalloc", "glibc:MALLOC_ARENA_MAX=2": "glibc, `MALLOC_ARENA_MAX=2`",
               "./build/peers/libjemalloc.so.5.3.1": "jemalloc", "jemalloc": "jemalloc", "glibc": "glibc"}
@@ -28,12 +29,10 @@ SMALL = ("ruby_script", "rails", "gunicorn", "celery", "sidekiq")
 # Servers that fork, by the columns of their tables, and the rows: what compare.json calls the same in Python and in Ruby.
 FORKING = {"Celery, 24 processes": "celery_heavy_24", "Celery, 8 processes": "celery_heavy", "gunicorn, 8 workers": "gunicorn_heavy",
            "Puma, 8 workers": "rails_puma_cluster_8", "Puma, 3 workers": "rails_puma_cluster"}
-SETTINGS = TUNED.partition(":")[2]
-FORKING_ALLOCATORS = {
-    "glibc": ("glibc",), "jemalloc, tuned": (TUNED,), "glibc, by hand": ("glibc:BENCH_HOOKS=by_hand",),
-    "jemalloc, tuned, by hand": (f"jemalloc:BENCH_HOOKS=by_hand:{SETTINGS}",),
-    "jemalloc, tuned, by hand, `PYTHONMALLOC=malloc`": (f"jemalloc:BENCH_HOOKS=by_hand:PYTHONMALLOC=malloc:{SETTINGS}",),
-    "snug, no hooks": ("snug",), "snug": ("snug:BENCH_HOOKS=1:PYTHONMALLOC=malloc", "snug:BENCH_HOOKS=1")}
+FORKING_ROWS = ("glibc", "jemalloc, tuned", "glibc, by hand", "jemalloc, tuned, by hand", "jemalloc, tuned, by hand, `PYTHONMALLOC=malloc`",
+                "snug, no hooks", "snug")
+FORKING_ALLOCATORS = {row: (label,) for row, label in zip(FORKING_ROWS, for_forks((), python=True), strict=True)}
+FORKING_ALLOCATORS["snug"] += (for_forks((), python=False)[-1],)
 # Of docs/decisions/0054: at most so many times the memory of these.
 FORKING_GOALS = {
     ("tuned jemalloc", "Celery, 24 processes"): 0.25, ("tuned jemalloc", "Celery, 8 processes"): 0.40, ("tuned jemalloc", "gunicorn, 8 workers"): 0.60,

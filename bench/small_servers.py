@@ -25,7 +25,7 @@ ALLOCATORS = {
     "glibc": "",
     "jemalloc": str(LIBRARIES / "libjemalloc.so.2"),
     "tcmalloc": str(LIBRARIES / "libtcmalloc_minimal.so.4"),
-    "mimalloc": str(next((library for library in (LIBRARIES / "libmimalloc.so.3",) if library.exists()), LIBRARIES / "libmimalloc.so.2")),
+    "mimalloc": str(LIBRARIES / ("libmimalloc.so.3" if (LIBRARIES / "libmimalloc.so.3").exists() else "libmimalloc.so.2")),
     "snug": str(ROOT / "build/libsnug.so"),
 }
 VARIABLES = ("LD_PRELOAD", "SNUG", "MALLOC_CONF", "MALLOC_ARENA_MAX")

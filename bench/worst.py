@@ -9,7 +9,6 @@ others are medians over the runs.
 import argparse
 import itertools
 import json
-import os
 import statistics
 import struct
 import subprocess
@@ -18,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 from .compare import TUNED
-from .small_servers import ALLOCATORS
+from .small_servers import ALLOCATORS, environment_of
 from .workloads import catalog
 from .workloads.harness import session
 
@@ -29,12 +28,7 @@ SHOWN = {"malloc": ("malloc", "calloc", "realloc", "aligned"), "free": ("free",)
 EIGHTHS = 8
 BUCKETS = 62 * EIGHTHS
 PERCENTILES = (50, 99, 99.9, 99.99)
-PEERS = {
-    "glibc": {}, "jemalloc": {"LD_PRELOAD": ALLOCATORS["jemalloc"]},
-    "jemalloc, tuned": {"LD_PRELOAD": ALLOCATORS["jemalloc"], "MALLOC_CONF": TUNED.partition("MALLOC_CONF=")[2]},
-    "mimalloc": {"LD_PRELOAD": ALLOCATORS["mimalloc"]}, "tcmalloc": {"LD_PRELOAD": ALLOCATORS["tcmalloc"]},
-    "snug": {"LD_PRELOAD": ALLOCATORS["snug"]},
-}
+PEERS = {"glibc": "glibc", "jemalloc": "jemalloc", "jemalloc, tuned": TUNED, "mimalloc": "mimalloc", "tcmalloc": "tcmalloc", "snug": "snug"}
 
 
 def least_ns(bucket):
@@ -69,12 +63,13 @@ def summary(found):
     return result
 
 
-def run(workload, variables, library, folder, options):
+def run(workload, spelling, library, folder, options):
     """The summary of one run. Raises a WorkloadError if it fails."""
     path = Path(folder, "times")
     path.unlink(missing_ok=True)
-    preload = " ".join(filter(None, (str(library), variables.get("LD_PRELOAD"))))
-    environment = {**os.environ, **variables, "LD_PRELOAD": preload, "MALLOC_CALL_TIMES_FILE": str(path)}
+    environment = environment_of(spelling)
+    preload = f"{library} {environment.get('LD_PRELOAD', '')}".rstrip()
+    environment |= {"LD_PRELOAD": preload, "MALLOC_CALL_TIMES_FILE": str(path)}
     with open(Path(folder, "log"), "w+", encoding="utf-8") as log:
         if subprocess.run(workload.command_line(*options), env=environment, stdout=log, stderr=log).returncode != 0:
             log.seek(0)
@@ -111,7 +106,7 @@ def main():
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the summary of each run there")
     arguments = parser.parse_args()
     workloads = [catalog.find(name) or parser.error(f"no workload {name!r}; there are: {catalog.names()}") for name in arguments.names]
-    peers = {name: variables for name, variables in PEERS.items() if Path(variables.get("LD_PRELOAD", "/")).exists()}
+    peers = {name: spelling for name, spelling in PEERS.items() if Path(ALLOCATORS[spelling.partition(":")[0]] or "/").exists()}
     kept = {}
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -120,9 +115,9 @@ def main():
             for workload in workloads:
                 workload.require()
                 runs = {name: [] for name in peers}
-                for _, (name, variables) in itertools.product(range(arguments.runs), peers.items()):
+                for _, (name, spelling) in itertools.product(range(arguments.runs), peers.items()):
                     print(f"{workload.name}: {name}", file=sys.stderr)
-                    runs[name].append(run(workload, variables, library, folder, ["--quick"] if arguments.quick else []))
+                    runs[name].append(run(workload, spelling, library, folder, ["--quick"] if arguments.quick else []))
                 kept[workload.name] = runs
                 found = {name: combined(several) for name, several in runs.items()}
                 print(f"\n{workload.name}: {workload.summary}", *(table(kind, found) for kind in SHOWN), sep="\n\n", flush=True)
